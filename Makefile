@@ -1,0 +1,43 @@
+# make demo     install into .venv and run the main job on a built-in default
+# make test     linters, types, import contracts, the test suite
+# make soak     what takes longer: adversarial sweeps, fuzzing, kills
+# make clean    remove what the above made
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+# Two workers, one thread each: the suite is many small tensors, which more threads only slow down.
+PYTEST := OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/pytest -n 2 --dist worksteal
+
+.PHONY: demo test soak lint types contracts unit clean
+
+demo: $(STAMP)
+	MPLBACKEND=Agg $(BIN)/python -m cubicflow.demo
+
+test: lint types contracts unit
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+contracts: $(STAMP)
+	$(BIN)/lint-imports
+
+unit: $(STAMP)
+	$(PYTEST) -q -m "not soak"
+
+soak: $(STAMP)
+	$(PYTEST) -q -m soak
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else f"cubicflow needs Python 3.11 or newer, found {v[0]}.{v[1]}; try: make PYTHON=python3.12")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $(STAMP)
+
+clean:
+	rm -rf $(VENV) build dist demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info

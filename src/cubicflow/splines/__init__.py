@@ -1,0 +1,14 @@
+"""Monotone splines with their log-slopes, forward and inverse: pure functions on tensors."""
+
+from cubicflow.splines.functions import cubic_spline, linear_spline, quadratic_spline, rational_quadratic_spline
+from cubicflow.splines.interpolation import cubic_interpolation
+from cubicflow.splines.spec import num_params
+
+__all__ = [
+    "cubic_interpolation",
+    "cubic_spline",
+    "linear_spline",
+    "num_params",
+    "quadratic_spline",
+    "rational_quadratic_spline",
+]

@@ -1,0 +1,133 @@
+"""The monotone cubic: Steffen's spline, or one whose interior slopes are parameters of their own.
+
+In the unit bin, with end slopes a and b in units of the secant, 0 <= a, b <= 3, and tau = 1 - t:
+
+    f      = t q,       q    = a tau^2 + (3 - b) t tau + t^2
+    1 - f  = tau qbar,  qbar = b t^2 + (3 - a) t tau + tau^2
+    f'     = a tau^2 + 2 (3 - a - b) t tau + b t^2
+
+These are the cubic's Bernstein forms. Every coefficient of q and qbar is nonnegative, so neither ever cancels.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from cubicflow.splines.bins import (
+    Bins,
+    bins_from_slopes,
+    floored_softmax,
+    free_slopes,
+    slope_ratio,
+    steffen_slopes,
+)
+from cubicflow.splines.evaluate import Family, Shape
+from cubicflow.splines.spec import SplineSpec
+
+# From the start below, 5 steps converge in float64 for every a, b in [1e-7, 3 - 1e-3] and c in [4e-18, 1/2].
+# One more is to spare.
+NEWTON_STEPS = 6
+
+
+def cubic_bins(params: Tensor, spec: SplineSpec) -> Bins:
+    """params: K widths, K heights, then the two edge slopes, or all K + 1 slopes in knot order."""
+    k = spec.num_bins
+    widths = floored_softmax(params[..., :k], spec.min_bin_width)
+    heights = floored_softmax(params[..., k : 2 * k], spec.min_bin_height)
+    secants = heights / widths
+    if spec.slopes == "steffen":
+        interior = steffen_slopes(widths, heights)
+    else:
+        interior = free_slopes(params[..., 2 * k + 1 : -1], widths, heights)
+    lower = slope_ratio(params[..., 2 * k : 2 * k + 1]) * secants[..., :1]
+    upper = slope_ratio(params[..., -1:]) * secants[..., -1:]
+    return bins_from_slopes(widths, heights, torch.cat([lower, interior, upper], dim=-1))
+
+
+def cubic_shape(t: Tensor, tau: Tensor, start: Tensor, end: Tensor) -> Shape:
+    tt, mixed, tautau = t * t, t * tau, tau * tau
+    return Shape(
+        q=start * tautau + (3 - end) * mixed + tt,
+        qbar=end * tt + (3 - start) * mixed + tautau,
+        # Positive for start, end < 3; where both are 3 it touches 0 at t = 1/2, and rounding may fall below.
+        slope=(start * tautau + 2 * (3 - start - end) * mixed + end * tt).clamp(min=0),
+    )
+
+
+def solve_unit_cubic(start: Tensor, end: Tensor, c: Tensor) -> Tensor:
+    """t in [0, 1] with f(t) = c, for c in [0, 1/2]: bracketed Newton from a closed-form start.
+
+    The iteration is a fixed number of branch-free steps. A Newton step that leaves the bracket, or is not a number, is
+    replaced by bisection; one that lands on the bracket's end is accepted, which is what happens on convergence.
+    """
+    target = c.clamp(min=0)  # rounding may put a point an ulp below its bin
+    t = _first_guess(start, end, target)
+    low, high = torch.zeros_like(t), torch.ones_like(t)
+    for _ in range(NEWTON_STEPS):
+        form = cubic_shape(t, 1 - t, start, end)
+        residual = t * form.q - target
+        low = torch.where(residual <= 0, t, low)
+        high = torch.where(residual >= 0, t, high)
+        newton = t - residual / form.slope
+        t = torch.where((newton >= low) & (newton <= high), newton, (low + high) / 2)
+    return t + 0 * (start + end + c)  # the bracket has swallowed any NaN; give it back
+
+
+def _first_guess(start: Tensor, end: Tensor, target: Tensor) -> Tensor:
+    """A start within a small factor of the root of a t + Q t^2 + L t^3 = c, wherever the coefficients put it.
+
+    Newton crawls where the cubic term rules, from c / a far above the root of a near t^3, or across a plateau
+    (a and b near 3), so the start takes that term into account:
+
+    - L > 0 and Q >= 0, all terms positive: no term alone can exceed c, so the root is below both the quadratic part's
+      root and (c / L)^(1/3), and within a factor of 3 of the smaller.
+    - L > 0 and Q < 0 with the inflection point i = -Q / 3L in the bin: around it f(i + d) = f(i) + m d + L d^3 with
+      m = f'(i) >= 0, and dropping m overestimates |d|: Newton then descends a convex branch, and fast where m is small.
+    - otherwise f has no plateau before c <= 1/2, and the quadratic part's root, or c / a, is near enough.
+    """
+    cubic, quadratic = start + end - 2, 3 - 2 * start - end
+    denominator = start + (start * start + 4 * quadratic.clamp(min=0) * target).sqrt()
+    from_quadratic = (2 * target / denominator.clamp(min=torch.finfo(target.dtype).tiny)).clamp(max=1)
+
+    has_inflection = (cubic > 0) & (-quadratic <= 3 * cubic)
+    safe_cubic = torch.where(has_inflection, cubic, 1)
+    inflection = (-quadratic / (3 * safe_cubic)).clamp(0, 1)
+    rise = (target - inflection * cubic_shape(inflection, 1 - inflection, start, end).q) / safe_cubic
+    from_cubic = (inflection + rise.sign() * rise.abs().pow(1 / 3)).clamp(0, 1)
+    from_cubic = torch.where(quadratic >= 0, torch.minimum(from_quadratic, from_cubic), from_cubic)
+    return torch.where(has_inflection, from_cubic, from_quadratic)
+
+
+class CubicRoot(torch.autograd.Function):
+    """The root with its gradients from the implicit function theorem, never from the solver's steps.
+
+    f(t; a, b) = c gives dt = (dc - f_a da - f_b db) / f'(t), with f_a = t tau^2 and f_b = -t^2 tau. The backward is
+    itself made of differentiable operations on the root, so derivatives of every order are right.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(start: Tensor, end: Tensor, c: Tensor) -> Tensor:
+        return solve_unit_cubic(start, end, c)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
+        start, end, _ = inputs
+        ctx.save_for_backward(start, end, output)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # type: ignore[no-untyped-def]
+        start, end, t = ctx.saved_tensors
+        tau = 1 - t
+        scaled = grad / cubic_shape(t, tau, start, end).slope
+        return -scaled * t * tau * tau, scaled * t * t * tau, scaled
+
+
+def cubic_root(start: Tensor, end: Tensor, c: Tensor) -> Tensor:
+    root: Tensor = CubicRoot.apply(start, end, c)
+    return root
+
+
+CUBIC = Family(cubic_shape, cubic_root)

@@ -1,0 +1,44 @@
+"""Choose the backend of a spline call. The only module that knows which backends there are."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from torch import Tensor
+
+from cubicflow.splines.backends import reference
+from cubicflow.splines.spec import SplineSpec
+
+
+class Backend(Protocol):
+    """The contract of ``cubicflow.splines.backends``."""
+
+    def unavailable(self) -> str | None: ...
+
+    def refuses(self, spec: SplineSpec, x: Tensor, params: Tensor) -> str | None: ...
+
+    def evaluate(self, spec: SplineSpec, x: Tensor, params: Tensor) -> tuple[Tensor, Tensor]: ...
+
+
+# In the order in which "auto" asks them. The reference refuses nothing, so it is last.
+BACKENDS: dict[str, Backend] = {"reference": reference}
+
+
+def check_backend(name: str) -> None:
+    if name != "auto" and name not in BACKENDS:
+        choices = ", ".join(map(repr, ["auto", *BACKENDS]))
+        raise ValueError(f"backend must be one of {choices}, got {name!r}")
+
+
+def evaluate(spec: SplineSpec, x: Tensor, params: Tensor, backend: str) -> tuple[Tensor, Tensor]:
+    """Run a call on the named backend, or for "auto" on the first that takes it. A named one that cannot run raises."""
+    check_backend(backend)
+    if backend != "auto":
+        chosen = BACKENDS[backend]
+        if reason := chosen.unavailable() or chosen.refuses(spec, x, params):
+            raise RuntimeError(f"backend={backend!r} cannot run this call: {reason}; backend='auto' picks one that can")
+        return chosen.evaluate(spec, x, params)
+    for candidate in BACKENDS.values():
+        if candidate.unavailable() is None and candidate.refuses(spec, x, params) is None:
+            return candidate.evaluate(spec, x, params)
+    raise AssertionError("unreachable: the reference backend takes every call")

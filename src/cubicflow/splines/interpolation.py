@@ -1,0 +1,102 @@
+"""The spline of given knots: what a reader of the paper's appendix looks for."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from cubicflow.splines.bins import bins_from_slopes, steffen_slopes
+from cubicflow.splines.cubic import CUBIC
+from cubicflow.splines.evaluate import mask_outside, pass_through
+from cubicflow.splines.functions import check_inside
+
+
+def cubic_interpolation(
+    x: Tensor,
+    x_knots: Tensor,
+    y_knots: Tensor,
+    slopes: Tensor | None = None,
+    *,
+    inverse: bool = False,
+    validate: bool = True,
+) -> tuple[Tensor, Tensor]:
+    """The monotone cubic through any strictly increasing knots: ``(y, log_slope)``, element by element.
+
+    Args:
+        x: inputs of shape broadcast-compatible with ``x_knots[..., 0]``; values of y when ``inverse``.
+        x_knots, y_knots: K + 1 knots in the last axis, strictly increasing.
+        slopes: the slopes at the K + 1 knots, each between 0 and 3 times the secants beside it. None takes Steffen's,
+            with his one-sided parabola at the two ends.
+        inverse: evaluate the inverse.
+        validate: check the knots, the slopes and the domain. It looks at values; turn it off inside compiled code.
+
+    Outside the knots, unvalidated, y is clamped and log_slope is -inf.
+
+    >>> x_knots, y_knots = torch.tensor([0.0, 1.0, 3.0]), torch.tensor([0.0, 2.0, 3.0])
+    >>> y, log_slope = cubic_interpolation(torch.tensor([0.0, 1.0, 2.0, 3.0]), x_knots, y_knots)
+    >>> y[[0, 1, 3]]
+    tensor([0., 2., 3.])
+    >>> back, _ = cubic_interpolation(y, x_knots, y_knots, inverse=True)
+    >>> torch.allclose(back, torch.tensor([0.0, 1.0, 2.0, 3.0]))
+    True
+    """
+    dtype = torch.promote_types(torch.promote_types(x.dtype, x_knots.dtype), torch.float32)
+    tensors = [x.to(dtype), x_knots.to(dtype), y_knots.to(dtype)]
+    if x_knots.shape[-1:] != y_knots.shape[-1:] or x_knots.shape[-1:] < (2,):
+        raise ValueError(
+            "x_knots and y_knots need the same number of knots, at least 2, in their last axis; got shapes "
+            f"{tuple(x_knots.shape)} and {tuple(y_knots.shape)}"
+        )
+    if slopes is not None:
+        if slopes.shape[-1] != x_knots.shape[-1]:
+            raise ValueError(f"slopes needs one slope per knot, {x_knots.shape[-1]}, got {slopes.shape[-1]}")
+        tensors.append(slopes.to(dtype))
+    points, *tables = tensors
+    x_knots, y_knots, *given = torch.broadcast_tensors(*tables)
+    widths, heights = x_knots.diff(dim=-1), y_knots.diff(dim=-1)
+    if validate:
+        _check_increasing("x_knots", widths)
+        _check_increasing("y_knots", heights)
+    bins = bins_from_slopes(widths, heights, given[0] if given else steffen_slopes_with_ends(widths, heights))
+    if validate and given:
+        _check_slopes(torch.stack([bins.start, bins.end]))
+
+    source, target = (y_knots, x_knots) if inverse else (x_knots, y_knots)
+    low_end, high_end = source[..., 0], source[..., -1]
+    if validate:
+        check_inside(points, low_end, high_end)
+    clamped = points.clamp(low_end, high_end)
+    path = pass_through(clamped - low_end, high_end - clamped, bins, CUBIC, inverse)
+    y = torch.where(path.low <= path.high, target[..., 0] + path.low, target[..., -1] - path.high)
+    return y.to(x.dtype), mask_outside(path.log_slope, (points < low_end) | (points > high_end))
+
+
+def steffen_slopes_with_ends(widths: Tensor, heights: Tensor) -> Tensor:
+    """Steffen's slopes at all K + 1 knots: at an end, the slope of the parabola through the three outermost knots, kept
+    between 0 and twice the outermost secant. A single bin is a straight line."""
+    secants = heights / widths
+    interior = steffen_slopes(widths, heights)
+    lower = _end_slope(widths, secants)
+    upper = _end_slope(widths.flip(-1), secants.flip(-1))
+    return torch.cat([lower, interior, upper], dim=-1)
+
+
+def _end_slope(widths: Tensor, secants: Tensor) -> Tensor:
+    if widths.shape[-1] == 1:
+        return secants
+    lean = widths[..., :1] / (widths[..., :1] + widths[..., 1:2])
+    parabola = secants[..., :1] + lean * (secants[..., :1] - secants[..., 1:2])
+    return torch.minimum(parabola.clamp(min=0), 2 * secants[..., :1])
+
+
+def _check_increasing(name: str, steps: Tensor) -> None:
+    if bool((steps <= 0).any()):
+        raise ValueError(f"{name} must be strictly increasing; the smallest step is {float(steps.min()):g}")
+
+
+def _check_slopes(ratios: Tensor) -> None:
+    if bool(((ratios < 0) | (ratios > 3)).any()):
+        raise ValueError(
+            "every slope must lie between 0 and 3 times the secants beside it, or the cubic is not monotone; "
+            f"found ratios from {float(ratios.min()):g} to {float(ratios.max()):g}"
+        )

@@ -1,0 +1,45 @@
+"""Müller et al.'s quadratic spline: the integral of a piecewise-linear density.
+
+In the unit bin a + b = 2, so f' = a tau + b t is linear and
+
+    f = t q,  q = a tau + t        1 - f = tau qbar,  qbar = b t + tau
+"""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from cubicflow.splines.bins import Bins, bins_from_slopes, floored_softmax
+from cubicflow.splines.evaluate import Family, Shape
+from cubicflow.splines.spec import SplineSpec
+
+
+def quadratic_bins(params: Tensor, spec: SplineSpec) -> Bins:
+    """params: K widths, then the densities at the K + 1 vertices.
+
+    The floor on heights acts on the density: a share K x min_bin_height of it is uniform. That keeps the area at 1, and
+    every bin at least min_bin_height x (its width x K) high.
+    """
+    k = spec.num_bins
+    widths = floored_softmax(params[..., :k], spec.min_bin_width)
+    vertices = F.softmax(params[..., k:], dim=-1)  # exp up to a factor that the area divides out; never overflows
+    area = (widths * (vertices[..., :-1] + vertices[..., 1:])).sum(-1, keepdim=True) / 2
+    uniform = k * spec.min_bin_height
+    density = uniform + (1 - uniform) * vertices / area
+    heights = widths * (density[..., :-1] + density[..., 1:]) / 2
+    return bins_from_slopes(widths, heights, density)
+
+
+def quadratic_shape(t: Tensor, tau: Tensor, start: Tensor, end: Tensor) -> Shape:
+    return Shape(q=start * tau + t, qbar=end * t + tau, slope=start * tau + end * t)
+
+
+def quadratic_root(start: Tensor, end: Tensor, c: Tensor) -> Tensor:
+    """a t + (1 - a) t^2 = c, with the discriminant a^2 + 4 (1 - a) c written as a sum of squares, so that it cannot go
+    negative, and a denominator that is a sum of positive numbers."""
+    discriminant = (start - 2 * c).square() + 4 * c * (1 - c)
+    return 2 * c / (start + discriminant.sqrt())
+
+
+QUADRATIC = Family(quadratic_shape, quadratic_root)

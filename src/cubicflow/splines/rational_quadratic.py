@@ -1,0 +1,57 @@
+"""Gregory and Delbourgo's rational-quadratic spline, as in neural spline flows, with every knot's slope trainable.
+
+In the unit bin, with D = t^2 + (a + b) t tau + tau^2 > 0:
+
+    f = t q,  q = (a tau + t) / D        1 - f = tau qbar,  qbar = (b t + tau) / D
+    f' = (a tau^2 + 2 t tau + b t^2) / D^2
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from cubicflow.splines.bins import MARGIN, Bins, bins_from_slopes, floored_softmax
+from cubicflow.splines.evaluate import Family, Shape
+from cubicflow.splines.spec import SplineSpec
+
+_SOFTPLUS_ONE = math.log(math.e - 1)  # softplus of it is 1
+
+
+def rational_quadratic_bins(params: Tensor, spec: SplineSpec) -> Bins:
+    """params: K widths, K heights, K + 1 slopes."""
+    k = spec.num_bins
+    widths = floored_softmax(params[..., :k], spec.min_bin_width)
+    heights = floored_softmax(params[..., k : 2 * k], spec.min_bin_height)
+    slopes = MARGIN + (1 - MARGIN) * F.softplus(params[..., 2 * k :] + _SOFTPLUS_ONE)
+    return bins_from_slopes(widths, heights, slopes)
+
+
+def rational_quadratic_shape(t: Tensor, tau: Tensor, start: Tensor, end: Tensor) -> Shape:
+    tt, mixed, tautau = t * t, t * tau, tau * tau
+    denominator = tt + (start + end) * mixed + tautau
+    return Shape(
+        q=(start * tau + t) / denominator,
+        qbar=(end * t + tau) / denominator,
+        slope=(start * tautau + 2 * mixed + end * tt) / (denominator * denominator),
+    )
+
+
+def rational_quadratic_root(start: Tensor, end: Tensor, c: Tensor) -> Tensor:
+    """(1 - B) t^2 + B t = c with B = a - c (a + b - 2).
+
+    The discriminant B^2 + 4 c (1 - B) is (B - 2c)^2 + 4 c (1 - c), a sum of squares. Of the quadratic's two forms each
+    branch takes the one that adds numbers of one sign; the branch that is not taken is given a harmless denominator.
+    """
+    slope = start * (1 - c) + (2 - end) * c
+    root = ((slope - 2 * c).square() + 4 * c * (1 - c)).sqrt()
+    rising = slope >= 0
+    from_low = 2 * c / torch.where(rising, slope + root, 1)
+    from_high = (root - slope) / torch.where(rising, 1, 2 * (1 - slope))
+    return torch.where(rising, from_low, from_high)
+
+
+RATIONAL_QUADRATIC = Family(rational_quadratic_shape, rational_quadratic_root)
