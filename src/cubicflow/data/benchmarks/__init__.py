@@ -1,0 +1,62 @@
+"""The five tables on which density estimators are compared: POWER, GAS, HEPMASS, MINIBOONE and BSDS300."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cubicflow.data.benchmarks import bsds300, gas, hepmass, miniboone, power
+from cubicflow.data.benchmarks.sources import download
+from cubicflow.data.benchmarks.table import PUBLISHED, Benchmark, Form, Provenance
+from cubicflow.data.folders import MissingDataError, data_folder, find, how_to_choose_folder
+
+__all__ = ["BENCHMARKS", "PUBLISHED", "Benchmark", "Form", "Provenance", "download", "load_benchmark"]
+
+# name -> the ways it may lie on disk, best first
+BENCHMARKS: dict[str, tuple[Form, ...]] = {
+    "power": power.FORMS,
+    "gas": gas.FORMS,
+    "hepmass": hepmass.FORMS,
+    "miniboone": miniboone.FORMS,
+    "bsds300": bsds300.FORMS,
+}
+
+
+def load_benchmark(name: str, folder: str | Path | None = None, *, form: str | None = None, seed: int = 0) -> Benchmark:
+    """Load one of the five tables by its published recipe.
+
+    ``folder`` is where the files lie; without it the folder that the environment variable CUBICFLOW_DATA names, or
+    else the cache folder. Of the forms a table may have there, the first complete one is read: the published array
+    before the raw file. ``form`` asks for one by name. ``seed`` is for tables that are redrawn.
+    """
+    try:
+        forms = BENCHMARKS[name.lower()]
+    except KeyError:
+        raise ValueError(f"there is no benchmark table {name!r}; there are {', '.join(BENCHMARKS)}") from None
+    if form is not None and form not in {f.name for f in forms}:
+        raise ValueError(f"{name} has no form {form!r}; its forms are {', '.join(repr(f.name) for f in forms)}")
+    root = data_folder(folder)
+    for candidate in forms:
+        asked_for = candidate.name == form
+        if asked_for or (form is None and candidate.refusal is None):
+            paths = [path for names in candidate.files if (path := find(root, names)) is not None]
+            if len(paths) == len(candidate.files):
+                return candidate.read(tuple(paths), seed)
+    raise MissingDataError(_instructions(name.lower(), root, forms if form is None else _only(forms, form)))
+
+
+def _only(forms: tuple[Form, ...], name: str) -> tuple[Form, ...]:
+    return tuple(form for form in forms if form.name == name)
+
+
+def _instructions(name: str, root: Path, forms: tuple[Form, ...]) -> str:
+    lines = [f"{name.upper()} is not there. Any one of these will do:"]
+    for form in forms:
+        needed = [(find(root, names), names[0]) for names in form.files]
+        lines.append(f"  {form.name}: {', '.join(str(root / best) for _, best in needed)}")
+        lines.append(f"    from {form.origin}")
+        if all(path is not None for path, _ in needed) and form.refusal is not None:
+            lines.append(f"    It is there, but {form.refusal}")
+        elif any(path is not None for path, _ in needed):
+            lines.append(f"    Still missing: {', '.join(str(root / best) for path, best in needed if path is None)}")
+    lines.append(f'With a network: cubicflow.data.benchmarks.download("{name}", folder). {how_to_choose_folder(root)}')
+    return "\n".join(lines)

@@ -1,0 +1,130 @@
+"""GAS: 16 chemical sensors in mixtures of ethylene and carbon monoxide; 8 columns after correlated ones are dropped.
+
+The published pickle is a quarter of UCI's 4,208,261 rows, drawn and shuffled with a seed that was never recorded. From
+the raw text the table can therefore only be *redrawn*: a quarter of the rows in random order, then the same recipe.
+Taking the text's rows in their own order would be another task altogether: the last tenth would be the experiment's
+last hour.
+
+Reading a pickle can run any code its author put in it, and this one's checksum is not published on its own. It is read
+only where ``form="pickle"`` asks for it; ``gas/data.npy``, the same rows as plain numbers, is safe and is read
+without asking.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cubicflow.data.benchmarks.table import (
+    Benchmark,
+    Form,
+    Rows,
+    Splits,
+    load_array,
+    make_benchmark,
+    split_last_tenths,
+)
+from cubicflow.data.benchmarks.text import open_text, parse_numbers
+
+SENSORS = 16
+FRACTION = 0.25
+
+
+def read_text(path: Path) -> Rows:
+    """The 16 sensors' readings; the text's first three columns are the time and the two concentrations."""
+    with open_text(path) as file:
+        header = file.readline()
+        if not header.startswith("Time"):
+            raise ValueError(f"{path} is not ethylene_CO.txt: its first line is {header[:80]!r}")
+        return parse_numbers(file, path, columns=range(3, 3 + SENSORS))
+
+
+def read_pickle(path: Path) -> Rows:
+    """The published pickle. Only for a file you trust: unpickling runs code."""
+    import pandas as pd
+
+    try:
+        frame = pd.read_pickle(path)  # noqa: S301  asked for by form="pickle"
+    except (AttributeError, ImportError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"this version of pandas cannot read {path}, which an old one wrote ({error}). Read it with pandas 1.5 in "
+            f"an environment of its own: {_CONVERT}"
+        ) from error
+    if not isinstance(frame, pd.DataFrame) or not {"Meth", "Eth", "Time"} <= set(frame.columns):
+        raise ValueError(f"{path} is not the published pandas table: it lacks columns Meth, Eth and Time")
+    return np.asarray(frame.drop(columns=["Meth", "Eth", "Time"]), dtype=np.float64)
+
+
+def draw(rows: Rows, seed: int) -> Rows:
+    """A quarter of the rows in random order."""
+    # RandomState's streams are frozen for good; Generator's may change between versions of numpy.
+    order = np.random.RandomState(seed).permutation(len(rows))
+    return rows[order[: round(FRACTION * len(rows))]]
+
+
+def uncorrelated(rows: Rows) -> list[int]:
+    """The columns that stay: while any has more than one correlation above 0.98 (itself counted), the first goes."""
+    high: NDArray[np.bool_] = np.asarray(np.corrcoef(rows, rowvar=False) > 0.98)
+    kept = list(range(rows.shape[1]))
+    while crowded := [i for i in kept if high[i, kept].sum() > 1]:
+        kept.remove(crowded[0])
+    return kept
+
+
+def prepare(rows: Rows, source: str) -> Splits:
+    """Drop correlated columns, normalise by mean and sample std of all rows, split without shuffling."""
+    if rows.shape[1] != SENSORS:
+        raise ValueError(f"{source} has {rows.shape[1]} sensor columns, expected {SENSORS}")
+    rows = rows[:, uncorrelated(rows)]
+    rows = (rows - rows.mean(axis=0)) / rows.std(axis=0, ddof=1)
+    return split_last_tenths(rows, source)
+
+
+def _read_published(paths: tuple[Path, ...], _: int) -> Benchmark:
+    rows = load_array(paths[0]).astype(np.float64)
+    return make_benchmark("gas", prepare(rows, str(paths[0])), source=f"gas/{paths[0].name}")
+
+
+def _read_raw(paths: tuple[Path, ...], seed: int) -> Benchmark:
+    splits = prepare(draw(read_text(paths[0]), seed), str(paths[0]))
+    redrawn = f"a quarter of the rows, drawn with seed {seed} as the published draw's seed is not known"
+    return make_benchmark("gas", splits, source=paths[0].name, redrawn=redrawn)
+
+
+def _read_pickle(paths: tuple[Path, ...], _: int) -> Benchmark:
+    return make_benchmark("gas", prepare(read_pickle(paths[0]), str(paths[0])), source=paths[0].name)
+
+
+_ZENODO = "data.tar.gz of https://zenodo.org/record/1161203"
+_CONVERT = (
+    "python -c \"import numpy, pandas; numpy.save('gas/data.npy', "
+    "pandas.read_pickle('gas/ethylene_CO.pickle').drop(columns=['Meth', 'Eth', 'Time']).to_numpy())\""
+)
+
+FORMS = (
+    Form(
+        "published",
+        (("gas/data.npy",),),
+        f"gas/ethylene_CO.pickle in {_ZENODO}, converted in the data folder: {_CONVERT}",
+        _read_published,
+    ),
+    Form(
+        "raw",
+        (("gas/ethylene_CO.txt", "gas/ethylene_CO.txt.gz", "gas/ethylene_CO.txt.xz"),),
+        "https://archive.ics.uci.edu/dataset/322",
+        _read_raw,
+    ),
+    Form(
+        "pickle",
+        (("gas/ethylene_CO.pickle",),),
+        _ZENODO,
+        _read_pickle,
+        refusal=(
+            "a pickle can run any code when it is opened, so it is not read unasked. If you trust the file, pass "
+            'form="pickle", or convert it once to plain numbers, in the data folder, where you would open a '
+            f"stranger's program: {_CONVERT}"
+        ),
+    ),
+)

@@ -1,0 +1,89 @@
+"""MINIBOONE: events of a neutrino detector, the signal only (43 columns)."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+
+from cubicflow.data.benchmarks.table import (
+    Benchmark,
+    Form,
+    Rows,
+    Splits,
+    load_array,
+    make_benchmark,
+    normalise_by_train_and_validation,
+    repeats_its_smallest,
+    split_last_tenths,
+)
+from cubicflow.data.benchmarks.text import open_text, parse_numbers
+
+COLUMNS = 50
+OUTLIER = -100.0
+
+
+def read_text(path: Path) -> Rows:
+    """The signal rows of MiniBooNE_PID.txt, without outliers and discrete columns: the published array.
+
+    The file's first line counts the signal rows, which come first (36,499), and the background rows.
+    """
+    with open_text(path) as file:
+        counts = file.readline().split()
+        if len(counts) != 2 or not all(count.isdigit() for count in counts):
+            raise ValueError(
+                f"{path} is not MiniBooNE_PID.txt: its first line is {' '.join(counts)[:80]!r}, expected two row counts"
+            )
+        signal = int(counts[0])
+        rows = parse_numbers(itertools.islice(file, signal), path)
+    if rows.shape != (signal, COLUMNS):
+        raise ValueError(f"{path} is cut short: {rows.shape} of ({signal}, {COLUMNS}) signal values; fetch it again")
+    rows = rows[~(rows[:, 0] < OUTLIER)]
+    return rows[:, ~repeats_its_smallest(rows)]  # in the whole file: 5, 13, 22, 26, 34, 44, 45 go
+
+
+def prepare(rows: Rows, source: str) -> Splits:
+    """Split without shuffling, then normalise by train and validation."""
+    return normalise_by_train_and_validation(split_last_tenths(rows, source))
+
+
+def _read_published(paths: tuple[Path, ...], _: int) -> Benchmark:
+    rows = load_array(paths[0]).astype(np.float64)
+    return make_benchmark("miniboone", prepare(rows, str(paths[0])), source=f"miniboone/{paths[0].name}")
+
+
+def _read_raw(paths: tuple[Path, ...], _: int) -> Benchmark:
+    return make_benchmark("miniboone", prepare(read_text(paths[0]), str(paths[0])), source=paths[0].name)
+
+
+def _read_splits(paths: tuple[Path, ...], _: int) -> Benchmark:
+    """Splits that are already normalised, with a weight for each training row where train_weights.npy lies beside."""
+    splits = Splits(*(load_array(path).astype(np.float32) for path in paths))
+    weights_path = paths[0].with_name("train_weights.npy")
+    weights = None
+    if weights_path.exists():
+        weights = load_array(weights_path, dimensions=1).astype(np.float32)
+        if len(weights) != len(splits.train) or not (np.isfinite(weights) & (weights > 0)).all():
+            raise ValueError(
+                f"{weights_path} must hold one positive weight for each of the {len(splits.train)} training rows; "
+                f"it holds {len(weights)} values"
+            )
+    return make_benchmark("miniboone", splits, source="miniboone/{train,val,test}.npy", weights=weights)
+
+
+FORMS = (
+    Form("published", (("miniboone/data.npy",),), "data.tar.gz of https://zenodo.org/record/1161203", _read_published),
+    Form(
+        "raw",
+        (("miniboone/MiniBooNE_PID.txt", "miniboone/MiniBooNE_PID.txt.gz", "miniboone/MiniBooNE_PID.txt.xz"),),
+        "https://archive.ics.uci.edu/dataset/199",
+        _read_raw,
+    ),
+    Form(
+        "splits",
+        (("miniboone/train.npy",), ("miniboone/val.npy",), ("miniboone/test.npy",)),
+        "splits normalised beforehand, with an optional train_weights.npy",
+        _read_splits,
+    ),
+)

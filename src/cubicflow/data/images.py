@@ -1,0 +1,123 @@
+"""Fashion-MNIST: 70,000 grey pictures of clothes, 28 x 28, as uint8 (Xiao et al., 2017; MIT licence)."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import math
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cubicflow.data.fetch import Check, DownloadError, Progress, fetch
+from cubicflow.data.folders import MissingDataError, data_folder, find, how_to_choose_folder
+
+Bytes = NDArray[np.uint8]
+
+FOLDER = "fashion-mnist"
+URL = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
+# md5 of the unpacked bytes: the same picture set is passed round in gzip files that differ.
+MD5 = {
+    "train-images-idx3-ubyte": "f4a8712d7a061bf5bd6d2ca38dc4d50a",
+    "train-labels-idx1-ubyte": "9018921c3c673c538a1fc5bad174d6f9",
+    "t10k-images-idx3-ubyte": "8181f5470baa50b63fa0f6fddb340f0a",
+    "t10k-labels-idx1-ubyte": "15d484375f8d13e6eb1aabb0c3f46965",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class ImageSet:
+    """Pictures (n, height, width) and their labels (n,), all uint8. Validation is the end of the training files."""
+
+    train: Bytes
+    validation: Bytes
+    test: Bytes
+    train_labels: Bytes
+    validation_labels: Bytes
+    test_labels: Bytes
+
+
+def load_fashion_mnist(folder: str | Path | None = None, *, validation: int = 6000, verify: bool = True) -> ImageSet:
+    """Read the four idx files, packed or not, from ``fashion-mnist`` in ``folder``.
+
+    ``folder`` defaults as everywhere: the one that CUBICFLOW_DATA names, else the cache folder. The last ``validation``
+    training pictures are held out, so the split never changes; ``verify=False`` accepts files of other content.
+    """
+    root = data_folder(folder)
+    paths = {stem: find(root, [f"{FOLDER}/{stem}.gz", f"{FOLDER}/{stem}"]) for stem in MD5}
+    missing = [str(root / FOLDER / f"{stem}.gz") for stem, path in paths.items() if path is None]
+    if missing:
+        raise MissingDataError(
+            f"Fashion-MNIST is not there. Missing: {', '.join(missing)}. They come from {URL}/ (and "
+            "https://github.com/zalandoresearch/fashion-mnist); with a network: "
+            f"cubicflow.data.images.download_fashion_mnist(folder). {how_to_choose_folder(root)}"
+        )
+    images, labels, test, test_labels = (
+        read_idx(path, md5=MD5[stem] if verify else None) for stem, path in paths.items() if path is not None
+    )
+    for pictures, names, split in ((images, labels, "train"), (test, test_labels, "t10k")):
+        if pictures.ndim != 3 or names.shape != pictures.shape[:1]:
+            raise ValueError(
+                f"the {split} files do not belong together: pictures of shape {pictures.shape}, labels {names.shape}"
+            )
+    if not 0 <= validation < len(images):
+        raise ValueError(
+            f"validation must be at least 0 and below {len(images)}, the training pictures; got {validation}"
+        )
+    cut = len(images) - validation
+    return ImageSet(images[:cut], images[cut:], test, labels[:cut], labels[cut:], test_labels)
+
+
+def read_idx(path: Path, *, md5: str | None = None) -> Bytes:
+    """An idx file of unsigned bytes, gzipped if its name ends so; ``md5`` is that of the unpacked bytes."""
+    content = _unpacked(path)
+    if md5 is not None and (found := _md5(content)) != md5:
+        raise ValueError(
+            f"{path}: the unpacked bytes have md5 {found}, expected {md5}: damaged, or not Fashion-MNIST (MNIST's "
+            "files have the same names). Fetch it again, or pass verify=False to use it as it is"
+        )
+    # Two zero bytes, the type (8 is unsigned byte), the number of axes, then each axis as a big-endian uint32.
+    if len(content) < 4 or content[:3] != b"\0\0\x08":
+        raise ValueError(f"{path} is not an idx file of unsigned bytes: it begins {content[:4].hex(' ')!r}")
+    start = 4 + 4 * content[3]
+    shape = tuple(int.from_bytes(content[i : i + 4], "big") for i in range(4, start, 4))
+    if len(content) - start != math.prod(shape):
+        raise ValueError(f"{path} has {len(content) - start} values, its header says {shape}; fetch it again")
+    return np.frombuffer(content, np.uint8, offset=start).reshape(shape).copy()  # a copy can be written to
+
+
+def download_fashion_mnist(folder: str | Path | None = None, *, progress: Progress | None = None) -> list[Path]:
+    """Download the four files, about 30 MB; files that are there are left alone."""
+    paths = {stem: data_folder(folder) / FOLDER / f"{stem}.gz" for stem in MD5}
+    for stem, path in paths.items():
+        if not path.exists():
+            fetch(f"{URL}/{path.name}", path, check=_has_md5(MD5[stem]), progress=progress)
+    return list(paths.values())
+
+
+def _has_md5(md5: str) -> Check:
+    def check(path: Path) -> None:
+        try:
+            found = _md5(gzip.decompress(path.read_bytes()))
+        except (OSError, EOFError, zlib.error) as error:
+            raise DownloadError(
+                f"the download is not a whole gzip file ({error}). It was not kept; try again."
+            ) from error
+        if found != md5:
+            raise DownloadError(f"the download's unpacked md5 is {found}, expected {md5}. It was not kept; try again.")
+
+    return check
+
+
+def _md5(content: bytes) -> str:
+    return hashlib.md5(content, usedforsecurity=False).hexdigest()  # against damage, not against malice
+
+
+def _unpacked(path: Path) -> bytes:
+    try:
+        return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ValueError(f"{path} is not a whole gzip file ({error}); fetch it again") from error

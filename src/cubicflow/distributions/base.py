@@ -1,0 +1,48 @@
+"""The contract of a base density."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class Base(nn.Module, ABC):
+    """A density on noise of shape (N, features).
+
+    Temperature scales the standard deviation; 0 is the mode. The log densities are those of the tempered density.
+    """
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        if isinstance(features, bool) or not isinstance(features, int) or features < 1:
+            raise ValueError(f"features must be a positive integer, got {features!r}")
+        self.features = features
+        # Knows the device and dtype of the module, which a density without parameters would not.
+        self.register_buffer("anchor", torch.zeros(()))
+        self.anchor: Tensor
+
+    @abstractmethod
+    def log_prob(self, z: Tensor, temperature: float = 1.0) -> Tensor:
+        """(N, features) -> (N,)."""
+
+    @abstractmethod
+    def sample(self, n: int, temperature: float = 1.0, generator: torch.Generator | None = None) -> Tensor:
+        """(n, features), differentiable in the parameters where there are any."""
+
+    def config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {"features": self.features}
+
+    def _check(self, z: Tensor) -> None:
+        if z.shape[-1] != self.features:
+            raise ValueError(f"{type(self).__name__} expects {self.features} features, got {z.shape[-1]}")
+
+
+def check_temperature(temperature: float) -> None:
+    """Any finite temperature from 0 up."""
+    if not (math.isfinite(temperature) and temperature >= 0):
+        raise ValueError(f"temperature must be a finite number, at least 0 (0 gives the mode), got {temperature!r}")

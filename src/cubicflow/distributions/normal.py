@@ -1,0 +1,34 @@
+"""The standard normal."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from cubicflow.distributions.base import Base, check_temperature
+
+LOG_SQRT_2PI = math.log(2 * math.pi) / 2
+
+
+class StandardNormal(Base):
+    """Independent standard normals.
+
+    >>> StandardNormal(2).log_prob(torch.zeros(1, 2))
+    tensor([-1.8379])
+    """
+
+    def log_prob(self, z: Tensor, temperature: float = 1.0) -> Tensor:
+        self._check(z)
+        check_temperature(temperature)
+        if temperature == 0:  # all mass at the mode
+            return torch.where((z == 0).all(-1), torch.inf, -torch.inf)
+        log_norm = self.features * (LOG_SQRT_2PI + math.log(temperature))
+        return -(z / temperature).square().sum(-1) / 2 - log_norm
+
+    def sample(self, n: int, temperature: float = 1.0, generator: torch.Generator | None = None) -> Tensor:
+        check_temperature(temperature)
+        like = self.anchor
+        z = torch.randn(n, self.features, dtype=like.dtype, device=like.device, generator=generator)
+        return temperature * z

@@ -1,0 +1,35 @@
+"""The uniform density of the paper's two-dimensional flows."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from cubicflow.distributions.base import Base
+
+
+class Uniform(Base):
+    """Uniform on the unit cube; -inf outside. It has no temperature but 1.
+
+    >>> Uniform(2).log_prob(torch.tensor([[0.5, 0.5], [0.5, 1.5]]))
+    tensor([0., -inf])
+    """
+
+    def log_prob(self, z: Tensor, temperature: float = 1.0) -> Tensor:
+        self._check(z)
+        self._check_temperature(temperature)
+        outside = ((z < 0) | (z > 1)).any(-1)
+        return torch.where(outside, -torch.inf, 0 * z.sum(-1))  # 0 * z keeps NaN
+
+    def sample(self, n: int, temperature: float = 1.0, generator: torch.Generator | None = None) -> Tensor:
+        self._check_temperature(temperature)
+        like = self.anchor
+        return torch.rand(n, self.features, dtype=like.dtype, device=like.device, generator=generator)
+
+    @staticmethod
+    def _check_temperature(temperature: float) -> None:
+        if temperature != 1:
+            raise ValueError(
+                f"a uniform base has no temperature but 1, got {temperature!r}; use a flow with a normal base for "
+                "tempered samples"
+            )

@@ -1,0 +1,25 @@
+"""Flows, mixtures of them, and the named recipes of the paper: plane, tabular, image."""
+
+from cubicflow.flows.flow import Flow
+from cubicflow.flows.flow_distribution import FlowDistribution
+from cubicflow.flows.image import ImageConfig, bits_per_dim, dequantise, image
+from cubicflow.flows.mixture import Mixture
+from cubicflow.flows.plane import PlaneConfig, plane
+from cubicflow.flows.serialization import FlowFileError, load
+from cubicflow.flows.tabular import TabularConfig, tabular
+
+__all__ = [
+    "Flow",
+    "FlowDistribution",
+    "FlowFileError",
+    "ImageConfig",
+    "Mixture",
+    "PlaneConfig",
+    "TabularConfig",
+    "bits_per_dim",
+    "dequantise",
+    "image",
+    "load",
+    "plane",
+    "tabular",
+]

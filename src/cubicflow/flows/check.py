@@ -1,0 +1,90 @@
+"""What to look at when a flow's results look odd."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from cubicflow.distributions import Uniform
+
+if TYPE_CHECKING:
+    from cubicflow.flows.flow import Flow
+
+JACOBIAN_ROWS = 4
+LARGEST_JACOBIAN = 256  # features; a dense Jacobian beyond that takes long and says little more
+FAR = 6.0  # standard deviations; one feature in five hundred million is out there by chance
+
+
+@dataclass(frozen=True)
+class FlowCheck:
+    """The figures of :meth:`Flow.check`; its string is a table."""
+
+    rows: int
+    non_finite: int  # rows whose log density is not finite
+    round_trip: float  # largest |x - inverse(forward(x))| / (1 + |x|)
+    log_dets_cancel: float  # largest |log_det forward + log_det inverse|
+    jacobian_error: float | None  # largest |log_det - log|det of autograd's Jacobian||, on a few rows
+    far_tails: float  # share of rows with some noise beyond FAR standard deviations, or outside a uniform base
+
+    def __str__(self) -> str:
+        jacobian = "not measured" if self.jacobian_error is None else f"{self.jacobian_error:.2g}"
+        lines = [
+            ("rows", f"{self.rows}"),
+            ("log density not finite", f"{self.non_finite}"),
+            ("round trip, largest relative error", f"{self.round_trip:.2g}"),
+            ("log-dets of both directions, largest sum", f"{self.log_dets_cancel:.2g}"),
+            ("log-det against autograd, largest error", jacobian),
+            (f"rows in the far tails (beyond {FAR:g} sd)", f"{self.far_tails:.2%}"),
+        ]
+        width = max(len(label) for label, _ in lines)
+        return "\n".join(f"{label:<{width}}  {value:>12}" for label, value in lines)
+
+
+@torch.no_grad()
+def check_flow(flow: Flow, x: Tensor, context: Tensor | None = None) -> FlowCheck:
+    """Measure a flow on rows x. Dropout is off while it is measured."""
+    was_training = flow.training
+    flow.eval()
+    try:
+        z, log_det = flow.to_noise(x, context)
+        back, log_det_back = flow.from_noise(z, context)
+        log_prob = flow.base.log_prob(z) + log_det
+        finite = log_prob.isfinite()
+        error = ((back - x).abs() / (1 + x.abs())).flatten(1).amax(1) if len(x) else log_prob
+        uniform = isinstance(flow.base, Uniform)
+        far = ((z < 0) | (z > 1)).any(-1) | log_prob.isneginf() if uniform else (z.abs() > FAR).any(-1)
+        return FlowCheck(
+            rows=len(x),
+            non_finite=int((~finite).sum()),
+            round_trip=_largest(error[finite]),
+            log_dets_cancel=_largest((log_det + log_det_back).abs()[finite]),
+            jacobian_error=_jacobian_error(flow, x, context, log_det),
+            far_tails=float(far.double().mean()) if len(x) else 0.0,
+        )
+    finally:
+        flow.train(was_training)
+
+
+def _largest(values: Tensor) -> float:
+    return float(values.max()) if values.numel() else 0.0
+
+
+def _jacobian_error(flow: Flow, x: Tensor, context: Tensor | None, log_det: Tensor) -> float | None:
+    features = flow.base.features
+    if features > LARGEST_JACOBIAN or not len(x):
+        return None
+    worst = 0.0
+    for i in range(min(JACOBIAN_ROWS, len(x))):
+        told = None if context is None else context[i : i + 1]
+
+        def row_to_noise(row: Tensor, told: Tensor | None = told) -> Tensor:
+            return flow.to_noise(row[None], told)[0][0]
+
+        with torch.enable_grad():
+            jacobian = torch.autograd.functional.jacobian(row_to_noise, x[i])
+        expected = jacobian.reshape(features, features).double().slogdet().logabsdet
+        worst = max(worst, float((expected - log_det[i]).abs()))
+    return worst

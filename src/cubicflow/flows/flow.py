@@ -1,0 +1,218 @@
+"""A base density seen through a transform."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from cubicflow.distributions import Base
+from cubicflow.transforms import Transform
+
+if TYPE_CHECKING:
+    from cubicflow.flows.check import FlowCheck
+    from cubicflow.flows.flow_distribution import FlowDistribution
+
+
+class Flow(nn.Module):
+    """A density p(x) or p(x | context) with exact log densities and exact samples.
+
+    Rows may have any batch shape: x of shape (..., D) broadcasts against context of shape (..., C). ``batch_size`` cuts
+    a large call into pieces of that many rows; to bound the memory as well, call under ``torch.no_grad()``.
+
+    Args:
+        base: the density of the noise.
+        transform: data to noise.
+        shape: of one datum; by default (base.features,), and (C, H, W) for images.
+
+    >>> import cubicflow as cf
+    >>> flow = cf.flows.tabular(3, num_layers=2, hidden_features=16)
+    >>> x = flow.sample(5, seed=0)
+    >>> x.shape, flow.log_prob(x).shape
+    (torch.Size([5, 3]), torch.Size([5]))
+    """
+
+    def __init__(self, base: Base, transform: Transform, shape: Sequence[int] | None = None) -> None:
+        super().__init__()
+        self.base = base
+        self.transform = transform
+        self.shape = (base.features,) if shape is None else tuple(shape)
+
+    @property
+    def context_features(self) -> int:
+        """C, or 0 for a flow without context."""
+        return self.transform.context_features
+
+    def config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {"base": self.base, "transform": self.transform, "shape": list(self.shape)}
+
+    # --- densities ---
+
+    def log_prob(self, x: Tensor, context: Tensor | None = None, *, batch_size: int | None = None) -> Tensor:
+        """log p(x | context) of every row, in nats."""
+
+        def piece(rows: Tensor, context: Tensor | None) -> tuple[Tensor]:
+            z, log_det = self.transform(rows, context)
+            return (self.base.log_prob(z) + log_det,)
+
+        return self._by_rows(piece, x, self.shape, context, batch_size)[0]
+
+    def to_noise(
+        self, x: Tensor, context: Tensor | None = None, *, batch_size: int | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """(z, log_det) of the map from data to noise."""
+        z, log_det = self._by_rows(self.transform, x, self.shape, context, batch_size)
+        return z, log_det
+
+    def from_noise(
+        self, z: Tensor, context: Tensor | None = None, *, batch_size: int | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """(x, log_det) of the map from noise to data."""
+        x, log_det = self._by_rows(self.transform.inverse, z, (self.base.features,), context, batch_size)
+        return x, log_det
+
+    # --- samples ---
+
+    @torch.no_grad()
+    def sample(
+        self,
+        n: int,
+        context: Tensor | None = None,
+        temperature: float = 1.0,
+        *,
+        batch_size: int | None = None,
+        generator: torch.Generator | None = None,
+        seed: int | None = None,
+    ) -> Tensor:
+        """n samples: (n, D), or (n, N, D) for context of shape (N, C), n for each of its rows. Without gradients.
+
+        Temperature scales the standard deviation of the base. The same ``generator`` state or ``seed`` gives the same
+        samples, whatever the batch_size.
+        """
+        z = self._noise(n, context, temperature, generator, seed)
+        return self.from_noise(z, context, batch_size=batch_size)[0]
+
+    def sample_and_log_prob(
+        self,
+        n: int,
+        context: Tensor | None = None,
+        temperature: float = 1.0,
+        *,
+        batch_size: int | None = None,
+        generator: torch.Generator | None = None,
+        seed: int | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Samples as :meth:`sample` draws them, with their log densities, in one pass and with gradients.
+
+        The log densities are those of the sampler: at a temperature other than 1, of the tempered flow.
+        """
+        z = self._noise(n, context, temperature, generator, seed)
+        x, log_det = self.from_noise(z, context, batch_size=batch_size)
+        return x, self.base.log_prob(z, temperature) - log_det
+
+    def distribution(self, context: Tensor | None = None) -> FlowDistribution:
+        """This flow, given the context, as a ``torch.distributions.Distribution``."""
+        from cubicflow.flows.flow_distribution import FlowDistribution
+
+        return FlowDistribution(self, context)
+
+    # --- housekeeping ---
+
+    def save(self, folder: str | Path) -> None:
+        """Write config.json and model.safetensors into ``folder``; :func:`cubicflow.load` reads them."""
+        from cubicflow.flows.serialization import save_flow
+
+        save_flow(self, folder)
+
+    def check(self, x: Tensor, context: Tensor | None = None) -> FlowCheck:
+        """What to run when results look odd: round trip, log-det against autograd, rows in the far tails.
+
+        Prints a table, and returns it.
+        """
+        from cubicflow.flows.check import check_flow
+
+        report = check_flow(self, x, context)
+        print(report)  # noqa: T201
+        return report
+
+    def _noise(
+        self,
+        n: int,
+        context: Tensor | None,
+        temperature: float,
+        generator: torch.Generator | None,
+        seed: int | None,
+    ) -> Tensor:
+        """(n, *context's batch shape, base.features)."""
+        generator = as_generator(generator, seed, self.base.anchor.device)
+        batch = (check_count(n), *(context.shape[:-1] if context is not None else ()))
+        rows = torch.Size(batch).numel()
+        return self.base.sample(rows, temperature, generator).reshape(*batch, self.base.features)
+
+    def _by_rows(
+        self,
+        function: Callable[[Tensor, Tensor | None], tuple[Tensor, ...]],
+        x: Tensor,
+        shape: tuple[int, ...],
+        context: Tensor | None,
+        batch_size: int | None,
+    ) -> list[Tensor]:
+        """Flatten the batch shape to rows, apply ``function`` to pieces of them, restore the batch shape."""
+        rows, context, batch = flatten_rows(x, shape, context, self.context_features)
+        if batch_size is None:
+            outputs: tuple[Tensor, ...] = function(rows, context)
+        else:
+            if batch_size < 1:
+                raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+            parts = rows.split(batch_size)  # no rows are one empty part, so an empty batch works too
+            contexts = [None] * len(parts) if context is None else context.split(batch_size)
+            pieces = [function(part, told) for part, told in zip(parts, contexts, strict=True)]
+            outputs = tuple(torch.cat(output) for output in zip(*pieces, strict=True))
+        return [output.reshape(*batch, *output.shape[1:]) for output in outputs]
+
+
+def flatten_rows(
+    x: Tensor, shape: tuple[int, ...], context: Tensor | None, context_features: int
+) -> tuple[Tensor, Tensor | None, torch.Size]:
+    """Broadcast x (*batch, *shape) and context (*batch, C) to one batch shape, and flatten it to rows."""
+    if x.ndim < len(shape) or tuple(x.shape[-len(shape) :]) != shape:
+        raise ValueError(
+            f"this flow is on data of shape {shape}: x must have shape (..., {', '.join(map(str, shape))}), got "
+            f"{tuple(x.shape)}"
+        )
+    batch = x.shape[: x.ndim - len(shape)]
+    if context is None:
+        if context_features:
+            raise ValueError(f"this flow is conditional: pass context= of shape (..., {context_features})")
+        return x.reshape(-1, *shape) if x.numel() else x.reshape(batch.numel(), *shape), None, batch
+    if not context_features:
+        raise ValueError("this flow has no context; leave context= out, or build it with context_features=")
+    if context.ndim < 1 or context.shape[-1] != context_features:
+        raise ValueError(f"context must have shape (..., {context_features}), got {tuple(context.shape)}")
+    try:
+        batch = torch.broadcast_shapes(batch, context.shape[:-1])
+    except RuntimeError:
+        raise ValueError(
+            f"x of shape {tuple(x.shape)} and context of shape {tuple(context.shape)} do not broadcast: give one row "
+            "of context for each row of x, or x of shape (n, N, ...) for N rows of context"
+        ) from None
+    rows = x.expand(*batch, *shape).reshape(batch.numel(), *shape)
+    return rows, context.expand(*batch, context_features).reshape(batch.numel(), context_features), batch
+
+
+def check_count(n: int) -> int:
+    """n, if it is a count."""
+    if isinstance(n, bool) or not isinstance(n, int) or n < 0:
+        raise ValueError(f"n must be a whole number, 0 or more, got {n!r}")
+    return n
+
+
+def as_generator(generator: torch.Generator | None, seed: int | None, device: torch.device) -> torch.Generator | None:
+    """The generator given, or one made from the seed on the device."""
+    if generator is not None and seed is not None:
+        raise ValueError("give generator= or seed=, not both")
+    return generator if seed is None else torch.Generator(device).manual_seed(seed)

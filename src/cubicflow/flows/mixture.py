@@ -1,0 +1,126 @@
+"""Several flows as one density."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor, nn
+
+from cubicflow.flows.flow import Flow, as_generator, check_count
+
+
+class Mixture(nn.Module):
+    """An ensemble of flows as one exact density: p(x) = sum of w_i p_i(x).
+
+    Args:
+        flows: flows over the same data and context.
+        weights: one positive number for each, normalised to sum 1; equal by default.
+
+    >>> import cubicflow as cf
+    >>> flows = [cf.flows.tabular(2, num_layers=1, hidden_features=8, seed=i) for i in range(2)]
+    >>> mixture = Mixture(flows)
+    >>> mixture.log_prob(mixture.sample(5, seed=0)).shape
+    torch.Size([5])
+    """
+
+    log_weights: Tensor
+
+    def __init__(self, flows: Sequence[Flow], weights: Sequence[float] | None = None) -> None:
+        super().__init__()
+        if not flows:
+            raise ValueError("a Mixture needs at least one flow")
+        first = flows[0]
+        for i, flow in enumerate(flows):
+            if (flow.shape, flow.context_features) != (first.shape, first.context_features):
+                raise ValueError(
+                    f"all flows of a Mixture must be over the same data: flow {i} has shape {flow.shape} and "
+                    f"{flow.context_features} context features, flow 0 {first.shape} and {first.context_features}"
+                )
+        weights = [1.0] * len(flows) if weights is None else [float(w) for w in weights]
+        if len(weights) != len(flows) or not all(0 < w < float("inf") for w in weights):
+            raise ValueError(f"weights must be {len(flows)} positive numbers, one for each flow, got {weights}")
+        self.members = nn.ModuleList(flows)
+        self.register_buffer("log_weights", torch.tensor(weights).log().log_softmax(0))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one datum."""
+        return self.flows[0].shape
+
+    @property
+    def context_features(self) -> int:
+        """C, or 0 without context."""
+        return self.flows[0].context_features
+
+    @property
+    def flows(self) -> list[Flow]:
+        """The flows of the mixture."""
+        return list(self.members)  # type: ignore[arg-type] # the constructor takes nothing else
+
+    def config(self) -> dict[str, Any]:
+        """The constructor's arguments; the weights are a buffer."""
+        return {"flows": self.flows}
+
+    def log_prob(self, x: Tensor, context: Tensor | None = None, *, batch_size: int | None = None) -> Tensor:
+        """log p(x | context) of every row, in nats."""
+        parts = [flow.log_prob(x, context, batch_size=batch_size) for flow in self.flows]
+        return torch.logsumexp(torch.stack(parts, dim=-1) + self.log_weights, dim=-1)
+
+    @torch.no_grad()
+    def sample(
+        self,
+        n: int,
+        context: Tensor | None = None,
+        temperature: float = 1.0,
+        *,
+        batch_size: int | None = None,
+        generator: torch.Generator | None = None,
+        seed: int | None = None,
+    ) -> Tensor:
+        """n samples, as :meth:`Flow.sample` returns them. Every row draws its flow first."""
+        generator = as_generator(generator, seed, self.log_weights.device)
+        batch = (check_count(n), *(context.shape[:-1] if context is not None else ()))
+        rows = torch.Size(batch).numel()
+        if rows == 0:
+            return self.flows[0].sample(n, context, temperature)
+        weights = self.log_weights.exp()
+        picks = torch.multinomial(weights, rows, replacement=True, generator=generator)
+        contexts = None if context is None else context.expand(*batch, -1).reshape(rows, -1)
+        order, pieces = [], []
+        for i, flow in enumerate(self.flows):
+            chosen = (picks == i).nonzero().squeeze(1)
+            z = flow.base.sample(len(chosen), temperature, generator)
+            told = None if contexts is None else contexts[chosen]
+            order.append(chosen)
+            pieces.append(flow.from_noise(z, told, batch_size=batch_size)[0])
+        return torch.cat(pieces)[torch.cat(order).argsort()].reshape(*batch, *self.shape)
+
+    def sample_and_log_prob(
+        self,
+        n: int,
+        context: Tensor | None = None,
+        *,
+        batch_size: int | None = None,
+        generator: torch.Generator | None = None,
+        seed: int | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Samples with their log densities under the whole mixture. Gradients reach the log densities alone."""
+        x = self.sample(n, context, batch_size=batch_size, generator=generator, seed=seed)
+        return x, self.log_prob(x, context, batch_size=batch_size)
+
+    def to_noise(self, x: Tensor, context: Tensor | None = None) -> NoReturn:
+        """Raises: a mixture has no single map to noise."""
+        raise NotImplementedError("a Mixture has no single map to noise; use one of mixture.flows")
+
+    def rsample(self, n: int, context: Tensor | None = None) -> NoReturn:
+        """Raises: a draw picks one flow, which has no derivative in the weights."""
+        raise NotImplementedError("a Mixture cannot be sampled differentiably; sample one of mixture.flows instead")
+
+    def save(self, folder: str | Path) -> None:
+        """Write config.json and model.safetensors into ``folder``; :func:`cubicflow.load` reads them."""
+        from cubicflow.flows.serialization import save_flow
+
+        save_flow(self, folder)

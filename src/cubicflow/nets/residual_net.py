@@ -1,0 +1,114 @@
+"""What the three networks share: a first layer, pre-activation residual blocks, a last layer that starts at zero."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+NORMS = (None, "batch", "layer")
+
+
+class ResidualNet(nn.Module, ABC):
+    """Abstract network from inputs and context to spline parameters.
+
+    Args:
+        in_features, out_features: sizes; ``in_features`` may be 0 when there is context.
+        hidden_features: width H of every hidden layer.
+        num_blocks: residual blocks, each of two layers.
+        context_features: C, joined to the inputs; 0 for none.
+        dropout: probability, inside each block.
+        norm: None, ``"batch"`` or ``"layer"``, before each activation.
+        identity_start: start the last layer at zero, where every family of maps is the identity.
+        scale_output: divide the outputs by sqrt(H): a sum over H units grows like that, and the logits of wide networks
+            stay as tame as those of narrow ones.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        hidden_features: int = 256,
+        num_blocks: int = 2,
+        context_features: int = 0,
+        dropout: float = 0.0,
+        norm: str | None = None,
+        identity_start: bool = True,
+        scale_output: bool = True,
+    ) -> None:
+        super().__init__()
+        sizes = {"out_features": out_features, "hidden_features": hidden_features, "num_blocks": num_blocks}
+        for name, size in sizes.items():
+            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+                raise ValueError(f"{name} must be a positive integer, got {size!r}")
+        if in_features < 0 or context_features < 0 or in_features + context_features < 1:
+            raise ValueError(
+                f"{type(self).__name__} needs at least one input or context feature, got in_features={in_features} "
+                f"and context_features={context_features}"
+            )
+        if norm not in NORMS:
+            raise ValueError(f"norm must be one of {', '.join(map(repr, NORMS))}, got {norm!r}")
+        self.in_features = in_features
+        self.out_features = out_features
+        self.hidden_features = hidden_features
+        self.num_blocks = num_blocks
+        self.context_features = context_features
+        self.dropout = dropout
+        self.norm = norm
+        self.identity_start = identity_start
+        self.scale_output = scale_output
+
+        self.scale = 1 / math.sqrt(hidden_features) if scale_output else 1.0
+        self.first, self.last = self._make_ends()
+        self.blocks = nn.ModuleList(self._make_block() for _ in range(num_blocks))
+        if identity_start:
+            for parameter in self.last.parameters():
+                nn.init.zeros_(parameter)
+
+    @abstractmethod
+    def _make_ends(self) -> tuple[nn.Module, nn.Module]:
+        """The first and the last layer."""
+
+    @abstractmethod
+    def _make_block(self) -> ResidualBlock: ...
+
+    @abstractmethod
+    def _join(self, x: Tensor, context: Tensor) -> Tensor:
+        """Inputs and context as one tensor of in_features + context_features."""
+
+    def config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        names = ("in_features", "out_features", "hidden_features", "num_blocks", "context_features", "dropout", "norm")
+        return {name: getattr(self, name) for name in (*names, "identity_start", "scale_output")}
+
+    def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
+        """Parameters for every element: (N, in_features, ...) [, (N, C)] -> (N, out_features, ...)."""
+        if (context is None) != (self.context_features == 0):
+            given = "none was given" if context is None else "some was given"
+            raise ValueError(
+                f"{type(self).__name__} was built with context_features={self.context_features}, but {given}"
+            )
+        h = self.first(x if context is None else self._join(x, context))
+        for block in self.blocks:
+            h = block(h)
+        out: Tensor = self.last(F.relu(h)) * self.scale
+        return out
+
+
+class ResidualBlock(nn.Module):
+    """h + second(dropout(relu(norm(first(relu(norm(h)))))))."""
+
+    def __init__(self, layers: tuple[nn.Module, nn.Module], norms: tuple[nn.Module, nn.Module], dropout: float) -> None:
+        super().__init__()
+        self.first, self.second = layers
+        self.first_norm, self.second_norm = norms
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, h: Tensor) -> Tensor:
+        inner = self.first(F.relu(self.first_norm(h)))
+        out: Tensor = h + self.second(self.dropout(F.relu(self.second_norm(inner))))
+        return out

@@ -1,0 +1,35 @@
+"""Invertible layers. ``forward`` is data to noise, ``inverse`` noise to data; both return ``(outputs, log_det)``."""
+
+from cubicflow.transforms.actnorm import ActNorm
+from cubicflow.transforms.autoregressive import Autoregressive
+from cubicflow.transforms.compose import Compose, Inverse
+from cubicflow.transforms.conv1x1 import Conv1x1
+from cubicflow.transforms.coupling import Coupling
+from cubicflow.transforms.element_map import ElementMap
+from cubicflow.transforms.elementwise import Elementwise
+from cubicflow.transforms.lu_linear import LULinear
+from cubicflow.transforms.multi_scale import MultiScale
+from cubicflow.transforms.permutation import Permutation
+from cubicflow.transforms.sigmoid import Logit, Sigmoid
+from cubicflow.transforms.squeeze import Squeeze
+from cubicflow.transforms.standardise import Standardise
+from cubicflow.transforms.transform import Transform
+
+__all__ = [
+    "ActNorm",
+    "Autoregressive",
+    "Compose",
+    "Conv1x1",
+    "Coupling",
+    "ElementMap",
+    "Elementwise",
+    "Inverse",
+    "LULinear",
+    "Logit",
+    "MultiScale",
+    "Permutation",
+    "Sigmoid",
+    "Squeeze",
+    "Standardise",
+    "Transform",
+]

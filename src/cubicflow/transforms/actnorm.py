@@ -1,0 +1,94 @@
+"""Glow's activation normalisation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from cubicflow.transforms.transform import Transform, check_features, no_log_det, positive
+
+
+class ActNorm(Transform):
+    """z = (x - shift) exp(-log_scale), feature by feature, with shift and scale taken from the first batch seen in
+    training mode (from all processes' batches under torch.distributed) and trained from then on.
+
+    Whether that has happened is a buffer, so a loaded layer does not begin again; a Python bool mirrors it, so that no
+    compiled graph breaks on its value.
+
+    >>> layer = ActNorm(3)
+    >>> z, _ = layer(5 + 2 * torch.randn(1000, 3))
+    >>> torch.allclose(z.mean(0), torch.zeros(3), atol=1e-4), torch.allclose(z.std(0), torch.ones(3), atol=1e-2)
+    (True, True)
+    """
+
+    initialised: Tensor
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        self.features = positive("features", features)
+        self.shift = nn.Parameter(torch.zeros(features))
+        self.log_scale = nn.Parameter(torch.zeros(features))
+        self.register_buffer("initialised", torch.tensor(False))
+        self._is_initialised = False
+        self.register_load_state_dict_post_hook(_mirror_flag)
+
+    def config(self) -> dict[str, Any]:
+        return {"features": self.features}
+
+    def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        check_features(self, x, self.features)
+        if not self._is_initialised:
+            if not self.training:
+                raise self._unfitted()
+            self.initialise(x)
+        shift, log_scale = self._per_pixel(x)
+        return (x - shift) * torch.exp(-log_scale), -self._log_det(x)
+
+    def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        check_features(self, z, self.features)
+        if not self._is_initialised:
+            raise self._unfitted()
+        shift, log_scale = self._per_pixel(z)
+        return z * torch.exp(log_scale) + shift, self._log_det(z)
+
+    @torch.no_grad()
+    def initialise(self, x: Tensor) -> None:
+        """Take shift and scale from a batch. A feature that is constant in it keeps scale 1."""
+        columns = x.movedim(1, -1).reshape(-1, self.features).double()
+        count = _total(torch.tensor(float(len(columns)), dtype=torch.float64, device=x.device))
+        if count == 0:
+            raise ValueError("ActNorm cannot initialise itself from an empty batch; pass at least one row")
+        mean = _total(columns.sum(0)) / count
+        std = (_total((columns - mean).square().sum(0)) / count).sqrt()
+        self.shift.copy_(mean)
+        self.log_scale.copy_(torch.where(std > 0, std, 1).log())
+        self.initialised.fill_(True)
+        self._is_initialised = True
+
+    def _unfitted(self) -> RuntimeError:
+        return RuntimeError(
+            "this ActNorm has seen no data yet, so it has no scale to apply; call the flow once on a batch in training "
+            "mode (flow.train()), or load a trained flow"
+        )
+
+    def _per_pixel(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        shape = (self.features, *(1,) * (x.ndim - 2))
+        return self.shift.view(shape), self.log_scale.view(shape)
+
+    def _log_det(self, x: Tensor) -> Tensor:
+        pixels = x[0, 0].numel() if x.shape[0] else 0
+        return no_log_det(x) + pixels * self.log_scale.sum()
+
+
+def _mirror_flag(layer: ActNorm, _: Any) -> None:
+    layer._is_initialised = bool(layer.initialised)
+
+
+def _total(x: Tensor) -> Tensor:
+    """The sum over all processes."""
+    if dist.is_available() and dist.is_initialized():
+        dist.all_reduce(x)
+    return x

@@ -1,0 +1,44 @@
+"""Glow's 1x1 convolution in LU form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from cubicflow.transforms.lu_linear import LULinear
+from cubicflow.transforms.transform import Transform, check_features, positive
+
+
+class Conv1x1(Transform):
+    """The same :class:`LULinear` on the channels of every pixel: (N, C, H, W) -> (N, C, H, W).
+
+    >>> import torch
+    >>> z, log_det = Conv1x1(4, seed=0)(torch.randn(2, 4, 3, 3))
+    >>> z.shape, log_det.shape
+    (torch.Size([2, 4, 3, 3]), torch.Size([2]))
+    """
+
+    def __init__(self, features: int, *, bias: bool = True, permute: bool = True, seed: int | None = None) -> None:
+        super().__init__()
+        self.features = positive("features", features)
+        self.linear = LULinear(features, bias=bias, permute=permute, seed=seed)
+
+    def config(self) -> dict[str, Any]:
+        return self.linear.config()
+
+    def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        return self._over_pixels(x, inverse=False)
+
+    def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        return self._over_pixels(z, inverse=True)
+
+    def _over_pixels(self, x: Tensor, *, inverse: bool) -> tuple[Tensor, Tensor]:
+        check_features(self, x, self.features)
+        if x.ndim != 4:
+            raise ValueError(f"Conv1x1 expects images of shape (N, C, H, W), got shape {tuple(x.shape)}")
+        n, _, height, width = x.shape
+        pixels = x.permute(0, 2, 3, 1).reshape(-1, self.features)  # (N H W, C)
+        y, log_det = self.linear.inverse(pixels) if inverse else self.linear(pixels)
+        y = y.reshape(n, height, width, self.features).permute(0, 3, 1, 2)
+        return y, log_det.reshape(n, height * width).sum(1)

@@ -1,0 +1,151 @@
+"""The coupling layer of the paper: one half told by the other, and that other half transformed as well."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from cubicflow.transforms.element_map import ElementMap
+from cubicflow.transforms.elementwise import Elementwise
+from cubicflow.transforms.transform import Transform, check_context, check_features, sum_features
+
+
+class NetworkFactory(Protocol):
+    """Makes the network of a layer, once the layer knows its sizes: a network class, or a partial of one."""
+
+    def __call__(self, in_features: int, out_features: int, *, context_features: int) -> nn.Module: ...
+
+
+def alternating_mask(features: int, *, even: bool = True) -> list[bool]:
+    """Transform the even features, or the odd ones.
+
+    >>> alternating_mask(5)
+    [True, False, True, False, True]
+    """
+    return [(i % 2 == 0) == even for i in range(features)]
+
+
+def contiguous_mask(features: int, *, second: bool = True) -> list[bool]:
+    """Transform the second half of the features, or the first; the first is the larger of an odd number.
+
+    >>> contiguous_mask(5), contiguous_mask(5, second=False)
+    ([False, False, False, True, True], [True, True, True, False, False])
+    """
+    return [(i >= (features + 1) // 2) == second for i in range(features)]
+
+
+class Coupling(Transform):
+    """Masked features go through maps whose parameters a network computes from the other features and the context; the
+    other features go through trainable maps of their own. The whole layer is one network pass in either direction.
+
+    Args:
+        mask: for each feature (column, or channel of an image), whether the network's maps transform it.
+        network: a module, or a factory called with (in_features, out_features, context_features=...).
+        element_map: which map; by default the cubic spline with 10 bins on the real line.
+        context_features: C, what the network sees beside the other half.
+        transform_identity: put trainable maps on the other half. The network sees that half before they act on it, and
+            the inverse undoes them first.
+
+    >>> from functools import partial
+    >>> from cubicflow.nets import ResidualMLP
+    >>> layer = Coupling([True, False, True], partial(ResidualMLP, hidden_features=16))
+    >>> z, log_det = layer(torch.randn(4, 3))
+    >>> z.shape, log_det.shape
+    (torch.Size([4, 3]), torch.Size([4]))
+    """
+
+    transformed: Tensor
+    identity: Tensor
+    restore: Tensor
+
+    def __init__(
+        self,
+        mask: Sequence[bool],
+        network: nn.Module | NetworkFactory,
+        element_map: ElementMap | None = None,
+        *,
+        context_features: int = 0,
+        transform_identity: bool = True,
+    ) -> None:
+        super().__init__()
+        self.mask = [bool(chosen) for chosen in mask]
+        self.element_map = element_map or ElementMap()
+        self.context_features = context_features
+        self.transform_identity = transform_identity
+        transformed = [i for i, chosen in enumerate(self.mask) if chosen]
+        identity = [i for i, chosen in enumerate(self.mask) if not chosen]
+        if not transformed:
+            raise ValueError(f"the mask {self.mask} leaves nothing to transform; at least one entry must be True")
+        if not identity and not context_features:
+            raise ValueError(
+                f"the mask {self.mask} leaves nothing for the network to see; leave some feature False, give the layer "
+                "context_features, or use Elementwise"
+            )
+        self.register_buffer("transformed", torch.tensor(transformed))
+        self.register_buffer("identity", torch.tensor(identity, dtype=torch.int64))
+        self.register_buffer("restore", torch.tensor(identity + transformed).argsort())
+        outputs = len(transformed) * self.element_map.num_params
+        self.network = make_network(network, len(identity), outputs, context_features)
+        self.identity_maps = Elementwise(len(identity), self.element_map) if transform_identity and identity else None
+
+    def config(self) -> dict[str, Any]:
+        return {
+            "mask": self.mask,
+            "network": self.network,
+            "element_map": self.element_map,
+            "context_features": self.context_features,
+            "transform_identity": self.transform_identity,
+        }
+
+    def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        identity, transformed = self._split(x, context)
+        transformed, log_slope = self.element_map(transformed, self._params(identity, context))
+        log_det = sum_features(log_slope)
+        if self.identity_maps is not None:
+            identity, log_det_identity = self.identity_maps(identity)
+            log_det = log_det + log_det_identity
+        return self._join(identity, transformed), log_det
+
+    def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        identity, transformed = self._split(z, context)
+        log_det_identity: Tensor | float = 0.0
+        if self.identity_maps is not None:
+            identity, log_det_identity = self.identity_maps.inverse(identity)
+        transformed, log_slope = self.element_map(transformed, self._params(identity, context), inverse=True)
+        return self._join(identity, transformed), sum_features(log_slope) + log_det_identity
+
+    def _split(self, x: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor]:
+        check_features(self, x, len(self.mask))
+        check_context(self, context, self.context_features, x.shape[0])
+        return x.index_select(1, self.identity), x.index_select(1, self.transformed)
+
+    def _params(self, identity: Tensor, context: Tensor | None) -> Tensor:
+        """(N, transformed, *pixels, P), for images a view of the network's channels that needs no copy."""
+        params: Tensor = self.network(identity) if context is None else self.network(identity, context)
+        size = self.element_map.num_params
+        return params.unflatten(1, (params.shape[1] // size, size)).movedim(2, -1)
+
+    def _join(self, identity: Tensor, transformed: Tensor) -> Tensor:
+        return torch.cat([identity, transformed], dim=1).index_select(1, self.restore)
+
+
+def make_network(
+    network: nn.Module | NetworkFactory | Callable[..., nn.Module],
+    in_features: int,
+    out_features: int,
+    context_features: int,
+) -> nn.Module:
+    """The network given, or the one a factory makes, checked to have the sizes the layer needs."""
+    made = (
+        network
+        if isinstance(network, nn.Module)
+        else network(in_features, out_features, context_features=context_features)
+    )
+    needed = {"in_features": in_features, "out_features": out_features, "context_features": context_features}
+    for name, size in needed.items():
+        if getattr(made, name, size) != size:
+            raise ValueError(f"this layer needs a network with {name}={size}, got one with {getattr(made, name)}")
+    return made

@@ -1,0 +1,42 @@
+"""A trainable map for every feature, blind to the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cubicflow.transforms.element_map import ElementMap
+from cubicflow.transforms.transform import Transform, check_features, positive, sum_features
+
+
+class Elementwise(Transform):
+    """One trainable map per feature (or channel), the identity at the start.
+
+    >>> x = torch.randn(4, 3)
+    >>> z, log_det = Elementwise(3)(x)
+    >>> torch.allclose(z, x, atol=1e-6), log_det.shape
+    (True, torch.Size([4]))
+    """
+
+    def __init__(self, features: int, element_map: ElementMap | None = None) -> None:
+        super().__init__()
+        self.features = positive("features", features)
+        self.element_map = element_map or ElementMap()
+        self.params = nn.Parameter(torch.zeros(features, self.element_map.num_params))
+
+    def config(self) -> dict[str, Any]:
+        return {"features": self.features, "element_map": self.element_map}
+
+    def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        return self._apply_maps(x, inverse=False)
+
+    def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        return self._apply_maps(z, inverse=True)
+
+    def _apply_maps(self, x: Tensor, *, inverse: bool) -> tuple[Tensor, Tensor]:
+        check_features(self, x, self.features)
+        over_pixels = self.params.view(self.features, *(1,) * (x.ndim - 2), -1)  # (D, 1, 1, P) for images
+        y, log_slope = self.element_map(x, over_pixels, inverse=inverse)
+        return y, sum_features(log_slope)

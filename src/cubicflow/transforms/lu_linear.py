@@ -1,0 +1,125 @@
+"""Linear layers as a permutation and two triangles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cubicflow.transforms.transform import Transform, check_features, no_log_det, positive
+
+
+class LULinear(Transform):
+    """z = P L U x + bias: P a fixed random permutation, L unit lower triangular, U upper with a positive diagonal.
+
+    log|det| is the sum of U's log-diagonal, O(D). The layer starts as the permutation alone. The inverse is two
+    triangular solves; while gradients are off, a dense inverse is kept for as long as the parameters stay as they are.
+
+    On a GPU the layer computes in float64: TF32 or bf16 here would cost the flow its exactness, and D x D products are
+    too small to be worth it.
+
+    Args:
+        features: D.
+        bias: add a trainable shift.
+        permute: begin from a random permutation; without, from the identity.
+        seed: of that permutation; None draws from torch's global state.
+
+    >>> layer = LULinear(3, seed=0)
+    >>> z, log_det = layer(torch.randn(4, 3))
+    >>> z.shape, log_det
+    (torch.Size([4, 3]), tensor([0., 0., 0., 0.], grad_fn=<ExpandBackward0>))
+    """
+
+    permutation: Tensor
+
+    def __init__(self, features: int, *, bias: bool = True, permute: bool = True, seed: int | None = None) -> None:
+        super().__init__()
+        self.features = positive("features", features)
+        self.permute = permute
+        self.seed = seed
+        generator = None if seed is None else torch.Generator().manual_seed(seed)
+        order = torch.randperm(features, generator=generator, device="cpu") if permute else torch.arange(features)
+        self.register_buffer("permutation", order.to(torch.get_default_device()))
+        # The strict lower triangle holds L's, the strict upper U's; the diagonal of `factors` is not used.
+        self.factors = nn.Parameter(torch.zeros(features, features))
+        self.log_diagonal = nn.Parameter(torch.zeros(features))
+        self.bias = nn.Parameter(torch.zeros(features)) if bias else None
+        self._dense_inverse: tuple[tuple[Any, ...], Tensor] | None = None
+
+    def config(self) -> dict[str, Any]:
+        # The permutation itself is a buffer; the seed is written for the reader.
+        return {"features": self.features, "bias": self.bias is not None, "permute": self.permute, "seed": self.seed}
+
+    def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        check_features(self, x, self.features)
+        weight = self._weight()
+        z = _exact_linear(x, weight)
+        if self.bias is not None:
+            z = z + self.bias
+        return z, self._log_det(x)
+
+    def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        check_features(self, z, self.features)
+        if self.bias is not None:
+            z = z - self.bias
+        if torch.is_grad_enabled() or torch.compiler.is_compiling() or torch.is_inference_mode_enabled():
+            x = self._solve(z)
+        else:
+            x = _exact_linear(z, self._cached_inverse())
+        return x, -self._log_det(z)
+
+    def _log_det(self, x: Tensor) -> Tensor:
+        return self.log_diagonal.sum().to(no_log_det(x).dtype).expand(x.shape[0])
+
+    def _triangles(self) -> tuple[Tensor, Tensor]:
+        factors, log_diagonal = _widen(self.factors), _widen(self.log_diagonal)
+        eye = torch.eye(self.features, dtype=factors.dtype, device=factors.device)
+        return factors.tril(-1) + eye, factors.triu(1) + eye * log_diagonal.exp()
+
+    def _weight(self) -> Tensor:
+        """P L U, (D, D)."""
+        lower, upper = self._triangles()
+        with _full_precision(lower):
+            return (lower @ upper).index_select(0, self.permutation)
+
+    def _solve(self, z: Tensor) -> Tensor:
+        lower, upper = self._triangles()
+        rows = z.to(lower.dtype).index_select(1, self.permutation.argsort())
+        with _full_precision(rows):
+            columns = torch.linalg.solve_triangular(lower, rows.T, upper=False, unitriangular=True)
+            columns = torch.linalg.solve_triangular(upper, columns, upper=True)
+        x: Tensor = columns.T.to(z.dtype)
+        return x
+
+    def _cached_inverse(self) -> Tensor:
+        """W^-1, in float64 until it is rounded once. Any change of a parameter, in place, by loading or by moving,
+        changes the key."""
+        parts = (self.factors, self.log_diagonal, self.permutation)
+        key = tuple((id(part), part._version, part.data_ptr(), part.dtype, part.device) for part in parts)
+        if self._dense_inverse is None or self._dense_inverse[0] != key:
+            eye = torch.eye(self.features, dtype=torch.float64, device=self.factors.device)
+            factors, diagonal = self.factors.double(), self.log_diagonal.double().exp()
+            inverse = torch.linalg.solve_triangular(factors.tril(-1) + eye, eye, upper=False, unitriangular=True)
+            inverse = torch.linalg.solve_triangular(factors.triu(1) + eye * diagonal, inverse, upper=True)
+            inverse = inverse.index_select(1, self.permutation.argsort()).to(_widen(self.factors).dtype)
+            self._dense_inverse = key, inverse
+        return self._dense_inverse[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_dense_inverse": None}
+
+
+def _widen(x: Tensor) -> Tensor:
+    """float64 on a GPU: no setting of the matrix units can then reach the product."""
+    return x.double() if x.is_cuda else x
+
+
+def _exact_linear(x: Tensor, weight: Tensor) -> Tensor:
+    with _full_precision(x):
+        return F.linear(x.to(weight.dtype), weight).to(x.dtype)
+
+
+def _full_precision(x: Tensor) -> torch.autocast:
+    return torch.autocast(x.device.type, enabled=False)

@@ -1,0 +1,97 @@
+"""Real NVP's multi-scale architecture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cubicflow.transforms.squeeze import Squeeze
+from cubicflow.transforms.transform import Transform, no_log_det
+
+
+class MultiScale(Transform):
+    """At every level the image is squeezed and transformed; then, but for the last level, half of its channels are
+    finished and leave. What left and what remains is laid side by side as one vector of noise:
+    (N, C, H, W) -> (N, C H W).
+
+    Args:
+        levels: one transform for each level, which keeps the shape of the squeezed image.
+        shape: (C, H, W) of one input; H and W must halve once for every level.
+
+    >>> from cubicflow.transforms import ActNorm
+    >>> layer = MultiScale([ActNorm(4), ActNorm(8)], (1, 8, 8))
+    >>> layer(torch.randn(5, 1, 8, 8))[0].shape
+    torch.Size([5, 64])
+    """
+
+    levels: Sequence[Transform]
+
+    def __init__(self, levels: Sequence[Transform], shape: Sequence[int]) -> None:
+        super().__init__()
+        self.levels = nn.ModuleList(levels)  # type: ignore[assignment] # a sequence of them, to the type checker
+        self.squeeze = Squeeze()
+        self.shapes = level_shapes(shape, len(levels))
+        self.shape = tuple(shape)
+        self.context_features = max(level.context_features for level in levels)
+
+    def config(self) -> dict[str, Any]:
+        return {"levels": list(self.levels), "shape": list(self.shape)}
+
+    def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        if tuple(x.shape[1:]) != self.shape:
+            raise ValueError(f"MultiScale expects images of shape {self.shape}, got {tuple(x.shape[1:])}")
+        finished: list[Tensor] = []
+        log_det = no_log_det(x)
+        for transform in self.levels:
+            x, _ = self.squeeze(x)
+            x, log_det_level = transform(x, context if transform.context_features else None)
+            log_det = log_det + log_det_level
+            if transform is not self.levels[-1]:
+                leaving, x = x.chunk(2, dim=1)
+                finished.append(leaving.flatten(1))
+        return torch.cat([*finished, x.flatten(1)], dim=1), log_det
+
+    def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        channels, height, width = self.shape
+        size = channels * height * width
+        if z.ndim != 2 or z.shape[1] != size:
+            raise ValueError(f"MultiScale inverts vectors of {size} features, got shape {tuple(z.shape)}")
+        leaving = [c * h * w // 2 for c, h, w in self.shapes[:-1]]
+        *finished, rest = z.split([*leaving, size - sum(leaving)], dim=1)
+        x = rest.reshape(-1, *self.shapes[-1])
+        log_det = no_log_det(z)
+        for level, (channels, height, width) in reversed(list(enumerate(self.shapes))):
+            if level < len(finished):
+                x = torch.cat([finished[level].reshape(-1, channels // 2, height, width), x], dim=1)
+            transform = self.levels[level]
+            x, log_det_level = transform.inverse(x, context if transform.context_features else None)
+            x, _ = self.squeeze.inverse(x)
+            log_det = log_det + log_det_level
+        return x, log_det
+
+
+def level_shapes(shape: Sequence[int], num_levels: int) -> list[tuple[int, int, int]]:
+    """The (C, H, W) that each level's transform sees.
+
+    >>> level_shapes((1, 28, 28), 2)
+    [(4, 14, 14), (8, 7, 7)]
+    """
+    if len(shape) != 3 or min(shape) < 1:
+        raise ValueError(f"shape must be (channels, height, width), got {tuple(shape)}")
+    if num_levels < 1:
+        raise ValueError("MultiScale needs at least one level")
+    channels, height, width = shape
+    shapes = []
+    for _ in range(num_levels):
+        if height % 2 or width % 2:
+            raise ValueError(
+                f"images of shape {tuple(shape)} cannot be squeezed {num_levels} times: height and width must be even "
+                "each time; use fewer levels, or pad the images"
+            )
+        channels, height, width = 4 * channels, height // 2, width // 2
+        shapes.append((channels, height, width))
+        channels //= 2
+    return shapes

@@ -1,0 +1,40 @@
+"""Fixed permutations of the features."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cubicflow.transforms.transform import Transform, check_features, no_log_det
+
+
+class Permutation(Transform):
+    """z[:, i] = x[:, permutation[i]], for columns or channels.
+
+    >>> Permutation([2, 0, 1])(torch.tensor([[10.0, 20.0, 30.0]]))[0]
+    tensor([[30., 10., 20.]])
+    """
+
+    permutation: Tensor
+
+    def __init__(self, permutation: Sequence[int]) -> None:
+        super().__init__()
+        order = [int(i) for i in permutation]
+        if sorted(order) != list(range(len(order))) or not order:
+            raise ValueError(f"a permutation must hold every number from 0 to D - 1 once, got {order}")
+        self.order = order
+        self.register_buffer("permutation", torch.tensor(order))
+
+    def config(self) -> dict[str, Any]:
+        return {"permutation": self.order}
+
+    def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        check_features(self, x, len(self.order))
+        return x.index_select(1, self.permutation), no_log_det(x)
+
+    def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        check_features(self, z, len(self.order))
+        return z.index_select(1, self.permutation.argsort()), no_log_det(z)

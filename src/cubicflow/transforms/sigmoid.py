@@ -1,0 +1,65 @@
+"""Between the real line and the unit interval."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from cubicflow.transforms.transform import Transform, sum_features
+
+
+class Sigmoid(Transform):
+    """Real line to (0, 1), element by element.
+
+    The inverse is the logit. With ``clip``, its input is first clamped to [clip, 1 - clip], as the paper does with
+    1e-6, and the log-det is that of the clamped value: exact reversibility ends there. Without, the ends map to ±inf,
+    and outside [0, 1] the log-det is -inf.
+
+    >>> Sigmoid()(torch.zeros(1, 2))
+    (tensor([[0.5000, 0.5000]]), tensor([-2.7726]))
+    """
+
+    def __init__(self, clip: float | None = None) -> None:
+        super().__init__()
+        if clip is not None and not 0 < clip < 0.5:
+            raise ValueError(f"clip must lie between 0 and 0.5, or be None, got {clip!r}")
+        self.clip = clip
+
+    def config(self) -> dict[str, Any]:
+        return {"clip": self.clip}
+
+    def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        return torch.sigmoid(x), sum_features(F.logsigmoid(x) + F.logsigmoid(-x))
+
+    def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        if self.clip is not None:
+            z = z.clamp(self.clip, 1 - self.clip)
+        inside = z.clamp(0, 1)
+        log_low, log_high = inside.log(), torch.log1p(-inside)
+        log_slope = torch.where((z < 0) | (z > 1), -torch.inf, -log_low - log_high)
+        return log_low - log_high, sum_features(log_slope)
+
+
+class Logit(Transform):
+    """(0, 1) to the real line: the inverse of :class:`Sigmoid`, with the same ``clip``.
+
+    >>> Logit()(torch.full((1, 2), 0.5))
+    (tensor([[0., 0.]]), tensor([2.7726]))
+    """
+
+    def __init__(self, clip: float | None = None) -> None:
+        super().__init__()
+        self.sigmoid = Sigmoid(clip)
+
+    def config(self) -> dict[str, Any]:
+        return self.sigmoid.config()
+
+    def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        return self.sigmoid.inverse(x, context)
+
+    def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        outputs: tuple[Tensor, Tensor] = self.sigmoid(z, context)
+        return outputs

@@ -1,0 +1,62 @@
+"""A fixed shift and scale."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cubicflow.transforms.transform import Transform, check_features, no_log_det
+
+
+class Standardise(Transform):
+    """z = (x - mean) / std, with one mean and std for each feature (column, or channel of an image), not trained.
+
+    >>> Standardise([1.0, 2.0], [2.0, 4.0])(torch.tensor([[3.0, 6.0]]))
+    (tensor([[1., 1.]]), tensor([-2.0794]))
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, mean: Sequence[float] | Tensor, std: Sequence[float] | Tensor) -> None:
+        super().__init__()
+        dtype = torch.get_default_dtype()
+        self.register_buffer("mean", torch.as_tensor(mean, dtype=dtype).clone())
+        self.register_buffer("std", torch.as_tensor(std, dtype=dtype).clone())
+        if self.mean.ndim != 1 or self.mean.shape != self.std.shape:
+            raise ValueError(
+                f"mean and std need one number for each feature, got shapes {tuple(self.mean.shape)} and "
+                f"{tuple(self.std.shape)}"
+            )
+        if not self.std.is_meta and not bool((self.std > 0).all() & self.std.isfinite().all()):
+            raise ValueError("every std must be positive and finite; drop constant columns, or give them std 1")
+
+    @classmethod
+    def of(cls, x: Tensor) -> Standardise:
+        """The mean and standard deviation of the rows of x; a constant feature keeps scale 1."""
+        rows = x.movedim(1, -1).reshape(-1, x.shape[1]).double()
+        std = rows.std(0, correction=0)
+        return cls(rows.mean(0), torch.where(std > 0, std, 1))
+
+    def config(self) -> dict[str, Any]:
+        return {"mean": [0.0] * len(self.mean), "std": [1.0] * len(self.std)}  # the values themselves are buffers
+
+    def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        mean, std = self._per_pixel(x)
+        return (x - mean) / std, self._log_det(x)
+
+    def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        mean, std = self._per_pixel(z)
+        return z * std + mean, -self._log_det(z)
+
+    def _per_pixel(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        check_features(self, x, len(self.mean))
+        shape = (-1, *(1,) * (x.ndim - 2))
+        return self.mean.view(shape), self.std.view(shape)
+
+    def _log_det(self, x: Tensor) -> Tensor:
+        pixels = x[0, 0].numel() if x.shape[0] else 0
+        return no_log_det(x) - pixels * self.std.log().sum()

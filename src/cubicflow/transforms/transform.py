@@ -1,0 +1,72 @@
+"""The contract of every invertible layer."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class Transform(nn.Module, ABC):
+    """An invertible map of batches, (N, D) or (N, C, H, W), perhaps told by context (N, context_features).
+
+    ``forward`` is data to noise, ``inverse`` noise to data. Both return ``(outputs, log_det)``, with log_det of shape
+    (N,) the log absolute determinant of the Jacobian of the map they evaluate. All state is in parameters and buffers.
+    """
+
+    context_features: int = 0
+
+    @abstractmethod
+    def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Data to noise."""
+
+    @abstractmethod
+    def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Noise to data."""
+
+    @abstractmethod
+    def config(self) -> dict[str, Any]:
+        """The constructor's arguments: JSON values, transforms, networks, element maps, and lists of them."""
+
+
+def sum_features(log_slope: Tensor) -> Tensor:
+    """(N, ...) -> (N,)."""
+    return log_slope.sum(dim=tuple(range(1, log_slope.ndim))) if log_slope.ndim > 1 else log_slope
+
+
+def no_log_det(x: Tensor) -> Tensor:
+    """Zeros of shape (N,), never below float32."""
+    return torch.zeros(x.shape[0], dtype=torch.promote_types(x.dtype, torch.float32), device=x.device)
+
+
+def check_features(transform: Transform, x: Tensor, features: int) -> None:
+    """Features are the second axis: columns of a table, channels of an image."""
+    name = type(transform).__name__
+    if x.ndim < 2:
+        raise ValueError(f"{name} expects a batch of shape (N, {features}, ...), got shape {tuple(x.shape)}")
+    if x.shape[1] != features:
+        raise ValueError(f"{name} expects {features} features, got {x.shape[1]} in an input of shape {tuple(x.shape)}")
+
+
+def check_context(transform: nn.Module, context: Tensor | None, context_features: int, rows: int) -> None:
+    """Context must be given to what was built for it, one row for each row of x."""
+    name = type(transform).__name__
+    if context is None:
+        if context_features:
+            raise ValueError(f"{name} was built with context_features={context_features}; pass context= of that many")
+        return
+    if not context_features:
+        raise ValueError(f"{name} was built without context but was given some; build it with context_features=")
+    if context.ndim != 2 or context.shape[1] != context_features:
+        raise ValueError(f"{name} expects context of shape (N, {context_features}), got {tuple(context.shape)}")
+    if context.shape[0] != rows:
+        raise ValueError(f"{name} got {rows} rows of x and {context.shape[0]} rows of context; they must be as many")
+
+
+def positive(name: str, value: int) -> int:
+    """``value`` if it is a positive integer."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be a positive integer, got {value!r}")
+    return value

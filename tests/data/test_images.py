@@ -1,0 +1,163 @@
+"""Fashion-MNIST: the idx format on files made here, downloads from a server of our own, and the real files."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cubicflow.data import images
+from cubicflow.data.fetch import DownloadError
+from cubicflow.data.folders import MissingDataError
+
+
+def idx(array: np.ndarray) -> bytes:
+    return struct.pack(">HBB", 0, 8, array.ndim) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+
+
+@pytest.fixture
+def tiny() -> dict[str, bytes]:
+    """The four files, unpacked, with 30 and 10 pictures of 3 x 5."""
+    random = np.random.default_rng(0)
+    files = {}
+    for stem in images.MD5:
+        n = 30 if stem.startswith("train") else 10
+        files[stem] = idx(random.integers(256, size=(n, 3, 5) if "images" in stem else (n,), dtype=np.uint8))
+    return files
+
+
+@pytest.fixture
+def folder(tmp_path: Path, tiny: dict[str, bytes]) -> Path:
+    (tmp_path / "fashion-mnist").mkdir()
+    for stem, content in tiny.items():
+        (tmp_path / "fashion-mnist" / f"{stem}.gz").write_bytes(gzip.compress(content))
+    return tmp_path
+
+
+def test_splits(folder: Path, tiny: dict[str, bytes]) -> None:
+    loaded = images.load_fashion_mnist(folder, validation=4, verify=False)
+    everything = np.frombuffer(tiny["train-images-idx3-ubyte"][16:], np.uint8).reshape(30, 3, 5)
+    np.testing.assert_array_equal(loaded.train, everything[:26])
+    np.testing.assert_array_equal(loaded.validation, everything[26:])
+    assert loaded.test.shape == (10, 3, 5)
+    labels = np.frombuffer(tiny["train-labels-idx1-ubyte"][8:], np.uint8)
+    np.testing.assert_array_equal(np.concatenate([loaded.train_labels, loaded.validation_labels]), labels)
+    assert {a.dtype for a in vars(loaded).values()} == {np.dtype(np.uint8)}
+    assert loaded.train.flags.writeable
+    assert len(images.load_fashion_mnist(folder, validation=0, verify=False).validation) == 0
+
+
+def test_unpacked_files_do_as_well(folder: Path) -> None:
+    packed = images.load_fashion_mnist(folder, validation=4, verify=False)
+    for path in (folder / "fashion-mnist").glob("*.gz"):
+        path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
+        path.unlink()
+    np.testing.assert_array_equal(images.load_fashion_mnist(folder, validation=4, verify=False).train, packed.train)
+
+
+def test_folder_from_the_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUBICFLOW_DATA", str(folder))
+    assert len(images.load_fashion_mnist(validation=4, verify=False).train) == 26
+
+
+def test_other_content_is_refused(folder: Path) -> None:
+    with pytest.raises(ValueError, match=r"expected f4a8712d7a061bf5bd6d2ca38dc4d50a.*verify=False"):
+        images.load_fashion_mnist(folder)
+
+
+def test_missing_files_are_named(folder: Path) -> None:
+    gone = folder / "fashion-mnist" / "t10k-images-idx3-ubyte.gz"
+    gone.unlink()
+    with pytest.raises(MissingDataError, match="download_fashion_mnist") as caught:
+        images.load_fashion_mnist(folder)
+    for part in (str(gone), "zalandoresearch", "CUBICFLOW_DATA"):
+        assert part in str(caught.value)
+    assert "train-images" not in str(caught.value)
+
+
+@pytest.mark.parametrize("validation", [-1, 30])
+def test_validation_size(folder: Path, validation: int) -> None:
+    with pytest.raises(ValueError, match="below 30"):
+        images.load_fashion_mnist(folder, validation=validation, verify=False)
+
+
+def test_damaged_idx(tmp_path: Path) -> None:
+    good = idx(np.zeros((4, 2), np.uint8))
+    cases = {
+        "floats": (good[:2] + b"\x0d" + good[3:], "not an idx file of unsigned bytes"),
+        "short": (good[:-1], r"7 values, its header says \(4, 2\)"),
+        "header": (good[:6], "its header says"),
+        "empty": (b"", "not an idx file"),
+        "broken.gz": (gzip.compress(good)[:-10], "not a whole gzip file"),
+        "plain.gz": (good, "not a whole gzip file"),
+    }
+    for name, (content, message) in cases.items():
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ValueError, match=message):
+            images.read_idx(tmp_path / name)
+
+
+def test_files_that_do_not_belong_together(folder: Path) -> None:
+    files = folder / "fashion-mnist"
+    (files / "t10k-labels-idx1-ubyte.gz").write_bytes((files / "train-labels-idx1-ubyte.gz").read_bytes())
+    with pytest.raises(ValueError, match="do not belong together"):
+        images.load_fashion_mnist(folder, verify=False)
+
+
+@pytest.fixture
+def served(site, tiny: dict[str, bytes], monkeypatch: pytest.MonkeyPatch):
+    site.pages = {f"/{stem}.gz": gzip.compress(content) for stem, content in tiny.items()}
+    monkeypatch.setattr(images, "URL", site.url)
+    monkeypatch.setattr(images, "MD5", {stem: hashlib.md5(content).hexdigest() for stem, content in tiny.items()})
+    return site
+
+
+def test_download(served, tmp_path: Path) -> None:
+    calls: list[tuple[int, int | None]] = []
+    paths = images.download_fashion_mnist(tmp_path, progress=lambda done, total: calls.append((done, total)))
+    assert [path.name for path in paths] == [f"{stem}.gz" for stem in images.MD5]
+    assert [call[0] for call in calls] == [call[1] for call in calls] == [len(p.read_bytes()) for p in paths]
+    assert images.load_fashion_mnist(tmp_path, validation=4).train.shape == (26, 3, 5)
+    asked = len(served.asked)
+    images.download_fashion_mnist(tmp_path)
+    assert len(served.asked) == asked, "files that are there are left alone"
+
+
+@pytest.mark.parametrize("fault", ["other content", "not gzip", "missing", "cut short"])
+def test_bad_downloads_leave_nothing(served, tmp_path: Path, fault: str) -> None:
+    page = "/train-images-idx3-ubyte.gz"
+    message = {
+        "other content": "unpacked md5 is",
+        "not gzip": "not a whole gzip file",
+        "missing": "404",
+        "cut short": "could not download",
+    }
+    if fault == "other content":
+        served.pages[page] = gzip.compress(b"something else")
+    elif fault == "not gzip":
+        served.pages[page] = b"<html>a login page</html>"
+    elif fault == "missing":
+        del served.pages[page]
+    else:
+        served.cut_short.add(page)
+    with pytest.raises(DownloadError, match=message[fault]):
+        images.download_fashion_mnist(tmp_path)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_real_fashion_mnist(real_data: Path) -> None:
+    if not (real_data / "fashion-mnist").is_dir():
+        pytest.skip(f"{real_data} has no fashion-mnist")
+    loaded = images.load_fashion_mnist(real_data)  # which checks the md5 of all four
+    assert loaded.train.shape == (54_000, 28, 28)
+    assert loaded.validation.shape == (6_000, 28, 28)
+    assert loaded.test.shape == (10_000, 28, 28)
+    pixels = np.concatenate([loaded.train, loaded.validation]) / 255
+    assert pixels.mean() == pytest.approx(0.286041, abs=5e-7)
+    assert pixels.std() == pytest.approx(0.353024, abs=5e-7)
+    assert (np.bincount(np.concatenate([loaded.train_labels, loaded.validation_labels])) == 6000).all()
+    assert (np.bincount(loaded.test_labels) == 1000).all()

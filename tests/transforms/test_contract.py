@@ -1,0 +1,251 @@
+"""One registry of transforms, one contract. A public transform that is not in the registry fails the last test."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+
+import cubicflow as cf
+from cubicflow.nets import MaskedResidualMLP, ResidualConv, ResidualMLP
+from cubicflow.transforms import (
+    ActNorm,
+    Autoregressive,
+    Compose,
+    Conv1x1,
+    Coupling,
+    ElementMap,
+    Elementwise,
+    Inverse,
+    Logit,
+    LULinear,
+    MultiScale,
+    Permutation,
+    Sigmoid,
+    Squeeze,
+    Standardise,
+    Transform,
+)
+
+CONTEXT = 2
+mlp = partial(ResidualMLP, hidden_features=12, num_blocks=1)
+conv = partial(ResidualConv, hidden_features=6, num_blocks=1)
+made = partial(MaskedResidualMLP, hidden_features=12, num_blocks=1)
+
+
+@dataclass(frozen=True)
+class Case:
+    """How to build one transform, and what it is fed."""
+
+    make: Callable[[], Transform]
+    shape: tuple[int, ...]  # of one input
+    unit: bool = False  # inputs in (0, 1)
+    unit_out: bool = False  # outputs in (0, 1)
+
+    def inputs(self, n: int, dtype: torch.dtype, seed: int = 0) -> Tensor:
+        generator = torch.Generator().manual_seed(seed)
+        x = torch.randn(n, *self.shape, generator=generator, dtype=torch.float64)
+        return (torch.sigmoid(x) if self.unit else 2 * x).to(dtype)
+
+
+def couplings() -> dict[str, Case]:
+    maps = {
+        "cubic": ElementMap("cubic", 6),
+        "cubic free": ElementMap("cubic", 6, "free"),
+        "quadratic": ElementMap("quadratic", 6),
+        "linear": ElementMap("linear", 6),
+        "rational_quadratic": ElementMap("rational_quadratic", 6),
+        "affine": ElementMap("affine"),
+        "additive": ElementMap("additive"),
+    }
+    mask = [True, False, False, True, True]
+    return {f"Coupling {name}": Case(partial(Coupling, mask, mlp, each), (5,)) for name, each in maps.items()} | {
+        f"Autoregressive {name}": Case(partial(Autoregressive, 5, made, maps[name]), (5,))
+        for name in ("cubic", "affine", "rational_quadratic")
+    }
+
+
+unit = ElementMap("cubic", 6, domain="unit")
+REGISTRY: dict[str, Case] = couplings() | {
+    "Coupling unit": Case(lambda: Coupling([True, False], mlp, unit), (2,), unit=True, unit_out=True),
+    "Coupling bare other half": Case(lambda: Coupling([True, False, True], mlp, transform_identity=False), (3,)),
+    "Coupling context": Case(lambda: Coupling([False, True, True], mlp, context_features=CONTEXT), (3,)),
+    "Coupling D=1 context": Case(lambda: Coupling([True], mlp, context_features=CONTEXT), (1,)),
+    "Coupling images": Case(lambda: Coupling([True, False, True], conv), (3, 4, 2)),
+    "Coupling images context": Case(lambda: Coupling([True, False], conv, context_features=CONTEXT), (2, 2, 2)),
+    "Autoregressive D=1": Case(lambda: Autoregressive(1, made), (1,)),
+    "Autoregressive context": Case(lambda: Autoregressive(3, made, context_features=CONTEXT), (3,)),
+    "Elementwise": Case(lambda: Elementwise(4), (4,)),
+    "Elementwise D=1": Case(lambda: Elementwise(1), (1,)),
+    "Elementwise images": Case(lambda: Elementwise(2, ElementMap("quadratic", 4)), (2, 3, 3)),
+    "LULinear": Case(lambda: LULinear(5), (5,)),
+    "LULinear D=1": Case(lambda: LULinear(1), (1,)),
+    "LULinear bare": Case(lambda: LULinear(4, bias=False, permute=False), (4,)),
+    "Conv1x1": Case(lambda: Conv1x1(3), (3, 2, 4)),
+    "ActNorm": Case(lambda: ActNorm(3), (3,)),
+    "ActNorm images": Case(lambda: ActNorm(2), (2, 3, 3)),
+    "Permutation": Case(lambda: Permutation([2, 0, 1]), (3,)),
+    "Permutation images": Case(lambda: Permutation([1, 0]), (2, 2, 2)),
+    "Squeeze": Case(Squeeze, (2, 4, 2)),
+    "MultiScale": Case(lambda: MultiScale([Coupling([True, False] * 2, conv), ActNorm(8)], (1, 4, 4)), (1, 4, 4)),
+    "Compose": Case(
+        lambda: Compose([LULinear(3), Coupling([True, False, True], mlp, context_features=CONTEXT), Elementwise(3)]), (3,)
+    ),
+    "Compose nothing": Case(lambda: Compose([]), (3,)),
+    "Inverse": Case(lambda: Inverse(Autoregressive(3, made, ElementMap("affine"))), (3,)),
+    "Inverse context": Case(lambda: Inverse(Coupling([True, False], mlp, context_features=CONTEXT)), (2,)),
+    "Sigmoid": Case(Sigmoid, (3,), unit_out=True),
+    "Logit": Case(Logit, (3,), unit=True),
+    "Logit clipped": Case(lambda: Logit(1e-6), (3,), unit=True),
+    "Standardise": Case(lambda: Standardise([1.0, -2.0], [0.5, 3.0]), (2,)),
+    "Standardise images": Case(lambda: Standardise([1.0, -2.0], [0.5, 3.0]), (2, 2, 2)),
+}
+every_transform = pytest.mark.parametrize("case", REGISTRY.values(), ids=list(REGISTRY))
+
+
+def ready(case: Case, dtype: torch.dtype, seed: int = 0) -> Transform:
+    """A transform away from its starting point, initialised, in evaluation mode."""
+    torch.manual_seed(seed)
+    transform = case.make()
+    with torch.no_grad():
+        for parameter in transform.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    transform = transform.to(dtype)
+    transform(case.inputs(64, dtype, seed=1), context_for(transform, 64, dtype))  # actnorm looks at its first batch
+    return transform.eval()
+
+
+def context_for(transform: Transform, n: int, dtype: torch.dtype) -> Tensor | None:
+    if not transform.context_features:
+        return None
+    return torch.randn(n, transform.context_features, generator=torch.Generator().manual_seed(2)).to(dtype)
+
+
+def jacobian(function: Callable[[Tensor], Tensor], row: Tensor) -> Tensor:
+    """(D, D) by autograd, row by row: the transforms' own log-dets play no part in it."""
+    found = torch.autograd.functional.jacobian(function, row)
+    return found.reshape(row.numel(), row.numel())
+
+
+@every_transform
+@pytest.mark.parametrize("n", [0, 1, 7])
+def test_shapes_and_dtypes(case: Case, n: int) -> None:
+    transform = ready(case, torch.float32)
+    x, context = case.inputs(n, torch.float32), context_for(transform, n, torch.float32)
+    z, log_det = transform(x, context)
+    back, log_det_back = transform.inverse(z, context)
+    assert z.shape[0] == n
+    assert z[:1].numel() == x[:1].numel()
+    assert back.shape == x.shape
+    assert log_det.shape == log_det_back.shape == (n,)
+    assert {z.dtype, back.dtype, log_det.dtype, log_det_back.dtype} == {torch.float32}
+
+
+@every_transform
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_round_trip(case: Case, dtype: torch.dtype) -> None:
+    """An output off by a few roundings comes back off by that times the inverse Jacobian; 64 covers the depth of the
+    deepest case."""
+    transform = ready(case, dtype)
+    x, context = case.inputs(20, dtype), context_for(transform, 20, dtype)
+    z, log_det = transform(x, context)
+    back, log_det_back = transform.inverse(z, context)
+    double = copy.deepcopy(transform).double()
+    eps = torch.finfo(dtype).eps
+    for i in range(20):
+        told = None if context is None else context[i : i + 1].double()
+        gain = jacobian(lambda row, t=told: double.inverse(row[None], t)[0][0], z[i].double())
+        bound = 64 * eps * (1 + x[i].abs().max() + torch.linalg.matrix_norm(gain, 2) * (1 + z[i].abs().max()))
+        assert (back[i] - x[i]).abs().max() <= bound
+    tolerance = 1e-9 if dtype == torch.float64 else 1e-3  # log-slopes move by up to 1 / bin width for one unit of x
+    assert torch.allclose(log_det, -log_det_back, rtol=0, atol=tolerance)
+
+
+@every_transform
+def test_log_det_is_that_of_the_jacobian_in_both_directions(case: Case) -> None:
+    transform = ready(case, torch.float64)
+    x, context = case.inputs(4, torch.float64), context_for(transform, 4, torch.float64)
+    z, log_det = transform(x, context)
+    _, log_det_back = transform.inverse(z, context)
+    for i in range(4):
+        told = None if context is None else context[i : i + 1]
+        forward = jacobian(lambda row, t=told: transform(row[None], t)[0][0], x[i])
+        backward = jacobian(lambda row, t=told: transform.inverse(row[None], t)[0][0], z[i])
+        assert abs(forward.slogdet().logabsdet - log_det[i]) < 1e-10
+        assert abs(backward.slogdet().logabsdet - log_det_back[i]) < 1e-10
+
+
+@every_transform
+@pytest.mark.parametrize("direction", ["forward", "inverse"])
+def test_gradients_are_finite_and_reach_every_parameter(case: Case, direction: str) -> None:
+    transform = ready(case, torch.float32)
+    x, context = case.inputs(32, torch.float32), context_for(transform, 32, torch.float32)
+    if direction == "inverse":
+        x = transform(x, context)[0].detach()
+    x.requires_grad_()
+    outputs, log_det = (transform if direction == "forward" else transform.inverse)(x, context)
+    (outputs.square().sum() + log_det.sum()).backward()
+    assert x.grad is not None
+    assert x.grad.isfinite().all()
+    for name, parameter in transform.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+
+
+@every_transform
+def test_state_moves_to_another_instance(case: Case) -> None:
+    transform, other = ready(case, torch.float32, seed=0), ready(case, torch.float32, seed=1)
+    other.load_state_dict(transform.state_dict())
+    x, context = case.inputs(5, torch.float32), context_for(transform, 5, torch.float32)
+    for first, second in zip(transform(x, context), other(x, context), strict=True):
+        assert torch.equal(first, second)
+
+
+@every_transform
+def test_compiles_whole(case: Case) -> None:
+    """Both directions in one graph, which costs half of two."""
+    transform = ready(case, torch.float64)
+    x, context = case.inputs(5, torch.float64), context_for(transform, 5, torch.float64)
+
+    def there_and_back(x: Tensor) -> tuple[Tensor, ...]:
+        z, log_det = transform(x, context)
+        return z, log_det, *transform.inverse(z, context)
+
+    torch.compiler.reset()
+    compiled = torch.compile(there_and_back, fullgraph=True, backend="aot_eager")
+    for eager, traced in zip(there_and_back(x), compiled(x), strict=True):
+        assert torch.allclose(eager, traced, rtol=1e-12, atol=1e-12)
+
+
+@every_transform
+def test_vmap_over_batches(case: Case) -> None:
+    transform = ready(case, torch.float64)
+    x = torch.stack([case.inputs(3, torch.float64, seed) for seed in range(4)])
+    context = context_for(transform, 3, torch.float64)
+    mapped = torch.func.vmap(lambda batch: transform(batch, context))(x)
+    looped = [transform(batch, context) for batch in x]
+    for i, expected in enumerate(zip(*looped, strict=True)):
+        assert torch.allclose(mapped[i], torch.stack(expected), rtol=1e-12, atol=1e-12)
+
+
+def test_one_flow_through_inductor() -> None:
+    """The default compiler, once: a flow of LU, coupling and splines, with its backward."""
+    torch.manual_seed(0)
+    flow = cf.flows.tabular(3, num_layers=1, hidden_features=8, num_bins=4)
+    x = torch.randn(16, 3)
+    torch.compiler.reset()
+    compiled = torch.compile(flow.log_prob, fullgraph=True)
+    eager = torch.autograd.grad(flow.log_prob(x).sum(), list(flow.parameters()))
+    traced = torch.autograd.grad(compiled(x).sum(), list(flow.parameters()))
+    for expected, found in zip(eager, traced, strict=True):
+        assert torch.allclose(expected, found, rtol=1e-4, atol=1e-5)
+
+
+def test_every_public_transform_is_in_the_registry() -> None:
+    public = {name for name in cf.transforms.__all__ if name not in ("Transform", "ElementMap")}
+    assert public == {type(case.make()).__name__ for case in REGISTRY.values()}
