@@ -94,7 +94,8 @@ REGISTRY: dict[str, Case] = couplings() | {
     "Squeeze": Case(Squeeze, (2, 4, 2)),
     "MultiScale": Case(lambda: MultiScale([Coupling([True, False] * 2, conv), ActNorm(8)], (1, 4, 4)), (1, 4, 4)),
     "Compose": Case(
-        lambda: Compose([LULinear(3), Coupling([True, False, True], mlp, context_features=CONTEXT), Elementwise(3)]), (3,)
+        lambda: Compose([LULinear(3), Coupling([True, False, True], mlp, context_features=CONTEXT), Elementwise(3)]),
+        (3,),
     ),
     "Compose nothing": Case(lambda: Compose([]), (3,)),
     "Inverse": Case(lambda: Inverse(Autoregressive(3, made, ElementMap("affine"))), (3,)),

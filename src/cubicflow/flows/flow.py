@@ -172,7 +172,7 @@ class Flow(nn.Module):
             contexts = [None] * len(parts) if context is None else context.split(batch_size)
             pieces = [function(part, told) for part, told in zip(parts, contexts, strict=True)]
             outputs = tuple(torch.cat(output) for output in zip(*pieces, strict=True))
-        return [output.reshape(*batch, *output.shape[1:]) for output in outputs]
+        return [output.reshape(batch + output.shape[1:]) for output in outputs]
 
 
 def flatten_rows(

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
+from cubicflow.distributions import Uniform
+
 if TYPE_CHECKING:
     from cubicflow.flows.flow import Flow
 
@@ -37,7 +39,8 @@ class FlowDistribution(Distribution):
 
     @property
     def support(self) -> constraints.Constraint:
-        return constraints.independent(constraints.real, len(self.event_shape))
+        each = constraints.unit_interval if isinstance(self.flow.base, Uniform) else constraints.real
+        return constraints.independent(each, len(self.event_shape))
 
     def expand(self, batch_shape: Any, _instance: Distribution | None = None) -> FlowDistribution:
         batch_shape = torch.Size(batch_shape)

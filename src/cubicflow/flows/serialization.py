@@ -83,9 +83,10 @@ def save_flow(flow: Flow | Mixture, folder: str | Path, **sections: Any) -> None
     folder = Path(folder)
     dtype = flow_dtype(flow)
     config = {"format": FORMAT, "version": VERSION, "dtype": dtype, **sections, "flow": describe(flow)}
-    state = {key: value.detach().cpu().contiguous() for key, value in flow.state_dict().items()}
+    # safetensors refuses tensors that share memory, as equal buffers of one layer may
+    state = {key: value.detach().cpu().clone().contiguous() for key, value in flow.state_dict().items()}
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / WEIGHTS_FILE, save(state, metadata={"format": FORMAT, "version": str(VERSION)}))
+    write_atomically(folder / WEIGHTS_FILE, save(state, metadata={FORMAT: str(VERSION)}))
     write_atomically(folder / CONFIG_FILE, (json.dumps(config, indent=2) + "\n").encode())
 
 

@@ -103,7 +103,7 @@ class LULinear(Transform):
             factors, diagonal = self.factors.double(), self.log_diagonal.double().exp()
             inverse = torch.linalg.solve_triangular(factors.tril(-1) + eye, eye, upper=False, unitriangular=True)
             inverse = torch.linalg.solve_triangular(factors.triu(1) + eye * diagonal, inverse, upper=True)
-            inverse = inverse.index_select(1, self.permutation.argsort()).to(_widen(self.factors).dtype)
+            inverse = inverse.index_select(1, self.permutation).to(_widen(self.factors).dtype)
             self._dense_inverse = key, inverse
         return self._dense_inverse[1]
 

@@ -1,0 +1,118 @@
+"""Base densities against torch's own distributions and against quadrature."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch.distributions import Categorical, Independent, MixtureSameFamily, Normal
+
+from cubicflow.distributions import NormalMixture, StandardNormal, Uniform
+
+
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 2.0])
+def test_standard_normal_is_torchs(temperature: float) -> None:
+    z = torch.randn(100, 3, dtype=torch.float64)
+    expected = Normal(torch.zeros(3, dtype=torch.float64), temperature).log_prob(z).sum(-1)
+    assert torch.allclose(StandardNormal(3).double().log_prob(z, temperature), expected, rtol=1e-14)
+
+
+def trained_mixture() -> NormalMixture:
+    torch.manual_seed(0)
+    base = NormalMixture(2, components=4).double()
+    with torch.no_grad():
+        for parameter in base.parameters():
+            parameter.add_(0.5 * torch.randn_like(parameter))
+    return base
+
+
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 2.0])
+def test_mixture_is_torchs(temperature: float) -> None:
+    base = trained_mixture()
+    parts = Independent(Normal(base.means, temperature * base.log_scales.exp()), 1)
+    expected = MixtureSameFamily(Categorical(logits=base.logits), parts)
+    z = 2 * torch.randn(100, 2, dtype=torch.float64)
+    assert torch.allclose(base.log_prob(z, temperature), expected.log_prob(z), rtol=1e-12)
+
+
+def test_mixture_samples_follow_their_density() -> None:
+    """Means and variances of 100,000 samples, within five standard errors of the exact ones."""
+    base = trained_mixture()
+    weights = base.logits.softmax(0)[:, None]
+    mean = (weights * base.means).sum(0)
+    variance = (weights * (base.log_scales.exp().square() + base.means.square())).sum(0) - mean.square()
+    z = base.sample(100_000, generator=torch.Generator().manual_seed(0)).detach()
+    assert ((z.mean(0) - mean).abs() < 5 * (variance / 1e5).sqrt()).all()
+    fourth = ((z - mean) ** 4).mean(0)
+    assert ((z.var(0) - variance).abs() < 5 * ((fourth - variance.square()) / 1e5).sqrt()).all()
+
+
+def test_mixture_components_differ_at_the_start() -> None:
+    base = NormalMixture(3, components=5)
+    assert (torch.pdist(base.means) > 0.1).all()
+
+
+def test_mixture_samples_are_differentiable_in_means_and_scales() -> None:
+    base = trained_mixture()
+    base.sample(50).square().sum().backward()
+    assert base.means.grad.abs().sum() > 0
+    assert base.log_scales.grad.abs().sum() > 0
+
+
+def test_uniform() -> None:
+    base = Uniform(2)
+    z = torch.tensor([[0.0, 1.0], [0.2, 0.3], [-0.1, 0.5], [0.5, 1.1], [math.nan, 0.5]])
+    log_prob = base.log_prob(z)
+    assert log_prob[:4].tolist() == [0, 0, -math.inf, -math.inf]
+    assert log_prob[4].isnan()
+    samples = base.sample(1000)
+    assert samples.shape == (1000, 2)
+    assert ((samples >= 0) & (samples <= 1)).all()
+
+
+@pytest.mark.parametrize("base", [StandardNormal(2), NormalMixture(2), Uniform(2)], ids=lambda b: type(b).__name__)
+class TestEveryBase:
+    def test_generators_make_samples_repeatable(self, base) -> None:
+        first, second = (base.sample(10, generator=torch.Generator().manual_seed(3)) for _ in range(2))
+        assert torch.equal(first, second)
+
+    def test_no_samples(self, base) -> None:
+        assert base.sample(0).shape == (0, 2)
+
+    def test_device_and_dtype_follow_the_module(self, base) -> None:
+        assert base.double().sample(2).dtype == torch.float64
+        base.float()
+
+    def test_wrong_features(self, base) -> None:
+        with pytest.raises(ValueError, match="expects 2 features, got 3"):
+            base.log_prob(torch.zeros(1, 3))
+
+    @pytest.mark.parametrize("temperature", [-0.1, math.nan, math.inf])
+    def test_impossible_temperatures(self, base, temperature: float) -> None:
+        for call in (lambda: base.sample(1, temperature), lambda: base.log_prob(torch.zeros(1, 2), temperature)):
+            with pytest.raises(ValueError, match="temperature"):
+                call()
+
+
+def test_temperature_zero_is_the_mode() -> None:
+    assert (StandardNormal(2).sample(3, 0.0) == 0).all()
+    assert StandardNormal(2).log_prob(torch.zeros(1, 2), 0.0).item() == math.inf
+    base = trained_mixture()
+    mode = base.sample(3, 0.0)
+    grid = torch.stack(torch.meshgrid(*[torch.linspace(-4, 4, 161, dtype=torch.float64)] * 2, indexing="ij"), -1)
+    assert (mode == mode[0]).all()
+    assert base.log_prob(mode[:1]) >= base.log_prob(grid.reshape(-1, 2)).max() - 0.1
+    assert base.log_prob(mode[:1], 0.0).item() == math.inf
+
+
+def test_uniform_has_no_temperature_but_one() -> None:
+    with pytest.raises(ValueError, match=r"no temperature but 1, got 0\.5"):
+        Uniform(2).sample(1, 0.5)
+
+
+def test_bad_sizes() -> None:
+    with pytest.raises(ValueError, match="features must be a positive integer, got 0"):
+        StandardNormal(0)
+    with pytest.raises(ValueError, match="components must be a positive integer, got 0"):
+        NormalMixture(2, components=0)

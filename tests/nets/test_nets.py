@@ -1,0 +1,115 @@
+"""The three networks: where they start, what they see, what they refuse."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cubicflow.nets import MaskedResidualMLP, ResidualConv, ResidualMLP
+
+NETS = {"mlp": (ResidualMLP, (7, 3)), "conv": (ResidualConv, (7, 3, 4, 4)), "masked": (MaskedResidualMLP, (7, 3))}
+every_net = pytest.mark.parametrize(("kind", "shape"), NETS.values(), ids=list(NETS))
+
+
+@every_net
+@pytest.mark.parametrize("context_features", [0, 2])
+@pytest.mark.parametrize("norm", [None, "batch"])
+def test_starts_at_zero_and_trains_away_from_it(kind, shape, context_features, norm) -> None:
+    torch.manual_seed(0)
+    net = kind(3, 12, hidden_features=8, context_features=context_features, norm=norm, dropout=0.1)
+    context = torch.randn(7, context_features) if context_features else None
+    x = torch.randn(shape)
+    out = net(x, context) if context_features else net(x)
+    assert out.shape == (7, 12, *shape[2:])
+    assert (out == 0).all()
+    loss = (out - 1).square().sum()
+    loss.backward()
+    assert net.last.bias.grad.abs().sum() > 0
+    torch.optim.SGD(net.parameters(), lr=1e-2).step()
+    moved = net(x, context) if context_features else net(x)
+    assert (moved - 1).square().sum() < loss
+
+
+@every_net
+def test_without_identity_start_the_outputs_differ_from_zero(kind, shape) -> None:
+    torch.manual_seed(0)
+    assert kind(3, 12, hidden_features=8, identity_start=False)(torch.randn(shape)).abs().sum() > 0
+
+
+@every_net
+def test_scaled_outputs_do_not_grow_with_width(kind, shape) -> None:
+    """Weights of one size, as training leaves them: unscaled, the outputs of a network 16 times as wide are 4 times as
+    large."""
+
+    def spread(width: int, scale_output: bool) -> float:
+        torch.manual_seed(0)
+        net = kind(3, 12, hidden_features=width, scale_output=scale_output)
+        torch.nn.init.normal_(net.last.weight)
+        return float(net(torch.randn(shape)).detach().std())
+
+    assert spread(512, True) / spread(32, True) < 1.5
+    assert spread(512, False) / spread(32, False) > 2.5
+
+
+@every_net
+def test_context_matters(kind, shape) -> None:
+    torch.manual_seed(0)
+    net = kind(3, 12, hidden_features=8, context_features=2, identity_start=False)
+    x, context = torch.randn(shape), torch.randn(7, 2)
+    assert not torch.allclose(net(x, context), net(x, context + 1))
+
+
+@every_net
+def test_config_rebuilds_the_network(kind, shape) -> None:
+    net = kind(
+        3, 12, hidden_features=8, num_blocks=3, context_features=2, dropout=0.2, norm="batch", scale_output=False
+    )
+    twin = kind(**net.config())
+    assert twin.config() == net.config()
+    assert {k: v.shape for k, v in twin.state_dict().items()} == {k: v.shape for k, v in net.state_dict().items()}
+
+
+def test_layer_norm() -> None:
+    assert isinstance(ResidualMLP(3, 4, hidden_features=8, norm="layer").blocks[0].first_norm, torch.nn.LayerNorm)
+    assert isinstance(ResidualConv(3, 4, hidden_features=8, norm="layer").blocks[0].first_norm, torch.nn.GroupNorm)
+
+
+@pytest.mark.parametrize("features", [1, 2, 5])
+@pytest.mark.parametrize("context_features", [0, 3])
+def test_masked_outputs_see_earlier_features_and_nothing_else(features: int, context_features: int) -> None:
+    """The Jacobian of the outputs of feature i is zero from feature i on, and with a generic net nowhere before."""
+    torch.manual_seed(0)
+    net = MaskedResidualMLP(
+        features, 4 * features, hidden_features=64, context_features=context_features, identity_start=False
+    ).double()
+    context = torch.randn(1, context_features, dtype=torch.float64) if context_features else None
+    row = torch.randn(features, dtype=torch.float64)
+
+    def outputs(row: torch.Tensor) -> torch.Tensor:
+        return (net(row[None]) if context is None else net(row[None], context))[0]
+
+    jacobian = torch.autograd.functional.jacobian(outputs, row).reshape(features, 4, features)
+    for i in range(features):
+        assert (jacobian[i, :, i:] == 0).all()
+        assert (jacobian[i, :, :i].abs().sum(0) > 0).all()
+    if context_features:
+        told = torch.autograd.functional.jacobian(lambda c: net(row[None], c[None])[0], context[0])
+        assert (told.reshape(features, 4, -1).abs().sum((1, 2)) > 0).all()  # the first feature too
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ResidualMLP(0, 4), "at least one input or context feature"),
+        (lambda: ResidualMLP(3, 0), "out_features must be a positive integer"),
+        (lambda: ResidualMLP(3, 4, hidden_features=0), "hidden_features must be a positive integer"),
+        (lambda: ResidualMLP(3, 4, norm="group"), "norm must be one of None, 'batch', 'layer', got 'group'"),
+        (lambda: MaskedResidualMLP(3, 4), "multiple of in_features"),
+        (lambda: MaskedResidualMLP(3, 6, norm="layer"), "breaks the order"),
+        (lambda: ResidualMLP(3, 4, context_features=2)(torch.zeros(1, 3)), "context_features=2, but none was given"),
+        (lambda: ResidualMLP(3, 4)(torch.zeros(1, 3), torch.zeros(1, 2)), "context_features=0, but some was given"),
+    ],
+)
+def test_refusals_say_what_was_wrong(make, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()

@@ -1,0 +1,302 @@
+"""What single transforms promise beyond the common contract."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+from functools import partial
+
+import pytest
+import torch
+
+from cubicflow.nets import ResidualMLP
+from cubicflow.transforms import (
+    ActNorm,
+    Autoregressive,
+    Compose,
+    Conv1x1,
+    Coupling,
+    ElementMap,
+    Elementwise,
+    Logit,
+    LULinear,
+    MultiScale,
+    Permutation,
+    Sigmoid,
+    Squeeze,
+    Standardise,
+)
+from cubicflow.transforms.coupling import alternating_mask, contiguous_mask
+
+mlp = partial(ResidualMLP, hidden_features=8, num_blocks=1)
+
+
+def shaken(layer: torch.nn.Module, by: float = 0.3) -> torch.nn.Module:
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.add_(by * torch.randn_like(parameter) / max(parameter.shape[-1:] or (1,)) ** 0.5)
+    return layer
+
+
+class TestLULinear:
+    @pytest.mark.parametrize("features", [1, 2, 512])
+    def test_against_the_dense_matrix(self, features: int) -> None:
+        layer = shaken(LULinear(features, seed=1)).double()
+        eye = torch.eye(features, dtype=torch.float64)
+        lower = layer.factors.tril(-1) + eye
+        upper = layer.factors.triu(1) + torch.diag(layer.log_diagonal.exp())
+        dense = eye[layer.permutation] @ lower @ upper
+        x = torch.randn(9, features, dtype=torch.float64)
+        z, log_det = layer(x)
+        assert torch.allclose(z, x @ dense.T + layer.bias, rtol=1e-12, atol=1e-12)
+        assert torch.allclose(log_det, dense.slogdet().logabsdet.expand(9), rtol=1e-12, atol=1e-12)
+        solved = torch.linalg.solve(dense, (z - layer.bias).T).T
+        assert torch.allclose(layer.inverse(z)[0], solved, rtol=1e-9, atol=1e-9)
+
+    def test_starts_as_its_permutation(self) -> None:
+        layer = LULinear(6, seed=3)
+        x = torch.randn(4, 6)
+        assert torch.equal(layer(x)[0], x[:, layer.permutation])
+        assert sorted(layer.permutation.tolist()) == list(range(6))
+        assert torch.equal(LULinear(6, seed=3).permutation, layer.permutation)
+
+    def test_the_cached_inverse_follows_every_change(self) -> None:
+        layer = shaken(LULinear(5)).double()
+        z = torch.randn(7, 5, dtype=torch.float64)
+
+        def agrees() -> bool:
+            with torch.no_grad():
+                cached = layer.inverse(z.to(layer.factors.dtype))[0]
+            solved = layer.inverse(z.to(layer.factors.dtype))[0]  # gradients on: triangular solves
+            tolerance = 1e3 * torch.finfo(solved.dtype).eps
+            return torch.allclose(cached, solved, rtol=tolerance, atol=tolerance)
+
+        assert agrees()
+        with torch.no_grad():
+            layer.factors.mul_(1.5)
+        assert agrees(), "an in-place change"
+        layer.load_state_dict(shaken(LULinear(5), by=0.7).double().state_dict())
+        assert agrees(), "loading"
+        layer.load_state_dict(shaken(LULinear(5), by=0.1).double().state_dict(), assign=True)
+        assert agrees(), "loading by assignment"
+        layer.float()
+        assert agrees(), "moving"
+        optimizer = torch.optim.Adam(layer.parameters(), lr=0.1)
+        layer(z.float())[0].square().sum().backward()
+        optimizer.step()
+        assert agrees(), "an optimiser's step"
+
+    def test_the_cache_is_used_and_not_copied(self) -> None:
+        layer = shaken(LULinear(5))
+        with torch.no_grad():
+            layer.inverse(torch.randn(3, 5))
+            first = layer._dense_inverse
+            layer.inverse(torch.randn(3, 5))
+        assert layer._dense_inverse is first is not None
+        assert copy.deepcopy(layer)._dense_inverse is None
+        assert pickle.loads(pickle.dumps(layer))._dense_inverse is None
+
+    def test_autocast_does_not_reach_it(self) -> None:
+        layer, x = shaken(LULinear(16)), torch.randn(8, 16)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            z, _ = layer(x)
+            back, _ = layer.inverse(z)
+        assert torch.equal(z, layer(x)[0])
+        assert torch.allclose(back, x, atol=1e-4)
+
+    def test_conv1x1_is_it_on_every_pixel(self) -> None:
+        layer = shaken(Conv1x1(3, seed=0))
+        x = torch.randn(2, 3, 4, 5)
+        z, log_det = layer(x)
+        for i, j in ((0, 0), (3, 4), (1, 2)):
+            pixel, log_det_pixel = layer.linear(x[:, :, i, j])
+            assert torch.allclose(z[:, :, i, j], pixel, atol=1e-6)
+        assert torch.allclose(log_det, 20 * log_det_pixel)
+
+
+class TestCoupling:
+    def test_the_network_sees_the_other_half_before_its_own_maps(self) -> None:
+        layer = shaken(Coupling([True, False, False], mlp))
+        seen = []
+        layer.network.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+        x = torch.randn(5, 3)
+        z, _ = layer(x)
+        assert torch.equal(seen[0], x[:, 1:])
+        assert not torch.allclose(z[:, 1:], x[:, 1:]), "the other half is transformed as well"
+        layer.inverse(z)
+        assert torch.allclose(seen[1], x[:, 1:], atol=1e-5), "the inverse undoes those maps first"
+
+    def test_without_identity_maps_the_other_half_stays(self) -> None:
+        x = torch.randn(5, 3)
+        z, _ = shaken(Coupling([True, False, False], mlp, transform_identity=False))(x)
+        assert torch.equal(z[:, 1:], x[:, 1:])
+
+    def test_image_params_are_a_view(self) -> None:
+        """The network's channels reach the spline strided, without a copy of the largest tensor there is."""
+        from cubicflow.nets import ResidualConv
+
+        layer = Coupling([True, False, True], partial(ResidualConv, hidden_features=4))
+        made = []
+        layer.network.register_forward_hook(lambda _, __, output: made.append(output))
+        params = layer._params(torch.randn(2, 1, 4, 4), None)
+        assert params.shape == (2, 2, 4, 4, 22)
+        assert params.data_ptr() == made[0].data_ptr()
+
+    def test_masks(self) -> None:
+        assert alternating_mask(3, even=False) == [False, True, False]
+        assert contiguous_mask(2) == [False, True]
+        assert contiguous_mask(1, second=False) == [True]
+
+    @pytest.mark.parametrize(
+        ("make", "message"),
+        [
+            (lambda: Coupling([False, False], mlp), "leaves nothing to transform"),
+            (lambda: Coupling([], mlp), "leaves nothing to transform"),
+            (lambda: Coupling([True, True], mlp), "leaves nothing for the network to see"),
+            (lambda: Coupling([True, False], ResidualMLP(2, 22)), "needs a network with in_features=1, got one with 2"),
+            (lambda: Coupling([True, False], ResidualMLP(1, 20)), "needs a network with out_features=22"),
+            (lambda: Coupling([True, False], mlp)(torch.zeros(2, 3)), "expects 2 features, got 3"),
+            (lambda: Coupling([True, False], mlp)(torch.zeros(2)), r"expects a batch of shape \(N, 2, ...\)"),
+            (lambda: Coupling([True, False], mlp)(torch.zeros(2, 2), torch.zeros(2, 1)), "built without context"),
+            (
+                lambda: Coupling([True, False], mlp, context_features=3)(torch.zeros(2, 2)),
+                "context_features=3; pass context=",
+            ),
+            (
+                lambda: Coupling([True, False], mlp, context_features=3)(torch.zeros(2, 2), torch.zeros(2, 1)),
+                r"context of shape \(N, 3\), got \(2, 1\)",
+            ),
+            (
+                lambda: Coupling([True, False], mlp, context_features=3)(torch.zeros(2, 2), torch.zeros(5, 3)),
+                "2 rows of x and 5 rows of context",
+            ),
+        ],
+    )
+    def test_refusals(self, make, message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            make()
+
+
+class TestActNorm:
+    def test_first_batch_sets_mean_and_scale_of_every_channel(self) -> None:
+        layer = ActNorm(3)
+        x = torch.tensor([5.0, -2.0, 100.0])[:, None, None] + torch.randn(50, 3, 4, 4) * 3
+        z, _ = layer(x)
+        assert torch.allclose(z.mean((0, 2, 3)), torch.zeros(3), atol=1e-4)
+        assert torch.allclose(z.var((0, 2, 3), correction=0), torch.ones(3), atol=1e-4)
+        shift = layer.shift.clone()
+        layer(x + 10)
+        assert torch.equal(layer.shift, shift), "the second batch changes nothing"
+
+    def test_a_loaded_layer_does_not_begin_again(self) -> None:
+        trained = ActNorm(2)
+        trained(torch.randn(50, 2) * 4)
+        loaded = ActNorm(2)
+        loaded.load_state_dict(trained.state_dict())
+        loaded(torch.randn(50, 2) + 100)
+        assert torch.equal(loaded.shift, trained.shift)
+        assert copy.deepcopy(trained).eval()(torch.zeros(1, 2))[0].isfinite().all()
+
+    def test_loading_an_unfitted_state_makes_it_unfitted(self) -> None:
+        layer = ActNorm(2)
+        layer(torch.randn(50, 2))
+        layer.load_state_dict(ActNorm(2).state_dict())
+        with pytest.raises(RuntimeError, match="seen no data yet"):
+            layer.eval()(torch.zeros(1, 2))
+
+    def test_constant_features_keep_their_scale(self) -> None:
+        z, log_det = ActNorm(2)(torch.tensor([[1.0, 7.0], [3.0, 7.0]]))
+        assert z.tolist() == [[-1, 0], [1, 0]]
+        assert log_det.isfinite().all()
+
+    def test_unfitted_layers_say_what_to_do(self) -> None:
+        for call in (lambda: ActNorm(2).eval()(torch.zeros(3, 2)), lambda: ActNorm(2).inverse(torch.zeros(3, 2))):
+            with pytest.raises(RuntimeError, match="call the flow once on a batch in training mode"):
+                call()
+        with pytest.raises(ValueError, match="empty batch"):
+            ActNorm(2)(torch.zeros(0, 2))
+
+
+class TestSigmoid:
+    def test_clip_acts_where_a_logit_is_taken_with_the_log_det_of_the_clipped_value(self) -> None:
+        p = torch.tensor([[0.0, 1e-9, 0.5, 1 - 1e-9, 1.0]], dtype=torch.float64)
+        x, log_det = Logit(1e-6)(p)
+        clipped = p.clamp(1e-6, 1 - 1e-6)
+        assert torch.allclose(x, torch.logit(clipped))
+        assert torch.allclose(log_det, -(clipped.log() + (1 - clipped).log()).sum(1))
+
+    def test_without_clip_the_ends_are_infinite_and_outside_has_no_density(self) -> None:
+        x, log_det = Logit()(torch.tensor([[0.0], [1.0], [-0.1], [1.1]]))
+        assert x[:2].flatten().tolist() == [-math.inf, math.inf]
+        assert log_det[2:].tolist() == [-math.inf, -math.inf]
+
+    def test_the_papers_sandwich_agrees_with_the_real_line_inside_the_clip(self) -> None:
+        params = torch.randn(4, 22, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        real, unit = Elementwise(4).double(), Elementwise(4, ElementMap(domain="unit")).double()
+        with torch.no_grad():
+            real.params.copy_(params)
+            unit.params.copy_(params)
+        sandwich = Compose([Sigmoid(1e-6), unit, Logit(1e-6)])
+        x = torch.linspace(-9, 9, 101, dtype=torch.float64)[:, None].expand(-1, 4)
+        for expected, found in zip(real(x), sandwich(x), strict=True):
+            assert torch.allclose(expected, found, rtol=1e-9, atol=1e-9)
+        far = torch.full((1, 4), 40.0, dtype=torch.float64)
+        assert (sandwich(far)[0] < 14).all(), "the sandwich saturates where the real line does not"
+        assert (real(far)[0] > 30).all()
+
+    @pytest.mark.parametrize("clip", [0.0, 0.5, -1.0])
+    def test_impossible_clips(self, clip: float) -> None:
+        with pytest.raises(ValueError, match=r"clip must lie between 0 and 0\.5"):
+            Sigmoid(clip)
+
+
+def test_standardise_of_data() -> None:
+    x = torch.randn(1000, 3) * torch.tensor([1.0, 5.0, 0.0]) + 2
+    z, log_det = Standardise.of(x)(x)
+    assert torch.allclose(z[:, :2].mean(0), torch.zeros(2), atol=1e-5)
+    assert torch.allclose(z[:, :2].std(0, correction=0), torch.ones(2), atol=1e-5)
+    assert log_det.isfinite().all()
+    with pytest.raises(ValueError, match="every std must be positive"):
+        Standardise([0.0], [0.0])
+    with pytest.raises(ValueError, match="one number for each feature"):
+        Standardise([0.0, 1.0], [1.0])
+
+
+def test_squeeze_gathers_blocks() -> None:
+    x = torch.arange(16.0).reshape(1, 1, 4, 4)
+    z, _ = Squeeze()(x)
+    assert z[0, :, 0, 0].tolist() == [0, 1, 4, 5]
+    assert torch.equal(z, torch.nn.functional.pixel_unshuffle(x, 2))
+
+
+def test_autoregressive_jacobian_is_triangular() -> None:
+    layer = shaken(Autoregressive(4)).double()
+    row = torch.randn(4, dtype=torch.float64)
+    jacobian = torch.autograd.functional.jacobian(lambda r: layer(r[None])[0][0], row)
+    assert (jacobian.triu(1) == 0).all()
+    assert (jacobian.tril(-1).abs().sum() > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Permutation([0, 2]), "every number from 0 to D - 1 once"),
+        (lambda: Squeeze()(torch.zeros(1, 1, 3, 4)), "even height and width"),
+        (lambda: Squeeze().inverse(torch.zeros(1, 3, 2, 2)), "4C channels"),
+        (lambda: MultiScale([], (1, 4, 4)), "at least one level"),
+        (lambda: MultiScale([ActNorm(4), ActNorm(8)], (1, 6, 6)), "cannot be squeezed 2 times"),
+        (lambda: MultiScale([ActNorm(4)], (1, 4)), r"shape must be \(channels, height, width\)"),
+        (lambda: MultiScale([ActNorm(4)], (1, 4, 4))(torch.zeros(1, 1, 2, 2)), r"images of shape \(1, 4, 4\)"),
+        (lambda: Conv1x1(2)(torch.zeros(3, 2)), r"images of shape \(N, C, H, W\)"),
+        (lambda: LULinear(0), "features must be a positive integer, got 0"),
+        (lambda: ElementMap("cubist"), "family must be one of 'cubic'"),
+        (lambda: ElementMap("affine", domain="unit"), "does not keep the unit interval"),
+        (lambda: ElementMap(num_bins=0), "num_bins must be at least 1, got 0"),
+        (lambda: ElementMap(slopes="steep"), "slopes of a cubic spline must be one of"),
+    ],
+)
+def test_refusals(make, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()
