@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
+from cubicflow.transforms.lu_linear import LULinear, dense_weights
 from cubicflow.transforms.transform import Transform, no_log_det
 
 
@@ -30,11 +32,27 @@ class Compose(Transform):
         return {"transforms": list(self.transforms)}
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        weights = self._linear_weights()
         log_det = no_log_det(x)
+        if weights:
+            log_det = log_det + torch.cat([layer.log_diagonal for layer in weights]).sum()
         for part in self.transforms:
-            x, log_det_part = part(x, context if part.context_features else None)
-            log_det = log_det + log_det_part
+            if isinstance(part, LULinear):
+                x = part.through(x, weights[part])
+            else:
+                x, log_det_part = part(x, context if part.context_features else None)
+                log_det = log_det + log_det_part
         return x, log_det
+
+    def _linear_weights(self) -> dict[LULinear, Tensor]:
+        """The weights of all linear layers, those of one size together: one by one they would cost more time than the
+        products they are for."""
+        weights: dict[LULinear, Tensor] = {}
+        linear = [part for part in self.transforms if isinstance(part, LULinear)]
+        for features in {layer.features for layer in linear}:
+            layers = [layer for layer in linear if layer.features == features]
+            weights.update(zip(layers, dense_weights(layers), strict=True))
+        return weights
 
     def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         log_det = no_log_det(z)

@@ -126,7 +126,8 @@ class Coupling(Transform):
         """(N, transformed, *pixels, P), for images a view of the network's channels that needs no copy."""
         params: Tensor = self.network(identity) if context is None else self.network(identity, context)
         size = self.element_map.num_params
-        return params.unflatten(1, (params.shape[1] // size, size)).movedim(2, -1)
+        by_feature: Tensor = params.unflatten(1, (params.shape[1] // size, size))
+        return by_feature.movedim(2, -1)
 
     def _join(self, identity: Tensor, transformed: Tensor) -> Tensor:
         return torch.cat([identity, transformed], dim=1).index_select(1, self.restore)

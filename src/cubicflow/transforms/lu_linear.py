@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -53,12 +54,12 @@ class LULinear(Transform):
         return {"features": self.features, "bias": self.bias is not None, "permute": self.permute, "seed": self.seed}
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        return self.through(x, dense_weights([self])[0]), self._log_det(x)
+
+    def through(self, x: Tensor, weight: Tensor) -> Tensor:
+        """The forward map with its dense weight, which :func:`dense_weights` makes for many layers at once."""
         check_features(self, x, self.features)
-        weight = self._weight()
-        z = _exact_linear(x, weight)
-        if self.bias is not None:
-            z = z + self.bias
-        return z, self._log_det(x)
+        return _exact_linear(x, weight, self.bias)
 
     def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
         check_features(self, z, self.features)
@@ -73,19 +74,8 @@ class LULinear(Transform):
     def _log_det(self, x: Tensor) -> Tensor:
         return self.log_diagonal.sum().to(no_log_det(x).dtype).expand(x.shape[0])
 
-    def _triangles(self) -> tuple[Tensor, Tensor]:
-        factors, log_diagonal = _widen(self.factors), _widen(self.log_diagonal)
-        eye = torch.eye(self.features, dtype=factors.dtype, device=factors.device)
-        return factors.tril(-1) + eye, factors.triu(1) + eye * log_diagonal.exp()
-
-    def _weight(self) -> Tensor:
-        """P L U, (D, D)."""
-        lower, upper = self._triangles()
-        with _full_precision(lower):
-            return (lower @ upper).index_select(0, self.permutation)
-
     def _solve(self, z: Tensor) -> Tensor:
-        lower, upper = self._triangles()
+        lower, upper = _triangles(_widen(self.factors), _widen(self.log_diagonal))
         rows = z.to(lower.dtype).index_select(1, self.permutation.argsort())
         with _full_precision(rows):
             columns = torch.linalg.solve_triangular(lower, rows.T, upper=False, unitriangular=True)
@@ -99,10 +89,10 @@ class LULinear(Transform):
         parts = (self.factors, self.log_diagonal, self.permutation)
         key = tuple((id(part), part._version, part.data_ptr(), part.dtype, part.device) for part in parts)
         if self._dense_inverse is None or self._dense_inverse[0] != key:
+            lower, upper = _triangles(self.factors.double(), self.log_diagonal.double())
             eye = torch.eye(self.features, dtype=torch.float64, device=self.factors.device)
-            factors, diagonal = self.factors.double(), self.log_diagonal.double().exp()
-            inverse = torch.linalg.solve_triangular(factors.tril(-1) + eye, eye, upper=False, unitriangular=True)
-            inverse = torch.linalg.solve_triangular(factors.triu(1) + eye * diagonal, inverse, upper=True)
+            inverse = torch.linalg.solve_triangular(lower, eye, upper=False, unitriangular=True)
+            inverse = torch.linalg.solve_triangular(upper, inverse, upper=True)
             inverse = inverse.index_select(1, self.permutation).to(_widen(self.factors).dtype)
             self._dense_inverse = key, inverse
         return self._dense_inverse[1]
@@ -111,14 +101,31 @@ class LULinear(Transform):
         return {**self.__dict__, "_dense_inverse": None}
 
 
+def dense_weights(layers: Sequence[LULinear]) -> Sequence[Tensor]:
+    """P L U, (D, D), of several layers of one size, all in the same few batched operations."""
+    factors = _widen(torch.stack([layer.factors for layer in layers]))  # (layers, D, D)
+    log_diagonals = _widen(torch.stack([layer.log_diagonal for layer in layers]))
+    lower, upper = _triangles(factors, log_diagonals)
+    with _full_precision(lower):
+        products = lower @ upper
+    orders = torch.stack([layer.permutation for layer in layers])
+    return products.gather(1, orders[:, :, None].expand_as(products)).unbind(0)
+
+
+def _triangles(factors: Tensor, log_diagonal: Tensor) -> tuple[Tensor, Tensor]:
+    """L and U, of one layer or of a stack of them."""
+    eye = torch.eye(factors.shape[-1], dtype=factors.dtype, device=factors.device)
+    return factors.tril(-1) + eye, factors.triu(1) + eye * log_diagonal.exp()[..., None, :]
+
+
 def _widen(x: Tensor) -> Tensor:
     """float64 on a GPU: no setting of the matrix units can then reach the product."""
     return x.double() if x.is_cuda else x
 
 
-def _exact_linear(x: Tensor, weight: Tensor) -> Tensor:
+def _exact_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     with _full_precision(x):
-        return F.linear(x.to(weight.dtype), weight).to(x.dtype)
+        return F.linear(x.to(weight.dtype), weight, None if bias is None else bias.to(weight.dtype)).to(x.dtype)
 
 
 def _full_precision(x: Tensor) -> torch.autocast:

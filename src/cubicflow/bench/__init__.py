@@ -1,0 +1,1 @@
+"""Measure cubicflow beside the peers that are installed, in one run: ``cubicflow bench``."""

@@ -1,0 +1,165 @@
+"""The same work done by other packages. Each is imported when it is asked for; what is not installed is left out."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+NAMES = ("nflows", "zuko", "normflows")
+
+
+def installed() -> list[str]:
+    """The peers that can be imported here."""
+    return [name for name in NAMES if importlib.util.find_spec(name) is not None]
+
+
+def spline_functions(num_bins: int) -> dict[str, Callable[[Tensor, Tensor, bool], tuple[Tensor, Tensor]]]:
+    """Spline functions (x, params, inverse) -> (y, log_slope) of the peers: nflows' cubic, which is the authors' own
+    code, and the rational-quadratic of all three. Their params are slices of ours, of the sizes they need."""
+    k = num_bins
+    functions: dict[str, Callable[[Tensor, Tensor, bool], tuple[Tensor, Tensor]]] = {}
+    found = installed()
+    if "nflows" in found:
+        from nflows.transforms.splines.cubic import unconstrained_cubic_spline
+        from nflows.transforms.splines.rational_quadratic import unconstrained_rational_quadratic_spline
+
+        def nflows_cubic(x: Tensor, params: Tensor, inverse: bool) -> tuple[Tensor, Tensor]:
+            y, log_slope = unconstrained_cubic_spline(
+                x,
+                params[..., :k],
+                params[..., k : 2 * k],
+                params[..., 2 * k : 2 * k + 1],
+                params[..., 2 * k + 1 : 2 * k + 2],
+                inverse=inverse,
+                tail_bound=4.0,
+            )
+            return y, log_slope
+
+        def nflows_rq(x: Tensor, params: Tensor, inverse: bool) -> tuple[Tensor, Tensor]:
+            y, log_slope = unconstrained_rational_quadratic_spline(
+                x, params[..., :k], params[..., k : 2 * k], params[..., : k - 1], inverse=inverse, tail_bound=4.0
+            )
+            return y, log_slope
+
+        functions |= {"nflows cubic": nflows_cubic, "nflows rational-quadratic": nflows_rq}
+    if "normflows" in found:
+        from normflows.utils.splines import unconstrained_rational_quadratic_spline as normflows_spline
+
+        def normflows_rq(x: Tensor, params: Tensor, inverse: bool) -> tuple[Tensor, Tensor]:
+            y, log_slope = normflows_spline(
+                x, params[..., :k], params[..., k : 2 * k], params[..., : k - 1], inverse=inverse, tail_bound=4.0
+            )
+            return y, log_slope
+
+        functions["normflows rational-quadratic"] = normflows_rq
+    if "zuko" in found:
+        from zuko.transforms import MonotonicRQSTransform
+
+        def zuko_rq(x: Tensor, params: Tensor, inverse: bool) -> tuple[Tensor, Tensor]:
+            spline = MonotonicRQSTransform(params[..., :k], params[..., k : 2 * k], params[..., : k - 1], bound=4.0)
+            if inverse:
+                y = spline.inv(x)
+                return y, -spline.log_abs_det_jacobian(y, x)
+            y = spline(x)
+            return y, spline.log_abs_det_jacobian(x, y)
+
+        functions["zuko rational-quadratic"] = zuko_rq
+    return functions
+
+
+class PeerFlow:
+    """A peer's flow behind two methods."""
+
+    def __init__(self, module: Any, log_prob: Callable[[Tensor], Tensor], sample: Callable[[int], Tensor]) -> None:
+        self.module, self.log_prob, self.sample = module, log_prob, sample
+
+
+def coupling_flows(
+    features: int, num_layers: int, hidden: int, num_bins: int, device: torch.device
+) -> dict[str, PeerFlow]:
+    """The nearest to the paper's flow that each peer can build: linear layer and spline coupling in turn."""
+    flows: dict[str, PeerFlow] = {}
+    found = installed()
+    if "nflows" in found:
+        flows["nflows cubic"] = _nflows(features, num_layers, hidden, num_bins, device)
+    if "normflows" in found:
+        flows["normflows rational-quadratic"] = _normflows(features, num_layers, hidden, num_bins, device)
+    if "zuko" in found:
+        import zuko
+
+        settings = {"transforms": num_layers, "hidden_features": [hidden] * 5, "bins": num_bins, "passes": 2}
+        flows["zuko rational-quadratic"] = _zuko(zuko.flows.NSF(features, **settings), device)
+    return flows
+
+
+def one_pass_rivals(features: int, hidden: int, device: torch.device) -> dict[str, PeerFlow]:
+    """zuko's autoregressive and continuous flows, whose sampling or density takes many network passes."""
+    if "zuko" not in installed():
+        return {}
+    import zuko
+
+    made = {
+        "zuko MAF": lambda: zuko.flows.MAF(features, transforms=3, hidden_features=[hidden] * 2),
+        "zuko NAF": lambda: zuko.flows.NAF(features, transforms=2, hidden_features=[hidden] * 2),
+        "zuko CNF": lambda: zuko.flows.CNF(features, hidden_features=[hidden] * 2),
+    }
+    return {name: _zuko(make(), device) for name, make in made.items()}
+
+
+def _zuko(flow: Any, device: torch.device) -> PeerFlow:
+    flow = flow.to(device)
+    return PeerFlow(flow, lambda x: flow().log_prob(x), lambda n: flow().sample((n,)))
+
+
+def _nflows(features: int, num_layers: int, hidden: int, num_bins: int, device: torch.device) -> PeerFlow:
+    from nflows.distributions.normal import StandardNormal
+    from nflows.flows.base import Flow
+    from nflows.nn.nets import ResidualNet
+    from nflows.transforms import CompositeTransform, LULinear, RandomPermutation
+    from nflows.transforms.coupling import PiecewiseCubicCouplingTransform
+    from nflows.utils import create_alternating_binary_mask
+
+    layers: list[Any] = []
+    for i in range(num_layers):
+        layers += [
+            RandomPermutation(features),
+            LULinear(features, identity_init=True),
+            PiecewiseCubicCouplingTransform(
+                create_alternating_binary_mask(features, even=i % 2 == 0),
+                lambda inputs, outputs: ResidualNet(inputs, outputs, hidden_features=hidden, num_blocks=2),
+                num_bins=num_bins,
+                tails="linear",
+                tail_bound=4.0,
+                apply_unconditional_transform=True,
+            ),
+        ]
+    flow = Flow(CompositeTransform(layers), StandardNormal([features])).to(device)
+    return PeerFlow(flow, flow.log_prob, flow.sample)
+
+
+def _normflows(features: int, num_layers: int, hidden: int, num_bins: int, device: torch.device) -> PeerFlow:
+    import normflows
+
+    layers: list[Any] = []
+    for i in range(num_layers):
+        layers += [
+            normflows.flows.CoupledRationalQuadraticSpline(
+                features, 2, hidden, num_bins=num_bins, reverse_mask=i % 2 == 1, tail_bound=4.0
+            ),
+            normflows.flows.LULinearPermute(features),
+        ]
+    flow = normflows.NormalizingFlow(normflows.distributions.DiagGaussian(features, trainable=False), layers).to(device)
+    return PeerFlow(flow, flow.log_prob, lambda n: flow.sample(n)[0])
+
+
+def spline_params(rows: int, num_bins: int, device: torch.device, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """x inside the tails of the peers, and params for the largest of their splines."""
+    generator = torch.Generator().manual_seed(seed)
+    x = 3 * torch.tanh(torch.randn(rows, generator=generator))
+    params = torch.randn(rows, 2 * num_bins + 2, generator=generator) / math.sqrt(2)
+    return x.to(device), params.to(device)

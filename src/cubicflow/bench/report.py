@@ -1,0 +1,120 @@
+"""What a run of measurements leaves behind: a CSV, a table, a picture."""
+
+from __future__ import annotations
+
+import csv
+import importlib.metadata
+import json
+import platform
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cubicflow.bench.timing import Measurement
+from cubicflow.bench.workloads import OURS
+
+CSV_FILE, MACHINE_FILE, TABLE_FILE, PICTURE_FILE = "bench.csv", "machine.json", "bench.md", "bench.png"
+
+
+def machine() -> dict[str, Any]:
+    """The versions and the hardware of this run."""
+    versions: dict[str, str] = {"python": platform.python_version()}
+    for name in ("cubicflow", "torch", "triton", "numpy", "nflows", "zuko", "normflows"):
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    return {"versions": versions, "processor": _processor(), "threads": torch.get_num_threads(), "gpu": gpu}
+
+
+def write(folder: Path, measurements: Sequence[Measurement], command: str) -> None:
+    """Everything into one folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    about = {"command": command, **machine()}
+    (folder / MACHINE_FILE).write_text(json.dumps(about, indent=2) + "\n")
+    with (folder / CSV_FILE).open("w", newline="") as file:
+        writer = csv.DictWriter(file, [field.name for field in fields(Measurement)])
+        writer.writeheader()
+        writer.writerows(measurement.as_dict() for measurement in measurements)
+    (folder / TABLE_FILE).write_text(table(measurements, about))
+    draw(folder / PICTURE_FILE, measurements)
+
+
+def read(path: Path) -> list[Measurement]:
+    """The measurements of a CSV."""
+    with path.open(newline="") as file:
+        return [
+            Measurement(
+                work=row["work"],
+                implementation=row["implementation"],
+                device=row["device"],
+                median=float(row["median"]),
+                p10=float(row["p10"]),
+                p90=float(row["p90"]),
+                repeats=int(row["repeats"]),
+                peak_memory=int(row["peak_memory"]) if row["peak_memory"] else None,
+            )
+            for row in csv.DictReader(file)
+        ]
+
+
+def table(measurements: Sequence[Measurement], about: dict[str, Any]) -> str:
+    """Markdown: one row for each measurement, with its ratio to our fastest on the same work."""
+    lines = [
+        f"Measured by `{about['command']}` on {about['gpu'] or about['processor']} ({about['threads']} threads), "
+        + ", ".join(f"{name} {version}" for name, version in about["versions"].items())
+        + ". Medians, with the 10th and 90th percentile; the last column is the time over ours in the same run.",
+        "",
+        "| work | implementation | ms | 10 % – 90 % | memory, MB | x ours |",
+        "|---|---|---|---|---|---|",
+    ]
+    for work in dict.fromkeys((m.work, m.device) for m in measurements):
+        group = [m for m in measurements if (m.work, m.device) == work]
+        ours = [m.median for m in group if m.implementation.startswith(OURS)]
+        for m in group:
+            memory = "" if m.peak_memory is None else f"{m.peak_memory / 1e6:.0f}"
+            ratio = f"{m.median / min(ours):.2f}" if ours else ""
+            lines.append(
+                f"| {m.work}, {m.device.upper()} | {m.implementation} | {m.median:.3g} | {m.p10:.3g} – {m.p90:.3g} "
+                f"| {memory} | {ratio} |"
+            )
+    return "\n".join(lines) + "\n"
+
+
+def draw(path: Path, measurements: Sequence[Measurement]) -> None:
+    """Bars of time, one panel for each piece of work, on a logarithmic axis."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    works = list(dict.fromkeys((m.work, m.device) for m in measurements if not m.work.startswith("one pass")))
+    if not works:
+        return
+    figure, axes = plt.subplots(len(works), 1, figsize=(9, 1.6 * len(works) + 1), layout="constrained", squeeze=False)
+    for (work, device), axis in zip(works, axes[:, 0], strict=True):
+        group = [m for m in measurements if (m.work, m.device) == (work, device)]
+        colours = ["tab:blue" if m.implementation.startswith(OURS) else "tab:gray" for m in group]
+        bars = axis.barh([m.implementation for m in group], [m.median for m in group], color=colours)
+        axis.bar_label(bars, [f"{m.median:.3g} ms" for m in group], padding=3, fontsize=8)
+        axis.set(xscale="log", title=f"{work}, {device.upper()}")
+        axis.title.set_fontsize(9)
+        axis.tick_params(labelsize=8)
+        axis.margins(x=0.15)
+        axis.invert_yaxis()
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
