@@ -54,6 +54,7 @@ class Passage(NamedTuple):
     log_gain_high: Tensor  # log(high_out / high_in), exact in the last bin and meaningless elsewhere
     first: Tensor
     last: Tensor
+    near_low: Tensor  # whether the output is nearer to the lower end of its bin than to the upper
 
 
 def evaluate_unit(x: Tensor, bins: Bins, family: Family, inverse: bool) -> tuple[Tensor, Tensor]:
@@ -83,9 +84,15 @@ def mask_outside(log_slope: Tensor, outside: Tensor) -> Tensor:
     return torch.where(outside, -torch.inf, log_slope)
 
 
-def pass_through(low: Tensor, high: Tensor, bins: Bins, family: Family, inverse: bool) -> Passage:
-    """Send points, given by their distances from both ends, through the bins they fall into."""
-    x_axis, y_axis = Axis.of(bins.widths), Axis.of(bins.heights)
+def pass_through(
+    low: Tensor, high: Tensor, bins: Bins, family: Family, inverse: bool, axes: tuple[Axis, Axis] | None = None
+) -> Passage:
+    """Send points, given by their distances from both ends, through the bins they fall into.
+
+    ``axes`` are those of x and y, where the knots are known better than as sums of the bins. Their origins are free:
+    ``low - before`` and ``high - after`` are all that matters.
+    """
+    x_axis, y_axis = axes or (Axis.of(bins.widths), Axis.of(bins.heights))
     source, target = (y_axis, x_axis) if inverse else (x_axis, y_axis)
 
     shape = torch.broadcast_shapes(low.shape, bins.widths.shape[:-1])
@@ -96,6 +103,10 @@ def pass_through(low: Tensor, high: Tensor, bins: Bins, family: Family, inverse:
     size_in, size_out = index.pick(source.sizes), index.pick(target.sizes)
     start, end = index.pick(bins.start), index.pick(bins.end)
     near = torch.where(from_low, low - index.pick(source.before), high - index.pick(source.after)) / size_in
+    # before[k] + sizes[k] and before[k + 1] round differently, so a point an ulp short of a knot may come out beyond
+    # its bin: by up to epsilon / size_in, enough for a small end slope to turn negative there. The value is kept in the
+    # bin, and the gradient passes as if nothing had happened.
+    near = near + (near.clamp(0, 1) - near).detach()
     far = 1 - near
     in_low, in_high = torch.where(from_low, near, far), torch.where(from_low, far, near)
 
@@ -117,6 +128,7 @@ def pass_through(low: Tensor, high: Tensor, bins: Bins, family: Family, inverse:
         log_gain_high=sign * (secant * form.qbar).log(),
         first=index.bin == 0,
         last=index.bin == index.num_bins - 1,
+        near_low=out_low <= out_high,
     )
 
 
@@ -179,12 +191,14 @@ def locate(axis: Axis, position: Tensor, from_low: Tensor) -> BinIndex:
     """
     *splines, num_bins = axis.sizes.shape
     row = torch.arange(axis.sizes[..., 0].numel(), device=position.device).reshape(splines).expand(position.shape)
-    # Knot k opens bin k: at before[k] seen from the low end, and at after[k - 1] seen from the high end.
-    opens_high = F.pad(-axis.after[..., :-1], (1, 0))
+    # Knot k opens bin k: at before[k] seen from the low end, and at after[k - 1] seen from the high end. Comparisons
+    # have no gradient, so the search is kept out of the graph.
+    position, opens_low, after = position.detach(), axis.before.detach(), axis.after.detach()
+    opens_high = F.pad(-after[..., :-1], (1, 0))
     bin = torch.zeros_like(position, dtype=torch.int64)
     step = 1 << (num_bins - 1).bit_length()
     while step := step >> 1:
         index = BinIndex(row, (bin + step).clamp(max=num_bins - 1), num_bins)
-        knot = torch.where(from_low, index.pick(axis.before), index.pick(opens_high))
+        knot = torch.where(from_low, index.pick(opens_low), index.pick(opens_high))
         bin = torch.where((bin + step < num_bins) & (knot <= position), bin + step, bin)
     return BinIndex(row, bin, num_bins)

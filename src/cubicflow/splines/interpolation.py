@@ -7,7 +7,7 @@ from torch import Tensor
 
 from cubicflow.splines.bins import bins_from_slopes, steffen_slopes
 from cubicflow.splines.cubic import CUBIC
-from cubicflow.splines.evaluate import mask_outside, pass_through
+from cubicflow.splines.evaluate import Axis, mask_outside, pass_through
 from cubicflow.splines.functions import check_inside
 
 
@@ -40,19 +40,27 @@ def cubic_interpolation(
     >>> torch.allclose(back, torch.tensor([0.0, 1.0, 2.0, 3.0]))
     True
     """
-    dtype = torch.promote_types(torch.promote_types(x.dtype, x_knots.dtype), torch.float32)
-    tensors = [x.to(dtype), x_knots.to(dtype), y_knots.to(dtype)]
+    dtype = _common_dtype(x=x, x_knots=x_knots, y_knots=y_knots, slopes=slopes)
     if x_knots.shape[-1:] != y_knots.shape[-1:] or x_knots.shape[-1:] < (2,):
         raise ValueError(
             "x_knots and y_knots need the same number of knots, at least 2, in their last axis; got shapes "
             f"{tuple(x_knots.shape)} and {tuple(y_knots.shape)}"
         )
-    if slopes is not None:
-        if slopes.shape[-1] != x_knots.shape[-1]:
-            raise ValueError(f"slopes needs one slope per knot, {x_knots.shape[-1]}, got {slopes.shape[-1]}")
-        tensors.append(slopes.to(dtype))
-    points, *tables = tensors
-    x_knots, y_knots, *given = torch.broadcast_tensors(*tables)
+    if slopes is not None and slopes.shape[-1:] != x_knots.shape[-1:]:
+        raise ValueError(
+            f"slopes needs one slope for each of the {x_knots.shape[-1]} knots in its last axis; got shape "
+            f"{tuple(slopes.shape)}"
+        )
+    tables = [x_knots, y_knots] if slopes is None else [x_knots, y_knots, slopes]
+    try:
+        torch.broadcast_shapes(x.shape, *(table.shape[:-1] for table in tables))
+    except RuntimeError:
+        raise ValueError(
+            f"x of shape {tuple(x.shape)} does not broadcast with knots and slopes of shapes "
+            f"{', '.join(str(tuple(table.shape)) for table in tables)}, whose last axis holds one spline's knots; all "
+            "their other axes must match x's or be 1"
+        ) from None
+    x_knots, y_knots, *given = torch.broadcast_tensors(*(table.to(dtype) for table in tables))
     widths, heights = x_knots.diff(dim=-1), y_knots.diff(dim=-1)
     if validate:
         _check_increasing("x_knots", widths)
@@ -61,14 +69,30 @@ def cubic_interpolation(
     if validate and given:
         _check_slopes(torch.stack([bins.start, bins.end]))
 
-    source, target = (y_knots, x_knots) if inverse else (x_knots, y_knots)
+    points = x.to(dtype)
+    source = y_knots if inverse else x_knots
     low_end, high_end = source[..., 0], source[..., -1]
     if validate:
         check_inside(points, low_end, high_end)
     clamped = points.clamp(low_end, high_end)
-    path = pass_through(clamped - low_end, high_end - clamped, bins, CUBIC, inverse)
-    y = torch.where(path.low <= path.high, target[..., 0] + path.low, target[..., -1] - path.high)
+    axes = Axis(widths, x_knots[..., :-1], -x_knots[..., 1:]), Axis(heights, y_knots[..., :-1], -y_knots[..., 1:])
+    path = pass_through(clamped, -clamped, bins, CUBIC, inverse, axes)
+    y = torch.where(path.near_low, path.low, -path.high)  # measured from the nearer knot, so exact at the knots
     return y.to(x.dtype), mask_outside(path.log_slope, (points < low_end) | (points > high_end))
+
+
+def _common_dtype(**tensors: Tensor | None) -> torch.dtype:
+    """The widest of float32 and the dtypes of the tensors given."""
+    dtype = torch.float32
+    for name, tensor in tensors.items():
+        if tensor is None and name == "slopes":
+            continue
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{name} must be a torch.Tensor, got {type(tensor).__name__}; wrap it in torch.as_tensor")
+        if not tensor.is_floating_point():
+            raise TypeError(f"{name} must be floating point, got {tensor.dtype}; convert it with {name}.float()")
+        dtype = torch.promote_types(dtype, tensor.dtype)
+    return dtype
 
 
 def steffen_slopes_with_ends(widths: Tensor, heights: Tensor) -> Tensor:
@@ -95,7 +119,9 @@ def _check_increasing(name: str, steps: Tensor) -> None:
 
 
 def _check_slopes(ratios: Tensor) -> None:
-    if bool(((ratios < 0) | (ratios > 3)).any()):
+    # A slope computed as 3 x secant may come out a few roundings above 3; the cubic is then monotone to rounding.
+    limit = 3 * (1 + 8 * torch.finfo(ratios.dtype).eps)
+    if bool(((ratios < 0) | (ratios > limit)).any()):
         raise ValueError(
             "every slope must lie between 0 and 3 times the secants beside it, or the cubic is not monotone; "
             f"found ratios from {float(ratios.min()):g} to {float(ratios.max()):g}"

@@ -1,0 +1,154 @@
+"""What the spline tests share: the families as one parametrised fixture, and the bounds they are held to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from cubicflow import splines
+from cubicflow.splines.backends.reference import FAMILIES
+from cubicflow.splines.bins import Bins
+from cubicflow.splines.evaluate import Axis
+from cubicflow.splines.spec import make_spec
+
+FUNCTIONS = {
+    "cubic": splines.cubic_spline,
+    "quadratic": splines.quadratic_spline,
+    "linear": splines.linear_spline,
+    "rational_quadratic": splines.rational_quadratic_spline,
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One family of splines (and choice of slopes), callable like its public function."""
+
+    family: str
+    slopes: str | None = None
+
+    def __str__(self) -> str:
+        return self.family if self.slopes is None else f"{self.family}-{self.slopes}"
+
+    def __call__(self, x, params, **options):
+        if self.slopes is not None:
+            options["slopes"] = self.slopes
+        return FUNCTIONS[self.family](x, params, **options)
+
+    def params(self, *shape, num_bins, scale=1.0, dtype=torch.float64, seed=0):
+        size = splines.num_params(self.family, num_bins, self.slopes)
+        generator = torch.Generator().manual_seed(seed)
+        return (scale * torch.randn(*shape, size, generator=generator, dtype=torch.float64)).to(dtype)
+
+    def bins(self, params) -> Bins:
+        spec = make_spec(params[..., 0], params, family=self.family, inverse=False, domain="unit", slopes=self.slopes)
+        return FAMILIES[self.family][0](params, spec)
+
+    def knots(self, params, inverse=False):
+        """The K + 1 knots of each spline on the axis of its inputs, in params' precision."""
+        bins = self.bins(params)
+        axis = Axis.of(bins.heights if inverse else bins.widths)
+        inner = torch.where(axis.before <= 0.5, axis.before, 1 - axis.after.roll(1, -1))
+        return torch.cat([inner, torch.ones_like(inner[..., :1])], -1)
+
+    def awkward_inputs(self, params, inverse=False, seed=0):
+        """Points of [0, 1] at the knots, an ulp to both sides of them, and between them: (..., 6 (K + 1))."""
+        knots = self.knots(params, inverse)
+        zero, one = torch.zeros_like(knots), torch.ones_like(knots)
+        generator = torch.Generator().manual_seed(seed)
+        between = knots[..., :-1] + knots.diff(dim=-1) * torch.rand(
+            knots[..., 1:].shape, generator=generator, dtype=knots.dtype
+        )
+        beside = torch.nextafter(knots, one), torch.nextafter(knots, zero)
+        twice = torch.nextafter(beside[0], one), torch.nextafter(beside[1], zero)
+        return torch.cat([knots, *beside, *twice, between], -1).clamp(0, 1)
+
+    def steepness(self, params, x):
+        """The steepest secant among the bin of x (in [0, 1], of params' leading shape and one more axis) and its
+        neighbours. A rational quadratic is not held to 3 x secant at its knots, so there their slopes count too."""
+        bins = self.bins(params)
+        secants = bins.heights / bins.widths
+        if self.family == "rational_quadratic":
+            secants = torch.maximum(secants, secants * torch.maximum(bins.start, bins.end))
+        index = torch.searchsorted(self.knots(params)[..., 1:-1].contiguous(), x.contiguous())
+        padded = torch.nn.functional.pad(secants, (1, 1))
+        return torch.stack([padded.gather(-1, index + shift) for shift in range(3)]).amax(0)
+
+
+CASES = [
+    Case("cubic", "steffen"),
+    Case("cubic", "free"),
+    Case("quadratic"),
+    Case("linear"),
+    Case("rational_quadratic"),
+]
+
+
+@pytest.fixture(scope="session", params=CASES, ids=str)
+def case(request) -> Case:
+    return request.param
+
+
+@pytest.fixture(scope="session", params=CASES[:2], ids=str)
+def cubic(request) -> Case:
+    """The two cubics alone."""
+    return request.param
+
+
+@pytest.fixture(scope="session", params=[case for case in CASES if case.family != "linear"], ids=str)
+def c1(request) -> Case:
+    """The families that are continuously differentiable."""
+    return request.param
+
+
+@pytest.fixture(scope="session", params=[case for case in CASES if case.family in ("quadratic", "linear")], ids=str)
+def lower_degree(request) -> Case:
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def steffen() -> Case:
+    return CASES[0]
+
+
+@pytest.fixture(scope="session", params=["real", "unit"])
+def domain(request) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="session", params=[False, True], ids=["forward", "inverse"])
+def inverse(request) -> bool:
+    return request.param
+
+
+@pytest.fixture(scope="session", params=[torch.float32, torch.float64], ids=["float32", "float64"])
+def dtype(request) -> torch.dtype:
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def smooth_inputs():
+    """x and params in float64, requiring gradients, away from every kink: see the function's own words."""
+
+    def make(case: Case, num_bins: int, domain: str, inverse: bool, per_bin: int = 1, min_seed: int = 0):
+        """x at least a tenth of a bin from every knot; params whose Steffen slopes are 1e-3 (relative) away from any
+        tie of min(), so that a difference quotient of step 1e-6 stays on one branch."""
+        for seed in range(min_seed, min_seed + 50):
+            params = case.params(num_bins=num_bins, seed=seed)
+            bins = case.bins(params)
+            s, w = bins.heights / bins.widths, bins.widths
+            parabola = (s[:-1] * w[1:] + s[1:] * w[:-1]) / (w[:-1] + w[1:])
+            smaller = torch.minimum(s[:-1], s[1:])
+            gaps = torch.cat([(s[:-1] / s[1:] - 1).abs(), (parabola / (2 * smaller) - 1).abs()])
+            if bool((gaps > 1e-3).all()):
+                break
+        else:
+            raise AssertionError("no params without ties in 50 seeds")
+        knots = case.knots(params, inverse)
+        place = 0.1 + 0.8 * torch.rand(num_bins, per_bin, generator=torch.Generator().manual_seed(seed)).double()
+        x = (knots[:-1, None] + knots.diff()[:, None] * place).flatten()
+        x = torch.logit(x) if domain == "real" else x
+        return x.detach().requires_grad_(), params.requires_grad_()
+
+    return make

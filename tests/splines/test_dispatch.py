@@ -1,0 +1,86 @@
+"""Which backend runs a call."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from cubicflow.splines import cubic_spline, dispatch
+
+X, PARAMS = torch.rand(3), torch.zeros(10)
+
+
+def fake(unavailable=None, refusal=None):
+    calls = []
+
+    def evaluate(spec, x, params):
+        calls.append(spec)
+        return torch.full_like(x, 7), torch.zeros_like(x)
+
+    return SimpleNamespace(
+        unavailable=lambda: unavailable, refuses=lambda spec, x, params: refusal, evaluate=evaluate, calls=calls
+    )
+
+
+@pytest.fixture
+def install(monkeypatch):
+    """Put a fake backend before all the others, as "auto" asks them in order."""
+
+    def put(backend):
+        monkeypatch.setattr(dispatch, "BACKENDS", {"fake": backend, **dispatch.BACKENDS})
+        return backend
+
+    return put
+
+
+@pytest.mark.parametrize("name", ["fake", "auto"])
+def test_a_backend_that_can_run_runs(install, name):
+    backend = install(fake())
+    y, _ = cubic_spline(X, PARAMS, backend=name, inverse=True, domain="unit", slopes="steffen")
+    assert (y == 7).all()
+    (spec,) = backend.calls
+    assert (spec.family, spec.num_bins, spec.inverse, spec.domain, spec.slopes) == ("cubic", 4, True, "unit", "steffen")
+    assert (spec.min_bin_width, spec.min_bin_height) == (1e-3, 1e-3)
+    assert hash(spec) == hash(spec)
+
+
+@pytest.mark.parametrize(
+    "backend", [fake(unavailable="no such device"), fake(refusal="no such device")], ids=["unavailable", "refuses"]
+)
+def test_one_that_cannot_run_raises_when_named_and_is_passed_over_by_auto(install, backend):
+    install(backend)
+    with pytest.raises(RuntimeError, match=r"backend='fake' cannot run this call: no such device.*'auto'"):
+        cubic_spline(X, PARAMS, backend="fake")
+    y, _ = cubic_spline(X, PARAMS, backend="auto")
+    assert ((y - X).abs() <= 1e-6).all()  # zero params are the identity
+    assert backend.calls == []
+
+
+def test_unknown_names_are_refused_with_the_known_ones(install):
+    install(fake())
+    with pytest.raises(ValueError, match=r"backend must be one of 'auto', 'fake'.*'reference', got 'nope'"):
+        cubic_spline(X, PARAMS, backend="nope")
+
+
+def test_backends_are_handed_one_precision(install):
+    seen = []
+    backend = fake()
+    backend.refuses = lambda spec, x, params: seen.append((x.dtype, params.dtype))
+    install(backend)
+    cubic_spline(X.bfloat16(), PARAMS.half(), backend="fake")
+    cubic_spline(X, PARAMS.double(), backend="fake")
+    assert seen == [(torch.float32, torch.float32), (torch.float64, torch.float64)]
+
+
+def test_the_default_floor_shrinks_with_many_bins(install):
+    backend = install(fake())
+    cubic_spline(X, torch.zeros(2 * 500 + 2))
+    assert backend.calls[0].min_bin_width == backend.calls[0].min_bin_height == 0.1 / 500
+
+
+def test_the_reference_takes_every_call():
+    reference = dispatch.BACKENDS["reference"]
+    assert reference.unavailable() is None
+    assert list(dispatch.BACKENDS)[-1] == "reference"  # so that "auto" asks it last

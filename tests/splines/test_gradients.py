@@ -1,0 +1,135 @@
+"""Derivatives of first and second order, in both directions, against difference quotients, each other and formulas."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+import torch
+from torch.autograd import gradcheck, gradgradcheck
+from torch.autograd.forward_ad import dual_level, make_dual, unpack_dual
+
+EPS = torch.finfo(torch.float64).eps
+
+
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_gradcheck(case, domain, inverse, smooth_inputs, k):
+    x, params = smooth_inputs(case, k, domain, inverse)
+    assert gradcheck(lambda x, p: case(x, p, domain=domain, inverse=inverse), (x, params))
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_gradgradcheck(case, domain, inverse, smooth_inputs, k):
+    x, params = smooth_inputs(case, k, domain, inverse)
+    assert gradgradcheck(lambda x, p: case(x, p, domain=domain, inverse=inverse), (x, params))
+
+
+def assert_slopes_agree(x, y, log_slope, eps, condition=1):
+    """y's derivative by autograd is exp(log_slope), to a few roundings of the steepest slope of each row: autograd adds
+    up terms of the size of the secant even where the slope itself is small."""
+    slope = torch.autograd.grad(y.sum(), x)[0]
+    want = log_slope.detach().exp()
+    assert ((slope - want).abs() <= 32 * eps * condition * want.amax(-1, keepdim=True)).all()
+
+
+@pytest.mark.parametrize("k", [1, 2, 10, 128])
+def test_log_slope_is_the_log_of_autograds_slope(case, domain, inverse, k):
+    params = case.params(20, num_bins=k)
+    knots = case.knots(params, inverse)
+    u = knots[:, :-1, None] + knots.diff()[..., None] * torch.linspace(0.01, 0.99, 5, dtype=torch.float64)
+    u = u.flatten(1)
+    x = (torch.logit(u) if domain == "real" else u).requires_grad_()
+    assert_slopes_agree(x, *case(x, params[:, None], domain=domain, inverse=inverse), EPS)
+
+
+def test_log_slope_is_the_log_of_autograds_slope_far_out(case, inverse):
+    x = torch.linspace(-200, 200, 801, dtype=torch.float64).expand(10, -1).clone().requires_grad_()
+    assert_slopes_agree(x, *case(x, case.params(10, 1, num_bins=6, scale=2), inverse=inverse), EPS)
+
+
+def test_the_inverse_functions_gradients_follow_from_the_forward_ones(case, domain, smooth_inputs):
+    """x = g^-1(y; p): dx/dy = 1 / g' and dx/dp = -g_p / g', with g's derivatives from autograd at x."""
+    y, params = smooth_inputs(case, 4, domain, inverse=True, per_bin=2)
+    x, _ = case(y, params, inverse=True, domain=domain)
+    weights = torch.linspace(-1, 2, x.numel(), dtype=torch.float64)
+    got_y, got_params = torch.autograd.grad((weights * x).sum(), [y, params])
+    at = x.detach().requires_grad_()
+    forward, _ = case(at, params, domain=domain)
+    slope = torch.autograd.grad(forward.sum(), at, retain_graph=True)[0]
+    want_params = -torch.autograd.grad((weights / slope * forward).sum(), params)[0]
+    scale = float((weights / slope).abs().sum() * slope.max())
+    torch.testing.assert_close(got_y, weights / slope, rtol=1e-11, atol=0)
+    torch.testing.assert_close(got_params, want_params, rtol=0, atol=1e-12 * scale)
+
+
+def test_double_backward_through_the_inverse_is_right(cubic):
+    """(g^-1)'' = -g'' / g'^3: a reattached Newton step would return 0 here, or half of it."""
+    params = cubic.params(num_bins=3, seed=2)
+    x = torch.linspace(0.05, 0.95, 19, dtype=torch.float64, requires_grad=True)
+    y, _ = cubic(x, params, domain="unit")
+    (first,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), x)
+    at = y.detach().requires_grad_()
+    back, _ = cubic(at, params, domain="unit", inverse=True)
+    (back_first,) = torch.autograd.grad(back.sum(), at, create_graph=True)
+    (back_second,) = torch.autograd.grad(back_first.sum(), at)
+    first, second = first.detach(), second.detach()
+    # The two x differ by a few roundings; a cubic's g'' moves by g''' times that.
+    torch.testing.assert_close(back_second, -second / first**3, rtol=1e-8, atol=1e-8)
+
+
+def test_third_derivative_of_the_inverse_is_right():
+    """In the unit bin with K = 1, from the formula (g^-1)''' = (3 g''^2 - g' g''') / g'^5."""
+    from cubicflow.splines.cubic import cubic_root
+
+    a, b, t = 0.6, 1.9, 0.37
+    g1 = a + 2 * (3 - 2 * a - b) * t + 3 * (a + b - 2) * t * t
+    g2 = 2 * (3 - 2 * a - b) + 6 * (a + b - 2) * t
+    g3 = 6 * (a + b - 2)
+    start, end = torch.tensor(a, dtype=torch.float64), torch.tensor(b, dtype=torch.float64)
+    c = torch.tensor(a * t + (3 - 2 * a - b) * t**2 + (a + b - 2) * t**3, dtype=torch.float64, requires_grad=True)
+    value = cubic_root(start, end, c)
+    for want in (1 / g1, -g2 / g1**3, (3 * g2 * g2 - g1 * g3) / g1**5):
+        (value,) = torch.autograd.grad(value, c, create_graph=True)
+        assert abs(value.item() - want) <= 64 * EPS * abs(want)
+
+
+def test_gradients_at_ties_of_min_are_finite(cubic, domain, inverse):
+    """Zero params put every min() of the slopes, and every pair of secants, at a tie."""
+    params = torch.zeros_like(cubic.params(num_bins=6)).requires_grad_()
+    x = torch.linspace(0, 1, 25, dtype=torch.float64)
+    x = (torch.logit(x[1:-1]) if domain == "real" else x).requires_grad_()
+    y, log_slope = cubic(x, params, domain=domain, inverse=inverse)
+    grads = torch.autograd.grad(y.sum() + log_slope.sum(), [x, params], create_graph=True)
+    assert all(grad.isfinite().all() for grad in grads)
+    seconds = torch.autograd.grad(sum(grad.sum() for grad in grads), [x, params])
+    assert all(grad.isfinite().all() for grad in seconds)
+
+
+def test_the_gradient_an_ulp_beside_a_knot_is_the_slope(case, inverse, dtype):
+    """Rounding may carry such a point beyond its bin; its gradient must not be lost there."""
+    params = case.params(50, num_bins=17, scale=4, dtype=dtype)
+    x = case.awkward_inputs(params, inverse).requires_grad_()
+    y, log_slope = case(x, params[:, None], inverse=inverse, domain="unit")
+    # A rational quadratic's terms are larger than its slope by the ratio of its end slopes to the secant.
+    bins = case.bins(params)
+    ratios = torch.maximum(bins.start, bins.end).amax(-1, keepdim=True)
+    condition = 1 + ratios if case.family == "rational_quadratic" else 1
+    assert_slopes_agree(x, y, log_slope, torch.finfo(dtype).eps, condition)
+
+
+def test_forward_mode_is_right_or_raises(case, domain, inverse, smooth_inputs):
+    x, params = smooth_inputs(case, 3, domain, inverse)
+    _, log_slope = case(x, params, domain=domain, inverse=inverse)
+    (bend,) = torch.autograd.grad(log_slope.sum(), x, materialize_grads=True, allow_unused=True)
+    tangents = None
+    with dual_level(), contextlib.suppress(NotImplementedError, RuntimeError):
+        dual = make_dual(x.detach(), torch.ones_like(x))
+        outputs = case(dual, params.detach(), domain=domain, inverse=inverse)
+        tangents = [unpack_dual(output).tangent for output in outputs]
+    if tangents is None:
+        assert (case.family, inverse) == ("cubic", True)  # only the implicit root may lack a forward-mode rule
+        return
+    slope_tangent, bend_tangent = (torch.zeros_like(x) if tangent is None else tangent for tangent in tangents)
+    torch.testing.assert_close(slope_tangent, log_slope.exp().detach(), rtol=1e-10, atol=0)
+    torch.testing.assert_close(bend_tangent, bend, rtol=1e-9, atol=1e-9)
