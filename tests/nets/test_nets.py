@@ -5,9 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cubicflow.nets import MaskedResidualMLP, ResidualConv, ResidualMLP
+from cubicflow.nets import FourierMLP, MaskedResidualMLP, ResidualConv, ResidualMLP
 
-NETS = {"mlp": (ResidualMLP, (7, 3)), "conv": (ResidualConv, (7, 3, 4, 4)), "masked": (MaskedResidualMLP, (7, 3))}
+NETS = {
+    "mlp": (ResidualMLP, (7, 3)),
+    "fourier": (FourierMLP, (7, 3)),
+    "conv": (ResidualConv, (7, 3, 4, 4)),
+    "masked": (MaskedResidualMLP, (7, 3)),
+}
 every_net = pytest.mark.parametrize(("kind", "shape"), NETS.values(), ids=list(NETS))
 
 
@@ -67,6 +72,17 @@ def test_config_rebuilds_the_network(kind, shape) -> None:
     twin = kind(**net.config())
     assert twin.config() == net.config()
     assert {k: v.shape for k, v in twin.state_dict().items()} == {k: v.shape for k, v in net.state_dict().items()}
+
+
+def test_waves_of_every_octave() -> None:
+    """The first layer sees x, sin and cos: with the identity in its place, compare with them written out."""
+    net = FourierMLP(2, 4, octaves=3, hidden_features=14)
+    x = torch.rand(5, 2)
+    waves = [w(torch.pi * 2**j * x[:, i]) for w in (torch.sin, torch.cos) for i in range(2) for j in range(3)]
+    assert torch.allclose(net._encode(x), torch.cat([2 * x - 1, torch.stack(waves, dim=1)], dim=1), atol=1e-6)
+    assert FourierMLP(2, 4, octaves=0, hidden_features=8).first.in_features == 2
+    with pytest.raises(ValueError, match="octaves must be a whole number, 0 or more, got -1"):
+        FourierMLP(2, 4, octaves=-1)
 
 
 def test_layer_norm() -> None:

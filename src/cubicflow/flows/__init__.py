@@ -2,11 +2,11 @@
 
 from cubicflow.flows.flow import Flow
 from cubicflow.flows.flow_distribution import FlowDistribution
-from cubicflow.flows.image import ImageConfig, bits_per_dim, dequantise, image
+from cubicflow.flows.image_recipe import ImageConfig, bits_per_dim, dequantise, image
 from cubicflow.flows.mixture import Mixture
-from cubicflow.flows.plane import PlaneConfig, plane
+from cubicflow.flows.plane_recipe import PlaneConfig, plane
 from cubicflow.flows.serialization import FlowFileError, load
-from cubicflow.flows.tabular import TabularConfig, tabular
+from cubicflow.flows.tabular_recipe import TabularConfig, tabular
 
 __all__ = [
     "Flow",

@@ -80,6 +80,10 @@ class ResidualNet(nn.Module, ABC):
     def _join(self, x: Tensor, context: Tensor) -> Tensor:
         """Inputs and context as one tensor of in_features + context_features."""
 
+    def _encode(self, x: Tensor) -> Tensor:
+        """The inputs as the first layer is to see them."""
+        return x
+
     def config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         names = ("in_features", "out_features", "hidden_features", "num_blocks", "context_features", "dropout", "norm")
@@ -92,6 +96,7 @@ class ResidualNet(nn.Module, ABC):
             raise ValueError(
                 f"{type(self).__name__} was built with context_features={self.context_features}, but {given}"
             )
+        x = self._encode(x)
         h = self.first(x if context is None else self._join(x, context))
         for block in self.blocks:
             h = block(h)
