@@ -1,8 +1,44 @@
 """Cubic-spline flows: exact densities, exact samples, one network pass in either direction."""
 
-from cubicflow import distributions, flows, nets, splines, transforms
-from cubicflow.flows import Flow, Mixture, load
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cubicflow import data, distributions, flows, nets, splines, training, transforms
+    from cubicflow.flows import Flow, Mixture, load
 
 __version__ = "0.1.0"
 
-__all__ = ["Flow", "Mixture", "distributions", "flows", "load", "nets", "splines", "transforms"]
+__all__ = [
+    "Flow",
+    "Mixture",
+    "data",
+    "distributions",
+    "flows",
+    "load",
+    "nets",
+    "splines",
+    "training",
+    "transforms",
+]
+
+# Everything is imported when it is first asked for: the command line prints its help without waiting for torch.
+_HOMES = {"Flow": "cubicflow.flows", "Mixture": "cubicflow.flows", "load": "cubicflow.flows"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'cubicflow' has no attribute {name!r}")
+    found = (
+        getattr(importlib.import_module(_HOMES[name]), name)
+        if name in _HOMES
+        else importlib.import_module(f"cubicflow.{name}")
+    )
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

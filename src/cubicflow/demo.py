@@ -1,41 +1,69 @@
-"""``make demo``: the paper's Figure 1, a random monotone cubic spline and the density it implies."""
+"""``make demo``: a portrait as a two-dimensional density, and 225 Gaussians whose true density is known."""
 
 from __future__ import annotations
 
+import argparse
+import time
 from pathlib import Path
 
-import matplotlib.pyplot as plt
+import numpy as np
 import torch
 
-from cubicflow.splines import cubic_spline, num_params
-from cubicflow.splines.bins import floored_softmax
+from cubicflow.data.plane import GaussianGrid, ImageDensity
+from cubicflow.flows import Flow, plane
+from cubicflow.plots.plane import PlaneRow, histogram_image, plane_figure
+from cubicflow.training import fit
 
-NUM_BINS = 10
+POINTS = 1_000_000
+TEST_POINTS = 50_000
+SIZE = 256  # of the pictures; the flow itself has no resolution
 
 
-def main(folder: Path = Path("demo"), seed: int = 1) -> Path:
-    """Draw the figure into ``folder`` and return its path."""
-    params = torch.randn(num_params("cubic", NUM_BINS, "steffen"), generator=torch.Generator().manual_seed(seed))
-    x = torch.linspace(0, 1, 1001)
-    y, log_slope = cubic_spline(x, params, domain="unit")
-    back, _ = cubic_spline(y, params, domain="unit", inverse=True)
-    knots = torch.cat([torch.zeros(1), floored_softmax(params[:NUM_BINS], 1e-3).cumsum(0)]).clamp(max=1)
-    heights, _ = cubic_spline(knots, params, domain="unit")
+def main(folder: Path, seconds: float) -> None:
+    """Fit both densities for ``seconds`` each, print their scores, write one picture."""
+    import matplotlib as mpl
 
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
-    left.plot(x, y, color="tab:blue", label="spline")
-    left.plot(back, y, "--", color="tab:orange", label="inverse of its values")
-    left.plot(knots, heights, "o", color="black", markersize=4, label="knots")
-    left.set(title=f"A monotone cubic spline, K = {NUM_BINS}", xlabel="x", ylabel="g(x)")
-    left.legend(frameon=False)
-    right.plot(x, log_slope.exp(), color="tab:blue")
-    right.set(title="The density it implies", xlabel="x", ylabel="g'(x)", ylim=(0, None))
+    mpl.use("Agg")
+    rows = [
+        show("Grace Hopper", ImageDensity.from_file(), seconds),
+        show("225 Gaussians", GaussianGrid(), seconds),
+    ]
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "figure-1.png"
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
-    return path
+    path = folder / "plane.png"
+    plane_figure(rows).savefig(path, dpi=120)
+    print(f"wrote {path}")
+
+
+def show(name: str, truth: ImageDensity | GaussianGrid, seconds: float) -> PlaneRow:
+    """Fit a plane flow to points of a density; print its score on points it has not seen, and how far that is from the
+    true density's score on the same points."""
+    began = time.monotonic()
+    points = truth.sample(POINTS, 0)
+    flow = plane()
+    parameters = sum(parameter.numel() for parameter in flow.parameters())
+    print(f"{name}: fitting {parameters:,} parameters to {POINTS:,} points for {seconds:.0f} s ...")
+    fit(flow, points, time_budget=seconds, batch_size=1024, learning_rate=3e-3, patience=0, progress=False)
+    test = truth.sample(TEST_POINTS, 1)
+    with torch.no_grad():
+        score = flow.log_prob(torch.from_numpy(test)).double().mean().item()
+    gap = float(truth.log_prob(test).mean()) - score
+    print(f"{name}: log likelihood {score:.3f} nats, {gap:.3f} below the truth ({time.monotonic() - began:.0f} s)")
+    samples = flow.sample(POINTS, seed=0, batch_size=65_536).numpy()
+    return PlaneRow(name, histogram_image(points, SIZE), density_image(flow), histogram_image(samples, SIZE))
+
+
+@torch.no_grad()
+def density_image(flow: Flow, size: int = SIZE) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    """The flow's density at the middle of every pixel, the first row at the bottom."""
+    axis = (torch.arange(size) + 0.5) / size
+    y, x = torch.meshgrid(axis, axis, indexing="ij")
+    log_prob = flow.log_prob(torch.stack([x, y], dim=-1), batch_size=65_536)
+    return log_prob.exp().numpy()
 
 
 if __name__ == "__main__":
-    print(f"wrote {main()}")  # noqa: T201
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("-o", "--output", type=Path, default=Path("demo"), help="folder for the picture")
+    parser.add_argument("--seconds", type=float, default=60, help="of training for each density")
+    arguments = parser.parse_args()
+    main(arguments.output, arguments.seconds)

@@ -97,7 +97,7 @@ def our_step(flow: Flow, x: Tensor) -> Callable[[], Any]:
     config = TrainingConfig(steps=10**6, batch_size=len(x)).resolve(10**6)
     step = Step(flow, negative_log_likelihood, config, World(x.device), 1.0)
     step.tell(5e-4, 1e-3)
-    taken = CapturedStep(step)
+    taken = CapturedStep(step, print)
     return lambda: taken(Batch(x))
 
 

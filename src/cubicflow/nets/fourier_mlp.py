@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from cubicflow.nets.linear import Linear
 from cubicflow.nets.residual_mlp import ResidualMLP
 
 
@@ -32,8 +33,8 @@ class FourierMLP(ResidualMLP):
 
     def _make_ends(self) -> tuple[nn.Module, nn.Module]:
         waves = self.in_features * (1 + 2 * self.octaves)
-        first = nn.Linear(waves + self.context_features, self.hidden_features)
-        return first, nn.Linear(self.hidden_features, self.out_features)
+        first = Linear(waves + self.context_features, self.hidden_features)
+        return first, Linear(self.hidden_features, self.out_features)
 
     def _encode(self, x: Tensor) -> Tensor:
         frequencies = math.pi * 2 ** torch.arange(self.octaves, dtype=x.dtype, device=x.device)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from cubicflow.nets.linear import Linear
 from cubicflow.nets.residual_net import ResidualBlock, ResidualNet
 
 
@@ -19,12 +20,12 @@ class ResidualMLP(ResidualNet):
     """
 
     def _make_ends(self) -> tuple[nn.Module, nn.Module]:
-        first = nn.Linear(self.in_features + self.context_features, self.hidden_features)
-        return first, nn.Linear(self.hidden_features, self.out_features)
+        first = Linear(self.in_features + self.context_features, self.hidden_features)
+        return first, Linear(self.hidden_features, self.out_features)
 
     def _make_block(self) -> ResidualBlock:
         width = self.hidden_features
-        layers = nn.Linear(width, width), nn.Linear(width, width)
+        layers = Linear(width, width), Linear(width, width)
         return ResidualBlock(layers, (self._make_norm(), self._make_norm()), self.dropout)
 
     def _make_norm(self) -> nn.Module:

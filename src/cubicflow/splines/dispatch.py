@@ -6,7 +6,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from cubicflow.splines.backends import reference
+from cubicflow.splines.backends import native, reference, triton
 from cubicflow.splines.spec import SplineSpec
 
 
@@ -21,7 +21,7 @@ class Backend(Protocol):
 
 
 # In the order in which "auto" asks them. The reference refuses nothing, so it is last.
-BACKENDS: dict[str, Backend] = {"reference": reference}
+BACKENDS: dict[str, Backend] = {"triton": triton, "native": native, "reference": reference}
 
 
 def check_backend(name: str) -> None:
@@ -38,7 +38,9 @@ def evaluate(spec: SplineSpec, x: Tensor, params: Tensor, backend: str) -> tuple
         if reason := chosen.unavailable() or chosen.refuses(spec, x, params):
             raise RuntimeError(f"backend={backend!r} cannot run this call: {reason}; backend='auto' picks one that can")
         return chosen.evaluate(spec, x, params)
-    for candidate in BACKENDS.values():
+    for name, candidate in BACKENDS.items():
+        if name == "triton" and not x.is_cuda:  # its interpreter, which takes CPU tensors, is for tests
+            continue
         if candidate.unavailable() is None and candidate.refuses(spec, x, params) is None:
             return candidate.evaluate(spec, x, params)
     raise AssertionError("unreachable: the reference backend takes every call")

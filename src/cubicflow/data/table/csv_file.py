@@ -6,8 +6,8 @@ import csv
 import gzip
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from io import BufferedReader
 from pathlib import Path
-from typing import IO
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -90,7 +90,7 @@ def _first_line(path: Path) -> str:
         raise TableError(_not_utf8(path)) from None
 
 
-def _open(path: Path) -> IO[bytes]:
+def _open(path: Path) -> gzip.GzipFile | BufferedReader:
     return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
 
 

@@ -18,9 +18,12 @@ from cubicflow.data.table.errors import TableError
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
+EPSILON = float(np.finfo(np.float64).eps)
 MOST_DECIMALS = 12
 LARGEST = 2**53  # whole numbers up to here are exact in float64
 MOST_STEPS = 100_000  # beyond that many steps from end to end, a column is as good as continuous
+FEW = 8  # distinct values; fewer say nothing about a step coarser than their last decimal
+CHANCE = 0.05  # of a step; rounding of this size would let any number pass for a multiple
 ROUNDING = 8  # units in the last place, of the largest value, that arithmetic may have left: 0.1 + 0.2 is 0.3
 
 
@@ -36,13 +39,13 @@ class Grid:
     @property
     def width(self) -> float:
         """The step, in the data's own units."""
-        return self.step / 10**self.decimals
+        return self.step / 10.0**self.decimals
 
-    def codes(self, values: Floats) -> tuple[Codes, NDArray[np.bool_]]:
-        """The nearest k of every value, and whether it is that value to rounding."""
+    def codes(self, values: Floats, epsilon: float = EPSILON) -> tuple[Codes, NDArray[np.bool_]]:
+        """The nearest k of every value, and whether it is that value to the rounding of its precision."""
         scaled = values * 10.0**self.decimals
         whole = np.rint(scaled)
-        near = np.abs(whole - scaled) <= np.maximum(np.abs(scaled) * 2e-7, 1e-6)  # float32's own rounding, or so
+        near = np.abs(whole - scaled) <= np.clip(ROUNDING * epsilon * np.abs(scaled), 1e-6, CHANCE)
         within = np.abs(scaled) < LARGEST
         offset = np.where(within, whole, 0).astype(np.int64) - self.origin
         return offset // self.step, near & within & (offset % self.step == 0)
@@ -69,26 +72,28 @@ class Grid:
 class GridFinder:
     """Watches numbers go by, and knows the coarsest grid that holds them all; None once there is none."""
 
-    def __init__(self, epsilon: float = float(np.finfo(np.float64).eps)) -> None:
+    def __init__(self, epsilon: float = EPSILON) -> None:
         self.epsilon = epsilon  # of the precision the numbers are kept in
         self.decimals = 0
         self.smallest: int | None = None
         self.largest: int | None = None
         self.divisor = 0
         self.lost = False
+        self._distinct: set[float] = set()
 
     def see(self, values: Floats) -> None:
         if self.lost or not values.size:
             return
         values = np.unique(values)
-        tolerance = ROUNDING * self.epsilon * float(np.abs(values).max())
+        written = self.epsilon * np.abs(values)  # what writing a decimal in this precision may change
+        computed = ROUNDING * float(written.max())  # what computing with it may
         for decimals in range(self.decimals, MOST_DECIMALS + 1):
             scaled = values * 10.0**decimals
-            # A step as small as the rounding would fit anything.
-            if np.abs(scaled).max() >= LARGEST or tolerance * 10.0**decimals > 0.02:
+            if np.abs(scaled).max() >= LARGEST or written.max() * 10.0**decimals > CHANCE:
                 break
             whole = np.rint(scaled)
-            if (np.abs(whole / 10.0**decimals - values) <= tolerance).all():
+            error = np.abs(whole / 10.0**decimals - values)
+            if (error <= written).all() or (computed * 10.0**decimals <= CHANCE and (error <= computed).all()):
                 self._take(whole.astype(np.int64), decimals)
                 return
         self.lost = True
@@ -99,6 +104,8 @@ class GridFinder:
             self._take(np.unique(values), self.decimals)
 
     def _take(self, whole: Codes, decimals: int) -> None:
+        if len(self._distinct) < FEW:
+            self._distinct.update((whole[:FEW] / 10.0**decimals).tolist())
         scale = 10 ** (decimals - self.decimals)
         self.decimals = decimals
         smallest, largest = int(whole[0]), int(whole[-1])
@@ -120,4 +127,5 @@ class GridFinder:
         """The grid of all that was seen; None where there is none, or but one value."""
         if self.lost or self.smallest is None or self.largest is None or not self.divisor:
             return None
-        return Grid(self.smallest, self.divisor, self.decimals, (self.largest - self.smallest) // self.divisor + 1)
+        step = self.divisor if len(self._distinct) >= FEW else 1
+        return Grid(self.smallest, step, self.decimals, (self.largest - self.smallest) // step + 1)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import tokenize
+import warnings
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,17 @@ from cubicflow.data.table.errors import TableError, some
 from cubicflow.data.table.source import BATCH_ROWS, Table, check_names
 
 Array = NDArray[Any]
+UNREADABLE = (
+    ValueError,
+    TypeError,
+    OSError,
+    EOFError,
+    KeyError,
+    OverflowError,
+    MemoryError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 class NumpyTable(Table):
@@ -44,17 +58,13 @@ class NumpyTable(Table):
 
 def _columns(path: Path) -> dict[str, Array]:
     try:
-        if path.suffix.lower() == ".npy":
-            return _split(path, np.load(path, mmap_mode="r", allow_pickle=False), "x")
-        with np.load(path, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise TableError(f"{path}: not a .npz archive; is it a .npy file under another name?")
-            arrays = {name: archive[name] for name in archive.files}
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, MemoryError) as error:
+        arrays = _load(path)
+    # a damaged header is handed to Python's own parser, which has errors of its own
+    except (*UNREADABLE, SyntaxError, tokenize.TokenError, RecursionError) as error:
         if isinstance(error, TableError):
             raise
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        if "allow_pickle" in reason:
+        if "allow_pickle" in reason or "Python objects" in reason:
             reason = "it holds Python objects, which are never loaded; save numbers"
         raise TableError(f"{path}: not a readable NumPy file: {reason}") from None
     if not arrays:
@@ -68,6 +78,16 @@ def _columns(path: Path) -> dict[str, Array]:
             f"{some([name for name in arrays if name not in flat])} has not. To use one of them, save it alone"
         )
     return flat
+
+
+def _load(path: Path) -> dict[str, Array]:
+    with warnings.catch_warnings(action="ignore", category=UserWarning):  # headers that Python 2 wrote are as good
+        if path.suffix.lower() == ".npy":
+            return {"x": np.load(path, mmap_mode="r", allow_pickle=False)}
+        with np.load(path, allow_pickle=False) as archive:
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise TableError(f"{path}: not a .npz archive; is it a .npy file under another name?")
+            return {name: archive[name] for name in archive.files}
 
 
 def _split(path: Path, array: Array, prefix: str) -> dict[str, Array]:

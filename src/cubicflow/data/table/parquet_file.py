@@ -25,7 +25,9 @@ class ParquetTable(Table):
         for file in self._files[1:]:
             other = _schema(file)
             if not other.equals(schema):
-                raise TableError(f"{path}: the files are not parts of one table: {_difference(self._files[0], schema, file, other)}")
+                raise TableError(
+                    f"{path}: the files are not parts of one table: {_difference(self._files[0], schema, file, other)}"
+                )
         check_names(path, schema.names)
         super().__init__(path, dict(zip(schema.names, schema.types, strict=True)))
 
@@ -61,7 +63,9 @@ def _difference(first: Path, schema: pa.Schema, file: Path, other: pa.Schema) ->
     only = [name for name in schema.names if name not in other.names]
     extra = [name for name in other.names if name not in schema.names]
     if only or extra:
-        return f"{file.name} lacks {some(only) or 'no column'} and adds {some(extra) or 'none'} compared with {first.name}"
+        return (
+            f"{file.name} lacks {some(only) or 'no column'} and adds {some(extra) or 'none'} compared with {first.name}"
+        )
     for name in schema.names:
         if other.field(name).type != schema.field(name).type:
             return (

@@ -25,9 +25,9 @@ class Split:
 
     seed: int = 0
 
-    def parts(self, start: int, rows: int) -> NDArray[np.int8]:
-        """0, 1, 2 for train, validation, test of the rows numbered start, start + 1, ..."""
-        number = np.arange(start, start + rows, dtype=np.uint64)
+    def parts_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int8]:
+        """0, 1, 2 for train, validation, test of the rows with these numbers, counted from 0."""
+        number = numbers.astype(np.uint64)
         block, place = number // np.uint64(BLOCK), number % np.uint64(BLOCK)
         drawn = scramble(block ^ scramble(np.array([self.seed], dtype=np.uint64)))
         validation = drawn % np.uint64(BLOCK)

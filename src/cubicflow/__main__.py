@@ -1,0 +1,5 @@
+"""``python -m cubicflow``: the command line."""
+
+from cubicflow.cli import main
+
+main()

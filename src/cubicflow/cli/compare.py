@@ -1,0 +1,43 @@
+"""``cubicflow compare RUN RUN DATA``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cubicflow.cli.errors import clear_errors
+
+
+def compare(
+    first: Annotated[Path, typer.Argument(help="A run folder.", metavar="RUN")],
+    second: Annotated[Path, typer.Argument(help="Another run folder.", metavar="RUN")],
+    data: Annotated[Path, typer.Argument(help="A table that fits both.")],
+    missing: Annotated[str | None, typer.Option(help="Rows that lack a value: error, or drop.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:N.")] = None,
+) -> None:
+    """Which of two models fits a table better: the paired difference per row, ± 2 standard errors.
+
+    Example: cubicflow compare run1 run2 new.csv
+
+    On a file that a model was fitted to, only its test rows are compared.
+    """
+    with clear_errors():
+        from cubicflow.data.table.compare import compare_runs
+        from cubicflow.data.table.fitted import load_fitted
+        from cubicflow.data.table.options import missing_policy
+        from cubicflow.data.table.source import open_table
+
+        models = load_fitted(first, device), load_fitted(second, device)
+        result = compare_runs(*models, open_table(data), missing_policy(missing))
+        if result.held_out:
+            typer.echo("a model was fitted to this file, so only test rows are compared")
+        typer.echo(f"{first}: {result.first}")
+        typer.echo(f"{second}: {result.second}")
+        gap = result.difference
+        typer.echo(f"difference, second minus first: {gap} over {gap.rows:,} rows")
+        if abs(gap.mean) <= gap.error:
+            typer.echo("neither is better beyond the error")
+        else:
+            typer.echo(f"{second if gap.mean > 0 else first} is better")

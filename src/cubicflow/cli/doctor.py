@@ -1,0 +1,78 @@
+"""``cubicflow doctor``."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+
+import typer
+
+from cubicflow.cli.errors import clear_errors
+
+PACKAGES = {
+    "torch": "everything",
+    "safetensors": "saving and loading",
+    "pyarrow": "tables",
+    "matplotlib": "pictures",
+    "typer": "the command line",
+    "rich": "progress in a terminal",
+    "scikit-learn": "the scikit-learn interface",
+    "triton": "the GPU backend",
+}
+
+
+def doctor() -> None:
+    """What works on this machine, and why the rest does not: packages, devices, backends of the splines.
+
+    Example: cubicflow doctor
+    """
+    with clear_errors():
+        typer.echo(f"cubicflow {version('cubicflow')}, Python {sys.version.split()[0]}, {platform.platform()}")
+        for works, name, detail in (*packages(), *devices(), *backends()):
+            typer.echo(f"  {'yes' if works else 'no '}  {name:<16}  {detail}")
+
+
+def packages() -> Iterator[tuple[bool, str, str]]:
+    """Which packages are there, and what they are for."""
+    for name, purpose in PACKAGES.items():
+        try:
+            yield True, name, f"{version(name)}, for {purpose}"
+        except PackageNotFoundError:
+            yield False, name, f"not installed; needed for {purpose}"
+
+
+def devices() -> Iterator[tuple[bool, str, str]]:
+    """Where flows can run."""
+    import torch
+
+    yield True, "cpu", f"{torch.get_num_threads()} threads"
+    if not torch.cuda.is_available():
+        why = "this torch was built without CUDA" if torch.version.cuda is None else "torch finds no GPU or no driver"
+        yield False, "cuda", why
+    for i in range(torch.cuda.device_count()):
+        yield True, f"cuda:{i}", torch.cuda.get_device_name(i)
+
+
+def backends() -> Iterator[tuple[bool, str, str]]:
+    """Which backends compute splines here: each is asked, and then tried."""
+    import torch
+
+    from cubicflow.splines import cubic_spline
+    from cubicflow.splines.dispatch import BACKENDS
+
+    for name, backend in BACKENDS.items():
+        if reason := backend.unavailable():
+            yield False, f"backend {name}", reason
+            continue
+        device = "cuda" if name == "triton" and torch.cuda.is_available() else "cpu"
+        x = torch.linspace(-3, 3, 64, device=device)
+        params = torch.linspace(-1, 1, 22, device=device)
+        try:
+            y, _ = cubic_spline(x, params, backend=name)
+            back, _ = cubic_spline(y, params, inverse=True, backend=name)
+        except RuntimeError as error:
+            yield False, f"backend {name}", " ".join(str(error).split())
+            continue
+        yield True, f"backend {name}", f"tried on {device}: round trip to {float((back - x).abs().max()):.1g}"

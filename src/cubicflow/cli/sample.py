@@ -1,0 +1,39 @@
+"""``cubicflow sample RUN -n N -o OUT``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cubicflow.cli.errors import clear_errors
+
+
+def sample(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    number: Annotated[int, typer.Option("--number", "-n", help="How many rows.", min=1)],
+    output: Annotated[str, typer.Option("--output", "-o", help=".csv, .parquet or .npy; - for standard output.")],
+    given: Annotated[list[str] | None, typer.Option(help="col=value of a context column; one for each.")] = None,
+    temperature: Annotated[float, typer.Option(help="Below 1 for more typical rows, above for wilder ones.")] = 1.0,
+    seed: Annotated[int | None, typer.Option(help="The same seed gives the same rows.", min=0, max=2**63 - 1)] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an output that exists.")] = False,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:N.")] = None,
+) -> None:
+    """New rows with the columns, types and words of the fitted table.
+
+    Example: cubicflow sample run -n 1000 -o samples.csv
+    """
+    with clear_errors():
+        from cubicflow.data.table.fitted import load_fitted
+        from cubicflow.data.table.options import pairs
+        from cubicflow.data.table.writing import check_output, open_output
+
+        if not 0 < temperature < float("inf"):
+            raise ValueError(f"--temperature should be a positive number, got {temperature:g}")
+        check_output(output, overwrite=overwrite)
+        fitted = load_fitted(run, device)
+        rows = fitted.sample(number, temperature=temperature, seed=seed, given=pairs("--given", given or []))
+        with open_output(output, fitted.decimals(), overwrite=overwrite) as writer:
+            for batch in rows:
+                writer.write(batch)

@@ -1,0 +1,40 @@
+"""``cubicflow score RUN DATA -o OUT``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cubicflow.cli.errors import clear_errors
+
+
+def score(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    data: Annotated[Path, typer.Argument(help="A table with the columns of the fitted one.")],
+    output: Annotated[str, typer.Option("--output", "-o", help=".csv, .parquet or .npy; - for standard output.")],
+    missing: Annotated[
+        str | None, typer.Option(help="Rows that lack a value: error, or drop, which leaves their score empty.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an output that exists.")] = False,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:N.")] = None,
+) -> None:
+    """The log likelihood of every row of a table, one line for each row, in its order.
+
+    Example: cubicflow score run new.csv -o scores.csv
+
+    The lowest scores are the rows that surprise the model most.
+    """
+    with clear_errors():
+        from cubicflow.data.table.fitted import load_fitted
+        from cubicflow.data.table.options import missing_policy
+        from cubicflow.data.table.scores_out import score_batches
+        from cubicflow.data.table.source import open_table
+        from cubicflow.data.table.writing import check_output, open_output
+
+        check_output(output, overwrite=overwrite)
+        fitted = load_fitted(run, device)
+        with open_output(output, overwrite=overwrite) as writer:
+            for batch in score_batches(fitted, open_table(data), missing_policy(missing)):
+                writer.write(batch)

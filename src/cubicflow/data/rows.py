@@ -1,0 +1,298 @@
+"""Where training rows live, behind one small interface: in memory, in a memory-mapped file, or nowhere at all.
+
+The order of rows is a pure function of a seed, an epoch and a batch's place in it. So a run that is resumed sees the
+batches it would have seen, and several processes cut the same global batches into shares.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cubicflow.data.summary import Summary, summarise
+
+SCAN_ROWS = 65_536  # rows held at once by a pass over everything
+FINGERPRINT_ROWS = 64
+SPLIT = 1  # keys that keep the streams of random numbers of one seed apart
+EPOCH = 2
+
+
+class Batch(NamedTuple):
+    """Some rows: data (B, ...), what it is conditioned on (B, C), and a weight for each row (B,)."""
+
+    x: Tensor
+    context: Tensor | None = None
+    weights: Tensor | None = None
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> Batch:
+        """On a device, in one floating dtype."""
+        return Batch(*(None if part is None else part.to(device, dtype, non_blocking=True) for part in self))  # type: ignore[arg-type] # x is never None
+
+
+def derive_seed(seed: int, *keys: int) -> int:
+    """A seed of its own for every tuple of keys.
+
+    >>> derive_seed(0, 1) == derive_seed(0, 1), derive_seed(0, 1) == derive_seed(0, 2)
+    (True, False)
+    """
+    return int(np.random.SeedSequence([seed, *keys]).generate_state(1, np.uint64)[0])
+
+
+@dataclass(frozen=True)
+class Order:
+    """Which rows make which batch, and which of them are this process's.
+
+    Attributes:
+        batch_size: B, rows of a global batch.
+        seed: of the shuffling.
+        rank, world_size: this process among those that share each batch.
+    """
+
+    batch_size: int
+    seed: int = 0
+    rank: int = 0
+    world_size: int = 1
+
+    @property
+    def share(self) -> slice:
+        """The part of every global batch that is this process's; sizes differ by at most one row."""
+        cut = [self.batch_size * rank // self.world_size for rank in (self.rank, self.rank + 1)]
+        return slice(*cut)
+
+    def permutation(self, n: int, *keys: int) -> Tensor:
+        """A permutation of n things, the same in every process."""
+        return torch.randperm(n, generator=torch.Generator().manual_seed(derive_seed(self.seed, EPOCH, *keys)))
+
+
+class Rows(ABC):
+    """A fixed number of rows that come in batches.
+
+    Attributes:
+        num_rows: how many.
+        names: of the columns, for messages; None where they have none.
+    """
+
+    num_rows: int
+    names: list[str] | None = None
+
+    @abstractmethod
+    def epoch(self, order: Order, epoch: int, first: int = 0) -> Iterator[Batch]:
+        """This process's share of every whole batch of a shuffled epoch, from batch number ``first`` on."""
+
+    @abstractmethod
+    def in_order(self, batch_size: int) -> Iterator[Batch]:
+        """Every row once, in order; the last batch may be short."""
+
+    @abstractmethod
+    def split(self, num_validation: int, seed: int) -> tuple[Rows, Rows]:
+        """Two disjoint sets of rows, for training and, about ``num_validation`` of them, for validation."""
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """A short string that other rows would almost surely not have."""
+
+    @cached_property
+    def summary(self) -> Summary:
+        """Means, scales and weights, from one pass over all rows that also refuses what is not finite."""
+        return summarise(self.in_order(SCAN_ROWS), self.names)
+
+    def on(self, device: torch.device) -> Rows:  # noqa: ARG002
+        """These rows, moved to the device where they can be and fit."""
+        return self
+
+
+def endless(rows: Rows, order: Order, first_step: int = 0) -> Iterator[Batch]:
+    """Epoch after epoch, as if from the beginning, without the batches before ``first_step``."""
+    per_epoch = rows.num_rows // order.batch_size
+    if per_epoch == 0:
+        raise ValueError(
+            f"there are {rows.num_rows} training rows, fewer than one batch of {order.batch_size}; use a smaller "
+            "batch_size or leave it out"
+        )
+    epoch, first = divmod(first_step, per_epoch)
+    while True:
+        yield from rows.epoch(order, epoch, first)
+        epoch, first = epoch + 1, 0
+
+
+class IndexedRows(Rows):
+    """Rows of which any few can be taken by their numbers."""
+
+    chosen: Tensor | None = None  # the numbers of the rows that are meant; None for all
+    device = torch.device("cpu")  # where row numbers are wanted
+
+    @abstractmethod
+    def take(self, rows: Tensor) -> Batch:
+        """The rows with these numbers."""
+
+    def epoch(self, order: Order, epoch: int, first: int = 0) -> Iterator[Batch]:
+        permutation = order.permutation(self.num_rows, epoch)
+        rows = (permutation if self.chosen is None else self.chosen[permutation]).to(self.device)
+        for i in range(first, self.num_rows // order.batch_size):
+            yield self.take(rows[i * order.batch_size : (i + 1) * order.batch_size][order.share])
+
+    def in_order(self, batch_size: int) -> Iterator[Batch]:
+        rows = (torch.arange(self.num_rows) if self.chosen is None else self.chosen).to(self.device)
+        for part in rows.split(batch_size):
+            yield self.take(part)
+
+    def split(self, num_validation: int, seed: int) -> tuple[Rows, Rows]:
+        generator = torch.Generator().manual_seed(derive_seed(seed, SPLIT))
+        shuffled = torch.randperm(self.num_rows, generator=generator)
+        return self._of(shuffled[num_validation:]), self._of(shuffled[:num_validation])
+
+    def fingerprint(self) -> str:
+        sample = torch.linspace(0, max(self.num_rows - 1, 0), min(self.num_rows, FINGERPRINT_ROWS)).long()
+        rows = (sample if self.chosen is None else self.chosen[sample]).to(self.device)
+        digest = hashlib.sha256(str(self.num_rows).encode())
+        for part in self.take(rows):
+            if part is not None:
+                digest.update(f"{part.dtype} {tuple(part.shape)}".encode())
+                digest.update(part.cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()[:16]
+
+    def _of(self, rows: Tensor) -> Self:
+        some = copy.copy(self)
+        some.__dict__.pop("summary", None)
+        some.chosen = rows if self.chosen is None else self.chosen[rows]
+        some.num_rows = len(rows)
+        return some
+
+
+class TensorRows(IndexedRows):
+    """Rows in memory, moved to the device of the training when they fit there.
+
+    Args:
+        x: (N, D) or (N, C, H, W), tensor or array. Whole numbers of 8 bits are kept as they are: a quarter of the
+            memory for images.
+        context: (N, C) or None.
+        weights: (N,) or None.
+        names: of the columns of x.
+
+    >>> rows = TensorRows(torch.arange(6.0).reshape(3, 2))
+    >>> [batch.x.tolist() for batch in rows.in_order(2)]
+    [[[0.0, 1.0], [2.0, 3.0]], [[4.0, 5.0]]]
+    """
+
+    def __init__(
+        self,
+        x: Tensor | NDArray[np.generic],
+        context: Tensor | NDArray[np.generic] | None = None,
+        weights: Tensor | NDArray[np.generic] | None = None,
+        names: list[str] | None = None,
+    ) -> None:
+        self.x = _as_tensor(x)
+        self.context = None if context is None else _as_tensor(context)
+        self.weights = None if weights is None else _as_tensor(weights)
+        check_parts(*(None if part is None else tuple(part.shape) for part in (self.x, self.context, self.weights)))
+        self.num_rows = len(self.x)
+        self.device = self.x.device
+        self.names = names
+
+    def take(self, rows: Tensor) -> Batch:
+        context = None if self.context is None else self.context.index_select(0, rows)
+        weights = None if self.weights is None else self.weights.index_select(0, rows)
+        return Batch(self.x.index_select(0, rows), context, weights)
+
+    def on(self, device: torch.device) -> TensorRows:
+        """On the device, if it is a GPU with three times the room; the rest is for the model."""
+        parts = [part for part in (self.x, self.context, self.weights) if part is not None]
+        size = sum(part.numel() * part.element_size() for part in parts)
+        if device == self.device or (device.type == "cuda" and 3 * size > torch.cuda.mem_get_info(device)[0]):
+            return self
+        moved = copy.copy(self)
+        moved.x, moved.device = self.x.to(device), device
+        moved.context = None if self.context is None else self.context.to(device)
+        moved.weights = None if self.weights is None else self.weights.to(device)
+        return moved
+
+
+class NpyRows(IndexedRows):
+    """Rows of .npy files, memory-mapped: only what a batch needs is read.
+
+    Args:
+        x: path of an array (N, ...).
+        context, weights: paths of arrays (N, C) and (N,), or None.
+    """
+
+    def __init__(self, x: str | Path, context: str | Path | None = None, weights: str | Path | None = None) -> None:
+        self.arrays = [None if path is None else _open_npy(Path(path)) for path in (x, context, weights)]
+        check_parts(*(None if array is None else array.shape for array in self.arrays))
+        assert self.arrays[0] is not None  # noqa: S101 - for the type checker: its path is not None
+        self.num_rows = len(self.arrays[0])
+
+    def take(self, rows: Tensor) -> Batch:
+        numbers = rows.numpy()
+        # A copy into memory of torch's own, whose alignment is the same in every run, and so is every rounding.
+        parts = (None if array is None else torch.from_numpy(array[numbers]).clone() for array in self.arrays)
+        return Batch(*parts)  # type: ignore[arg-type] # x is never None
+
+
+class Draws(Rows):
+    """No data: batches of empty rows, for losses that draw their own samples.
+
+    >>> next(Draws(1000).in_order(8)).x.shape
+    torch.Size([8, 0])
+    """
+
+    def __init__(self, num_rows: int) -> None:
+        self.num_rows = num_rows
+
+    def epoch(self, order: Order, epoch: int, first: int = 0) -> Iterator[Batch]:  # noqa: ARG002
+        rows = torch.empty(order.batch_size, 0)[order.share]
+        return (Batch(rows) for _ in range(first, self.num_rows // order.batch_size))
+
+    def in_order(self, batch_size: int) -> Iterator[Batch]:
+        return (Batch(part) for part in torch.empty(self.num_rows, 0).split(batch_size))
+
+    def split(self, num_validation: int, seed: int) -> tuple[Rows, Rows]:  # noqa: ARG002
+        return self, Draws(num_validation)
+
+    def fingerprint(self) -> str:
+        return f"draws-{self.num_rows}"
+
+
+def check_parts(
+    x: tuple[int, ...] | None, context: tuple[int, ...] | None = None, weights: tuple[int, ...] | None = None
+) -> None:
+    """The shapes of x, context and weights belong together."""
+    if x is None or len(x) < 2:
+        raise ValueError(
+            f"x must have shape (rows, columns), or (rows, channels, height, width) for images, got {x}; a single "
+            "column is x.reshape(-1, 1)"
+        )
+    if context is not None and (len(context) != 2 or context[0] != x[0]):
+        raise ValueError(f"context must have shape ({x[0]}, C), one row for each row of x, got {context}")
+    if weights is not None and weights != x[:1]:
+        raise ValueError(f"weights must have shape ({x[0]},), one for each row of x, got {weights}")
+
+
+def _as_tensor(part: Tensor | NDArray[np.generic]) -> Tensor:
+    if isinstance(part, np.ndarray):
+        if part.dtype.kind not in "fiub":
+            raise TypeError(f"rows must be numbers, got an array of dtype {part.dtype}")
+        part = torch.tensor(part)  # a copy: arrays may be read-only, and torch aligns its own memory
+    if not isinstance(part, Tensor):
+        raise TypeError(f"rows must be a tensor or a NumPy array, got {type(part).__name__}")
+    return part.detach()
+
+
+def _open_npy(path: Path) -> NDArray[np.generic]:
+    try:
+        array: NDArray[np.generic] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise ValueError(f"{path} is not a whole .npy file of numbers: {error}") from None
+    if array.dtype.kind not in "fiub":
+        raise ValueError(f"{path} holds values of dtype {array.dtype}, expected numbers")
+    return array

@@ -1,0 +1,40 @@
+"""Whatever holds rows, as rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from cubicflow.data.parquet_rows import ParquetRows
+from cubicflow.data.rows import NpyRows, Rows, TensorRows
+
+
+def as_rows(source: Any) -> Rows:
+    """A tensor or array (N, D), a tuple (x, context, weights) of them, the path of a .npy file, a Parquet file or a
+    folder of Parquet files, or rows already.
+
+    >>> as_rows(np.zeros((3, 2))).num_rows
+    3
+    """
+    if isinstance(source, Rows):
+        return source
+    if isinstance(source, Tensor | np.ndarray):
+        return TensorRows(source)
+    if isinstance(source, tuple) and 1 <= len(source) <= 3:
+        return TensorRows(*source)
+    if isinstance(source, str | Path):
+        path = Path(source)
+        if not path.exists():
+            raise FileNotFoundError(f"there is no file or folder {path}")
+        if path.suffix == ".npy":
+            return NpyRows(path)
+        if path.suffix in (".parquet", ".pq") or path.is_dir():
+            return ParquetRows(path)
+        raise ValueError(f"{path} is neither .npy nor .parquet, nor a folder of .parquet files")
+    raise TypeError(
+        f"cannot take rows from {type(source).__name__}; give a tensor, an array, a tuple (x, context, weights), a "
+        "path of .npy or Parquet, or Rows"
+    )

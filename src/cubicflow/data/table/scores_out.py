@@ -1,0 +1,24 @@
+"""Scores as a table: one line for every row that was read, empty where a row lacks a value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from cubicflow.data.table.fitted import FittedTable
+from cubicflow.data.table.options import Missing
+from cubicflow.data.table.source import Table
+
+COLUMN = "log_likelihood"
+
+
+def score_batches(fitted: FittedTable, table: Table, missing: Missing | None = None) -> Iterator[pa.RecordBatch]:
+    """Batches with the one column ``log_likelihood``, aligned with the rows of the table."""
+    start = 0
+    for scores in fitted.score(table, missing):
+        values = np.full(scores.read, np.nan)
+        values[scores.numbers - start] = scores.log_likelihood
+        start += scores.read
+        yield pa.RecordBatch.from_arrays([pa.array(values, from_pandas=True)], names=[COLUMN])

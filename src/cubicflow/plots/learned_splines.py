@@ -1,0 +1,85 @@
+"""The splines a flow has learned: what each layer does to one feature while the others stay as they are in some row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cubicflow.flows import Flow, Mixture
+from cubicflow.plots.style import DATA, INK, make_figure
+from cubicflow.transforms import Compose, Conv1x1, LULinear, Permutation, Transform
+
+POINTS = 201
+ROWS = 12
+MOST_LAYERS = 12
+REACH = 4.0
+
+
+@dataclass(frozen=True)
+class Curves:
+    """One layer's map of one feature: ``y`` (rows, points) over ``x`` (points,)."""
+
+    title: str
+    x: NDArray[np.float64]
+    y: NDArray[np.float64]
+
+
+def learned_splines(curves: list[Curves]) -> Figure:
+    """A panel a layer, a line a row, the identity for comparison."""
+    columns = min(4, max(len(curves), 1))
+    lines = max(-(-len(curves) // columns), 1)
+    figure = make_figure(2.6 * columns, 2.5 * lines)
+    panels = figure.subplots(lines, columns, squeeze=False).ravel()
+    for axes, panel in zip(panels, curves, strict=False):
+        axes.plot(panel.x, panel.x, color=INK, linewidth=0.6, linestyle=":")
+        axes.plot(panel.x, panel.y.T, color=DATA, linewidth=0.8, alpha=0.6)
+        axes.set_title(panel.title, fontsize=9)
+        axes.tick_params(labelsize=7)
+    for axes in panels[len(curves) :]:
+        axes.set_axis_off()
+    return figure
+
+
+@torch.no_grad()
+def spline_curves(flow: Flow | Mixture, x: Tensor, context: Tensor | None) -> list[Curves]:
+    """In every layer that bends, the feature whose map is furthest from a straight line, for a few rows of x."""
+    if isinstance(flow, Mixture):
+        flow = next(part for part in flow.modules() if isinstance(part, Flow))
+    rows, told = x[:ROWS], None if context is None else context[:ROWS]
+    found = []
+    number = 0
+    for layer in _layers(flow.transform):
+        if not isinstance(layer, LULinear | Permutation | Conv1x1):
+            number += 1
+            found.append(_bent_most(layer, rows, told, number))
+        rows = layer(rows, told if layer.context_features else None)[0]
+    return found[:MOST_LAYERS]
+
+
+def _layers(transform: Transform) -> list[Transform]:
+    if isinstance(transform, Compose):
+        return [layer for part in transform.transforms for layer in _layers(part)]
+    return [transform]
+
+
+def _bent_most(layer: Transform, rows: Tensor, told: Tensor | None, number: int) -> Curves:
+    """Each feature moved over a grid, the others held; rows of any one feature's grid go through the layer together."""
+    n, features = rows.shape
+    grid = torch.linspace(-REACH, REACH, POINTS, dtype=rows.dtype, device=rows.device)
+    context = None if told is None or not layer.context_features else told.repeat_interleave(POINTS, 0)
+    best, best_bend = None, -1.0
+    for feature in range(features):
+        moved = rows.repeat_interleave(POINTS, 0)
+        moved[:, feature] = grid.repeat(n)
+        y = layer(moved, context)[0][:, feature].reshape(n, POINTS)
+        bend = float((y[:, 2:] - 2 * y[:, 1:-1] + y[:, :-2]).abs().mean())
+        if bend > best_bend:
+            best, best_bend = (feature, y), bend
+    assert best is not None  # noqa: S101 - there is at least one feature
+    feature, y = best
+    return Curves(f"layer {number}, feature {feature + 1}", grid.double().cpu().numpy(), y.double().cpu().numpy())

@@ -1,0 +1,78 @@
+"""Columns of a table as numbers that can be drawn, for data and samples alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from cubicflow.data.table.column import LEVELLED, Column
+from cubicflow.data.table.values import floats, to_numbers, whole_numbers
+
+Floats = NDArray[np.float64]
+
+MOST_COLUMNS = 8
+MOST_LABELS = 12
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One column: its values among the data and among the samples, and bins to count them in."""
+
+    name: str
+    data: Floats
+    samples: Floats
+    edges: Floats
+    labels: tuple[str, ...] = ()  # of the levels 0, 1, 2 ...
+    is_date: bool = False
+
+
+def make_panel(column: Column, data: pa.Array, samples: pa.Array, bins: int = 40) -> Panel:
+    """A column of data and one of samples, on common bins that follow the column's own steps."""
+    if column.kind in LEVELLED:
+        both = [to_numbers(column, array) for array in (data, samples)]
+        edges = np.arange(len(column.levels) + 1, dtype=np.float64) - 0.5
+        labels = tuple(str(level) for level in column.levels) if len(column.levels) <= MOST_LABELS else ()
+        return Panel(column.name, both[0], both[1], edges, labels)
+    if column.kind == "datetime":
+        steps = column.decode_values([0, column.grid.step]) if column.grid is not None else data[:2]
+        both = [_days(array) for array in (data, samples)]
+        step = float(np.diff(_days(steps))[0])
+        return Panel(column.name, both[0], both[1], _edges(both[0], step or None, bins), is_date=True)
+    both = [floats(array) for array in (data, samples)]
+    width = column.grid.width if column.grid is not None else None
+    return Panel(column.name, both[0], both[1], _edges(both[0], width, bins))
+
+
+def most_telling(panels: Sequence[Panel], most: int = MOST_COLUMNS) -> list[Panel]:
+    """The columns that have most to do with the others, by rank correlation, in their own order."""
+    if len(panels) <= most:
+        return list(panels)
+    ranks = np.stack([_ranks(panel.data) for panel in panels])
+    strength = np.abs(np.nan_to_num(np.corrcoef(ranks))).sum(axis=0)
+    chosen = sorted(np.argsort(-strength, kind="stable")[:most])
+    return [panels[i] for i in chosen]
+
+
+def _ranks(values: Floats) -> Floats:
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    middle: Floats = (np.cumsum(counts) - counts / 2)[place]
+    return middle
+
+
+def _days(array: pa.Array) -> Floats:
+    """Dates as days since 1970, which is how matplotlib counts them."""
+    return whole_numbers(array.cast(pa.timestamp("ms"), safe=False)) / 86_400_000.0
+
+
+def _edges(values: Floats, step: float | None, bins: int) -> Floats:
+    """Bins over all but the outermost thousandth of the data, a whole number of steps wide."""
+    low, high = (float(v) for v in np.quantile(values, [0.001, 0.999]))
+    if step is None:
+        margin = 0.02 * (high - low) or 0.5
+        return np.linspace(low - margin, high + margin, bins + 1)
+    wide = step * max(1, round((high - low) / step / bins))
+    return np.arange(low - 0.5 * step, high + wide, wide) if high > low else np.array([low - step, low + step])

@@ -1,0 +1,59 @@
+"""Two-dimensional densities in the layout of the paper's second figure: data, density, samples, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Image = NDArray[np.floating]
+TITLES = ("data", "model density", "model samples")
+
+
+class PlaneRow(NamedTuple):
+    """One density: its name, and three square images of it."""
+
+    name: str
+    data: Image
+    density: Image
+    samples: Image
+
+
+def histogram_image(points: NDArray[np.floating], size: int) -> Image:
+    """Points (n, 2) of the unit square as counts, (size, size), the first row at the bottom."""
+    counts, _, _ = np.histogram2d(points[:, 1], points[:, 0], bins=size, range=[[0, 1], [0, 1]])
+    return counts
+
+
+def plane_figure(rows: Sequence[PlaneRow], cut: float = 0.995) -> Figure:
+    """A figure of the rows. Within a row all three images share one scale of density, from 0 to the ``cut`` quantile of
+    the data's, so that brightness means the same in each."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(
+        len(rows),
+        3,
+        figsize=(9, 3 * len(rows) + 0.3),
+        layout="constrained",
+        squeeze=False,
+        subplot_kw={"aspect": "equal"},
+    )
+    for line, row in zip(axes, rows, strict=True):
+        data, samples = (_as_density(image) for image in (row.data, row.samples))
+        top = float(np.quantile(data, cut))
+        for axis, image, title in zip(line, (data, row.density, samples), TITLES, strict=True):
+            axis.imshow(
+                image, origin="lower", extent=(0, 1, 0, 1), cmap="gray", vmin=0, vmax=top, interpolation="nearest"
+            )
+            axis.set(xticks=[], yticks=[], title=title if line is axes[0] else "")
+        line[0].set_ylabel(row.name)
+    return figure
+
+
+def _as_density(counts: Image) -> Image:
+    return counts * (counts.size / max(counts.sum(), 1))

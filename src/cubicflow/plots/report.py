@@ -1,0 +1,123 @@
+"""All pictures of a run, as PNG files and as one HTML page that needs nothing else."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import torch
+from matplotlib.figure import Figure
+
+from cubicflow.data.table.errors import TableError
+from cubicflow.data.table.fitted import FittedTable, load_fitted, read_history
+from cubicflow.data.table.pieces import pieces
+from cubicflow.data.table.row_sample import RowSample
+from cubicflow.data.table.source import Table, open_table
+from cubicflow.flows.serialization import write_atomically
+from cubicflow.plots.learned_splines import learned_splines, spline_curves
+from cubicflow.plots.marginals import corner, marginals
+from cubicflow.plots.page import PAGE, STYLE
+from cubicflow.plots.panels import make_panel, most_telling
+from cubicflow.plots.training_curve import training_curve
+
+PAGE_NAME = "report.html"
+MOST_MARGINALS = 40
+DOTS_PER_INCH = 110
+
+
+def draw_report(
+    run: Path, data: Path | None, folder: Path, *, rows: int = 5000, seed: int = 0, overwrite: bool = False
+) -> Path:
+    """Draw a run into a folder, and return the path of the page. ``data`` is by default the table it was fitted to."""
+    fitted = load_fitted(run)
+    if folder.exists() and not folder.is_dir():
+        raise TableError(f"{folder}: this is a file; give a folder for the pictures")
+    if (folder / PAGE_NAME).exists() and not overwrite:
+        raise TableError(f"{folder / PAGE_NAME}: there is such a page already; replace it with --overwrite")
+    table = _table(fitted, data)
+    found = _rows(fitted, table, rows)
+    samples = fitted.sample_like(found, rows, seed=seed)
+    figures = _figures(fitted, found, samples, run)
+    folder.mkdir(parents=True, exist_ok=True)
+    pictures = {name: _png(figure) for name, figure in figures.items()}
+    for name, picture in pictures.items():
+        write_atomically(folder / f"{_file_name(name)}.png", picture)
+    write_atomically(folder / PAGE_NAME, _page(run, table.path, fitted, pictures, len(found), len(samples)).encode())
+    return folder / PAGE_NAME
+
+
+def _table(fitted: FittedTable, data: Path | None) -> Table:
+    if data is not None:
+        return open_table(data)
+    source = Path(fitted.source)
+    if not source.exists():
+        raise TableError(f"the fitted table {source} is no longer there; give one with --data")
+    table = open_table(source)
+    if not fitted.is_source(table):
+        raise TableError(f"{source} has changed since the fit; to draw it all the same, give it with --data")
+    return table
+
+
+def _rows(fitted: FittedTable, table: Table, rows: int) -> pa.RecordBatch:
+    """Some complete rows of the table, chosen by their numbers."""
+    chosen = RowSample(rows)
+    for piece in pieces(table, fitted.schema.check(table), fitted.missing):
+        chosen.see(piece.batch, piece.numbers)
+    found = chosen.table().combine_chunks()
+    if not len(found):
+        raise TableError(f"{table.path}: the table has no complete rows")
+    return found.to_batches()[0]
+
+
+def _figures(fitted: FittedTable, found: pa.RecordBatch, samples: pa.RecordBatch, run: Path) -> dict[str, Figure]:
+    encoder = fitted.encoder
+    typed = encoder.decode_numbers(encoder.read(found).y)
+    panels = [make_panel(column, typed[column.name], samples.column(column.name)) for column in encoder.columns]
+    figures = {"Training": training_curve(read_history(run))}
+    figures["One column at a time"] = marginals(panels[:MOST_MARGINALS])
+    if len(panels) > 1:
+        figures["Two columns at a time"] = corner(most_telling(panels))
+    weight = next(fitted.flow.parameters())
+    numbers = encoder.read(found)
+    x, _ = encoder.to_flow(numbers.y, np.full(encoder.mass_features, 0.5) if encoder.mass_features else None)
+    context = None if numbers.context is None else torch.from_numpy(numbers.context).to(weight.device, weight.dtype)
+    curves = spline_curves(fitted.flow, torch.from_numpy(x).to(weight.device, weight.dtype), context)
+    figures["Learned splines"] = learned_splines(curves)
+    return figures
+
+
+def _png(figure: Figure) -> bytes:
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=DOTS_PER_INCH)
+    return file.getvalue()
+
+
+def _file_name(title: str) -> str:
+    return title.lower().replace(" ", "-")
+
+
+def _page(run: Path, data: Path, fitted: FittedTable, pictures: Mapping[str, bytes], rows: int, samples: int) -> str:
+    columns = "".join(
+        f"<tr><td>{html.escape(c.name)}</td><td>{c.kind}</td><td>{html.escape(c.statement())}</td></tr>"
+        for c in fitted.schema.columns
+    )
+    figures = "".join(
+        f'<h2>{title}</h2><img alt="{title}" src="data:image/png;base64,{base64.b64encode(picture).decode()}">'
+        for title, picture in pictures.items()
+    )
+    parts = ", ".join(f"{count} {name}" for name, count in fitted.parts.items())
+    return PAGE.format(
+        style=STYLE,
+        run=html.escape(run.name),
+        data=html.escape(data.name),
+        rows=rows,
+        samples=samples,
+        parts=html.escape(parts),
+        columns=columns,
+        figures=figures,
+    )

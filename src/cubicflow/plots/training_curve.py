@@ -1,0 +1,36 @@
+"""The course of a training run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from cubicflow.plots.style import DATA, INK, SAMPLES, make_figure
+
+LINES = (
+    ("loss", "training", DATA),
+    ("validation_loss", "validation", SAMPLES),
+    ("validation_loss_averaged", "validation, averaged weights", INK),
+)
+
+
+def training_curve(history: Sequence[dict[str, Any]]) -> Figure:
+    """Losses against steps, from the lines of metrics.jsonl."""
+    figure = make_figure(7, 4)
+    axes = figure.subplots()
+    values: list[float] = []
+    for key, label, colour in LINES:
+        points = [(line["step"], line[key]) for line in history if isinstance(line.get(key), int | float)]
+        if points:
+            axes.plot(*zip(*points, strict=True), color=colour, label=label, linewidth=1.2)
+            values += [value for _, value in points]
+    if values:  # the first steps are far off and would flatten the rest
+        ordered = sorted(values)
+        low, high = ordered[0], ordered[int(0.95 * (len(ordered) - 1))]
+        margin = 0.05 * (high - low) or 1.0
+        axes.set_ylim(low - margin, high + 3 * margin)
+        axes.legend(frameon=False)
+    axes.set(title="Training", xlabel="step", ylabel="nats per row, in the model's own units")
+    return figure

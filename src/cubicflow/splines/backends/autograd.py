@@ -1,0 +1,158 @@
+"""Autograd, tracing and vmap for backends whose kernels compute values alone.
+
+A backend hands in two functions of plain tensors, a spline and its vector-Jacobian product. :func:`differentiable`
+turns them into operators that tracers see as one node, and into an ``evaluate`` of the backend contract:
+
+- The operators carry no autograd of their own. It lives in an ``autograd.Function`` around them, because one that is
+  registered on an operator makes ``jacrev`` raise and ``jacfwd`` return zeros.
+- The backward pass is a Function of its own, whose backward recomputes through the reference: derivatives of second
+  and higher order are right, and only they pay for it.
+- Forward mode raises: neither Function has a ``jvp``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cubicflow.splines.backends import reference
+from cubicflow.splines.spec import SplineSpec
+
+Pair = tuple[Tensor, Tensor]
+# (x, params, spec) -> (y, log_slope). x has the shape of the output; params broadcast against it.
+Forward = Callable[[Tensor, Tensor, SplineSpec], Pair]
+# (x, params, grad_y, grad_log_slope, spec) -> (grad_x, grad_params), of the shapes of x and params.
+Backward = Callable[[Tensor, Tensor, Tensor, Tensor, SplineSpec], Pair]
+Evaluate = Callable[[SplineSpec, Tensor, Tensor], Pair]
+
+_SPEC = "str family, int num_bins, bool inverse, str domain, str? slopes, float min_bin_width, float min_bin_height"
+_OPERATORS = torch.library.Library("cubicflow", "FRAGMENT")
+
+
+def differentiable(name: str, forward: Forward, backward: Backward, devices: tuple[str, ...]) -> Evaluate:
+    """Define the operators ``cubicflow::<name>_spline`` and ``..._backward``; return the backend's ``evaluate``."""
+    forward_op, backward_op = _define(name, forward, backward, devices)
+
+    class Spline(torch.autograd.Function):
+        generate_vmap_rule = True
+
+        @staticmethod
+        def forward(x: Tensor, params: Tensor, spec: SplineSpec) -> Pair:
+            result: Pair = forward_op(x, params, *_arguments(spec))
+            return result
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG004
+            x, params, ctx.spec = inputs
+            ctx.save_for_backward(x, params)
+
+        @staticmethod
+        def backward(ctx: Any, grad_y: Tensor, grad_log_slope: Tensor) -> tuple[Tensor | None, ...]:
+            x, params = ctx.saved_tensors
+            if torch.is_grad_enabled():
+                grads = SplineBackward.apply(x, params, grad_y, grad_log_slope, ctx.spec)
+            else:
+                grads = backward_op(x, params, grad_y, grad_log_slope, *_arguments(ctx.spec))
+            return *grads, None
+
+    class SplineBackward(torch.autograd.Function):
+        generate_vmap_rule = True
+
+        @staticmethod
+        def forward(x: Tensor, params: Tensor, grad_y: Tensor, grad_log_slope: Tensor, spec: SplineSpec) -> Pair:
+            result: Pair = backward_op(x, params, grad_y, grad_log_slope, *_arguments(spec))
+            return result
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG004
+            *tensors, ctx.spec = inputs
+            ctx.save_for_backward(*tensors)
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+            def first_order(x: Tensor, params: Tensor, grad_y: Tensor, grad_log_slope: Tensor) -> Any:
+                pull = torch.func.vjp(lambda x, params: reference.evaluate(ctx.spec, x, params), x, params)[1]
+                return pull((grad_y, grad_log_slope))
+
+            pull = torch.func.vjp(first_order, *ctx.saved_tensors)[1]
+            return *pull(grads), None
+
+    # apply() asks for the signature at every call, and finding it takes longer than a small kernel runs.
+    functions: tuple[Any, ...] = (Spline.forward, SplineBackward.forward)
+    for function in functions:
+        function.__signature__ = inspect.signature(function)
+
+    def evaluate(spec: SplineSpec, x: Tensor, params: Tensor) -> Pair:
+        if x.shape != params.shape[:-1]:
+            x = x.expand(torch.broadcast_shapes(x.shape, params.shape[:-1]))
+        result: Pair = Spline.apply(x, params, spec)
+        return result
+
+    return evaluate
+
+
+def _arguments(spec: SplineSpec) -> tuple[Any, ...]:
+    return (
+        spec.family,
+        spec.num_bins,
+        spec.inverse,
+        spec.domain,
+        spec.slopes,
+        spec.min_bin_width,
+        spec.min_bin_height,
+    )
+
+
+def _define(name: str, forward: Forward, backward: Backward, devices: tuple[str, ...]) -> tuple[Any, Any]:
+    names = f"{name}_spline", f"{name}_spline_backward"
+
+    def run_forward(x: Tensor, params: Tensor, *spec: Any) -> Pair:
+        return forward(x, params, SplineSpec(*spec))
+
+    def run_backward(x: Tensor, params: Tensor, grad_y: Tensor, grad_log_slope: Tensor, *spec: Any) -> Pair:
+        return backward(x, params, grad_y, grad_log_slope, SplineSpec(*spec))
+
+    def fake_forward(x: Tensor, params: Tensor, *spec: Any) -> Pair:
+        return x.new_empty(x.shape), x.new_empty(x.shape)
+
+    def fake_backward(x: Tensor, params: Tensor, *rest: Any) -> Pair:
+        return x.new_empty(x.shape), torch.empty_like(params)
+
+    def vmap_forward(info: Any, in_dims: Any, x: Tensor, params: Tensor, *spec: Any) -> tuple[Pair, tuple[int, int]]:
+        return forward_op(*_batch_first(info.batch_size, in_dims, x, params), *spec), (0, 0)
+
+    def vmap_backward(info: Any, in_dims: Any, *arguments: Any) -> tuple[Pair, tuple[int, int]]:
+        params, spec = arguments[1], arguments[4:]
+        shape = params.shape if in_dims[1] is None else params.movedim(in_dims[1], 0).shape[1:]
+        grad_x, grad_params = backward_op(*_batch_first(info.batch_size, in_dims, *arguments[:4]), *spec)
+        return (grad_x, grad_params.reshape(info.batch_size, *shape)), (0, 0)
+
+    _OPERATORS.define(f"{names[0]}(Tensor x, Tensor params, {_SPEC}) -> (Tensor, Tensor)")
+    _OPERATORS.define(
+        f"{names[1]}(Tensor x, Tensor params, Tensor grad_y, Tensor grad_log_slope, {_SPEC}) -> (Tensor, Tensor)"
+    )
+    rules = (run_forward, fake_forward, vmap_forward), (run_backward, fake_backward, vmap_backward)
+    for operator, (run, fake, vmap) in zip(names, rules, strict=True):
+        for device in devices:
+            _OPERATORS.impl(operator, run, device)
+        torch.library.register_fake(f"cubicflow::{operator}", fake, lib=_OPERATORS)
+        torch.library.register_vmap(f"cubicflow::{operator}", vmap, lib=_OPERATORS)
+    forward_op, backward_op = (getattr(torch.ops.cubicflow, operator).default for operator in names)
+    return forward_op, backward_op
+
+
+def _batch_first(batch_size: int, in_dims: Any, x: Tensor, params: Tensor, *grads: Tensor) -> list[Tensor]:
+    """Every tensor with the batch as its first axis, and with the axes of params lined up behind it. Gradients and x
+    share one shape without the batch, the shape of the output."""
+    axes = x.ndim - (in_dims[0] is not None)
+    out = []
+    for position, tensor in enumerate((x, params, *grads)):
+        dim = in_dims[position]
+        moved = tensor.expand(batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+        wanted = axes + 1 + (position == 1)
+        out.append(moved.reshape(batch_size, *(1,) * (wanted - moved.ndim), *moved.shape[1:]))
+    return out

@@ -1,0 +1,42 @@
+"""The CPU backend: the cubic spline as one fused C kernel, vectorised and threaded, float32 and float64.
+
+    library.py   finds and loads the compiled library
+    launch.py    describes a call to it
+    csrc/        the kernel
+
+The backward pass recomputes what it needs from x and params. The library is built when cubicflow is installed; where
+there was no compiler this backend is unavailable and says so.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from cubicflow.splines.backends.autograd import differentiable
+from cubicflow.splines.backends.native.launch import backward, forward
+from cubicflow.splines.backends.native.library import MAX_AXES, load
+from cubicflow.splines.spec import SplineSpec
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def unavailable() -> str | None:
+    library = load()
+    return library if isinstance(library, str) else None
+
+
+def refuses(spec: SplineSpec, x: Tensor, params: Tensor) -> str | None:
+    if spec.family != "cubic":
+        return f"there is no native kernel for the {spec.family} spline"
+    if x.device.type != "cpu":
+        return f"tensors must be on the CPU; got {x.device}"
+    if x.ndim > MAX_AXES or params.ndim > MAX_AXES:
+        return f"it takes up to {MAX_AXES} axes, got {max(x.ndim, params.ndim)}; flatten some"
+    # The kernel multiplies up to three sizes of bins, which must not underflow.
+    floor, least = min(spec.min_bin_width, spec.min_bin_height), torch.finfo(x.dtype).tiny ** 0.25
+    if floor < least:
+        return f"in {x.dtype} the floors on bins must be at least {least:.1g}, got {floor:g}"
+    return None
+
+
+evaluate = differentiable("native", forward, backward, ("CPU",))

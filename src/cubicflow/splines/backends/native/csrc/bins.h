@@ -1,0 +1,155 @@
+/* From params to bins, for VL splines at a time: bins.py. */
+#ifndef CUBICFLOW_BINS_H
+#define CUBICFLOW_BINS_H
+
+#include "call.h"
+#include "simd.h"
+#include "vecmath.h"
+
+#define MARGIN R(1e-3)
+#define RATIO_SHIFT R(0.6936475558518466) /* log((2 - MARGIN) / (1 - MARGIN)): r(0) = 1 */
+
+
+/* A running sum in two levels: terms are added to "recent", and every few terms "recent" to "settled". That keeps the
+   roundings of K terms at about 2 sqrt(K), at the price of one more addition each. It never decreases, whatever the
+   roundings, since x -> round(settled + x) does not and settling changes nothing. */
+struct sum {
+    VEC settled, recent;
+};
+
+INLINE int64_t settle_every(int64_t num_bins) { return num_bins <= 16 ? 4 : num_bins <= 64 ? 8 : 16; }
+
+INLINE VEC sum_value(struct sum s) { return s.settled + s.recent; }
+
+/* One axis of VL splines: the softmax's numerators and their running sums. Sizes are floor + scale x numerator. */
+struct axis {
+    const REAL *numerators; /* [K][VL] */
+    const REAL *before;     /* [K][VL], sums of the numerators before each, nondecreasing */
+    VEC total;
+    VEC scale;
+    REAL floor;
+};
+
+INLINE VEC axis_size(const struct axis *a, VEC numerator) { return a->floor + a->scale * numerator; }
+
+/* The place of knot j, from the sum of numerators before it. */
+INLINE VEC axis_knot(const struct axis *a, VEC j, VEC before) { return j * a->floor + a->scale * before; }
+
+/* Value j of count, or in the lanes of the mask value j counted from the other end. */
+INLINE VEC from_end(const REAL *values, int64_t count, int64_t j, MASK lanes) {
+    return pick(lanes, load(values + (count - 1 - j) * VL), load(values + j * VL));
+}
+
+INLINE VEC maximum(const REAL *values, int64_t count) {
+    VEC most = load(values);
+    for (int64_t j = 1; j < count; j++) most = larger(load(values + j * VL), most);
+    return most;
+}
+
+/* Both axes of VL splines, each read from its other end in the mirrored lanes. room: 4 K VL. */
+INLINE void make_axes(const struct spline_call *call, const REAL *params, MASK mirrored, REAL *room,
+                      struct axis *widths, struct axis *heights) {
+    int64_t k = call->num_bins, every = settle_every(k);
+    REAL *w_numerators = room, *w_before = room + k * VL, *h_numerators = room + 2 * k * VL;
+    REAL *h_before = room + 3 * k * VL;
+    VEC w_most = maximum(params, k), h_most = maximum(params + k * VL, k), zero = splat(0);
+    struct sum w = {zero, zero}, h = {zero, zero};
+    for (int64_t j = 0; j < k; j++) {
+        if (j % every == 0) {
+            w = (struct sum){sum_value(w), zero};
+            h = (struct sum){sum_value(h), zero};
+        }
+        VEC w_here = vec_exp_below(from_end(params, k, j, mirrored) - w_most);
+        VEC h_here = vec_exp_below(from_end(params + k * VL, k, j, mirrored) - h_most);
+        store(w_numerators + j * VL, w_here);
+        store(h_numerators + j * VL, h_here);
+        store(w_before + j * VL, sum_value(w));
+        store(h_before + j * VL, sum_value(h));
+        w.recent += w_here;
+        h.recent += h_here;
+    }
+    VEC w_total = sum_value(w), h_total = sum_value(h);
+    REAL w_free = R(1 - (double)k * call->min_width), h_free = R(1 - (double)k * call->min_height);
+    *widths = (struct axis){w_numerators, w_before, w_total, w_free / w_total, R(call->min_width)};
+    *heights = (struct axis){h_numerators, h_before, h_total, h_free / h_total, R(call->min_height)};
+}
+
+/* r(logit), the slope at an edge in units of the secant, and its derivative. */
+struct ratio {
+    VEC value, dot;
+};
+
+INLINE struct ratio make_ratio(VEC logit) {
+    VEC tail = vec_exp(RATIO_SHIFT - logit), sigmoid = 1 / (1 + tail);
+    return (struct ratio){MARGIN + (3 - 2 * MARGIN) * sigmoid, (3 - 2 * MARGIN) * sigmoid * (tail * sigmoid)};
+}
+
+/* The slope at one end of a bin in units of its secant; "next" is the bin beyond that end, "edge" where there is none. */
+struct end {
+    VEC slope;
+    struct ratio ratio;
+    VEC rise; /* next bin's secant over this one's */
+    VEC parabola;
+    VEC per_both; /* 1 / (w + w_next) */
+    MASK edge;
+};
+
+INLINE struct end make_end(int free_slopes, MASK edge, struct ratio ratio, VEC w, VEC h, VEC w_next, VEC h_next) {
+    /* rise = (h_next w) / (h w_next) and parabola = (rise w + w_next) / (w + w_next), over one denominator: it cannot
+       underflow, since native.refuses() keeps the floors above the fourth root of the smallest number. */
+    struct end e;
+    VEC both = w + w_next, base = h * w_next, per_all = 1 / (base * both);
+    VEC crossed = h_next * w;
+    e.edge = edge;
+    e.ratio = ratio;
+    e.rise = crossed * both * per_all;
+    e.parabola = (crossed * w + base * w_next) * per_all;
+    e.per_both = base * per_all;
+    VEC least = smaller(e.rise, splat(1));
+    e.slope = pick(edge, ratio.value, free_slopes ? ratio.value * least : smaller(e.parabola, 2 * least));
+    return e;
+}
+
+/* Both ends of a bin. Steffen's spline has a ratio at the edges only, so with two bins or more one will do. */
+INLINE void make_ends(const struct spline_call *call, MASK first, MASK last, VEC start_logit, VEC end_logit, VEC w,
+                      VEC h, VEC w_before, VEC h_before, VEC w_after, VEC h_after, struct end *start, struct end *end) {
+    int free_slopes = (int)call->free_slopes;
+    struct ratio at_start = make_ratio(free_slopes || call->num_bins == 1 ? start_logit : pick(first, start_logit, end_logit));
+    struct ratio at_end = free_slopes || call->num_bins == 1 ? make_ratio(end_logit) : at_start;
+    *start = make_end(free_slopes, first, at_start, w, h, w_before, h_before);
+    *end = make_end(free_slopes, last, at_end, w, h, w_after, h_after);
+}
+
+/* Gradients with respect to a bin, the one before it and the one after it. */
+struct near_grads {
+    VEC before, here, after;
+};
+
+/* grad: of e.slope. Adds what flows to the sizes, and returns what flows to the logit. */
+INLINE VEC end_backward(int free_slopes, const struct end *e, VEC grad, VEC w, VEC h, VEC w_next, VEC h_next,
+                        VEC *grad_w, VEC *grad_h, VEC *grad_w_next, VEC *grad_h_next) {
+    VEC zero = splat(0), least = smaller(e->rise, splat(1));
+    MASK falls = lt(e->rise, splat(1));
+    VEC grad_log_rise, grad_logit;
+    if (free_slopes) {
+        /* Equal secants share the gradient of their minimum, as torch has it. */
+        VEC share = pick(falls, e->rise, only_if(eq(e->rise, splat(1)), splat(R(0.5))));
+        grad_log_rise = grad * e->ratio.value * share;
+        grad_logit = grad * e->ratio.dot * pick(e->edge, splat(1), least);
+    } else {
+        MASK smooth = le(e->parabola, 2 * least);
+        VEC scaled = grad * e->per_both;
+        grad_log_rise = pick(smooth, scaled * e->rise * w, only_if(falls, 2 * grad * e->rise));
+        *grad_w += pick(e->edge, zero, only_if(smooth, scaled * (e->rise - e->parabola)));
+        *grad_w_next += pick(e->edge, zero, only_if(smooth, scaled * (1 - e->parabola)));
+        grad_logit = only_if(e->edge, grad * e->ratio.dot);
+    }
+    grad_log_rise = pick(e->edge, zero, grad_log_rise);
+    *grad_h_next += grad_log_rise / h_next;
+    *grad_h -= grad_log_rise / h;
+    *grad_w += grad_log_rise / w;
+    *grad_w_next -= grad_log_rise / w_next;
+    return grad_logit;
+}
+
+#endif

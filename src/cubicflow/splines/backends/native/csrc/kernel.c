@@ -1,0 +1,35 @@
+/* The cubic spline on vectors: forward, inverse and the backward of both.
+
+   The arithmetic is that of the reference (bins.py, cubic.py, evaluate.py); the order of work is not. An element reads
+   its own spline's params once, finds its bin while the knots are being summed, and from there on needs that bin and
+   its two neighbours only. Nothing per knot is written to memory outside of scratch.
+
+   Elements in the upper half are handled as their mirror image: a spline read from its other end, x -> -x, y -> -y.
+   After that every element is nearer to the low end of the axis it enters by, the distance to its bin is a difference
+   of sums from that same end, and one half of the reference's cases is gone. */
+#include "rows.h"
+#include "shared.h"
+
+static int64_t scratch_bytes(const struct spline_call *call) {
+    int64_t tables = table_at(call->num_bins, ROW_CHUNK, 0, 0);
+    int64_t shared = tables + rows_reals(call) + call->num_params * VL;
+    int64_t own = group_size(call) * block_reals(call);
+    return (shared > own ? shared : own) * (int64_t)sizeof(REAL);
+}
+
+static int64_t sums_bytes(const struct spline_call *call) {
+    return table_at(call->num_bins, ROW_CHUNK, 0, 0) * (int64_t)sizeof(double);
+}
+
+static void probe(int function, int64_t count, const void *in, void *out) {
+    for (int64_t i = 0; i + VL <= count; i += VL) {
+        VEC x = load((const REAL *)in + i);
+        VEC tail, sigmoid = vec_sigmoid_below(x, &tail);
+        store((REAL *)out + i, function == 0   ? vec_exp(x)
+                               : function == 1 ? vec_log(x)
+                               : function == 2 ? vec_log1p(x)
+                                               : sigmoid);
+    }
+}
+
+const struct kernel KERNEL = {scratch_bytes, sums_bytes, run_rows, run_shared, finish_shared, probe};

@@ -1,0 +1,245 @@
+/* One point in one bin, forward, inverse and the backward of both: cubic.py and evaluate.py. */
+#ifndef CUBICFLOW_POINT_H
+#define CUBICFLOW_POINT_H
+
+#include "call.h"
+#include "simd.h"
+#include "vecmath.h"
+
+/* As in cubic.py, which says why; in single precision quadratic convergence is there two steps earlier. */
+#define NEWTON_STEPS (sizeof(REAL) == 4 ? 4 : 6)
+
+
+/* The bin an element fell into, seen from the end the element is nearer to. "in" is the axis it enters by: widths
+   forward, heights inverse. */
+struct bin {
+    VEC in_size, in_before;
+    VEC out_size, out_before, out_after;
+    VEC start, end;
+    MASK first, last;
+};
+
+/* Where the element is on the axis it enters by. */
+struct point {
+    VEC low;               /* distance from the nearer end */
+    VEC log_low, log_high; /* real line only: logs of the distances from both ends */
+    MASK mirrored;
+    MASK outside; /* unit interval only */
+};
+
+INLINE struct point make_point(int real_line, VEC x, int with_logs) {
+    struct point p;
+    if (real_line) {
+        p.mirrored = lt(splat(0), x);
+        p.outside = lt(splat(0), splat(0));
+        VEC below = pick(p.mirrored, -x, x);
+        VEC tail;
+        p.low = vec_sigmoid_below(below, &tail);
+        p.log_low = p.log_high = splat(0);
+        if (with_logs) {
+            p.log_high = -vec_log1p(tail);
+            p.log_low = below + p.log_high;
+        }
+    } else {
+        MASK under = lt(x, splat(0)), over = lt(splat(1), x);
+        VEC clamped = pick(under, splat(0), pick(over, splat(1), x));
+        p.mirrored = lt(1 - clamped, clamped);
+        p.low = pick(p.mirrored, 1 - clamped, clamped);
+        p.outside = under | over;
+        p.log_low = p.log_high = splat(0);
+    }
+    return p;
+}
+
+struct shape {
+    VEC t, tau;
+    VEC q, qbar, slope;
+};
+
+INLINE struct shape make_shape(VEC t, VEC tau, VEC start, VEC end) {
+    VEC tt = t * t, mixed = t * tau, tautau = tau * tau;
+    struct shape s;
+    s.t = t;
+    s.tau = tau;
+    s.q = start * tautau + ((3 - end) * mixed + tt);
+    s.qbar = end * tt + ((3 - start) * mixed + tautau);
+    s.slope = larger(splat(0), start * tautau + (2 * (3 - start - end) * mixed + end * tt)); /* NaN stays */
+    return s;
+}
+
+/* cubic.py's _first_guess. */
+INLINE VEC first_guess(VEC start, VEC end, VEC target) {
+    VEC zero = splat(0), one = splat(1);
+    VEC cubic = start + end - 2, quadratic = 3 - 2 * start - end;
+    VEC denominator = start + square_root(start * start + 4 * larger(quadratic, zero) * target);
+    VEC from_quadratic = smaller(2 * target / denominator, one);
+
+    VEC most = 3 * cubic;
+    MASK inflects = lt(zero, cubic) & le(-quadratic, most);
+    VEC inflection = smaller(larger(-quadratic / most, zero), one), rest = 1 - inflection;
+    VEC q = start * rest * rest + ((3 - end) * inflection * rest + inflection * inflection);
+    VEC rise = (target - inflection * q) / cubic;
+    MASK down = lt(rise, zero);
+    VEC root = vec_exp(vec_log(pick(down, -rise, rise)) * R(1.0 / 3));
+    VEC from_cubic = smaller(larger(inflection + pick(down, -root, root), zero), one);
+    from_cubic = pick(le(zero, quadratic), smaller(from_quadratic, from_cubic), from_cubic);
+    return pick(inflects, from_cubic, from_quadratic);
+}
+
+/* t in [0, 1] with f(t) = c for c <= 1/2: bracketed Newton, see cubic.py. */
+INLINE VEC unit_root(VEC start, VEC end, VEC c) {
+    VEC zero = splat(0), target = pick(lt(c, zero), zero, c);
+    VEC t = first_guess(start, end, target), low = zero, high = splat(1);
+#pragma GCC unroll 1
+    for (int step = 0; step < NEWTON_STEPS; step++) {
+        VEC tau = 1 - t, tt = t * t, mixed = t * tau, tautau = tau * tau;
+        VEC q = start * tautau + ((3 - end) * mixed + tt);
+        VEC slope = start * tautau + (2 * (3 - start - end) * mixed + end * tt);
+        VEC residual = t * q - target;
+        low = pick(le(residual, zero), t, low);
+        high = pick(le(zero, residual), t, high);
+        VEC newton = t - residual / slope;
+        t = pick(le(low, newton) & le(newton, high), newton, (low + high) * R(0.5));
+    }
+    return t + 0 * (start + end + c); /* the bracket has swallowed any NaN; give it back */
+}
+
+/* Everything between an element and its results that forward and backward share. */
+struct passage {
+    struct shape shape;
+    VEC near;   /* position in the bin on the axis it enters by */
+    VEC secant; /* height over width */
+    VEC low, high;
+};
+
+INLINE struct passage pass(int inverse, VEC low, const struct bin *b) {
+    struct passage p;
+    /* A point an ulp short of a knot may come out beyond its bin, where a small end slope could turn negative: the value
+       is kept in the bin. Its gradient passes as if nothing had happened, as in evaluate.py. */
+    p.near = (low - b->in_before) / b->in_size;
+    p.near = pick(lt(splat(1), p.near), splat(1), p.near); /* low >= in_before already */
+    VEC far = 1 - p.near;
+    if (inverse) {
+        MASK upper = lt(far, p.near);
+        VEC root = unit_root(pick(upper, b->end, b->start), pick(upper, b->start, b->end), pick(upper, far, p.near));
+        VEC rest = 1 - root;
+        p.shape = make_shape(pick(upper, rest, root), pick(upper, root, rest), b->start, b->end);
+        p.secant = b->in_size / b->out_size;
+        p.low = b->out_before + b->out_size * p.shape.t;
+        p.high = b->out_after + b->out_size * p.shape.tau;
+    } else {
+        p.shape = make_shape(p.near, far, b->start, b->end);
+        p.secant = b->out_size / b->in_size;
+        p.low = b->out_before + b->out_size * (p.shape.t * p.shape.q);
+        p.high = b->out_after + b->out_size * (p.shape.tau * p.shape.qbar);
+    }
+    return p;
+}
+
+/* evaluate_real and evaluate_unit. */
+INLINE void finish(const struct spline_call *call, const struct point *at, const struct bin *b, VEC *y,
+                   VEC *log_slope) {
+    int inverse = (int)call->inverse;
+    struct passage p = pass(inverse, at->low, b);
+    VEC slope = p.secant * p.shape.slope;
+    if (call->real_line) {
+        /* low_out and high_out, but in the first bin low_out / low_in, which is secant x q exactly (inverse: one over
+           it) however small both are, and in the last high_out / high_in. Then y and log_slope each need one log. */
+        VEC zero = splat(0), one = splat(1), gain_low = p.secant * p.shape.q, gain_high = p.secant * p.shape.qbar;
+        VEC ratio, gain;
+        if (inverse) {
+            VEC low = pick(b->first, one, p.low), high = pick(b->last, one, p.high);
+            VEC over_low = pick(b->first, gain_low, one), over_high = pick(b->last, gain_high, one);
+            ratio = (low * over_high) / (high * over_low);
+            gain = (over_low * over_high) / (low * high * slope);
+        } else {
+            VEC low = pick(b->first, gain_low, p.low), high = pick(b->last, gain_high, p.high), rest = 1 / (low * high);
+            ratio = low * low * rest;
+            gain = slope * rest;
+        }
+        VEC out = pick(b->first, at->log_low, zero) - pick(b->last, at->log_high, zero) + vec_log(ratio);
+        *y = pick(at->mirrored, -out, out);
+        *log_slope = vec_log(gain) + (pick(b->first, zero, at->log_low) + pick(b->last, zero, at->log_high));
+    } else {
+        VEC low = pick(at->mirrored, p.high, p.low), high = pick(at->mirrored, p.low, p.high);
+        *y = pick(lt(high, low), 1 - high, low);
+        VEC result = vec_log(slope);
+        *log_slope = pick(at->outside, splat(-R(__builtin_inf())), inverse ? -result : result);
+    }
+}
+
+/* Gradients with respect to the fields of struct bin. */
+struct bin_grads {
+    VEC in_size, in_before;
+    VEC out_size, out_before, out_after;
+    VEC start, end;
+};
+
+/* Returns the gradient of x. Every formula is the chain rule through pass() and finish(); the derivative of the root is
+   that of the implicit function, dt = (dc - f_a da - f_b db) / f'. */
+INLINE VEC finish_backward(const struct spline_call *call, const struct point *at, const struct bin *b, VEC grad_y,
+                           VEC grad_log_slope, struct bin_grads *g) {
+    int inverse = (int)call->inverse;
+    VEC zero = splat(0), sign = splat(inverse ? -1 : 1);
+    struct passage p = pass(inverse, at->low, b);
+    VEC t = p.shape.t, tau = p.shape.tau, start = b->start, end = b->end;
+    grad_y = pick(at->mirrored, -grad_y, grad_y);
+
+    VEC low, high;                       /* of p.low and p.high */
+    VEC log_q = zero, log_qbar = zero;   /* of log(secant q) in the first bin, of log(secant qbar) in the last */
+    VEC log_low = zero, log_high = zero; /* of at->log_low and at->log_high */
+    VEC log_secant_slope;
+    if (call->real_line) {
+        VEC out_low = grad_y - grad_log_slope, out_high = -grad_y - grad_log_slope;
+        low = pick(b->first, zero, out_low / p.low);
+        high = pick(b->last, zero, out_high / p.high);
+        log_q = only_if(b->first, sign * out_low);
+        log_qbar = only_if(b->last, sign * out_high);
+        log_low = pick(b->first, grad_y, grad_log_slope);
+        log_high = pick(b->last, -grad_y, grad_log_slope);
+        log_secant_slope = sign * grad_log_slope;
+    } else {
+        MASK lower = le(p.low, p.high);
+        low = only_if(lower, grad_y);
+        high = pick(lower, zero, -grad_y);
+        log_secant_slope = pick(at->outside, zero, sign * grad_log_slope);
+    }
+
+    VEC of_q = log_q / p.shape.q, of_qbar = log_qbar / p.shape.qbar, of_slope = log_secant_slope / p.shape.slope;
+    VEC skew = tau - t;
+    VEC of_t = of_q * ((3 - end) * skew + 2 * (t - start * tau)) + of_qbar * ((3 - start) * skew + 2 * (end * t - tau)) +
+               of_slope * (2 * (3 - start - end) * skew + 2 * (end * t - start * tau));
+    VEC of_f = b->out_size * (low - high), near;
+    if (inverse) {
+        near = (of_f + of_t) / p.shape.slope;
+        of_f = -near;
+    } else {
+        near = of_f * p.shape.slope + of_t;
+    }
+    g->start = tau * (tau * (of_f * t + of_q + of_slope) - t * (of_qbar + 2 * of_slope));
+    g->end = t * (t * (of_qbar + of_slope - of_f * tau) - tau * (of_q + 2 * of_slope));
+
+    VEC log_secant = log_secant_slope + log_q + log_qbar;
+    VEC per_size = 1 / b->in_size, grad_low = near * per_size;
+    if (inverse) {
+        g->out_size = low * t + high * tau - log_secant / b->out_size;
+        g->in_size = (log_secant - near * p.near) * per_size;
+    } else {
+        g->out_size = low * (t * p.shape.q) + high * (tau * p.shape.qbar) + log_secant / b->out_size;
+        g->in_size = -(log_secant + near * p.near) * per_size;
+    }
+    g->in_before = -grad_low;
+    g->out_before = low;
+    g->out_after = high;
+
+    VEC grad_x;
+    if (call->real_line) {
+        VEC u = at->low, v = 1 - u; /* u <= 1/2 */
+        grad_x = v * (log_low + u * grad_low) - u * log_high;
+    } else {
+        grad_x = pick(at->outside, zero, grad_low);
+    }
+    return pick(at->mirrored, -grad_x, grad_x);
+}
+
+#endif

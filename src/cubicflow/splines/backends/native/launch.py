@@ -1,0 +1,127 @@
+"""From tensors to calls of the library: which element reads which params, once for each combination of shapes."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import lru_cache
+from typing import NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+from cubicflow.splines.backends.native.library import Axis, Call, Library, group, load
+from cubicflow.splines.spec import SplineSpec
+
+Strides: TypeAlias = tuple[int, ...]
+
+
+class Plan(NamedTuple):
+    """All that a call needs beside the addresses of its tensors."""
+
+    call: Call
+    address: int
+    work: int  # params read
+
+
+def forward(x: Tensor, params: Tensor, spec: SplineSpec) -> tuple[Tensor, Tensor]:
+    """(y, log_slope). x has the shape of the output; params broadcast against it."""
+    plan = make_plan(spec, x.dtype, x.shape, x.stride(), params.shape, params.stride(), None)
+    y, log_slope = x.new_empty(x.shape), x.new_empty(x.shape)
+    library = _library()
+    _check(
+        library.handle.cubicflow_forward(
+            plan.address,
+            library.level,
+            library.threads(plan.work),
+            library.parallel,
+            x.data_ptr(),
+            params.data_ptr(),
+            y.data_ptr(),
+            log_slope.data_ptr(),
+        )
+    )
+    return y, log_slope
+
+
+def backward(
+    x: Tensor, params: Tensor, grad_y: Tensor, grad_log_slope: Tensor, spec: SplineSpec
+) -> tuple[Tensor, Tensor]:
+    """(grad_x, grad_params), of the shapes of x and params; the latter in the layout of params."""
+    grad_x, grad_params = x.new_empty(x.shape), torch.empty_like(params)
+    grad_y, grad_log_slope = grad_y.contiguous(), grad_log_slope.contiguous()
+    plan = make_plan(spec, x.dtype, x.shape, x.stride(), params.shape, params.stride(), grad_params.stride())
+    library = _library()
+    _check(
+        library.handle.cubicflow_backward(
+            plan.address,
+            library.level,
+            library.threads(2 * plan.work),
+            library.parallel,
+            x.data_ptr(),
+            params.data_ptr(),
+            grad_y.data_ptr(),
+            grad_log_slope.data_ptr(),
+            grad_x.data_ptr(),
+            grad_params.data_ptr(),
+        )
+    )
+    return grad_x, grad_params
+
+
+@lru_cache(maxsize=4096)
+def make_plan(
+    spec: SplineSpec,
+    dtype: torch.dtype,
+    shape: torch.Size,
+    x_strides: Strides,
+    params_shape: torch.Size,
+    params_strides: Strides,
+    grad_strides: Strides | None,
+) -> Plan:
+    """grad_strides: of the gradient of params, or None for a forward."""
+    params_axes = _leading_strides(params_shape, params_strides, shape)
+    grad_axes = params_axes if grad_strides is None else _leading_strides(params_shape, grad_strides, shape)
+    out_strides = torch.empty(shape, device="meta").stride()
+    axes = [Axis(*axis) for axis in zip(shape, x_strides, params_axes, out_strides, grad_axes, strict=True)]
+    # Elements along an axis that params do not have share their spline. A forward also notices expanded params; to a
+    # backward these are splines of their own, since each has a gradient of its own.
+    is_shared = [axis.params == 0 and axis.grad == 0 for axis in axes]
+    rows, num_rows = group(axis for axis, shared in zip(axes, is_shared, strict=True) if not shared)
+    others, num_shared = group(axis for axis, shared in zip(axes, is_shared, strict=True) if shared)
+    call = Call(
+        num_bins=spec.num_bins,
+        num_params=params_shape[-1],
+        is_double=dtype == torch.float64,
+        inverse=spec.inverse,
+        real_line=spec.domain == "real",
+        free_slopes=spec.slopes == "free",
+        min_width=spec.min_bin_width,
+        min_height=spec.min_bin_height,
+        params_stride=params_strides[-1],
+        grad_stride=1 if grad_strides is None else grad_strides[-1],
+        num_rows=num_rows,
+        num_shared=num_shared,
+        rows=rows,
+        shared=others,
+    )
+    # An element that looks its bin up in a shared spline costs about as much as forty params.
+    work = num_rows * params_shape[-1] + (40 * shape.numel() if num_shared > 1 else 0)
+    return Plan(call, ctypes.addressof(call), work)
+
+
+def _leading_strides(params_shape: torch.Size, strides: Strides, shape: torch.Size) -> Strides:
+    """The strides along the output's axes, 0 for those that params lack or have a single index on."""
+    own = tuple(0 if size == 1 else stride for size, stride in zip(params_shape[:-1], strides[:-1], strict=True))
+    return (0,) * (len(shape) - len(own)) + own
+
+
+def _library() -> Library:
+    library = load()
+    if isinstance(library, str):
+        raise RuntimeError(library)  # noqa: TRY004
+    return library
+
+
+def _check(status: int) -> None:
+    if status:
+        raise MemoryError("no memory for the native spline kernel's scratch; free some, or use fewer threads")

@@ -1,0 +1,73 @@
+"""Fused kernels for the GPU, in Triton: raw params in, (y, log_slope) out, nothing in between in global memory.
+
+    places.py    which elements a program takes, and where their params lie
+    columns.py   params of many elements as one vector for each parameter, a thread to an element
+    bin.py       one element in its bin, and the gradients
+    rows.py      kernels for few bins
+    chunks.py    kernels for many
+    launch.py    which kernel, with which arguments
+
+The backward pass recomputes what it needs from x and params. Under TRITON_INTERPRET=1 the kernels run in Triton's
+interpreter on the CPU, for tests; "auto" never asks for that.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from cubicflow.splines.backends.autograd import Pair, differentiable
+from cubicflow.splines.spec import SplineSpec
+
+MAX_BINS = 256
+_FAMILIES = ("cubic", "rational_quadratic")
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def unavailable() -> str | None:
+    return _unavailable()
+
+
+@cache
+def _unavailable() -> str | None:
+    if importlib.util.find_spec("triton") is None:
+        return "Triton is not installed; on Linux, pip install triton"
+    if _interpreted() or torch.cuda.is_available():
+        return None
+    return "there is no CUDA device; set TRITON_INTERPRET=1 to run the kernels, slowly, in Triton's interpreter"
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _interpreted() -> bool:
+    from cubicflow.splines.backends.triton import launch
+
+    return launch.INTERPRETED
+
+
+def refuses(spec: SplineSpec, x: Tensor, params: Tensor) -> str | None:
+    if spec.family not in _FAMILIES:
+        return f"there is no Triton kernel for the {spec.family} spline"
+    if spec.num_bins > MAX_BINS:
+        return f"its kernels take up to {MAX_BINS} bins, got {spec.num_bins}"
+    if x.device.type != ("cpu" if _interpreted() else "cuda"):
+        where = "the CPU, under TRITON_INTERPRET=1" if _interpreted() else "a CUDA device"
+        return f"tensors must be on {where}; got {x.device}"
+    return None
+
+
+def _forward(x: Tensor, params: Tensor, spec: SplineSpec) -> Pair:
+    from cubicflow.splines.backends.triton import launch
+
+    return launch.forward(x, params, spec)
+
+
+def _backward(x: Tensor, params: Tensor, grad_y: Tensor, grad_log_slope: Tensor, spec: SplineSpec) -> Pair:
+    from cubicflow.splines.backends.triton import launch
+
+    return launch.backward(x, params, grad_y, grad_log_slope, spec)
+
+
+evaluate = differentiable("triton", _forward, _backward, ("CPU", "CUDA"))

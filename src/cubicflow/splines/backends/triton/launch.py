@@ -1,0 +1,239 @@
+"""Which kernel runs a call, and with which arguments."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+import triton
+from torch import Tensor
+
+from cubicflow.splines.backends.autograd import Pair
+from cubicflow.splines.backends.triton import bin as one_bin
+from cubicflow.splines.backends.triton import chunks, places, rows
+from cubicflow.splines.spec import SplineSpec
+
+# Triton decides when a kernel is defined whether it will be compiled or interpreted.
+INTERPRETED = not isinstance(rows.rows_forward, triton.JITFunction)
+
+_SLOPES = {"steffen": one_bin.STEFFEN.value, "free": one_bin.FREE.value, None: one_bin.RATIONAL.value}
+# From the start in bin.py all slopes and targets converge in 4 steps in float32, and in 5 in float64.
+_NEWTON_STEPS = {torch.float32: 4, torch.float64: 6}
+
+
+class Tuning(NamedTuple):
+    """How a kernel is run, chosen by benchmarks/gpu_spline.py on an H200."""
+
+    num_warps: int = 2
+    max_row_bins: int = 32  # more bins are read in chunks
+    chunk: int = 32
+    stages: int = 2
+
+
+# The interpreter's time goes by programs, not by elements.
+DEFAULT = Tuning(num_warps=32) if INTERPRETED else Tuning()
+
+
+def forward(x: Tensor, params: Tensor, spec: SplineSpec, tuning: Tuning = DEFAULT) -> Pair:
+    y, log_slope = x.new_empty(x.shape), x.new_empty(x.shape)
+    if x.numel() == 0:
+        return y, log_slope
+    plan = _plan(spec, x.dtype, x.shape, params.shape, params.stride(), None, tuning)
+    if plan is None:
+        return forward(x, params.expand(*x.shape, -1).contiguous(), spec, tuning)
+    x, stride_x = _even(x)
+    with _on_device_of(x):
+        plan.kernel[plan.grid](
+            x_ptr=x, params_ptr=params, y_ptr=y, log_slope_ptr=log_slope, STRIDE_X=stride_x, **plan.arguments
+        )
+    return y, log_slope
+
+
+def backward(
+    x: Tensor, params: Tensor, grad_y: Tensor, grad_log_slope: Tensor, spec: SplineSpec, tuning: Tuning = DEFAULT
+) -> Pair:
+    grad_x, grad_params = x.new_empty(x.shape), torch.empty_like(params)
+    if x.numel() == 0:
+        return grad_x, grad_params.zero_()
+    plan = _plan(spec, x.dtype, x.shape, params.shape, params.stride(), grad_params.stride(), tuning)
+    if plan is None:
+        grad_x, grads = backward(x, params.expand(*x.shape, -1).contiguous(), grad_y, grad_log_slope, spec, tuning)
+        return grad_x, grad_params.copy_(grads.sum_to_size(params.shape))
+    x, stride_x = _even(x)
+    grad_y, stride_grad_y = _even(grad_y)
+    grad_log_slope, stride_grad_log_slope = _even(grad_log_slope)
+    # Of a shared spline each program leaves one row of sums, which are then added in an order that never changes.
+    out = params.new_empty(plan.sums) if plan.sums else grad_params
+    with _on_device_of(x):
+        plan.kernel[plan.grid](
+            x_ptr=x,
+            params_ptr=params,
+            grad_y_ptr=grad_y,
+            grad_log_slope_ptr=grad_log_slope,
+            grad_x_ptr=grad_x,
+            grad_params_ptr=out,
+            STRIDE_X=stride_x,
+            STRIDE_GRAD_Y=stride_grad_y,
+            STRIDE_GRAD_LOG_SLOPE=stride_grad_log_slope,
+            **plan.arguments,
+        )
+    if plan.sums:
+        grad_params.copy_(out.sum(0).view(params.shape))
+    return grad_x, grad_params
+
+
+def _on_device_of(tensor: Tensor) -> contextlib.AbstractContextManager[Any]:
+    return torch.cuda.device(tensor.device) if tensor.is_cuda else contextlib.nullcontext()
+
+
+def _even(tensor: Tensor) -> tuple[Tensor, int]:
+    """A tensor that one stride walks, and the stride: 1, or 0 for a number expanded to a shape, as sum's gradient is."""
+    if tensor.is_contiguous():
+        return tensor, 1
+    if not any(tensor.stride()):
+        return tensor, 0
+    return tensor.contiguous(), 1
+
+
+# --- plans ------------------------------------------------------------------------------------------------------------
+
+
+class Plan(NamedTuple):
+    """All of a launch but its tensors."""
+
+    kernel: Any
+    grid: tuple[int]
+    arguments: dict[str, Any]
+    sums: tuple[int, ...]  # the shape of a shared spline's partial sums; empty where none is shared
+
+
+@lru_cache(maxsize=4096)
+def _plan(
+    spec: SplineSpec,
+    dtype: torch.dtype,
+    shape: tuple[int, ...],
+    params_shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    grad_strides: tuple[int, ...] | None,
+    tuning: Tuning,
+) -> Plan | None:
+    """``grad_strides`` are those of the gradient of params, or None for a forward. None for params with more separate
+    axes than the kernels take."""
+    backward = grad_strides is not None
+    few = spec.num_bins <= tuning.max_row_bins
+    num_params = params_shape[-1]
+    missing = len(shape) + 1 - len(params_shape)
+    own = (1,) * missing + params_shape[:-1]
+    shared = backward and own != shape
+    if shared:
+        numbers = _shared_numbers(shape, own, (0,) * missing + strides)
+    else:
+        numbers = _numbers(shape, own, (0,) * missing + strides, (0,) * missing + (grad_strides or strides))
+    if numbers is None:
+        return None
+    packed = not shared and numbers["DIMS"] == 1 and _packed(numbers, num_params, backward)
+    block = 32 * tuning.num_warps
+    blocks = -(-numbers["count"] // block)
+    floors = (spec.min_bin_width, spec.min_bin_height)
+    arguments = {
+        **numbers,
+        "K": spec.num_bins,
+        "COUNT": num_params,
+        "FLOOR_SOURCE": floors[spec.inverse],
+        "FLOOR_TARGET": floors[not spec.inverse],
+        "INVERSE": spec.inverse,
+        "REAL": spec.domain == "real",
+        "SLOPES": _SLOPES[spec.slopes],
+        "STEPS": _NEWTON_STEPS[dtype],
+        "WAY": (places.TILE if packed else places.COLUMNS).value,
+        "BLOCK": block,
+        "num_warps": tuning.num_warps,
+    }
+    if not backward:
+        arguments = {name: value for name, value in arguments.items() if not name.startswith("out_")}
+    if few:
+        arguments["PADDED"] = triton.next_power_of_2(num_params)
+        kernel = rows.rows_backward if backward else rows.rows_forward
+    else:
+        arguments |= {"CHUNK": tuning.chunk, "STAGES": tuning.stages, "chunks": -(-spec.num_bins // tuning.chunk)}
+        kernel = chunks.chunks_backward if backward else chunks.chunks_forward
+    sums = (blocks, numbers["splines"], num_params) if shared else ()
+    return Plan(kernel, (blocks * numbers["splines"],), arguments, sums)
+
+
+class Axis(NamedTuple):
+    size: int
+    strides: tuple[int, ...]
+
+
+def _collapse(axes: list[Axis]) -> list[Axis]:
+    """Neighbouring axes that one stride can walk, as one."""
+    out: list[Axis] = []
+    for axis in axes:
+        if axis.size == 1:
+            continue
+        if out and all(a == b * axis.size for a, b in zip(out[-1].strides, axis.strides, strict=True)):
+            out[-1] = Axis(out[-1].size * axis.size, axis.strides)
+        else:
+            out.append(axis)
+    return out
+
+
+def _numbers(
+    shape: tuple[int, ...], own: tuple[int, ...], strides: tuple[int, ...], grad_strides: tuple[int, ...]
+) -> dict[str, int] | None:
+    """Elements that each have a spline of their own, or a forward, to which that is all the same."""
+    pairs = [(0, 0) if size == 1 else pair for size, *pair in zip(own, strides, grad_strides, strict=False)]
+    axes = _collapse([Axis(size, (pair[0], pair[1])) for size, pair in zip(shape, pairs, strict=True)])
+    if len(axes) > 3:
+        return None
+    dims = max(1, len(axes))
+    axes += [Axis(1, (0, 0))] * (3 - len(axes))
+    return {
+        "DIMS": dims,
+        "count": math.prod(shape),
+        "splines": 1,
+        "size_1": axes[1].size,
+        "size_2": axes[2].size,
+        **{f"stride_{i}": axis.strides[0] for i, axis in enumerate(axes)},
+        **{f"out_{i}": axis.strides[1] for i, axis in enumerate(axes)},
+        "stride_k": strides[-1],
+        "out_k": grad_strides[-1],
+    }
+
+
+def _packed(numbers: dict[str, int], num_params: int, backward: bool) -> bool:
+    """Whether params, and their gradient, lie one after the other in the order of the elements."""
+    names = ("stride", "out") if backward else ("stride",)
+    alone = numbers["count"] == 1
+    return all(numbers[f"{name}_k"] == 1 and (alone or numbers[f"{name}_0"] == num_params) for name in names)
+
+
+def _shared_numbers(shape: tuple[int, ...], own: tuple[int, ...], strides: tuple[int, ...]) -> dict[str, int] | None:
+    """The axes of the splines, and those of the elements that share one."""
+    flat = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    every = list(zip(shape, own, flat, strides[:-1], strict=True))
+    splines = _collapse([Axis(size, (stride, element)) for size, mine, element, stride in every if mine > 1])
+    members = _collapse([Axis(size, (element,)) for size, mine, element, _ in every if mine == 1])
+    if len(splines) > 2 or len(members) > 2:
+        return None
+    splines = [Axis(1, (0, 0))] * (2 - len(splines)) + splines
+    members = [Axis(1, (0,))] * (2 - len(members)) + members
+    return {
+        "DIMS": places.SHARED.value,
+        "count": members[0].size * members[1].size,
+        "splines": splines[0].size * splines[1].size,
+        "size_1": splines[1].size,
+        "size_2": members[1].size,
+        "stride_0": splines[0].strides[0],
+        "stride_1": splines[1].strides[0],
+        "stride_2": 0,
+        "stride_k": strides[-1],
+        "out_0": splines[0].strides[1],
+        "out_1": splines[1].strides[1],
+        "out_2": members[0].strides[0],
+        "out_k": members[1].strides[0],
+    }

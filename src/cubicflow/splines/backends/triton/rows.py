@@ -1,0 +1,211 @@
+# mypy: ignore-errors
+# ruff: noqa: N803, N806, RET505, RUF005, SIM102, SIM108
+"""Few bins: one thread holds the whole spline of its element."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from cubicflow.splines.backends.triton.bin import (
+    STEFFEN,
+    bin_sizes,
+    evaluate,
+    evaluate_backward,
+    locate_ends,
+    search_position,
+)
+from cubicflow.splines.backends.triton.columns import (
+    exponentials,
+    find,
+    flip,
+    load_columns,
+    maximum,
+    select,
+    softmax_mean,
+    softmax_weight,
+    store_columns,
+    store_sums,
+    sums_after,
+    sums_before,
+)
+from cubicflow.splines.backends.triton.places import BACKWARD_NUMBERS, FORWARD_NUMBERS, SHARED, place, place_rows
+
+
+@triton.jit
+def axis(columns, flipped, START: tl.constexpr, K: tl.constexpr, FLOOR: tl.constexpr):
+    """The softmax of one axis: exponentials counted from the near end, the sums before each, total and scale."""
+    logits = flip(columns, flipped, START, K)
+    exps = exponentials(logits, maximum(logits, K), K)
+    before, total = sums_before(exps, K)
+    return exps, before, total, (1 - K * FLOOR) / total
+
+
+@triton.jit
+def read_axis(exps, before, bin, K: tl.constexpr):
+    """(before, size, down, up) as sums of exponentials."""
+    return select(before, bin, 0, K), select(exps, bin, 0, K), select(exps, bin, -1, K), select(exps, bin, 1, K)
+
+
+@triton.jit
+def locate(
+    x,
+    columns,
+    K: tl.constexpr,
+    COUNT: tl.constexpr,
+    FLOOR_SOURCE: tl.constexpr,
+    FLOOR_TARGET: tl.constexpr,
+    INVERSE: tl.constexpr,
+    REAL: tl.constexpr,
+    SLOPES: tl.constexpr,
+):
+    """What ``bin.evaluate`` asks for, and both axes for the backward pass."""
+    ends = locate_ends(x, REAL)
+    flipped = ends[2]
+    exps, before, total, scale = axis(columns, flipped, K if INVERSE else 0, K, FLOOR_SOURCE)
+    bin = find(search_position(ends[0], flipped), before, scale, FLOOR_SOURCE, 0, K)
+    raw = read_axis(exps, before, bin, K)
+    source = bin_sizes(bin, scale, FLOOR_SOURCE, raw, raw[0], K)
+    source_axis = (exps, raw, total, scale)
+    exps, before, total, scale = axis(columns, flipped, 0 if INVERSE else K, K, FLOOR_TARGET)
+    raw = read_axis(exps, before, bin, K)
+    target = bin_sizes(bin, scale, FLOOR_TARGET, raw, select(sums_after(exps, K), bin, 0, K), K)
+    target_axis = (exps, raw, total, scale)
+    slopes = flip(columns, flipped, 2 * K, COUNT - 2 * K)
+    if SLOPES == STEFFEN:
+        logits = (slopes[0], slopes[1])
+    else:
+        logits = (select(slopes, bin, 0, K + 1), select(slopes, bin, 1, K + 1))
+    return ends, bin, source, target, logits, source_axis, target_axis
+
+
+@triton.jit
+def axis_backward(axis, bin, grads, flipped, K: tl.constexpr):
+    """Gradients of one axis's logits, in the order of params."""
+    exps, raw, total, scale = axis
+    mean = softmax_mean(raw, total, grads)
+    ordered = ()
+    for j in tl.static_range(K):
+        ordered = ordered + (scale * exps[j] * (softmax_weight(j, bin, grads) - mean),)
+    return flip(ordered, flipped, 0, K)
+
+
+@triton.jit
+def slopes_backward(bin, grads, flipped, K: tl.constexpr, SLOPES: tl.constexpr):
+    low, high = grads
+    if SLOPES == STEFFEN:  # 0 where the bin is not at that edge
+        return flip((low, high), flipped, 0, 2)
+    else:
+        ordered = ()
+        for j in tl.static_range(K + 1):
+            ordered = ordered + (tl.where(bin == j, low, tl.where(bin == j - 1, high, 0.0)),)
+        return flip(ordered, flipped, 0, K + 1)
+
+
+@triton.jit(do_not_specialize=FORWARD_NUMBERS)
+def rows_forward(
+    x_ptr,
+    params_ptr,
+    y_ptr,
+    log_slope_ptr,
+    count,
+    splines,
+    size_1,
+    size_2,
+    stride_0,
+    stride_1,
+    stride_2,
+    stride_k,
+    STRIDE_X: tl.constexpr,
+    DIMS: tl.constexpr,
+    K: tl.constexpr,
+    COUNT: tl.constexpr,
+    PADDED: tl.constexpr,
+    FLOOR_SOURCE: tl.constexpr,
+    FLOOR_TARGET: tl.constexpr,
+    INVERSE: tl.constexpr,
+    REAL: tl.constexpr,
+    SLOPES: tl.constexpr,
+    STEPS: tl.constexpr,
+    WAY: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    element, exists = place(count, splines, size_1, size_2, 0, 0, 0, 0, DIMS, BLOCK)
+    pointer, rows = place_rows(
+        params_ptr, element, count, splines, size_1, size_2, stride_0, stride_1, stride_2, DIMS, COUNT, WAY, BLOCK
+    )
+    x = tl.load(x_ptr + element * STRIDE_X)
+    columns = load_columns(pointer, rows, stride_k, PADDED, COUNT, WAY, BLOCK)
+    ends, bin, source, target, logits, _, _ = locate(
+        x, columns, K, COUNT, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, REAL, SLOPES
+    )
+    y, log_slope = evaluate(x, ends, bin, source, target, logits, K, INVERSE, REAL, SLOPES, STEPS)
+    tl.store(y_ptr + element, y, mask=exists)
+    tl.store(log_slope_ptr + element, log_slope, mask=exists)
+
+
+@triton.jit(do_not_specialize=BACKWARD_NUMBERS)
+def rows_backward(
+    x_ptr,
+    params_ptr,
+    grad_y_ptr,
+    grad_log_slope_ptr,
+    grad_x_ptr,
+    grad_params_ptr,
+    count,
+    splines,
+    size_1,
+    size_2,
+    stride_0,
+    stride_1,
+    stride_2,
+    stride_k,
+    out_0,
+    out_1,
+    out_2,
+    out_k,
+    STRIDE_X: tl.constexpr,
+    STRIDE_GRAD_Y: tl.constexpr,
+    STRIDE_GRAD_LOG_SLOPE: tl.constexpr,
+    DIMS: tl.constexpr,
+    K: tl.constexpr,
+    COUNT: tl.constexpr,
+    PADDED: tl.constexpr,
+    FLOOR_SOURCE: tl.constexpr,
+    FLOOR_TARGET: tl.constexpr,
+    INVERSE: tl.constexpr,
+    REAL: tl.constexpr,
+    SLOPES: tl.constexpr,
+    STEPS: tl.constexpr,
+    WAY: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    element, exists = place(count, splines, size_1, size_2, out_0, out_1, out_2, out_k, DIMS, BLOCK)
+    pointer, rows = place_rows(
+        params_ptr, element, count, splines, size_1, size_2, stride_0, stride_1, stride_2, DIMS, COUNT, WAY, BLOCK
+    )
+    x = tl.load(x_ptr + element * STRIDE_X)
+    columns = load_columns(pointer, rows, stride_k, PADDED, COUNT, WAY, BLOCK)
+    grad_y = tl.load(grad_y_ptr + element * STRIDE_GRAD_Y, mask=exists, other=0.0)
+    grad_log_slope = tl.load(grad_log_slope_ptr + element * STRIDE_GRAD_LOG_SLOPE, mask=exists, other=0.0)
+    ends, bin, source, target, logits, source_axis, target_axis = locate(
+        x, columns, K, COUNT, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, REAL, SLOPES
+    )
+    grad_x, grad_source, grad_target, grad_logits = evaluate_backward(
+        x, ends, bin, source, target, logits, grad_y, grad_log_slope, K, INVERSE, REAL, SLOPES, STEPS
+    )
+    tl.store(grad_x_ptr + element, grad_x, mask=exists)
+    of_source = axis_backward(source_axis, bin, grad_source, ends[2], K)
+    of_target = axis_backward(target_axis, bin, grad_target, ends[2], K)
+    of_slopes = slopes_backward(bin, grad_logits, ends[2], K, SLOPES)
+    if INVERSE:
+        grads = of_target + of_source + of_slopes
+    else:
+        grads = of_source + of_target + of_slopes
+    if DIMS == SHARED:
+        store_sums(grad_params_ptr + tl.program_id(0).to(tl.int64) * COUNT, grads, PADDED, COUNT, BLOCK)
+    else:
+        pointer, rows = place_rows(
+            grad_params_ptr, element, count, splines, size_1, size_2, out_0, out_1, out_2, DIMS, COUNT, WAY, BLOCK
+        )
+        store_columns(pointer, rows, out_k, exists, grads, PADDED, COUNT, WAY, BLOCK)

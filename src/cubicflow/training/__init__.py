@@ -1,0 +1,25 @@
+"""One readable loop that survives and scales: :func:`fit`."""
+
+from cubicflow.training.config import TrainingConfig
+from cubicflow.training.errors import NonFiniteLossError, RunFolderError, TrainingError, TrainingInterrupted
+from cubicflow.training.loop import FitResult, fit
+from cubicflow.training.losses import (
+    dequantised_likelihood,
+    importance_weighted,
+    negative_log_likelihood,
+    reverse_kl,
+)
+
+__all__ = [
+    "FitResult",
+    "NonFiniteLossError",
+    "RunFolderError",
+    "TrainingConfig",
+    "TrainingError",
+    "TrainingInterrupted",
+    "dequantised_likelihood",
+    "fit",
+    "importance_weighted",
+    "negative_log_likelihood",
+    "reverse_kl",
+]

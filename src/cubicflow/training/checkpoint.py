@@ -1,0 +1,109 @@
+"""Checkpoints: one safetensors file each, with the plain values as JSON in its header and a digest over everything.
+
+A file is complete before it gets its name, and the previous one is kept, so whatever happens at whatever moment, one of
+the two is whole. Nothing in them is a pickle.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from cubicflow.flows.serialization import write_atomically
+
+FORMAT = "cubicflow-checkpoint"
+VERSION = "1"
+NEWEST = "checkpoint.safetensors"
+PREVIOUS = "checkpoint-previous.safetensors"
+NEXT = "checkpoint-next.safetensors"
+DAMAGED = "checkpoint-damaged.safetensors"
+
+
+class Checkpoint(NamedTuple):
+    tensors: dict[str, Tensor]
+    numbers: dict[str, Any]
+
+
+class DamagedCheckpointError(ValueError):
+    """A checkpoint that is not as it was written."""
+
+
+def save_checkpoint(folder: Path, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
+    """Write a new checkpoint and keep the one before it."""
+    from safetensors.torch import save
+
+    copies = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+    text = json.dumps(numbers)
+    metadata = {"format": FORMAT, "version": VERSION, "numbers": text, "sha256": digest(copies, text)}
+    write_atomically(folder / NEXT, save(copies, metadata))
+    if (folder / NEWEST).exists():
+        (folder / NEWEST).replace(folder / PREVIOUS)
+    (folder / NEXT).replace(folder / NEWEST)
+
+
+def load_checkpoint(folder: Path) -> tuple[Checkpoint | None, str | None]:
+    """The newest checkpoint that is whole, None if there are none at all, and a sentence if an older one had to do.
+
+    A damaged newest one is put aside, so that the next save does not take it for the previous good one.
+    """
+    problems: list[str] = []
+    damaged: list[Path] = []
+    for name in (NEWEST, NEXT, PREVIOUS):
+        path = folder / name
+        if not path.exists():
+            continue
+        try:
+            checkpoint = read_checkpoint(path)
+        except DamagedCheckpointError as error:
+            problems.append(str(error))
+            damaged.append(path)
+            continue
+        if not problems:
+            return checkpoint, None
+        for bad in damaged:
+            bad.replace(folder / DAMAGED)
+        step = checkpoint.numbers.get("step")
+        return checkpoint, f"{'; '.join(problems)}. Going on from {path.name}, step {step}."
+    if problems:
+        raise DamagedCheckpointError(f"no checkpoint in {folder} can be read: {'; '.join(problems)}")
+    return None, None
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """One file, with its digest checked."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+        text = metadata["numbers"]
+        numbers = json.loads(text)
+    except (SafetensorError, OSError, KeyError, ValueError) as error:
+        raise DamagedCheckpointError(f"{path.name} is damaged: {error}") from None
+    if (metadata.get("format"), metadata.get("version")) != (FORMAT, VERSION):
+        raise DamagedCheckpointError(f"{path.name} has version {metadata.get('version')!r}, this reads {VERSION!r}")
+    if metadata.get("sha256") != digest(tensors, text):
+        raise DamagedCheckpointError(f"{path.name} is damaged: its digest does not match its content")
+    return Checkpoint(tensors, numbers)
+
+
+def remove_checkpoints(folder: Path) -> None:
+    """Once a run is finished its model is all that is needed."""
+    for name in (NEWEST, NEXT, PREVIOUS, DAMAGED):
+        (folder / name).unlink(missing_ok=True)
+
+
+def digest(tensors: dict[str, Tensor], text: str) -> str:
+    """SHA-256 over names, dtypes, shapes, values and the plain values."""
+    total = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        value = tensors[name]
+        total.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+        total.update(value.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return total.hexdigest()

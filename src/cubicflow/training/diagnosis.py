@@ -1,0 +1,31 @@
+"""Why a loss may have become NaN or infinite."""
+
+from __future__ import annotations
+
+import torch
+
+from cubicflow.data.rows import Batch
+from cubicflow.distributions import Uniform
+from cubicflow.training.step import Step
+
+
+@torch.no_grad()
+def likely_cause(step: Step, batch: Batch) -> str:
+    """A sentence on the likely cause, and what to do, from the batch at hand and the last finite weights."""
+    if not bool(batch.x.isfinite().all()):
+        return (
+            f"some rows overflow {batch.x.dtype}, the dtype of the flow; scale the data, or train in float64 with "
+            "flow.double()"
+        )
+    losses = step.loss(step.flow, batch)
+    bad = ~losses.isfinite()
+    if bool(bad.any()):
+        row = batch.x[bad][0].flatten()[:4].tolist()
+        shown = ", ".join(f"{value:.4g}" for value in row)
+        count = f"{int(bad.sum())} of {len(losses)} rows have no finite loss, the first begins with [{shown}]"
+        if isinstance(getattr(step.flow, "base", None), Uniform):
+            return f"{count}; this flow lives on the unit cube, so scale the data to [0, 1]"
+        return f"{count}; look for outliers, or put a Standardise layer first"
+    config = step.config
+    advice = "lower learning_rate" if config.precision != "bf16" else "lower learning_rate, or use precision='tf32'"
+    return f"the gradient overflowed (learning_rate={config.learning_rate:g}, clip_norm={config.clip_norm}); {advice}"

@@ -1,0 +1,68 @@
+"""Losses: functions of a flow and a batch that return one number for each row.
+
+The loop weighs and averages them, over all processes. A function of your own that yields a single number returns it as
+``number.expand(len(batch.x))``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cubicflow.data.rows import Batch
+from cubicflow.flows import dequantise
+
+Loss = Callable[[Any, Batch], Tensor]  # (flow, batch) -> (B,)
+LogDensity = Callable[[Tensor], Tensor]  # (B, D) -> (B,), up to a constant
+
+
+def negative_log_likelihood(flow: Any, batch: Batch) -> Tensor:
+    """-log p(x | context): maximum likelihood, the default."""
+    log_prob: Tensor = flow.log_prob(batch.x, batch.context)  # (B,)
+    return -log_prob
+
+
+def dequantised_likelihood(flow: Any, batch: Batch) -> Tensor:
+    """Maximum likelihood of whole pixel values plus uniform noise, the default for rows stored in 8 bits."""
+    log_prob: Tensor = flow.log_prob(dequantise(batch.x), batch.context)  # (B,)
+    return -log_prob
+
+
+# Known to call every layer once and to do nothing beside: such a step can be replayed without Python, and leave the
+# gradients of weights to a second stream.
+SINGLE_PASS: tuple[Loss, ...] = (negative_log_likelihood, dequantised_likelihood)
+
+
+def reverse_kl(log_density: LogDensity) -> Loss:
+    """KL(flow || target), from the flow's own samples: for a density that can be evaluated but not sampled. It finds a
+    mode and may miss others. Fit with ``train=None``.
+
+    >>> import cubicflow as cf
+    >>> loss = reverse_kl(lambda x: -x.square().sum(-1) / 2)
+    >>> loss(cf.flows.tabular(2, num_layers=1, hidden_features=8), Batch(torch.empty(5, 0))).shape
+    torch.Size([5])
+    """
+
+    def loss(flow: Any, batch: Batch) -> Tensor:
+        x, log_prob = flow.sample_and_log_prob(len(batch.x))  # (B, D), (B,)
+        difference: Tensor = log_prob - log_density(x)
+        return difference
+
+    return loss
+
+
+def importance_weighted(log_density: LogDensity) -> Loss:
+    """KL(target || flow), from the flow's own samples weighted by target / flow, normalised over each process's share
+    of the batch: covers all of the target that the samples reach. Fit with ``train=None``."""
+
+    def loss(flow: Any, batch: Batch) -> Tensor:
+        with torch.no_grad():
+            x, log_prob = flow.sample_and_log_prob(len(batch.x))  # (B, D), (B,)
+            weights = torch.softmax(log_density(x) - log_prob, dim=0) * len(x)  # mean 1
+        cross_entropy: Tensor = -weights * flow.log_prob(x)
+        return cross_entropy
+
+    return loss

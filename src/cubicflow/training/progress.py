@@ -1,0 +1,114 @@
+"""What a person sees of a run: a live line in a terminal, plain lines elsewhere, or nothing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+
+class Progress(Protocol):
+    """Told of every logged step."""
+
+    def update(self, done: float, metrics: Mapping[str, Any]) -> None:
+        """The part of the run that is over, and the latest metrics."""
+
+    def say(self, text: str) -> None:
+        """A sentence that stays."""
+
+    def close(self) -> None: ...
+
+
+class Silent:
+    """Says nothing."""
+
+    def update(self, done: float, metrics: Mapping[str, Any]) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class PlainLines:
+    """One line for every validation, or for every logged step where there is none, on standard error."""
+
+    def __init__(self, *, validates: bool) -> None:
+        self.validates = validates
+
+    def update(self, done: float, metrics: Mapping[str, Any]) -> None:
+        if not self.validates or "validation_loss" in metrics:
+            self.say(describe(done, metrics))
+
+    def say(self, text: str) -> None:
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+
+    def close(self) -> None: ...
+
+
+class LiveLine:
+    """A bar that is redrawn, by rich, on standard error."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, TextColumn
+        from rich.progress import Progress as RichProgress
+
+        columns = BarColumn(bar_width=24), TextColumn("{task.percentage:>3.0f}%"), TextColumn("{task.description}")
+        self.bar = RichProgress(*columns, console=Console(stderr=True))
+        self.task = self.bar.add_task("starting", total=1.0)
+        self.seen: dict[str, Any] = {}
+        self.bar.start()
+
+    def update(self, done: float, metrics: Mapping[str, Any]) -> None:
+        self.seen |= metrics  # keeps the last validation in view
+        self.bar.update(self.task, completed=done, description=describe(done, self.seen))
+
+    def say(self, text: str) -> None:
+        self.bar.console.print(text, markup=False, highlight=False)
+
+    def close(self) -> None:
+        self.bar.stop()
+
+
+def make_progress(show: bool, *, validates: bool) -> Progress:
+    """The live line where it can be drawn."""
+    if not show:
+        return Silent()
+    if sys.stderr.isatty():
+        try:
+            return LiveLine()
+        except ImportError:  # rich is optional
+            pass
+    return PlainLines(validates=validates)
+
+
+def describe(done: float, metrics: Mapping[str, Any]) -> str:
+    """The metrics as a line.
+
+    >>> describe(0.5, {"step": 500, "loss": 3.21, "validation_loss": 3.5, "rows_per_second": 81234.0, "seconds": 65.0})
+    'step 500  loss 3.2100  validation 3.5000  81,234 rows/s  1:05 left'
+    """
+    parts = [f"step {metrics['step']:,}"]
+    if "loss" in metrics:
+        parts.append(f"loss {metrics['loss']:.4f}")
+    if "validation_loss" in metrics:
+        parts.append(f"validation {metrics['validation_loss']:.4f}")
+    if "validation_loss_averaged" in metrics:
+        parts.append(f"averaged {metrics['validation_loss_averaged']:.4f}")
+    if "rows_per_second" in metrics:
+        parts.append(f"{metrics['rows_per_second']:,.0f} rows/s")
+    if done > 0:
+        parts.append(f"{clock(metrics['seconds'] * (1 - done) / done)} left")
+    return "  ".join(parts)
+
+
+def clock(seconds: float) -> str:
+    """Seconds as a person writes them.
+
+    >>> clock(65), clock(3661)
+    ('1:05', '1:01:01')
+    """
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

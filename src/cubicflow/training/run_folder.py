@@ -1,0 +1,259 @@
+"""The folder of a run: config.json, model.safetensors, metrics.jsonl, and while it trains a checkpoint and a lock."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from cubicflow.flows.serialization import (
+    CONFIG_FILE,
+    FORMAT,
+    VERSION,
+    WEIGHTS_FILE,
+    FlowFileError,
+    describe,
+    flow_dtype,
+    read_config,
+    read_tensors,
+    save_flow,
+    write_atomically,
+)
+from cubicflow.training import checkpoint as checkpoints
+from cubicflow.training.checkpoint import Checkpoint, DamagedCheckpointError
+from cubicflow.training.config import describe_changes
+from cubicflow.training.errors import RunFolderError
+
+METRICS_FILE = "metrics.jsonl"
+LOCK_FILE = "lock"
+# What may lie in a folder that a run begins in or overwrites; anything else is somebody's and stays.
+OWN_FILES = (CONFIG_FILE, WEIGHTS_FILE, METRICS_FILE)
+HARMLESS = (LOCK_FILE, "plots", "lost+found")
+
+
+class RunFolder:
+    """One run on disk, locked by this process.
+
+    Attributes:
+        path: the folder.
+        finished: the ``result`` section of a run that is already complete, else None.
+        checkpoint: what to go on from, else None.
+        note: a sentence for the user about how the run was found, or None.
+    """
+
+    def __init__(self, path: Path, flow: Any, sections: Mapping[str, Any]) -> None:
+        self.path = path
+        self.flow = flow
+        self.sections = dict(sections)
+        self.finished: dict[str, Any] | None = None
+        self.checkpoint: Checkpoint | None = None
+        self.note: str | None = None
+        self.saved_step: int | None = None
+
+    # --- finding out what is there ---
+
+    def begin(self) -> None:
+        """A new run."""
+        result = {"finished": False}
+        config = {"format": FORMAT, "version": VERSION, "dtype": flow_dtype(self.flow), **self.sections}
+        config |= {"result": result, "flow": describe(self.flow)}
+        with self.writing():
+            write_atomically(self.path / CONFIG_FILE, (json.dumps(config, indent=2) + "\n").encode())
+            (self.path / METRICS_FILE).write_bytes(b"")
+
+    def resume(self) -> None:
+        """Go on with the run that is here, which must be this one."""
+        try:
+            config = read_config(self.path)
+        except FlowFileError as error:
+            raise RunFolderError(f"cannot resume: {error}") from None
+        self._compare(config)
+        result = config.get("result")
+        if isinstance(result, dict) and result.get("finished"):
+            self.finished = result
+            return
+        with self.writing():
+            try:
+                self.checkpoint, self.note = checkpoints.load_checkpoint(self.path)
+            except DamagedCheckpointError as error:
+                raise RunFolderError(f"cannot resume: {error}; start again with --overwrite") from None
+            self.saved_step = None if self.checkpoint is None else self.checkpoint.numbers["step"]
+            self._cut_metrics(self.saved_step or 0)
+
+    def _compare(self, config: dict[str, Any]) -> None:
+        if config.get("dtype") != flow_dtype(self.flow) or config.get("flow") != json.loads(
+            json.dumps(describe(self.flow))
+        ):
+            where = first_difference(config.get("flow"), json.loads(json.dumps(describe(self.flow)))) or "its dtype"
+            raise RunFolderError(
+                f"{self.path} holds a run of another model (it differs in {where}); resume it with the flow it was "
+                "begun with, or choose another folder"
+            )
+        for name, section in self.sections.items():
+            before, after = config.get(name), json.loads(json.dumps(section))
+            if not isinstance(before, dict) or not isinstance(after, dict):
+                changes = [] if before == after else [f"{name} was {before!r}, is now {after!r}"]
+            else:
+                changes = describe_changes(before, after)
+            if changes:
+                raise RunFolderError(
+                    f"{self.path} was begun with other settings ({name}): {'; '.join(changes)}. Resume it with the "
+                    "settings it was begun with, or choose another folder"
+                )
+
+    # --- writing ---
+
+    def log(self, metrics: Mapping[str, Any]) -> None:
+        """Add a line to metrics.jsonl."""
+        with self.writing(), (self.path / METRICS_FILE).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(metrics) + "\n")
+
+    def history(self) -> list[dict[str, Any]]:
+        """The lines of metrics.jsonl that are whole."""
+        path = self.path / METRICS_FILE
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        return [metrics for line in lines if (metrics := _parse(line)) is not None]
+
+    def save(self, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
+        """Write a checkpoint."""
+        with self.writing():
+            checkpoints.save_checkpoint(self.path, tensors, numbers)
+        self.saved_step = numbers["step"]
+
+    def save_model(self, result: Mapping[str, Any]) -> None:
+        """Write the flow as it is, and what the config says of it."""
+        with self.writing():
+            save_flow(self.flow, self.path, **self.sections, result=dict(result))
+
+    def finish(self, result: Mapping[str, Any]) -> None:
+        """Write the model, and then drop the checkpoints. Killed in between, a run resumes at its end."""
+        self.save_model({**result, "finished": True})
+        with self.writing():
+            checkpoints.remove_checkpoints(self.path)
+
+    def weights(self) -> dict[str, Tensor]:
+        """The tensors of the finished model."""
+        return read_tensors(self.path / WEIGHTS_FILE, None)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """What the disk refuses becomes one clear message, with what is safe."""
+        try:
+            yield
+        except OSError as error:
+            kept = ""
+            if self.saved_step is not None:
+                kept = f" The checkpoint of step {self.saved_step} is kept: make room and resume."
+            raise RunFolderError(
+                f"cannot write the run folder {self.path}: {error.strerror or error}.{kept}"
+            ) from error
+
+    def _cut_metrics(self, step: int) -> None:
+        """Drop what was logged after the checkpoint, and a line that was cut short."""
+        kept = [metrics for metrics in self.history() if metrics["step"] <= step]
+        content = "".join(json.dumps(metrics) + "\n" for metrics in kept)
+        write_atomically(self.path / METRICS_FILE, content.encode())
+
+
+@contextmanager
+def open_run(
+    path: str | Path, flow: Any, sections: Mapping[str, Any], *, resume: bool, overwrite: bool
+) -> Iterator[RunFolder]:
+    """Lock a folder and begin, resume or overwrite the run in it. Refuses to touch what is not asked for."""
+    if resume and overwrite:
+        raise ValueError("resume and overwrite contradict each other; choose one")
+    folder = RunFolder(Path(path), flow, sections)
+    describe(flow)  # refuses what could never be saved before anything is written
+    if folder.path.exists() and not folder.path.is_dir():
+        raise RunFolderError(f"{path} is a file; a run needs a folder")
+    with folder.writing():
+        folder.path.mkdir(parents=True, exist_ok=True)
+    with _lock(folder):
+        _tidy(folder)
+        there = (folder.path / CONFIG_FILE).exists()
+        foreign = sorted(p.name for p in folder.path.iterdir() if p.name not in HARMLESS)
+        if there and resume:
+            folder.resume()
+        elif there and not overwrite:
+            raise RunFolderError(
+                f"{path} already holds a run: continue it with resume (--resume), begin again with overwrite "
+                "(--overwrite), or choose another folder"
+            )
+        elif foreign and not there:
+            raise RunFolderError(
+                f"{path} is not empty and holds no run ({', '.join(foreign[:3])}); choose a new or empty folder"
+            )
+        else:
+            with folder.writing():
+                for name in OWN_FILES:
+                    (folder.path / name).unlink(missing_ok=True)
+                checkpoints.remove_checkpoints(folder.path)
+            folder.begin()
+        yield folder
+
+
+def first_difference(before: Any, after: Any, path: str = "flow") -> str | None:
+    """Where two descriptions differ, for a message."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key in [*before, *(key for key in after if key not in before)]:
+            if (found := first_difference(before.get(key), after.get(key), f"{path}.{key}")) is not None:
+                return found
+        return None
+    if isinstance(before, list) and isinstance(after, list):
+        if len(before) != len(after):
+            return f"{path}, which had {len(before)} parts and has {len(after)}"
+        for i, (one, other) in enumerate(zip(before, after, strict=True)):
+            if (found := first_difference(one, other, f"{path}[{i}]")) is not None:
+                return found
+        return None
+    return None if before == after else f"{path}, which was {before!r} and is {after!r}"
+
+
+@contextmanager
+def _lock(folder: RunFolder) -> Iterator[None]:
+    """One process at a time. The system drops the lock when the process dies, however it dies."""
+    import fcntl
+
+    path = folder.path / LOCK_FILE
+    with folder.writing():
+        file = path.open("a+", encoding="utf-8")
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            current = path.exists() and os.path.samestat(path.stat(), os.fstat(file.fileno()))
+        except BlockingIOError:
+            current = False
+        if not current:  # somebody holds it, or dropped it and its file just now
+            file.seek(0)
+            holder = file.read().strip() or "another process"
+            raise RunFolderError(f"{folder.path} is in use by {holder}; wait for it, or choose another folder")
+        with folder.writing():
+            file.seek(0)
+            file.truncate()
+            file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+            file.flush()
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _tidy(folder: RunFolder) -> None:
+    """Remove what a killed process left half written."""
+    for name in (*OWN_FILES, checkpoints.NEXT):
+        for leftover in folder.path.glob(f".{name}.*"):
+            leftover.unlink(missing_ok=True)
+
+
+def _parse(line: str) -> dict[str, Any] | None:
+    try:
+        metrics = json.loads(line)
+    except ValueError:
+        return None
+    return metrics if isinstance(metrics, dict) and isinstance(metrics.get("step"), int) else None

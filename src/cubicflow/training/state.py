@@ -1,0 +1,81 @@
+"""Everything a run has to remember to go on exactly where it stopped."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cubicflow.training.step import Step
+
+RAW, AVERAGED = "raw", "averaged"
+
+
+class TrainingState:
+    """The numbers of a run, and its tensors by name.
+
+    Random numbers and the order of the rows are functions of the seed and the step, so the step says them all.
+
+    Attributes:
+        step: steps taken.
+        elapsed: seconds of training.
+        best_loss, best_step, best_weights: the best validation, and which weights had it, raw or averaged.
+        best: the flow's tensors at that time.
+        waited: validations since then.
+        last_read: the step at which the loss was last read.
+    """
+
+    def __init__(self, step: Step) -> None:
+        self.parts = step
+        self.step = 0
+        self.elapsed = 0.0
+        self.best_loss = math.inf
+        self.best_step = 0
+        self.best_weights = RAW if step.averages is None else AVERAGED
+        self.best = {name: value.detach().clone() for name, value in step.flow.state_dict().items()}
+        self.waited = 0
+        self.last_read = 0
+
+    @torch.no_grad()
+    def keep(self, weights: str) -> None:
+        """Take the flow's tensors as they are for the best."""
+        self.best_step, self.best_weights = self.step, weights
+        for name, value in self.parts.flow.state_dict().items():
+            self.best[name].copy_(value)
+
+    def numbers(self) -> dict[str, Any]:
+        """The plain values, as JSON knows them."""
+        names = ("step", "elapsed", "best_step", "best_weights", "waited", "last_read")
+        best_loss = self.best_loss if math.isfinite(self.best_loss) else None
+        return {**{name: getattr(self, name) for name in names}, "best_loss": best_loss}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors themselves, not copies."""
+        parts = self.parts
+        tensors = {f"flow.{name}": value for name, value in parts.flow.state_dict().items()}
+        tensors |= {f"best.{name}": value for name, value in self.best.items()}
+        if parts.averages is not None:
+            tensors["average"] = parts.averages.vector
+        tensors |= {f"optimiser.{key}": value for key, value in parts.moments.items()}
+        return {**tensors, "step.count": parts.count, "step.loss_sum": parts.loss_sum}
+
+    @torch.no_grad()
+    def restore_tensors(self, tensors: dict[str, Tensor]) -> None:
+        """Fill the tensors in place, where they have been: the same memory rounds the same way."""
+        mine = self.tensors()
+        if mine.keys() != tensors.keys() or any(mine[name].shape != tensors[name].shape for name in mine):
+            raise ValueError("the checkpoint's tensors are not those of this flow")
+        for name, value in tensors.items():
+            mine[name].copy_(value)
+        self.refresh()
+
+    def restore_numbers(self, numbers: dict[str, Any]) -> None:
+        """The inverse of :meth:`numbers`."""
+        for name, value in numbers.items():
+            setattr(self, name, math.inf if name == "best_loss" and value is None else value)
+
+    def refresh(self) -> None:
+        """Tell the flow that its tensors were written: layers mirror some of them."""
+        self.parts.flow.load_state_dict(self.parts.flow.state_dict())

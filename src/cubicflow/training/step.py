@@ -1,0 +1,144 @@
+"""One step of training: loss, backward, sum over processes, clip, Adam, average.
+
+Nothing here reads a number back from the device: what changes from step to step comes in as tensors, what is to be
+logged stays in tensors until it is asked for, and a step whose loss or gradient is not finite changes nothing but the
+record of its number. So the same code can be replayed as one captured graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cubicflow.data.rows import Batch
+from cubicflow.nets.linear import Fork, weight_gradients_on
+from cubicflow.training.averaging import Averages
+from cubicflow.training.config import TrainingConfig
+from cubicflow.training.distributed import World
+from cubicflow.training.flat import FlatParameters
+from cubicflow.training.losses import SINGLE_PASS, Loss
+
+TINY = 1e-6  # a gradient of 0 is not divided by its norm
+
+
+class Step:
+    """What a step works on, and the step itself.
+
+    Attributes:
+        learning_rate, averaging_weight: tensors that :meth:`tell` fills before a step.
+        optimiser: Adam, its state made in advance.
+        averages: the averaged weights, or None.
+        count: steps taken.
+        loss_sum: of all global batches since it was last read.
+        gradient_norm: of the last step, before clipping.
+        failed_at: the number of the first step that was not finite, or -1.
+    """
+
+    def __init__(self, flow: Any, loss: Loss, config: TrainingConfig, world: World, mean_weight: float) -> None:
+        self.flow, self.loss, self.config, self.world = flow, loss, config, world
+        self.mean_weight = mean_weight
+        self.names = [name for name, param in flow.named_parameters() if param.requires_grad]
+        self.params = [param for param in flow.parameters() if param.requires_grad]
+        if not self.params:
+            raise ValueError("this flow has no parameters to train")
+        self.dtype = self.params[0].dtype
+        self.learning_rate = torch.zeros((), device=world.device)
+        self.averaging_weight = torch.zeros((), dtype=self.dtype, device=world.device)
+        # Fused, so that one call updates everything, on the CPU too, and so that `found_inf` can void a step.
+        self.flat = FlatParameters(self.params)
+        self.optimiser = torch.optim.AdamW(
+            [self.flat.vector],
+            lr=self.learning_rate,
+            weight_decay=config.weight_decay,
+            fused=True,
+            capturable=world.device.type == "cuda",
+        )
+        self.moments = {
+            "step": torch.zeros((), device=world.device),
+            "exp_avg": torch.zeros_like(self.flat.vector),
+            "exp_avg_sq": torch.zeros_like(self.flat.vector),
+        }
+        self.optimiser.state[self.flat.vector] = self.moments
+        self.averages = None if config.average_decay is None else Averages(self.flat)
+        self.fork = Fork(world.device) if loss in SINGLE_PASS and world.device.type == "cuda" else None
+        self.count = torch.zeros((), dtype=torch.int64, device=world.device)
+        self.loss_sum = torch.zeros((), dtype=torch.float64, device=world.device)
+        self.gradient_norm = torch.zeros((), dtype=torch.float64, device=world.device)
+        self.failed_at = torch.full((), -1, dtype=torch.int64, device=world.device)
+
+    def tell(self, learning_rate: float, averaging_weight: float) -> None:
+        """What the schedule says for the next step."""
+        self.learning_rate.fill_(learning_rate)
+        self.averaging_weight.fill_(averaging_weight)
+
+    def __call__(self, batch: Batch) -> None:
+        """Take a step on this process's share of a global batch."""
+        self.flat.forget_gradients()
+        with float32_products(self.config.precision != "float32", self.world.device):
+            with weight_gradients_on(self.fork):
+                share = self.share_of_loss(batch)
+            share.backward()
+        if self.fork is not None:
+            self.fork.join()
+        gradient = self.flat.gradient()
+        loss = self.world.sum_gradient_(gradient, share.detach())
+        norm = torch.linalg.vector_norm(gradient)
+        if self.config.clip_norm is not None:
+            gradient *= (self.config.clip_norm / (norm + TINY)).clamp(max=1)
+        self.flat.vector.grad = gradient
+
+        bad = ~torch.isfinite(loss + norm)
+        self.optimiser.found_inf = bad.float()  # type: ignore[attr-defined] # fused Adam does nothing where it is 1
+        self.optimiser.step()
+        self.flat.written()
+        if self.averages is not None:
+            self.averages.update(self.averaging_weight * ~bad)
+
+        self.failed_at.copy_(torch.where(bad & (self.failed_at < 0), self.count, self.failed_at))
+        self.count += 1
+        self.loss_sum += torch.where(bad, 0, loss)
+        self.gradient_norm.copy_(norm)
+
+    def share_of_loss(self, batch: Batch) -> Tensor:
+        """This process's part of the mean over the global batch: the parts add up to the mean, whatever their sizes.
+
+        Row weights are divided by the mean weight of all rows, not of the batch: that leaves the gradient unbiased.
+        """
+        # Splines and log densities promote themselves to float32; the backward pass repeats the forward's choices.
+        with torch.autocast(self.world.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"):
+            losses = self.loss(self.flow, batch)  # (B / processes,)
+        if losses.shape != (len(batch.x),):
+            raise ValueError(
+                f"the loss must return one number for each of the {len(batch.x)} rows of its batch, shape "
+                f"({len(batch.x)},), got shape {tuple(losses.shape)}; a single number is number.expand(len(batch.x))"
+            )
+        if batch.weights is not None:
+            losses = losses * (batch.weights / self.mean_weight)
+        return losses.sum() / (self.config.batch_size or 1)
+
+    @torch.no_grad()
+    def initialise(self, batch: Batch) -> None:
+        """Let layers that take their scale from the first batch do so, before anything is averaged or captured."""
+        self.share_of_loss(batch)
+        if self.averages is not None:
+            self.averages.restart()
+
+
+@contextmanager
+def float32_products(tf32: bool, device: torch.device) -> Iterator[None]:
+    """Whether products of float32 matrices, and convolutions, may use TF32 inside; on a GPU alone they can."""
+    backends: list[Any] = []
+    if device.type == "cuda":
+        backends = [torch.backends.cuda.matmul, torch.backends.cudnn.conv]  # type: ignore[attr-defined] # made at import
+    before = [backend.fp32_precision for backend in backends]
+    for backend in backends:
+        backend.fp32_precision = "tf32" if tf32 else "ieee"
+    try:
+        yield
+    finally:
+        for backend, value in zip(backends, before, strict=True):
+            backend.fp32_precision = value

@@ -1,0 +1,85 @@
+"""A small table, a run fitted to it, and the command line called in this process."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cubicflow.cli import main
+
+ROWS = 200
+
+
+class Outcome(NamedTuple):
+    status: int
+    output: str
+    errors: str
+
+
+Command = Callable[..., Outcome]
+
+
+@pytest.fixture
+def cubicflow(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Runs a command and returns its exit status and what it wrote."""
+
+    def run(*arguments: object) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["cubicflow", *map(str, arguments)])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        written = capfd.readouterr()
+        code = stopped.value.code
+        return Outcome(code if isinstance(code, int) else 0 if code is None else 1, written.out, written.err)
+
+    return run
+
+
+def make_frame(rows: int = ROWS, seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    kind = rng.choice(["cat", "dog", "a, b"], rows)
+    size = np.round(rng.normal(3, 1, rows) + (kind == "cat"), 2)
+    return pd.DataFrame(
+        {
+            "kind": kind,
+            "size": size,
+            "weight": rng.gamma(2.0, 3.0, rows) + size,
+            "legs": rng.poisson(3, rows),
+            "planet": "earth",
+            "tame": rng.random(rows) < 0.5,
+            "born": pd.date_range("2020-01-01", periods=rows).strftime("%Y-%m-%d"),
+        }
+    )
+
+
+@pytest.fixture(scope="session")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("table") / "pets.csv"
+    make_frame().to_csv(path, index=False)
+    return path
+
+
+def _fit(folder: Path, table: Path, *options: str) -> Path:
+    settings = ["--steps", "20", "--num-layers", "2", "--hidden-features", "8", "--device", "cpu", *options]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["cubicflow", "fit", str(table), "-o", str(folder), *settings])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+    assert stopped.value.code in (0, None)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory: pytest.TempPathFactory, table: Path) -> Path:
+    return _fit(tmp_path_factory.mktemp("runs") / "run", table)
+
+
+@pytest.fixture(scope="session")
+def conditional_run(tmp_path_factory: pytest.TempPathFactory, table: Path) -> Path:
+    return _fit(tmp_path_factory.mktemp("runs") / "given", table, "--context", "kind,size", "--weights", "weight")

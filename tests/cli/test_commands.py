@@ -1,0 +1,217 @@
+"""Every command on a table of every kind of column: what it prints, what it writes, what it refuses."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from .conftest import ROWS, Command, make_frame
+
+
+def refused(outcome: tuple[int, str, str], said: str) -> None:
+    status, _, errors = outcome
+    assert status == 2, errors
+    assert errors.count("error: ") == 1
+    assert said in errors
+    assert "Traceback" not in errors
+    assert len(errors.strip().splitlines()) == 1
+
+
+def test_fit_says_what_it_found_and_what_comes_next(cubicflow: Command, table: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    small = ("--steps", 5, "--num-layers", 1, "--hidden-features", 8)
+    status, output, errors = cubicflow("fit", table, "-o", run, *small)
+    assert status == 0, errors
+    for said in ("test log likelihood", "over 20 rows", "mass per step of 0.01", "density per unit", "always 'earth'"):
+        assert said in output
+    assert "cubicflow sample" in output
+    assert "'planet' is always 'earth'" in errors
+    config = json.loads((run / "config.json").read_text())
+    assert [column["name"] for column in config["table"]["schema"]] == list(make_frame().columns)
+    assert config["table"]["split"]["seed"] == 0
+    refused(cubicflow("fit", table, "-o", run, *small), "already holds a run")
+    assert cubicflow("fit", table, "-o", run, *small, "--resume").status == 0
+    assert cubicflow("fit", table, "-o", run, *small, "--overwrite", "--seed", 3).status == 0
+    assert json.loads((run / "config.json").read_text())["table"]["split"]["seed"] == 3
+
+
+def test_evaluate_knows_the_file_it_was_trained_on(cubicflow: Command, run: Path, table: Path, tmp_path: Path) -> None:
+    status, output, _ = cubicflow("evaluate", run, table)
+    assert status == 0
+    assert "this is the file that the model was fitted to" in output
+    assert "over 160 rows" in output
+    other = tmp_path / "other.csv"
+    make_frame(50).to_csv(other, index=False)
+    status, output, _ = cubicflow("evaluate", run, other)
+    assert status == 0
+    assert "the file that the model" not in output
+    assert "over 50 rows" in output
+
+
+def test_compare(cubicflow: Command, run: Path, conditional_run: Path, table: Path) -> None:
+    status, output, _ = cubicflow("compare", run, run, table)
+    assert status == 0
+    assert "difference, second minus first: 0.000 ± 0.000 nats over 20 rows" in output
+    assert "neither is better" in output
+    refused(cubicflow("compare", run, conditional_run, table), "cannot be compared: column 'kind' counts mass")
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "npy"])
+def test_scores_agree_in_every_format(cubicflow: Command, run: Path, table: Path, tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"scores.{ending}"
+    assert cubicflow("score", run, table, "-o", path).status == 0
+    if ending == "npy":
+        scores = np.load(path)
+    else:
+        scores = (pd.read_csv if ending == "csv" else pd.read_parquet)(path)["log_likelihood"].to_numpy()
+    printed = cubicflow("score", run, table, "-o", "-").output.splitlines()
+    assert len(scores) == ROWS == len(printed) - 1
+    np.testing.assert_array_equal(scores, np.array(printed[1:], dtype=float))
+    # a Parquet file of the same rows scores the same
+    pq.write_table(
+        pa.Table.from_pandas(make_frame().assign(born=lambda f: pd.to_datetime(f.born))), tmp_path / "t.parquet"
+    )
+    again = cubicflow("score", run, tmp_path / "t.parquet", "-o", "-").output.splitlines()
+    np.testing.assert_array_equal(scores, np.array(again[1:], dtype=float))
+    before = path.read_bytes()
+    refused(cubicflow("score", run, table, "-o", path), "--overwrite")
+    assert path.read_bytes() == before
+    assert cubicflow("score", run, table, "-o", path, "--overwrite").status == 0
+
+
+def test_scores_stay_aligned_where_values_are_missing(cubicflow: Command, run: Path, tmp_path: Path) -> None:
+    frame = make_frame(30)
+    frame.loc[[3, 17], "size"] = np.nan
+    frame.to_csv(tmp_path / "gaps.csv", index=False)
+    refused(
+        cubicflow("score", run, tmp_path / "gaps.csv", "-o", tmp_path / "s.csv"), "2 rows lack a value, in 'size' (2)"
+    )
+    assert list(tmp_path.iterdir()) == [tmp_path / "gaps.csv"]
+    assert cubicflow("score", run, tmp_path / "gaps.csv", "-o", tmp_path / "s.npy", "--missing", "drop").status == 0
+    assert np.flatnonzero(np.isnan(np.load(tmp_path / "s.npy"))).tolist() == [3, 17]
+
+
+def test_samples_load_like_the_table(cubicflow: Command, run: Path, table: Path, tmp_path: Path) -> None:
+    path = tmp_path / "samples.csv"
+    assert cubicflow("sample", run, "-n", 300, "-o", path, "--seed", 1).status == 0
+    real, samples = pd.read_csv(table), pd.read_csv(path)
+    assert len(samples) == 300
+    pd.testing.assert_series_equal(samples.dtypes, real.dtypes)
+    assert set(samples["kind"]) <= set(real["kind"])
+    assert set(samples["planet"]) == {"earth"}
+    assert samples["legs"].min() >= 0
+    np.testing.assert_array_equal(samples["size"], samples["size"].round(2))
+    pd.to_datetime(samples["born"], format="%Y-%m-%d")
+    printed = cubicflow("sample", run, "-n", 300, "-o", "-", "--seed", 1).output
+    assert printed == path.read_text()
+    assert cubicflow("evaluate", run, path).status == 0
+    refused(cubicflow("sample", run, "-n", 3, "-o", tmp_path / "s.npy"), "a .npy file holds numbers")
+    refused(cubicflow("sample", run, "-n", 3, "-o", tmp_path / "s.xlsx"), "ends in .csv, .parquet or .npy")
+    refused(cubicflow("sample", run, "-n", 3, "-o", tmp_path / "no" / "s.csv"), "there is no folder")
+    refused(
+        cubicflow("sample", run, "-n", 3, "-o", "-", "--temperature", 0), "--temperature should be a positive number"
+    )
+    refused(cubicflow("sample", run, "-n", 3, "-o", "-", "--given", "kind=cat"), "fitted without context")
+
+
+def test_conditional_samples(cubicflow: Command, conditional_run: Path, table: Path, tmp_path: Path) -> None:
+    path = tmp_path / "s.parquet"
+    given = ("--given", "kind=a, b", "--given", "size=3.25")
+    assert cubicflow("sample", conditional_run, "-n", 20, "-o", path, *given).status == 0
+    samples = pd.read_parquet(path)
+    assert set(samples["kind"]) == {"a, b"}
+    assert set(samples["size"]) == {3.25}
+    assert "weight" not in samples
+    assert cubicflow("evaluate", conditional_run, path).status == 0
+    assert cubicflow("evaluate", conditional_run, table).status == 0
+    refused(cubicflow("sample", conditional_run, "-n", 2, "-o", "-"), "give a value for 'kind', 'size'")
+    refused(cubicflow("sample", conditional_run, "-n", 2, "-o", "-", "--given", "kind"), "--given takes column=value")
+
+
+def test_bad_input_at_score_time(cubicflow: Command, run: Path, table: Path, tmp_path: Path) -> None:
+    frame = make_frame(30)
+    for changed, said in (
+        (frame.assign(kind="fish"), "'kind' holds 'fish', which the fitted table did not"),
+        (frame.drop(columns="size"), "column 'size' is missing"),
+        (frame.assign(extra=1), "column 'extra' is new"),
+        (frame.assign(legs=-1), "outside of its range as fitted, the first is -1"),
+        (frame.assign(size=0.123), "not multiples of 0.01"),
+        (frame.assign(planet="mars"), "was always 'earth'"),
+        (frame.assign(weight=np.inf), "infinite"),
+        (frame.assign(weight=1e300), "holds 1e+300, absurdly far from what was fitted"),
+        (frame.assign(weight="heavy"), "'weight' should hold numbers, found 'heavy'"),
+    ):
+        path = tmp_path / "new.csv"
+        changed.to_csv(path, index=False)
+        refused(cubicflow("score", run, path, "-o", tmp_path / "s.csv"), said)
+        assert [file.name for file in tmp_path.iterdir()] == ["new.csv"]
+    for folder, said in ((tmp_path / "none", "no such folder"), (table, "not a folder"), (tmp_path, "no saved flow")):
+        refused(cubicflow("evaluate", folder, table), said)
+        refused(cubicflow("sample", folder, "-n", 3, "-o", "-"), said)
+        refused(cubicflow("plot", folder), said)
+    refused(cubicflow("evaluate", run, table, "--missing", "fill"), "error or drop")
+    refused(cubicflow("evaluate", run, table, "--device", "abacus"), "the device 'abacus' cannot be used")
+
+
+def test_bad_input_at_fit_time(cubicflow: Command, table: Path, tmp_path: Path) -> None:
+    for arguments, said in (
+        ((tmp_path / "none.csv",), "no such file"),
+        ((tmp_path,), "no .parquet file lies in it"),
+        ((table, "--type", "kind=real"), "cannot be real"),
+        ((table, "--transform", "weight"), "takes column=value"),
+        ((table, "--bounds", "weight=0"), "takes column=low:high"),
+        ((table, "--drop", "legz"), "no column 'legz'"),
+        ((table, "--steps", "-3"), "steps must be"),
+        ((table, "--missing", "fill"), "'error' or 'drop'"),
+    ):
+        refused(cubicflow("fit", *arguments, "-o", tmp_path / "run"), said)
+        assert not (tmp_path / "run").exists()
+    (tmp_path / "file").write_text("mine")
+    refused(cubicflow("fit", table, "-o", tmp_path / "file"), "is a file")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("mine")
+    refused(cubicflow("fit", table, "-o", tmp_path / "mine"), "holds no run")
+    assert (tmp_path / "mine" / "thesis.txt").read_text() == "mine"
+
+
+def test_doctor(cubicflow: Command) -> None:
+    status, output, _ = cubicflow("doctor")
+    assert status == 0
+    assert "yes  backend reference" in output
+    assert "pyarrow" in output
+
+
+@pytest.mark.parametrize("command", ["fit", "evaluate", "compare", "score", "sample", "plot", "doctor"])
+def test_help_shows_an_example(cubicflow: Command, command: str) -> None:
+    status, output, _ = cubicflow(command, "--help")
+    assert status == 0
+    assert f"Example: cubicflow {command}" in output
+
+
+def test_help_imports_nothing_heavy() -> None:
+    script = (
+        "import sys; sys.argv = ['cubicflow', '--help']\n"
+        "from cubicflow.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "heavy = {'torch', 'pyarrow', 'matplotlib', 'pandas', 'numpy'} & set(sys.modules)\n"
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_reader_that_leaves_early_is_no_error(run: Path) -> None:
+    command = f"{sys.executable} -m cubicflow sample {run} -n 50000 -o - | head -n 2"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert len(done.stdout.splitlines()) == 2

@@ -1,0 +1,75 @@
+"""``cubicflow fit`` as a process: interrupted, resumed, refused; and its help, which waits for nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cubicflow.training.checkpoint import NEWEST
+
+SMALL = ["--num-layers", "1", "--hidden-features", "8", "--num-bins", "4", "--device", "cpu", "--patience", "0"]
+
+
+def start(*arguments):
+    return subprocess.Popen(
+        [sys.executable, "-m", "cubicflow", *map(str, arguments)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("kind", ["npy", pytest.param("parquet", marks=pytest.mark.soak)])
+def test_interrupted_resumed_and_refused(tmp_path, kind):
+    values = np.random.default_rng(0).normal(size=(400, 2))
+    data, run = tmp_path / f"data.{kind}", tmp_path / "run"
+    if kind == "npy":
+        np.save(data, values)
+    else:
+        pq.write_table(pa.table({"a": values[:, 0], "b": values[:, 1]}), data, row_group_size=100)
+    command = ["fit", data, "-o", run, *SMALL, "--steps", 300, "--validate-every", 50]
+
+    first = start(*command)
+    while first.poll() is None and not (run / NEWEST).exists():
+        time.sleep(0.01)
+    first.send_signal(signal.SIGINT)
+    _, said = first.communicate()
+    assert first.returncode == 130, said
+    assert "saved. To go on:" in said
+    assert "--resume" in said
+
+    # Both go for the same folder: one finds a run that it was not told to touch, the other goes on with it.
+    refused, resumed = start(*command), start(*command, "--resume")
+    said = refused.communicate()[1]
+    assert refused.returncode == 2
+    assert "already holds a run" in said or "is in use by" in said
+    said = resumed.communicate()[1]
+    assert resumed.returncode == 0, said
+    assert "resuming at step" in said
+    assert json.loads((run / "config.json").read_text())["result"]["finished"]
+
+
+def test_help_does_not_wait_for_torch():
+    program = (
+        "import sys\n"
+        "sys.argv = ['cubicflow', 'fit', '--help']\n"
+        "from cubicflow.cli import main\n"
+        "try:\n"
+        "    main()\n"
+        "except SystemExit:\n"
+        "    heavy = [name for name in ('torch', 'numpy', 'pyarrow', 'matplotlib') if name in sys.modules]\n"
+        "    sys.exit(f'imported {heavy}' if heavy else 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "--resume" in done.stdout

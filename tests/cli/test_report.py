@@ -1,0 +1,91 @@
+"""The report: complete on its own, and looked at in a real browser where there is one."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from .conftest import Command, make_frame
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome-headless-shell")
+PICTURES = ("training.png", "one-column-at-a-time.png", "two-columns-at-a-time.png", "learned-splines.png")
+
+
+@pytest.fixture
+def report(cubicflow: Command, run: Path, tmp_path: Path) -> Path:
+    status, output, errors = cubicflow("plot", run, "-o", tmp_path / "pictures", "--rows", 300)
+    assert status == 0, errors
+    page = tmp_path / "pictures" / "report.html"
+    assert f"wrote {page}" in output
+    return page
+
+
+def test_the_page_needs_nothing_else(cubicflow: Command, run: Path, report: Path) -> None:
+    for name in PICTURES:
+        assert (report.parent / name).read_bytes().startswith(b"\x89PNG")
+    text = report.read_text()
+    assert text.count('src="data:image/png;base64,') == len(PICTURES)
+    addresses = re.findall(r"(?:src|href|url)\s*[=(]\s*[\"']?(?!data:)([^\"')\s>]+)", text)
+    assert addresses == []
+    assert "mass per step of 0.01" in text
+    before = report.read_bytes()
+    status, _, errors = cubicflow("plot", run, "-o", report.parent)
+    assert status == 2
+    assert "--overwrite" in errors
+    assert report.read_bytes() == before
+
+
+def test_names_are_escaped(cubicflow: Command, tmp_path: Path) -> None:
+    table = tmp_path / "odd.csv"
+    make_frame().rename(columns={"size": "<b>size</b>", "kind": "$\\frac$"}).to_csv(table, index=False)
+    small = ("--steps", 3, "--num-layers", 1, "--hidden-features", 8)
+    assert cubicflow("fit", table, "-o", tmp_path / "run", *small).status == 0
+    status, _, errors = cubicflow("plot", tmp_path / "run", "--rows", 50)
+    assert status == 0, errors
+    text = (tmp_path / "run" / "plots" / "report.html").read_text()
+    assert "&lt;b&gt;size&lt;/b&gt;" in text
+    assert "<b>size" not in text
+    assert cubicflow("fit", table, "-o", tmp_path / "run", *small, "--overwrite").status == 0  # plots are no obstacle
+
+
+def test_a_table_that_moved_is_asked_for(
+    cubicflow: Command, conditional_run: Path, table: Path, tmp_path: Path
+) -> None:
+    moved = tmp_path / "run"
+    shutil.copytree(conditional_run, moved)
+    config = moved / "config.json"
+    config.write_text(config.read_text().replace(str(table.resolve()), str(tmp_path / "gone.csv")))
+    status, _, errors = cubicflow("plot", moved)
+    assert status == 2
+    assert "is no longer there; give one with --data" in errors
+    assert cubicflow("plot", moved, "--data", table, "--rows", 60).status == 0
+
+
+def test_in_a_browser(report: Path, tmp_path: Path) -> None:
+    """Chromium, with no way to a network, shows the pictures: their colours are on the screen."""
+    from matplotlib.colors import to_rgb
+    from matplotlib.image import imread
+
+    from cubicflow.plots.style import DATA, SAMPLES
+
+    browser = os.environ.get("CUBICFLOW_CHROMIUM") or next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser is None:
+        pytest.skip("no Chromium on this machine: install one, or name it in CUBICFLOW_CHROMIUM")
+    screen = tmp_path / "screen.png"
+    command = [
+        *(browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1000,4000"),
+        *("--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={tmp_path / 'profile'}"),
+        *(f"--screenshot={screen}", report.as_uri()),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert screen.exists(), done.stderr
+    pixels = imread(screen)[..., :3]
+    for colour in (DATA, SAMPLES):
+        near = (np.abs(pixels - np.array(to_rgb(colour))).max(axis=-1) < 0.02).sum()
+        assert near > 200, f"{colour} is not on the page"

@@ -1,0 +1,313 @@
+"""Rows behind one interface: every epoch is a shuffle, a resumed one goes on, shares make up the global batch."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from cubicflow.data.parquet_rows import ParquetRows, uniform_hash
+from cubicflow.data.rows import Draws, NpyRows, Order, TensorRows, endless
+from cubicflow.data.sources import as_rows
+from cubicflow.data.summary import NonFiniteRowsError
+
+N, D = 1000, 3
+
+
+@pytest.fixture
+def table():
+    """Row i begins with i, so that rows can be told apart after any shuffle."""
+    values = np.random.default_rng(0).normal(size=(N, D))
+    values[:, 0] = np.arange(N)
+    return values
+
+
+def write_parquet(path, values, row_group_size, **extra):
+    columns = {f"c{i}": values[:, i] for i in range(values.shape[1])}
+    pq.write_table(pa.table({**columns, **extra}), path, row_group_size=row_group_size)
+    return path
+
+
+def make_rows(kind, table, folder):
+    if kind == "tensor":
+        return TensorRows(torch.tensor(table))
+    if kind == "npy":
+        np.save(folder / "x.npy", table)
+        return NpyRows(folder / "x.npy")
+    group = N if kind == "one row group" else 70
+    path = write_parquet(folder / "x.parquet", table, group)
+    if kind == "several files":
+        path = folder / "files"
+        path.mkdir()
+        write_parquet(path / "a.parquet", table[:300], 70)
+        write_parquet(path / "b.parquet", table[300:], 700)
+    return ParquetRows(path, window_rows=200)
+
+
+KINDS = ["tensor", "npy", "row groups", "one row group", "several files"]
+
+
+@pytest.fixture(params=KINDS)
+def rows(request, table, tmp_path):
+    return make_rows(request.param, table, tmp_path)
+
+
+def numbers(batches):
+    return [batch.x[:, 0].int().tolist() for batch in batches]
+
+
+def flat(batches):
+    return list(itertools.chain.from_iterable(numbers(batches)))
+
+
+def test_an_epoch_is_a_shuffle_of_whole_batches(rows, table):
+    order = Order(batch_size=64, seed=3)
+    seen = list(rows.epoch(order, 0))
+    assert [len(batch.x) for batch in seen] == [64] * (N // 64)
+    everything = flat(seen)
+    assert len(set(everything)) == len(everything)
+    assert everything != sorted(everything)
+    for batch in seen:
+        np.testing.assert_array_equal(batch.x.numpy(), table[batch.x[:, 0].int().numpy()])
+
+
+def test_epochs_and_seeds_differ_and_repeat(rows):
+    first = flat(rows.epoch(Order(64, seed=3), 0))
+    assert first == flat(rows.epoch(Order(64, seed=3), 0))
+    assert first != flat(rows.epoch(Order(64, seed=3), 1))
+    assert first != flat(rows.epoch(Order(64, seed=4), 0))
+
+
+@pytest.mark.parametrize("first", [1, 3, 7, 14])
+def test_an_epoch_can_be_entered_anywhere(rows, first):
+    order = Order(64, seed=3)
+    assert numbers(rows.epoch(order, 2, first)) == numbers(rows.epoch(order, 2))[first:]
+
+
+def test_endless_goes_on_from_any_step(rows):
+    order = Order(100, seed=1)
+    begun = numbers(itertools.islice(endless(rows, order), 25))
+    assert numbers(itertools.islice(endless(rows, order, 13), 12)) == begun[13:]
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_shares_make_up_the_global_batch(rows, world_size):
+    whole = numbers(rows.epoch(Order(64, seed=3), 1))
+    shares = [numbers(rows.epoch(Order(64, 3, rank, world_size), 1)) for rank in range(world_size)]
+    assert [list(itertools.chain(*parts)) for parts in zip(*shares, strict=True)] == whole
+    sizes = [len(share[0]) for share in shares]
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_in_order_gives_every_row_once(rows, table):
+    batches = list(rows.in_order(96))
+    assert [len(batch.x) for batch in batches] == [96] * 10 + [40]
+    np.testing.assert_array_equal(torch.cat([batch.x for batch in batches]).numpy(), table)
+
+
+def test_split_is_disjoint_complete_and_repeatable(rows):
+    training, validation = rows.split(100, seed=5)
+    kept, held_out = flat(training.in_order(50)), flat(validation.in_order(50))
+    assert sorted(kept + held_out) == list(range(N))
+    assert len(kept) == training.num_rows
+    assert len(held_out) == validation.num_rows
+    assert abs(len(held_out) - 100) <= 40  # drawn one by one from a stream: a binomial, 4 standard deviations
+    assert flat(rows.split(100, seed=5)[1].in_order(50)) == held_out
+    assert flat(rows.split(100, seed=6)[1].in_order(50)) != held_out
+    epoch = flat(training.epoch(Order(50, seed=0), 0))
+    assert set(epoch) <= set(kept)
+    assert len(epoch) == training.num_rows // 50 * 50
+    assert numbers(training.epoch(Order(50, seed=0), 0, 9)) == numbers(training.epoch(Order(50, seed=0), 0))[9:]
+
+
+def test_summary_agrees_with_numpy(rows, table):
+    summary = rows.summary
+    assert summary.shape == (D,)
+    np.testing.assert_allclose(summary.mean.numpy(), table.mean(0), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(summary.std.numpy(), table.std(0), rtol=1e-12)
+    assert summary.mean_weight == 1
+
+
+def test_summary_keeps_its_digits_under_a_large_offset():
+    x = np.random.default_rng(0).normal(size=(200_000, 1)) + 1e9
+    summary = TensorRows(torch.tensor(x)).summary
+    assert abs(float(summary.std) - x.std()) < 1e-6
+
+
+def test_weighted_summary_is_that_of_repeated_rows(table):
+    counts = np.random.default_rng(1).integers(1, 4, size=N)
+    summary = TensorRows(torch.tensor(table), weights=torch.tensor(counts)).summary
+    repeated = np.repeat(table, counts, axis=0)
+    np.testing.assert_allclose(summary.mean.numpy(), repeated.mean(0), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(summary.std.numpy(), repeated.std(0), rtol=1e-12)
+    assert summary.mean_weight == pytest.approx(counts.mean())
+
+
+def test_fingerprints_tell_rows_apart(table, tmp_path):
+    changed = table.copy()
+    changed[0, 2] += 1
+    for kind in ("tensor", "npy"):
+        first = make_rows(kind, table, tmp_path).fingerprint()
+        assert first == make_rows(kind, table, tmp_path).fingerprint()
+        assert first != make_rows(kind, changed, tmp_path).fingerprint()
+    first = make_rows("row groups", table, tmp_path).fingerprint()
+    assert first != make_rows("row groups", table[:-1], tmp_path).fingerprint()
+
+
+# --- Parquet ---
+
+
+def test_parquet_columns_context_and_weights(table, tmp_path):
+    weights, count = np.linspace(1, 2, N), np.arange(N, dtype=np.int32)
+    path = write_parquet(tmp_path / "x.parquet", table, 100, w=weights, count=count)
+    rows = ParquetRows(path, context=["count"], weights="w")
+    assert rows.names == ["c0", "c1", "c2"]
+    batch = next(rows.epoch(Order(10, seed=0), 0))
+    chosen = batch.x[:, 0].int().numpy()
+    np.testing.assert_array_equal(batch.context.numpy()[:, 0], chosen)
+    np.testing.assert_array_equal(batch.weights.numpy(), weights[chosen])
+    validation = rows.split(100, seed=0)[1]
+    np.testing.assert_array_equal(validation.weights.numpy(), weights[validation.x[:, 0].int().numpy()])
+
+
+def test_parquet_applies_an_encoder_batch_by_batch(table, tmp_path):
+    labels = pa.array(["a" if i % 3 else "b" for i in range(N)])
+    path = write_parquet(tmp_path / "x.parquet", table, 300, label=labels)
+    sizes = []
+
+    def encode(batch):
+        sizes.append(batch.num_rows)
+        label = torch.tensor([float(value == "a") for value in batch.column("label").to_pylist()])
+        return torch.stack([torch.tensor(batch.column("c0").to_numpy()), label.double()], 1), None, None
+
+    rows = ParquetRows(path, encode=encode, read=["c0", "label"])
+    for batch in rows.in_order(100):
+        assert torch.equal(batch.x[:, 1], (batch.x[:, 0] % 3 != 0).double())
+    assert sum(sizes) == N
+
+
+def test_a_giant_row_group_is_read_a_few_rows_at_a_time(tmp_path, monkeypatch):
+    values = np.zeros((50_000, 2))
+    path = write_parquet(tmp_path / "x.parquet", values, 50_000)
+    rows = ParquetRows(path, window_rows=1024)
+    seen = []
+    encode = rows.encode
+    rows.encode = lambda batch: seen.append(batch.num_rows) or encode(batch)
+    next(rows.epoch(Order(32), 0))
+    assert max(seen) <= 2**14
+    assert sum(seen) <= 4 * 2**14  # two windows ahead at most, each within one piece
+
+
+def test_resuming_skips_row_groups_without_reading_them(table, tmp_path):
+    rows = make_rows("row groups", table, tmp_path)
+    seen = []
+    encode = rows.encode
+    rows.encode = lambda batch: seen.append(batch.num_rows) or encode(batch)
+    list(rows.epoch(Order(50), 0, 16))
+    assert sum(seen) < 400  # of 1000 rows, 800 are over
+
+
+def test_uniform_hash_is_uniform():
+    values = np.sort(uniform_hash(np.arange(100_000, dtype=np.uint64), seed=7))
+    distance = np.abs(values - (np.arange(100_000) + 0.5) / 100_000).max()
+    assert distance < 1.95 / np.sqrt(100_000)  # Kolmogorov-Smirnov at 0.1 %
+
+
+# --- what is refused ---
+
+
+def test_rows_that_are_not_finite_are_named(table, tmp_path):
+    table[17, 2] = np.nan
+    table[400, 0] = np.inf
+    table[400, 1] = np.nan
+    expected = r"2 of 1000 rows hold NaN or infinite values: row 17 \(column 2\); row 400 \(columns 0, 1\)"
+    with pytest.raises(NonFiniteRowsError, match=expected):
+        _ = TensorRows(torch.tensor(table)).summary
+    with pytest.raises(NonFiniteRowsError, match=r"row 17 \(column 'c2'\); row 400 \(columns 'c0', 'c1'\)"):
+        _ = make_rows("row groups", table, tmp_path).summary
+    context = np.zeros((N, 1))
+    context[3] = np.nan
+    with pytest.raises(NonFiniteRowsError, match=r"row 3 \(context column 0\)"):
+        _ = TensorRows(torch.zeros(N, 2), torch.tensor(context)).summary
+    table[500:] = np.nan
+    with pytest.raises(NonFiniteRowsError, match="and 497 more"):
+        _ = TensorRows(torch.tensor(table)).summary
+
+
+def test_missing_values_of_parquet_are_not_finite(tmp_path):
+    pq.write_table(pa.table({"a": pa.array([1, None, 3]), "b": [1.0, 2.0, 3.0]}), tmp_path / "x.parquet")
+    with pytest.raises(NonFiniteRowsError, match=r"1 of 3 rows .* row 1 \(column 'a'\)"):
+        _ = ParquetRows(tmp_path / "x.parquet").summary
+
+
+@pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf")])
+def test_weights_that_are_not_weights(bad):
+    weights = torch.ones(5)
+    weights[3] = bad
+    with pytest.raises(ValueError, match="weights must be finite and 0 or more; row 3 has"):
+        _ = TensorRows(torch.zeros(5, 1), weights=weights).summary
+
+
+def test_shapes_that_do_not_belong_together():
+    with pytest.raises(ValueError, match=r"x must have shape \(rows, columns\).*reshape\(-1, 1\)"):
+        TensorRows(torch.zeros(5))
+    with pytest.raises(ValueError, match=r"context must have shape \(5, C\)"):
+        TensorRows(torch.zeros(5, 2), torch.zeros(4, 1))
+    with pytest.raises(ValueError, match=r"weights must have shape \(5,\)"):
+        TensorRows(torch.zeros(5, 2), weights=torch.zeros(5, 1))
+    with pytest.raises(TypeError, match="rows must be numbers"):
+        TensorRows(np.array([["a"], ["b"]]))
+    with pytest.raises(ValueError, match="the weights of all rows are 0"):
+        _ = TensorRows(torch.zeros(5, 2), weights=torch.zeros(5)).summary
+
+
+def test_files_that_are_not_what_they_should_be(tmp_path, table):
+    (tmp_path / "x.npy").write_bytes(b"not numpy")
+    with pytest.raises(ValueError, match=r"not a whole .npy file"):
+        as_rows(tmp_path / "x.npy")
+    (tmp_path / "x.parquet").write_bytes(b"not parquet at all")
+    with pytest.raises(ValueError, match="not a whole Parquet file"):
+        as_rows(tmp_path / "x.parquet")
+    with pytest.raises(FileNotFoundError, match="there is no file or folder"):
+        as_rows(tmp_path / "absent.npy")
+    (tmp_path / "x.txt").write_text("1 2 3")
+    with pytest.raises(ValueError, match=r"neither .npy nor .parquet"):
+        as_rows(tmp_path / "x.txt")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match=r"holds no \*.parquet files"):
+        as_rows(tmp_path / "empty")
+    with pytest.raises(TypeError, match="cannot take rows from list; give a tensor"):
+        as_rows([[1.0, 2.0]])
+    path = write_parquet(tmp_path / "y.parquet", table, 100, label=pa.array(["a"] * N))
+    with pytest.raises(ValueError, match="column 'label' holds string, not numbers"):
+        ParquetRows(path)
+    with pytest.raises(ValueError, match="has no column 'lable'; did you mean 'label'"):
+        ParquetRows(path, columns=["c0", "lable"])
+    other = write_parquet(tmp_path / "z.parquet", table[:, :2], 100)
+    with pytest.raises(ValueError, match="has other columns than"):
+        ParquetRows([path, other])
+    empty = write_parquet(tmp_path / "none.parquet", table[:0], 100)
+    with pytest.raises(ValueError, match="holds no rows"):
+        ParquetRows(empty)
+
+
+def test_no_pickles_in_npy(tmp_path):
+    np.save(tmp_path / "x.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    with pytest.raises(ValueError, match=r"not a whole .npy file of numbers"):
+        as_rows(tmp_path / "x.npy")
+
+
+def test_fewer_rows_than_a_batch():
+    with pytest.raises(ValueError, match="there are 3 training rows, fewer than one batch of 4"):
+        next(endless(TensorRows(torch.zeros(3, 1)), Order(4)))
+
+
+def test_draws_have_rows_but_no_data():
+    order = Order(8, rank=1, world_size=3)
+    batches = list(Draws(30).epoch(order, 0, 1))
+    assert [batch.x.shape for batch in batches] == [(3, 0)] * 2
+    assert sum(len(batch.x) for batch in Draws(30).in_order(8)) == 30

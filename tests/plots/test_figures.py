@@ -1,0 +1,97 @@
+"""Figures from arrays: what is drawn is what was given."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+import cubicflow as cf
+from cubicflow.data.table.column import Column
+from cubicflow.data.table.grid import Grid
+from cubicflow.plots.learned_splines import learned_splines, spline_curves
+from cubicflow.plots.marginals import corner, marginals
+from cubicflow.plots.panels import Panel, make_panel, most_telling
+from cubicflow.plots.training_curve import training_curve
+
+RNG = np.random.default_rng(0)
+
+
+def panel(name: str, values: np.ndarray | None = None) -> Panel:
+    data = RNG.standard_normal(300) if values is None else values
+    return Panel(name, data, RNG.standard_normal(200), np.linspace(-3, 3, 21))
+
+
+def test_the_training_curve_shows_every_series() -> None:
+    history = [
+        {"step": i, "loss": 5 / i, "validation_loss": 6 / i, "validation_loss_averaged": 7 / i} for i in range(1, 50)
+    ]
+    (axes,) = training_curve(history).axes
+    assert [line.get_label() for line in axes.lines] == ["training", "validation", "validation, averaged weights"]
+    np.testing.assert_allclose(axes.lines[1].get_ydata(), [6 / i for i in range(1, 50)])
+    assert training_curve([]).axes  # a run without metrics is drawn empty
+    assert training_curve([{"step": 1, "loss": 2.0}]).axes
+
+
+def test_marginals_draw_shares() -> None:
+    one = panel("a")
+    figure = marginals([one, panel("b"), panel("c"), panel("d"), panel("e")])
+    assert [axes.get_title() for axes in figure.axes[:5]] == list("abcde")
+    filled = figure.axes[0].patches[0].get_data().values
+    np.testing.assert_allclose(filled, np.histogram(one.data, one.edges)[0] / 300)
+
+
+@pytest.mark.parametrize("columns", [2, 8])
+def test_corners_have_data_below_and_samples_above(columns: int) -> None:
+    panels = [panel(f"c{i}") for i in range(columns)]
+    figure = corner(panels)
+    assert len(figure.axes) == columns**2
+    below, above = figure.axes[columns], figure.axes[1]
+    assert below.collections[0].get_cmap().name == "Blues"
+    assert above.collections[0].get_cmap().name == "Oranges"
+    counts = np.histogram2d(panels[0].data, panels[1].data, bins=(panels[0].edges, panels[1].edges))[0]
+    np.testing.assert_allclose(np.asarray(below.collections[0].get_array()).reshape(20, 20), np.sqrt(counts.T))
+
+
+def test_the_most_telling_columns_go_together() -> None:
+    shared = RNG.standard_normal(300)
+    panels = [panel(f"c{i}", shared + 0.1 * RNG.standard_normal(300) if i % 3 == 0 else None) for i in range(12)]
+    chosen = [found.name for found in most_telling(panels, 4)]
+    assert chosen == ["c0", "c3", "c6", "c9"]
+
+
+def test_bins_follow_the_steps_of_a_column() -> None:
+    """No comb of empty and double bins: every bin holds the same whole number of steps."""
+    column = Column("price", "integer", "int64", grid=Grid(0, 1, 0, 100))
+    values = pa.array(np.arange(1000) % 100)
+    found = make_panel(column, values, values)
+    counts = np.histogram(found.data, found.edges)[0][:-1]
+    assert counts.min() == counts.max()
+    dates = pa.array([dt.date(2024, 1, 1 + i % 30) for i in range(60)])
+    days = make_panel(Column("day", "datetime", "date32[day]", grid=Grid(19723, 1, 0, 30)), dates, dates)
+    assert days.is_date
+    assert days.data[0] == 19723
+    words = pa.array(["b", "a", "b"])
+    levels = make_panel(Column("word", "categorical", "string", levels=("a", "b")), words, words)
+    assert levels.data.tolist() == [1, 0, 1]
+    assert levels.labels == ("a", "b")
+
+
+def test_learned_splines_are_the_layers_own() -> None:
+    """Every curve is what the layer does to that feature of that row."""
+    torch.manual_seed(0)
+    flow = cf.flows.tabular(3, num_layers=2, hidden_features=8, identity_start=False).eval()
+    x = torch.randn(20, 3)
+    curves = spline_curves(flow, x, None)
+    assert [found.title.split(",")[0] for found in curves] == ["layer 1", "layer 2"]
+    linear, layer = flow.transform.transforms[0], flow.transform.transforms[1]
+    feature = int(curves[0].title.split()[-1]) - 1
+    row = linear(x)[0][4:5].clone()
+    row[0, feature] = float(curves[0].x[137])
+    with torch.no_grad():
+        assert float(layer(row)[0][0, feature]) == pytest.approx(curves[0].y[4, 137], abs=1e-5)
+    assert all((np.diff(found.y, axis=1) > 0).all() for found in curves)
+    assert len(learned_splines(curves).axes) == 2

@@ -1,0 +1,59 @@
+"""Small flows and small data for the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import cubicflow as cf
+from cubicflow.flows import Flow
+from cubicflow.flows.serialization import read_tensors
+
+
+@pytest.fixture
+def x() -> Tensor:
+    """Rows that are not normal, so that there is something to learn."""
+    z = torch.randn(600, 2, generator=torch.Generator().manual_seed(0))
+    return torch.stack([z[:, 0], z[:, 0] ** 2 + 0.3 * z[:, 1]], dim=1)
+
+
+@pytest.fixture
+def make_flow() -> Callable[..., Flow]:
+    """The same flow at every call."""
+
+    def make(features: int = 2, **settings: Any) -> Flow:
+        torch.manual_seed(5)
+        small = {"num_layers": 1, "hidden_features": 8, "num_blocks": 1, "num_bins": 4, "dropout": 0.1}
+        return cf.flows.tabular(features, **{**small, **settings})
+
+    return make
+
+
+@pytest.fixture
+def weights_of() -> Callable[[Any], dict[str, Tensor]]:
+    """The tensors of a flow, or of a finished run."""
+
+    def weights(source: Any) -> dict[str, Tensor]:
+        if isinstance(source, str | Path):
+            return read_tensors(Path(source) / "model.safetensors", None)
+        return dict(source.state_dict())
+
+    return weights
+
+
+@pytest.fixture
+def assert_same(weights_of: Callable[[Any], dict[str, Tensor]]) -> Callable[[Any, Any], None]:
+    """Bit for bit."""
+
+    def check(one: Any, other: Any) -> None:
+        first, second = weights_of(one), weights_of(other)
+        assert first.keys() == second.keys()
+        different = [name for name in first if not torch.equal(first[name], second[name])]
+        assert different == []
+
+    return check

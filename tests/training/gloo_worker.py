@@ -1,0 +1,38 @@
+"""One of several processes that train together: python gloo_worker.py OUT. Alone, the same run on whole batches."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+import cubicflow as cf
+from cubicflow.training import FitResult, fit
+
+
+def train() -> FitResult:
+    generator = torch.Generator().manual_seed(0)
+    z = torch.randn(500, 3, generator=generator, dtype=torch.float64)
+    x = torch.stack([z[:, 0], z[:, 0] ** 2 + 0.3 * z[:, 1], 5 + 3 * z[:, 2]], dim=1)
+    weights = 0.1 + torch.rand(500, generator=generator, dtype=torch.float64)
+    torch.manual_seed(7 + int(os.environ.get("RANK", "0")))  # every process begins elsewhere; process 0 is right
+    inner = cf.flows.tabular(3, num_layers=2, hidden_features=8, num_blocks=1, num_bins=4)
+    flow = cf.Flow(inner.base, cf.transforms.Compose([cf.transforms.ActNorm(3), inner.transform])).double()
+    settings = {"steps": 100, "learning_rate": 1e-2, "batch_size": 33, "validate_every": 25, "device": "cpu"}
+    return fit(flow, (x, None, weights), progress=False, **settings)
+
+
+def outcome(result: FitResult) -> dict[str, Tensor]:
+    metrics = [
+        [line["step"], line["loss"], line["gradient_norm"], line.get("validation_loss", 0.0)] for line in result.history
+    ]
+    return {**result.flow.state_dict(), "metrics": torch.tensor(metrics, dtype=torch.float64)}
+
+
+if __name__ == "__main__":
+    from safetensors.torch import save_file
+
+    save_file(outcome(train()), Path(sys.argv[1]) / f"{os.environ['RANK']}.safetensors")

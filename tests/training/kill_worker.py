@@ -1,0 +1,25 @@
+"""A run that a test kills: python kill_worker.py RUN STEPS. Run again, it goes on."""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+
+import cubicflow as cf
+from cubicflow.training import fit
+
+
+def main(run: str, steps: int) -> None:
+    torch.manual_seed(5)
+    flow = cf.flows.tabular(2, num_layers=1, hidden_features=8, num_blocks=1, num_bins=4, dropout=0.1)
+    z = torch.randn(600, 2, generator=torch.Generator().manual_seed(0))
+    x = torch.stack([z[:, 0], z[:, 0] ** 2 + 0.3 * z[:, 1]], dim=1)
+    weights = torch.rand(600, generator=torch.Generator().manual_seed(1))
+    # A checkpoint after every few steps, so that a kill often lands in the middle of one.
+    settings = {"steps": steps, "learning_rate": 1e-2, "validate_every": 7, "patience": 0, "checkpoint_seconds": 0.02}
+    fit(flow, (x, None, weights), run=run, resume=True, progress=False, **settings)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,140 @@
+"""Settings: checked, named when they are wrong, and chosen where they are left out."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+import cubicflow as cf
+from cubicflow.training import TrainingConfig, fit
+from cubicflow.training.schedule import averaging_weight, learning_rate
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"), [("step", "steps"), ("lr", None), ("batchsize", "batch_size"), ("time_buget", "time_budget")]
+)
+def test_unknown_settings_name_the_nearest(name, nearest, x, make_flow):
+    with pytest.raises(TypeError, match=f"there is no training setting '{name}'") as caught:
+        fit(make_flow(), x, **{name: 1})
+    assert "There are: steps, time_budget, batch_size" in str(caught.value)
+    if nearest is not None:
+        assert f"did you mean {nearest!r}?" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"steps": 0}, "steps must be a whole number, above 0, got 0"),
+        ({"steps": 1.5}, "steps must be a whole number"),
+        ({"steps": True}, "steps must be a whole number"),
+        ({"batch_size": -3}, "batch_size must be a whole number, above 0, got -3"),
+        ({"learning_rate": 0}, "learning_rate must be a finite number, above 0"),
+        ({"learning_rate": math.nan}, "learning_rate must be a finite number"),
+        ({"learning_rate": math.inf}, "learning_rate must be a finite number"),
+        ({"learning_rate": None}, "learning_rate must be a finite number"),
+        ({"learning_rate": "fast"}, "learning_rate must be a finite number"),
+        ({"time_budget": -1}, "time_budget must be a finite number, above 0"),
+        ({"average_decay": 1.0}, "average_decay must be a finite number, 0 or more and below 1"),
+        ({"validation_fraction": 1}, "validation_fraction must be a finite number, 0 or more and below 1"),
+        ({"patience": -1}, "patience must be a whole number, 0 or more"),
+        ({"seed": -1}, "seed must be a whole number, 0 or more"),
+        ({"precision": "fp16"}, "precision must be one of 'float32', 'tf32', 'bf16', got 'fp16'"),
+        ({"steps": 10, "validate_every": 20}, "validate_every=20 contradicts steps=10"),
+        ({"steps": 10, "warmup_steps": 11}, "warmup_steps=11 contradicts steps=10"),
+    ],
+)
+def test_wrong_and_contradictory_settings(settings, message):
+    with pytest.raises(ValueError, match=message):
+        TrainingConfig.make(**settings)
+
+
+def test_settings_that_contradict_the_data(x, make_flow):
+    with pytest.raises(ValueError, match="batch_size=512 contradicts the 90 training rows"):
+        fit(make_flow(), x[:100], batch_size=512, progress=False)
+    with pytest.raises(ValueError, match="patience=3 contradicts validation_fraction=0"):
+        fit(make_flow(), x, patience=3, validation_fraction=0.0, progress=False)
+    with pytest.raises(ValueError, match=r"validation_fraction=0.2 contradicts validation="):
+        fit(make_flow(), x, x, validation_fraction=0.2, progress=False)
+    with pytest.raises(ValueError, match="precision='bf16' contradicts a flow in float64"):
+        fit(make_flow().double(), x, precision="bf16", progress=False)
+
+
+@pytest.mark.parametrize("num_rows", [2, 20, 500, 5_000, 50_000, 500_000, 5_000_000])
+def test_defaults_are_sensible_for_any_number_of_rows(num_rows):
+    config = TrainingConfig().resolve(num_rows)
+    assert 1 <= config.batch_size <= min(num_rows, 512)
+    assert 2_000 <= config.steps <= 50_000
+    assert config.steps * config.batch_size >= 5 * num_rows  # every row is seen some times
+    assert config.steps / 200 <= config.validate_every <= config.steps / 50
+    assert 1 <= config.log_every <= config.validate_every
+    assert TrainingConfig().validation_rows(num_rows) <= max(num_rows / 10 + 1, 50_000)
+    assert config.resolve(num_rows) == config
+
+
+def test_a_time_budget_has_no_number_of_steps():
+    assert TrainingConfig(time_budget=60).resolve(1000).steps is None
+    assert TrainingConfig(time_budget=60, steps=10).resolve(1000).steps == 10
+
+
+def test_schedule():
+    config = TrainingConfig(steps=1000, warmup_steps=10, learning_rate=2.0)
+    assert learning_rate(config, 0, 0.0) == pytest.approx(0.2, rel=1e-3)
+    assert learning_rate(config, 500, 0.0) == pytest.approx(1.0)
+    assert learning_rate(config, 1000, 0.0) == pytest.approx(0.0, abs=1e-12)
+    timed = TrainingConfig(steps=1000, time_budget=10.0, warmup_steps=0, learning_rate=2.0)
+    assert learning_rate(timed, 100, 5.0) == pytest.approx(1.0)  # the clock is ahead of the steps
+    assert learning_rate(timed, 1, 12.0) == pytest.approx(0.0)
+    assert averaging_weight(0.999, 0) == pytest.approx(0.9)
+    assert averaging_weight(0.999, 10**6) == pytest.approx(1e-3)
+
+
+# --- rows ---
+
+
+def test_rows_that_do_not_fit_the_flow(x, make_flow):
+    with pytest.raises(ValueError, match=r"train: rows have shape \(2,\), but this flow is on data of shape \(3,\)"):
+        fit(make_flow(3), x, progress=False)
+    with pytest.raises(ValueError, match=r"validation: rows have shape \(1,\)"):
+        fit(make_flow(), x, x[:, :1], progress=False)
+    with pytest.raises(ValueError, match="train: rows have 0 context columns, but this flow has context_features=1"):
+        fit(make_flow(context_features=1), x, progress=False)
+    with pytest.raises(ValueError, match="train: rows have 1 context columns, but this flow has context_features=0"):
+        fit(make_flow(), (x, x[:, :1]), progress=False)
+
+
+def test_rows_that_are_not_finite(x, make_flow):
+    bad = x.clone()
+    bad[5, 1] = torch.nan
+    with pytest.raises(ValueError, match=r"train: 1 of 600 rows hold NaN or infinite values: row 5 \(column 1\)"):
+        fit(make_flow(), bad, progress=False)
+    with pytest.raises(ValueError, match="validation: 1 of 600 rows hold NaN"):
+        fit(make_flow(), x, bad, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("rows", "fraction", "message"),
+    [
+        (1, None, "1 rows leave 0 for training and 1 for validation"),
+        (10, 0.01, "10 rows leave 10 for training and 0 for validation"),
+    ],
+)
+def test_no_rows_after_the_split(x, make_flow, rows, fraction, message):
+    with pytest.raises(ValueError, match=message):
+        fit(make_flow(), x[:rows], validation_fraction=fraction, progress=False)
+    with pytest.raises(ValueError, match="train: there are no rows"):
+        fit(make_flow(), x[:0], progress=False)
+
+
+def test_losses_that_are_no_losses(x, make_flow):
+    with pytest.raises(ValueError, match=r"one number for each of the 64 rows of its batch.*got shape \(\)"):
+        fit(make_flow(), x, loss=lambda flow, batch: flow.log_prob(batch.x).mean(), progress=False)
+    with pytest.raises(ValueError, match="train=None needs a loss that draws its own samples"):
+        fit(make_flow(), None, progress=False)
+
+
+def test_flows_without_parameters(x):
+    flow = cf.Flow(cf.distributions.StandardNormal(2), cf.transforms.Permutation([1, 0]))
+    with pytest.raises(ValueError, match="no parameters to train"):
+        fit(flow, x, progress=False)

@@ -1,0 +1,107 @@
+"""The loop on a GPU: it learns, resumes, and keeps rows where it runs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import cubicflow as cf
+from cubicflow.data.rows import Batch, TensorRows
+from cubicflow.training import TrainingConfig, fit
+from cubicflow.training.captured_step import CapturedStep, written_by
+from cubicflow.training.distributed import World
+from cubicflow.training.losses import negative_log_likelihood
+from cubicflow.training.step import Step
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
+def test_agrees_with_the_cpu(x, make_flow, precision):
+    settings = {"steps": 60, "learning_rate": 1e-2, "precision": precision, "progress": False}
+    on_gpu = fit(make_flow(dropout=0.0), x, device="cuda", **settings)
+    on_cpu = fit(make_flow(dropout=0.0), x, device="cpu", **{**settings, "precision": "float32"})
+    assert next(on_gpu.flow.parameters()).is_cuda
+    # TF32 keeps 10 bits and bf16 8; the losses are of order 2.
+    tolerance = {"float32": 1e-2, "tf32": 2e-2, "bf16": 0.1}[precision]
+    assert on_gpu.validation_loss == pytest.approx(on_cpu.validation_loss, abs=tolerance)
+
+
+def test_settings_of_torch_are_left_as_they_were(x, make_flow):
+    before = torch.backends.cuda.matmul.fp32_precision, torch.backends.cudnn.conv.fp32_precision
+    fit(make_flow(), x, steps=5, device="cuda", progress=False)
+    assert (torch.backends.cuda.matmul.fp32_precision, torch.backends.cudnn.conv.fp32_precision) == before
+
+
+def test_resumes(x, make_flow, tmp_path):
+    settings = {"steps": 40, "device": "cuda", "progress": False, "checkpoint_seconds": 0}
+    calls = iter(range(10**6))
+
+    def breaking(flow, batch):
+        if next(calls) == 20:
+            raise RuntimeError("as if the machine died")
+        return -flow.log_prob(batch.x)
+
+    with pytest.raises(RuntimeError, match="as if the machine died"):
+        fit(make_flow(), x, run=tmp_path / "run", loss=breaking, validation_fraction=0.0, **settings)
+    resumed = fit(make_flow(), x, run=tmp_path / "run", resume=True, validation_fraction=0.0, **settings)
+    whole = fit(make_flow(), x, validation_fraction=0.0, **settings)
+    for mine, theirs in zip(resumed.flow.parameters(), whole.flow.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-3)
+
+
+def test_rows_move_to_the_device(x):
+    rows = TensorRows(x, None, torch.ones(len(x))).on(torch.device("cuda", 0))
+    assert all(part is None or part.is_cuda for part in next(rows.in_order(10)))
+
+
+def test_images(make_flow):
+    pixels = torch.randint(0, 4, (60, 1, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    flow = cf.flows.image((1, 4, 4), num_levels=1, num_layers=1, hidden_features=4, num_bins=4)
+    result = fit(flow, pixels, steps=12, learning_rate=1e-2, batch_size=16, device="cuda", progress=False)
+    validations = [m["validation_loss"] for m in result.history if "validation_loss" in m]
+    assert validations[-1] < validations[0]
+
+
+def taken(captured: bool, batches, **settings):
+    """A small flow after one step on each batch."""
+    torch.manual_seed(0)
+    flow = cf.flows.tabular(6, num_layers=3, hidden_features=32, **settings).cuda()
+    config = TrainingConfig(steps=1000, batch_size=len(batches[0]), precision="float32").resolve(10_000)
+    step = Step(flow, negative_log_likelihood, config, World(torch.device("cuda", 0)), 1.0)
+    take = CapturedStep(step, pytest.fail) if captured else step
+    for i, x in enumerate(batches):
+        torch.cuda.manual_seed(i)
+        step.tell(1e-3 * (i + 1), 0.1)
+        take(Batch(x))
+    return step
+
+
+@pytest.mark.parametrize("settings", [{}, {"dropout": 0.2}, {"base_components": 3}], ids=str)
+def test_a_captured_step_is_the_step_itself_bit_for_bit(settings):
+    batches = torch.randn(20, 64, 6, device="cuda").unbind(0)
+    captured, plain = taken(True, batches, **settings), taken(False, batches, **settings)
+    for mine, theirs in zip(written_by(captured), written_by(plain), strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def test_a_captured_step_that_is_not_finite_changes_nothing():
+    batches = list(torch.randn(6, 64, 6, device="cuda").unbind(0))
+    broken = taken(True, [*batches[:-1], torch.full_like(batches[-1], torch.nan)])
+    good = taken(True, batches[:-1])
+    for mine, theirs in zip(
+        [*broken.params, *broken.moments.values()], [*good.params, *good.moments.values()], strict=True
+    ):
+        assert torch.equal(mine, theirs)
+    assert int(broken.failed_at) == 5
+
+
+def test_losses_of_the_users_own_are_not_captured(x, make_flow):
+    calls = []
+
+    def counting(flow, batch):
+        calls.append(1)
+        return -flow.log_prob(batch.x)
+
+    fit(make_flow(), x, steps=12, device="cuda", loss=counting, validation_fraction=0.0, progress=False)
+    assert len(calls) >= 12

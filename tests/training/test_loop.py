@@ -1,0 +1,238 @@
+"""The loop: it learns, it is repeatable, and it keeps the best."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import cubicflow as cf
+from cubicflow.data.rows import Batch, TensorRows
+from cubicflow.training import TrainingConfig, TrainingError, fit, importance_weighted, reverse_kl
+from cubicflow.training.distributed import World
+from cubicflow.training.loop import evaluate
+from cubicflow.training.losses import negative_log_likelihood
+from cubicflow.training.step import Step
+
+
+def mean_loss(flow, x, weights=None):
+    """The loop's own figure, computed again by hand."""
+    with torch.no_grad():
+        losses = -flow.log_prob(x).double()
+    weights = torch.ones(len(x)) if weights is None else weights
+    return float((weights * losses).sum() / weights.sum())
+
+
+def test_learns_a_density_near_its_entropy():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(4000, 2, generator=generator) * torch.tensor([2.0, 0.5]) + torch.tensor([1.0, -3.0])
+    entropy = math.log(2 * math.pi * math.e)  # of a normal with standard deviations 2 and 1/2
+    flow = cf.flows.tabular(2, num_layers=1, hidden_features=8, num_blocks=1, num_bins=4)
+    result = fit(flow, x[:3000], x[3000:], steps=150, validate_every=15, learning_rate=5e-2, progress=False)
+    # The mean over 1000 validation rows has standard error 1/sqrt(1000): a nat per row has variance D/2 = 1.
+    assert abs(result.validation_loss - entropy) < 4 / math.sqrt(1000) + 0.02
+    assert result.validation_loss == pytest.approx(mean_loss(result.flow, x[3000:]), abs=1e-5)
+    assert not result.flow.training
+
+
+def test_is_repeatable_and_leaves_the_global_generator_alone(x, make_flow, assert_same):
+    first = fit(make_flow(), x, steps=30, progress=False)
+    torch.manual_seed(99)
+    before = torch.get_rng_state()
+    flow = make_flow()
+    torch.set_rng_state(before)
+    second = fit(flow, x, steps=30, progress=False)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert_same(first.flow, second.flow)
+    other = fit(make_flow(), x, steps=30, seed=1, progress=False)
+    assert not torch.equal(next(first.flow.parameters()), next(other.flow.parameters()))
+
+
+def test_adam_clipping_and_cosine_agree_with_a_plain_loop(x, make_flow):
+    """An independent loop of a few lines: torch's own Adam, clip_grad_norm_ and CosineAnnealingLR."""
+    steps, lr = 20, 3e-3
+    flow = make_flow(dropout=0.0).double()
+    plain = make_flow(dropout=0.0).double()
+    x = x.double()[:256]
+    seen = []
+
+    def loss(flow, batch):
+        if flow.training:
+            seen.append(batch.x.clone())
+        return negative_log_likelihood(flow, batch)
+
+    settings = {"warmup_steps": 0, "clip_norm": 0.5, "validation_fraction": 0.0, "average_decay": None}
+    fit(flow, x, steps=steps, learning_rate=lr, loss=loss, progress=False, **settings)
+    optimiser = torch.optim.Adam(plain.parameters(), lr=lr, foreach=False, fused=False)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
+    for rows in seen[1:]:  # the first lets layers initialise themselves
+        optimiser.zero_grad()
+        (-plain.log_prob(rows).mean()).backward()
+        torch.nn.utils.clip_grad_norm_(plain.parameters(), 0.5)
+        optimiser.step()
+        schedule.step()
+    assert len(seen) == steps + 1
+    for mine, theirs in zip(flow.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-6, atol=1e-8)  # the learning rate is a float32 tensor
+
+
+def test_averages_are_the_weighted_history(x, make_flow):
+    """The average after n steps is a sum over the history with weights that a reader of the schedule can compute."""
+    flow = make_flow()
+    history = []
+
+    def loss(flow, batch):
+        if flow.training and torch.is_grad_enabled():
+            history.append([param.detach().clone() for param in flow.parameters()])
+        return negative_log_likelihood(flow, batch)
+
+    n = 15
+    settings = {"validation_fraction": 0.0, "average_decay": 0.6, "batch_size": 64}
+    result = fit(flow, x, steps=n, loss=loss, progress=False, **settings)
+    raw = fit(make_flow(), x, steps=n, progress=False, **{**settings, "average_decay": None})
+    assert (result.weights, raw.weights) == ("averaged", "raw")
+    history.append([param.detach() for param in raw.flow.parameters()])
+    expected = history[0]
+    for i in range(n):
+        w = max(1 - 0.6, 9 / (10 + i))
+        expected = [(1 - w) * average + w * new for average, new in zip(expected, history[i + 1], strict=True)]
+    for mine, theirs in zip(result.flow.parameters(), expected, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_early_stopping_keeps_the_best(x, make_flow):
+    """Three hundred parameters on 30 rows overfit at once."""
+    flow = make_flow(hidden_features=64, num_bins=16, dropout=0.0)
+    settings = {"steps": 2000, "learning_rate": 2e-2, "validate_every": 5, "patience": 6, "batch_size": 30}
+    result = fit(flow, x[:30], x[300:], progress=False, **settings)
+    assert result.stopped == "patience"
+    validations = [m for m in result.history if "validation_loss" in m]
+    best = min(validations, key=lambda m: min(m["validation_loss"], m["validation_loss_averaged"]))
+    assert result.best_step == best["step"] == result.steps - 6 * 5
+    assert result.validation_loss == min(best["validation_loss"], best["validation_loss_averaged"])
+    winner = "averaged" if best["validation_loss_averaged"] < best["validation_loss"] else "raw"
+    assert result.weights == winner
+    assert result.validation_loss == pytest.approx(mean_loss(result.flow, x[300:]), abs=1e-5)
+
+
+def test_time_budget_ends_the_run_and_the_schedule(x, make_flow):
+    result = fit(make_flow(), x, time_budget=0.5, validate_every=1000, progress=False)
+    assert result.stopped == "time_budget"
+    assert result.seconds >= 0.5
+    assert result.history[-1]["validation_loss"] is not None
+    steps = result.config.steps
+    assert steps is None
+
+
+def test_row_weights_are_those_of_repeated_rows(x, make_flow):
+    """A weight of 3 is a row three times: the same loss, so the same gradient, on a full batch."""
+    counts = torch.randint(1, 4, (100,), generator=torch.Generator().manual_seed(1))
+    repeated = x[:100].repeat_interleave(counts, dim=0).double()
+    settings = {"steps": 10, "validation_fraction": 0.0, "progress": False, "clip_norm": None}
+    flows = [make_flow(dropout=0.0).double() for _ in range(2)]
+    fit(flows[0], (x[:100].double(), None, 7 * counts.double()), batch_size=100, **settings)
+    fit(flows[1], repeated, batch_size=len(repeated), **settings)
+    for mine, theirs in zip(flows[0].parameters(), flows[1].parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-11)
+
+
+def test_validation_is_weighted(x, make_flow):
+    flow = make_flow()
+    weights = torch.rand(len(x), generator=torch.Generator().manual_seed(2))
+    world = World(torch.device("cpu"))
+    step = Step(flow, negative_log_likelihood, TrainingConfig(), world, mean_weight=1.0)
+    flow.train()
+    found = evaluate(step, TensorRows(x, None, weights))
+    flow.eval()
+    assert found == pytest.approx(mean_loss(flow, x, weights), rel=1e-6)
+
+
+def test_reverse_kl_finds_a_density_without_data():
+    def log_density(x):  # of a normal with mean 2 and standard deviation 1/2, up to a constant
+        return -2 * (x - 2).square().sum(-1)
+
+    for loss in (reverse_kl(log_density), importance_weighted(log_density)):
+        torch.manual_seed(0)
+        flow = cf.flows.tabular(1, num_layers=1, num_bins=4)
+        fit(flow, None, loss=loss, steps=120, validate_every=60, learning_rate=0.1, batch_size=256, progress=False)
+        samples = flow.sample(4000, seed=0)
+        assert abs(samples.mean() - 2) < 0.1
+        assert abs(samples.std() - 0.5) < 0.1
+
+
+def test_context_reaches_the_flow(make_flow):
+    generator = torch.Generator().manual_seed(0)
+    context = torch.randn(600, 1, generator=generator)
+    x = 3 * context + 0.1 * torch.randn(600, 1, generator=generator)
+    flow = make_flow(1, context_features=1, num_layers=2)
+    result = fit(flow, (x, context), steps=120, validate_every=20, learning_rate=3e-2, progress=False)
+    alone = math.log(3 * math.sqrt(2 * math.pi * math.e))  # what no use of the context could beat
+    assert result.validation_loss < alone - 0.5
+
+
+def test_images_in_whole_numbers_are_dequantised():
+    pixels = torch.randint(0, 4, (60, 1, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    flow = cf.flows.image((1, 4, 4), num_levels=1, num_layers=1, hidden_features=4, num_bins=4)
+    result = fit(flow, pixels, steps=12, learning_rate=1e-2, batch_size=16, progress=False)
+    validations = [m["validation_loss"] for m in result.history if "validation_loss" in m]
+    assert validations[-1] < validations[0]
+    assert all(bool(layer.initialised) for layer in flow.modules() if isinstance(layer, cf.transforms.ActNorm))
+
+
+def test_plane_recipe_trains():
+    x = torch.rand(400, 2, generator=torch.Generator().manual_seed(0)) ** 2
+    flow = cf.flows.plane(num_bins=8, hidden_features=16)
+    result = fit(flow, x, steps=60, validate_every=20, learning_rate=1e-2, progress=False)
+    assert result.validation_loss < -0.3  # the uniform density has 0, this one 2 (log 2 - 1) = -0.61
+
+
+def test_caches_of_inverses_notice_a_step(x, make_flow):
+    """Linear layers keep a dense inverse while nothing changes; a fused optimiser must not slip past that."""
+    flow = make_flow(num_layers=2)
+    flow.sample(10)  # fills the caches
+    config = TrainingConfig(batch_size=64)
+    step = Step(flow, negative_log_likelihood, config, World(torch.device("cpu")), mean_weight=1.0)
+    step.tell(learning_rate=0.1, averaging_weight=0.5)
+    step(Batch(x[:64]))
+    flow.eval()
+    with torch.no_grad():
+        z, log_det = flow.to_noise(x[:50])
+        back, log_det_back = flow.from_noise(z)
+    torch.testing.assert_close(back, x[:50], rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(log_det, -log_det_back, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
+def test_precisions_agree_roughly(x, make_flow, precision):
+    settings = {"steps": 30, "validate_every": 30, "learning_rate": 1e-2, "progress": False}
+    result = fit(make_flow(dropout=0.0), x, precision=precision, **settings)
+    plain = fit(make_flow(dropout=0.0), x, precision="float32", **settings)
+    # bf16 keeps 8 bits: networks within about a percent, and the losses, of order 2, with them.
+    assert result.validation_loss == pytest.approx(plain.validation_loss, abs=0.05 if precision == "bf16" else 0)
+
+
+def test_numpy_rows_and_batch_norm(make_flow, x):
+    result = fit(make_flow(norm="batch"), x.numpy().astype(np.float64), steps=20, progress=False)
+    assert result.steps == 20
+
+
+def test_metrics_are_written_as_they_are_returned(x, make_flow, tmp_path):
+    result = fit(make_flow(), x, steps=20, validate_every=5, run=tmp_path / "run", progress=False)
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert lines == result.history
+    assert [line["step"] for line in lines if "validation_loss" in line] == [5, 10, 15, 20]
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["result"]["weights"] == result.weights
+    assert config["training"]["batch_size"] == result.config.batch_size
+    loaded = cf.load(tmp_path / "run")
+    assert torch.equal(loaded.log_prob(x[:10]), result.flow.log_prob(x[:10]))
+    assert sorted(p.name for p in (tmp_path / "run").iterdir()) == ["config.json", "metrics.jsonl", "model.safetensors"]
+
+
+def test_validation_rows_outside_the_flows_domain_are_a_clear_error():
+    x = torch.rand(200, 2, generator=torch.Generator().manual_seed(0))
+    with pytest.raises(TrainingError, match=r"no validation loss was finite: .*scale the data to \[0, 1\]"):
+        fit(cf.flows.plane(num_bins=4, hidden_features=4), x, x + 1, steps=5, progress=False)

@@ -1,0 +1,233 @@
+"""Run folders: nothing is overwritten, and every refusal says why."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+import cubicflow as cf
+from cubicflow.training import RunFolderError, TrainingInterrupted, fit
+from cubicflow.training.losses import negative_log_likelihood
+from cubicflow.training.progress import LiveLine, PlainLines, Silent, make_progress
+
+SETTINGS = {"steps": 12, "validate_every": 4, "progress": False}
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.fixture
+def run(tmp_path):
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def unfinished(x, make_flow, run):
+    """A run that was interrupted."""
+
+    pending = [signal.SIGINT]
+
+    def loss(flow, batch):
+        if torch.is_grad_enabled() and pending:
+            os.kill(os.getpid(), pending.pop())
+        return negative_log_likelihood(flow, batch)
+
+    with pytest.raises(TrainingInterrupted):
+        fit(make_flow(), x, run=run, loss=loss, **SETTINGS)
+    return run
+
+
+def refused(message, flow, x, run, **settings):
+    before = contents(run)
+    with pytest.raises(RunFolderError, match=message):
+        fit(flow, x, run=run, **{**SETTINGS, **settings})
+    assert contents(run) == before
+
+
+def test_a_run_that_is_there_is_not_overwritten(x, make_flow, run):
+    fit(make_flow(), x, run=run, **SETTINGS)
+    refused("already holds a run: continue it with resume .*--resume.*overwrite .*--overwrite", make_flow(), x, run)
+    first = contents(run)
+    fit(make_flow(), x, run=run, overwrite=True, seed=1, **SETTINGS)
+    assert contents(run)["model.safetensors"] != first["model.safetensors"]
+    with pytest.raises(ValueError, match="resume and overwrite contradict each other"):
+        fit(make_flow(), x, run=run, resume=True, overwrite=True, **SETTINGS)
+
+
+def test_a_folder_of_somebody_elses(x, make_flow, run):
+    run.mkdir()
+    (run / "thesis.tex").write_text("years of work")
+    for flag in ({}, {"overwrite": True}, {"resume": True}):
+        refused(r"not empty and holds no run \(thesis.tex\)", make_flow(), x, run, **flag)
+
+
+def test_a_file_where_the_folder_should_be(x, make_flow, run):
+    run.write_text("a file")
+    with pytest.raises(RunFolderError, match="is a file; a run needs a folder"):
+        fit(make_flow(), x, run=run, **SETTINGS)
+
+
+def test_overwriting_keeps_what_is_not_the_runs(x, make_flow, run):
+    fit(make_flow(), x, run=run, **SETTINGS)
+    (run / "notes.txt").write_text("mine")
+    fit(make_flow(), x, run=run, overwrite=True, **SETTINGS)
+    assert (run / "notes.txt").read_text() == "mine"
+
+
+def test_resume_begins_where_there_is_nothing(x, make_flow, run, assert_same):
+    begun = fit(make_flow(), x, run=run, resume=True, **SETTINGS)
+    assert_same(begun.flow, fit(make_flow(), x, **SETTINGS).flow)
+
+
+def test_resuming_a_finished_run_gives_its_result(x, make_flow, run, assert_same):
+    first = fit(make_flow(), x, run=run, **SETTINGS)
+    before = contents(run)
+    again = fit(make_flow(), x, run=run, resume=True, **SETTINGS)
+    assert_same(first.flow, again.flow)
+    assert (again.validation_loss, again.weights, again.history) == (
+        first.validation_loss,
+        first.weights,
+        first.history,
+    )
+    assert contents(run) == before
+
+
+def test_resume_with_changed_settings(x, make_flow, unfinished):
+    refused(
+        r"begun with other settings \(training\): learning_rate was 0.0005, is now 0.1", make_flow(), x, unfinished,
+        resume=True, learning_rate=0.1,
+    )  # fmt: skip
+    refused(r"\(training\): steps was 12, is now 24", make_flow(), x, unfinished, resume=True, steps=24)
+    resumed = fit(make_flow(), x, run=unfinished, resume=True, checkpoint_seconds=1, device="cpu", **SETTINGS)
+    assert resumed.steps == 12
+
+
+def test_resume_with_other_data(x, make_flow, unfinished):
+    refused(r"\(data\): fingerprint was", make_flow(), x + 1, unfinished, resume=True)
+    refused(r"\(data\): rows was 540, is now 270", make_flow(), x[:300], unfinished, resume=True)
+
+
+def test_resume_with_another_model(x, make_flow, unfinished):
+    wider = make_flow(hidden_features=16)
+    refused("run of another model.*hidden_features.*was 8 and is 16", wider, x, unfinished, resume=True)
+    refused("run of another model.*which had 3 parts and has 5", make_flow(num_layers=2), x, unfinished, resume=True)
+    refused("run of another model.*its dtype", make_flow().double(), x, unfinished, resume=True)
+
+
+def test_another_version(x, make_flow, unfinished):
+    path = unfinished / "config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps({**config, "version": 99}))
+    refused(
+        "written in version 99 of the format; this cubicflow reads version 1", make_flow(), x, unfinished, resume=True
+    )
+    path.write_text("{")
+    refused("cannot resume: .*not valid JSON", make_flow(), x, unfinished, resume=True)
+
+
+def test_sections_are_kept_and_compared(x, make_flow, run):
+    fit(make_flow(), x, run=run, sections={"table": {"columns": ["a", "b"]}}, **SETTINGS)
+    assert json.loads((run / "config.json").read_text())["table"] == {"columns": ["a", "b"]}
+    refused(r"other settings \(table\)", make_flow(), x, run, resume=True, sections={"table": {"columns": ["a", "c"]}})
+
+
+def test_two_runs_into_one_folder(x, make_flow, run):
+    """Another process holds the lock; it is let go when that process dies."""
+    run.mkdir()
+    hold = (
+        "import fcntl, sys, time\n"
+        "file = open(sys.argv[1], 'a+')\n"
+        "fcntl.flock(file, fcntl.LOCK_EX)\n"
+        "file.write('process 7 on elsewhere')\n"
+        "file.flush()\n"
+        "print('held', flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    holder = subprocess.Popen([sys.executable, "-c", hold, str(run / "lock")], stdout=subprocess.PIPE)
+    try:
+        assert holder.stdout.readline() == b"held\n"
+        for flag in ({}, {"overwrite": True}, {"resume": True}):
+            refused("is in use by process 7 on elsewhere", make_flow(), x, run, **flag)
+    finally:
+        holder.kill()
+        holder.wait()
+        holder.stdout.close()
+    assert fit(make_flow(), x, run=run, **SETTINGS).steps == 12
+
+
+def test_within_one_process_too(x, make_flow, run):
+    def loss(flow, batch):
+        with pytest.raises(RunFolderError, match=f"in use by process {os.getpid()} on"):
+            fit(make_flow(), x, run=run, resume=True, **SETTINGS)
+        return negative_log_likelihood(flow, batch)
+
+    fit(make_flow(), x, run=run, loss=loss, **{**SETTINGS, "steps": 4})
+
+
+class Own(nn.Module):
+    """A network no config can describe."""
+
+    in_features, out_features, context_features = 1, 10, 0
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(1, 10)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+def test_modules_of_the_users_own_train_but_need_no_folder(x, run):
+    element_map = cf.transforms.ElementMap(num_bins=4)
+    layer = cf.transforms.Coupling([True, False], Own(), element_map)
+    flow = cf.Flow(cf.distributions.StandardNormal(2), layer)
+    with pytest.raises(TypeError, match="Own is not one of cubicflow's own modules"):
+        fit(flow, x, run=run, **SETTINGS)
+    assert not run.exists()
+    assert fit(flow, x, **SETTINGS).steps == 12
+
+
+# --- progress ---
+
+
+def test_plain_lines_where_there_is_no_terminal(x, make_flow, capsys):
+    fit(make_flow(), x, **{**SETTINGS, "progress": True})
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split("  ")[0] for line in lines] == ["step 4", "step 8", "step 12"]
+    assert all(word in lines[0] for word in ("loss", "validation", "averaged", "rows/s", "left"))
+    fit(make_flow(), x, **SETTINGS)
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", "")
+
+
+def test_live_line_in_a_terminal(x, make_flow, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert isinstance(make_progress(show=True, validates=True), LiveLine)
+    shown = make_progress(show=True, validates=True)
+    shown.update(0.5, {"step": 5, "loss": 1.5, "validation_loss": 2.5, "seconds": 1.0})
+    shown.update(0.6, {"step": 6, "loss": 1.25, "seconds": 2.0})
+    shown.say("a sentence [that stays]")
+    shown.close()
+    said = capsys.readouterr().err
+    assert "a sentence [that stays]" in said
+    assert "validation 2.5" in said
+
+
+def test_rich_is_optional(monkeypatch):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    assert isinstance(make_progress(show=True, validates=True), PlainLines)
+    assert isinstance(make_progress(show=False, validates=True), Silent)
+
+
+def test_flows_stay_loadable_at_every_stage(x, make_flow, unfinished):
+    """An interrupted run holds the best weights so far."""
+    assert cf.load(unfinished).log_prob(x[:3]).shape == torch.Size([3])
