@@ -29,7 +29,7 @@ from cubicflow.data.rows import TensorRows
 from cubicflow.data.table import Split, TableEncoder, TableOptions, infer, open_table
 from cubicflow.data.table.fit_rows import load_parts
 from cubicflow.data.table.fitted import load_fitted
-from cubicflow.data.table.recipe import suited_flow
+from cubicflow.data.table.recipe import SUITED_TRAINING, suited_flow
 from cubicflow.training import TrainingConfig, fit
 from cubicflow.training.table import fit_table
 
@@ -58,7 +58,7 @@ def against_mixtures(path: Path, seconds: float) -> list[str]:
 
     best = best_mixture(values)
     flow = suited_flow(encoder, len(x[0]), 0, {})
-    config = TrainingConfig(time_budget=seconds)
+    config = TrainingConfig(time_budget=seconds, **SUITED_TRAINING)
     fit(flow, TensorRows(x[0]), TensorRows(x[1]), config, progress=False)
     device = next(flow.parameters()).device
     with torch.no_grad():
@@ -89,7 +89,8 @@ def real_or_sampled(path: Path, seconds: float) -> list[str]:
     """The AUC of a classifier between all real rows and as many sampled ones."""
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
-        result = fit_table(path, run, TableOptions(), TrainingConfig(time_budget=seconds), {}, say=print)
+        config = TrainingConfig(time_budget=seconds, **SUITED_TRAINING)
+        result = fit_table(path, run, TableOptions(), config, {}, say=print)
         fitted = load_fitted(run)
         encoder = fitted.encoder
         table = open_table(path)

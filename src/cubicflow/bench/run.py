@@ -10,7 +10,6 @@ from cubicflow.bench import workloads
 from cubicflow.bench.timing import Measurement
 
 POWER_MODEL = {"num_layers": 10, "hidden": 256, "num_bins": 10}  # the paper's tabular flow
-PARTS = ("splines", "training", "densities", "one-pass", "scaling")
 
 
 def run(

@@ -92,6 +92,7 @@ def fit(
     }
     with clear_errors():
         from cubicflow.data.table import options
+        from cubicflow.data.table.recipe import SUITED_TRAINING
         from cubicflow.training import TrainingConfig
         from cubicflow.training.table import fit_table
 
@@ -104,7 +105,7 @@ def fit(
             drop=options.names(drop or []),
             missing=missing,  # type: ignore[arg-type] # checked there
         )
-        config = TrainingConfig.make(**_given(training))
+        config = TrainingConfig.make(**{**SUITED_TRAINING, **_given(training)})
         result = fit_table(data, output, found, config, _given(model), resume=resume, overwrite=overwrite, say=_say)
         if os.environ.get("RANK", "0") != "0":  # of several processes the first one speaks
             return

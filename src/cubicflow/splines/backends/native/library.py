@@ -87,7 +87,7 @@ _in_forked_child = False
 
 def _after_fork() -> None:
     # The threads of an OpenMP runtime do not survive a fork, and GNU's waits for them for ever.
-    global _in_forked_child  # noqa: PLW0603
+    global _in_forked_child
     _in_forked_child = True
 
 
@@ -145,7 +145,7 @@ def group(axes: Iterable[Axis]) -> tuple[Axes, int]:
         if axis.size == 1:
             continue
         if merged and merged[-1].continues(axis):
-            axis = axis._replace(size=merged.pop().size * axis.size)  # noqa: PLW2901
+            axis = axis._replace(size=merged.pop().size * axis.size)
         merged.append(axis)
     columns = zip(*merged, strict=True) if merged else [()] * 5
     filled = [(ctypes.c_int64 * MAX_AXES)(*column) for column in columns]

@@ -128,7 +128,7 @@ static int run(const struct spline_call *call, const struct tensors *tensors, in
     int64_t shares = divide_up(call->num_shared * rows, 4 * TASK_ELEMENTS);
     job.share = divide_up(call->num_shared, shares < MAX_SHARES ? shares : MAX_SHARES);
     job.num_shares = divide_up(call->num_shared, job.share);
-    if (backward && tensors->grad_params) {
+    if (backward) {
         job.sums_doubles = job.kernel->sums_bytes(call) / (int64_t)sizeof(double);
         job.sums = allocate(chunks * job.num_shares * job.kernel->sums_bytes(call));
         if (!job.sums) return 1;

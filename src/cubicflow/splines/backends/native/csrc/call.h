@@ -39,12 +39,12 @@ struct spline_call {
 };
 
 /* The tensors of one call. x, params and their gradients are strided as spline_call says; outputs and their gradients
-   are strided by axes.out. grad_params may be NULL: not wanted. */
+   are strided by axes.out, and so is grad_x. */
 struct tensors {
     const void *x, *params;
     void *y, *log_slope;
     const void *grad_y, *grad_log_slope;
-    void *grad_x, *grad_params; /* grad_x is strided by axes.out */
+    void *grad_x, *grad_params;
 };
 
 struct work {
@@ -60,8 +60,7 @@ struct kernel {
     int64_t (*sums_bytes)(const struct spline_call *call);
     /* Splines first ... last - 1, each with an element of its own. */
     void (*run_rows)(const struct work *work, int64_t first, int64_t last, void *scratch);
-    /* The shared elements first ... last - 1 of each of the splines row ... row + ROW_CHUNK - 1; sums is for a backward
-       that wants grad_params. */
+    /* The shared elements first ... last - 1 of each of the splines row ... row + ROW_CHUNK - 1; sums is for a backward. */
     void (*run_shared)(const struct work *work, int64_t row, int64_t first, int64_t last, double *sums, void *scratch);
     /* grad_params of one chunk of splines from its sums. */
     void (*finish_shared)(const struct work *work, int64_t row, const double *sums, void *scratch);

@@ -156,7 +156,6 @@ INLINE void block_evaluate(const struct work *work, struct block *block) {
     VEC grad_y = gather(data->grad_y, &block->out_at), grad_log_slope = gather(data->grad_log_slope, &block->out_at);
     struct bin_grads *g = &block->grads;
     scatter(data->grad_x, &block->out_at, block->count, finish_backward(call, &block->at, &b, grad_y, grad_log_slope, g));
-    if (!data->grad_params) return;
     VEC zero = splat(0);
     struct near_grads gw = {zero, inverse ? g->out_size : g->in_size, zero};
     struct near_grads gh = {zero, inverse ? g->in_size : g->out_size, zero};
@@ -240,8 +239,7 @@ static void run_rows(const struct work *work, int64_t first, int64_t last, void 
         }
         for (int64_t i = 0; i < group; i++) block_find(work, &blocks[i]);
         for (int64_t i = 0; i < group; i++) block_evaluate(work, &blocks[i]);
-        if (!work->backward || !work->tensors->grad_params) continue;
-        for (int64_t i = 0; i < group; i++) block_spread(work, &blocks[i]);
+        for (int64_t i = 0; work->backward && i < group; i++) block_spread(work, &blocks[i]);
     }
 }
 

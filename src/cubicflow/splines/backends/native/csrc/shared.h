@@ -146,7 +146,7 @@ static void run_shared(const struct work *work, int64_t row, int64_t first, int6
         row_x[r] = o.x;
         row_out[r] = o.out;
     }
-    if (sums) memset(sums, 0, (size_t)table_at(k, ROW_CHUNK, 0, 0) * sizeof(double));
+    if (work->backward) memset(sums, 0, (size_t)table_at(k, ROW_CHUNK, 0, 0) * sizeof(double));
 
     odometer_set(&o, &call->shared, first);
     int64_t left = (last - first) * rows, r = 0;
@@ -201,7 +201,6 @@ static void run_shared(const struct work *work, int64_t row, int64_t first, int6
         VEC grad_x =
             finish_backward(call, &at, &b, gather(data->grad_y, &out_at), gather(data->grad_log_slope, &out_at), &g);
         scatter(data->grad_x, &out_at, count, grad_x);
-        if (!sums) continue;
         /* Summed in double precision: a spline shared by a million elements loses nothing to the million additions. */
         for (int lane = 0; lane < count; lane++) {
             double *to = sums + record[lane];

@@ -1,0 +1,44 @@
+"""``cubicflow bench``."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cubicflow.cli.errors import clear_errors
+
+PARTS = "splines, training, densities, one-pass or scaling"
+
+
+def bench(
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the CSV, the table and the picture.")],
+    only: Annotated[str | None, typer.Option(help=f"Some parts, with commas between them: {PARTS}.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes: to see that it works, not to quote.")] = False,
+) -> None:
+    """Measure this machine: splines, training steps, densities and samples, beside nflows, zuko and normflows where
+    they are installed (pip install "cubicflow[bench]"). All contenders take turns in one run.
+
+    Example: cubicflow bench -o bench --only splines,training
+    """
+    with clear_errors():
+        import torch
+
+        from cubicflow.bench import report
+        from cubicflow.bench.run import PART_RUNS, run
+
+        parts = tuple(only.split(",")) if only else tuple(PART_RUNS)
+        if unknown := [part for part in parts if part not in PART_RUNS]:
+            raise ValueError(f"there is no part {unknown[0]!r} to measure; there are {PARTS}")
+        if output.exists():
+            raise FileExistsError(f"{output} exists; choose another folder")
+        chosen = (
+            torch.device("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else torch.device(device)
+        )
+        found = run(parts, chosen, quick=quick, say=typer.echo)
+        report.write(output, found, f"cubicflow {shlex.join(sys.argv[1:])}")
+        typer.echo(f"wrote {', '.join(str(path) for path in sorted(output.iterdir()))}")
