@@ -158,43 +158,39 @@ def test_far_tails(family, inverse, num_bins, device):
 
 
 def float32_errors(family, x, params, backend, **options) -> tuple[float, float]:
-    """The largest backward error, and the 99.9th percentile of the log-slope's, against float64. A backward error is
-    that of the input which float64 maps to the same y: the error of y over the slope."""
+    """Against float64: the largest error of y, in units of what one rounding of x or y makes, (1 + |x|) slope + 1 + |y|;
+    and the 99.9th percentile of the log-slope's error."""
     y, log_slope = spline(family, x, params, backend, **options)
     true_y, true_log_slope = spline(family, x.double(), params.double(), "reference", **options)
     assert y.isfinite().all()
     assert log_slope.isfinite().all()
-    backward = (y - true_y).abs() / true_log_slope.exp()
-    if options["domain"] == "real":
-        backward /= 1 + x.abs()
+    error = (y - true_y).abs() / ((1 + x.abs()) * true_log_slope.exp() + 1 + true_y.abs())
     slope = (log_slope - true_log_slope).abs().flatten()
-    return backward.max().item(), slope.kthvalue(max(1, int(0.999 * slope.numel()))).values.item()
+    return error.max().item(), slope.kthvalue(max(1, int(0.999 * slope.numel()))).values.item()
 
 
-def check_float32(family, domain, inverse, num_bins, scale, count, device, seed=0):
-    params = draw(family, count, 1, num_bins=num_bins, scale=scale, dtype=torch.float32, device=device, seed=seed)
-    x = points(count, 64, domain=domain, dtype=torch.float32, device=device, seed=seed)
+def check_float32(family, domain, inverse, num_bins, scale, count, device):
+    """At most twice the reference's errors, where an error of one rounding cannot be told from none."""
+    params = draw(family, count, 1, num_bins=num_bins, scale=scale, dtype=torch.float32, device=device)
+    x = points(count, 256, domain=domain, dtype=torch.float32, device=device)
     options = {"domain": domain, "inverse": inverse}
     ours = float32_errors(family, x, params, "triton", **options)
     reference = float32_errors(family, x, params, "reference", **options)
-    # An error of one rounding cannot be told from none.
-    assert all(a <= 2 * max(b, torch.finfo(torch.float32).eps) for a, b in zip(ours, reference, strict=True)), (
-        ours,
-        reference,
-    )
+    rounding = torch.finfo(torch.float32).eps
+    assert all(a <= 2 * max(b, rounding) for a, b in zip(ours, reference, strict=True)), (ours, reference)
 
 
 @pytest.mark.parametrize("scale", [0.1, 5.0])
-@pytest.mark.parametrize("num_bins", [3, 10, 128])
+@pytest.mark.parametrize("num_bins", [3, 10])
 def test_float32_is_as_good_as_the_reference(domain, inverse, num_bins, scale, device):
-    check_float32("steffen", domain, inverse, num_bins, scale, 100, device)
+    check_float32("steffen", domain, inverse, num_bins, scale, 50, device)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("scale", [0.01, 0.1, 1.0, 3.0, 5.0, 10.0, 30.0])
 @pytest.mark.parametrize("num_bins", [1, 2, 3, 10, 16, 32, 33, 128])
 def test_float32_everywhere(family, domain, inverse, num_bins, scale, device):
-    check_float32(family, domain, inverse, num_bins, scale, 5000, device)
+    check_float32(family, domain, inverse, num_bins, scale, 1000, device)
 
 
 @pytest.mark.soak
@@ -232,10 +228,10 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize("num_bins", [4, 33])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_broadcasting(layout, num_bins, device):
+def test_broadcasting(layout, device):
     shape, splines = LAYOUTS[layout]
+    num_bins = 4
     params = draw("steffen", *splines, num_bins=num_bins, device=device)
     x = points(*shape, device=device)
     assert_close(gradients("steffen", x, params, "triton"), gradients("steffen", x, params, "reference"))
@@ -250,8 +246,7 @@ VIEWS = {
 }
 
 
-@pytest.mark.parametrize("num_bins", [4, 33])
-@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize(("view", "num_bins"), [*((view, 4) for view in VIEWS), ("channels of an image", 33)])
 def test_strides(view, num_bins, device):
     params = VIEWS[view](draw("free", 3, 4, 5, num_bins=num_bins, device=device))
     assert not params.is_contiguous()
@@ -262,10 +257,9 @@ def test_strides(view, num_bins, device):
     assert_close(gradients("free", strided, params, "triton"), gradients("free", strided, params, "reference"))
 
 
-@pytest.mark.parametrize("num_bins", [4, 33])
-def test_gradients_that_are_one_number_or_strided(num_bins, device):
+def test_gradients_that_are_one_number_or_strided(device):
     """As those of a sum, or of a transpose."""
-    x, params = points(6, 5, device=device).requires_grad_(), draw("free", 6, 5, num_bins=num_bins, device=device)
+    x, params = points(6, 5, device=device).requires_grad_(), draw("free", 6, 5, num_bins=4, device=device)
 
     def grad(backend):
         y, log_slope = spline("free", x, params, backend)

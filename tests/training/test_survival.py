@@ -90,7 +90,7 @@ def test_killed_runs_end_bit_identical(tmp_path, assert_same):
 
 @pytest.mark.soak
 def test_many_kills_end_bit_identical(tmp_path, assert_same):
-    check_kills(tmp_path, assert_same, steps=6000, kills=60)
+    check_kills(tmp_path, assert_same, steps=2500, kills=25)
 
 
 @pytest.mark.soak

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 WARM_UPS = 3
+TOGETHER_MS = 3.0
 
 
 @dataclass(frozen=True)
@@ -47,15 +48,21 @@ def measure(
     for name, run in contenders.items():
         try:
             memory[name] = _peak_memory(run, device)
+            begun = time.perf_counter()
             for _ in range(WARM_UPS - 1):
-                run()
+                if time.perf_counter() - begun < seconds:  # what takes that long needs no more warming
+                    _milliseconds(run, device)
             working[name] = run
         except Exception as error:  # a peer may fail in any way; the others still run
             print(f"  {work}: {name} left out: {type(error).__name__}: {str(error).splitlines()[:1]}")  # noqa: T201
+    # Short work on a GPU is timed several runs at once: one alone would mostly time the start of the first kernel.
+    together = {name: 1 for name in working}
+    if device.type == "cuda":
+        together = {name: max(1, round(TOGETHER_MS / _milliseconds(run, device))) for name, run in working.items()}
     times: dict[str, list[float]] = {name: [] for name in working}
     while pending := [name for name in working if sum(times[name]) < seconds * 1e3 and len(times[name]) < most]:
         for name in pending:
-            times[name].append(_milliseconds(working[name], device))
+            times[name].append(_milliseconds(working[name], device, together[name]))
     return [
         Measurement(
             work=work,
@@ -71,15 +78,16 @@ def measure(
     ]
 
 
-def _milliseconds(run: Callable[[], Any], device: torch.device) -> float:
+def _milliseconds(run: Callable[[], Any], device: torch.device, together: int = 1) -> float:
     if device.type == "cuda":
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         torch.cuda.synchronize(device)
         start.record()
-        run()
+        for _ in range(together):
+            run()
         end.record()
         end.synchronize()
-        elapsed: float = start.elapsed_time(end)
+        elapsed: float = start.elapsed_time(end) / together
         return elapsed
     begun = time.perf_counter()
     run()

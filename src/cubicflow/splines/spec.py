@@ -89,7 +89,8 @@ def make_spec(
         raise ValueError(f"domain must be one of {', '.join(map(repr, DOMAINS))}, got {domain!r}")
     num_bins = _num_bins(params, family, slopes)
     try:
-        torch.broadcast_shapes(x.shape, params.shape[:-1])
+        if x.shape != params.shape[:-1]:  # asking first is faster than the general answer, which small batches notice
+            torch.broadcast_shapes(x.shape, params.shape[:-1])
     except RuntimeError:
         raise ValueError(
             f"x of shape {tuple(x.shape)} does not broadcast with params of shape {tuple(params.shape)}, "

@@ -65,6 +65,9 @@ class CapturedStep:
                 self.step(buffers)
         except RuntimeError as error:
             self._give_up(str(error).splitlines()[0])
+            # A capture that broke off leaves the random generator believing that it goes on; one that ends tells it.
+            with torch.cuda.graph(torch.cuda.CUDAGraph()):
+                pass
         else:
             self.graph, self.buffers = graph, buffers
         finally:

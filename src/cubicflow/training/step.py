@@ -109,7 +109,9 @@ class Step:
         Row weights are divided by the mean weight of all rows, not of the batch: that leaves the gradient unbiased.
         """
         # Splines and log densities promote themselves to float32; the backward pass repeats the forward's choices.
-        with torch.autocast(self.world.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"):
+        # Every weight is used once: a cache of their casts would save nothing, and a captured graph must not have one.
+        bf16 = self.config.precision == "bf16"
+        with torch.autocast(self.world.device.type, torch.bfloat16, enabled=bf16, cache_enabled=False):
             losses = self.loss(self.flow, batch)  # (B / processes,)
         if losses.shape != (len(batch.x),):
             raise ValueError(

@@ -144,9 +144,11 @@ def group(axes: Iterable[Axis]) -> tuple[Axes, int]:
         total *= axis.size
         if axis.size == 1:
             continue
+        inner = axis
         if merged and merged[-1].continues(axis):
-            axis = axis._replace(size=merged.pop().size * axis.size)
-        merged.append(axis)
-    columns = zip(*merged, strict=True) if merged else [()] * 5
-    filled = [(ctypes.c_int64 * MAX_AXES)(*column) for column in columns]
-    return Axes(len(merged), *filled), total
+            inner = axis._replace(size=merged.pop().size * axis.size)
+        merged.append(inner)
+    if total == 0:
+        return Axes(), 0  # nowhere to go
+    columns = zip(*merged, strict=True) if merged else [()] * len(Axis._fields)
+    return Axes(len(merged), *[(ctypes.c_int64 * MAX_AXES)(*column) for column in columns]), total

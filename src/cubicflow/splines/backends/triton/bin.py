@@ -26,6 +26,9 @@ LOG2E = tl.constexpr(math.log2(math.e))
 # What float32 cuts off: log2(e) rounded to 24 bits is 12102203 / 2^23.
 LOG2E_REST = tl.constexpr(math.log2(math.e) - 12102203 / 2**23)
 LN2 = tl.constexpr(math.log(2))
+import os
+
+EXACT = tl.constexpr(os.environ.get("CF_EXACT") == "1")
 MARGIN = tl.constexpr(_MARGIN)
 RATIO_SPAN = tl.constexpr(3 - 2 * _MARGIN)
 RATIO_SHIFT = tl.constexpr(math.log((2 - _MARGIN) / (1 - _MARGIN)))
@@ -43,6 +46,19 @@ def exp_negative(a):
         scaled = a * LOG2E
         rest = tl.fma(a, tl.full(a.shape, LOG2E, a.dtype), -scaled) + a * LOG2E_REST
         return tl.exp2(scaled) * (1 + rest * LN2)
+
+
+@triton.jit
+def softmax_exp(logit, top):
+    """exp(logit - top)."""
+    below = logit - top
+    scaled = below * LOG2E
+    if EXACT:
+        rest = tl.fma(below, tl.full(below.shape, LOG2E, below.dtype), -scaled)
+        rest = tl.where(rest == rest, rest, 0.0).to(below.dtype)
+        return tl.exp2(scaled) * (1 + rest * LN2)
+    else:
+        return tl.exp2(scaled)
 
 
 @triton.jit
@@ -333,22 +349,23 @@ def evaluate(
         low = target_before + target_size * t
         high = target_after + target_size * tau
         factor = 1 / (secant * slope)
+        edge_factor = q / slope
         edge_gain = 1 / (secant * q)
     else:
         secant = target_size / source_size
         low = target_before + target_size * (t * q)
         high = target_after + target_size * (tau * qbar)
         factor = secant * slope
+        edge_factor = slope / q
         edge_gain = secant * q
     if REAL:
-        # In the first bin low / near is known without either, which may both be 0.
+        # In the first bin low / near is edge_gain, and known without either, which may both be 0.
         first = bin == 0
-        gain = tl.where(first, edge_gain, low / near)
         far_gain = far / high
         log_odds = tl.log(tl.where(first, edge_gain * far_gain, low / high))
         log_odds += tl.where(first, -tl.abs(x), 0.0)  # log(near / far)
         y = tl.where(flipped, -log_odds, log_odds)
-        log_slope = tl.log(factor / gain * far_gain)
+        log_slope = tl.log(tl.where(first, edge_factor, factor * (near / low)) * far_gain)
     else:
         lower = tl.where(flipped, high, low)
         upper = tl.where(flipped, low, high)

@@ -14,13 +14,13 @@ import triton
 import triton.language as tl
 
 from cubicflow.splines.backends.triton.bin import (
-    LOG2E,
     STEFFEN,
     bin_sizes,
     evaluate,
     evaluate_backward,
     locate_ends,
     search_position,
+    softmax_exp,
 )
 from cubicflow.splines.backends.triton.columns import (
     columns_to_tile,
@@ -129,7 +129,7 @@ def axis_sums(
         logits = load_chunk(pointer, rows, stride, first, START, K, CHUNK, WAY, BLOCK)
         higher = tl.maximum(top, maximum(logits, CHUNK))
         exps = prefix_sums(exponentials(logits, higher, CHUNK), 1, CHUNK)
-        lowered = sums * tl.exp2((top - higher) * LOG2E)[None, :]
+        lowered = sums * softmax_exp(top, higher)[None, :]
         sums = tl.where(index == c, exps[CHUNK - 1][None, :], lowered)
         top = higher
     return top, tile_to_columns(sums, PADDED, BLOCK)
@@ -152,7 +152,7 @@ def load_beside(pointer, rows, stride, bin, flipped, top, START: tl.constexpr, K
     upper = tl.minimum(tl.maximum(upper, 0), K - 1)
     down = tl.load(pointer + (rows + (START + lower) * stride))
     up = tl.load(pointer + (rows + (START + upper) * stride))
-    return tl.exp2((down - top) * LOG2E), tl.exp2((up - top) * LOG2E)
+    return softmax_exp(down, top), softmax_exp(up, top)
 
 
 @triton.jit

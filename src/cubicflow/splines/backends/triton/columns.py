@@ -13,9 +13,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from cubicflow.splines.backends.triton.bin import LOG2E
+from cubicflow.splines.backends.triton.bin import softmax_exp
 from cubicflow.splines.backends.triton.places import TILE
-
 
 # --- memory -----------------------------------------------------------------------------------------------------------
 # `rows` are the offsets from `pointer` at which the elements' params start.
@@ -124,7 +123,7 @@ def maximum(columns, SIZE: tl.constexpr):
 def exponentials(logits, top, SIZE: tl.constexpr):
     out = ()
     for j in tl.static_range(SIZE):
-        out = out + (tl.exp2((logits[j] - top) * LOG2E),)
+        out = out + (softmax_exp(logits[j], top),)
     return out
 
 

@@ -116,6 +116,8 @@ static void run_job(struct job *job, void (*task)(struct job *, int64_t, void *)
 
 static int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+static int64_t at_least_one(int64_t a) { return a > 1 ? a : 1; }
+
 static int run(const struct spline_call *call, const struct tensors *tensors, int backward, int level, int num_threads,
                parallel_function parallel) {
     struct job job = {.kernel = kernel_for(level, (int)call->is_double), .work = {call, tensors, backward}};
@@ -125,9 +127,11 @@ static int run(const struct spline_call *call, const struct tensors *tensors, in
     }
     int64_t chunks = divide_up(call->num_rows, ROW_CHUNK);
     int64_t rows = call->num_rows < ROW_CHUNK ? call->num_rows : ROW_CHUNK;
-    int64_t shares = divide_up(call->num_shared * rows, 4 * TASK_ELEMENTS);
-    job.share = divide_up(call->num_shared, shares < MAX_SHARES ? shares : MAX_SHARES);
-    job.num_shares = divide_up(call->num_shared, job.share);
+    int64_t shares = at_least_one(divide_up(call->num_shared * rows, 4 * TASK_ELEMENTS));
+    job.share = at_least_one(divide_up(call->num_shared, shares < MAX_SHARES ? shares : MAX_SHARES));
+    /* One even of no elements: splines that nobody uses have a gradient too, of zeros. */
+    job.num_shares = at_least_one(divide_up(call->num_shared, job.share));
+    if (!chunks) return 0;
     if (backward) {
         job.sums_doubles = job.kernel->sums_bytes(call) / (int64_t)sizeof(double);
         job.sums = allocate(chunks * job.num_shares * job.kernel->sums_bytes(call));

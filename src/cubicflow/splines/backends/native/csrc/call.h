@@ -56,7 +56,7 @@ struct work {
 struct kernel {
     /* Bytes of scratch one thread needs. */
     int64_t (*scratch_bytes)(const struct spline_call *call);
-    /* Bytes of one chunk of splines' gradient sums, see accumulate() in kernel.c. */
+    /* Bytes of one chunk of splines' gradient sums: a table of shared.h, in double precision. */
     int64_t (*sums_bytes)(const struct spline_call *call);
     /* Splines first ... last - 1, each with an element of its own. */
     void (*run_rows)(const struct work *work, int64_t first, int64_t last, void *scratch);

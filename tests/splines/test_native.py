@@ -1,0 +1,551 @@
+"""The native kernels against the reference, at every instruction set this processor has."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import math
+import multiprocessing
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.func import grad, jacfwd, jacrev, vmap
+
+from cubicflow.splines import cubic_spline, num_params, quadratic_spline
+from cubicflow.splines.backends import native, reference
+from cubicflow.splines.backends.native import launch, library
+from cubicflow.splines.spec import make_spec
+
+ROOT = Path(__file__).parents[2]
+LOADED = library.load()
+HERE = [] if isinstance(LOADED, str) else [i for i in range(3) if LOADED.handle.cubicflow_levels() >> i & 1]
+needs_library = pytest.mark.skipif(isinstance(LOADED, str), reason=str(LOADED))
+
+
+@pytest.fixture(params=HERE or [0], ids=lambda level: library.LEVELS[level])
+def level(request, monkeypatch) -> int:
+    """Every kernel this processor runs, not the best alone."""
+    if isinstance(LOADED, str):
+        pytest.skip(LOADED)
+    monkeypatch.setattr(launch, "load", lambda: LOADED._replace(level=request.param))
+    return request.param
+
+
+def points(*shape, domain="real", dtype=torch.float64, seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    if domain == "unit":
+        return torch.rand(shape, generator=generator, dtype=torch.float64).to(dtype)
+    return (3 * torch.randn(shape, generator=generator, dtype=torch.float64)).to(dtype)
+
+
+def with_gradients(function, x, params, seed=2, **options):
+    """[y, log_slope, grad_x, grad_params] for random gradients of the outputs."""
+    x, params = x.detach().requires_grad_(), params.detach().requires_grad_()
+    y, log_slope = function(x, params, **options)
+    generator = torch.Generator().manual_seed(seed)
+    grads = [torch.randn(y.shape, generator=generator, dtype=torch.float64).to(y.dtype) for _ in range(2)]
+    return [y, log_slope, *torch.autograd.grad((y, log_slope), (x, params), grads)]
+
+
+def assert_close(found, wanted):
+    """A gradient of these splines (bins down to 1e-3, slopes down to 1e-3 of the secant) may hold 1e6 roundings."""
+    for got, want in zip(found, wanted, strict=True):
+        assert got.shape == want.shape
+        assert ((got - want).abs() <= 1e-9 * want.abs().max().clamp(min=1)).all() if want.numel() else True
+
+
+# --- the kernel's own functions --------------------------------------------------------------------------------------
+
+BOUNDS = {"exp": (1.3, 1.3), "log": (1.0, 1.0), "log1p": (1.5, 1.5), "sigmoid": (1.6, 1.2)}  # without, with fma
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_exp_log_and_sigmoid_are_as_exact_as_vecmath_says(level, dtype, name):
+    rng, count = np.random.default_rng(0), 1 << 18
+    longest = 87 if dtype == torch.float32 else 708
+    x = {
+        "exp": lambda: np.concatenate([rng.uniform(-longest, longest + 1, count // 2), rng.uniform(-8, 8, count // 2)]),
+        "log": lambda: np.concatenate(
+            [np.exp(rng.uniform(-longest, longest, count // 2)), rng.uniform(0.5, 2, count // 2)]
+        ),
+        "log1p": lambda: np.exp(rng.uniform(-30, 0, count)),
+        "sigmoid": lambda: -np.exp(rng.uniform(-5, math.log(longest), count)),
+    }[name]()
+    x = x.astype(str(dtype).removeprefix("torch."))
+    wide = x.astype(np.float64 if dtype == torch.float32 else np.longdouble)
+    if np.finfo(wide.dtype).eps > np.finfo(x.dtype).eps / 256:
+        pytest.skip("this platform's long double is no wider than double")
+    exact = {"exp": np.exp, "log": np.log, "log1p": np.log1p, "sigmoid": lambda x: 1 / (1 + np.exp(-x))}[name](wide)
+    found = np.empty_like(x)
+    probe = LOADED.handle.cubicflow_probe
+    probe.argtypes = (*[ctypes.c_int] * 3, ctypes.c_int64, *[ctypes.c_void_p] * 2)
+    probe(level, x.itemsize == 8, list(BOUNDS).index(name), x.size, x.ctypes.data, found.ctypes.data)
+    units = np.abs(found - exact) / np.spacing(np.abs(exact).astype(x.dtype))
+    assert units.max() <= BOUNDS[name][level > 0]
+
+
+# --- values and gradients --------------------------------------------------------------------------------------------
+
+SHAPES = {  # x, leading axes of params
+    "own": ((67,), (67,)),
+    "own, two axes": ((5, 13), (5, 13)),
+    "features": ((41, 6), (6,)),
+    "features, more than a chunk": ((9, 37), (37,)),
+    "one": ((301,), ()),
+    "scalar": ((), ()),
+    "rows": ((7, 9), (7, 1)),
+    "between": ((4, 6, 5), (4, 1, 5)),
+    "x broadcasts": ((7, 1), (7, 9)),
+    "x broadcasts, both ways": ((1, 6, 5), (4, 1, 5)),
+}
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 8, 10, 33])
+def test_agrees_with_the_reference(level, cubic, domain, inverse, k):
+    for shape, leading in SHAPES.values():
+        for scale in (0.0, 1.0, 3.0):
+            x, params = points(*shape, domain=domain), cubic.params(*leading, num_bins=k, scale=scale)
+            options = {"domain": domain, "inverse": inverse}
+            assert_close(
+                with_gradients(cubic, x, params, backend="native", **options),
+                with_gradients(cubic, x, params, backend="reference", **options),
+            )
+
+
+@pytest.mark.parametrize("k", [64, 128, 256, 300])
+def test_agrees_with_the_reference_for_many_bins(level, cubic, inverse, k):
+    for shape, leading in [SHAPES["own"], SHAPES["features"]]:
+        x, params = points(*shape), cubic.params(*leading, num_bins=k)
+        assert_close(
+            with_gradients(cubic, x, params, backend="native", inverse=inverse),
+            with_gradients(cubic, x, params, backend="reference", inverse=inverse),
+        )
+
+
+def test_agrees_with_the_reference_for_given_floors(level, cubic, inverse):
+    x, params = points(50), cubic.params(50, num_bins=4, scale=3)
+    options = {"inverse": inverse, "min_bin_width": 0.2, "min_bin_height": 1e-6}
+    for got, want in zip(
+        cubic(x, params, backend="native", **options), cubic(x, params, backend="reference", **options), strict=True
+    ):
+        torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-9)
+
+
+def adversarial(cubic, k, scale, domain, inverse, dtype, rows):
+    """Points at the knots, beside them and between them, and on the real line far out as well."""
+    params = cubic.params(rows, num_bins=k, scale=scale, dtype=dtype, seed=k)
+    x = cubic.awkward_inputs(params, inverse)
+    x = torch.cat([x, points(rows, 16, domain="unit", dtype=dtype)], -1)
+    if domain == "real":
+        x = torch.logit(x.double()).clamp(-50, 50).to(dtype)
+        x = torch.cat([x, 30 * points(rows, 4, dtype=dtype)], -1)
+    return x, params[:, None]
+
+
+def errors(evaluate, spec, x, params):
+    """The largest backward error, and the 99.9th percentile of the log-slope's error, both against float64.
+
+    The backward error is how far from x the exact map takes the result's value, or how far the result is from the exact
+    one, whichever is less: each relative to 1 + |value|.
+    """
+    wide_x, wide = x.double(), params.double()
+    exact_y, exact_log_slope = reference.evaluate(spec, wide_x, wide)
+    y, log_slope = (output.double() for output in evaluate(spec, x, params))
+    assert y.isfinite().all()
+    assert log_slope.isfinite().all()
+    back, _ = reference.evaluate(dataclasses.replace(spec, inverse=not spec.inverse), y, wide)
+    backward = torch.minimum((y - exact_y).abs() / (1 + exact_y.abs()), (back - wide_x).abs() / (1 + wide_x.abs()))
+    slopes = (log_slope - exact_log_slope).abs().flatten().sort().values
+    return backward.max().item(), slopes[int(0.999 * slopes.numel())].item()
+
+
+def check_accuracy(cubic, k, scale, rows):
+    for domain in ("real", "unit"):
+        for inverse in (False, True):
+            x, params = adversarial(cubic, k, scale, domain, inverse, torch.float32, rows)
+            spec = make_spec(x, params, family="cubic", inverse=inverse, domain=domain, slopes=cubic.slopes)
+            found = errors(native.evaluate, spec, x, params)
+            wanted = errors(reference.evaluate, spec, x, params)
+            for mine, its in zip(found, wanted, strict=True):
+                assert mine <= 2 * its, (domain, inverse, found, wanted)
+
+
+@pytest.mark.parametrize("k", [1, 2, 8, 10, 128])
+@pytest.mark.parametrize("scale", [0.01, 1.0, 5.0, 30.0])
+def test_float32_is_as_exact_as_the_reference(level, cubic, k, scale):
+    check_accuracy(cubic, k, scale, rows=max(8, 800 // k))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("k", [1, 2, 8, 10, 128])
+@pytest.mark.parametrize("scale", [0.01, 0.1, 1.0, 3.0, 5.0, 10.0, 30.0])
+def test_float32_is_as_exact_as_the_reference_at_length(level, cubic, k, scale):
+    check_accuracy(cubic, k, scale, rows=40_000 // k)
+
+
+def test_gradients_in_float32_are_as_exact_as_the_references(level, cubic, domain, inverse):
+    x, params = points(4000, domain=domain, dtype=torch.float32), cubic.params(4000, num_bins=10, dtype=torch.float32)
+    options = {"domain": domain, "inverse": inverse}
+    exact = with_gradients(cubic, x.double(), params.double(), backend="reference", **options)
+    found = with_gradients(cubic, x, params, backend="native", **options)
+    wanted = with_gradients(cubic, x, params, backend="reference", **options)
+    for mine, its, truth in zip(found, wanted, exact, strict=True):
+        ranks = [(value.double() - truth).abs().flatten().sort().values for value in (mine, its)]
+        place = int(0.999 * truth.numel())
+        assert ranks[0][place] <= 2 * ranks[1][place]
+
+
+def test_a_spline_shared_by_many_sums_its_gradients_exactly(level, cubic):
+    """In single precision one after the other, 2^18 terms would lose three digits."""
+    x, params = points(1 << 18, dtype=torch.float32), cubic.params(num_bins=8, dtype=torch.float32)
+
+    def ones(x, params):
+        params = params.requires_grad_()
+        y, log_slope = cubic(x, params, backend="native")
+        return torch.autograd.grad((y + log_slope).sum(), params)[0].double()
+
+    exact = ones(x.double(), params.double())
+    assert ((ones(x, params) - exact).abs() <= 1e-5 * exact.abs().max()).all()
+
+
+# --- NaN, infinities, nothing ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("leading", [(64,), ()], ids=["own", "shared"])
+def test_nan_stays_in_its_own_element(level, cubic, domain, inverse, dtype, leading):
+    x, params = points(64, domain=domain, dtype=dtype), cubic.params(*leading, num_bins=5, dtype=dtype)
+    options = {"domain": domain, "inverse": inverse, "backend": "native"}
+    clean = cubic(x, params, **options)
+    hole = torch.arange(64) % 7 == 3
+    for got, want in zip(cubic(torch.where(hole, torch.nan, x), params, **options), clean, strict=True):
+        assert got[hole].isnan().all()
+        assert torch.equal(got[~hole], want[~hole])
+
+
+@pytest.mark.parametrize("where", [0, 5, -1], ids=["width", "height", "edge slope"])
+def test_nan_params_stay_with_their_element(level, dtype, inverse, where):
+    x, params = points(64, dtype=dtype), torch.randn(64, 12, dtype=dtype)
+    broken = params.clone()
+    hole = torch.arange(64) % 7 == 3
+    broken[hole, where] = torch.nan
+    clean = with_gradients(cubic_spline, x, params, inverse=inverse, backend="native")
+    for got, want in zip(
+        with_gradients(cubic_spline, x, broken, inverse=inverse, backend="native"), clean, strict=True
+    ):
+        assert torch.equal(got[~hole], want[~hole])
+    if where != -1:  # an edge slope matters in the edge bin alone
+        assert cubic_spline(x, broken, inverse=inverse, backend="native")[0][hole].isnan().all()
+
+
+def test_infinities_stay_infinite(level, cubic, inverse, dtype):
+    x = torch.tensor([torch.inf, -torch.inf, 1e30, -1e30], dtype=dtype)
+    y, log_slope = cubic(x, cubic.params(4, num_bins=6, dtype=dtype), inverse=inverse, backend="native")
+    torch.testing.assert_close(y, x, rtol=1e-6, atol=0)
+    assert (log_slope.abs() <= 1e-5).all()  # tails are lines of slope 1
+
+
+def test_outside_the_unit_interval(level, cubic, inverse):
+    x = torch.tensor([-0.5, 0.0, 1.0, 1.5], dtype=torch.float64)
+    params = cubic.params(num_bins=4)
+    found = with_gradients(cubic, x, params, domain="unit", inverse=inverse, backend="native")
+    wanted = with_gradients(cubic, x, params, domain="unit", inverse=inverse, backend="reference")
+    for got, want in zip(found, wanted, strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-10)
+    assert found[1].isneginf().tolist() == [True, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("shape", "leading"), [((0,), (0,)), ((0, 3), ()), ((0, 3), (3,)), ((), (0,)), ((2, 0), (2, 1))]
+)
+def test_empty(level, cubic, shape, leading):
+    x, params = torch.zeros(shape, requires_grad=True), cubic.params(*leading, num_bins=4, dtype=torch.float32)
+    y, log_slope = cubic(x, params.requires_grad_(), backend="native")
+    assert y.shape == log_slope.shape == torch.broadcast_shapes(shape, leading)
+    for tensor, gradient in zip((x, params), torch.autograd.grad(y.sum() + log_slope.sum(), (x, params)), strict=True):
+        assert gradient.shape == tensor.shape
+        assert (gradient == 0).all()
+
+
+# --- layouts ---------------------------------------------------------------------------------------------------------
+
+
+def layouts(params):
+    """The same params (6, 5, P), laid out otherwise."""
+    wide = torch.zeros(6, 5, 2 * params.shape[-1], dtype=params.dtype)
+    wide[..., ::2] = params
+    yield "channels first", params.permute(0, 2, 1).contiguous().permute(0, 2, 1)
+    yield "splines fastest", params.permute(2, 0, 1).contiguous().permute(1, 2, 0)
+    yield "every other", wide[..., ::2]
+    yield "padded", torch.cat([params, params], -1)[..., : params.shape[-1]]
+    yield "transposed", params.transpose(0, 1).contiguous().transpose(0, 1)
+
+
+def test_any_layout_gives_the_same_bits(level, cubic, inverse, dtype):
+    x, params = points(6, 5, dtype=dtype), cubic.params(6, 5, num_bins=7, dtype=dtype)
+    wanted = with_gradients(cubic, x, params, inverse=inverse, backend="native")
+    for name, laid_out in layouts(params):
+        for x_laid_out in (x, x.T.contiguous().T, torch.stack([x, x], -1)[..., 0]):
+            found = with_gradients(cubic, x_laid_out, laid_out, inverse=inverse, backend="native")
+            assert all(torch.equal(got, want) for got, want in zip(found, wanted, strict=True)), name
+
+
+def test_the_gradient_has_the_layout_of_params():
+    x, params = points(2, 3, 4), torch.randn(2, 12, 3, 4, dtype=torch.float64).permute(0, 2, 3, 1)
+    spec = make_spec(x, params, family="cubic", inverse=False, domain="real", slopes="steffen")
+    if isinstance(LOADED, str):
+        pytest.skip(LOADED)
+    _, grad_params = launch.backward(x, params, x, x, spec)
+    assert grad_params.stride() == params.stride()
+
+
+def test_expanded_params(level, cubic):
+    x, params = points(5, 40), cubic.params(1, 40, num_bins=4)
+    found = with_gradients(lambda x, p: cubic(x, p.expand(5, -1, -1), backend="native"), x, params)
+    wanted = with_gradients(lambda x, p: cubic(x, p, backend="reference"), x, params)
+    assert_close(found, wanted)
+
+
+# --- threads ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def eager_threads(monkeypatch):
+    """Threads for any work at all, and torch's own number of them back afterwards."""
+    before = torch.get_num_threads()
+    monkeypatch.setattr(library, "GRAIN", 1)
+    yield
+    torch.set_num_threads(before)
+
+
+@needs_library
+@pytest.mark.parametrize(("shape", "leading"), [((5000,), (5000,)), ((2000, 20), (20,)), ((30_000,), ())])
+def test_threads_give_the_same_bits(eager_threads, cubic, dtype, shape, leading):
+    x, params = points(*shape, dtype=dtype), cubic.params(*leading, num_bins=6, dtype=dtype)
+    results = []
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        results.append(with_gradients(cubic, x, params, backend="native"))
+    for other in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+@needs_library
+def test_a_small_batch_wakes_no_thread(eager_threads, monkeypatch):
+    torch.set_num_threads(4)
+    monkeypatch.setattr(library, "GRAIN", 30_000)
+    assert [LOADED.threads(work) for work in (0, 50_000, 60_000, 10**9)] == [1, 1, 2, 4]
+
+
+def run_in_child(queue, x, params):
+    y, _ = cubic_spline(x, params, backend="native")
+    queue.put((float(y.sum()), library.max_threads()))
+
+
+@needs_library
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform does not fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_does_not_wait_for_threads_it_does_not_have(eager_threads):
+    torch.set_num_threads(2)
+    x, params = points(5000), torch.randn(5000, 12, dtype=torch.float64)
+    y, _ = cubic_spline(x, params, backend="native")  # the parent's threads are up
+    context = multiprocessing.get_context("fork")
+    queue = context.SimpleQueue()
+    child = context.Process(target=run_in_child, args=(queue, x, params))
+    child.start()
+    child.join(60)
+    assert child.exitcode == 0
+    total, threads = queue.get()
+    assert threads == 1
+    assert total == pytest.approx(float(y.sum()), rel=1e-12)
+
+
+# --- autograd, vmap, tracing -----------------------------------------------------------------------------------------
+
+
+def test_gradcheck(level, cubic, domain, inverse, smooth_inputs):
+    x, params = smooth_inputs(cubic, 3, domain, inverse)
+
+    def function(x, params):
+        return cubic(x, params, domain=domain, inverse=inverse, backend="native")
+
+    assert torch.autograd.gradcheck(function, (x, params))
+
+
+@needs_library
+def test_gradgradcheck(cubic, domain, inverse, smooth_inputs):
+    x, params = smooth_inputs(cubic, 2, domain, inverse)
+
+    def function(x, params):
+        return cubic(x, params, domain=domain, inverse=inverse, backend="native")
+
+    assert torch.autograd.gradgradcheck(function, (x, params), atol=1e-4)
+
+
+@needs_library
+@pytest.mark.parametrize("leading", [(4, 3), (3,), (4, 1)], ids=str)
+def test_opcheck(cubic, inverse, leading):
+    x, params = points(4, 3, dtype=torch.float32), cubic.params(*leading, num_bins=3, dtype=torch.float32)
+    spec = make_spec(x, params, family="cubic", inverse=inverse, domain="real", slopes=cubic.slopes)
+    arguments = dataclasses.astuple(spec)
+    torch.library.opcheck(torch.ops.cubicflow.native_spline.default, (x, params, *arguments))
+    torch.library.opcheck(torch.ops.cubicflow.native_spline_backward.default, (x, params, x, 2 * x, *arguments))
+
+
+@needs_library
+@pytest.mark.parametrize("axes", [(0, None), (None, 0), (0, 0)], ids=["x", "params", "both"])
+def test_vmap_and_grad(cubic, inverse, axes):
+    x, params = points(5), cubic.params(5, num_bins=3)
+    x, params = x if axes[0] == 0 else x[0], params if axes[1] == 0 else params[0]
+
+    def loss(backend):
+        def function(x, params):
+            y, log_slope = cubic(x, params, inverse=inverse, backend=backend)
+            return y + 2 * log_slope
+
+        return [
+            vmap(function, in_dims=axes)(x, params),
+            *vmap(grad(function, argnums=(0, 1)), in_dims=axes)(x, params),
+        ]
+
+    assert_close(loss("native"), loss("reference"))
+
+
+@needs_library
+def test_jacrev_is_right_and_jacfwd_raises(cubic, inverse):
+    x, params = points(4), cubic.params(num_bins=3)
+
+    def function(backend):
+        return lambda params: cubic(x, params, inverse=inverse, backend=backend)[0]
+
+    assert_close([jacrev(function("native"))(params)], [jacrev(function("reference"))(params)])
+    with pytest.raises(RuntimeError, match="jvp"):
+        jacfwd(function("native"))(params)
+
+
+@needs_library
+@pytest.mark.parametrize("leading", [(7, 3), (3,)], ids=str)
+def test_compiles_to_one_graph_with_its_backward(cubic, inverse, leading):
+    x, params = points(7, 3), cubic.params(*leading, num_bins=5)
+
+    def function(x, params):
+        return cubic(x, params, inverse=inverse, backend="native")
+
+    torch.compiler.reset()
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    found, wanted = with_gradients(compiled, x, params), with_gradients(function, x, params)
+    assert all(torch.equal(got, want) for got, want in zip(found, wanted, strict=True))
+    torch.compiler.reset()
+
+
+@needs_library
+def test_saves_x_and_params_alone(cubic):
+    x, params = points(50).requires_grad_(), cubic.params(50, num_bins=4).requires_grad_()
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t.data_ptr()) or t, lambda t: t):
+        cubic(x, params, backend="native")
+    assert saved == [x.data_ptr(), params.data_ptr()]
+
+
+# --- which calls it takes --------------------------------------------------------------------------------------------
+
+X, PARAMS = torch.zeros(3), torch.zeros(3, 10)
+
+
+@needs_library
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: quadratic_spline(X, PARAMS[:, :9], backend="native"), "no native kernel for the quadratic spline"),
+        (lambda: cubic_spline(X.to("meta"), PARAMS.to("meta"), backend="native"), "must be on the CPU; got meta"),
+        (lambda: cubic_spline(torch.zeros([1] * 13), PARAMS[0], backend="native"), "up to 12 axes, got 13"),
+        (
+            lambda: cubic_spline(X, PARAMS, min_bin_width=1e-12, backend="native"),
+            "floors on bins must be at least 3e-10",
+        ),
+    ],
+)
+def test_what_it_refuses_and_why(call, message):
+    with pytest.raises(RuntimeError, match=message):
+        call()
+
+
+@needs_library
+def test_auto_takes_it_on_the_cpu():
+    found, named = (cubic_spline(points(9), torch.ones(9, 12), backend=backend)[0] for backend in ("auto", "native"))
+    assert torch.equal(found, named)
+    assert quadratic_spline(X, PARAMS[:, :9])[0].shape == (3,)  # by the reference
+
+
+@pytest.fixture
+def reload():
+    library.load.cache_clear()
+    yield
+    library.load.cache_clear()
+
+
+@pytest.mark.parametrize("text", [None, "not a library"], ids=["missing", "broken"])
+def test_without_the_library_auto_goes_on_and_the_name_says_what_to_do(monkeypatch, tmp_path, reload, text):
+    path = tmp_path / "libcubicflow.so"
+    if text is not None:
+        path.write_text(text)
+    monkeypatch.setattr(library, "LIBRARY", path)
+    assert "reinstall" in native.unavailable()
+    with pytest.raises(RuntimeError, match=r"backend='native' cannot run this call: its compiled library .* reinstall"):
+        cubic_spline(X, PARAMS, backend="native")
+    y, _ = cubic_spline(X, PARAMS)
+    assert (y.abs() <= 1e-6).all()
+
+
+@needs_library
+def test_a_library_of_another_version_is_not_used(monkeypatch, reload):
+    monkeypatch.setattr(library, "Call", library.Axes)
+    assert "another version" in native.unavailable()
+
+
+@needs_library
+def test_one_thread_where_torch_has_no_openmp(monkeypatch, reload):
+    monkeypatch.setattr(library, "_gomp_parallel", lambda: None)
+    x, params = points(20_000), torch.randn(20_000, 12, dtype=torch.float64)
+    found = cubic_spline(x, params, backend="native")
+    library.load.cache_clear()
+    monkeypatch.undo()
+    assert all(map(torch.equal, found, cubic_spline(x, params, backend="native")))
+
+
+# --- the build -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("compiler", ["/bin/false", "/nonexistent/cc", None], ids=["failing", "missing", "working"])
+def test_a_wheel_builds_with_and_without_a_compiler(tmp_path, compiler):
+    if compiler is None and shutil.which("cc") is None:
+        pytest.skip("there is no C compiler here")
+    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path)
+    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("*.so", "*.egg-info", "__pycache__"))
+    environment = os.environ | ({"CC": compiler} if compiler else {})
+    command = [sys.executable, "-m", "pip", "wheel", ".", "--no-build-isolation", "--no-deps", "-w", "out"]
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
+    (wheel,) = (tmp_path / "out").glob("*.whl")
+    assert "-py3-none-" in wheel.name
+    names = zipfile.ZipFile(wheel).namelist()
+    assert any(name.endswith("libcubicflow.so") for name in names) == (compiler is None)
+    assert not any("csrc" in name for name in names)
+    assert any(name.endswith("native/launch.py") for name in names)
+
+
+def test_no_bins_are_too_many():
+    assert num_params("cubic", 1000, "free") == 3001
+    x, params = points(20), torch.randn(20, 3001, dtype=torch.float64)
+    if isinstance(LOADED, str):
+        pytest.skip(LOADED)
+    found = cubic_spline(x, params, slopes="free", backend="native")
+    wanted = cubic_spline(x, params, slopes="free", backend="reference")
+    assert_close(found, wanted)
