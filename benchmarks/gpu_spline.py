@@ -33,26 +33,14 @@ BINS = (1, 2, 3, 10, 16, 32, 33, 128, 256)
 SLOPES = ("steffen", "free")
 WORK = [(2**20, 10), (2**18, 128), (1536, 10)]
 FEW = [launch.Tuning(num_warps=warps) for warps in (2, 1, 4)]
-MANY = [
-    launch.Tuning(num_warps=warps, chunk=chunk, stages=stages)
-    for warps, chunk, stages in [
-        (2, 32, 1),
-        (2, 32, 2),
-        (2, 32, 3),
-        (1, 32, 2),
-        (2, 16, 2),
-        (2, 16, 3),
-        (4, 16, 3),
-        (1, 16, 4),
-    ]
-]
+MANY = [launch.Tuning(num_warps=warps, chunk=chunk) for warps, chunk in [(2, 32), (1, 32), (2, 16), (4, 16)]]
 MODES = ["forward", "inverse", "backward"]
 
 
 def label(tuning: launch.Tuning, num_bins: int) -> str:
     if num_bins <= tuning.max_row_bins:
         return f"rows, {tuning.num_warps} warps"
-    return f"chunks of {tuning.chunk}, {tuning.num_warps} warps, {tuning.stages} stages"
+    return f"chunks of {tuning.chunk}, {tuning.num_warps} warps"
 
 
 def tunings(num_bins: int) -> list[launch.Tuning]:
@@ -254,7 +242,7 @@ def time_all(rows: list[dict[str, Any]]) -> None:
                     continue
                 case = f"{count} K={num_bins} {label(tuning, num_bins)}"
                 rows.append({"what": mode, "case": case, "values": [took, took / floor[mode]]})
-            print(f"  {label(tuning, num_bins):32}", "  ".join(line))
+            print(f"  {label(tuning, num_bins):22}", "  ".join(line))
         for name, inverse, backward in (("forward", False, False), ("inverse", True, False), ("both", False, True)):
             try:
                 call = user_call(x, params, inverse, backward)

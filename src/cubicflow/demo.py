@@ -42,7 +42,7 @@ def show(name: str, truth: ImageDensity | GaussianGrid, seconds: float) -> Plane
     flow = plane()
     parameters = sum(parameter.numel() for parameter in flow.parameters())
     print(f"{name}: fitting {parameters:,} parameters to {POINTS:,} points for {seconds:.0f} s ...")
-    fit(flow, points, time_budget=seconds, batch_size=1024, learning_rate=3e-3, patience=0, progress=False)
+    fit(flow, points, time_budget=seconds, batch_size=1024, learning_rate=3e-3, validation_fraction=0.01, patience=0)
     test = truth.sample(TEST_POINTS, 1)
     with torch.no_grad():
         score = flow.log_prob(torch.from_numpy(test)).double().mean().item()

@@ -63,7 +63,7 @@ def assert_close(found, wanted):
 
 # --- the kernel's own functions --------------------------------------------------------------------------------------
 
-BOUNDS = {"exp": (1.3, 1.3), "log": (1.0, 1.0), "log1p": (1.5, 1.5), "sigmoid": (1.6, 1.2)}  # without, with fma
+BOUNDS = {"exp": 1.3, "log": 1.0, "log1p": 1.5, "sigmoid": 1.2}
 
 
 @pytest.mark.parametrize("name", BOUNDS)
@@ -88,7 +88,7 @@ def test_exp_log_and_sigmoid_are_as_exact_as_vecmath_says(level, dtype, name):
     probe.argtypes = (*[ctypes.c_int] * 3, ctypes.c_int64, *[ctypes.c_void_p] * 2)
     probe(level, x.itemsize == 8, list(BOUNDS).index(name), x.size, x.ctypes.data, found.ctypes.data)
     units = np.abs(found - exact) / np.spacing(np.abs(exact).astype(x.dtype))
-    assert units.max() <= BOUNDS[name][level > 0]
+    assert units.max() <= BOUNDS[name]
 
 
 # --- values and gradients --------------------------------------------------------------------------------------------
@@ -149,49 +149,57 @@ def adversarial(cubic, k, scale, domain, inverse, dtype, rows):
     return x, params[:, None]
 
 
-def errors(evaluate, spec, x, params):
+def errors(spec, x, params, exact, found):
     """The largest backward error, and the 99.9th percentile of the log-slope's error, both against float64.
 
     The backward error is how far from x the exact map takes the result's value, or how far the result is from the exact
     one, whichever is less: each relative to 1 + |value|.
     """
-    wide_x, wide = x.double(), params.double()
-    exact_y, exact_log_slope = reference.evaluate(spec, wide_x, wide)
-    y, log_slope = (output.double() for output in evaluate(spec, x, params))
+    y, log_slope = (output.double() for output in found)
     assert y.isfinite().all()
     assert log_slope.isfinite().all()
-    back, _ = reference.evaluate(dataclasses.replace(spec, inverse=not spec.inverse), y, wide)
-    backward = torch.minimum((y - exact_y).abs() / (1 + exact_y.abs()), (back - wide_x).abs() / (1 + wide_x.abs()))
-    slopes = (log_slope - exact_log_slope).abs().flatten().sort().values
-    return backward.max().item(), slopes[int(0.999 * slopes.numel())].item()
+    back, _ = reference.evaluate(dataclasses.replace(spec, inverse=not spec.inverse), y, params.double())
+    off, missed = (y - exact[0]).abs() / (1 + exact[0].abs()), (back - x).abs() / (1 + x.abs())
+    slopes = (log_slope - exact[1]).abs().flatten().sort().values
+    return torch.minimum(off, missed).max().item(), slopes[int(0.999 * slopes.numel())].item()
 
 
-def check_accuracy(cubic, k, scale, rows):
+def check_accuracy(monkeypatch, cubic, k, scale, count):
     for domain in ("real", "unit"):
         for inverse in (False, True):
+            rows = max(8, count // (6 * (k + 1) + 16))
             x, params = adversarial(cubic, k, scale, domain, inverse, torch.float32, rows)
             spec = make_spec(x, params, family="cubic", inverse=inverse, domain=domain, slopes=cubic.slopes)
-            found = errors(native.evaluate, spec, x, params)
-            wanted = errors(reference.evaluate, spec, x, params)
-            for mine, its in zip(found, wanted, strict=True):
-                assert mine <= 2 * its, (domain, inverse, found, wanted)
+            exact = reference.evaluate(spec, x.double(), params.double())
+            wanted = errors(spec, x, params, exact, reference.evaluate(spec, x, params))
+            for level in HERE:
+                monkeypatch.setattr(launch, "load", lambda level=level: LOADED._replace(level=level))
+                found = errors(spec, x, params, exact, native.evaluate(spec, x, params))
+                for mine, its in zip(found, wanted, strict=True):
+                    assert mine <= 2 * its, (domain, inverse, library.LEVELS[level], found, wanted)
 
 
+# A percentile of a few thousandths needs tens of thousands of points to mean anything.
+@needs_library
 @pytest.mark.parametrize("k", [1, 2, 8, 10, 128])
-@pytest.mark.parametrize("scale", [0.01, 1.0, 5.0, 30.0])
-def test_float32_is_as_exact_as_the_reference(level, cubic, k, scale):
-    check_accuracy(cubic, k, scale, rows=max(8, 800 // k))
+@pytest.mark.parametrize("scale", [0.01, 1.0, 30.0])
+def test_float32_is_as_exact_as_the_reference(monkeypatch, cubic, k, scale):
+    check_accuracy(monkeypatch, cubic, k, scale, count=100_000)
 
 
+@needs_library
 @pytest.mark.soak
 @pytest.mark.parametrize("k", [1, 2, 8, 10, 128])
 @pytest.mark.parametrize("scale", [0.01, 0.1, 1.0, 3.0, 5.0, 10.0, 30.0])
-def test_float32_is_as_exact_as_the_reference_at_length(level, cubic, k, scale):
-    check_accuracy(cubic, k, scale, rows=40_000 // k)
+def test_float32_is_as_exact_as_the_reference_at_length(monkeypatch, cubic, k, scale):
+    check_accuracy(monkeypatch, cubic, k, scale, count=1_000_000)
 
 
 def test_gradients_in_float32_are_as_exact_as_the_references(level, cubic, domain, inverse):
-    x, params = points(4000, domain=domain, dtype=torch.float32), cubic.params(4000, num_bins=10, dtype=torch.float32)
+    x, params = (
+        points(40_000, domain=domain, dtype=torch.float32),
+        cubic.params(40_000, num_bins=10, dtype=torch.float32),
+    )
     options = {"domain": domain, "inverse": inverse}
     exact = with_gradients(cubic, x.double(), params.double(), backend="reference", **options)
     found = with_gradients(cubic, x, params, backend="native", **options)

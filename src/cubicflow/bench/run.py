@@ -13,12 +13,17 @@ POWER_MODEL = {"num_layers": 10, "hidden": 256, "num_bins": 10}  # the paper's t
 
 
 def run(
-    parts: tuple[str, ...], device: torch.device, *, quick: bool = False, say: Callable[[str], None]
+    parts: tuple[str, ...],
+    device: torch.device,
+    *,
+    seconds: float = 2.0,
+    quick: bool = False,
+    say: Callable[[str], None],
 ) -> list[Measurement]:
-    """Measure the parts asked for, and tell as they come in."""
+    """Measure the parts asked for, every contender for about ``seconds``, and tell as they come in."""
     found: list[Measurement] = []
     for part in parts:
-        for measurement in PART_RUNS[part](device, 0.2 if quick else 2.0, quick):
+        for measurement in PART_RUNS[part](device, 0.2 if quick else seconds, quick):
             found.append(measurement)
             say(f"{measurement.work:<58} {measurement.implementation:<30} {measurement.median:10.3f} ms")
     return found

@@ -56,7 +56,7 @@ def measure(
         except Exception as error:  # a peer may fail in any way; the others still run
             print(f"  {work}: {name} left out: {type(error).__name__}: {str(error).splitlines()[:1]}")  # noqa: T201
     # Short work on a GPU is timed several runs at once: one alone would mostly time the start of the first kernel.
-    together = {name: 1 for name in working}
+    together = dict.fromkeys(working, 1)
     if device.type == "cuda":
         together = {name: max(1, round(TOGETHER_MS / _milliseconds(run, device))) for name, run in working.items()}
     times: dict[str, list[float]] = {name: [] for name in working}

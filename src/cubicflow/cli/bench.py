@@ -18,6 +18,7 @@ def bench(
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the CSV, the table and the picture.")],
     only: Annotated[str | None, typer.Option(help=f"Some parts, with commas between them: {PARTS}.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    seconds: Annotated[float, typer.Option(help="How long to run each contender on each piece of work.")] = 2.0,
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes: to see that it works, not to quote.")] = False,
 ) -> None:
     """Measure this machine: splines, training steps, densities and samples, beside nflows, zuko and normflows where
@@ -39,6 +40,6 @@ def bench(
         chosen = (
             torch.device("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else torch.device(device)
         )
-        found = run(parts, chosen, quick=quick, say=typer.echo)
+        found = run(parts, chosen, seconds=seconds, quick=quick, say=typer.echo)
         report.write(output, found, f"cubicflow {shlex.join(sys.argv[1:])}")
         typer.echo(f"wrote {', '.join(str(path) for path in sorted(output.iterdir()))}")

@@ -48,7 +48,7 @@ def plane_figure(rows: Sequence[PlaneRow], cut: float = 0.995) -> Figure:
         top = float(np.quantile(data, cut))
         for axis, image, title in zip(line, (data, row.density, samples), TITLES, strict=True):
             axis.imshow(
-                image, origin="lower", extent=(0, 1, 0, 1), cmap="gray", vmin=0, vmax=top, interpolation="nearest"
+                image, origin="lower", extent=(0, 1, 0, 1), cmap="gray_r", vmin=0, vmax=top, interpolation="nearest"
             )
             axis.set(xticks=[], yticks=[], title=title if line is axes[0] else "")
         line[0].set_ylabel(row.name)

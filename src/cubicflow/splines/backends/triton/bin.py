@@ -23,49 +23,46 @@ from cubicflow.splines.bins import MARGIN as _MARGIN
 STEFFEN, FREE, RATIONAL = (tl.constexpr(mode) for mode in range(3))
 
 LOG2E = tl.constexpr(math.log2(math.e))
-# What float32 cuts off: log2(e) rounded to 24 bits is 12102203 / 2^23.
-LOG2E_REST = tl.constexpr(math.log2(math.e) - 12102203 / 2**23)
 LN2 = tl.constexpr(math.log(2))
-import os
-
-EXACT = tl.constexpr(os.environ.get("CF_EXACT") == "1")
 MARGIN = tl.constexpr(_MARGIN)
 RATIO_SPAN = tl.constexpr(3 - 2 * _MARGIN)
 RATIO_SHIFT = tl.constexpr(math.log((2 - _MARGIN) / (1 - _MARGIN)))
 SOFTPLUS_ONE = tl.constexpr(math.log(math.e - 1))
 
 
+# --- arithmetic --------------------------------------------------------------------------------------------------------
+# Triton's float32 division and exponential are the hardware's fast ones. Where an error reaches y or the log-slope
+# undiminished they are made good; elsewhere, and in all gradients, they are good enough.
+
+
 @triton.jit
-def exp_negative(a):
-    """exp(a) for a <= 0. The hardware's float32 exp2 is good to an ulp or two, but a log2(e) is rounded, by up to |a| of
-    them: the product's rest is put back."""
-    if a.dtype == tl.float64:
-        return tl.exp(a)
+def divide(a, b):
+    """Correctly rounded."""
+    if b.dtype == tl.float64:
+        return a / b
     else:
-        a = tl.where(a < -150, -150.0, a)  # where exp is 0, before -inf meets 0 below
-        scaled = a * LOG2E
-        rest = tl.fma(a, tl.full(a.shape, LOG2E, a.dtype), -scaled) + a * LOG2E_REST
-        return tl.exp2(scaled) * (1 + rest * LN2)
+        return tl.div_rn(a, b)
 
 
 @triton.jit
-def softmax_exp(logit, top):
-    """exp(logit - top)."""
-    below = logit - top
+def exp_below(x, top):
+    """exp(x - top) for x <= top. The hardware's exp2 is good to an ulp or two, but (x - top) log2(e) is rounded, to an
+    error of as many ulps as it is large: what the product lost is put back."""
+    below = x - top
     scaled = below * LOG2E
-    if EXACT:
-        rest = tl.fma(below, tl.full(below.shape, LOG2E, below.dtype), -scaled)
-        rest = tl.where(rest == rest, rest, 0.0).to(below.dtype)
-        return tl.exp2(scaled) * (1 + rest * LN2)
-    else:
+    if below.dtype == tl.float64:
         return tl.exp2(scaled)
+    else:
+        lost = tl.fma(below, tl.full(below.shape, LOG2E, below.dtype), -scaled)
+        power = tl.exp2(scaled)
+        return tl.where(power > 0, power + power * (lost * LN2), power)  # lost is NaN for -inf
 
 
 @triton.jit
 def sigmoids(x):
     """sigmoid(-|x|) and sigmoid(|x|), both to full relative precision."""
-    z = exp_negative(-tl.abs(x))
-    larger = 1 / (1 + z)
+    z = exp_below(-tl.abs(x), 0.0)
+    larger = divide(tl.full(z.shape, 1.0, z.dtype), 1 + z)
     return z * larger, larger
 
 
@@ -108,7 +105,7 @@ def slope_ratio(logit):
 def softplus_slope(logit):
     """The rational-quadratic's slope at a knot, and its derivative."""
     shifted = logit + SOFTPLUS_ONE
-    z = exp_negative(-tl.abs(shifted))
+    z = exp_below(-tl.abs(shifted), 0.0)
     one_plus = 1 + z
     log1p = tl.log(one_plus) + (z - (one_plus - 1)) / one_plus
     larger = 1 / one_plus
@@ -285,6 +282,12 @@ def solve(start, end, c_low, c_high, SLOPES: tl.constexpr, STEPS: tl.constexpr):
 
 
 @triton.jit
+def softmax_scale(total, K: tl.constexpr, FLOOR: tl.constexpr):
+    """What an exponential is multiplied by, before the floor is added."""
+    return divide(tl.full(total.shape, 1 - K * FLOOR, total.dtype), total)
+
+
+@triton.jit
 def bin_sizes(bin, scale, floor, raw, after, K: tl.constexpr):
     """Exponentials to sizes: (before, after, size, down, up)."""
     before, size, down, up = raw
@@ -302,7 +305,7 @@ def bin_sizes(bin, scale, floor, raw, after, K: tl.constexpr):
 def place_in_bin(near, before, size):
     """(t, 1 - t). The next bin's start and this one's end round differently: the value is kept in the bin, and gradients
     pass as if nothing had happened."""
-    t = (near - before) / size
+    t = divide(near - before, size)
     t = tl.where(t < 0, 0.0, tl.where(t > 1, 1.0, t)).to(near.dtype)
     return t, 1 - t
 
@@ -345,32 +348,32 @@ def evaluate(
         t, tau = solve(start, end, t, tau, SLOPES, STEPS)
     q, qbar, slope = shape(t, tau, start, end, SLOPES)
     if INVERSE:
-        secant = source_size / target_size
+        secant = divide(source_size, target_size)
         low = target_before + target_size * t
         high = target_after + target_size * tau
-        factor = 1 / (secant * slope)
-        edge_factor = q / slope
-        edge_gain = 1 / (secant * q)
     else:
-        secant = target_size / source_size
+        secant = divide(target_size, source_size)
         low = target_before + target_size * (t * q)
         high = target_after + target_size * (tau * qbar)
-        factor = secant * slope
-        edge_factor = slope / q
-        edge_gain = secant * q
     if REAL:
-        # In the first bin low / near is edge_gain, and known without either, which may both be 0.
+        # low / near is the edge's gain in the first bin, and there known without either, which may both be 0.
         first = bin == 0
-        far_gain = far / high
-        log_odds = tl.log(tl.where(first, edge_gain * far_gain, low / high))
-        log_odds += tl.where(first, -tl.abs(x), 0.0)  # log(near / far)
+        far_gain = divide(far, high)
+        if INVERSE:
+            gain = divide(tl.where(first, far_gain, low), tl.where(first, secant * q, high))
+            rate = divide(tl.where(first, q, near), tl.where(first, slope, secant * slope * low))
+        else:
+            gain = tl.where(first, secant * q * far_gain, divide(low, high))
+            rate = divide(tl.where(first, slope, secant * slope * near), tl.where(first, q, low))
+        log_odds = tl.log(gain) + tl.where(first, -tl.abs(x), 0.0)  # log(near / far)
         y = tl.where(flipped, -log_odds, log_odds)
-        log_slope = tl.log(tl.where(first, edge_factor, factor * (near / low)) * far_gain)
+        log_slope = tl.log(rate * far_gain)
     else:
         lower = tl.where(flipped, high, low)
         upper = tl.where(flipped, low, high)
         y = tl.where(lower <= upper, lower, 1 - upper)
-        log_slope = tl.where((x < 0) | (x > 1), float("-inf"), tl.log(factor))
+        log_slope = tl.log(secant * slope)
+        log_slope = tl.where((x < 0) | (x > 1), float("-inf"), -log_slope if INVERSE else log_slope)
     return y, log_slope
 
 

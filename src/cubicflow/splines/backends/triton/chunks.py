@@ -20,7 +20,8 @@ from cubicflow.splines.backends.triton.bin import (
     evaluate_backward,
     locate_ends,
     search_position,
-    softmax_exp,
+    softmax_scale,
+    exp_below,
 )
 from cubicflow.splines.backends.triton.columns import (
     columns_to_tile,
@@ -115,7 +116,6 @@ def axis_sums(
     K: tl.constexpr,
     CHUNK: tl.constexpr,
     PADDED: tl.constexpr,
-    STAGES: tl.constexpr,
     WAY: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
@@ -124,12 +124,12 @@ def axis_sums(
     index = tl.arange(0, PADDED)[:, None]
     top = tl.full((BLOCK,), -1e30, dtype)  # not -inf: a chunk of them sums to 0
     sums = tl.zeros((PADDED, BLOCK), dtype)
-    for c in tl.range(0, chunks, num_stages=STAGES):
+    for c in range(chunks):
         first = tl.zeros((BLOCK,), tl.int32) + c * CHUNK
         logits = load_chunk(pointer, rows, stride, first, START, K, CHUNK, WAY, BLOCK)
         higher = tl.maximum(top, maximum(logits, CHUNK))
         exps = prefix_sums(exponentials(logits, higher, CHUNK), 1, CHUNK)
-        lowered = sums * softmax_exp(top, higher)[None, :]
+        lowered = sums * exp_below(top, higher)[None, :]
         sums = tl.where(index == c, exps[CHUNK - 1][None, :], lowered)
         top = higher
     return top, tile_to_columns(sums, PADDED, BLOCK)
@@ -152,7 +152,7 @@ def load_beside(pointer, rows, stride, bin, flipped, top, START: tl.constexpr, K
     upper = tl.minimum(tl.maximum(upper, 0), K - 1)
     down = tl.load(pointer + (rows + (START + lower) * stride))
     up = tl.load(pointer + (rows + (START + upper) * stride))
-    return softmax_exp(down, top), softmax_exp(up, top)
+    return exp_below(down, top), exp_below(up, top)
 
 
 @triton.jit
@@ -169,7 +169,6 @@ def locate(
     REAL: tl.constexpr,
     SLOPES: tl.constexpr,
     CHUNK: tl.constexpr,
-    STAGES: tl.constexpr,
     WAY: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
@@ -182,14 +181,14 @@ def locate(
     CHUNKS: tl.constexpr = (K + CHUNK - 1) // CHUNK
     PADDED: tl.constexpr = triton.next_power_of_2(CHUNKS)
 
-    source_top, sums = axis_sums(pointer, rows, stride, chunks, SOURCE, K, CHUNK, PADDED, STAGES, WAY, BLOCK)
+    source_top, sums = axis_sums(pointer, rows, stride, chunks, SOURCE, K, CHUNK, PADDED, WAY, BLOCK)
     source_before, source_total = sums_before(flip(sums, flipped, 0, CHUNKS), CHUNKS)
-    target_top, sums = axis_sums(pointer, rows, stride, chunks, TARGET, K, CHUNK, PADDED, STAGES, WAY, BLOCK)
+    target_top, sums = axis_sums(pointer, rows, stride, chunks, TARGET, K, CHUNK, PADDED, WAY, BLOCK)
     sums = flip(sums, flipped, 0, CHUNKS)
     target_before, target_total = sums_before(sums, CHUNKS)
     target_after = sums_after(sums, CHUNKS)
-    source_scale = (1 - K * FLOOR_SOURCE) / source_total
-    target_scale = (1 - K * FLOOR_TARGET) / target_total
+    source_scale = softmax_scale(source_total, K, FLOOR_SOURCE)
+    target_scale = softmax_scale(target_total, K, FLOOR_TARGET)
 
     # Seen from above, the first chunk is the one that K may leave incomplete: the bins it lacks count below 0, and lie
     # before every position.
@@ -253,7 +252,6 @@ def axis_backward(
     START: tl.constexpr,
     K: tl.constexpr,
     CHUNK: tl.constexpr,
-    STAGES: tl.constexpr,
     DIMS: tl.constexpr,
     WAY: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -261,7 +259,7 @@ def axis_backward(
     """Write the gradients of one axis's logits."""
     top, raw, total, scale = axis
     mean = softmax_mean(raw, total, grads)
-    for c in tl.range(0, chunks, num_stages=STAGES):
+    for c in range(chunks):
         first = c * CHUNK
         logits = load_chunk(pointer, rows, stride, tl.zeros((BLOCK,), tl.int32) + first, START, K, CHUNK, WAY, BLOCK)
         exps = exponentials(logits, top, CHUNK)
@@ -292,7 +290,6 @@ def chunks_forward(
     K: tl.constexpr,
     COUNT: tl.constexpr,
     CHUNK: tl.constexpr,
-    STAGES: tl.constexpr,
     FLOOR_SOURCE: tl.constexpr,
     FLOOR_TARGET: tl.constexpr,
     INVERSE: tl.constexpr,
@@ -310,7 +307,7 @@ def chunks_forward(
     # fmt: off
     ends, bin, source, target, logits, _, _ = locate(
         x, pointer, rows, stride_k, chunks,
-        K, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, REAL, SLOPES, CHUNK, STAGES, WAY, BLOCK,
+        K, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, REAL, SLOPES, CHUNK, WAY, BLOCK,
     )
     # fmt: on
     y, log_slope = evaluate(x, ends, bin, source, target, logits, K, INVERSE, REAL, SLOPES, STEPS)
@@ -346,7 +343,6 @@ def chunks_backward(
     K: tl.constexpr,
     COUNT: tl.constexpr,
     CHUNK: tl.constexpr,
-    STAGES: tl.constexpr,
     FLOOR_SOURCE: tl.constexpr,
     FLOOR_TARGET: tl.constexpr,
     INVERSE: tl.constexpr,
@@ -366,7 +362,7 @@ def chunks_backward(
     # fmt: off
     ends, bin, source, target, logits, source_axis, target_axis = locate(
         x, pointer, rows, stride_k, chunks,
-        K, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, REAL, SLOPES, CHUNK, STAGES, WAY, BLOCK,
+        K, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, REAL, SLOPES, CHUNK, WAY, BLOCK,
     )
     # fmt: on
     grad_x, grad_source, grad_target, grad_logits = evaluate_backward(
@@ -385,11 +381,11 @@ def chunks_backward(
     # fmt: off
     axis_backward(
         pointer, rows, stride_k, chunks, out_pointer, out_rows, out_k, exists, source_axis, bin, grad_source, flipped,
-        K if INVERSE else 0, K, CHUNK, STAGES, DIMS, WAY, BLOCK,
+        K if INVERSE else 0, K, CHUNK, DIMS, WAY, BLOCK,
     )
     axis_backward(
         pointer, rows, stride_k, chunks, out_pointer, out_rows, out_k, exists, target_axis, bin, grad_target, flipped,
-        0 if INVERSE else K, K, CHUNK, STAGES, DIMS, WAY, BLOCK,
+        0 if INVERSE else K, K, CHUNK, DIMS, WAY, BLOCK,
     )
     # fmt: on
     low = tl.where(flipped, grad_logits[1], grad_logits[0])

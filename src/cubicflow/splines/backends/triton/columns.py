@@ -13,7 +13,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from cubicflow.splines.backends.triton.bin import softmax_exp
+from cubicflow.splines.backends.triton.bin import exp_below
 from cubicflow.splines.backends.triton.places import TILE
 
 # --- memory -----------------------------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ def maximum(columns, SIZE: tl.constexpr):
 def exponentials(logits, top, SIZE: tl.constexpr):
     out = ()
     for j in tl.static_range(SIZE):
-        out = out + (softmax_exp(logits[j], top),)
+        out = out + (exp_below(logits[j], top),)
     return out
 
 

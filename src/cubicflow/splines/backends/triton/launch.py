@@ -30,7 +30,6 @@ class Tuning(NamedTuple):
     num_warps: int = 2
     max_row_bins: int = 32  # more bins are read in chunks
     chunk: int = 32
-    stages: int = 2
 
 
 # The interpreter's time goes by programs, not by elements.
@@ -158,7 +157,7 @@ def _plan(
         arguments["PADDED"] = triton.next_power_of_2(num_params)
         kernel = rows.rows_backward if backward else rows.rows_forward
     else:
-        arguments |= {"CHUNK": tuning.chunk, "STAGES": tuning.stages, "chunks": -(-spec.num_bins // tuning.chunk)}
+        arguments |= {"CHUNK": tuning.chunk, "chunks": -(-spec.num_bins // tuning.chunk)}
         kernel = chunks.chunks_backward if backward else chunks.chunks_forward
     sums = (blocks, numbers["splines"], num_params) if shared else ()
     return Plan(kernel, (blocks * numbers["splines"],), arguments, sums)

@@ -14,6 +14,7 @@ from cubicflow.splines.backends.triton.bin import (
     evaluate_backward,
     locate_ends,
     search_position,
+    softmax_scale,
 )
 from cubicflow.splines.backends.triton.columns import (
     exponentials,
@@ -38,7 +39,7 @@ def axis(columns, flipped, START: tl.constexpr, K: tl.constexpr, FLOOR: tl.const
     logits = flip(columns, flipped, START, K)
     exps = exponentials(logits, maximum(logits, K), K)
     before, total = sums_before(exps, K)
-    return exps, before, total, (1 - K * FLOOR) / total
+    return exps, before, total, softmax_scale(total, K, FLOOR)
 
 
 @triton.jit

@@ -22,10 +22,6 @@
 #include <immintrin.h>
 #endif
 
-#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
-#define EXACT_REMAINDER 1 /* a - b * c is contracted, so the remainder of a division is exact */
-#endif
-
 #ifdef DOUBLE
 typedef double REAL;
 typedef int64_t INT;

@@ -5,7 +5,7 @@
        exp    1.3 for -87 <= x <= 88 (float), -708 <= x <= 709 (double), clamped outside; NaN stays
        log    1 for every positive normal number; NaN stays; what is not positive is not looked for
        log1p  1.5 for 0 <= x <= 1
-       sigmoid  1.2 (1.6 without fused multiply-add) for x <= 0
+       sigmoid  1.2 for x <= 0
    The polynomials are near-minimax (Chebyshev) fits on the reduced ranges, with errors below a tenth of a unit. */
 #ifndef CUBICFLOW_VECMATH_H
 #define CUBICFLOW_VECMATH_H
@@ -67,6 +67,18 @@ INLINE VEC vec_exp_below(VEC x) {
 
 INLINE VEC vec_exp(VEC x) { return vec_exp_below(smaller(splat(EXP_MAX), x)); }
 
+/* top - quotient x bottom, exactly, for quotient = top / bottom. */
+INLINE VEC remainder_of(VEC top, VEC quotient, VEC bottom) {
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+    return top - quotient * bottom; /* contracted */
+#else
+    /* By halves, whose products are exact. */
+    const INT upper = (INT)(~(UINT)0 << (MANTISSA_BITS / 2 + 1));
+    VEC q = (VEC)((IVEC)quotient & upper), b = (VEC)((IVEC)bottom & upper), q_rest = quotient - q, b_rest = bottom - b;
+    return ((top - q * b) - q * b_rest - q_rest * b) - q_rest * b_rest;
+#endif
+}
+
 /* exp(x) and exp(x) / (1 + exp(x)) for x <= 0. The quotient decides on which side of a knot a point falls, so it is
    worth more than its three roundings: what they lose is found and put back. */
 INLINE VEC vec_sigmoid_below(VEC x, VEC *exp_x) {
@@ -75,10 +87,7 @@ INLINE VEC vec_sigmoid_below(VEC x, VEC *exp_x) {
     VEC top = sum * e.power, top_rest = (s - (sum - 1)) * e.power; /* their sum is exp(x) */
     VEC bottom = 1 + top, bottom_rest = (top - (bottom - 1)) + top_rest;
     VEC quotient = top / bottom;
-    VEC rest = top_rest - quotient * bottom_rest;
-#ifdef EXACT_REMAINDER
-    rest += top - quotient * bottom;
-#endif
+    VEC rest = remainder_of(top, quotient, bottom) + (top_rest - quotient * bottom_rest);
     *exp_x = top;
     return quotient + rest * (1 - quotient); /* 1 / bottom is 1 - quotient */
 }
