@@ -68,10 +68,11 @@ def kernel_call(mode: str, x: Tensor, params: Tensor, tuning: launch.Tuning) -> 
 def warm(job: tuple[Any, ...]) -> str | None:
     """Compile one kernel into Triton's cache, from a process of its own."""
     torch.set_num_threads(1)
-    function, *arguments = job
+    kind, *arguments = job
     try:
-        if function == "check":
-            check(*arguments, launch.DEFAULT, 256)
+        if kind == "check":
+            num_bins, inverse, slopes = arguments
+            check(num_bins, 1.0, inverse, slopes, launch.DEFAULT, 256)
         else:
             mode, num_bins, tuning = arguments
             kernel_call(mode, *data(1536, num_bins), tuning)()
@@ -84,15 +85,15 @@ def warm(job: tuple[Any, ...]) -> str | None:
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
-def results(evaluate: Callable[..., Any], x: Tensor, params: Tensor, grads: list[Tensor]) -> list[Tensor]:
+def results(evaluate: Callable[..., Any], x: Tensor, params: Tensor, grads: tuple[Tensor, Tensor]) -> list[Tensor]:
     x, params = x.detach().requires_grad_(), params.detach().requires_grad_()
     outputs = evaluate(x, params)
     return [tensor.detach().double() for tensor in (*outputs, *torch.autograd.grad(outputs, (x, params), grads))]
 
 
 def errors(x: Tensor, found: list[Tensor], truth: list[Tensor]) -> list[float]:
-    """The largest error of y in units of what one rounding of x or y makes, the 99.9th percentile of the log-slope's, and
-    the median error of each gradient relative to its size in that element."""
+    """The largest error of y in units of what one rounding of x or y makes, the 99.9th percentile of the log-slope's,
+    and the median error of each gradient relative to its size in that element."""
     slope = truth[1].exp()
     y = ((found[0] - truth[0]).abs() / ((1 + x.abs()) * slope + 1 + truth[0].abs())).max()
     log_slope = (found[1] - truth[1]).abs()
@@ -107,14 +108,14 @@ def check(num_bins: int, scale: float, inverse: bool, slopes: str, tuning: launc
     size = num_params("cubic", num_bins, slopes)
     params = scale * torch.randn(count, size, device="cuda", generator=generator)
     x = 3 * torch.randn(count, device="cuda", generator=generator)
-    grads = [torch.randn_like(x), torch.randn_like(x)]
+    grads = torch.randn_like(x), torch.randn_like(x)
     spec = spec_of(x, params, inverse, slopes)
 
     def eager(x: Tensor, params: Tensor) -> Any:
         return reference.evaluate(spec, x, params)
 
     pairs = launch.forward(x, params, spec, tuning), launch.backward(x, params, *grads, spec, tuning)
-    truth = results(eager, x.double(), params.double(), [grad.double() for grad in grads])
+    truth = results(eager, x.double(), params.double(), (grads[0].double(), grads[1].double()))
     ours = errors(x, [tensor.double() for pair in pairs for tensor in pair], truth)
     eagers = errors(x, results(eager, x, params, grads), truth)
     return [a / max(b, 1e-9) for a, b in zip(ours, eagers, strict=True)]
@@ -279,7 +280,7 @@ def main() -> None:
             ("time", mode, k, tuning) for k in (10, 128) for tuning in tunings(k) for mode in MODES
         ]
         if not arguments.skip_errors:
-            jobs += [("check", k, 1.0, inverse, slopes) for k in BINS for inverse in (True, False) for slopes in SLOPES]
+            jobs += [("check", k, inverse, slopes) for k in BINS for inverse in (True, False) for slopes in SLOPES]
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(arguments.workers, mp_context=context) as pool:
             for failure in pool.map(warm, jobs):

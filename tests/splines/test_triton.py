@@ -67,8 +67,8 @@ def gradients(family, x, params, backend, seed=2, **options) -> list[Tensor]:
 
 
 def assert_close(found: list[Tensor], wanted: list[Tensor]) -> None:
-    """To float64's rounding times the conditioning: a gradient holds secants and inverse slopes of up to 1e3 each, twice,
-    so 1e6 epsilon is what either side may be off; 1e-9 is four times that."""
+    """To float64's rounding times the conditioning: a gradient holds secants and inverse slopes of up to 1e3 each,
+    twice, so 1e6 epsilon is what either side may be off; 1e-9 is four times that."""
     for a, b in zip(found, wanted, strict=True):
         assert a.shape == b.shape
         assert ((a - b).abs() <= 1e-9 * (1 + b.abs())).all()
@@ -77,7 +77,7 @@ def assert_close(found: list[Tensor], wanted: list[Tensor]) -> None:
 # --- values and gradients ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("num_bins", [1, 2, 3, 10, 16])
+@pytest.mark.parametrize("num_bins", [1, 2, 3, 10])
 def test_few_bins(family, domain, inverse, num_bins, device):
     params = draw(family, 200, num_bins=num_bins, device=device)
     x = points(200, domain=domain, device=device)
@@ -87,22 +87,25 @@ def test_few_bins(family, domain, inverse, num_bins, device):
     )
 
 
-@pytest.mark.parametrize("num_bins", [33, 128])
-def test_many_bins(family, domain, inverse, num_bins, device):
-    """33 leaves a chunk that holds one bin, and 128 fills its chunks."""
-    params = draw(family, 70, num_bins=num_bins, device=device)
-    x = points(70, domain=domain, device=device)
+def test_many_bins(family, domain, inverse, device):
+    """33 leaves a chunk that holds one bin."""
+    params = draw(family, 200, num_bins=33, device=device)
+    x = points(200, domain=domain, device=device)
     options = {"domain": domain, "inverse": inverse}
     assert_close(
         gradients(family, x, params, "triton", **options), gradients(family, x, params, "reference", **options)
     )
 
 
-def test_the_most_bins(device):
-    params, x = draw("steffen", 5, num_bins=256, device=device), points(5, device=device)
-    assert_close(gradients("steffen", x, params, "triton"), gradients("steffen", x, params, "reference"))
+@pytest.mark.parametrize("num_bins", [128, 256])
+def test_the_most_bins(num_bins, device):
+    params, x = draw("free", 200, num_bins=num_bins, device=device), points(200, device=device)
+    assert_close(gradients("free", x, params, "triton"), gradients("free", x, params, "reference"))
+
+
+def test_more_bins_than_that(device):
     with pytest.raises(RuntimeError, match="up to 256 bins, got 257"):
-        cubic_spline(x, draw("steffen", 5, num_bins=257, device=device), backend="triton")
+        cubic_spline(points(5, device=device), draw("steffen", 5, num_bins=257, device=device), backend="triton")
 
 
 @pytest.mark.parametrize("num_bins", [3, 33])
@@ -121,7 +124,7 @@ def test_several_programs(splines, num_bins, device):
     assert_close(found, [*outputs, *torch.autograd.grad(outputs, (x, params), list(grads))])
 
 
-@pytest.mark.parametrize("num_bins", [1, 4, 33])
+@pytest.mark.parametrize("num_bins", [1, 4])
 def test_zero_params_are_the_identity(family, domain, inverse, num_bins, device):
     params = torch.zeros_like(draw(family, num_bins=num_bins, dtype=torch.float32, device=device))
     x = points(64, domain=domain, dtype=torch.float32, device=device)
@@ -158,8 +161,8 @@ def test_far_tails(family, inverse, num_bins, device):
 
 
 def float32_errors(family, x, params, backend, **options) -> tuple[float, float]:
-    """Against float64: the largest error of y, in units of what one rounding of x or y makes, (1 + |x|) slope + 1 + |y|;
-    and the 99.9th percentile of the log-slope's error."""
+    """Against float64: the largest error of y, in units of what one rounding of x or y makes, (1 + |x|) slope + 1 +
+    |y|; and the 99.9th percentile of the log-slope's error."""
     y, log_slope = spline(family, x, params, backend, **options)
     true_y, true_log_slope = spline(family, x.double(), params.double(), "reference", **options)
     assert y.isfinite().all()

@@ -87,6 +87,10 @@ class TestLULinear:
         layer(z.float())[0].square().sum().backward()
         optimizer.step()
         assert agrees(), "an optimiser's step"
+        optimizer = torch.optim.Adam(layer.parameters(), lr=0.1, fused=True)
+        layer(z.float())[0].square().sum().backward()
+        optimizer.step()
+        assert agrees(), "a fused optimiser's step, which counts no new version"
 
     def test_the_cache_is_used_and_not_copied(self) -> None:
         layer = shaken(LULinear(5))

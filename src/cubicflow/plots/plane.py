@@ -26,7 +26,7 @@ class PlaneRow(NamedTuple):
 
 def histogram_image(points: NDArray[np.floating], size: int) -> Image:
     """Points (n, 2) of the unit square as counts, (size, size), the first row at the bottom."""
-    counts, _, _ = np.histogram2d(points[:, 1], points[:, 0], bins=size, range=[[0, 1], [0, 1]])
+    counts: Image = np.histogram2d(points[:, 1], points[:, 0], bins=size, range=[[0, 1], [0, 1]])[0]
     return counts
 
 
@@ -56,4 +56,5 @@ def plane_figure(rows: Sequence[PlaneRow], cut: float = 0.995) -> Figure:
 
 
 def _as_density(counts: Image) -> Image:
-    return counts * (counts.size / max(counts.sum(), 1))
+    density: Image = counts * (counts.size / max(float(counts.sum()), 1))
+    return density

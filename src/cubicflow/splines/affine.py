@@ -1,4 +1,4 @@
-"""Affine and additive maps with the contract of the splines: (y, log_slope), element by element, zero params the identity.
+"""Affine and additive maps with the contract of the splines: (y, log_slope), and all-zero params the identity.
 
 They make Real NVP and NICE out of the same coupling layer, and MAF out of the same autoregressive one.
 """

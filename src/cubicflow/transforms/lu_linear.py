@@ -59,6 +59,9 @@ class LULinear(Transform):
     def through(self, x: Tensor, weight: Tensor) -> Tensor:
         """The forward map with its dense weight, which :func:`dense_weights` makes for many layers at once."""
         check_features(self, x, self.features)
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            # Training: some optimisers (fused Adam) write parameters without counting a new version of them.
+            self._dense_inverse = None
         return _exact_linear(x, weight, self.bias)
 
     def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002

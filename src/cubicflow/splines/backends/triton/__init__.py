@@ -2,6 +2,7 @@
 
     places.py    which elements a program takes, and where their params lie
     columns.py   params of many elements as one vector for each parameter, a thread to an element
+    unit.py      the bin's own unit square: end slopes, the map, its root
     bin.py       one element in its bin, and the gradients
     rows.py      kernels for few bins
     chunks.py    kernels for many

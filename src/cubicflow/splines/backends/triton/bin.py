@@ -1,69 +1,34 @@
 # mypy: ignore-errors
-# ruff: noqa: N803, N806, RET505, RUF005, SIM102, SIM108
+# ruff: noqa: N803, RET505
 """One element in its bin: the map, its log-slope and their gradients, as functions of one number per element.
 
 Everything here is seen from the end of the interval that the element is nearer to: ``near`` and ``far`` are its
 distances from that end and from the other, ``flipped`` says that the near end is the upper one, and bins, sums and
 slopes are counted from it. So small numbers are never computed as one minus large ones, and there is one case instead
-of two. Both kernels end in these functions; what they differ in is how they find the bin.
+of two. All kernels end in these functions; what they differ in is how they find the bin.
 
-The formulas are those of ``evaluate.py``, ``bins.py``, ``cubic.py`` and ``rational_quadratic.py``, with logarithms of
-quotients in place of differences of logarithms: an element takes two.
+The formulas are those of ``evaluate.py``, with logarithms of quotients in place of differences of logarithms: an
+element takes two.
+
+`source` is the axis of the input and `target` that of the output: for the bin its (before, after, size, down, up), the
+sums of all sizes before and after it, its own size, and the sizes of the bins one down and one up. `ends` is what
+locate_ends returns; `logits` are the slope parameters of the bin's two ends.
 """
 
 from __future__ import annotations
 
-import math
-
 import triton
 import triton.language as tl
 
-from cubicflow.splines.bins import MARGIN as _MARGIN
-
-STEFFEN, FREE, RATIONAL = (tl.constexpr(mode) for mode in range(3))
-
-LOG2E = tl.constexpr(math.log2(math.e))
-LN2 = tl.constexpr(math.log(2))
-MARGIN = tl.constexpr(_MARGIN)
-RATIO_SPAN = tl.constexpr(3 - 2 * _MARGIN)
-RATIO_SHIFT = tl.constexpr(math.log((2 - _MARGIN) / (1 - _MARGIN)))
-SOFTPLUS_ONE = tl.constexpr(math.log(math.e - 1))
-
-
-# --- arithmetic --------------------------------------------------------------------------------------------------------
-# Triton's float32 division and exponential are the hardware's fast ones. Where an error reaches y or the log-slope
-# undiminished they are made good; elsewhere, and in all gradients, they are good enough.
-
-
-@triton.jit
-def divide(a, b):
-    """Correctly rounded."""
-    if b.dtype == tl.float64:
-        return a / b
-    else:
-        return tl.div_rn(a, b)
-
-
-@triton.jit
-def exp_below(x, top):
-    """exp(x - top) for x <= top. The hardware's exp2 is good to an ulp or two, but (x - top) log2(e) is rounded, to an
-    error of as many ulps as it is large: what the product lost is put back."""
-    below = x - top
-    scaled = below * LOG2E
-    if below.dtype == tl.float64:
-        return tl.exp2(scaled)
-    else:
-        lost = tl.fma(below, tl.full(below.shape, LOG2E, below.dtype), -scaled)
-        power = tl.exp2(scaled)
-        return tl.where(power > 0, power + power * (lost * LN2), power)  # lost is NaN for -inf
-
-
-@triton.jit
-def sigmoids(x):
-    """sigmoid(-|x|) and sigmoid(|x|), both to full relative precision."""
-    z = exp_below(-tl.abs(x), 0.0)
-    larger = divide(tl.full(z.shape, 1.0, z.dtype), 1 + z)
-    return z * larger, larger
+from cubicflow.splines.backends.triton.unit import (
+    divide,
+    end_slope,
+    end_slope_backward,
+    shape,
+    shape_derivatives,
+    sigmoids,
+    solve,
+)
 
 
 @triton.jit
@@ -89,198 +54,6 @@ def search_position(near, flipped):
         return tl.where(flipped, near * (1 - 2.0**-24), near)
 
 
-# --- slopes at a bin's two ends, in units of its secant ---------------------------------------------------------------
-# A knot is seen from inside the bin: `beyond` is the bin on its other side, and `edge` says that there is none.
-
-
-@triton.jit
-def slope_ratio(logit):
-    """r(logit) of the design, and its derivative."""
-    shifted = logit - RATIO_SHIFT
-    smaller, larger = sigmoids(shifted)
-    return MARGIN + RATIO_SPAN * tl.where(shifted > 0, larger, smaller), RATIO_SPAN * smaller * larger
-
-
-@triton.jit
-def softplus_slope(logit):
-    """The rational-quadratic's slope at a knot, and its derivative."""
-    shifted = logit + SOFTPLUS_ONE
-    z = exp_below(-tl.abs(shifted), 0.0)
-    one_plus = 1 + z
-    log1p = tl.log(one_plus) + (z - (one_plus - 1)) / one_plus
-    larger = 1 / one_plus
-    rate = tl.where(shifted > 0, larger, z * larger)
-    return MARGIN + (1 - MARGIN) * (tl.maximum(shifted, 0.0) + log1p), (1 - MARGIN) * rate
-
-
-@triton.jit
-def end_slope(edge, logit, width_beyond, height_beyond, width, height, SLOPES: tl.constexpr):
-    if SLOPES == RATIONAL:
-        slope, _ = softplus_slope(logit)
-        return slope * (width / height)
-    else:
-        ratio, _ = slope_ratio(logit)
-        secants = (height_beyond / width_beyond) * (width / height)
-        if SLOPES == STEFFEN:
-            parabola = (secants * width + width_beyond) / (width + width_beyond)
-            inner = tl.minimum(parabola, 2 * tl.minimum(secants, 1.0))
-        else:
-            inner = ratio * tl.minimum(secants, 1.0)
-        return tl.where(edge, ratio, inner)
-
-
-@triton.jit
-def end_slope_backward(grad, edge, logit, width_beyond, height_beyond, width, height, SLOPES: tl.constexpr):
-    """Gradients of (logit, width_beyond, height_beyond, width, height)."""
-    if SLOPES == RATIONAL:
-        slope, rate = softplus_slope(logit)
-        grad_slope = grad * (width / height)
-        grad_logit = grad_slope * rate
-        grad_width = grad * slope / height
-        zero = tl.zeros_like(grad)
-        return grad_logit, zero, zero, grad_width, -grad_width * (width / height)
-    else:
-        ratio, rate = slope_ratio(logit)
-        secants = (height_beyond / width_beyond) * (width / height)
-        inner = tl.where(edge, 0.0, grad).to(grad.dtype)
-        if SLOPES == STEFFEN:
-            both = 1 / (width + width_beyond)
-            parabola = (secants * width + width_beyond) * both
-            by_parabola = parabola <= 2 * tl.minimum(secants, 1.0)
-            direct = tl.where(by_parabola, inner * both, 0.0).to(grad.dtype)
-            by_secants = tl.where(by_parabola, direct * width, tl.where(secants < 1, 2 * inner, 0.0))
-            grad_logit = tl.where(edge, grad * rate, 0.0).to(grad.dtype)
-            grad_width = direct * (secants - parabola)
-            grad_beyond = direct * (1 - parabola)
-        else:
-            smaller = tl.minimum(secants, 1.0)
-            # At equal secants, where every spline starts, min has the gradient of either by half, as in torch.
-            share = tl.where(secants < 1, 1.0, tl.where(secants > 1, 0.0, 0.5)).to(grad.dtype)
-            by_secants = inner * ratio * share
-            grad_logit = tl.where(edge, grad, grad * smaller) * rate
-            grad_width = tl.zeros_like(grad)
-            grad_beyond = tl.zeros_like(grad)
-        scaled = by_secants * secants
-        return (
-            grad_logit,
-            grad_beyond - scaled / width_beyond,
-            scaled / height_beyond,
-            grad_width + scaled / width,
-            -scaled / height,
-        )
-
-
-# --- the unit map -----------------------------------------------------------------------------------------------------
-
-
-@triton.jit
-def shape(t, tau, start, end, SLOPES: tl.constexpr):
-    """q, qbar and f'."""
-    tt = t * t
-    mixed = t * tau
-    tautau = tau * tau
-    if SLOPES == RATIONAL:
-        scale = 1 / (tt + (start + end) * mixed + tautau)
-        q = (start * tau + t) * scale
-        qbar = (end * t + tau) * scale
-        slope = (start * tautau + 2 * mixed + end * tt) * (scale * scale)
-    else:
-        q = start * tautau + (3 - end) * mixed + tt
-        qbar = end * tt + (3 - start) * mixed + tautau
-        slope = start * tautau + 2 * (3 - start - end) * mixed + end * tt
-        slope = tl.where(slope < 0, 0.0, slope).to(t.dtype)  # not maximum, which drops NaN
-    return q, qbar, slope
-
-
-@triton.jit
-def shape_derivatives(t, tau, start, end, q, slope, SLOPES: tl.constexpr):
-    """df/dstart / t, df/dend / t, and the derivatives of f' in start, end and t."""
-    tt = t * t
-    mixed = t * tau
-    tautau = tau * tau
-    if SLOPES == RATIONAL:
-        scale = 1 / (tt + (start + end) * mixed + tautau)
-        drop = 2 * slope * mixed
-        f_start = tau * (1 - t * q) * scale
-        f_end = -q * mixed * scale
-        slope_start = (tautau * scale - drop) * scale
-        slope_end = (tt * scale - drop) * scale
-        numerator_t = 2 * (end * t - start * tau + (tau - t))
-        denominator_t = 2 * (t - tau) + (start + end) * (tau - t)
-        slope_t = (numerator_t * scale - 2 * slope * denominator_t) * scale
-    else:
-        f_start = tautau
-        f_end = -mixed
-        slope_start = tautau - 2 * mixed
-        slope_end = tt - 2 * mixed
-        slope_t = 2 * (end * t - start * tau + (3 - start - end) * (tau - t))
-    return f_start, f_end, slope_start, slope_end, slope_t
-
-
-@triton.jit
-def cubic_guess(start, end, target):
-    """As in ``cubic.py``, which explains it."""
-    cubic = start + end - 2
-    quadratic = 3 - 2 * start - end
-    denominator = start + tl.sqrt(start * start + 4 * tl.maximum(quadratic, 0.0) * target)
-    from_quadratic = tl.minimum(2 * target / tl.maximum(denominator, 1e-30), 1.0)
-    has_inflection = (cubic > 0) & (-quadratic <= 3 * cubic)
-    safe_cubic = tl.where(has_inflection, cubic, 1.0).to(start.dtype)
-    inflection = tl.minimum(tl.maximum(-quadratic / (3 * safe_cubic), 0.0), 1.0)
-    q, _, _ = shape(inflection, 1 - inflection, start, end, STEFFEN)
-    rise = (target - inflection * q) / safe_cubic
-    size = tl.exp2(tl.log2(tl.maximum(tl.abs(rise), 1e-30)) * (1 / 3))
-    from_cubic = tl.minimum(tl.maximum(inflection + tl.where(rise < 0, -size, size), 0.0), 1.0)
-    from_cubic = tl.where(quadratic >= 0, tl.minimum(from_quadratic, from_cubic), from_cubic)
-    return tl.where(has_inflection, from_cubic, from_quadratic)
-
-
-@triton.jit
-def cubic_root(start, end, c, STEPS: tl.constexpr):
-    target = tl.where(c < 0, 0.0, c).to(c.dtype)
-    t = cubic_guess(start, end, target)
-    low = tl.zeros_like(t)
-    high = low + 1
-    for _step in tl.static_range(STEPS):
-        q, _, slope = shape(t, 1 - t, start, end, STEFFEN)
-        residual = t * q - target
-        low = tl.where(residual <= 0, t, low)
-        high = tl.where(residual >= 0, t, high)
-        newton = t - residual / slope
-        t = tl.where((newton >= low) & (newton <= high), newton, (low + high) * 0.5)
-    return t + 0 * (start + end + c)  # the bracket has swallowed any NaN; give it back
-
-
-@triton.jit
-def rational_root(start, end, c):
-    slope = start * (1 - c) + (2 - end) * c
-    shifted = slope - 2 * c
-    root = tl.sqrt(shifted * shifted + 4 * c * (1 - c))
-    rising = slope >= 0
-    return tl.where(rising, 2 * c, root - slope) / tl.where(rising, slope + root, 2 * (1 - slope))
-
-
-@triton.jit
-def solve(start, end, c_low, c_high, SLOPES: tl.constexpr, STEPS: tl.constexpr):
-    """(t, 1 - t) with f(t) = c_low, found from the nearer end of the bin."""
-    mirrored = c_low > c_high
-    near_slope = tl.where(mirrored, end, start)
-    far_slope = tl.where(mirrored, start, end)
-    c = tl.where(mirrored, c_high, c_low)
-    if SLOPES == RATIONAL:
-        root = rational_root(near_slope, far_slope, c)
-    else:
-        root = cubic_root(near_slope, far_slope, c, STEPS)
-    rest = 1 - root
-    return tl.where(mirrored, rest, root), tl.where(mirrored, root, rest)
-
-
-# --- the map ----------------------------------------------------------------------------------------------------------
-# `source` is the axis of the input and `target` that of the output: for the bin its (before, after, size, down, up), the
-# sums of all sizes before and after it, its own size, and the sizes of the bins one down and one up. `ends` is what
-# locate_ends returns; `logits` are the slope parameters of the bin's two ends.
-
-
 @triton.jit
 def softmax_scale(total, K: tl.constexpr, FLOOR: tl.constexpr):
     """What an exponential is multiplied by, before the floor is added."""
@@ -303,8 +76,8 @@ def bin_sizes(bin, scale, floor, raw, after, K: tl.constexpr):
 
 @triton.jit
 def place_in_bin(near, before, size):
-    """(t, 1 - t). The next bin's start and this one's end round differently: the value is kept in the bin, and gradients
-    pass as if nothing had happened."""
+    """(t, 1 - t). The next bin's start and this one's end round differently: the value is kept in the bin, and
+    gradients pass as if nothing had happened."""
     t = divide(near - before, size)
     t = tl.where(t < 0, 0.0, tl.where(t > 1, 1.0, t)).to(near.dtype)
     return t, 1 - t

@@ -1,11 +1,11 @@
 # mypy: ignore-errors
-# ruff: noqa: N803, N806, RET505, RUF005, SIM102, SIM108
+# ruff: noqa: N803, N806, RET505, RUF005
 """Many bins: a thread reads its element's spline in chunks of a few bins, and searches twice.
 
-First it sums each chunk of both axes, which is the one pass over all params; then it finds its element's chunk among the
-sums, reads that chunk once more and finds the bin in it as ``rows.py`` does. The backward pass goes over all chunks
-again to write their gradients. How many chunks there are is compiled in for the search, but not for the loops: they would
-be unrolled, for nothing but minutes of compiling.
+First it sums each chunk of both axes, which is the one pass over all params; then it finds its element's chunk among
+the sums, reads that chunk once more and finds the bin in it as ``rows.py`` does. The backward pass goes over all chunks
+again to write their gradients. How many chunks there are is compiled in for the search, but not for the loops, which
+the compiler would take its time to unroll.
 """
 
 from __future__ import annotations
@@ -14,14 +14,12 @@ import triton
 import triton.language as tl
 
 from cubicflow.splines.backends.triton.bin import (
-    STEFFEN,
     bin_sizes,
     evaluate,
     evaluate_backward,
     locate_ends,
     search_position,
     softmax_scale,
-    exp_below,
 )
 from cubicflow.splines.backends.triton.columns import (
     columns_to_tile,
@@ -45,6 +43,7 @@ from cubicflow.splines.backends.triton.places import (
     place,
     place_rows,
 )
+from cubicflow.splines.backends.triton.unit import STEFFEN, exp_below
 
 
 @triton.jit
@@ -59,7 +58,7 @@ def load_chunk(
     WAY: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """CHUNK logits of the axis whose params start at START, for each element from its `first` on; -inf past the last."""
+    """CHUNK logits of the axis whose params start at START, for each element from its `first` on; -inf past the end."""
     if WAY == COLUMNS:
         columns = ()
         for j in tl.static_range(CHUNK):

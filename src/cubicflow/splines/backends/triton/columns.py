@@ -1,11 +1,11 @@
 # mypy: ignore-errors
-# ruff: noqa: N803, N806, RET505, RUF005, SIM102, SIM108
+# ruff: noqa: N803, RET505, RUF005, SIM102, SIM108
 """One thread holds one element's parameters in registers: a tuple of vectors, one for each parameter.
 
-Sums over bins are then plain additions, where a tile of elements x bins would shuffle every one of them across the lanes
-of a warp. Packed params are brought in as a tile, lane beside lane along memory, and then taken apart: splitting a tile
-along an axis of two that must lie in one thread makes the compiler turn it by one pass through shared memory. Gradients
-leave the same way. Params that lie otherwise in memory (strided, shared) are read one parameter at a time.
+Sums over bins are then plain additions, where a tile of elements x bins would shuffle every one of them across the
+lanes of a warp. Packed params are brought in as a tile, lane beside lane along memory, and then taken apart: splitting a
+tile along an axis of two that must lie in one thread makes the compiler turn it by one pass through shared memory.
+Gradients leave the same way. Params that lie otherwise in memory (strided, shared) are read one parameter at a time.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from cubicflow.splines.backends.triton.bin import exp_below
 from cubicflow.splines.backends.triton.places import TILE
+from cubicflow.splines.backends.triton.unit import exp_below
 
 # --- memory -----------------------------------------------------------------------------------------------------------
 # `rows` are the offsets from `pointer` at which the elements' params start.

@@ -12,14 +12,13 @@ import triton
 from torch import Tensor
 
 from cubicflow.splines.backends.autograd import Pair
-from cubicflow.splines.backends.triton import bin as one_bin
-from cubicflow.splines.backends.triton import chunks, places, rows
+from cubicflow.splines.backends.triton import chunks, places, rows, unit
 from cubicflow.splines.spec import SplineSpec
 
 # Triton decides when a kernel is defined whether it will be compiled or interpreted.
 INTERPRETED = not isinstance(rows.rows_forward, triton.JITFunction)
 
-_SLOPES = {"steffen": one_bin.STEFFEN.value, "free": one_bin.FREE.value, None: one_bin.RATIONAL.value}
+_SLOPES = {"steffen": unit.STEFFEN.value, "free": unit.FREE.value, None: unit.RATIONAL.value}
 # From the start in bin.py all slopes and targets converge in 4 steps in float32, and in 5 in float64.
 _NEWTON_STEPS = {torch.float32: 4, torch.float64: 6}
 
@@ -89,7 +88,7 @@ def _on_device_of(tensor: Tensor) -> contextlib.AbstractContextManager[Any]:
 
 
 def _even(tensor: Tensor) -> tuple[Tensor, int]:
-    """A tensor that one stride walks, and the stride: 1, or 0 for a number expanded to a shape, as sum's gradient is."""
+    """A tensor that one stride walks, and the stride: 1, or 0 for one number expanded to a shape, as sum's gradient."""
     if tensor.is_contiguous():
         return tensor, 1
     if not any(tensor.stride()):

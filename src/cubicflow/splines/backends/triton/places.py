@@ -1,11 +1,11 @@
 # mypy: ignore-errors
-# ruff: noqa: N803, N806, RET505, RUF005, SIM102, SIM108
+# ruff: noqa: N803, RET505
 """Which elements a program takes, and where their params lie.
 
 Elements are numbered in the order of the output, which is contiguous. Their params lie at the strides of up to three
-axes. In a backward pass over splines that are shared (DIMS == SHARED) a program takes elements of one spline, so that it
-can sum over them: programs count first through the splines, then through blocks of the elements that share one, and there
-are up to two axes of either.
+axes. In a backward pass over splines that are shared (DIMS == SHARED) a program takes elements of one spline, so that
+it can sum over them: programs count first through the splines, then through blocks of the elements that share one, and
+there are up to two axes of either.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-# ruff: noqa: N803, N806, RET505, RUF005, SIM102, SIM108
+# ruff: noqa: N803, RET505, RUF005, SIM108
 """Few bins: one thread holds the whole spline of its element."""
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ import triton
 import triton.language as tl
 
 from cubicflow.splines.backends.triton.bin import (
-    STEFFEN,
     bin_sizes,
     evaluate,
     evaluate_backward,
@@ -31,6 +30,7 @@ from cubicflow.splines.backends.triton.columns import (
     sums_before,
 )
 from cubicflow.splines.backends.triton.places import BACKWARD_NUMBERS, FORWARD_NUMBERS, SHARED, place, place_rows
+from cubicflow.splines.backends.triton.unit import STEFFEN
 
 
 @triton.jit

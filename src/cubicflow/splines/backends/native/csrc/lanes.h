@@ -155,6 +155,7 @@ static void store_rows(REAL *to, const struct places *rows, int64_t stride, int6
     if (rows->adjacent && count == VL) {
         for (int64_t c = 0; c < columns; c++) store(to + rows->at[0] + c * stride, load(table + c * VL));
     } else if (stride == 1 && columns >= VL && count == VL) {
+        int64_t ahead = VL * (rows->at[1] - rows->at[0]);
         for (int64_t c = 0; c < columns; c += VL) {
             int64_t first = c + VL <= columns ? c : columns - VL;
             VEC block[VL];
@@ -162,7 +163,10 @@ static void store_rows(REAL *to, const struct places *rows, int64_t stride, int6
             for (int i = 0; i < VL; i++) block[i] = load(table + (first + i) * VL);
             transpose(block);
 #pragma GCC unroll 16
-            for (int lane = 0; lane < VL; lane++) store(to + rows->at[lane] + first, block[lane]);
+            for (int lane = 0; lane < VL; lane++) {
+                store(to + rows->at[lane] + first, block[lane]);
+                __builtin_prefetch(to + rows->at[lane] + ahead + first, 1);
+            }
         }
     } else {
         for (int lane = 0; lane < count; lane++)

@@ -101,7 +101,7 @@ struct block {
     VEC grad_start_logit, grad_end_logit;
 };
 
-#define MAX_GROUP 2
+#define MAX_GROUP 3
 
 /* With many bins the waiting is a small part of the work, and small scratch is worth more. */
 INLINE int64_t group_size(const struct spline_call *call) { return call->num_bins <= 32 ? MAX_GROUP : 1; }
