@@ -15,7 +15,10 @@ TABLE, MODEL, TRAINING = "Table", "Model", "Training"
 
 def fit(
     data: Annotated[
-        Path, typer.Argument(help="A .csv, .tsv, .parquet, .npy or .npz file, or a folder of .parquet files.")
+        Path,
+        typer.Argument(
+            help="A .csv, .tsv, .parquet, .npy or .npz file, a folder of .parquet files, or gaussians or grace-hopper."
+        ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The run folder.", metavar="RUN")],
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run, or begin where there is none.")] = False,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from cubicflow.data.built_in import BUILT_IN, built_in_table
 from cubicflow.data.table.errors import TableError, some
 
 BATCH_ROWS = 1 << 16
@@ -42,14 +43,17 @@ class Table(ABC):
 
 
 def open_table(path: str | Path) -> Table:
-    """The table at a path: .csv, .tsv (also .gz), .parquet, a folder of .parquet files, .npy or .npz."""
+    """The table at a path: .csv, .tsv (also .gz), .parquet, a folder of .parquet files, .npy or .npz; or a built-in
+    one by its name."""
     from cubicflow.data.table.csv_file import CsvTable
     from cubicflow.data.table.numpy_file import NumpyTable
     from cubicflow.data.table.parquet_file import ParquetTable
 
     path = Path(path)
+    if not path.exists() and str(path) in BUILT_IN:
+        path = built_in_table(str(path))
     if not path.exists():
-        raise TableError(f"{path}: there is no such file")
+        raise TableError(f"{path}: there is no such file, and no built-in table of that name ({', '.join(BUILT_IN)})")
     if path.is_dir():
         return ParquetTable(path)
     if path.stat().st_size == 0:

@@ -13,7 +13,7 @@
 static int64_t scratch_bytes(const struct spline_call *call) {
     int64_t tables = table_at(call->num_bins, ROW_CHUNK, 0, 0);
     int64_t shared = tables + rows_reals(call) + call->num_params * VL;
-    int64_t own = group_size(call) * block_reals(call);
+    int64_t own = MAX_GROUP * block_reals(call);
     return (shared > own ? shared : own) * (int64_t)sizeof(REAL);
 }
 

@@ -22,7 +22,7 @@ INLINE void note_adjacent(struct places *p) {
 INLINE void place_along(struct places *p, int64_t first, int count, int64_t stride) {
     int64_t at = first * stride;
     p->adjacent = stride == 1 && count == VL;
-    for (int lane = 0; lane < VL; lane++) {
+    for (int lane = 0; lane < (p->adjacent ? 1 : VL); lane++) { /* of adjacent places the first says all */
         p->at[lane] = at;
         at += lane + 1 < count ? stride : 0;
     }

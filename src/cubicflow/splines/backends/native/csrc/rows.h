@@ -101,10 +101,12 @@ struct block {
     VEC grad_start_logit, grad_end_logit;
 };
 
-#define MAX_GROUP 3
+#define MAX_GROUP 2
 
-/* With many bins the waiting is a small part of the work, and small scratch is worth more. */
-INLINE int64_t group_size(const struct spline_call *call) { return call->num_bins <= 32 ? MAX_GROUP : 1; }
+/* With many bins, or a backward to follow, the waiting is a small part of the work and small scratch is worth more. */
+INLINE int64_t group_size(const struct work *work) {
+    return work->call->num_bins <= 32 && !work->backward ? MAX_GROUP : 1;
+}
 
 /* Scratch of one block: the params and both axes. */
 INLINE int64_t block_reals(const struct spline_call *call) { return (call->num_params + 4 * call->num_bins) * VL; }
@@ -201,13 +203,14 @@ INLINE void block_spread(const struct work *work, struct block *block) {
 }
 
 /* Spare lanes of the last block repeat its last element; nothing of theirs is stored. */
-INLINE void block_place(struct block *block, const struct axes *axes, int64_t row, int64_t last, struct odometer *o) {
+INLINE void block_place(const struct work *work, struct block *block, int64_t row, int64_t last, struct odometer *o) {
+    const struct axes *axes = &work->call->rows;
     block->count = last - row < VL ? (int)(last - row) : VL;
     if (axes->ndim == 1) {
         place_along(&block->x_at, row, block->count, axes->x[0]);
         place_along(&block->params_at, row, block->count, axes->params[0]);
         place_along(&block->out_at, row, block->count, axes->out[0]);
-        place_along(&block->grad_at, row, block->count, axes->grad[0]);
+        if (work->backward) place_along(&block->grad_at, row, block->count, axes->grad[0]);
         return;
     }
     for (int lane = 0; lane < VL; lane++) {
@@ -227,14 +230,14 @@ static void run_rows(const struct work *work, int64_t first, int64_t last, void 
     const struct spline_call *call = work->call;
     struct block blocks[MAX_GROUP];
     struct odometer o;
-    int64_t most = group_size(call);
+    int64_t most = group_size(work);
     odometer_set(&o, &call->rows, first);
     for (int64_t row = first; row < last;) {
         int64_t group = 0;
         for (; group < most && row < last; group++, row += VL) {
             struct block *block = &blocks[group];
             block->params = (REAL *)scratch + group * block_reals(call);
-            block_place(block, &call->rows, row, last, &o);
+            block_place(work, block, row, last, &o);
             block->at = make_point((int)call->real_line, gather(work->tensors->x, &block->x_at), !work->backward);
         }
         for (int64_t i = 0; i < group; i++) block_find(work, &blocks[i]);

@@ -1,0 +1,40 @@
+"""Tables that commands know by name."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cubicflow.data.built_in import BUILT_IN, built_in_table
+from cubicflow.data.table.errors import TableError
+from cubicflow.data.table.source import open_table
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUBICFLOW_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_opens_by_name_and_is_kept(name):
+    table = open_table(name)
+    assert table.names == ["x", "y"]
+    rows = np.concatenate([np.column_stack([batch["x"], batch["y"]]) for batch in table.batches()])
+    assert rows.shape == (100_000, 2)
+    assert ((rows >= 0) & (rows <= 1)).all()
+    made = built_in_table(name).stat().st_mtime_ns
+    open_table(name)
+    assert built_in_table(name).stat().st_mtime_ns == made
+
+
+def test_a_file_of_that_name_comes_first(cache):
+    (cache / "gaussians").mkdir()
+    with pytest.raises(TableError, match="gaussians"):
+        open_table("gaussians")
+
+
+def test_other_names_are_told_which_there_are():
+    with pytest.raises(TableError, match=r"no built-in table of that name \(gaussians, grace-hopper\)"):
+        open_table("gausians")
