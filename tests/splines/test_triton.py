@@ -190,10 +190,10 @@ def test_float32_is_as_good_as_the_reference(domain, inverse, num_bins, scale, d
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("scale", [0.01, 0.1, 1.0, 3.0, 5.0, 10.0, 30.0])
+@pytest.mark.parametrize("scale", [0.01, 0.1, 1.0, 3.0, 10.0, 30.0])
 @pytest.mark.parametrize("num_bins", [1, 2, 3, 10, 16, 32, 33, 128])
 def test_float32_everywhere(family, domain, inverse, num_bins, scale, device):
-    check_float32(family, domain, inverse, num_bins, scale, 1000, device)
+    check_float32(family, domain, inverse, num_bins, scale, 250, device)
 
 
 @pytest.mark.soak
@@ -329,9 +329,10 @@ def test_impossible_bins(num_bins, device):
 # --- as other machinery sees it ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("splines", [(3,), ()], ids=["own", "shared"])
-def test_gradcheck(cubic, domain, inverse, smooth_inputs, splines, device):
+def test_gradcheck(cubic, domain, inverse, smooth_inputs, device):
+    """Of a spline for each element, and with free slopes of one for all."""
     x, params = smooth_inputs(cubic, 3, domain, inverse)
+    splines = x.shape if cubic.slopes == "steffen" else ()
     x = x.detach().to(device).requires_grad_()
     params = params.detach().to(device).expand(*splines, -1).clone().requires_grad_()
 

@@ -3,8 +3,8 @@
 """One thread holds one element's parameters in registers: a tuple of vectors, one for each parameter.
 
 Sums over bins are then plain additions, where a tile of elements x bins would shuffle every one of them across the
-lanes of a warp. Packed params are brought in as a tile, lane beside lane along memory, and then taken apart: splitting a
-tile along an axis of two that must lie in one thread makes the compiler turn it by one pass through shared memory.
+lanes of a warp. Packed params are brought in as a tile, lane beside lane along memory, and then taken apart: splitting
+a tile along an axis of two that must lie in one thread makes the compiler turn it by one pass through shared memory.
 Gradients leave the same way. Params that lie otherwise in memory (strided, shared) are read one parameter at a time.
 """
 

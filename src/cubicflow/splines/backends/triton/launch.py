@@ -26,13 +26,13 @@ _NEWTON_STEPS = {torch.float32: 4, torch.float64: 6}
 class Tuning(NamedTuple):
     """How a kernel is run, chosen by benchmarks/gpu_spline.py on an H200."""
 
-    num_warps: int = 2
+    num_warps: int = 2  # of 32 elements; 0 takes all elements at once
     max_row_bins: int = 32  # more bins are read in chunks
     chunk: int = 32
 
 
 # The interpreter's time goes by programs, not by elements.
-DEFAULT = Tuning(num_warps=32) if INTERPRETED else Tuning()
+DEFAULT = Tuning(num_warps=0) if INTERPRETED else Tuning()
 
 
 def forward(x: Tensor, params: Tensor, spec: SplineSpec, tuning: Tuning = DEFAULT) -> Pair:
@@ -133,7 +133,7 @@ def _plan(
     if numbers is None:
         return None
     packed = not shared and numbers["DIMS"] == 1 and _packed(numbers, num_params, backward)
-    block = 32 * tuning.num_warps
+    block = 32 * tuning.num_warps or triton.next_power_of_2(min(numbers["count"], 2**16))
     blocks = -(-numbers["count"] // block)
     floors = (spec.min_bin_width, spec.min_bin_height)
     arguments = {
@@ -148,7 +148,7 @@ def _plan(
         "STEPS": _NEWTON_STEPS[dtype],
         "WAY": (places.TILE if packed else places.COLUMNS).value,
         "BLOCK": block,
-        "num_warps": tuning.num_warps,
+        "num_warps": max(1, tuning.num_warps),
     }
     if not backward:
         arguments = {name: value for name, value in arguments.items() if not name.startswith("out_")}
