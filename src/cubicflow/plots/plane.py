@@ -43,14 +43,14 @@ def plane_figure(rows: Sequence[PlaneRow], cut: float = 0.995) -> Figure:
         squeeze=False,
         subplot_kw={"aspect": "equal"},
     )
-    for line, row in zip(axes, rows, strict=True):
+    for number, (line, row) in enumerate(zip(axes, rows, strict=True)):
         data, samples = (_as_density(image) for image in (row.data, row.samples))
         top = float(np.quantile(data, cut))
         for axis, image, title in zip(line, (data, row.density, samples), TITLES, strict=True):
             axis.imshow(
                 image, origin="lower", extent=(0, 1, 0, 1), cmap="gray_r", vmin=0, vmax=top, interpolation="nearest"
             )
-            axis.set(xticks=[], yticks=[], title=title if line is axes[0] else "")
+            axis.set(xticks=[], yticks=[], title="" if number else title)
         line[0].set_ylabel(row.name)
     return figure
 
