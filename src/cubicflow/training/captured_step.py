@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from cubicflow.data.rows import Batch
+from cubicflow.nets.linear import Fork
 from cubicflow.training.losses import SINGLE_PASS
 from cubicflow.training.step import Step
 
@@ -33,6 +34,8 @@ class CapturedStep:
             self._give_up("several processes exchange gradients in the middle of them")
         elif self.captures and step.loss not in SINGLE_PASS:
             self._give_up("the loss is a function of your own, of which a replay would only repeat the kernels")
+        if self.captures:
+            step.fork = Fork(step.world.device)
 
     def __call__(self, batch: Batch) -> None:
         if self.captures and self.graph is None:
@@ -76,6 +79,7 @@ class CapturedStep:
 
     def _give_up(self, reason: str) -> None:
         self.captures = False
+        self.step.fork = None
         self.say(f"steps are not captured as one CUDA graph, and so are slower: {reason}")
 
 

@@ -16,7 +16,6 @@ import torch
 from cubicflow.data.rows import Batch, Draws, Order, Rows, derive_seed, endless
 from cubicflow.data.sources import as_rows
 from cubicflow.data.summary import Summary
-from cubicflow.training.captured_step import CapturedStep
 from cubicflow.training.config import TrainingConfig
 from cubicflow.training.diagnosis import likely_cause
 from cubicflow.training.distributed import World, join, random_state_kept, seed_everything
@@ -160,7 +159,6 @@ def train_to_the_end(
     state.refresh()
 
     flow.train()
-    take = CapturedStep(step, shown.say)  # on a GPU one graph, elsewhere the step itself
     rows, held_out = rows.on(world.device), None if held_out is None else held_out.on(world.device)
     batch_size = config.batch_size or 1
     batches = endless(rows, Order(batch_size, config.seed, world.rank, world.size), state.step)
@@ -182,7 +180,7 @@ def train_to_the_end(
         seed_everything(derive_seed(config.seed, STEP, state.step, world.rank), world.device)
         reach = averaging_weight(config.average_decay or 0.0, state.step)
         step.tell(learning_rate(config, state.step, state.elapsed), reach)
-        take(batch)
+        step(batch)
         state.step += 1
         if world.size == 1 or state.step % AGREE_EVERY == 0:
             wants_to = interrupts.received is not None

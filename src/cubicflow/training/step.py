@@ -20,7 +20,7 @@ from cubicflow.training.averaging import Averages
 from cubicflow.training.config import TrainingConfig
 from cubicflow.training.distributed import World
 from cubicflow.training.flat import FlatParameters
-from cubicflow.training.losses import SINGLE_PASS, Loss
+from cubicflow.training.losses import Loss
 
 TINY = 1e-6  # a gradient of 0 is not divided by its norm
 
@@ -64,7 +64,7 @@ class Step:
         }
         self.optimiser.state[self.flat.vector] = self.moments
         self.averages = None if config.average_decay is None else Averages(self.flat)
-        self.fork = Fork(world.device) if loss in SINGLE_PASS and world.device.type == "cuda" else None
+        self.fork: Fork | None = None  # a second stream for the gradients of weights, where a captured step has one
         self.count = torch.zeros((), dtype=torch.int64, device=world.device)
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=world.device)
         self.gradient_norm = torch.zeros((), dtype=torch.float64, device=world.device)
