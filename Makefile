@@ -33,7 +33,9 @@ unit: $(STAMP)
 soak: $(STAMP)
 	$(PYTEST) -q -m soak
 
-$(STAMP): pyproject.toml constraints.txt
+NATIVE := $(wildcard src/cubicflow/splines/backends/native/csrc/*)
+
+$(STAMP): pyproject.toml constraints.txt setup.py $(NATIVE)
 	$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else f"cubicflow needs Python 3.11 or newer, found {v[0]}.{v[1]}; try: make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
