@@ -129,18 +129,24 @@ def evaluate(
         low = target_before + target_size * (t * q)
         high = target_after + target_size * (tau * qbar)
     if REAL:
-        # low / near is the edge's gain in the first bin, and there known without either, which may both be 0.
+        # low / near and high / far are known from the secant in the first and in the last bin, without the distances,
+        # which may be 0 at the near end.
         first = bin == 0
-        far_gain = divide(far, high)
-        if INVERSE:
+        if K == 1:
+            q += 0 * secant  # which is 1, or else NaN
+            gain = divide(qbar, q) if INVERSE else divide(q, qbar)
+            rate = divide(q * qbar, slope) if INVERSE else divide(slope, q * qbar)
+        elif INVERSE:
+            far_gain = divide(far, high)
             gain = divide(tl.where(first, far_gain, low), tl.where(first, secant * q, high))
-            rate = divide(tl.where(first, q, near), tl.where(first, slope, secant * slope * low))
+            rate = divide(tl.where(first, q, near), tl.where(first, slope, secant * slope * low)) * far_gain
         else:
+            far_gain = divide(far, high)
             gain = tl.where(first, secant * q * far_gain, divide(low, high))
-            rate = divide(tl.where(first, slope, secant * slope * near), tl.where(first, q, low))
+            rate = divide(tl.where(first, slope, secant * slope * near), tl.where(first, q, low)) * far_gain
         log_odds = tl.log(gain) + tl.where(first, -tl.abs(x), 0.0)  # log(near / far)
         y = tl.where(flipped, -log_odds, log_odds)
-        log_slope = tl.log(rate * far_gain)
+        log_slope = tl.log(rate)
     else:
         lower = tl.where(flipped, high, low)
         upper = tl.where(flipped, low, high)

@@ -120,6 +120,8 @@ def _plan(
 ) -> Plan | None:
     """``grad_strides`` are those of the gradient of params, or None for a forward. None for params with more separate
     axes than the kernels take."""
+    if math.prod(shape) >= 2**31:
+        raise RuntimeError(f"the Triton kernels take fewer than 2^31 elements, got {math.prod(shape)}; split the batch")
     backward = grad_strides is not None
     few = spec.num_bins <= tuning.max_row_bins
     num_params = params_shape[-1]
