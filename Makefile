@@ -31,7 +31,7 @@ unit: $(STAMP)
 	$(PYTEST) -q -m "not soak"
 
 soak: $(STAMP)
-	$(PYTEST) -q -m soak
+	$(PYTEST) -q -m "soak or hypothesis" --hypothesis-profile=search
 
 NATIVE := $(wildcard src/cubicflow/splines/backends/native/csrc/*)
 

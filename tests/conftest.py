@@ -1,4 +1,4 @@
-"""Which device the tests of kernels run on."""
+"""Which device the tests of kernels run on, and which examples Hypothesis tries."""
 
 from __future__ import annotations
 
@@ -6,6 +6,12 @@ import os
 import sys
 
 import pytest
+from hypothesis import settings
+
+# `make test` says the same thing twice; `make soak` looks for examples nobody has seen.
+settings.register_profile("repeatable", derandomize=True)
+settings.register_profile("search", derandomize=False, print_blob=True)
+settings.load_profile("repeatable")
 
 # Triton reads this when it is imported, which any test may do. Workers of xdist have what the first process set.
 if "PYTEST_XDIST_WORKER" not in os.environ and not any("cuda" in argument for argument in sys.argv):
