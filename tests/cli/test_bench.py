@@ -22,6 +22,17 @@ def test_measures_and_reports(cubicflow, tmp_path):
     assert (out / "bench.md").read_text() == report.table(found, about)
 
 
+def test_curves_are_drawn_of_what_grows(cubicflow, tmp_path):
+    out = tmp_path / "bench"
+    done = cubicflow("bench", "-o", out, "--only", "scaling", "--quick", "--device", "cpu")
+    assert done.status == 0, done.errors
+    found = report.read(out / "bench.csv")
+    assert {(m.curve, m.at) for m in found} == {("elements", 2**10), ("elements", 2**12)} | {
+        ("bins", k) for k in (1, 4, 16)
+    }
+    assert {path.name for path in out.glob("*.png")} == {"elements.png", "bins.png"}
+
+
 def test_refuses_to_overwrite_and_unknown_parts(cubicflow, tmp_path):
     (tmp_path / "kept").mkdir()
     for arguments, message in (

@@ -1,4 +1,4 @@
-"""What a run of measurements leaves behind: a CSV, a table, a picture."""
+"""What a run of measurements leaves behind: a CSV, a table, pictures."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from typing import Any
 
 import torch
 
+from cubicflow.bench.pictures import draw_bars, draw_curve
 from cubicflow.bench.timing import Measurement
 from cubicflow.bench.workloads import OURS
 
-CSV_FILE, MACHINE_FILE, TABLE_FILE, PICTURE_FILE = "bench.csv", "machine.json", "bench.md", "bench.png"
+CSV_FILE, MACHINE_FILE, TABLE_FILE = "bench.csv", "machine.json", "bench.md"
 
 
 def machine() -> dict[str, Any]:
@@ -41,7 +42,10 @@ def write(folder: Path, measurements: Sequence[Measurement], command: str) -> No
         writer.writeheader()
         writer.writerows(measurement.as_dict() for measurement in measurements)
     (folder / TABLE_FILE).write_text(table(measurements, about))
-    draw(folder / PICTURE_FILE, measurements)
+    if bars := [m for m in measurements if not m.curve]:
+        draw_bars(folder / "bench.png", bars)
+    for curve in dict.fromkeys(m.curve for m in measurements if m.curve):
+        draw_curve(folder / f"{curve}.png", [m for m in measurements if m.curve == curve])
 
 
 def read(path: Path) -> list[Measurement]:
@@ -57,6 +61,8 @@ def read(path: Path) -> list[Measurement]:
                 p90=float(row["p90"]),
                 repeats=int(row["repeats"]),
                 peak_memory=int(row["peak_memory"]) if row["peak_memory"] else None,
+                curve=row["curve"],
+                at=int(row["at"]) if row["at"] else None,
             )
             for row in csv.DictReader(file)
         ]
@@ -83,31 +89,6 @@ def table(measurements: Sequence[Measurement], about: dict[str, Any]) -> str:
                 f"| {memory} | {ratio} |"
             )
     return "\n".join(lines) + "\n"
-
-
-def draw(path: Path, measurements: Sequence[Measurement]) -> None:
-    """Bars of time, one panel for each piece of work, on a logarithmic axis."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    works = list(dict.fromkeys((m.work, m.device) for m in measurements if not m.work.startswith("one pass")))
-    if not works:
-        return
-    figure, axes = plt.subplots(len(works), 1, figsize=(9, 1.6 * len(works) + 1), layout="constrained", squeeze=False)
-    for (work, device), axis in zip(works, axes[:, 0], strict=True):
-        group = [m for m in measurements if (m.work, m.device) == (work, device)]
-        colours = ["tab:blue" if m.implementation.startswith(OURS) else "tab:gray" for m in group]
-        bars = axis.barh([m.implementation for m in group], [m.median for m in group], color=colours)
-        axis.bar_label(bars, [f"{m.median:.3g} ms" for m in group], padding=3, fontsize=8)
-        axis.set(xscale="log", title=f"{work}, {device.upper()}")
-        axis.title.set_fontsize(9)
-        axis.tick_params(labelsize=8)
-        axis.margins(x=0.15)
-        axis.invert_yaxis()
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
 
 
 def _processor() -> str:

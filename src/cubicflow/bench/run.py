@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 import torch
 
@@ -46,18 +47,26 @@ def _densities(device: torch.device, seconds: float, quick: bool) -> Iterator[Me
 
 
 def _one_pass(device: torch.device, seconds: float, quick: bool) -> Iterator[Measurement]:
+    """The paper's argument: time against the number of features."""
     for features in (2, 8) if quick else (2, 4, 8, 16, 32, 64, 128):
-        yield from workloads.one_pass(device, features=features, rows=512, hidden=64, seconds=seconds / 4)
+        points = workloads.one_pass(device, features=features, rows=512, hidden=64, seconds=seconds / 4)
+        yield from _along("features", features, points)
 
 
 def _scaling(device: torch.device, seconds: float, quick: bool) -> Iterator[Measurement]:
     """Cost against elements and against K."""
     top = 12 if quick else 22 if device.type == "cuda" else 18
     for power in range(10, top + 1, 2):
-        yield from workloads.splines(device, rows=2**power, num_bins=10, seconds=seconds / 4)
+        points = workloads.splines(device, rows=2**power, num_bins=10, seconds=seconds / 4)
+        yield from _along("elements", 2**power, points)
     for num_bins in (1, 4, 16) if quick else (1, 2, 4, 8, 16, 32, 64, 128, 256):
         rows = 2**10 if quick else 2**18 if device.type == "cuda" else 2**14
-        yield from workloads.splines(device, rows=rows, num_bins=num_bins, seconds=seconds / 4)
+        points = workloads.splines(device, rows=rows, num_bins=num_bins, seconds=seconds / 4)
+        yield from _along("bins", num_bins, points)
+
+
+def _along(curve: str, at: int, points: Iterable[Measurement]) -> Iterator[Measurement]:
+    return (replace(point, curve=curve, at=at) for point in points)
 
 
 PART_RUNS: dict[str, Callable[[torch.device, float, bool], Iterator[Measurement]]] = {

@@ -17,7 +17,10 @@ TOGETHER_MS = 3.0
 
 @dataclass(frozen=True)
 class Measurement:
-    """One implementation on one piece of work. Times in milliseconds, memory in bytes."""
+    """One implementation on one piece of work. Times in milliseconds, memory in bytes.
+
+    A point of a curve says which curve, and the number that varies along it.
+    """
 
     work: str
     implementation: str
@@ -27,6 +30,8 @@ class Measurement:
     p90: float
     repeats: int
     peak_memory: int | None = None
+    curve: str = ""
+    at: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """A row of the CSV."""

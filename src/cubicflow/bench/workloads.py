@@ -25,6 +25,7 @@ from cubicflow.transforms import Coupling
 
 OURS = "cubicflow"
 NETWORKS_ALONE = "its networks alone"
+FLOOR = "a copy of as many bytes"
 
 
 def splines(
@@ -62,10 +63,22 @@ def splines(
         "spline inverse": {name: one_way(function, True) for name, function in contenders.items()},
         "spline forward + backward": {name: both_ways(function) for name, function in contenders.items()},
     }
+    moved = {  # bytes read and written: params and x in, two numbers out; the backward pass reads all that again
+        "spline forward": params.nbytes + 3 * x.nbytes,
+        "spline inverse": params.nbytes + 3 * x.nbytes,
+        "spline forward + backward": 3 * params.nbytes + 7 * x.nbytes,
+    }
     for work, runs in works.items():
+        runs[FLOOR] = copying(moved[work], device)
         if (fastest := f"{OURS} triton") in runs:
             runs = {f"{fastest}, captured": captured(runs[fastest]), **runs}
         yield from measure(f"{work}, {label}", runs, device, seconds=seconds)
+
+
+def copying(moved: int, device: torch.device) -> Callable[[], Any]:
+    """What it takes to move so many bytes, half of them read and half of them written."""
+    source, target = torch.zeros(2, moved // 2, dtype=torch.uint8, device=device)
+    return lambda: target.copy_(source)
 
 
 def captured(run: Callable[[], Any]) -> Callable[[], Any]:

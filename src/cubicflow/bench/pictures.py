@@ -1,0 +1,56 @@
+"""Measurements as pictures: bars side by side, and curves of what grows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from cubicflow.bench.timing import Measurement
+from cubicflow.bench.workloads import OURS
+
+OURS_COLOUR, THEIR_COLOUR = "tab:blue", "tab:gray"
+ALONG = {
+    "features": "D, features",
+    "elements": "elements, K = 10",
+    "bins": "K, bins",
+}
+
+
+def draw_bars(path: Path, measurements: Sequence[Measurement]) -> None:
+    """Bars of time, one panel for each piece of work, on a logarithmic axis."""
+    from matplotlib.figure import Figure
+
+    works = list(dict.fromkeys((m.work, m.device) for m in measurements))
+    figure = Figure(figsize=(9, 1.6 * len(works) + 1), layout="constrained")
+    axes = figure.subplots(len(works), 1, squeeze=False)
+    for (work, device), axis in zip(works, axes[:, 0], strict=True):
+        group = [m for m in measurements if (m.work, m.device) == (work, device)]
+        colours = [OURS_COLOUR if m.implementation.startswith(OURS) else THEIR_COLOUR for m in group]
+        bars = axis.barh([m.implementation for m in group], [m.median for m in group], color=colours)
+        axis.bar_label(bars, [f"{m.median:.3g} ms" for m in group], padding=3, fontsize=8)
+        axis.set(xscale="log", title=f"{work}, {device.upper()}")
+        axis.title.set_fontsize(9)
+        axis.tick_params(labelsize=8)
+        axis.margins(x=0.15)
+        axis.invert_yaxis()
+    figure.savefig(path, dpi=110)
+
+
+def draw_curve(path: Path, measurements: Sequence[Measurement]) -> None:
+    """Time against what varies, one panel for each kind of work; a line of slope 1 is linear growth."""
+    from matplotlib.figure import Figure
+
+    kinds = list(dict.fromkeys(m.work.split(",")[0] for m in measurements))
+    figure = Figure(figsize=(4.2 * len(kinds), 4.4), layout="constrained")
+    axes = figure.subplots(1, len(kinds), squeeze=False, sharey=True)[0]
+    for kind, axis in zip(kinds, axes, strict=True):
+        group = [m for m in measurements if m.work.split(",")[0] == kind]
+        for name in dict.fromkeys(m.implementation for m in group):
+            points = sorted((m.at, m.median) for m in group if m.implementation == name and m.at is not None)
+            ours = name.startswith(OURS)
+            axis.plot(*zip(*points, strict=True), marker=".", lw=2.2 if ours else 1.2, label=name)
+        axis.set(xscale="log", yscale="log", title=kind, xlabel=ALONG[measurements[0].curve])
+        axis.grid(alpha=0.3)
+    axes[0].set_ylabel(f"ms, {measurements[0].device.upper()}")
+    axes[0].legend(fontsize=7, frameon=False)
+    figure.savefig(path, dpi=110)
