@@ -15,11 +15,12 @@ def _fresh_compiler():
     torch.compiler.reset()
 
 
-def test_inductor_agrees_with_eager(case, domain, inverse):
-    """A spline for each element on the real line; one shared by all of them on the unit interval."""
+@pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
+def test_inductor_agrees_with_eager(case, domain, inverse, shared):
+    """A spline for each element, and one shared by all of them."""
     x = torch.rand(64, dtype=torch.float64)
     x = x if domain == "unit" else 8 * x - 4
-    params = case.params(num_bins=3) if domain == "unit" else case.params(64, num_bins=3)
+    params = case.params(num_bins=3) if shared else case.params(64, num_bins=3)
 
     def function(x, params):
         return case(x, params, domain=domain, inverse=inverse, backend="reference")
