@@ -30,7 +30,13 @@ MD5 = {
 
 @dataclass(frozen=True, eq=False)
 class ImageSet:
-    """Pictures (n, height, width) and their labels (n,), all uint8. Validation is the end of the training files."""
+    """Pictures (n, height, width) and their labels (n,), all uint8. Validation is the end of the training files.
+
+    >>> pictures, labels = np.zeros((4, 28, 28), np.uint8), np.zeros(4, np.uint8)
+    >>> images = ImageSet(pictures[:3], pictures[3:], pictures, labels[:3], labels[3:], labels)
+    >>> images.train.shape, images.validation_labels.shape
+    ((3, 28, 28), (1,))
+    """
 
     train: Bytes
     validation: Bytes
@@ -45,6 +51,12 @@ def load_fashion_mnist(folder: str | Path | None = None, *, validation: int = 60
 
     ``folder`` defaults as everywhere: the one that CUBICFLOW_DATA names, else the cache folder. The last ``validation``
     training pictures are held out, so the split never changes; ``verify=False`` accepts files of other content.
+
+    >>> try:
+    ...     load_fashion_mnist("no/such/folder")
+    ... except MissingDataError as error:
+    ...     print(str(error)[:29])
+    Fashion-MNIST is not there. M
     """
     root = data_folder(folder)
     paths = {stem: find(root, [f"{FOLDER}/{stem}.gz", f"{FOLDER}/{stem}"]) for stem in MD5}
@@ -72,7 +84,15 @@ def load_fashion_mnist(folder: str | Path | None = None, *, validation: int = 60
 
 
 def read_idx(path: Path, *, md5: str | None = None) -> Bytes:
-    """An idx file of unsigned bytes, gzipped if its name ends so; ``md5`` is that of the unpacked bytes."""
+    """An idx file of unsigned bytes, gzipped if its name ends so; ``md5`` is that of the unpacked bytes.
+
+    >>> import tempfile
+    >>> with tempfile.NamedTemporaryFile() as file:
+    ...     _ = file.write(bytes([0, 0, 8, 1, 0, 0, 0, 3, 7, 8, 9]))  # one axis, of length 3
+    ...     file.flush()
+    ...     read_idx(Path(file.name))
+    array([7, 8, 9], dtype=uint8)
+    """
     content = _unpacked(path)
     if md5 is not None and (found := _md5(content)) != md5:
         raise ValueError(
@@ -90,7 +110,16 @@ def read_idx(path: Path, *, md5: str | None = None) -> Bytes:
 
 
 def download_fashion_mnist(folder: str | Path | None = None, *, progress: Progress | None = None) -> list[Path]:
-    """Download the four files, about 30 MB; files that are there are left alone."""
+    """Download the four files, about 30 MB; files that are there are left alone.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     (Path(folder) / FOLDER).mkdir()
+    ...     for stem in MD5:  # so that there is nothing to fetch
+    ...         (Path(folder) / FOLDER / f"{stem}.gz").touch()
+    ...     len(download_fashion_mnist(folder))
+    4
+    """
     paths = {stem: data_folder(folder) / FOLDER / f"{stem}.gz" for stem in MD5}
     for stem, path in paths.items():
         if not path.exists():

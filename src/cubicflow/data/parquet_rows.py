@@ -56,6 +56,14 @@ class ParquetRows(Rows):
             plain numbers. Without it x and context are the columns' values. It must work row by row.
         read: the columns ``encode`` needs; by default all.
         window_rows: rows that are shuffled together; by default 262,144, or what 64 MiB hold.
+
+    >>> import tempfile, pyarrow, pyarrow.parquet
+    >>> table = pyarrow.table({"a": [1.0, 2.0], "b": [3.0, 4.0], "w": [1.0, 2.0]})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     pyarrow.parquet.write_table(table, f"{folder}/rows.parquet")
+    ...     rows = ParquetRows(f"{folder}/rows.parquet", context=["b"], weights="w")
+    ...     rows.names, next(rows.in_order(2)).context.tolist()
+    (['a'], [[3.0], [4.0]])
     """
 
     def __init__(

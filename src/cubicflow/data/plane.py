@@ -30,6 +30,11 @@ class GaussianGrid:
 
     with Z a sum of normal cdfs. With the default ``std`` the outermost centres lie 5 standard deviations inside, so
     1 - Z is 4e-8: the cut changes no figure, but it makes the truth exact rather than nearly so.
+
+    >>> grid = GaussianGrid()
+    >>> x = grid.sample(100_000, 0)
+    >>> abs(grid.log_prob(x).mean() - grid.expected_log_prob()) < 4 * grid.log_prob(x).std() / 100_000**0.5
+    np.True_
     """
 
     def __init__(self, side: int = 15, std: float = 1 / 150) -> None:
@@ -103,6 +108,10 @@ class ImageDensity:
     ``weights`` is (size, size), row 0 at the top, as pictures are stored; ``size`` is a power of two, so that pixel
     edges are exact in float32 and a point never rounds into its neighbour's pixel. Build one from a file with
     :meth:`from_file`.
+
+    >>> quarter = ImageDensity([[0, 1], [0, 0]])  # all in the upper right
+    >>> np.exp(quarter.log_prob([[0.75, 0.75], [0.25, 0.75]]))
+    array([4., 0.])
     """
 
     def __init__(self, weights: ArrayLike) -> None:
@@ -170,7 +179,11 @@ class ImageDensity:
 def read_grey(
     path: str | Path | None = None, *, size: int = 512, fit: Literal["crop", "stretch"] = "crop"
 ) -> NDArray[np.uint8]:
-    """A picture's grey levels (ITU-R 601 luma), ``size`` x ``size``, row 0 at the top; see ImageDensity.from_file."""
+    """A picture's grey levels (ITU-R 601 luma), ``size`` x ``size``, row 0 at the top; see ImageDensity.from_file.
+
+    >>> read_grey(size=64).shape  # matplotlib's Grace Hopper
+    (64, 64)
+    """
     _power_of_two(size)
     if fit not in ("crop", "stretch"):
         raise ValueError(f"fit must be 'crop' or 'stretch', got {fit!r}")

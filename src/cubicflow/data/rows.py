@@ -29,7 +29,11 @@ EPOCH = 2
 
 
 class Batch(NamedTuple):
-    """Some rows: data (B, ...), what it is conditioned on (B, C), and a weight for each row (B,)."""
+    """Some rows: data (B, ...), what it is conditioned on (B, C), and a weight for each row (B,).
+
+    >>> Batch(torch.zeros(2, 3)).to(torch.device("cpu"), torch.float64).x.dtype
+    torch.float64
+    """
 
     x: Tensor
     context: Tensor | None = None
@@ -57,6 +61,9 @@ class Order:
         batch_size: B, rows of a global batch.
         seed: of the shuffling.
         rank, world_size: this process among those that share each batch.
+
+    >>> [Order(7, rank=rank, world_size=2).share for rank in (0, 1)]
+    [slice(0, 3, None), slice(3, 7, None)]
     """
 
     batch_size: int
@@ -81,6 +88,10 @@ class Rows(ABC):
     Attributes:
         num_rows: how many.
         names: of the columns, for messages; None where they have none.
+
+    >>> train, validation = TensorRows(torch.randn(100, 2)).split(10, seed=0)
+    >>> train.num_rows, validation.num_rows
+    (90, 10)
     """
 
     num_rows: int
@@ -113,7 +124,14 @@ class Rows(ABC):
 
 
 def endless(rows: Rows, order: Order, first_step: int = 0) -> Iterator[Batch]:
-    """Epoch after epoch, as if from the beginning, without the batches before ``first_step``."""
+    """Epoch after epoch, as if from the beginning, without the batches before ``first_step``.
+
+    >>> rows, order = TensorRows(torch.randn(10, 2)), Order(batch_size=4)
+    >>> batches = endless(rows, order)
+    >>> later = [next(batches) for _ in range(6)][-1]
+    >>> torch.equal(later.x, next(endless(rows, order, first_step=5)).x)
+    True
+    """
     per_epoch = rows.num_rows // order.batch_size
     if per_epoch == 0:
         raise ValueError(
@@ -224,6 +242,12 @@ class NpyRows(IndexedRows):
     Args:
         x: path of an array (N, ...).
         context, weights: paths of arrays (N, C) and (N,), or None.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.save(f"{folder}/rows.npy", np.arange(6.0).reshape(3, 2))
+    ...     NpyRows(f"{folder}/rows.npy").take(torch.tensor([2])).x
+    tensor([[4., 5.]], dtype=torch.float64)
     """
 
     def __init__(self, x: str | Path, context: str | Path | None = None, weights: str | Path | None = None) -> None:

@@ -14,6 +14,17 @@ class Base(nn.Module, ABC):
     """A density on noise of shape (N, features).
 
     Temperature scales the standard deviation; 0 is the mode. The log densities are those of the tempered density.
+
+    A base of your own needs two methods:
+
+    >>> class Exponential(Base):
+    ...     def log_prob(self, z, temperature=1.0):
+    ...         return torch.where((z < 0).any(-1), -torch.inf, -(z / temperature).sum(-1))
+    ...
+    ...     def sample(self, n, temperature=1.0, generator=None):
+    ...         return -temperature * torch.rand(n, self.features, generator=generator).log()
+    >>> Exponential(2).log_prob(torch.tensor([[0.5, 1.0], [-1.0, 0.0]]))
+    tensor([-1.5000,    -inf])
     """
 
     def __init__(self, features: int) -> None:

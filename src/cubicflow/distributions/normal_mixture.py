@@ -13,18 +13,24 @@ from cubicflow.distributions.normal import LOG_SQRT_2PI
 
 
 class NormalMixture(Base):
-    """A mixture of ``components`` diagonal normals with trainable weights, means and scales.
+    """A mixture of ``components`` normals with trainable weights, means and scales, diagonal unless ``correlated``.
 
     It starts near the standard normal: equal weights, unit scales, means spread a little from fixed seeds, since equal
     components would stay equal for ever.
 
-    Samples are differentiable in the means and scales, not in the weights: a draw picks one component.
+    A correlated component is a diagonal one sheared: (I + S)(z - mean) / scale is standard normal, with S strictly
+    lower triangular. That is the LDL' decomposition of its precision, so the scales alone make the determinant and
+    S = 0 is the diagonal normal.
+
+    Samples are differentiable in the means, scales and shears, not in the weights: a draw picks one component.
 
     >>> NormalMixture(2, components=3).sample(5).shape
     torch.Size([5, 2])
     """
 
-    def __init__(self, features: int, components: int = 5, *, spread: float = 0.5, seed: int = 0) -> None:
+    def __init__(
+        self, features: int, components: int = 5, *, correlated: bool = False, spread: float = 0.5, seed: int = 0
+    ) -> None:
         super().__init__(features)
         if isinstance(components, bool) or not isinstance(components, int) or components < 1:
             raise ValueError(f"components must be a positive integer, got {components!r}")
@@ -35,9 +41,35 @@ class NormalMixture(Base):
         self.logits = nn.Parameter(torch.zeros(components))
         self.means = nn.Parameter(spread * means.to(self.logits))
         self.log_scales = nn.Parameter(torch.zeros(components, features))
+        # The strict lower triangle holds S; the rest is not used.
+        self.shears = nn.Parameter(torch.zeros(components, features, features)) if correlated else None
 
     def config(self) -> dict[str, Any]:
-        return {"features": self.features, "components": self.components, "spread": self.spread, "seed": self.seed}
+        return {
+            "features": self.features,
+            "components": self.components,
+            "correlated": self.shears is not None,
+            "spread": self.spread,
+            "seed": self.seed,
+        }
+
+    @torch.no_grad()
+    def set_(self, weights: Tensor, means: Tensor, covariances: Tensor) -> NormalMixture:
+        """Become the mixture with these weights (K,), means (K, D) and covariances (K, D, D); without correlations,
+        with the covariances' diagonals alone."""
+        variances = covariances.diagonal(dim1=-2, dim2=-1)
+        if self.shears is None:
+            scales = variances.sqrt()
+        else:
+            factor = torch.linalg.cholesky(covariances)  # (I + S)^-1 diag(scale)
+            scales = factor.diagonal(dim1=-2, dim2=-1)
+            eye = torch.eye(self.features, dtype=factor.dtype, device=factor.device)
+            whiten = torch.linalg.solve_triangular(factor, eye.expand_as(factor), upper=False)
+            self.shears.copy_((scales[..., None] * whiten).tril(-1))
+        self.logits.copy_(weights.log())
+        self.means.copy_(means)
+        self.log_scales.copy_(scales.log())
+        return self
 
     def log_prob(self, z: Tensor, temperature: float = 1.0) -> Tensor:
         self._check(z)
@@ -45,7 +77,10 @@ class NormalMixture(Base):
         if temperature == 0:
             return torch.where((z == self._mode()).all(-1), torch.inf, -torch.inf)
         log_scales = self.log_scales + math.log(temperature)
-        parts = ((z[..., None, :] - self.means) * torch.exp(-log_scales)).square() / 2 + log_scales + LOG_SQRT_2PI
+        apart = z[..., None, :] - self.means  # (..., K, D)
+        if self.shears is not None:
+            apart = apart + torch.einsum("kij,...kj->...ki", self.shears.tril(-1), apart)
+        parts = (apart * torch.exp(-log_scales)).square() / 2 + log_scales + LOG_SQRT_2PI
         return torch.logsumexp(self.logits.log_softmax(0) - parts.sum(-1), dim=-1)
 
     def sample(self, n: int, temperature: float = 1.0, generator: torch.Generator | None = None) -> Tensor:
@@ -57,7 +92,12 @@ class NormalMixture(Base):
         picks = torch.multinomial(weights, n, replacement=True, generator=generator) if n else torch.zeros(0).long()
         noise = torch.randn(n, self.features, dtype=like.dtype, device=like.device, generator=generator)
         picks = picks.to(like.device)
-        return self.means[picks] + temperature * self.log_scales.exp()[picks] * noise
+        apart = temperature * self.log_scales.exp()[picks] * noise
+        if self.shears is not None:
+            eye = torch.eye(self.features, dtype=like.dtype, device=like.device)
+            shears = (eye + self.shears.tril(-1))[picks]
+            apart = torch.linalg.solve_triangular(shears, apart[..., None], upper=False, unitriangular=True)[..., 0]
+        return self.means[picks] + apart
 
     def _mode(self) -> Tensor:
         """The mean at which the mixture is densest: its mode, up to the pull of the other components."""

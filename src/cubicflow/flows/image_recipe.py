@@ -33,6 +33,9 @@ class ImageConfig(RecipeConfig):
         num_layers: steps of actnorm, 1x1 convolution and coupling at each level.
         clip: None for the real line without clipping; a number for the paper's clipped sandwich.
         logit_margin: pixel values are mapped to [margin, 1 - margin] before the logit.
+
+    >>> ImageConfig.paper_settings()["clip"], ImageConfig().clip
+    (1e-06, None)
     """
 
     shape: tuple[int, ...] = (1, 28, 28)

@@ -23,6 +23,9 @@ class PlaneConfig(RecipeConfig):
         features: 2, or more for a cube.
         num_layers: coupling layers; each transforms the half that told the one before it.
         octaves: of sines and cosines of its inputs that a network sees beside them; the paper's sees the inputs alone.
+
+    >>> PlaneConfig.paper_settings()["octaves"], PlaneConfig().octaves
+    (0, 9)
     """
 
     features: int = 2

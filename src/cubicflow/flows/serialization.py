@@ -38,7 +38,14 @@ TYPES: dict[str, type] = {
 
 
 class FlowFileError(ValueError):
-    """A saved flow that cannot be loaded: which file, and why."""
+    """A saved flow that cannot be loaded: which file, and why.
+
+    >>> try:
+    ...     load("no/such/folder")
+    ... except FlowFileError as error:
+    ...     print(error)
+    no/such/folder: there is no such folder
+    """
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"{path}: {reason}")
@@ -94,6 +101,16 @@ def load(folder: str | Path, device: str | torch.device | None = None) -> Flow |
     """Read a flow that was saved with ``save``, onto ``device``, the CPU by default. Executes nothing from the files.
 
     The flow comes back in evaluation mode.
+
+    >>> import tempfile
+    >>> import cubicflow as cf
+    >>> flow = cf.flows.tabular(2, num_layers=1, hidden_features=8)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     flow.save(folder)
+    ...     again = load(folder)
+    >>> x = torch.randn(3, 2)
+    >>> torch.equal(again.log_prob(x), flow.log_prob(x))
+    True
     """
     folder = Path(folder)
     config = read_config(folder)

@@ -29,6 +29,15 @@ class TabularConfig(RecipeConfig):
         linear_bias: with a trainable shift.
         final_linear: one more linear layer at the end.
         base_components: 1 for a standard normal base, more for a mixture of normals.
+
+    >>> for name, value in TabularConfig.paper_settings().items():
+    ...     print(f"{name} = {value}, by default {getattr(TabularConfig(), name)}")
+    identity_start = False, by default True
+    scale_logits = False, by default True
+    mask = contiguous, by default alternating
+    clip = 1e-06, by default None
+    linear_bias = False, by default True
+    final_linear = False, by default True
     """
 
     features: int = 2

@@ -14,7 +14,13 @@ from cubicflow.plots.style import DATA, DATA_MAP, INK, SAMPLES, SAMPLES_MAP, mak
 
 
 def marginals(panels: Sequence[Panel]) -> Figure:
-    """Histograms of every column: the data filled, the samples a line."""
+    """Histograms of every column: the data filled, the samples a line.
+
+    >>> rng = np.random.default_rng(0)
+    >>> panel = Panel("height", rng.normal(size=100), rng.normal(size=100), np.linspace(-3, 3, 13))
+    >>> marginals([panel]).axes[0].get_title()
+    'height'
+    """
     columns = min(4, len(panels))
     lines = -(-len(panels) // columns)
     figure = make_figure(3.0 * columns, 2.4 * lines)
@@ -30,7 +36,13 @@ def marginals(panels: Sequence[Panel]) -> Figure:
 
 
 def corner(panels: Sequence[Panel]) -> Figure:
-    """All pairs of columns: data below the diagonal, samples above it, both on the diagonal."""
+    """All pairs of columns: data below the diagonal, samples above it, both on the diagonal.
+
+    >>> rng = np.random.default_rng(0)
+    >>> panel = Panel("height", rng.normal(size=100), rng.normal(size=100), np.linspace(-3, 3, 13))
+    >>> len(corner([panel, panel]).axes)
+    4
+    """
     n = len(panels)
     size = max(1.5 * n, 4)
     figure = make_figure(size, size)

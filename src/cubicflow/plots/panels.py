@@ -20,7 +20,11 @@ MOST_LABELS = 12
 
 @dataclass(frozen=True)
 class Panel:
-    """One column: its values among the data and among the samples, and bins to count them in."""
+    """One column: its values among the data and among the samples, and bins to count them in.
+
+    >>> Panel("height", np.array([1.0, 2.0]), np.array([1.5]), np.array([0.0, 1.0, 2.0, 3.0])).labels
+    ()
+    """
 
     name: str
     data: Floats

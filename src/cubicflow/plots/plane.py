@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+
+from cubicflow.flows import Flow
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -16,7 +19,12 @@ TITLES = ("data", "model density", "model samples")
 
 
 class PlaneRow(NamedTuple):
-    """One density: its name, and three square images of it."""
+    """One density: its name, and three square images of it.
+
+    >>> image = np.ones((8, 8))
+    >>> PlaneRow("uniform", image, image, image).name
+    'uniform'
+    """
 
     name: str
     data: Image
@@ -25,14 +33,34 @@ class PlaneRow(NamedTuple):
 
 
 def histogram_image(points: NDArray[np.floating], size: int) -> Image:
-    """Points (n, 2) of the unit square as counts, (size, size), the first row at the bottom."""
+    """Points (n, 2) of the unit square as counts, (size, size), the first row at the bottom.
+
+    >>> histogram_image(np.array([[0.9, 0.1], [0.8, 0.2]]), 2)
+    array([[0., 2.],
+           [0., 0.]])
+    """
     counts: Image = np.histogram2d(points[:, 1], points[:, 0], bins=size, range=[[0, 1], [0, 1]])[0]
     return counts
 
 
+@torch.no_grad()
+def density_image(flow: Flow, size: int) -> Image:
+    """The flow's density at the middle of every pixel, (size, size), the first row at the bottom."""
+    axis = (torch.arange(size) + 0.5) / size
+    y, x = torch.meshgrid(axis, axis, indexing="ij")
+    points = torch.stack([x, y], dim=-1).to(next(flow.parameters()).device)
+    image: Image = flow.log_prob(points, batch_size=65_536).exp().cpu().numpy()
+    return image
+
+
 def plane_figure(rows: Sequence[PlaneRow], cut: float = 0.995) -> Figure:
     """A figure of the rows. Within a row all three images share one scale of density, from 0 to the ``cut`` quantile of
-    the data's, so that brightness means the same in each."""
+    the data's, so that brightness means the same in each.
+
+    >>> image = np.ones((8, 8))
+    >>> len(plane_figure([PlaneRow("uniform", image, image, image)]).axes)
+    3
+    """
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(

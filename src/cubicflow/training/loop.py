@@ -48,6 +48,12 @@ class FitResult:
         weights: which were best, ``"raw"`` or ``"averaged"``.
         seconds: of training.
         history: the logged metrics, as in metrics.jsonl.
+
+    >>> import cubicflow as cf
+    >>> flow = cf.flows.tabular(1, num_layers=1, hidden_features=8)
+    >>> result = fit(flow, torch.randn(200, 1), steps=10, progress=False)
+    >>> result.stopped, result.config.batch_size, result.history[-1]["step"]
+    ('steps', 64, 10)
     """
 
     flow: Any = field(repr=False)

@@ -14,6 +14,21 @@ class Transform(nn.Module, ABC):
 
     ``forward`` is data to noise, ``inverse`` noise to data. Both return ``(outputs, log_det)``, with log_det of shape
     (N,) the log absolute determinant of the Jacobian of the map they evaluate. All state is in parameters and buffers.
+
+    A layer of your own needs three methods:
+
+    >>> import math
+    >>> class Doubling(Transform):
+    ...     def forward(self, x, context=None):
+    ...         return 2 * x, x.new_full((len(x),), x.shape[1] * math.log(2))
+    ...
+    ...     def inverse(self, z, context=None):
+    ...         return z / 2, z.new_full((len(z),), -z.shape[1] * math.log(2))
+    ...
+    ...     def config(self):
+    ...         return {}
+    >>> Doubling()(torch.ones(1, 3))
+    (tensor([[2., 2., 2.]]), tensor([2.0794]))
     """
 
     context_features: int = 0

@@ -27,6 +27,14 @@ def load_benchmark(name: str, folder: str | Path | None = None, *, form: str | N
     ``folder`` is where the files lie; without it the folder that the environment variable CUBICFLOW_DATA names, or
     else the cache folder. Of the forms a table may have there, the first complete one is read: the published array
     before the raw file. ``form`` asks for one by name. ``seed`` is for tables that are redrawn.
+
+    Where the files are missing, the error says which, where to put them and where they come from:
+
+    >>> try:
+    ...     load_benchmark("power", "no/such/folder")
+    ... except MissingDataError as error:
+    ...     print(str(error).splitlines()[0])
+    POWER is not there. Any one of these will do:
     """
     try:
         forms = BENCHMARKS[name.lower()]

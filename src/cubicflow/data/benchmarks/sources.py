@@ -87,6 +87,12 @@ def download(
     ``"published"`` is the archive of arrays as they were published, for all five tables at once; ``"raw"`` the files
     they were made from. Without ``source``: published, except for GAS, whose published form is a pickle.
     ``progress(done, total)`` is called with bytes, ``total`` being None where the server does not say.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     (Path(folder) / "power").mkdir()
+    ...     (Path(folder) / "power" / "data.npy").touch()  # so that there is nothing to fetch
+    ...     [path.name for path in download("power", folder)]
+    ['data.npy']
     """
     key = name.lower()
     if key not in RAW_FILES:

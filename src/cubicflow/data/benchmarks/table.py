@@ -54,6 +54,10 @@ class Benchmark:
     ``"redrawn"``, the published recipe with fresh randomness, same sizes and distribution; ``"partial"``, only some of
     the rows. ``note`` says it in a sentence. ``weights`` (one per training row, or None for equal weights) turns an
     unfair sample of training rows back into a fair one: multiply each row's log likelihood by its weight.
+
+    >>> rows = np.zeros((20, 6), np.float32)
+    >>> Benchmark("power", rows, rows[:2], rows[:2], None, "partial", "The first rows.").features
+    6
     """
 
     name: str
@@ -75,6 +79,10 @@ class Form:
 
     ``files`` lists what it needs, each as its accepted names under the data folder, best first. A form with a
     ``refusal`` is never read unless it is asked for by name, and the refusal says why.
+
+    >>> from cubicflow.data.benchmarks import BENCHMARKS
+    >>> [form.name for form in BENCHMARKS["power"]]
+    ['published', 'raw']
     """
 
     name: str

@@ -1,0 +1,50 @@
+"""Single splines: a map with its derivative, and two families through the same knots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from cubicflow.plots.style import DATA, INK, SAMPLES, make_figure
+
+Floats = NDArray[np.float64]
+
+
+def spline_and_derivative(x: Floats, y: Floats, slope: Floats, x_knots: Floats, y_knots: Floats) -> Figure:
+    """The map with its knots on the left, its derivative on the right."""
+    figure = make_figure(8, 3.6)
+    left, right = figure.subplots(1, 2)
+    left.plot(x, y, color=DATA)
+    left.plot(x_knots, y_knots, "o", color=INK, markersize=4)
+    left.set(title="monotone cubic spline", xlabel="x", ylabel="g(x)")
+    right.plot(x, slope, color=SAMPLES)
+    right.plot(x_knots, np.interp(x_knots, x, slope), "o", color=INK, markersize=4)
+    right.set(title="its derivative", xlabel="x", ylabel="g'(x)", ylim=(0, None))
+    return figure
+
+
+class KnotPanel(NamedTuple):
+    """A cubic and a quadratic spline over x, and the knots they pass through."""
+
+    title: str
+    x: Floats
+    cubic: Floats
+    quadratic: Floats
+    x_knots: Floats
+    y_knots: Floats
+
+
+def through_knots(panels: Sequence[KnotPanel]) -> Figure:
+    """A panel for each set of knots."""
+    figure = make_figure(4.2 * len(panels), 3.6)
+    for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        axes.plot(panel.x, panel.quadratic, color=SAMPLES, label="quadratic")
+        axes.plot(panel.x, panel.cubic, color=DATA, label="cubic")
+        axes.plot(panel.x_knots, panel.y_knots, "o", color=INK, markersize=4)
+        axes.set(title=panel.title, xlabel="x")
+        axes.legend(frameon=False)
+    return figure
