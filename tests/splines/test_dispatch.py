@@ -12,7 +12,7 @@ from cubicflow.splines import cubic_spline, dispatch
 X, PARAMS = torch.rand(3), torch.zeros(10)
 
 
-def fake(unavailable=None, refusal=None):
+def fake(unavailable=None, refusal=None, at_home=True):
     calls = []
 
     def evaluate(spec, x, params):
@@ -20,7 +20,11 @@ def fake(unavailable=None, refusal=None):
         return torch.full_like(x, 7), torch.zeros_like(x)
 
     return SimpleNamespace(
-        unavailable=lambda: unavailable, refuses=lambda spec, x, params: refusal, evaluate=evaluate, calls=calls
+        at_home_on=lambda device: at_home,
+        unavailable=lambda: unavailable,
+        refuses=lambda spec, x, params: refusal,
+        evaluate=evaluate,
+        calls=calls,
     )
 
 
@@ -44,6 +48,14 @@ def test_a_backend_that_can_run_runs(install, name):
     assert (spec.family, spec.num_bins, spec.inverse, spec.domain, spec.slopes) == ("cubic", 4, True, "unit", "steffen")
     assert (spec.min_bin_width, spec.min_bin_height) == (1e-3, 1e-3)
     assert hash(spec) == hash(spec)
+
+
+def test_one_at_home_elsewhere_runs_when_named_and_is_not_asked_by_auto(install):
+    backend = install(fake(at_home=False))
+    cubic_spline(X, PARAMS, backend="auto")
+    assert backend.calls == []
+    y, _ = cubic_spline(X, PARAMS, backend="fake")
+    assert (y == 7).all()
 
 
 @pytest.mark.parametrize(

@@ -93,8 +93,7 @@ def captured(run: Callable[[], Any]) -> Callable[[], Any]:
 
 def backends_on(device: torch.device) -> list[str]:
     """The backends that "auto" would consider for tensors on the device."""
-    elsewhere = {"cpu": "triton", "cuda": "native"}.get(device.type)
-    return [name for name, backend in BACKENDS.items() if name != elsewhere and backend.unavailable() is None]
+    return [name for name, backend in BACKENDS.items() if backend.at_home_on(device) and backend.unavailable() is None]
 
 
 def _cubic(backend: str, x: Tensor, params: Tensor, inverse: bool) -> tuple[Tensor, Tensor]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from cubicflow.splines.backends import native, reference, triton
@@ -12,6 +13,8 @@ from cubicflow.splines.spec import SplineSpec
 
 class Backend(Protocol):
     """The contract of ``cubicflow.splines.backends``."""
+
+    def at_home_on(self, device: torch.device) -> bool: ...
 
     def unavailable(self) -> str | None: ...
 
@@ -38,9 +41,11 @@ def evaluate(spec: SplineSpec, x: Tensor, params: Tensor, backend: str) -> tuple
         if reason := chosen.unavailable() or chosen.refuses(spec, x, params):
             raise RuntimeError(f"backend={backend!r} cannot run this call: {reason}; backend='auto' picks one that can")
         return chosen.evaluate(spec, x, params)
-    for name, candidate in BACKENDS.items():
-        if name == "triton" and not x.is_cuda:  # its interpreter, which takes CPU tensors, is for tests
-            continue
-        if candidate.unavailable() is None and candidate.refuses(spec, x, params) is None:
+    for candidate in BACKENDS.values():
+        if (
+            candidate.at_home_on(x.device)
+            and candidate.unavailable() is None
+            and candidate.refuses(spec, x, params) is None
+        ):
             return candidate.evaluate(spec, x, params)
     raise AssertionError("unreachable: the reference backend takes every call")

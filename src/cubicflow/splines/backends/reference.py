@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from cubicflow.splines.cubic import CUBIC, cubic_bins
@@ -17,6 +18,10 @@ FAMILIES = {
     "linear": (linear_bins, LINEAR),
     "rational_quadratic": (rational_quadratic_bins, RATIONAL_QUADRATIC),
 }
+
+
+def at_home_on(device: torch.device) -> bool:
+    return True
 
 
 def unavailable() -> str | None:

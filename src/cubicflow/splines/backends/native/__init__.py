@@ -19,6 +19,10 @@ from cubicflow.splines.backends.native.library import MAX_AXES, load
 from cubicflow.splines.spec import SplineSpec
 
 
+def at_home_on(device: torch.device) -> bool:
+    return device.type == "cpu"
+
+
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def unavailable() -> str | None:
     library = load()
