@@ -10,12 +10,11 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from cubicflow.data.plane import GaussianGrid, ImageDensity
-from cubicflow.flows import Flow, plane
-from cubicflow.plots.plane import PlaneRow, histogram_image, plane_figure
+from cubicflow.flows import plane
+from cubicflow.plots.plane import PlaneRow, density_image, histogram_image, plane_figure
 from cubicflow.training import fit
 
 POINTS = 1_000_000
@@ -68,16 +67,7 @@ def show(name: str, seconds: float) -> PlaneRow:
         flush=True,
     )
     samples = flow.sample(POINTS, seed=0, batch_size=65_536).numpy()
-    return PlaneRow(name, histogram_image(points, SIZE), density_image(flow), histogram_image(samples, SIZE))
-
-
-@torch.no_grad()
-def density_image(flow: Flow, size: int = SIZE) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-    """The flow's density at the middle of every pixel, the first row at the bottom."""
-    axis = (torch.arange(size) + 0.5) / size
-    y, x = torch.meshgrid(axis, axis, indexing="ij")
-    log_prob = flow.log_prob(torch.stack([x, y], dim=-1), batch_size=65_536)
-    return log_prob.exp().numpy()
+    return PlaneRow(name, histogram_image(points, SIZE), density_image(flow, SIZE), histogram_image(samples, SIZE))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ def main() -> None:
         import typer
     except ImportError:
         sys.exit("the command line needs some more packages: pip install 'cubicflow[cli]'")
-    from cubicflow.cli import bench, compare, doctor, evaluate, fit, plot, sample, score
+    from cubicflow.cli import bench, compare, doctor, evaluate, fit, plot, reproduce, sample, score
 
     app = typer.Typer(
         name="cubicflow",
@@ -26,6 +26,7 @@ def main() -> None:
     app.command("score")(score.score)
     app.command("sample")(sample.sample)
     app.command("plot")(plot.plot)
+    app.command("reproduce")(reproduce.reproduce)
     app.command("bench")(bench.bench)
     app.command("doctor")(doctor.doctor)
     app()

@@ -1,0 +1,173 @@
+"""Other packages' flows on the tables of the paper, trained by our loop on the same arrays.
+
+    python -m benchmarks.peer_densities -o runs/table-1 --dataset miniboone
+
+Each is built to the sizes of the recipe's cell and gets its batches, its learning rate, its averaging and its early
+stopping. Training ends after the recipe's steps or after ``[peers] seconds``, whichever is first, and the learning rate
+reaches 0 there. Records go into the folder of ``cubicflow reproduce table-1``, whose table is rebuilt. What a peer
+fails with is printed; one that is not installed is named so in the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cubicflow.data.benchmarks import Benchmark
+from cubicflow.reproduce.cells import Cell, TableSettings, all_settings, load_rows, record_cell, table_settings
+from cubicflow.reproduce.experiment import Request
+from cubicflow.reproduce.recipe import Settings, load_recipe
+from cubicflow.reproduce.table_1 import chosen_cells, write_table
+from cubicflow.training import TrainingError, fit
+from cubicflow.training.distributed import choose_device
+
+
+class PeerDensity(nn.Module):
+    """A peer's flow with the one method that training and scoring need."""
+
+    def __init__(self, flow: nn.Module, log_prob: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.flow = flow
+        self._log_prob = log_prob
+
+    def log_prob(self, x: Tensor, context: Tensor | None = None) -> Tensor:  # noqa: ARG002 - none of them has any
+        return self._log_prob(x)
+
+
+def nflows_coupling(features: int, sizes: Settings, device: torch.device, *, cubic: bool) -> PeerDensity:
+    """LU layers and couplings in turn. The cubic is the paper authors' own code in the paper's clipped sandwich; the
+    rational-quadratic has linear tails, as its own paper has."""
+    from nflows.distributions.normal import StandardNormal
+    from nflows.flows.base import Flow
+    from nflows.nn.nets import ResidualNet
+    from nflows.transforms import (
+        CompositeTransform,
+        LULinear,
+        PiecewiseCubicCouplingTransform,
+        PiecewiseRationalQuadraticCouplingTransform,
+        RandomPermutation,
+    )
+    from nflows.transforms.nonlinearities import Logit, Sigmoid
+    from nflows.utils import create_alternating_binary_mask
+
+    def network(inputs: int, outputs: int) -> nn.Module:
+        net: nn.Module = ResidualNet(
+            inputs,
+            outputs,
+            hidden_features=sizes["hidden_features"],
+            num_blocks=sizes["num_blocks"],
+            dropout_probability=sizes.get("dropout", 0.0),
+        )
+        return net
+
+    def clipped(coupling: nn.Module) -> list[nn.Module]:
+        sigmoid, logit = Sigmoid(), Logit()
+        for part in (sigmoid, logit._transform):  # their temperature is no buffer, and would stay on the CPU
+            part.temperature = part.temperature.to(device)
+        return [sigmoid, coupling, logit]
+
+    layers: list[nn.Module] = []
+    for i in range(sizes["num_layers"]):
+        mask = create_alternating_binary_mask(features, even=i % 2 == 0)
+        layers += [RandomPermutation(features), LULinear(features, identity_init=True)]
+        common = {"num_bins": sizes["num_bins"], "apply_unconditional_transform": True}
+        if cubic:
+            layers += clipped(PiecewiseCubicCouplingTransform(mask, network, **common))
+        else:
+            tails = {"tails": "linear", "tail_bound": 3.0}
+            layers.append(PiecewiseRationalQuadraticCouplingTransform(mask, network, **common, **tails))
+    flow = Flow(CompositeTransform(layers), StandardNormal([features]))
+    return PeerDensity(flow, flow.log_prob)
+
+
+def zuko_flow(features: int, sizes: Settings, kind: str) -> PeerDensity:
+    """MAF as deep as the recipe's flow; NAF with two transforms, each of which is a network deep; CNF with its exact
+    trace, since scores have to be exact."""
+    import zuko
+
+    hidden = [sizes["hidden_features"]] * 2
+    if kind == "maf":
+        flow = zuko.flows.MAF(features, transforms=sizes["num_layers"], hidden_features=hidden)
+    elif kind == "naf":
+        flow = zuko.flows.NAF(features, transforms=2, hidden_features=hidden)
+    else:
+        flow = zuko.flows.CNF(features, hidden_features=hidden, exact=True)
+    return PeerDensity(flow, lambda x: flow().log_prob(x))
+
+
+BUILDERS: dict[str, Callable[[int, Settings, torch.device], PeerDensity]] = {
+    "nflows-cubic": lambda features, sizes, device: nflows_coupling(features, sizes, device, cubic=True),
+    "nflows-rational-quadratic": lambda features, sizes, device: nflows_coupling(features, sizes, device, cubic=False),
+    "zuko-maf": lambda features, sizes, _: zuko_flow(features, sizes, "maf"),
+    "zuko-naf": lambda features, sizes, _: zuko_flow(features, sizes, "naf"),
+    "zuko-cnf": lambda features, sizes, _: zuko_flow(features, sizes, "cnf"),
+}
+
+
+def run_peer(cell: Cell, table: Benchmark, settings: TableSettings, request: Request) -> None:
+    """Train one peer in this call, and score its test rows. There is no run folder: only flows of ours can be saved."""
+    used: dict[str, Any] = all_settings(settings, cell)
+    torch.manual_seed(cell.seed)
+    flow = BUILDERS[cell.model](table.features, used["flow"], choose_device(request.device))
+    fitted = fit(
+        flow,
+        (table.train, None, table.weights),
+        table.validation,
+        time_budget=settings.peers["seconds"],
+        device=request.device,
+        seed=cell.seed,
+        **used["training"],
+    )
+    test = record_cell(request.folder, cell, table, fitted, settings, request.command).about["test"]
+    print(f"{cell}: test {test['mean']:.3f} ± {test['error']:.3f} nats, {fitted.steps:,} steps ({fitted.stopped})")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-o", "--output", type=Path, default=Path("runs/table-1"), help="the table's folder")
+    parser.add_argument("--dataset", action="append", default=[], help="only this one; repeat it")
+    parser.add_argument("--model", action="append", default=[], help="only this one; repeat it")
+    parser.add_argument("--data", type=Path, default=None)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--recipe", type=Path, default=None)
+    arguments = parser.parse_args()
+    request = Request(
+        name="table-1",
+        folder=arguments.output,
+        recipe=load_recipe("table-1", arguments.recipe, quick=arguments.quick),
+        command=f"python -m benchmarks.peer_densities {shlex.join(sys.argv[1:])}",
+        quick=arguments.quick,
+        data=arguments.data,
+        device=arguments.device,
+        seed=arguments.seed,
+        datasets=tuple(arguments.dataset),
+        models=tuple(arguments.model),
+    )
+    settings = table_settings(request.recipe)
+    peers = settings.peers["models"]
+    tables: dict[str, Benchmark] = {}
+    for cell in chosen_cells(request, settings, peers):
+        if importlib.util.find_spec(peers[cell.model]["package"]) is None:
+            print(f"{cell}: {peers[cell.model]['package']} is not installed (pip install 'cubicflow[bench]')")
+            continue
+        if cell.dataset not in tables:
+            tables[cell.dataset] = load_rows(cell.dataset, settings, request.data)
+        try:
+            run_peer(cell, tables[cell.dataset], settings, request)
+        except (TrainingError, RuntimeError, ValueError, AssertionError) as error:
+            print(f"{cell}: left out, {type(error).__name__}: {error}")
+    write_table(request, settings)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+"""The cells of the table: one dataset, one model, one seed. A cell is trained and scored once; its record and the score
+of every test row stay in its folder, and the table is made from whatever records there are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from cubicflow.bench.report import machine
+from cubicflow.data.benchmarks import BENCHMARKS, PUBLISHED, Benchmark, load_benchmark
+from cubicflow.data.benchmarks.table import load_array, save_array
+from cubicflow.data.folders import MissingDataError
+from cubicflow.flows.serialization import write_atomically
+from cubicflow.reproduce.recipe import Settings, merged, typed
+from cubicflow.reproduce.scores import Scores, estimate
+from cubicflow.training import FitResult
+
+RECORD_FILE, SCORES_FILE = "record.json", "test_scores.npy"
+ROWS_AT_ONCE = 8_192
+
+
+@dataclass(frozen=True)
+class TableSettings:
+    """The recipe of the table."""
+
+    most_rows: int
+    flow: Settings
+    training: Settings
+    datasets: Mapping[str, Settings]
+    models: Mapping[str, Settings]
+    peers: Settings
+    comparisons: Settings
+
+
+def table_settings(recipe: Mapping[str, Any]) -> TableSettings:
+    """The recipe, checked."""
+    return typed(TableSettings, recipe, "table-1")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One fit."""
+
+    dataset: str
+    model: str
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.dataset}, {self.model}, seed {self.seed}"
+
+    def folder(self, root: Path) -> Path:
+        """Where its run, its record and its scores lie."""
+        return root / "cells" / self.dataset / self.model / f"seed-{self.seed}"
+
+
+@dataclass(frozen=True)
+class CellRecord:
+    """What is known of a cell that was trained and scored."""
+
+    cell: Cell
+    about: dict[str, Any]
+    scores: Scores  # log likelihood of every test row, in nats
+
+
+def all_settings(settings: TableSettings, cell: Cell) -> dict[str, Any]:
+    """The settings of a cell: its flow's and its training's, and how many rows they may see. A peer is built
+    to the same sizes."""
+    found: dict[str, Any] = {"most_rows": settings.most_rows}
+    if "weight_power" in settings.datasets[cell.dataset]:
+        found["weight_power"] = settings.datasets[cell.dataset]["weight_power"]
+    dataset, model = settings.datasets[cell.dataset], settings.models.get(cell.model, {})
+    for kind, common in (("flow", settings.flow), ("training", settings.training)):
+        found[kind] = merged(common, merged(dataset.get(kind, {}), model.get(kind, {})))
+    return found
+
+
+def load_rows(dataset: str, settings: TableSettings, folder: Path | None) -> Benchmark:
+    """A table as the recipe wants it: cut to ``most_rows`` of each split, and the training rows' weights, where it has
+    any, raised to ``weight_power``. A power below 1 trades some bias for a larger effective sample."""
+    table = load_benchmark(dataset, folder)
+    most_rows, power = settings.most_rows, settings.datasets[dataset].get("weight_power", 1)
+    if table.weights is not None and power != 1:
+        note = f"{table.note.rstrip('.')}, raised to the power {power}, which validation rows chose."
+        table = replace(table, weights=table.weights**power, note=note)
+    if max(len(table.train), len(table.validation), len(table.test)) <= most_rows:
+        return table
+    weights = None if table.weights is None else table.weights[:most_rows]
+    splits = {name: getattr(table, name)[:most_rows] for name in ("train", "validation", "test")}
+    note = f"Cut to {most_rows:,} rows of each split. {table.note}"
+    return replace(table, **splits, weights=weights, provenance="partial", note=note)
+
+
+@torch.no_grad()
+def score(flow: Any, rows: np.ndarray[Any, np.dtype[np.float32]]) -> Scores:
+    """The log likelihood of every row, in evaluation mode."""
+    device = next(flow.parameters()).device
+    pieces = [flow.log_prob(torch.from_numpy(piece).to(device)).cpu().numpy() for piece in _pieces(rows)]
+    scores: Scores = np.concatenate(pieces).astype(np.float32)
+    return scores
+
+
+def record_cell(
+    root: Path, cell: Cell, table: Benchmark, fitted: FitResult, settings: TableSettings, command: str
+) -> CellRecord:
+    """Score the test rows, which happens here and nowhere else, and write the record."""
+    scores = score(fitted.flow, table.test)
+    found = estimate([scores])
+    about = {
+        "dataset": cell.dataset,
+        "model": cell.model,
+        "seed": cell.seed,
+        "command": command,
+        "test": found.as_dict(),
+        "validation": None if fitted.validation_loss is None else -fitted.validation_loss,
+        "parameters": sum(parameter.numel() for parameter in fitted.flow.parameters()),
+        "steps": fitted.steps,
+        "best_step": fitted.best_step,
+        "weights": fitted.weights,
+        "stopped": fitted.stopped,
+        "seconds": round(fitted.seconds, 1),
+        "provenance": table.provenance,
+        "note": table.note,
+        "comparable": is_comparable(table),
+        "settings": all_settings(settings, cell),
+        "machine": machine(),
+    }
+    folder = cell.folder(root)
+    folder.mkdir(parents=True, exist_ok=True)
+    save_array(folder / SCORES_FILE, scores)
+    write_atomically(folder / RECORD_FILE, (json.dumps(about, indent=2, ensure_ascii=False) + "\n").encode())
+    return CellRecord(cell, about, scores)
+
+
+def why_left_out(dataset: str, folder: Path | None) -> str | None:
+    """Why no published figure could be rerun with the data that is there; None if it could."""
+    try:
+        table = load_benchmark(dataset, folder)
+    except MissingDataError:
+        origins = [form.origin for form in BENCHMARKS[dataset] if form.refusal is None]
+        return f"the data is not here; it comes from {', or from '.join(origins)}"
+    return None if is_comparable(table) else f"only part of its test rows is here. {table.note}"
+
+
+def is_comparable(table: Benchmark) -> bool:
+    """Whether a score on this test set is one of the published kind: the whole set, or one drawn by the same recipe."""
+    return len(table.test) == PUBLISHED[table.name].test
+
+
+def is_recorded(root: Path, cell: Cell) -> bool:
+    """Whether a cell has been scored."""
+    return (cell.folder(root) / RECORD_FILE).exists()
+
+
+def read_cells(root: Path, settings: TableSettings) -> list[CellRecord]:
+    """All records, in the order of their names. One that another recipe left is refused: it would not compare."""
+    found = []
+    for path in sorted((root / "cells").glob(f"*/*/seed-*/{RECORD_FILE}")):
+        about = json.loads(path.read_text(encoding="utf-8"))
+        cell = Cell(about["dataset"], about["model"], about["seed"])
+        if cell.dataset in settings.datasets and about["settings"] != all_settings(settings, cell):
+            raise ValueError(
+                f"{path.parent} was recorded with other settings than this recipe's (a quick form among full ones?); "
+                "choose another folder, or begin the cell again with --overwrite"
+            )
+        scores = load_array(path.with_name(SCORES_FILE), dimensions=1).astype(np.float32)
+        found.append(CellRecord(cell, about, scores))
+    return found
+
+
+def by_seed(records: Sequence[CellRecord], dataset: str, model: str) -> dict[int, CellRecord]:
+    """The records of one dataset and model."""
+    return {r.cell.seed: r for r in records if (r.cell.dataset, r.cell.model) == (dataset, model)}
+
+
+def _pieces(rows: np.ndarray[Any, np.dtype[np.float32]]) -> Iterator[np.ndarray[Any, np.dtype[np.float32]]]:
+    for first in range(0, len(rows), ROWS_AT_ONCE):
+        yield rows[first : first + ROWS_AT_ONCE]

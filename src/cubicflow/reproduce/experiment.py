@@ -1,0 +1,159 @@
+"""What every experiment is asked, and the record it leaves behind."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cubicflow.bench.report import machine
+from cubicflow.flows.serialization import write_atomically
+from cubicflow.reproduce.deadline import Deadline
+from cubicflow.reproduce.recipe import Settings
+from cubicflow.training import FitResult, TrainingInterrupted, fit
+from cubicflow.training.losses import Loss
+
+
+class UnfinishedError(Exception):
+    """The time of this call is over before the schedule is. All is saved, and the message says how to go on."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One call of ``cubicflow reproduce``.
+
+    Attributes:
+        name: of the experiment.
+        folder: where everything goes.
+        recipe: the settings, in their quick form if asked.
+        command: as it was typed, for the record and for whoever goes on.
+        quick: whether this is the short form, which is no result.
+        data: the data folder, or None for the usual one.
+        device, seed: of the training; without a seed, the recipe's.
+        deadline: the end of this call.
+        overwrite: begin again, whatever the folder holds.
+        images: pictures to use as densities.
+        datasets, models: of the table; empty for all.
+        say: tells the user a sentence.
+    """
+
+    name: str
+    folder: Path
+    recipe: Settings
+    command: str
+    quick: bool = False
+    data: Path | None = None
+    device: str = "auto"
+    seed: int | None = None
+    deadline: Deadline = field(default_factory=lambda: Deadline(None))
+    overwrite: bool = False
+    images: tuple[Path, ...] = ()
+    datasets: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    say: Callable[[str], None] = print
+    began: float = field(default_factory=time.monotonic)
+
+    def train(
+        self,
+        build: Callable[[], Any],
+        train: Any,
+        validation: Any,
+        settings: Mapping[str, Any],
+        run: Path,
+        *,
+        seed: int,
+        loss: Loss | None = None,
+    ) -> FitResult:
+        """Fit the flow that ``build`` makes, in the run folder ``run``: from the beginning, or from where an earlier
+        call left it. Whether it took one call or ten, the result is the same."""
+        if self.deadline.over:
+            raise self.unfinished()
+        torch.manual_seed(seed)
+        flow = build()
+        try:
+            with self.deadline.watched():
+                return fit(
+                    flow,
+                    train,
+                    validation,
+                    run=run,
+                    resume=not self.overwrite,
+                    overwrite=self.overwrite,
+                    loss=loss,
+                    device=self.device,
+                    seed=seed,
+                    **settings,
+                )
+        except TrainingInterrupted:
+            if self.deadline.over:
+                raise self.unfinished() from None
+            raise TrainingInterrupted(f"stopped and saved. To go on: {self.next_command}") from None
+
+    @property
+    def next_command(self) -> str:
+        """What to type to go on: the same, but never to begin again."""
+        return self.command.replace(" --overwrite", "")
+
+    def unfinished(self) -> UnfinishedError:
+        """The error for a call whose time is over."""
+        return UnfinishedError(f"not finished: the time is over, and all is saved. To go on: {self.next_command}")
+
+    def record(self, results: Mapping[str, Any], *, notes: Sequence[str] = ()) -> Path:
+        """Write NAME.json: the results with everything needed to get them again."""
+        content = {
+            "experiment": self.name,
+            "command": self.command,
+            "quick": self.quick,
+            "seed": self.seed,
+            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+            "seconds": round(time.monotonic() - self.began, 1),
+            "machine": machine(),
+            "notes": list(notes),
+            "results": dict(results),
+            "settings": self.recipe,
+        }
+        return self.write(f"{self.name}.json", json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+    def write(self, name: str, text: str) -> Path:
+        """A text file of this experiment, whole or not at all."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.folder / name, text.encode())
+        return self.folder / name
+
+    def write_csv(self, name: str, rows: Sequence[Mapping[str, Any]]) -> Path:
+        """A CSV whose columns are the keys of the first row."""
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        return self.write(name, text.getvalue())
+
+    def draw(self, name: str, figure: Any, dots_per_inch: int = 150) -> Path:
+        """A picture of this experiment."""
+        file = io.BytesIO()
+        figure.savefig(file, format="png", dpi=dots_per_inch)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.folder / name, file.getvalue())
+        return self.folder / name
+
+
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A table in Markdown.
+
+    >>> print(markdown_table(["a", "b"], [[1, 2]]))
+    | a | b |
+    |---|---|
+    | 1 | 2 |
+    """
+    lines = [header, ["---"] * len(header), *rows]
+    text = ["| " + " | ".join(map(str, line)) + " |" for line in lines]
+    text[1] = "|" + "---|" * len(header)
+    return "\n".join(text)

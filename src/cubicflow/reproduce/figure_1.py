@@ -1,0 +1,73 @@
+"""Figure 1: a random monotone cubic spline with K = 10 bins, and its derivative."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cubicflow.plots.spline_figures import spline_and_derivative
+from cubicflow.reproduce.experiment import Request
+from cubicflow.reproduce.recipe import typed
+from cubicflow.splines import cubic_spline, num_params
+from cubicflow.splines.cubic import cubic_bins
+from cubicflow.splines.spec import make_spec
+
+STEP = 1e-9  # how far from a knot its two one-sided slopes are taken
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Of the recipe."""
+
+    num_bins: int
+    params_std: float
+    points: int
+
+
+def run(request: Request) -> None:
+    """Draw the spline, its knots and its derivative; record what the figure is meant to show: the map increases, its
+    derivative has no jumps and integrates to 1, and the inverse undoes it."""
+    settings = typed(Settings, request.recipe, request.name)
+    seed = request.seed or 0
+    generator = torch.Generator().manual_seed(seed)
+    size = num_params("cubic", settings.num_bins, "steffen")
+    params = settings.params_std * torch.randn(size, generator=generator, dtype=torch.float64)
+    x = torch.linspace(0, 1, settings.points, dtype=torch.float64)
+    y, slope = _spline(x, params)
+    back, _ = cubic_spline(y, params, inverse=True, domain="unit")
+
+    x_knots, y_knots = _knots(params)
+    left, right = (_spline(x_knots[1:-1] + step, params)[1] for step in (-STEP, STEP))
+    results = {
+        "params": params.tolist(),
+        "x_knots": x_knots.tolist(),
+        "y_knots": y_knots.tolist(),
+        "smallest_slope": float(slope.min()),
+        "largest_slope": float(slope.max()),
+        "largest_relative_jump_of_slope": float(((right - left).abs() / slope.max()).max()),
+        "integral_of_slope": float(torch.trapezoid(slope, x)),
+        "largest_round_trip_error": float((back - x).abs().max()),
+    }
+    figure = spline_and_derivative(*(part.numpy() for part in (x, y, slope, x_knots, y_knots)))
+    request.draw("figure-1.png", figure)
+    rows = [{"x": a, "y": b, "slope": c} for a, b, c in zip(x.tolist(), y.tolist(), slope.tolist(), strict=True)]
+    request.write_csv("figure-1.csv", rows[:: max(len(rows) // 1000, 1)])
+    request.record(results)
+    request.say(
+        f"slopes from {results['smallest_slope']:.3g} to {results['largest_slope']:.3g}, "
+        f"round trip to {results['largest_round_trip_error']:.1g}"
+    )
+
+
+def _spline(x: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
+    y, log_slope = cubic_spline(x, params, domain="unit")
+    return y, log_slope.exp()
+
+
+def _knots(params: Tensor) -> tuple[Tensor, Tensor]:
+    spec = make_spec(params[:1], params, family="cubic", inverse=False, domain="unit", slopes="steffen")
+    bins = cubic_bins(params, spec)
+    zero = torch.zeros(1, dtype=params.dtype)
+    return torch.cat([zero, bins.widths.cumsum(-1)]), torch.cat([zero, bins.heights.cumsum(-1)])

@@ -1,0 +1,151 @@
+"""Figure 2: densities on the unit square by two coupling layers: 225 Gaussians, and pictures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from cubicflow.data.folders import data_folder, find
+from cubicflow.data.plane import GaussianGrid, ImageDensity
+from cubicflow.flows import plane
+from cubicflow.plots.plane import PlaneRow, density_image, histogram_image, plane_figure
+from cubicflow.reproduce.experiment import Request, UnfinishedError, markdown_table
+from cubicflow.reproduce.recipe import typed
+from cubicflow.reproduce.scores import estimate
+
+GAUSSIANS = "225 Gaussians"
+PANEL_INCHES = 3  # of plots.plane
+ROWS_AT_ONCE = 65_536
+TEST = 1  # added to the seed of the training points
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Of the recipe."""
+
+    points: int
+    test_points: int
+    pixels: int
+    most_parameters: int
+    gap_reach: float
+    gap_aim: float
+    pictures: Sequence[str]
+    by: Literal["darkness", "light"]
+    flow: Mapping[str, Any]
+    training: Mapping[str, Any]
+
+
+def run(request: Request) -> None:
+    """Fit a flow to each density, score it on unseen points beside the true density, draw all three."""
+    settings = typed(Settings, request.recipe, request.name)
+    densities, notes = _densities(settings, request)
+    for note in notes:
+        request.say(f"{note} (the data folder is {data_folder(request.data)})")
+    rows: list[PlaneRow] = []
+    results: list[dict[str, Any]] = []
+    unfinished: UnfinishedError | None = None
+    for name, density in densities.items():
+        try:
+            row, result = _fit(name, density, settings, request)
+        except UnfinishedError as error:
+            unfinished = error
+            notes.append(f"{name}: not finished")
+            continue
+        rows.append(row)
+        results.append(result)
+        request.say(
+            f"{name}: {result['score']:.4f} nats, {result['gap']:.4f} ± {result['gap_error']:.4f} below the truth, "
+            f"{result['parameters']:,} parameters"
+        )
+        # Not every picture may be shown to everyone, so each row also has a file of its own.
+        request.draw(result["picture"], plane_figure([row]), settings.pixels // PANEL_INCHES)
+    if rows:
+        request.draw("figure-2.png", plane_figure(rows), settings.pixels // PANEL_INCHES)
+        shown = ("density", "score", "truth", "gap", "gap_error", "parameters", "steps", "seconds")
+        lines = [{name: result[name] for name in shown} for result in results]
+        request.write_csv("figure-2.csv", lines)
+        request.write("figure-2.md", _table(results))
+        request.record({"densities": results}, notes=notes)
+    if unfinished is not None:
+        raise unfinished
+
+
+def _densities(settings: Settings, request: Request) -> tuple[dict[str, GaussianGrid | ImageDensity], list[str]]:
+    """The Gaussians, then the pictures that were asked for or are there, and a note about each that is not."""
+    root, notes = data_folder(request.data), []
+    paths: list[Path | None] = list(request.images)
+    if not paths:
+        for name in settings.pictures:
+            if (path := find(root, [name])) is not None:
+                paths.append(path)
+            else:
+                notes.append(f"{name} is not in the data folder; put one there, or give a picture with --image")
+    densities: dict[str, GaussianGrid | ImageDensity] = {GAUSSIANS: GaussianGrid()}
+    for path in paths or [None]:
+        name = "Grace Hopper" if path is None else path.stem.replace("_", " ").title()
+        if name in densities:
+            raise ValueError(f"two pictures are called {name}; rename one of the files")
+        densities[name] = ImageDensity.from_file(path, size=settings.pixels, by=settings.by)
+    return densities, notes
+
+
+def _fit(
+    name: str, density: GaussianGrid | ImageDensity, settings: Settings, request: Request
+) -> tuple[PlaneRow, dict[str, Any]]:
+    seed = request.seed or 0
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    points = density.sample(settings.points, 2 * seed)
+    fitted = request.train(
+        lambda: plane(**settings.flow), points, None, settings.training, request.folder / "runs" / slug, seed=seed
+    )
+    flow = fitted.flow
+    parameters = sum(parameter.numel() for parameter in flow.parameters())
+    if parameters > settings.most_parameters:
+        raise ValueError(
+            f"the flow has {parameters:,} parameters, more than most_parameters = {settings.most_parameters:,}; make "
+            "hidden_features or num_bins smaller in the recipe"
+        )
+    device = next(flow.parameters()).device
+    test = density.sample(settings.test_points, 2 * seed + TEST)
+    with torch.no_grad():
+        scores = flow.log_prob(torch.from_numpy(test).to(device), batch_size=ROWS_AT_ONCE).double().cpu().numpy()
+    truth = density.log_prob(test)
+    gap = estimate([truth - scores])
+    samples = flow.sample(settings.points, seed=seed, batch_size=ROWS_AT_ONCE).cpu().numpy()
+    size = settings.pixels
+    row = PlaneRow(name, histogram_image(points, size), density_image(flow, size), histogram_image(samples, size))
+    return row, {
+        "density": name,
+        "score": float(scores.mean()),
+        "truth": float(truth.mean()),
+        "gap": gap.mean,
+        "gap_error": gap.error,
+        "reached": gap.mean <= settings.gap_reach,
+        "aim_met": gap.mean <= settings.gap_aim,
+        "parameters": parameters,
+        "steps": fitted.steps,
+        "seconds": round(fitted.seconds, 1),
+        "picture": f"figure-2-{slug}.png",
+    }
+
+
+def _table(results: Sequence[Mapping[str, Any]]) -> str:
+    header = ["density", "log likelihood, nats", "truth", "gap", "parameters", "steps", "minutes of training"]
+    rows = [
+        [
+            result["density"],
+            f"{result['score']:.3f}",
+            f"{result['truth']:.3f}",
+            f"{result['gap']:.4f} ± {result['gap_error']:.4f}",
+            f"{result['parameters']:,}",
+            f"{result['steps']:,}",
+            f"{result['seconds'] / 60:.1f}",
+        ]
+        for result in results
+    ]
+    return markdown_table(header, rows) + "\n"

@@ -1,0 +1,72 @@
+"""Recipe files: TOML that holds every setting of an experiment, and under ``[quick]`` what its short form changes."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, TypeVar
+
+Settings = dict[str, Any]
+T = TypeVar("T")
+
+QUICK = "quick"
+NOTHING = "none"  # TOML has no null; as a value this string stands for Python's None
+
+
+def load_recipe(name: str, changes: Path | None = None, *, quick: bool = False) -> Settings:
+    """The settings of an experiment from the file that comes with cubicflow, changed by those in a file of the user's.
+
+    >>> load_recipe("figure-1")["num_bins"]
+    10
+    """
+    settings = tomllib.loads((files("cubicflow.reproduce") / "recipes" / f"{name}.toml").read_text(encoding="utf-8"))
+    short = settings.pop(QUICK, {})
+    if quick:
+        settings = merged(settings, short)
+    if changes is not None:
+        if not changes.is_file():
+            raise FileNotFoundError(f"there is no recipe at {changes}")
+        try:
+            settings = merged(settings, tomllib.loads(changes.read_text(encoding="utf-8")))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ValueError(f"{changes} is not a TOML file: {error}") from None
+    without_null: Settings = _with_none(settings)
+    return without_null
+
+
+def merged(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> Settings:
+    """The settings with some of them changed, table by table.
+
+    >>> merged({"a": 1, "t": {"b": 2, "c": 3}}, {"t": {"c": 4}})
+    {'a': 1, 't': {'b': 2, 'c': 4}}
+    """
+    result = dict(settings)
+    for name, value in changes.items():
+        before = result.get(name)
+        both = isinstance(before, Mapping) and isinstance(value, Mapping)
+        result[name] = merged(before, value) if both else value  # type: ignore[arg-type] # both are mappings
+    return result
+
+
+def typed(kind: type[T], settings: Mapping[str, Any], experiment: str) -> T:
+    """The settings as a dataclass; a name it does not have, or one it lacks, is refused with the names it has."""
+    known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type] # T is a dataclass
+    for name in settings:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else "."
+            raise ValueError(f"the recipe of {experiment} has no setting {name!r}{hint} It has: {', '.join(known)}")
+    for name, field in known.items():
+        if name not in settings and field.default is MISSING and field.default_factory is MISSING:
+            raise ValueError(f"the recipe of {experiment} lacks {name!r}; it has: {', '.join(known)}")
+    return kind(**settings)
+
+
+def _with_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _with_none(part) for name, part in value.items()}
+    return None if value == NOTHING else value

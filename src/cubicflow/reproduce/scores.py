@@ -1,0 +1,103 @@
+"""What the scores of test rows say: means with their errors, paired differences, verdicts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Scores = NDArray[np.floating[Any]]
+
+BETTER, WORSE, TIED = "better", "worse", "indistinguishable"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over test rows and twice its standard error. With several seeds, ``spread`` is the standard deviation of
+    the seeds' means: how far apart refits are, which no error over rows can tell."""
+
+    mean: float
+    error: float
+    rows: int
+    seeds: int = 1
+    spread: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.mean:.2f} ± {self.error:.2f}"
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def estimate(scores: Sequence[Scores]) -> Estimate:
+    """The mean of per-row scores, one array for each seed, all over the same rows. The error is that of the mean over
+    rows, as the paper's is: each row counts with its mean over the seeds.
+
+    >>> str(estimate([np.array([1.0, 3.0])]))
+    '2.00 ± 2.00'
+    """
+    by_seed = np.stack([np.asarray(part, dtype=np.float64) for part in scores])  # (seeds, rows)
+    rows = by_seed.shape[1]
+    error = 2 * float(by_seed.mean(axis=0).std(ddof=1)) / math.sqrt(rows) if rows > 1 else math.nan
+    spread = float(by_seed.mean(axis=1).std(ddof=1)) if len(by_seed) > 1 else None
+    return Estimate(float(by_seed.mean()), error, rows, len(by_seed), spread)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The mean of a difference between two models' scores of the same rows, with its own error."""
+
+    mean: float
+    error: float
+    rows: int
+    seeds: int
+
+    @property
+    def verdict(self) -> str:
+        """Of the first model against the second, at two standard errors.
+
+        >>> Difference(0.3, 0.1, 100, 1).verdict, Difference(0.05, 0.1, 100, 1).verdict
+        ('better', 'indistinguishable')
+        """
+        if not abs(self.mean) > self.error:
+            return TIED
+        return BETTER if self.mean > 0 else WORSE
+
+    def __str__(self) -> str:
+        return f"{self.mean:+.3f} ± {self.error:.3f}"
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "verdict": self.verdict}
+
+
+def paired_difference(first: Mapping[int, Scores], second: Mapping[int, Scores]) -> Difference | None:
+    """First minus second, over the seeds that both have; None where they share none.
+
+    Two sources of error add up, in squares: which rows are in the test set, and, where there are several seeds, which
+    fits were drawn. Models fitted with one seed each can only show the first.
+    """
+    seeds = sorted(first.keys() & second.keys())
+    if not seeds:
+        return None
+    by_seed = np.stack([np.asarray(first[s], np.float64) - np.asarray(second[s], np.float64) for s in seeds])
+    rows = by_seed.shape[1]
+    variance = float(by_seed.mean(axis=0).var(ddof=1)) / rows
+    if len(seeds) > 1:
+        variance += float(by_seed.mean(axis=1).var(ddof=1)) / len(seeds)
+    return Difference(float(by_seed.mean()), 2 * math.sqrt(variance), rows, len(seeds))
+
+
+def mixture_scores(scores: Sequence[Scores]) -> Scores:
+    """Log densities of rows under the equal mixture of several fits, from their log densities under each.
+
+    >>> mixture_scores([np.log([0.2]), np.log([0.4])]).round(4), np.log([0.3]).round(4)
+    (array([-1.204]), array([-1.204]))
+    """
+    by_seed = np.stack([np.asarray(part, dtype=np.float64) for part in scores])
+    largest = by_seed.max(axis=0)
+    mixed: Scores = largest + np.log(np.exp(by_seed - largest).mean(axis=0))
+    return mixed

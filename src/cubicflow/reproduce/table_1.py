@@ -1,0 +1,88 @@
+"""Table 1: test log likelihoods of the benchmark tables, cell by cell, and what the pairs say row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cubicflow.data.benchmarks import Benchmark
+from cubicflow.flows import tabular
+from cubicflow.reproduce.cells import (
+    Cell,
+    TableSettings,
+    all_settings,
+    is_recorded,
+    load_rows,
+    read_cells,
+    record_cell,
+    table_settings,
+    why_left_out,
+)
+from cubicflow.reproduce.experiment import Request, UnfinishedError
+from cubicflow.reproduce.table_1_report import summarise, table_csv, table_markdown
+
+
+def run(request: Request) -> None:
+    """Train and score every cell that is asked for and has no record yet; rebuild the table from all records."""
+    settings = table_settings(request.recipe)
+    cells = chosen_cells(request, settings, settings.models)
+    try:
+        for dataset in dict.fromkeys(cell.dataset for cell in cells):
+            if not request.datasets and (why := why_left_out(dataset, request.data)):
+                request.say(f"{dataset.upper()} is left out: {why}")
+                continue
+            table = load_rows(dataset, settings, request.data)
+            for cell in cells:
+                if cell.dataset == dataset:
+                    run_cell(cell, table, settings, request)
+    except UnfinishedError:
+        write_table(request, settings)
+        raise
+    write_table(request, settings)
+
+
+def chosen_cells(request: Request, settings: TableSettings, models: Mapping[str, Any]) -> list[Cell]:
+    """The cells that are asked for and have no record yet."""
+    cells = [
+        Cell(dataset, model, seed)
+        for dataset in _chosen("dataset", request.datasets, settings.datasets)
+        for seed in (settings.datasets[dataset]["seeds"] if request.seed is None else [request.seed])
+        for model in _chosen("model", request.models, models)
+    ]
+    return [cell for cell in cells if request.overwrite or not is_recorded(request.folder, cell)]
+
+
+def run_cell(cell: Cell, table: Benchmark, settings: TableSettings, request: Request) -> None:
+    """Train one cell, from where an earlier call left it, and score its test rows."""
+    used = all_settings(settings, cell)
+    request.say(f"{cell}: {table.note}")
+    fitted = request.train(
+        lambda: tabular(table.features, **used["flow"], seed=cell.seed),
+        (table.train, None, table.weights),
+        table.validation,
+        used["training"],
+        cell.folder(request.folder) / "run",
+        seed=cell.seed,
+    )
+    record = record_cell(request.folder, cell, table, fitted, settings, request.command)
+    test = record.about["test"]
+    request.say(f"{cell}: test {test['mean']:.3f} ± {test['error']:.3f} nats after {fitted.steps:,} steps")
+
+
+def write_table(request: Request, settings: TableSettings) -> None:
+    """The table from all the records in the folder."""
+    records = read_cells(request.folder, settings)
+    unseen = settings.datasets.keys() - {record.cell.dataset for record in records}
+    left_out = {dataset: why for dataset in unseen if (why := why_left_out(dataset, request.data))}
+    summary = summarise(records, settings, left_out)
+    request.write("table-1.md", table_markdown(summary))
+    request.write_csv("table-1.csv", table_csv(records))
+    request.record(summary)
+
+
+def _chosen(kind: str, asked: Sequence[str], known: Mapping[str, Any]) -> list[str]:
+    names = [name.lower() for name in asked] or list(known)
+    for name in names:
+        if name not in known:
+            raise ValueError(f"the recipe of table-1 has no {kind} {name!r}; it has {', '.join(known)}")
+    return names

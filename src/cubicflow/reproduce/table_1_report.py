@@ -1,0 +1,225 @@
+"""The table as numbers, as Markdown and as CSV, from the records of its cells. What has none is shown as absent."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any
+
+from cubicflow.reproduce.cells import CellRecord, TableSettings, by_seed
+from cubicflow.reproduce.experiment import markdown_table
+from cubicflow.reproduce.scores import estimate, mixture_scores, paired_difference
+
+ABSENT = "not yet run"
+NO_DATA = "no data"
+NOT_INSTALLED = "not installed"
+
+
+def summarise(records: Sequence[CellRecord], settings: TableSettings, left_out: Mapping[str, str]) -> dict[str, Any]:
+    """Everything the table says, as plain values."""
+    titles = {name: model["title"] for name, model in (settings.models | settings.peers["models"]).items()}
+    comparisons = settings.comparisons
+    peers = settings.peers["models"]
+    summary: dict[str, Any] = {
+        "titles": titles,
+        "not_installed": [name for name, peer in peers.items() if find_spec(peer["package"]) is None],
+        "always_shown": [*(name for pair in comparisons["verdicts"] for name in pair), *peers],
+        "datasets": {},
+        "rows": [],
+        "comparisons": [],
+        "ablations": [],
+    }
+    for dataset, about in settings.datasets.items():
+        found = [record for record in records if record.cell.dataset == dataset]
+        summary["datasets"][dataset] = {
+            "published": about["published"],
+            "left_out": None if found else left_out.get(dataset),
+            "comparable": bool(found) and all(record.about["comparable"] for record in found),
+            "provenance": found[0].about["provenance"] if found else None,
+            "note": found[0].about["note"] if found else None,
+        }
+        summary["rows"] += [row for model in titles if (row := _row(found, dataset, model)) is not None]
+        for kind, pairs in (
+            ("comparisons", comparisons["verdicts"]),
+            ("ablations", [[model, comparisons["base"]] for model in comparisons["ablations"]]),
+        ):
+            for first, second in pairs:
+                if (pair := _pair(found, dataset, first, second)) is not None:
+                    pair["paper"] = about["cubic_against_quadratic"] if kind == "comparisons" else None
+                    summary[kind].append(pair)
+    return summary
+
+
+def _row(records: Sequence[CellRecord], dataset: str, model: str) -> dict[str, Any] | None:
+    found = list(by_seed(records, dataset, model).values())
+    if not found:
+        return None
+    abouts = [record.about for record in found]
+    scores = [record.scores for record in found]
+    return {
+        "dataset": dataset,
+        "model": model,
+        "test": estimate(scores).as_dict(),
+        "mixture": estimate([mixture_scores(scores)]).as_dict() if len(found) > 1 else None,
+        "validation": statistics.fmean(about["validation"] for about in abouts),
+        "seeds": [about["seed"] for about in abouts],
+        "parameters": abouts[0]["parameters"],
+        "steps": round(statistics.fmean(about["steps"] for about in abouts)),
+        "seconds": round(sum(about["seconds"] for about in abouts), 1),
+        "stopped": sorted({about["stopped"] for about in abouts}),
+        "commands": sorted({about["command"] for about in abouts}),
+        "hardware": sorted({about["machine"]["gpu"] or about["machine"]["processor"] for about in abouts}),
+    }
+
+
+def _pair(records: Sequence[CellRecord], dataset: str, first: str, second: str) -> dict[str, Any] | None:
+    one, other = ({s: r.scores for s, r in by_seed(records, dataset, model).items()} for model in (first, second))
+    difference = paired_difference(one, other)
+    if difference is None:
+        return None
+    return {"dataset": dataset, "first": first, "second": second, **difference.as_dict()}
+
+
+def table_csv(records: Sequence[CellRecord]) -> list[dict[str, Any]]:
+    """One line for each cell."""
+    names = ("dataset", "model", "seed", "validation", "parameters", "steps", "best_step", "weights", "stopped")
+    return [
+        {
+            **{name: record.about[name] for name in names},
+            "test": record.about["test"]["mean"],
+            "two_standard_errors": record.about["test"]["error"],
+            "seconds": record.about["seconds"],
+            "provenance": record.about["provenance"],
+        }
+        for record in records
+    ]
+
+
+def table_markdown(summary: Mapping[str, Any]) -> str:
+    """The table in the paper's layout, then what the pairs say, then the details."""
+    parts = [_layout(summary), _data(summary)]
+    if summary["comparisons"]:
+        parts.append(_comparisons(summary))
+    if summary["ablations"]:
+        parts.append(_ablations(summary))
+    if any(row["mixture"] for row in summary["rows"]):
+        parts.append(_mixtures(summary))
+    if summary["rows"]:
+        parts.append(_details(summary))
+    return "\n\n".join(parts) + "\n"
+
+
+def _layout(summary: Mapping[str, Any]) -> str:
+    datasets = list(summary["datasets"])
+    rows = {(row["dataset"], row["model"]): row for row in summary["rows"]}
+    lines = []
+    for model, title in summary["titles"].items():
+        ours: list[str] = []
+        for dataset in datasets:
+            row, about = rows.get((dataset, model)), summary["datasets"][dataset]
+            if row is None:
+                absent = NOT_INSTALLED if model in summary["not_installed"] else ABSENT
+                ours.append(NO_DATA if about["left_out"] else absent)
+            else:
+                ours.append(f"{row['test']['mean']:.2f} ± {row['test']['error']:.2f}")
+        if model in summary["always_shown"] or any((dataset, model) in rows for dataset in datasets):
+            lines.append([title, *ours])
+    for name, title in PUBLISHED_ROWS.items():
+        lines.append([title, *(summary["datasets"][dataset]["published"].get(name, "") for dataset in datasets)])
+    heading = "Test log likelihood in nats, ± two standard errors over the test rows; higher is better."
+    return f"{heading}\n\n" + markdown_table(["model", *map(str.upper, datasets)], lines)
+
+
+PUBLISHED_ROWS = {
+    "cubic-paper": "*published:* cubic coupling",
+    "quadratic-paper": "*published:* quadratic coupling",
+    "rational-quadratic": "*published:* rational-quadratic coupling",
+    "maf": "*published:* MAF",
+    "naf": "*published:* NAF",
+    "cnf": "*published:* FFJORD",
+}
+
+
+def _data(summary: Mapping[str, Any]) -> str:
+    lines = []
+    for dataset, about in summary["datasets"].items():
+        if about["note"]:
+            lines.append(f"- {dataset.upper()}: {about['provenance']}. {about['note']}")
+        elif about["left_out"]:
+            lines.append(f"- {dataset.upper()}: not rerun, {about['left_out'].rstrip('.')}.")
+        else:
+            lines.append(f"- {dataset.upper()}: {ABSENT}.")
+    return "\n".join(lines)
+
+
+def _comparisons(summary: Mapping[str, Any]) -> str:
+    lines = []
+    for pair in summary["comparisons"]:
+        comparable = summary["datasets"][pair["dataset"]]["comparable"]
+        lines.append(
+            [
+                pair["dataset"].upper(),
+                f"{pair['first']} - {pair['second']}",
+                f"{pair['mean']:+.3f} ± {pair['error']:.3f}",
+                pair["seeds"],
+                pair["verdict"],
+                pair["paper"] if comparable else "not comparable: not its test rows",
+            ]
+        )
+    header = ["dataset", "paired difference of", "nats", "seeds", "ours: the first is", "the paper's"]
+    return (
+        "Cubic against quadratic, row by row of the test set, at two standard errors; with several seeds the error "
+        "holds their spread as well.\n\n" + markdown_table(header, lines)
+    )
+
+
+def _ablations(summary: Mapping[str, Any]) -> str:
+    lines = [
+        [
+            pair["dataset"].upper(),
+            summary["titles"][pair["first"]],
+            f"{pair['mean']:+.3f} ± {pair['error']:.3f}",
+            pair["seeds"],
+            pair["verdict"],
+        ]
+        for pair in summary["ablations"]
+    ]
+    return "Against ours, one difference at a time.\n\n" + markdown_table(
+        ["dataset", "with", "paired difference, nats", "seeds", "it is"], lines
+    )
+
+
+def _mixtures(summary: Mapping[str, Any]) -> str:
+    lines = [
+        [
+            row["dataset"].upper(),
+            summary["titles"][row["model"]],
+            len(row["seeds"]),
+            f"{row['test']['spread']:.2f}",
+            f"{row['mixture']['mean']:.2f} ± {row['mixture']['error']:.2f}",
+        ]
+        for row in summary["rows"]
+        if row["mixture"]
+    ]
+    return "Several seeds: how far refits lie apart, and all of them as one equal mixture.\n\n" + markdown_table(
+        ["dataset", "model", "seeds", "standard deviation over seeds", "their mixture"], lines
+    )
+
+
+def _details(summary: Mapping[str, Any]) -> str:
+    lines = [
+        [
+            row["dataset"].upper(),
+            summary["titles"][row["model"]],
+            ", ".join(map(str, row["seeds"])),
+            f"{row['validation']:.3f}",
+            f"{row['parameters']:,}",
+            f"{row['steps']:,}",
+            f"{row['seconds'] / 60:.1f}",
+            ", ".join(row["stopped"]),
+        ]
+        for row in summary["rows"]
+    ]
+    header = ["dataset", "model", "seeds", "validation, nats", "parameters", "steps", "minutes, all seeds", "ended by"]
+    return "The fits behind it.\n\n" + markdown_table(header, lines)

@@ -1,0 +1,79 @@
+"""Figure 2 at a size for tests: its files, its gap, its bound on parameters, its pictures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import cubicflow as cf
+from cubicflow.data.plane import GaussianGrid
+
+from .conftest import Command
+
+TINY = """
+points = 2_000
+test_points = 500
+pixels = 32
+
+[training]
+steps = 10
+batch_size = 256
+validate_every = 5
+log_every = 5
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("CUBICFLOW_DATA", str(tmp_path / "no-data"))
+    path = tmp_path / "tiny.toml"
+    path.write_text(TINY)
+    return path
+
+
+def test_a_picture_and_the_gaussians(cubicflow: Command, recipe: Path, tmp_path: Path) -> None:
+    drawing = tmp_path / "my_drawing.png"
+    Image.fromarray(np.tile(np.arange(64, dtype=np.uint8), (64, 1))).save(drawing)
+    out = tmp_path / "out"
+    done = cubicflow("reproduce", "figure-2", "-o", out, "--recipe", recipe, "--image", drawing, "--device", "cpu")
+    assert done.status == 0, done.errors
+    record = json.loads((out / "figure-2.json").read_text())
+    rows = {row["density"]: row for row in record["results"]["densities"]}
+    assert list(rows) == ["225 Gaussians", "My Drawing"]
+    for row in rows.values():
+        assert np.isfinite(row["gap"])
+        assert row["parameters"] < 78_643
+        assert (out / row["picture"]).exists()
+    assert (out / "figure-2.png").exists()
+    # The saved model on the same unseen points has the recorded score.
+    flow = cf.load(out / "runs" / "225-gaussians")
+    points = GaussianGrid().sample(500, 1)
+    with torch.no_grad():
+        score = flow.log_prob(torch.from_numpy(points)).double().mean().item()
+    gaussians = rows["225 Gaussians"]
+    assert gaussians["score"] == pytest.approx(score, abs=1e-6)
+    assert gaussians["gap"] == pytest.approx(GaussianGrid().log_prob(points).mean() - score, abs=1e-6)
+
+
+def test_without_pictures_grace_hopper_sits_and_the_absent_are_named(
+    cubicflow: Command, recipe: Path, tmp_path: Path
+) -> None:
+    done = cubicflow("reproduce", "figure-2", "-o", tmp_path / "out", "--recipe", recipe, "--device", "cpu")
+    assert done.status == 0, done.errors
+    assert "plane/einstein.jpg is not in the data folder" in done.output
+    record = json.loads((tmp_path / "out" / "figure-2.json").read_text())
+    assert [row["density"] for row in record["results"]["densities"]] == ["225 Gaussians", "Grace Hopper"]
+    assert len(record["notes"]) == 2
+    assert str(tmp_path) not in json.dumps(record["notes"])
+
+
+def test_a_flow_above_the_bound_is_refused(cubicflow: Command, recipe: Path, tmp_path: Path) -> None:
+    recipe.write_text(f"{TINY}\n[flow]\nhidden_features = 96\n")
+    done = cubicflow("reproduce", "figure-2", "-o", tmp_path / "out", "--recipe", recipe, "--device", "cpu")
+    assert done.status == 2
+    assert "more than most_parameters = 78,643" in done.errors

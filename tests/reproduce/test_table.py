@@ -1,0 +1,170 @@
+"""Table 1 on a small made-up table: its records, its paired differences, going on after a stop, what it refuses."""
+
+from __future__ import annotations
+
+import csv
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import cubicflow as cf
+from cubicflow.training.step import Step
+
+from .conftest import ROWS, Command
+
+CELLS = ("--dataset", "miniboone", "--model", "cubic", "--model", "quadratic", "--device", "cpu")
+
+
+def read(folder: Path) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads((folder / "table-1.json").read_text())
+    return record
+
+
+def scores(folder: Path, model: str) -> np.ndarray:
+    """(seeds, rows)"""
+    paths = [folder / "cells" / "miniboone" / model / f"seed-{seed}" / "test_scores.npy" for seed in (0, 1)]
+    return np.stack([np.load(path).astype(float) for path in paths])
+
+
+@pytest.fixture
+def command(table_data: Path, tiny_table: Path) -> tuple[object, ...]:
+    return ("reproduce", "table-1", "--data", table_data, "--recipe", tiny_table, *CELLS)
+
+
+def test_the_table_says_what_the_scores_say(
+    cubicflow: Command, command: tuple[object, ...], table_data: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    done = cubicflow(*command, "-o", out)
+    assert done.status == 0, done.errors
+    results = read(out)["results"]
+    cubic, quadratic = scores(out, "cubic"), scores(out, "quadratic")
+    difference = cubic - quadratic
+    (pair,) = [pair for pair in results["comparisons"] if pair["first"] == "cubic"]
+    of_rows = difference.mean(0).std(ddof=1) / np.sqrt(ROWS["test"])
+    of_seeds = difference.mean(1).std(ddof=1) / np.sqrt(2)
+    assert pair["mean"] == pytest.approx(difference.mean(), rel=1e-6)
+    assert pair["error"] == pytest.approx(2 * np.hypot(of_rows, of_seeds), rel=1e-6)
+    assert pair["paper"] == "better"
+    assert results["datasets"]["miniboone"]["provenance"] == "partial"
+    assert results["datasets"]["miniboone"]["comparable"] is False
+    markdown = (out / "table-1.md").read_text()
+    assert f"{cubic.mean():.2f} ±" in markdown
+    assert "not comparable: not its test rows" in markdown
+    with (out / "table-1.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == 4
+    # The saved model gives the recorded scores.
+    flow = cf.load(out / "cells" / "miniboone" / "cubic" / "seed-1" / "run")
+    with torch.no_grad():
+        again = flow.log_prob(torch.from_numpy(np.load(table_data / "miniboone" / "test.npy"))).numpy()
+    np.testing.assert_allclose(again, cubic[1], rtol=1e-5)
+    row = next(row for row in results["rows"] if row["model"] == "cubic")
+    assert row["mixture"]["mean"] == pytest.approx(np.log(np.exp(cubic).mean(0)).mean(), rel=1e-6)
+
+
+def test_a_recorded_cell_is_not_scored_again(
+    cubicflow: Command, command: tuple[object, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    assert cubicflow(*command, "-o", out).status == 0
+    before = read(out)["results"]
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("the test rows were scored a second time")
+
+    monkeypatch.setattr("cubicflow.reproduce.cells.score", never)
+    assert cubicflow(*command, "-o", out).status == 0
+    assert read(out)["results"] == before
+
+
+def test_a_stopped_run_ends_with_the_same_numbers(
+    cubicflow: Command, command: tuple[object, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    undisturbed, stopped = tmp_path / "undisturbed", tmp_path / "stopped"
+    assert cubicflow(*command, "-o", undisturbed).status == 0
+    plain_step, taken = Step.__call__, 0
+
+    def step_that_is_stopped(self: Step, batch: Any) -> None:
+        nonlocal taken
+        taken += 1
+        plain_step(self, batch)
+        if taken == 17:  # in the middle of the second cell
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(Step, "__call__", step_that_is_stopped)
+    done = cubicflow(*command, "-o", stopped, "--overwrite")
+    assert done.status == 130
+    assert "To go on: cubicflow reproduce table-1" in done.errors
+    assert "--overwrite" not in done.errors
+    assert cubicflow(*command, "-o", stopped).status == 0
+    assert taken == 48  # 4 cells of 12 steps: none was taken twice
+    for model in ("cubic", "quadratic"):
+        np.testing.assert_array_equal(scores(stopped, model), scores(undisturbed, model))
+
+
+def test_a_call_ends_when_its_time_is_over(
+    cubicflow: Command, command: tuple[object, ...], tmp_path: Path, tiny_table: Path
+) -> None:
+    tiny_table.write_text(tiny_table.read_text().replace("steps = 12", "steps = 100_000_000"))
+    done = cubicflow(*command, "-o", tmp_path / "out", "--seconds", 0.5)
+    assert done.status == 75
+    assert "not finished: the time is over, and all is saved. To go on: cubicflow reproduce table-1" in done.errors
+    assert (tmp_path / "out" / "cells" / "miniboone" / "cubic" / "seed-0" / "run" / "checkpoint.safetensors").exists()
+    assert (tmp_path / "out" / "table-1.md").exists()
+
+
+def test_missing_data_is_named_with_its_origin(cubicflow: Command, table_data: Path, tmp_path: Path) -> None:
+    done = cubicflow("reproduce", "table-1", "-o", tmp_path / "out", "--data", table_data, "--dataset", "hepmass")
+    assert done.status == 2
+    assert "HEPMASS is not there" in done.errors
+    assert "https://archive.ics.uci.edu/dataset/347" in done.errors
+    # Without a name everything that is not there, or not whole, is left out, and the table says so.
+    done = cubicflow("reproduce", "table-1", "-o", tmp_path / "out", "--data", table_data)
+    assert done.status == 0, done.errors
+    assert "GAS is left out: the data is not here" in done.output
+    assert "MINIBOONE is left out: only part of its test rows is here" in done.output
+    markdown = (tmp_path / "out" / "table-1.md").read_text()
+    assert "| cubic coupling, ours | no data | no data | no data | no data | no data |" in markdown
+    assert str(tmp_path) not in json.dumps(read(tmp_path / "out")["results"])
+
+
+def test_records_of_another_recipe_are_refused(
+    cubicflow: Command, command: tuple[object, ...], tmp_path: Path, tiny_table: Path
+) -> None:
+    out = tmp_path / "out"
+    assert cubicflow(*command, "-o", out, "--model", "cubic", "--seed", 0).status == 0
+    tiny_table.write_text(tiny_table.read_text().replace("dropout = 0.1", "dropout = 0.3"))
+    done = cubicflow(*command, "-o", out)
+    assert done.status == 2
+    assert "was recorded with other settings than this recipe's" in done.errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("figure-9",), "there is no experiment 'figure-9'; there are figure-1, figure-2"),
+        (("figure-1", "--dataset", "gas"), "--dataset belongs to table-1, not to figure-1"),
+        (("table-1", "--model", "cubik"), "the recipe of table-1 has no model 'cubik'; it has cubic, quadratic"),
+        (("figure-1", "--recipe", "nowhere.toml"), "there is no recipe at nowhere.toml"),
+        (("figure-1", "--seconds", "-1"), "seconds must be a number, 0 or more, got -1.0"),
+    ],
+)
+def test_wrong_commands_are_one_line(
+    cubicflow: Command, arguments: tuple[str, ...], message: str, tmp_path: Path
+) -> None:
+    done = cubicflow("reproduce", *arguments, "-o", tmp_path / "out")
+    assert done.status == 2
+    assert message in done.errors
+    assert "Traceback" not in done.errors
+
+
+def test_a_recipe_with_an_unknown_setting_is_refused(cubicflow: Command, tmp_path: Path) -> None:
+    (tmp_path / "wrong.toml").write_text("num_bin = 3\n")
+    done = cubicflow("reproduce", "figure-1", "-o", tmp_path / "out", "--recipe", tmp_path / "wrong.toml")
+    assert done.status == 2
+    assert "has no setting 'num_bin'; did you mean 'num_bins'?" in done.errors
