@@ -129,7 +129,7 @@ def _survey(table: Table, types: dict[str, pa.DataType], options: TableOptions, 
         for i, name in enumerate(PARTS):
             survey.parts[name] += int((part == i).sum())
         survey.sample.see(batch.filter(pa.array(part == 0)), numbers[part == 0])
-    if survey.rows < FEWEST_ROWS or not all(survey.parts.values()):
+    if survey.rows < FEWEST_ROWS or not all(survey.parts[name] for name in split.parts):
         left = f" ({survey.dropped} more lack a value)" if survey.dropped else ""
         raise TableError(
             f"{survey.rows} complete row{'' if survey.rows == 1 else 's'}{left} cannot be parted into training, "

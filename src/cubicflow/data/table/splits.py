@@ -25,6 +25,11 @@ class Split:
 
     seed: int = 0
 
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Those that must have rows."""
+        return PARTS
+
     def parts_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int8]:
         """0, 1, 2 for train, validation, test of the rows with these numbers, counted from 0."""
         number = numbers.astype(np.uint64)
@@ -43,6 +48,17 @@ class Split:
         if not isinstance(value, dict) or not isinstance(value.get("seed"), int) or not 0 <= value["seed"] < 2**63:
             raise TableError(f"the split should be a seed, got {value!r}")
         return cls(value["seed"])
+
+
+class Undivided(Split):
+    """Every row is for training: whoever fits sees to validation in another way."""
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return PARTS[:1]
+
+    def parts_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int8]:
+        return np.zeros(len(numbers), dtype=np.int8)
 
 
 def scramble(number: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -1,0 +1,93 @@
+"""What the two estimators share: reading what is passed, seeds, devices, pickles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import _check_feature_names, _check_n_features, _check_sample_weight, check_is_fitted
+
+from cubicflow.data.table import Schema, TableEncoder
+from cubicflow.data.table.fitted import checked_device
+from cubicflow.estimator.state import pack, unpack
+from cubicflow.estimator.weighted_rows import Floats
+from cubicflow.flows import Flow, Mixture
+from cubicflow.training.progress import Progress, make_progress
+
+
+class FlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no types
+    """The common part of :class:`CubicFlowDensity` and :class:`CubicFlowConditional`; not used itself."""
+
+    flow_: Flow | Mixture
+    schema_: Schema
+
+    @property
+    def _encoder(self) -> TableEncoder:
+        check_is_fitted(self)
+        return TableEncoder(self.schema_)
+
+    def _remember_frame(self, frame: Any) -> None:
+        _check_feature_names(self, frame, reset=True)
+        _check_n_features(self, frame, reset=True)
+
+    def _weights(self, sample_weight: Any, rows: Any) -> Floats:
+        weights = np.asarray(_check_sample_weight(sample_weight, rows, dtype=np.float64, ensure_non_negative=True))
+        if not weights.any():
+            raise ValueError("Sample weights must contain at least one non-zero number.")
+        return weights
+
+    def _place_flow(self, flow: Flow | Mixture) -> None:
+        """Keep a trained flow: in float64, so that scores are, where it is to be evaluated."""
+        self.flow_ = flow.double().to(self._device()).eval()
+
+    def _device(self) -> torch.device:
+        if self.device == "auto":
+            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return torch.device(checked_device(self.device) or "cpu")
+
+    @contextmanager
+    def _progress(self) -> Iterator[Progress]:
+        shown = make_progress(bool(self.verbose), validates=True)
+        try:
+            yield shown
+        finally:
+            shown.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = dict(super().__getstate__())
+        if "flow_" in state:
+            state["flow_"] = pack(state["flow_"])
+            state["schema_"] = state["schema_"].to_json()
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "flow_" in state:
+            state = {**state, "flow_": unpack(state["flow_"]), "schema_": Schema.from_json(state["schema_"])}
+        super().__setstate__(state)
+
+
+@contextmanager
+def private_randomness(seed: int) -> Iterator[np.random.Generator]:
+    """Torch's random numbers are left as they were; NumPy's come from a generator of one's own."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield np.random.default_rng(seed)
+
+
+def whole_number(name: str, value: Any, at_least: int) -> int:
+    """``value``, if it is a count."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < at_least:
+        raise ValueError(f"{name} must be a whole number, {at_least} or more, got {value!r}")
+    return int(value)
+
+
+def joined(first: pa.Table, second: pa.Table) -> pa.Table:
+    """Two tables side by side."""
+    for field, column in zip(second.schema, second.columns, strict=True):
+        first = first.append_column(field, column)
+    return first

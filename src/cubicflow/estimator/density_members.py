@@ -1,0 +1,166 @@
+"""The three kinds of members a density is made of, each an exact flow, and the mixture of them all.
+
+normals     a mixture of correlated normals, by expectation-maximisation
+marginals   the same, behind a spline for each column that makes the column's own distribution simple
+couplings   those splines, then coupling layers
+
+Each kind has one member for each fold. How much of each kind to take is decided by the rows its members have not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+
+from cubicflow.distributions import NormalMixture
+from cubicflow.estimator.cross_fitting import Folds, Schedule, stacking_weights, train
+from cubicflow.estimator.expectation_maximisation import Normals, fit_normals
+from cubicflow.estimator.weighted_rows import Floats, WeightedRows
+from cubicflow.flows import Flow, Mixture
+from cubicflow.nets import ResidualMLP
+from cubicflow.training.progress import Progress
+from cubicflow.transforms import Compose, Coupling, ElementMap, Elementwise, LULinear, Transform
+from cubicflow.transforms.coupling import alternating_mask
+
+SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+BORROWED = (0.02, 0.2, 1.0, 4.0)  # rows for each column
+ROWS_PER_COMPONENT = 4
+FEWEST_ROWS = 50  # with fewer, there is nothing that splines could learn beyond normals
+LEAST_SHARE = 0.02  # of the mixture; a kind below it is left out
+
+
+@dataclass(frozen=True)
+class MemberSettings:
+    """Sizes of the members; see :class:`~cubicflow.estimator.density.CubicFlowDensity`."""
+
+    num_layers: int
+    hidden_features: int
+    num_bins: int
+    dropout: float
+    max_components: int
+    marginals: Schedule
+    couplings: Schedule
+    seed: int
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The members of one kind, and the log density of each row under the one that has not seen it."""
+
+    name: str
+    flows: list[Flow]
+    held_out: Floats
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """All members as one density, the ``shares`` of the kinds in it, and what held-out rows score under their own."""
+
+    flow: Mixture
+    shares: dict[str, float]
+    held_out: Floats
+
+
+def fit_ensemble(rows: WeightedRows, folds: Folds, settings: MemberSettings, shown: Progress) -> Ensemble:
+    """The members of all kinds, in the mixture that held-out rows like best."""
+    features = rows.x.shape[1]
+    blank = [Compose([]) for _ in range(folds.members)]
+    kinds = [_normals("normals", blank, rows, folds, settings, shown)]
+    if len(rows) >= FEWEST_ROWS:
+        splines = [_gaussian(Elementwise(features, _element_map(settings)), rows, folds, m) for m in range(folds.members)]
+        shown.say("a spline for each column")
+        train(splines, rows, folds, settings.marginals, shown, torch.device("cpu"))
+        kinds.append(_normals("marginals", [flow.transform for flow in splines], rows, folds, settings, shown))
+        if settings.num_layers and features > 1:
+            shown.say("coupling layers")
+            flows = [_coupled(flow, settings, member) for member, flow in enumerate(splines)]
+            found = train(flows, rows, folds, settings.couplings, shown, torch.device("cpu"))
+            kinds.append(Kind("couplings", flows, found))
+    judged = folds.judged
+    weights = stacking_weights([kind.held_out[judged] for kind in kinds], rows.weights[judged])
+    kept = [(kind, share) for kind, share in zip(kinds, weights, strict=True) if share >= LEAST_SHARE]
+    total = sum(share for _, share in kept)
+    shares = {kind.name: float(share / total) for kind, share in kept}
+    held_out = np.logaddexp.reduce([kind.held_out + np.log(shares[kind.name]) for kind, _ in kept], axis=0)
+    flows = [flow for kind, _ in kept for flow in kind.flows]
+    flow = Mixture(flows, [shares[kind.name] for kind, _ in kept for _ in kind.flows])
+    return Ensemble(flow, shares, held_out)
+
+
+def _normals(
+    name: str,
+    transforms: Sequence[Transform],
+    rows: WeightedRows,
+    folds: Folds,
+    settings: MemberSettings,
+    shown: Progress,
+) -> Kind:
+    """Mixtures of normals on the far side of each member's transform; their size, and how much the components borrow
+    from one another, are those that held-out rows like best."""
+    spaces = []
+    with torch.no_grad():
+        for transform in transforms:
+            z, log_det = transform(torch.as_tensor(rows.x, dtype=torch.get_default_dtype()))
+            spaces.append((z.double().numpy(), log_det.double().numpy()))
+    best: tuple[float, list[Normals], Floats] | None = None
+    features = rows.x.shape[1]
+    most = min(settings.max_components, len(rows) // ROWS_PER_COMPONENT)
+    for borrowed in BORROWED:
+        worse, before = 0, -np.inf
+        for size in (size for size in SIZES if size <= max(most, 1)):
+            found, held_out = [], np.full(len(rows), np.nan)
+            for member, (z, log_det) in enumerate(spaces):
+                mine = folds.held_out(member)
+                generator = np.random.default_rng((settings.seed, member))
+                found.append(fit_normals(z[~mine], rows.weights[~mine], size, borrowed * features, generator))
+                held_out[mine] = found[-1].log_prob(z[mine]) + log_det[mine]
+            score = float(np.average(held_out[folds.judged], weights=rows.weights[folds.judged]))
+            if best is None or score > best[0]:
+                best = score, found, held_out
+            worse = worse + 1 if score < before else 0
+            before = max(before, score)
+            if worse == 2:
+                break
+    assert best is not None  # noqa: S101 - there is always the size 1
+    shown.say(f"{name}: {max(len(found.weights) for found in best[1])} components")
+    flows = [Flow(_base(found), transform) for found, transform in zip(best[1], transforms, strict=True)]
+    return Kind(name, [flow.eval() for flow in flows], best[2])
+
+
+def _gaussian(transform: Transform, rows: WeightedRows, folds: Folds, member: int) -> Flow:
+    """A normal with the mean and covariance of a member's rows, seen through a transform that is still the identity."""
+    seen = ~folds.held_out(member)
+    normal = fit_normals(rows.x[seen], rows.weights[seen], 1, 0.0, np.random.default_rng(0))
+    return Flow(_base(normal), transform)
+
+
+def _coupled(flow: Flow, settings: MemberSettings, member: int) -> Flow:
+    """A copy of a member with coupling layers, each still the identity, after its splines."""
+    features = flow.base.features
+    element_map = _element_map(settings)
+    splines = Elementwise(features, element_map)
+    splines.load_state_dict(flow.transform.state_dict())
+    base = NormalMixture(features, 1, correlated=True)
+    base.load_state_dict(flow.base.state_dict())
+    network = partial(
+        ResidualMLP, hidden_features=settings.hidden_features, num_blocks=1, dropout=settings.dropout
+    )
+    layers: list[Transform] = [splines]
+    torch.manual_seed(settings.seed + member)
+    for i in range(settings.num_layers):
+        layers.append(LULinear(features, permute=False))
+        layers.append(Coupling(alternating_mask(features, even=i % 2 == 0), network, element_map))
+    return Flow(base, Compose(layers))
+
+
+def _base(found: Normals) -> NormalMixture:
+    base = NormalMixture(found.means.shape[1], len(found.weights), correlated=True)
+    return base.set_(*(torch.from_numpy(part) for part in (found.weights, found.means, found.covariances)))
+
+
+def _element_map(settings: MemberSettings) -> ElementMap:
+    return ElementMap("cubic", num_bins=settings.num_bins)

@@ -1,0 +1,107 @@
+"""Weighted mixtures of normals by expectation-maximisation, with a prior that lends rows to thin components."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+MOST_ITERATIONS = 200
+TOLERANCE = 1e-3  # nats per row
+FLOOR = 1e-6  # of the variance of standardised columns: a constant one keeps a density
+
+
+@dataclass(frozen=True)
+class Normals:
+    """A mixture of K normals: ``weights`` (K,), ``means`` (K, D), ``covariances`` (K, D, D)."""
+
+    weights: Floats
+    means: Floats
+    covariances: Floats
+
+    def log_parts(self, x: Floats) -> Floats:
+        """(N, K): the log density of each row times each component's weight."""
+        factors = np.linalg.cholesky(self.covariances)  # (K, D, D)
+        apart = x[None] - self.means[:, None]  # (K, N, D)
+        squares = np.square(apart @ np.swapaxes(np.linalg.inv(factors), 1, 2)).sum(2)  # (K, N)
+        log_dets = np.log(np.diagonal(factors, axis1=1, axis2=2)).sum(1)
+        constant = 0.5 * x.shape[1] * np.log(2 * np.pi)
+        parts: Floats = (np.log(self.weights) - log_dets - constant)[:, None] - 0.5 * squares
+        return parts.T
+
+    def log_prob(self, x: Floats) -> Floats:
+        """(N,)."""
+        result: Floats = np.logaddexp.reduce(self.log_parts(x), axis=1)
+        return result
+
+
+def fit_normals(x: Floats, weights: Floats, components: int, borrowed: float, generator: np.random.Generator) -> Normals:
+    """Maximise the posterior of a mixture, given rows (N, D) and how often each occurs.
+
+    Every component's covariance is estimated from its own rows and ``borrowed`` more that are spread as the rows of all
+    components are about their means: a conjugate prior whose scale is learned. It shares what the components have in
+    common, so thin components stay well conditioned, and with many components and much borrowed the mixture becomes a
+    kernel density whose kernel has the data's own shape.
+    """
+    shares = _nearest(x, weights, _seeds(x, weights, components, generator))
+    found, before = _maximise(x, weights, shares, borrowed), -np.inf
+    for _ in range(MOST_ITERATIONS):
+        parts = found.log_parts(x)
+        log_prob = np.logaddexp.reduce(parts, axis=1)
+        after = float(np.average(log_prob, weights=weights))
+        if components == 1 or abs(after - before) < TOLERANCE:
+            break
+        before = after
+        found = _maximise(x, weights, np.exp(parts - log_prob[:, None]), borrowed)
+    return found
+
+
+def _maximise(x: Floats, weights: Floats, shares: Floats, borrowed: float) -> Normals:
+    counts = shares * weights[:, None]  # (N, K)
+    rows = counts.sum(0)
+    kept = rows > 1e-8 * weights.sum()  # a component that no row belongs to is gone
+    counts, rows = counts[:, kept], rows[kept]
+    means = counts.T @ x / rows[:, None]
+    scatters = np.empty((len(rows), x.shape[1], x.shape[1]))
+    for k, mean in enumerate(means):
+        apart = (x - mean) * np.sqrt(counts[:, k, None])
+        scatters[k] = apart.T @ apart
+    total, features = rows.sum(), x.shape[1]
+    pooled = shrunk(scatters.sum(0) / total, total)
+    covariances = (scatters + borrowed * pooled) / (rows + borrowed)[:, None, None]
+    # one pseudo-row to each component: a small one keeps some weight
+    return Normals((rows + 1) / (total + len(rows)), means, covariances)
+
+
+def shrunk(covariance: Floats, rows: float) -> Floats:
+    """A covariance as if D / 10 more rows had been seen in which the columns vary as much, each for itself: hardly
+    changed by many rows, and of full rank even with fewer rows than columns."""
+    features = len(covariance)
+    share = 0.1 * features / (0.1 * features + rows)
+    return (1 - share) * covariance + share * np.diag(np.diag(covariance)) + FLOOR * np.eye(features)
+
+
+def _seeds(x: Floats, weights: Floats, components: int, generator: np.random.Generator) -> Floats:
+    """k-means++ (Arthur and Vassilvitskii 2007): rows far from one another."""
+    chance = weights / weights.sum()
+    seeds = [x[generator.choice(len(x), p=chance)]]
+    distances = np.square(x - seeds[0]).sum(1)
+    while len(seeds) < components and (mass := float((weights * distances).sum())) > 0:
+        seeds.append(x[generator.choice(len(x), p=weights * distances / mass)])
+        distances = np.minimum(distances, np.square(x - seeds[-1]).sum(1))
+    return np.array(seeds)
+
+
+def _nearest(x: Floats, weights: Floats, centres: Floats, rounds: int = 10) -> Floats:
+    """(N, K): 1 where a centre is the row's nearest, after a few rounds of k-means."""
+    shares = np.empty(0)
+    for _ in range(rounds):
+        distances = np.square(x).sum(1)[:, None] - 2 * x @ centres.T + np.square(centres).sum(1)
+        shares = np.eye(len(centres))[distances.argmin(1)]
+        counts = shares * weights[:, None]
+        rows = counts.sum(0)
+        centres = np.where(rows[:, None] > 0, counts.T @ x / np.maximum(rows, 1e-300)[:, None], centres)
+    return shares

@@ -1,0 +1,111 @@
+"""What users pass, arrays and frames of any library, as tables with a schema, and samples back as what they passed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cubicflow.data.table import Schema, TableEncoder, TableError, TableOptions, infer
+from cubicflow.data.table.column import Column
+from cubicflow.data.table.encoder import Numbers
+from cubicflow.data.table.memory import MemoryTable
+from cubicflow.data.table.shapes import choose_shape
+from cubicflow.data.table.splits import Undivided
+from cubicflow.estimator.weighted_rows import Floats, distinct
+
+WEIGHTS = "sample_weight of fit"
+
+
+def is_frame(data: Any) -> bool:
+    """Whether the data have named and typed columns. Frames whose columns are not named by text count as arrays."""
+    names = data.column_names if isinstance(data, pa.Table) else getattr(data, "columns", None)
+    return names is not None and all(isinstance(name, str) for name in names)
+
+
+def arrow_table(frame: Any) -> pa.Table:
+    """A frame's columns, without pandas' index."""
+    if isinstance(frame, pa.Table):
+        return frame
+    if type(frame).__module__.partition(".")[0] == "pandas":
+        return pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
+    return pa.table(frame)
+
+
+def without_gaps(rows: pa.Table) -> pa.Table:
+    """The table, if no value is missing in it."""
+    gaps = {
+        name: pc.sum(pc.is_null(column, nan_is_null=True)).as_py() or 0
+        for name, column in zip(rows.column_names, rows.columns, strict=True)
+    }
+    if any(gaps.values()):
+        listed = ", ".join(f"{name!r} ({count})" for name, count in gaps.items() if count)
+        raise ValueError(f"Input X contains NaN or lacks values, in {listed}; leave such rows out first, or fill them")
+    return rows
+
+
+def empty_like(frame: Any) -> Any:
+    """The frame without its rows, kept as a pattern for samples."""
+    return frame.slice(0, 0) if isinstance(frame, pa.Table) else frame.head(0)
+
+
+def like(pattern: Any, rows: pa.Table) -> Any:
+    """Rows as a frame with the library, columns and types of the pattern."""
+    if isinstance(pattern, pa.Table):
+        return rows.cast(pattern.schema)
+    if type(pattern).__module__.partition(".")[0] == "pandas":
+        return rows.to_pandas()[list(pattern.columns)].astype(pattern.dtypes.to_dict())
+    columns = {name: rows.column(name) for name in pattern.columns}
+    return type(pattern)(columns).cast(dict(pattern.schema))
+
+
+def array_table(x: Floats, prefix: str) -> pa.Table:
+    """The columns of a matrix, named x0, x1, ..."""
+    return pa.table({f"{prefix}{i}": np.ascontiguousarray(x[:, i]) for i in range(x.shape[1])})
+
+
+def learn_real(rows: pa.Table, weights: Floats, context: tuple[str, ...]) -> Schema:
+    """The schema of a table all of whose columns are taken as real, whatever they hold."""
+    found, counts = distinct(np.stack([column.to_numpy() for column in rows.columns], axis=1), weights)
+    columns = []
+    for i, name in enumerate(rows.column_names):
+        values = found[:, i]
+        column = Column(name, "real", "double", "context" if name in context else "model")
+        shape, _ = choose_shape(column, values.min(), values.max(), TableOptions(), values)
+        shaped = shape.shaped(values)[0]
+        mean = float(np.average(shaped, weights=counts))
+        std = float(np.sqrt(np.average(np.square(shaped - mean), weights=counts)))
+        columns.append(replace(column, map=replace(shape, mean=mean, std=std or 1.0)))
+    return Schema(tuple(columns))
+
+
+def learn_typed(rows: pa.Table, weights: Floats, context: tuple[str, ...], kinds: Mapping[str, str]) -> Schema:
+    """The schema of a table whose columns are typed as the command line types them, unless told."""
+    chosen = pa.array(weights > 0)
+    rows, weights = rows.filter(chosen), weights[weights > 0]
+    constant = [name for name in context if len(pc.unique(rows.column(name))) == 1]
+    weighing = len(np.unique(weights)) > 1
+    if weighing:
+        rows = rows.append_column(WEIGHTS, pa.array(weights))
+    options = TableOptions(
+        kinds=dict(kinds),
+        context=tuple(name for name in context if name not in constant),
+        weights=WEIGHTS if weighing else None,
+        drop=tuple(constant),
+    )
+    found = infer(MemoryTable(rows), options, Undivided())
+    return Schema(tuple(column for column in found.schema.columns if column.role != "weights"))
+
+
+def read(encoder: TableEncoder, rows: pa.Table, name: str = "the frame") -> Numbers:
+    """The rows as plain numbers. A table that is not like the fitted one is refused, the difference spelled out."""
+    table = MemoryTable(rows, name)
+    needed = encoder.schema.check(table)
+    batch = next(table.batches(needed, rows=max(len(rows), 1)), None)
+    if batch is None:
+        raise TableError("there are no rows")
+    return encoder.read(batch)

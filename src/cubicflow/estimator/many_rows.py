@@ -1,0 +1,43 @@
+"""Tables with many rows: one flow, trained in batches by the recipe of the command line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cubicflow.data.table.encoder import Numbers, TableEncoder
+from cubicflow.data.table.fit_rows import TableRows
+from cubicflow.data.table.recipe import SUITED_TRAINING, suited_flow
+from cubicflow.data.table.scoring import log_likelihood
+from cubicflow.estimator.weighted_rows import Floats
+from cubicflow.flows import Flow
+from cubicflow.training import TrainingConfig, fit
+
+MANY = 5_000  # rows; training all members on all rows at once would no longer be the faster way
+HELD_OUT = 10  # one row in so many decides when to stop
+
+
+def fit_many(
+    encoder: TableEncoder,
+    numbers: Numbers,
+    weights: Floats,
+    *,
+    settings: dict[str, Any],
+    training: dict[str, Any],
+    seed: int,
+    progress: bool,
+) -> tuple[Flow, Floats, np.ndarray[Any, np.dtype[np.int64]]]:
+    """(flow, log likelihoods of the held-out rows, their numbers). ``settings`` are of the recipe, ``training`` of
+    :class:`~cubicflow.training.TrainingConfig`; they come before those that suit the rows."""
+    kept = np.flatnonzero(weights > 0)
+    parts = [numbers.y, numbers.context, (weights / weights[kept].mean())[:, None]]
+    rows = TableRows(encoder, np.concatenate([part for part in parts if part is not None], axis=1))
+    order = np.random.default_rng(seed).permutation(kept)
+    held_out, seen = np.split(order, [len(order) // HELD_OUT])
+    flow = suited_flow(encoder, len(seen), seed, settings)
+    config = TrainingConfig(**{**SUITED_TRAINING, "seed": seed, **training})
+    fit(flow, rows.part(seen), rows.part(held_out), config, progress=progress)
+    flow.double()
+    context = None if numbers.context is None else numbers.context[held_out]
+    return flow, log_likelihood(flow, encoder, Numbers(numbers.y[held_out], context, None)), held_out
