@@ -46,6 +46,7 @@ def run(request: Request) -> None:
         "y_knots": y_knots.tolist(),
         "smallest_slope": float(slope.min()),
         "largest_slope": float(slope.max()),
+        "one_sided_step": STEP,
         "largest_relative_jump_of_slope": float(((right - left).abs() / slope.max()).max()),
         "integral_of_slope": float(torch.trapezoid(slope, x)),
         "largest_round_trip_error": float((back - x).abs().max()),

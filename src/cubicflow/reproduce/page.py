@@ -89,9 +89,9 @@ def _figure_1(record: Record, folder: Path) -> str:
         f"A cubic spline with {record['settings']['num_bins']} bins and random params, and its derivative. Slopes lie "
         f"between {found['smallest_slope']:.3g} and {found['largest_slope']:.3g}, none is negative. From one side of a "
         f"knot to the other the derivative changes by at most {found['largest_relative_jump_of_slope']:.1g} of its "
-        f"largest value, over a step of 2e-9. It integrates to {found['integral_of_slope']:.6f} by the trapezoidal "
-        f"rule, and the inverse returns every point to {found['largest_round_trip_error']:.1g}.\n\n"
-        + _pictures(folder, ["figure-1.png"])
+        f"largest value, over a step of {2 * found['one_sided_step']:.0e}. It integrates to "
+        f"{found['integral_of_slope']:.6f} by the trapezoidal rule, and the inverse returns every point to "
+        f"{found['largest_round_trip_error']:.1g}.\n\n" + _pictures(folder, ["figure-1.png"])
     )
 
 

@@ -12,7 +12,7 @@ from cubicflow.reproduce.experiment import markdown_table
 from cubicflow.reproduce.scores import estimate, mixture_scores, paired_difference
 
 ABSENT = "not yet run"
-NO_DATA = "no data"
+NO_DATA = "data not here"
 NOT_INSTALLED = "not installed"
 
 
