@@ -37,7 +37,8 @@ class Request:
         command: as it was typed, for the record and for whoever goes on.
         quick: whether this is the short form, which is no result.
         data: the data folder, or None for the usual one.
-        device, seed: of the training; without a seed, the recipe's.
+        device: of the training.
+        seed: None for the recipe's.
         deadline: the end of this call.
         overwrite: begin again, whatever the folder holds.
         images: pictures to use as densities.
@@ -98,6 +99,11 @@ class Request:
             raise TrainingInterrupted(f"stopped and saved. To go on: {self.next_command}") from None
 
     @property
+    def first_seed(self) -> int:
+        """The seed that was asked for, or the recipe's."""
+        return int(self.recipe["seed"]) if self.seed is None else self.seed
+
+    @property
     def next_command(self) -> str:
         """What to type to go on: the same, but never to begin again."""
         return self.command.replace(" --overwrite", "")
@@ -112,7 +118,7 @@ class Request:
             "experiment": self.name,
             "command": self.command,
             "quick": self.quick,
-            "seed": self.seed,
+            "seed": self.recipe.get("seed") if self.seed is None else self.seed,
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
             "seconds": round(time.monotonic() - self.began, 1),
             "machine": machine(),

@@ -21,6 +21,7 @@ STEP = 1e-9  # how far from a knot its two one-sided slopes are taken
 class Settings:
     """Of the recipe."""
 
+    seed: int
     num_bins: int
     params_std: float
     points: int
@@ -30,7 +31,7 @@ def run(request: Request) -> None:
     """Draw the spline, its knots and its derivative; record what the figure is meant to show: the map increases, its
     derivative has no jumps and integrates to 1, and the inverse undoes it."""
     settings = typed(Settings, request.recipe, request.name)
-    seed = request.seed or 0
+    seed = request.first_seed
     generator = torch.Generator().manual_seed(seed)
     size = num_params("cubic", settings.num_bins, "steffen")
     params = settings.params_std * torch.randn(size, generator=generator, dtype=torch.float64)

@@ -28,6 +28,7 @@ TEST = 1  # added to the seed of the training points
 class Settings:
     """Of the recipe."""
 
+    seed: int
     points: int
     test_points: int
     pixels: int
@@ -35,6 +36,7 @@ class Settings:
     gap_reach: float
     gap_aim: float
     pictures: Sequence[str]
+    private: Sequence[str]
     by: Literal["darkness", "light"]
     flow: Mapping[str, Any]
     training: Mapping[str, Any]
@@ -97,7 +99,7 @@ def _densities(settings: Settings, request: Request) -> tuple[dict[str, Gaussian
 def _fit(
     name: str, density: GaussianGrid | ImageDensity, settings: Settings, request: Request
 ) -> tuple[PlaneRow, dict[str, Any]]:
-    seed = request.seed or 0
+    seed = request.first_seed
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     points = density.sample(settings.points, 2 * seed)
     fitted = request.train(
@@ -131,6 +133,7 @@ def _fit(
         "steps": fitted.steps,
         "seconds": round(fitted.seconds, 1),
         "picture": f"figure-2-{slug}.png",
+        "private": name in settings.private,
     }
 
 

@@ -31,6 +31,7 @@ BOUND = (
 class Settings:
     """Of the recipe."""
 
+    seed: int
     validation: int
     most_images: int
     temperatures: Sequence[float]
@@ -49,7 +50,7 @@ def run(request: Request) -> None:
     train, validation, test = (
         part[: settings.most_images, None] for part in (data.train, data.validation, data.test)
     )  # (n, 1, 28, 28), uint8
-    seed = request.seed or 0
+    seed = request.first_seed
     shape = train.shape[1:]
     fitted = request.train(
         lambda: image(shape, **settings.flow, seed=seed),

@@ -109,7 +109,7 @@ def _figure_2(record: Record, folder: Path) -> str:
         f"{settings['points']:,} points of each density; {parameters:,} parameters, against a bound of "
         f"{settings['most_parameters']:,}. The goal is a gap of {settings['gap_reach']}, the aim "
         f"{settings['gap_aim']}. {gaps} From left to right: data, model density, model samples.\n\n"
-        + _pictures(folder, [row["picture"] for row in densities])
+        + _pictures(folder, [row["picture"] for row in densities if not row["private"]])
         + f"\n\n{(folder / 'figure-2.md').read_text(encoding='utf-8').strip()}"
     )
 
