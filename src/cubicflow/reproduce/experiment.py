@@ -19,7 +19,6 @@ from cubicflow.flows.serialization import write_atomically
 from cubicflow.reproduce.deadline import Deadline
 from cubicflow.reproduce.recipe import Settings
 from cubicflow.training import FitResult, TrainingInterrupted, fit
-from cubicflow.training.losses import Loss
 
 
 class UnfinishedError(Exception):
@@ -71,7 +70,6 @@ class Request:
         run: Path,
         *,
         seed: int,
-        loss: Loss | None = None,
     ) -> FitResult:
         """Fit the flow that ``build`` makes, in the run folder ``run``: from the beginning, or from where an earlier
         call left it. Whether it took one call or ten, the result is the same."""
@@ -88,7 +86,6 @@ class Request:
                     run=run,
                     resume=not self.overwrite,
                     overwrite=self.overwrite,
-                    loss=loss,
                     device=self.device,
                     seed=seed,
                     **settings,
