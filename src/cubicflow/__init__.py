@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cubicflow import data, distributions, flows, nets, splines, training, transforms
+    from cubicflow.estimator import CubicFlowConditional, CubicFlowDensity
     from cubicflow.flows import Flow, Mixture, load
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "CubicFlowConditional",
+    "CubicFlowDensity",
     "Flow",
     "Mixture",
     "data",
@@ -25,7 +28,13 @@ __all__ = [
 ]
 
 # Everything is imported when it is first asked for: the command line prints its help without waiting for torch.
-_HOMES = {"Flow": "cubicflow.flows", "Mixture": "cubicflow.flows", "load": "cubicflow.flows"}
+_HOMES = {
+    "CubicFlowConditional": "cubicflow.estimator",
+    "CubicFlowDensity": "cubicflow.estimator",
+    "Flow": "cubicflow.flows",
+    "Mixture": "cubicflow.flows",
+    "load": "cubicflow.flows",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -14,10 +14,14 @@ from sklearn.utils.validation import _check_feature_names, _check_n_features, _c
 
 from cubicflow.data.table import Schema, TableEncoder
 from cubicflow.data.table.fitted import checked_device
+from cubicflow.estimator.cross_fitting import Schedule
+from cubicflow.estimator.density_members import MemberSettings
 from cubicflow.estimator.state import pack, unpack
 from cubicflow.estimator.weighted_rows import Floats
 from cubicflow.flows import Flow, Mixture
 from cubicflow.training.progress import Progress, make_progress
+
+FEWEST_FOLDS = 5
 
 
 class FlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no types
@@ -49,6 +53,32 @@ class FlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no types
         if self.device == "auto":
             return torch.device("cuda" if torch.cuda.is_available() else "cpu")
         return torch.device(checked_device(self.device) or "cpu")
+
+    def _settings(self, seed: int) -> MemberSettings:
+        steps = 250 if self.max_steps is None else whole_number("max_steps", self.max_steps, 0)
+        return MemberSettings(
+            num_layers=2 if self.num_layers is None else whole_number("num_layers", self.num_layers, 0),
+            hidden_features=32 if self.hidden_features is None else self.hidden_features,
+            num_bins=8 if self.num_bins is None else self.num_bins,
+            dropout=0.2 if self.dropout is None else self.dropout,
+            max_components=whole_number("max_components", getattr(self, "max_components", 1), 1),
+            marginals=Schedule(min(steps, 200), 1e-2),
+            couplings=Schedule(steps, 3e-3 if self.learning_rate is None else self.learning_rate),
+            seed=seed,
+        )
+
+    def _large_settings(self) -> dict[str, Any]:
+        """For a table with many rows, where the command line's defaults hold unless something else is given."""
+        return {
+            "settings": self._given("num_layers", "hidden_features", "num_bins", "dropout"),
+            "training": {"device": self.device, **self._given("learning_rate", max_steps="steps")},
+            "progress": bool(self.verbose),
+        }
+
+    def _given(self, *names: str, **renamed: str) -> dict[str, Any]:
+        """Those of the settings that are not None."""
+        asked = {name: name for name in names} | renamed
+        return {new: getattr(self, old) for old, new in asked.items() if getattr(self, old) is not None}
 
     @contextmanager
     def _progress(self) -> Iterator[Progress]:

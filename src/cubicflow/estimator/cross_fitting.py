@@ -114,7 +114,7 @@ def held_out_log_prob(flows: Sequence[Flow], x: Tensor, context: Tensor | None, 
 
 def stacking_weights(log_probs: Sequence[Floats], weights: Floats, iterations: int = 200) -> Floats:
     """The mixture of several models that gives held-out rows the highest likelihood (Smyth and Wolpert 1999), by
-    expectation-maximisation. ``log_probs`` are (N,) each. One pseudo-row to each model keeps a lucky one from taking all.
+    expectation-maximisation. ``log_probs`` are (N,) each. A pseudo-row to each model keeps a lucky one from taking all.
 
     >>> stacking_weights([np.zeros(98), np.full(98, -50.0)], np.ones(98)).round(3)
     array([0.99, 0.01])

@@ -14,9 +14,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cubicflow.data.table import TableEncoder
 from cubicflow.data.table.scoring import log_likelihood
-from cubicflow.estimator.base import FlowEstimator, private_randomness, whole_number
-from cubicflow.estimator.cross_fitting import Folds, Schedule
-from cubicflow.estimator.density_members import MemberSettings, fit_ensemble
+from cubicflow.estimator.base import FEWEST_FOLDS, FlowEstimator, private_randomness, whole_number
+from cubicflow.estimator.cross_fitting import Folds
+from cubicflow.estimator.density_members import fit_ensemble
 from cubicflow.estimator.inputs import (
     array_table,
     arrow_table,
@@ -31,7 +31,6 @@ from cubicflow.estimator.inputs import (
 from cubicflow.estimator.many_rows import MANY, fit_many
 from cubicflow.estimator.weighted_rows import Floats, encode
 
-FEWEST_FOLDS = 5
 SAMPLE_ROWS = 1 << 14
 
 
@@ -121,10 +120,8 @@ class CubicFlowDensity(DensityMixin, FlowEstimator):  # type: ignore[misc] # skl
                     encoder,
                     numbers,
                     weights,
-                    settings=self._given("num_layers", "hidden_features", "num_bins", "dropout"),
-                    training={"device": self.device, **self._given("learning_rate", max_steps="steps")},
                     seed=seed,
-                    progress=bool(self.verbose),
+                    **self._large_settings(),
                 )
                 self._place_flow(flow)
                 self.shares_: dict[str, float] = {}
@@ -174,21 +171,3 @@ class CubicFlowDensity(DensityMixin, FlowEstimator):  # type: ignore[misc] # skl
         if fitting:
             self._remember_frame(X)
         return without_gaps(arrow_table(X))
-
-    def _settings(self, seed: int) -> MemberSettings:
-        steps = 250 if self.max_steps is None else whole_number("max_steps", self.max_steps, 0)
-        return MemberSettings(
-            num_layers=2 if self.num_layers is None else whole_number("num_layers", self.num_layers, 0),
-            hidden_features=32 if self.hidden_features is None else self.hidden_features,
-            num_bins=8 if self.num_bins is None else self.num_bins,
-            dropout=0.2 if self.dropout is None else self.dropout,
-            max_components=whole_number("max_components", self.max_components, 1),
-            marginals=Schedule(min(steps, 200), 1e-2),
-            couplings=Schedule(steps, 3e-3 if self.learning_rate is None else self.learning_rate),
-            seed=seed,
-        )
-
-    def _given(self, *names: str, **renamed: str) -> dict[str, Any]:
-        """Those of the settings that are not None."""
-        asked = {name: name for name in names} | renamed
-        return {new: getattr(self, old) for old, new in asked.items() if getattr(self, old) is not None}

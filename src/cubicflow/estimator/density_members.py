@@ -71,7 +71,9 @@ def fit_ensemble(rows: WeightedRows, folds: Folds, settings: MemberSettings, sho
     blank = [Compose([]) for _ in range(folds.members)]
     kinds = [_normals("normals", blank, rows, folds, settings, shown)]
     if len(rows) >= FEWEST_ROWS:
-        splines = [_gaussian(Elementwise(features, _element_map(settings)), rows, folds, m) for m in range(folds.members)]
+        splines = [
+            _gaussian(Elementwise(features, _element_map(settings)), rows, folds, m) for m in range(folds.members)
+        ]
         shown.say("a spline for each column")
         train(splines, rows, folds, settings.marginals, shown, torch.device("cpu"))
         kinds.append(_normals("marginals", [flow.transform for flow in splines], rows, folds, settings, shown))
@@ -146,9 +148,7 @@ def _coupled(flow: Flow, settings: MemberSettings, member: int) -> Flow:
     splines.load_state_dict(flow.transform.state_dict())
     base = NormalMixture(features, 1, correlated=True)
     base.load_state_dict(flow.base.state_dict())
-    network = partial(
-        ResidualMLP, hidden_features=settings.hidden_features, num_blocks=1, dropout=settings.dropout
-    )
+    network = partial(ResidualMLP, hidden_features=settings.hidden_features, num_blocks=1, dropout=settings.dropout)
     layers: list[Transform] = [splines]
     torch.manual_seed(settings.seed + member)
     for i in range(settings.num_layers):

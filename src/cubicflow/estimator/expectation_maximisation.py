@@ -38,7 +38,9 @@ class Normals:
         return result
 
 
-def fit_normals(x: Floats, weights: Floats, components: int, borrowed: float, generator: np.random.Generator) -> Normals:
+def fit_normals(
+    x: Floats, weights: Floats, components: int, borrowed: float, generator: np.random.Generator
+) -> Normals:
     """Maximise the posterior of a mixture, given rows (N, D) and how often each occurs.
 
     Every component's covariance is estimated from its own rows and ``borrowed`` more that are spread as the rows of all
@@ -69,7 +71,7 @@ def _maximise(x: Floats, weights: Floats, shares: Floats, borrowed: float) -> No
     for k, mean in enumerate(means):
         apart = (x - mean) * np.sqrt(counts[:, k, None])
         scatters[k] = apart.T @ apart
-    total, features = rows.sum(), x.shape[1]
+    total = rows.sum()
     pooled = shrunk(scatters.sum(0) / total, total)
     covariances = (scatters + borrowed * pooled) / (rows + borrowed)[:, None, None]
     # one pseudo-row to each component: a small one keeps some weight

@@ -103,9 +103,18 @@ def learn_typed(rows: pa.Table, weights: Floats, context: tuple[str, ...], kinds
 
 def read(encoder: TableEncoder, rows: pa.Table, name: str = "the frame") -> Numbers:
     """The rows as plain numbers. A table that is not like the fitted one is refused, the difference spelled out."""
+    return encoder.read(_only_batch(encoder.schema, rows, name))
+
+
+def read_context(encoder: TableEncoder, rows: pa.Table) -> Floats:
+    """What a conditional density is given, (N, C), of rows without the columns that are modelled."""
+    given = Schema(tuple(column for column in encoder.schema.columns if column.role in ("context", "dropped")))
+    return encoder.read_context(_only_batch(given, rows, "X"))
+
+
+def _only_batch(schema: Schema, rows: pa.Table, name: str) -> pa.RecordBatch:
     table = MemoryTable(rows, name)
-    needed = encoder.schema.check(table)
-    batch = next(table.batches(needed, rows=max(len(rows), 1)), None)
+    batch = next(table.batches(schema.check(table), rows=max(len(rows), 1)), None)
     if batch is None:
-        raise TableError("there are no rows")
-    return encoder.read(batch)
+        raise TableError(f"{name}: there are no rows")
+    return batch

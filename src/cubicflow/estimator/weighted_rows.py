@@ -48,7 +48,7 @@ def distinct(rows: Floats, weights: Floats) -> tuple[Floats, Floats]:
 
 
 def encode(encoder: TableEncoder, numbers: Numbers, weights: Floats, generator: np.random.Generator) -> WeightedRows:
-    """Rows for a flow. Columns with masses are dequantised once: equal rows meet different noise, so they stay apart."""
+    """Rows for a flow. Columns with masses are dequantised once: equal rows meet different noise and stay apart."""
     columns = numbers.y if numbers.context is None else np.concatenate([numbers.y, numbers.context], axis=1)
     if encoder.mass_features:
         columns, weights = columns[weights > 0], weights[weights > 0]

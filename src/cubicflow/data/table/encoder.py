@@ -56,15 +56,17 @@ class TableEncoder:
         y = np.empty((len(batch), self.features))
         for i, column in enumerate(self.columns):
             y[:, i] = to_numbers(column, batch.column(column.name))
-        context = None
-        if self.schema.context:
-            context = np.concatenate([_context(c, batch.column(c.name)) for c in self.schema.context], axis=1)
+        context = self.read_context(batch) if self.schema.context else None
         found = None
         if weights and (weighing := self.schema.weights) is not None:
             found = _map(weighing).forward(to_numbers(weighing, batch.column(weighing.name)))[0]
             if (found < 0).any():
                 raise TableError(f"column {weighing.name!r} holds negative weights")
         return Numbers(y, context, found)
+
+    def read_context(self, batch: pa.RecordBatch) -> Floats:
+        """(N, C) of a batch with the context columns, whatever else it has or lacks."""
+        return np.concatenate([_context(c, batch.column(c.name)) for c in self.schema.context], axis=1)
 
     def to_flow(self, y: Floats, noise: Floats | None = None) -> tuple[Floats, Floats]:
         """(x, log_det) of plain numbers; ``noise`` in (0, 1) is (N, M) or (M,) for the M columns with masses."""

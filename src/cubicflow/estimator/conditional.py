@@ -1,0 +1,326 @@
+"""The density of some columns given others, for scikit-learn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+from sklearn.base import RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, validate_data
+from torch import Tensor
+
+from cubicflow.data.table import TableEncoder
+from cubicflow.data.table.column import LEVELLED
+from cubicflow.data.table.encoder import Numbers
+from cubicflow.data.table.scoring import log_likelihood
+from cubicflow.estimator.base import FEWEST_FOLDS, FlowEstimator, joined, private_randomness, whole_number
+from cubicflow.estimator.conditional_members import member, starts
+from cubicflow.estimator.cross_fitting import Folds, train
+from cubicflow.estimator.density_members import FEWEST_ROWS
+from cubicflow.estimator.inputs import (
+    array_table,
+    arrow_table,
+    empty_like,
+    is_frame,
+    learn_real,
+    learn_typed,
+    like,
+    read,
+    read_context,
+    without_gaps,
+)
+from cubicflow.estimator.many_rows import MANY, fit_many
+from cubicflow.estimator.quantiles import cumulative, quantile
+from cubicflow.estimator.weighted_rows import Floats, WeightedRows, encode
+from cubicflow.flows import Flow, Mixture
+
+DRAWS = 1_024  # for the mean of several columns
+ROWS_AT_ONCE = 1 << 16
+
+
+class CubicFlowConditional(RegressorMixin, FlowEstimator):  # type: ignore[misc] # sklearn has no types
+    """The density p(y | X) of one or several columns, by conditional cubic-spline flows.
+
+    Up to 5,000 rows it is a mixture of members that each leave out one fold. A member begins as a ridge regression with
+    normal residuals; networks then learn how place, width and shape of the distribution depend on X, for as long as
+    held-out rows gain. With more rows it is one flow, trained as the command line trains one. With fewer than 50 it
+    stays a regression.
+
+    X and y are arrays, real numbers in every column, or frames whose columns are typed as ``cubicflow fit`` types them.
+
+    Args:
+        n_members: folds, each with a member; by default 5. With many rows, ignored.
+        num_layers, hidden_features, num_bins, dropout: of the flow; None for what suits the rows.
+        learning_rate: of Adam.
+        max_steps: the most steps of training; None for what suits the rows.
+        kinds: what a column of a frame holds, where the guess is wrong; see :class:`CubicFlowDensity`.
+        device: where to evaluate, and with many rows to train: ``"auto"``, or a name such as ``"cpu"`` or ``"cuda:1"``.
+        verbose: show progress on standard error.
+        random_state: of folds, starts and dropout.
+
+    Attributes:
+        flow_: the density of the encoded y, a :class:`~cubicflow.Mixture` or :class:`~cubicflow.Flow`.
+        schema_: what each column was taken for.
+        held_out_score_: the mean log likelihood of training rows under members that have not seen them.
+        held_out_levels_: of one column y: for each training row with a weight its distribution function at y, under a
+            member that has not seen the row. Uniform on (0, 1) if the model is right.
+        n_features_in_, feature_names_in_: as everywhere in scikit-learn.
+
+    >>> import numpy as np
+    >>> x = np.linspace(0, 1, 40)[:, None]
+    >>> y = 2 * x[:, 0] + 0.1 * np.random.default_rng(0).normal(size=40)
+    >>> model = CubicFlowConditional(random_state=0).fit(x, y)
+    >>> model.quantiles(x[:3], [0.1, 0.9]).shape, model.sample(x[:3], 7).shape
+    ((3, 2), (7, 3))
+    """
+
+    def __init__(
+        self,
+        n_members: int = 5,
+        *,
+        num_layers: int | None = None,
+        hidden_features: int | None = None,
+        num_bins: int | None = None,
+        dropout: float | None = None,
+        learning_rate: float | None = None,
+        max_steps: int | None = None,
+        kinds: Mapping[str, str] | None = None,
+        device: str = "auto",
+        verbose: bool | int = False,
+        random_state: Any = None,
+    ) -> None:
+        self.n_members = n_members
+        self.num_layers = num_layers
+        self.hidden_features = hidden_features
+        self.num_bins = num_bins
+        self.dropout = dropout
+        self.learning_rate = learning_rate
+        self.max_steps = max_steps
+        self.kinds = kinds
+        self.device = device
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        tags.regressor_tags.poor_score = True  # the score is a log likelihood, not R²
+        return tags
+
+    # --- fitting ---
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # noqa: N803 - sklearn's names
+        """Fit p(y | X). A weight of 2 is a row that occurs twice, a weight of 0 a row left out."""
+        self.pattern_ = empty_like(X) if is_frame(X) else None
+        self.pattern_y_ = empty_like(y) if is_frame(X) and is_frame(y) else None
+        x_rows, y_rows = self._fit_tables(X, y)
+        weights = self._weights(sample_weight, X)
+        if common := sorted(set(x_rows.column_names) & set(y_rows.column_names)):
+            raise ValueError(f"X and y both have a column {common[0]!r}; take it out of one of them")
+        rows, given = joined(x_rows, y_rows), tuple(x_rows.column_names)
+        if self.pattern_ is None:
+            self.schema_ = learn_real(rows, weights, given)
+        else:
+            told = {} if self.pattern_y_ is not None else dict.fromkeys(y_rows.column_names, "real")
+            self.schema_ = learn_typed(rows, weights, given, {**told, **(self.kinds or {})})
+        encoder = TableEncoder(self.schema_)
+        numbers = read(encoder, rows)
+        if numbers.context is None:
+            raise ValueError("no column of X varies, so y cannot depend on it; use CubicFlowDensity for y alone")
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        with private_randomness(seed) as generator:
+            if np.count_nonzero(weights) > MANY:
+                self._fit_many(encoder, numbers, weights, seed, generator)
+            else:
+                self._fit_few(encode(encoder, numbers, weights, generator), seed, generator)
+        return self
+
+    def _fit_few(self, rows: WeightedRows, seed: int, generator: np.random.Generator) -> None:
+        if len(rows) < 2:
+            raise ValueError("n_samples=1: all rows are the same, and a density needs different ones")
+        folds = Folds.draw(len(rows), whole_number("n_members", self.n_members, 1), FEWEST_FOLDS, generator)
+        settings = self._settings(seed)
+        flows = [member(*start, settings, number) for number, start in enumerate(starts(rows, folds))]
+        schedule = settings.couplings if len(rows) >= FEWEST_ROWS else replace(settings.couplings, steps=0)
+        with self._progress() as shown:
+            held_out = train(flows, rows, folds, schedule, shown, torch.device("cpu"))
+        judged = folds.judged
+        scores = held_out[judged] + rows.log_det[judged]
+        self.held_out_score_ = float(np.average(scores, weights=rows.weights[judged]))
+        levels = np.full(len(rows), np.nan)
+        if rows.x.shape[1] == 1 and rows.context is not None:
+            for number, flow in enumerate(flows):
+                mine = folds.held_out(number)
+                levels[mine] = _levels(flow.double(), rows.x[mine], rows.context[mine])
+        self._keep_levels(levels[judged], rows.weights[judged])
+        self._place_flow(Mixture(flows))
+
+    def _fit_many(
+        self, encoder: TableEncoder, numbers: Numbers, weights: Floats, seed: int, generator: np.random.Generator
+    ) -> None:
+        flow, scores, held_out = fit_many(encoder, numbers, weights, seed=seed, **self._large_settings())
+        self.held_out_score_ = float(np.average(scores, weights=weights[held_out]))
+        levels = np.full(len(held_out), np.nan)
+        if encoder.features == 1 and numbers.context is not None:
+            noise = encoder.noise(len(held_out), generator) if encoder.mass_features else None
+            levels = _levels(flow, encoder.to_flow(numbers.y[held_out], noise)[0], numbers.context[held_out])
+        self._keep_levels(levels, weights[held_out])
+        self._place_flow(flow)
+
+    def _keep_levels(self, levels: Floats, weights: Floats) -> None:
+        self.held_out_levels_, self._held_out_weights = levels, weights
+
+    # --- densities and samples ---
+
+    def log_prob(self, X: Any, y: Any) -> Floats:  # noqa: N803
+        """log p(y | X) of each row, in nats and in the units of y, computed in float64."""
+        check_is_fitted(self)
+        encoder = self._encoder
+        x_rows, y_rows = self._x_table(X), self._y_table(y)
+        check_consistent_length(x_rows.column(0), y_rows.column(0))
+        return log_likelihood(self.flow_, encoder, read(encoder, joined(x_rows, y_rows)))
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:  # noqa: N803
+        """The mean log likelihood of the rows: not R², which knows nothing of a distribution."""
+        return float(np.average(self.log_prob(X, y), weights=sample_weight))
+
+    def sample(self, X: Any, n_samples: int = 1, random_state: Any = None) -> Any:  # noqa: N803
+        """Draws of y for each row of X: (n_samples, N), (n_samples, N, D) for several columns, or for a frame y a frame
+        of n_samples times N rows, all rows of X before any is repeated."""
+        context = self._context(X)
+        count = whole_number("n_samples", n_samples, 1)
+        generator = torch.Generator(context.device)
+        generator.manual_seed(int(check_random_state(random_state).randint(2**31 - 1)))
+        x = self.flow_.sample(count, context, batch_size=ROWS_AT_ONCE, generator=generator)
+        rows = self._decode(x.reshape(-1, x.shape[-1]))
+        if self.pattern_y_ is not None:
+            return like(self.pattern_y_, rows)
+        values = np.stack([column.to_numpy() for column in rows.columns], axis=1)
+        return values.reshape(count, len(context), -1) if self.y_ndim_ == 2 else values.reshape(count, len(context))
+
+    # --- one column: quantiles and intervals ---
+
+    def quantiles(self, X: Any, q: Any) -> NDArray[Any]:  # noqa: N803
+        """The exact quantiles of one column y for each row of X: (N,) for one level q in (0, 1), (N, Q) for several."""
+        levels = np.atleast_1d(np.asarray(q, dtype=np.float64))
+        if levels.ndim != 1 or not ((levels > 0) & (levels < 1)).all():
+            raise ValueError(f"q must be levels strictly between 0 and 1, got {q!r}")
+        context = self._context(X)
+        self._check_one_ordered_column()
+        each = torch.as_tensor(levels, device=context.device).expand(len(context), -1).reshape(-1)
+        x = quantile(self.flow_, each, context.repeat_interleave(len(levels), dim=0))
+        values: NDArray[Any] = self._decode(x[:, None]).column(0).to_numpy().reshape(len(context), len(levels))
+        return values if np.ndim(q) else values[:, 0]
+
+    def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
+        """The median of one column y; the mean of several, over 1,024 draws that are the same for all rows."""
+        context = self._context(X)
+        if len(self.schema_.model) == 1:
+            medians = self.quantiles(X, 0.5)
+            return medians[:, None] if self.y_ndim_ == 2 else medians
+        if wordy := [column.name for column in self.schema_.model if column.kind in LEVELLED]:
+            raise ValueError(f"column {wordy[0]!r} of y holds no numbers, so it has no mean; use sample")
+        generator = torch.Generator(context.device).manual_seed(0)
+        flows = self.flow_.flows if isinstance(self.flow_, Mixture) else [self.flow_]
+        noises = [flow.base.sample(DRAWS, generator=generator)[:, None] for flow in flows]
+        means = []
+        for rows in context.split(max(ROWS_AT_ONCE // DRAWS, 1)):
+            total = np.zeros((len(rows), len(self.schema_.model)))
+            for flow, noise in zip(flows, noises, strict=True):
+                with torch.no_grad():
+                    x = flow.from_noise(noise.expand(-1, len(rows), -1), rows)[0]
+                values = [c.to_numpy().astype(np.float64) for c in self._decode(x.reshape(-1, x.shape[-1])).columns]
+                total += np.stack(values, axis=1).reshape(DRAWS, len(rows), -1).mean(axis=0) / len(flows)
+            means.append(total)
+        return np.concatenate(means)
+
+    def predict_interval(self, X: Any, coverage: float = 0.9, *, calibrated: bool = True) -> NDArray[Any]:  # noqa: N803
+        """(N, 2): central intervals that are to hold y with probability ``coverage``.
+
+        Calibrated, the levels of the two quantiles are moved by the same amount for all rows, so far that the intervals
+        of members held just so many of the training rows those members had not seen: conformal prediction with the
+        distribution function as its score (Chernozhukov, Wüthrich and Zhu 2021), across folds.
+        """
+        check_is_fitted(self)
+        half = self._half_width(coverage) if calibrated else coverage / 2
+        return self.quantiles(X, [0.5 - half, 0.5 + half])
+
+    def held_out_coverage(self, coverage: float = 0.9) -> float:
+        """The share of training rows in the uncalibrated central interval of a member that has not seen them."""
+        self._check_one_ordered_column()
+        inside = np.abs(self.held_out_levels_ - 0.5) <= coverage / 2
+        return float(np.average(inside, weights=self._held_out_weights))
+
+    def _half_width(self, coverage: float) -> float:
+        if not 0 < coverage < 1:
+            raise ValueError(f"coverage must be strictly between 0 and 1, got {coverage!r}")
+        self._check_one_ordered_column()
+        distances = np.abs(self.held_out_levels_ - 0.5)
+        order = np.argsort(distances, kind="stable")
+        # the row to come counts as one more, further out than all
+        mass = np.cumsum(self._held_out_weights[order]) / (self._held_out_weights.sum() + 1)
+        place = int(np.searchsorted(mass, coverage))
+        return float(distances[order][place]) if place < len(order) else 0.5 - 1e-9
+
+    # --- what is passed ---
+
+    def _fit_tables(self, X: Any, y: Any) -> tuple[pa.Table, pa.Table]:  # noqa: N803
+        if self.pattern_ is None:
+            x, found = validate_data(
+                self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2
+            )
+            self.y_ndim_ = np.ndim(found)
+            y = np.asarray(found, dtype=np.float64)
+            return array_table(x, "x"), array_table(y.reshape(len(x), -1), "y")
+        if y is None:
+            raise ValueError("requires y to be passed, but the target y is None")
+        self._remember_frame(X)
+        check_consistent_length(X, y)
+        self.y_ndim_ = 2 if self.pattern_y_ is not None else np.ndim(y)
+        return self._x_table(X), self._y_table(y)
+
+    def _x_table(self, X: Any) -> pa.Table:  # noqa: N803
+        if self.pattern_ is None:
+            return array_table(validate_data(self, X, reset=False, dtype=np.float64), "x")
+        if not is_frame(X):
+            raise ValueError(f"a frame with the columns {list(self.pattern_.columns)} was fitted; give a frame")
+        return without_gaps(arrow_table(X))
+
+    def _y_table(self, y: Any) -> pa.Table:
+        if self.pattern_y_ is not None:
+            if not is_frame(y):
+                raise ValueError(f"y was a frame with the columns {list(self.pattern_y_.columns)}; give such a frame")
+            return without_gaps(arrow_table(y))
+        values = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
+        return array_table(values.reshape(len(values), -1), "y")
+
+    def _context(self, X: Any) -> Tensor:  # noqa: N803
+        check_is_fitted(self)
+        return torch.as_tensor(read_context(self._encoder, self._x_table(X)), device=self._device())
+
+    def _decode(self, x: Tensor) -> pa.Table:
+        """Encoded y as the columns of y."""
+        encoder = self._encoder
+        rows = encoder.decode(x.cpu().numpy())
+        return pa.Table.from_batches([rows.select([column.name for column in encoder.columns])])
+
+    def _check_one_ordered_column(self) -> None:
+        check_is_fitted(self)
+        columns = self.schema_.model
+        if len(columns) > 1:
+            raise ValueError(f"quantiles and intervals are of one column y; this model has {len(columns)}; use sample")
+        if columns[0].kind in LEVELLED:
+            raise ValueError(f"y holds {columns[0].kind} values, which have no quantiles; use log_prob or sample")
+
+
+def _levels(flow: Flow, x: Floats, context: Floats) -> Floats:
+    device = flow.base.anchor.device
+    found = cumulative(flow, torch.as_tensor(x, device=device), torch.as_tensor(context, device=device))
+    result: Floats = found.cpu().numpy()
+    return result

@@ -1,0 +1,111 @@
+"""Members of a conditional density: each begins as a linear regression with normal residuals, and learns from there."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import torch
+from torch import nn
+
+from cubicflow.distributions import NormalMixture
+from cubicflow.estimator.cross_fitting import Folds
+from cubicflow.estimator.density_members import MemberSettings
+from cubicflow.estimator.expectation_maximisation import Normals, shrunk
+from cubicflow.estimator.weighted_rows import Floats, WeightedRows
+from cubicflow.flows import Flow
+from cubicflow.nets import ResidualMLP
+from cubicflow.transforms import Compose, Coupling, ElementMap, LULinear, Transform
+from cubicflow.transforms.coupling import alternating_mask
+
+RIDGES = (1e-3, 1.0, 10.0, 100.0, 1e3)  # rows of standardised context without any effect, seen beside the true ones
+
+
+def starts(rows: WeightedRows, folds: Folds) -> list[tuple[Floats, Normals]]:
+    """For each member the coefficients (C + 1, D) of a ridge regression and the normal of its residuals; the ridge is
+    the one under which held-out rows are likeliest."""
+    best: tuple[float, list[tuple[Floats, Normals]]] | None = None
+    for ridge in RIDGES:
+        found, held_out = [], np.full(len(rows), np.nan)
+        for member in range(folds.members):
+            mine = folds.held_out(member)
+            coefficients, normal = _regress(_with_one(rows, ~mine), rows.x[~mine], rows.weights[~mine], ridge)
+            held_out[mine] = normal.log_prob(rows.x[mine] - _with_one(rows, mine) @ coefficients)
+            found.append((coefficients, normal))
+        score = float(np.average(held_out[folds.judged], weights=rows.weights[folds.judged]))
+        if best is None or score > best[0]:
+            best = score, found
+    assert best is not None  # noqa: S101 - there are ridges
+    return best[1]
+
+
+def member(coefficients: Floats, residuals: Normals, settings: MemberSettings, number: int) -> Flow:
+    """A flow of x given context: shift and scale told by a network, then splines told by networks."""
+    torch.manual_seed(settings.seed + number)
+    features, context_features = coefficients.shape[1], len(coefficients) - 1
+    network = partial(ResidualMLP, num_blocks=1, dropout=settings.dropout)
+    width = 2 * context_features + settings.hidden_features
+    moved = Coupling(
+        [True] * features,
+        partial(network, hidden_features=width),
+        ElementMap("affine"),
+        context_features=context_features,
+    )
+    _begin_linear(moved.network, -coefficients)
+    layers: list[Transform] = [moved]
+    for i in range(settings.num_layers):
+        if features > 1:
+            layers.append(LULinear(features, permute=False))
+        layers.append(
+            Coupling(
+                alternating_mask(features, even=i % 2 == 0) if features > 1 else [True],
+                partial(network, hidden_features=settings.hidden_features),
+                ElementMap("cubic", num_bins=settings.num_bins),
+                context_features=context_features,
+            )
+        )
+    base = NormalMixture(features, 1, correlated=True)
+    base.set_(*(torch.from_numpy(part) for part in (residuals.weights, residuals.means, residuals.covariances)))
+    return Flow(base, Compose(layers))
+
+
+@torch.no_grad()
+def _begin_linear(network: nn.Module, coefficients: Floats) -> None:
+    """Make a residual network begin as context -> (1, context) @ coefficients for the shift of an affine map, and 0 for
+    its log-scale. Its first units are c and -c for every context feature; since c = relu(c) - relu(-c), the last
+    layer's weights make them a line. The units that follow are as random as in any network."""
+    assert isinstance(network, ResidualMLP)  # noqa: S101
+    count = len(coefficients) - 1
+    first, last, block = network.first, network.last, network.blocks[0]
+    first.weight[: 2 * count] = torch.cat([torch.eye(count), -torch.eye(count)])
+    first.bias[: 2 * count] = 0
+    block.second.weight.zero_()
+    block.second.bias.zero_()
+    slopes = torch.from_numpy(coefficients[1:].T).to(last.weight) / network.scale  # (D, C)
+    shifts = slice(0, None, 2)  # params are (shift, log-scale) of each feature in turn
+    last.weight[shifts, :count] = slopes
+    last.weight[shifts, count : 2 * count] = -slopes
+    last.bias[shifts] = torch.from_numpy(coefficients[0]).to(last.bias) / network.scale
+
+
+def _with_one(rows: WeightedRows, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Floats:
+    assert rows.context is not None  # noqa: S101 - the rows of a conditional density
+    return np.concatenate([np.ones((int(chosen.sum()), 1)), rows.context[chosen]], axis=1)
+
+
+def _regress(context: Floats, x: Floats, weights: Floats, ridge: float) -> tuple[Floats, Normals]:
+    penalty = ridge * np.eye(context.shape[1])
+    penalty[0, 0] = 0  # the intercept is free
+    weighted = context * weights[:, None]
+    coefficients, *_ = np.linalg.lstsq(context.T @ weighted + penalty, weighted.T @ x)
+    apart = x - context @ coefficients
+    mean = np.average(apart, axis=0, weights=weights)
+    centred = apart - mean
+    # Residuals of the rows that were fitted are too small. Each has the leverage h of its row; those of rows that were
+    # not fitted are larger by 1 / (1 - h) on average: the jack-knife.
+    inverse = np.linalg.pinv(context.T @ weighted + penalty)
+    leverage = np.minimum(np.einsum("ni,ij,nj->n", context, inverse, weighted), 0.9)
+    centred = centred / (1 - leverage)[:, None]
+    total = weights.sum()
+    covariance = (centred * weights[:, None]).T @ centred / total
+    return coefficients, Normals(np.ones(1), mean[None], shrunk(covariance, float(total))[None])
