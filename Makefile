@@ -1,5 +1,6 @@
 # make demo     install into .venv and run the main job on a built-in default
 # make test     linters, types, import contracts, the test suite
+# make docs     the documentation, into site/
 # make soak     what takes longer: adversarial sweeps, fuzzing, kills
 # make clean    remove what the above made
 
@@ -10,7 +11,7 @@ STAMP  := $(VENV)/.installed
 # Two workers, one thread each: the suite is many small tensors, which more threads only slow down.
 PYTEST := OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/pytest -n 2 --dist worksteal
 
-.PHONY: demo test soak lint types contracts unit clean
+.PHONY: demo test docs soak lint types contracts unit clean
 
 demo: $(STAMP)
 	MPLBACKEND=Agg $(BIN)/python -m cubicflow.demo
@@ -33,6 +34,9 @@ unit: $(STAMP)
 soak: $(STAMP)
 	$(PYTEST) -q -m "soak or hypothesis" --hypothesis-profile=search
 
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 NATIVE := $(wildcard src/cubicflow/splines/backends/native/csrc/*)
 
 $(STAMP): pyproject.toml constraints.txt setup.py $(NATIVE)
@@ -42,4 +46,4 @@ $(STAMP): pyproject.toml constraints.txt setup.py $(NATIVE)
 	touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) build dist demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info
+	rm -rf $(VENV) build dist demo site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info

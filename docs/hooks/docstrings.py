@@ -1,0 +1,32 @@
+"""Docstrings as Markdown: examples become code blocks, roles such as :func:`name` the name alone, and an entry for two
+arguments ("a, b: ...") an entry for each."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import griffe
+
+EXAMPLE = re.compile(r"(?:^>>> .*\n?(?:^(?!\s*$).*\n?)*)+", re.MULTILINE)  # up to the next empty line
+ROLE = re.compile(r":(?:func|class|meth|mod):`~?(?:[\w.]*\.)?(\w+)`")
+SHARED = re.compile(r"^( +)((?:\w+, )+\w+): (.*(?:\n\1 +.*)*)", re.MULTILINE)
+
+
+class ReadableDocstrings(griffe.Extension):
+    """Rewrites every docstring that the reference shows."""
+
+    def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
+        if obj.docstring is not None:
+            obj.docstring.value = as_markdown(obj.docstring.value)
+
+
+def as_markdown(docstring: str) -> str:
+    """A docstring as the reference can render it."""
+    fenced = EXAMPLE.sub(lambda found: f"```pycon\n{found[0].rstrip()}\n```\n", docstring)
+    return SHARED.sub(_one_for_each, ROLE.sub(r"`\1`", fenced))
+
+
+def _one_for_each(found: re.Match[str]) -> str:
+    indent, names, text = found.groups()
+    return "\n".join(f"{indent}{name}: {text}" for name in names.split(", "))

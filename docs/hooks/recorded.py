@@ -1,0 +1,85 @@
+"""Tables of recorded figures, read from their CSV files when the site is built: no number on a page is typed by hand.
+
+A page asks for a table by a block of this kind, in YAML:
+
+    ```recorded
+    file: results/universality.csv
+    where: {K: [2, 16]}
+    by: [family]
+    across: K
+    cells: {"K = {}": largest_error max .1e}
+    ```
+
+``where`` keeps the rows with these values, ``by`` makes a line of each combination of values, and each cell is a column
+of the file, how to make one value of several (sum, max, min, or only, which refuses several), and a format. With
+``across`` there is one such cell for every value of that column, which the heading names. Without ``cells`` every
+column is shown as it stands. The pages of docs/results enter the navigation on their own.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+from mkdocs.exceptions import PluginError
+
+BLOCK = re.compile(r"^```recorded\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SECTION = "Results"
+Row = dict[str, str]
+
+
+def on_config(config: Any) -> None:
+    """Put every page of docs/results into the navigation."""
+    pages = sorted(Path(config["docs_dir"], "results").glob("*.md"), key=lambda page: (page.stem != "index", page.stem))
+    for part in config["nav"]:
+        if SECTION in part:
+            part[SECTION] = [f"results/{page.name}" for page in pages]
+
+
+def on_page_markdown(markdown: str, *, config: Any, **_: Any) -> str:
+    """Replace each block by its table."""
+    return BLOCK.sub(lambda found: table(yaml.safe_load(found[1]), Path(config["docs_dir"])), markdown)
+
+
+def table(wanted: dict[str, Any], folder: Path) -> str:
+    """A block as a Markdown table."""
+    with (folder / wanted["file"]).open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    for column, values in wanted.get("where", {}).items():
+        kept = [str(value) for value in values]
+        rows = [row for row in rows if row[column] in kept]
+    if not rows:
+        raise PluginError(f"{wanted['file']}: no row has {wanted.get('where')}")
+    if "cells" not in wanted:
+        return _markdown(list(rows[0]), [list(row.values()) for row in rows])
+    by = wanted["by"]
+    across = wanted.get("across")
+    columns = list(dict.fromkeys(row[across] for row in rows)) if across else [None]
+    head, lines = list(by), []
+    for key in dict.fromkeys(tuple(row[name] for name in by) for row in rows):
+        line = list(key)
+        for value in columns:
+            same = [row for row in rows if tuple(row[n] for n in by) == key and (not across or row[across] == value)]
+            for heading, cell in wanted["cells"].items():
+                line.append(_cell(same, cell) if same else "")
+                if not lines:
+                    head.append(heading.format(value))
+        lines.append(line)
+    return _markdown(head, lines, first_number=len(by))
+
+
+def _cell(rows: list[Row], cell: str) -> str:
+    column, how, style = cell.split(maxsplit=2)
+    values = [float(row[column]) for row in rows]
+    if how == "only" and len(values) > 1:
+        raise PluginError(f"{column}: {len(values)} rows for one cell; name more columns in by: or where:")
+    value = {"sum": sum, "max": max, "min": min, "only": max}[how](values)
+    return format(int(value) if value.is_integer() and style == "," else value, style)
+
+
+def _markdown(head: list[str], lines: list[list[str]], first_number: int = 1) -> str:
+    rule = ["---" if i < first_number else "--:" for i in range(len(head))]
+    return "\n".join("| " + " | ".join(line) + " |" for line in [head, rule, *lines]) + "\n"

@@ -1,0 +1,141 @@
+"""Every example on every page runs: Python as it stands, commands on a small table. Training is cut to a few steps."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+import shutil
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cubicflow.cli import main
+from cubicflow.training import TrainingConfig
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+# What a page says about a block, in a comment above it: the peer that it needs, or that it cannot run everywhere.
+PYTHON = re.compile(r"(?:<!-- needs: (\w+) -->\n)?^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+COMMAND = re.compile(r"^    (cubicflow .*?)(?:\s+#.*)?$", re.MULTILINE)
+INLINE = re.compile(r"`(cubicflow [a-z].*?)`", re.DOTALL)
+TOO_LONG = ("bench", "reproduce")
+ELSEWHERE = ("network", "data")
+
+
+class Example(NamedTuple):
+    needs: str
+    code: str
+    line: int
+
+
+def examples(page: Path) -> list[Example]:
+    text = page.read_text(encoding="utf-8")
+    return [Example(found[1] or "", found[2], text[: found.start(2)].count("\n")) for found in PYTHON.finditer(text)]
+
+
+def page_name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to work in, where training ends after a few steps."""
+    resolve = TrainingConfig.resolve
+
+    def shortened(config: TrainingConfig, *args: object, **settings: bool) -> TrainingConfig:
+        found = resolve(config, *args, **settings)  # type: ignore[arg-type]
+        every = None if found.validate_every is None else 2
+        return replace(found, steps=4, time_budget=None, warmup_steps=0, validate_every=every, log_every=1)
+
+    monkeypatch.setattr(TrainingConfig, "resolve", shortened)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if examples(page)], ids=page_name)
+def test_python_runs(page: Path, workplace: Path) -> None:
+    """The blocks of a page, one after the other, as a reader would paste them."""
+    import matplotlib.image
+
+    matplotlib.image.imsave("portrait.jpg", np.random.default_rng(0).random((64, 64)))
+    names: dict[str, object] = {"__name__": "__main__"}
+    for example in examples(page):
+        if example.needs and example.needs not in ELSEWHERE and find_spec(example.needs) is None:
+            continue
+        tree = ast.parse(example.code, str(page))
+        if example.needs in ELSEWHERE:  # what it imports must still be there
+            tree.body = [part for part in tree.body if isinstance(part, ast.Import | ast.ImportFrom)]
+        ast.increment_lineno(tree, example.line)
+        with warnings.catch_warnings():
+            if example.needs:  # what a peer's own code warns about is not ours to cure
+                warnings.simplefilter("ignore")
+            exec(compile(tree, str(page), "exec"), names)
+
+
+def test_commands_run(workplace: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """Each command once, in the order of the pages and in one folder, as one reader would try them."""
+    rng = np.random.default_rng(0)
+    size = rng.normal(3, 1, 120)
+    frame = pd.DataFrame({"size": size, "weight": size + rng.gamma(2, 1, 120), "kind": rng.choice(["a", "b"], 120)})
+    for name in ("table.csv", "new.csv"):
+        frame.to_csv(name, index=False)
+
+    def run(command: str) -> None:
+        monkeypatch.setattr(sys, "argv", shlex.split(command))
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        assert stopped.value.code in (0, None), f"{command}\n{capfd.readouterr().err}"
+
+    commands = list(dict.fromkeys(c for page in PAGES for c in COMMAND.findall(page.read_text(encoding="utf-8"))))
+    assert any(command.startswith("cubicflow fit") for command in commands)
+    for command in commands:
+        if command.split()[1] in TOO_LONG:
+            continue
+        if command.startswith("cubicflow compare"):
+            shutil.copytree("run", "other-run")
+        run(command)
+
+
+@pytest.fixture
+def options(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[[str], str]:
+    """The help of a command."""
+
+    def help_of(name: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["cubicflow", name, "--help"])
+        monkeypatch.setenv("COLUMNS", "300")
+        with pytest.raises(SystemExit):
+            main()
+        return capsys.readouterr().out
+
+    return help_of
+
+
+def test_commands_exist(options: Callable[[str], str]) -> None:
+    """Those that would take too long, and those in the middle of a sentence, name commands and options that exist."""
+    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    used: dict[str, set[str]] = {}
+    for command in {*COMMAND.findall(text), *INLINE.findall(text)}:
+        _, name, *arguments = command.split()
+        used.setdefault(name, set()).update(a for a in arguments if re.fullmatch(r"--[a-z-]+|-[a-z]", a))
+    assert {"fit", "bench"} <= used.keys()
+    for name, given in used.items():
+        known = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", options(name)))
+        assert known, f"there is no command cubicflow {name}"
+        assert not given - known, f"cubicflow {name} has no {given - known}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = re.findall(r"(?<!`)\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
+    here = [target.split("#")[0] for target in targets if not target.startswith(("http", "#"))]
+    missing = [target for target in here if not (page.parent / target).exists()]
+    assert not missing

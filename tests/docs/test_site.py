@@ -1,0 +1,63 @@
+"""The documentation builds without a warning, and what was built needs no network."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mkdocs")
+pytest.importorskip("mkdocstrings")
+
+ROOT = Path(__file__).parents[2]
+# What a browser would fetch while it shows a page; links that wait for a click are no part of it.
+FETCHED = re.compile(r"<(?:script|img|link|iframe)\b[^>]*?(?:src|href)=[\"']?((?:https?:)?//[^\"'\s>]+)")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_pages_fetch_nothing_from_elsewhere(site: Path) -> None:
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 15
+    fetched = {(page.name, url) for page in pages for url in FETCHED.findall(page.read_text(encoding="utf-8"))}
+    assert not fetched
+
+
+def test_recorded_figures_are_those_of_the_file(site: Path) -> None:
+    """One cell of each table, taken from the CSV file by hand."""
+    text = (site / "results" / "index.html").read_text(encoding="utf-8")
+    rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall(r"<tr>.*?</tr>", text, flags=re.DOTALL)]
+    cells = {tuple(row[:2]): row[2:] for row in rows if len(row) > 2}
+    recorded = (ROOT / "docs" / "results" / "spline_robustness.csv").read_text().splitlines()[1:]
+    mine = [line.rsplit(",", 7) for line in recorded if line.startswith("nflows cubic,float32,")]
+    assert cells["nflows cubic", "float32"][1] == f"{sum(int(line[-4]) for line in mine):,}"
+    assert cells["nflows cubic", "float32"][3] == f"{max(float(line[-2]) for line in mine):.3g}"
+    linear = next(row for row in rows if row and row[0] == "linear")
+    assert linear[1] == "9.2e-02"  # K = 2, 9.245314e-02 in the file
+    assert len(linear) == 9
+    assert "recorded" not in re.findall(r'class="[^"]*language-(\w+)', text)
+
+
+def test_examples_in_docstrings_are_code(site: Path) -> None:
+    text = (site / "api" / "splines.html").read_text(encoding="utf-8")
+    text = re.sub(r"<details.*?</details>", "", text, flags=re.DOTALL)  # the sources, which stand as they are
+    assert "&gt;&gt;&gt; " in text
+    assert "<blockquote>" not in text  # what Markdown makes of >>> outside a block
+    assert ":func:" not in text
