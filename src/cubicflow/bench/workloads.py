@@ -70,8 +70,9 @@ def splines(
     }
     for work, runs in works.items():
         runs[FLOOR] = copying(moved[work], device)
-        if (fastest := f"{OURS} triton") in runs:
-            runs = {f"{fastest}, captured": captured(runs[fastest]), **runs}
+        if device.type == "cuda":
+            fused = [name for name in (f"{OURS} triton", f"{OURS} quadratic") if name in runs]
+            runs = {**{f"{name}, captured": captured(runs[name]) for name in fused}, **runs}
         yield from measure(f"{work}, {label}", runs, device, seconds=seconds)
 
 

@@ -4,6 +4,7 @@
     columns.py   params of many elements as one vector for each parameter, a thread to an element
     unit.py      the bin's own unit square: end slopes, the map, its root
     bin.py       one element in its bin, and the gradients
+    quadratic.py the quadratic spline's bins, which are made another way
     rows.py      kernels for few bins
     chunks.py    kernels for many
     launch.py    which kernel, with which arguments
@@ -23,8 +24,7 @@ from torch import Tensor
 from cubicflow.splines.backends.autograd import Pair, differentiable
 from cubicflow.splines.spec import SplineSpec
 
-MAX_BINS = 256
-_FAMILIES = ("cubic", "rational_quadratic")
+MAX_BINS = {"cubic": 256, "rational_quadratic": 256, "quadratic": 32}
 
 
 def at_home_on(device: torch.device) -> bool:
@@ -53,10 +53,10 @@ def _interpreted() -> bool:
 
 
 def refuses(spec: SplineSpec, x: Tensor, params: Tensor) -> str | None:
-    if spec.family not in _FAMILIES:
+    if spec.family not in MAX_BINS:
         return f"there is no Triton kernel for the {spec.family} spline"
-    if spec.num_bins > MAX_BINS:
-        return f"its kernels take up to {MAX_BINS} bins, got {spec.num_bins}"
+    if spec.num_bins > MAX_BINS[spec.family]:
+        return f"its kernels take up to {MAX_BINS[spec.family]} bins, got {spec.num_bins}"
     if x.device.type != ("cpu" if _interpreted() else "cuda"):
         where = "the CPU, under TRITON_INTERPRET=1" if _interpreted() else "a CUDA device"
         return f"tensors must be on {where}; got {x.device}"

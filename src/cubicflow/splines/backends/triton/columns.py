@@ -13,6 +13,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from cubicflow.splines.backends.triton.bin import softmax_scale
 from cubicflow.splines.backends.triton.places import TILE
 from cubicflow.splines.backends.triton.unit import exp_below
 
@@ -163,6 +164,15 @@ def sums_after(values, SIZE: tl.constexpr):
     for j in tl.static_range(SIZE):
         out = out + (before[SIZE - 1 - j],)
     return out
+
+
+@triton.jit
+def softmax_axis(columns, flipped, START: tl.constexpr, K: tl.constexpr, FLOOR: tl.constexpr):
+    """The softmax of one axis: exponentials counted from the near end, the sums before each, total and scale."""
+    logits = flip(columns, flipped, START, K)
+    exps = exponentials(logits, maximum(logits, K), K)
+    before, total = sums_before(exps, K)
+    return exps, before, total, softmax_scale(total, K, FLOOR)
 
 
 @triton.jit

@@ -18,7 +18,12 @@ from cubicflow.splines.spec import SplineSpec
 # Triton decides when a kernel is defined whether it will be compiled or interpreted.
 INTERPRETED = not isinstance(rows.rows_forward, triton.JITFunction)
 
-_SLOPES = {"steffen": unit.STEFFEN.value, "free": unit.FREE.value, None: unit.RATIONAL.value}
+_SLOPES = {
+    ("cubic", "steffen"): unit.STEFFEN.value,
+    ("cubic", "free"): unit.FREE.value,
+    ("rational_quadratic", None): unit.RATIONAL.value,
+    ("quadratic", None): unit.QUADRATIC.value,
+}
 # From the start in bin.py all slopes and targets converge in 4 steps in float32, and in 5 in float64.
 _NEWTON_STEPS = {torch.float32: 4, torch.float64: 6}
 
@@ -146,7 +151,7 @@ def _plan(
         "FLOOR_TARGET": floors[not spec.inverse],
         "INVERSE": spec.inverse,
         "REAL": spec.domain == "real",
-        "SLOPES": _SLOPES[spec.slopes],
+        "SLOPES": _SLOPES[spec.family, spec.slopes],
         "STEPS": _NEWTON_STEPS[dtype],
         "WAY": (places.TILE if packed else places.COLUMNS).value,
         "BLOCK": block,

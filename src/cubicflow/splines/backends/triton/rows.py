@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-# ruff: noqa: N803, RET505, RUF005, SIM108
+# ruff: noqa: N803, RET505, RUF005
 """Few bins: one thread holds the whole spline of its element."""
 
 from __future__ import annotations
@@ -7,39 +7,28 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from cubicflow.splines.backends.triton import quadratic
 from cubicflow.splines.backends.triton.bin import (
     bin_sizes,
     evaluate,
     evaluate_backward,
     locate_ends,
     search_position,
-    softmax_scale,
 )
 from cubicflow.splines.backends.triton.columns import (
-    exponentials,
     find,
     flip,
     load_columns,
-    maximum,
     select,
+    softmax_axis,
     softmax_mean,
     softmax_weight,
     store_columns,
     store_sums,
     sums_after,
-    sums_before,
 )
 from cubicflow.splines.backends.triton.places import BACKWARD_NUMBERS, FORWARD_NUMBERS, SHARED, place, place_rows
-from cubicflow.splines.backends.triton.unit import STEFFEN
-
-
-@triton.jit
-def axis(columns, flipped, START: tl.constexpr, K: tl.constexpr, FLOOR: tl.constexpr):
-    """The softmax of one axis: exponentials counted from the near end, the sums before each, total and scale."""
-    logits = flip(columns, flipped, START, K)
-    exps = exponentials(logits, maximum(logits, K), K)
-    before, total = sums_before(exps, K)
-    return exps, before, total, softmax_scale(total, K, FLOOR)
+from cubicflow.splines.backends.triton.unit import QUADRATIC, STEFFEN
 
 
 @triton.jit
@@ -60,15 +49,15 @@ def locate(
     REAL: tl.constexpr,
     SLOPES: tl.constexpr,
 ):
-    """What ``bin.evaluate`` asks for, and both axes for the backward pass."""
+    """What ``bin.evaluate`` asks for, and what ``params_backward`` does."""
     ends = locate_ends(x, REAL)
     flipped = ends[2]
-    exps, before, total, scale = axis(columns, flipped, K if INVERSE else 0, K, FLOOR_SOURCE)
+    exps, before, total, scale = softmax_axis(columns, flipped, K if INVERSE else 0, K, FLOOR_SOURCE)
     bin = find(search_position(ends[0], flipped), before, scale, FLOOR_SOURCE, 0, K)
     raw = read_axis(exps, before, bin, K)
     source = bin_sizes(bin, scale, FLOOR_SOURCE, raw, raw[0], K)
     source_axis = (exps, raw, total, scale)
-    exps, before, total, scale = axis(columns, flipped, 0 if INVERSE else K, K, FLOOR_TARGET)
+    exps, before, total, scale = softmax_axis(columns, flipped, 0 if INVERSE else K, K, FLOOR_TARGET)
     raw = read_axis(exps, before, bin, K)
     target = bin_sizes(bin, scale, FLOOR_TARGET, raw, select(sums_after(exps, K), bin, 0, K), K)
     target_axis = (exps, raw, total, scale)
@@ -77,7 +66,7 @@ def locate(
         logits = (slopes[0], slopes[1])
     else:
         logits = (select(slopes, bin, 0, K + 1), select(slopes, bin, 1, K + 1))
-    return ends, bin, source, target, logits, source_axis, target_axis
+    return ends, bin, source, target, logits, (source_axis, target_axis)
 
 
 @triton.jit
@@ -101,6 +90,28 @@ def slopes_backward(bin, grads, flipped, K: tl.constexpr, SLOPES: tl.constexpr):
         for j in tl.static_range(K + 1):
             ordered = ordered + (tl.where(bin == j, low, tl.where(bin == j - 1, high, 0.0)),)
         return flip(ordered, flipped, 0, K + 1)
+
+
+@triton.jit
+def params_backward(
+    axes,
+    bin,
+    grad_source,
+    grad_target,
+    grad_logits,
+    flipped,
+    K: tl.constexpr,
+    INVERSE: tl.constexpr,
+    SLOPES: tl.constexpr,
+):
+    """Gradients of all params, in their order."""
+    of_source = axis_backward(axes[0], bin, grad_source, flipped, K)
+    of_target = axis_backward(axes[1], bin, grad_target, flipped, K)
+    of_slopes = slopes_backward(bin, grad_logits, flipped, K, SLOPES)
+    if INVERSE:
+        return of_target + of_source + of_slopes
+    else:
+        return of_source + of_target + of_slopes
 
 
 @triton.jit(do_not_specialize=FORWARD_NUMBERS)
@@ -137,9 +148,14 @@ def rows_forward(
     )
     x = tl.load(x_ptr + element * STRIDE_X)
     columns = load_columns(pointer, rows, stride_k, PADDED, COUNT, WAY, BLOCK)
-    ends, bin, source, target, logits, _, _ = locate(
-        x, columns, K, COUNT, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, REAL, SLOPES
-    )
+    if SLOPES == QUADRATIC:
+        ends, bin, source, target, logits, _ = quadratic.locate(
+            x, columns, K, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, REAL
+        )
+    else:
+        ends, bin, source, target, logits, _ = locate(
+            x, columns, K, COUNT, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, REAL, SLOPES
+        )
     y, log_slope = evaluate(x, ends, bin, source, target, logits, K, INVERSE, REAL, SLOPES, STEPS)
     tl.store(y_ptr + element, y, mask=exists)
     tl.store(log_slope_ptr + element, log_slope, mask=exists)
@@ -189,20 +205,22 @@ def rows_backward(
     columns = load_columns(pointer, rows, stride_k, PADDED, COUNT, WAY, BLOCK)
     grad_y = tl.load(grad_y_ptr + element * STRIDE_GRAD_Y, mask=exists, other=0.0)
     grad_log_slope = tl.load(grad_log_slope_ptr + element * STRIDE_GRAD_LOG_SLOPE, mask=exists, other=0.0)
-    ends, bin, source, target, logits, source_axis, target_axis = locate(
-        x, columns, K, COUNT, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, REAL, SLOPES
-    )
+    if SLOPES == QUADRATIC:
+        ends, bin, source, target, logits, kept = quadratic.locate(
+            x, columns, K, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, REAL
+        )
+    else:
+        ends, bin, source, target, logits, kept = locate(
+            x, columns, K, COUNT, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, REAL, SLOPES
+        )
     grad_x, grad_source, grad_target, grad_logits = evaluate_backward(
         x, ends, bin, source, target, logits, grad_y, grad_log_slope, K, INVERSE, REAL, SLOPES, STEPS
     )
     tl.store(grad_x_ptr + element, grad_x, mask=exists)
-    of_source = axis_backward(source_axis, bin, grad_source, ends[2], K)
-    of_target = axis_backward(target_axis, bin, grad_target, ends[2], K)
-    of_slopes = slopes_backward(bin, grad_logits, ends[2], K, SLOPES)
-    if INVERSE:
-        grads = of_target + of_source + of_slopes
+    if SLOPES == QUADRATIC:
+        grads = quadratic.params_backward(kept, bin, grad_source, grad_target, grad_logits, ends[2], K, INVERSE)
     else:
-        grads = of_source + of_target + of_slopes
+        grads = params_backward(kept, bin, grad_source, grad_target, grad_logits, ends[2], K, INVERSE, SLOPES)
     if DIMS == SHARED:
         store_sums(grad_params_ptr + tl.program_id(0).to(tl.int64) * COUNT, grads, PADDED, COUNT, BLOCK)
     else:

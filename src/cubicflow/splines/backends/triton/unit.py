@@ -2,7 +2,8 @@
 # ruff: noqa: N803, RET505
 """The bin's own unit square: the slopes at its ends, the map f from [0, 1] onto itself, its derivatives and its root.
 
-The formulas, and why they are as they are, stand in ``bins.py``, ``cubic.py`` and ``rational_quadratic.py``.
+The formulas, and why they are as they are, stand in ``bins.py``, ``cubic.py``, ``quadratic.py`` and
+``rational_quadratic.py``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import triton.language as tl
 
 from cubicflow.splines.bins import MARGIN as _MARGIN
 
-STEFFEN, FREE, RATIONAL = (tl.constexpr(mode) for mode in range(3))
+STEFFEN, FREE, RATIONAL, QUADRATIC = (tl.constexpr(mode) for mode in range(4))
 
 LOG2E = tl.constexpr(math.log2(math.e))
 LN2 = tl.constexpr(math.log(2))
@@ -90,7 +91,9 @@ def softplus_slope(logit):
 def end_slope(edge, logit, width_beyond, height_beyond, width, height, SLOPES: tl.constexpr):
     if SLOPES == RATIONAL:
         slope, _ = softplus_slope(logit)
-        return slope * (width / height)
+        return divide(slope * width, height)
+    elif SLOPES == QUADRATIC:  # the logit is the density at the knot itself
+        return divide(logit * width, height)
     else:
         ratio, _ = slope_ratio(logit)
         secants = (height_beyond / width_beyond) * (width / height)
@@ -110,6 +113,11 @@ def end_slope_backward(grad, edge, logit, width_beyond, height_beyond, width, he
         grad_slope = grad * (width / height)
         grad_logit = grad_slope * rate
         grad_width = grad * slope / height
+        zero = tl.zeros_like(grad)
+        return grad_logit, zero, zero, grad_width, -grad_width * (width / height)
+    elif SLOPES == QUADRATIC:
+        grad_logit = grad * (width / height)
+        grad_width = grad * logit / height
         zero = tl.zeros_like(grad)
         return grad_logit, zero, zero, grad_width, -grad_width * (width / height)
     else:
@@ -157,6 +165,10 @@ def shape(t, tau, start, end, SLOPES: tl.constexpr):
         q = (start * tau + t) * scale
         qbar = (end * t + tau) * scale
         slope = (start * tautau + 2 * mixed + end * tt) * (scale * scale)
+    elif SLOPES == QUADRATIC:
+        q = start * tau + t
+        qbar = end * t + tau
+        slope = start * tau + end * t
     else:
         q = start * tautau + (3 - end) * mixed + tt
         qbar = end * tt + (3 - start) * mixed + tautau
@@ -181,6 +193,12 @@ def shape_derivatives(t, tau, start, end, q, slope, SLOPES: tl.constexpr):
         numerator_t = 2 * (end * t - start * tau + (tau - t))
         denominator_t = 2 * (t - tau) + (start + end) * (tau - t)
         slope_t = (numerator_t * scale - 2 * slope * denominator_t) * scale
+    elif SLOPES == QUADRATIC:  # of f = t (start tau + t); start + end = 2
+        f_start = tau
+        f_end = tl.zeros_like(t)
+        slope_start = tau
+        slope_end = t
+        slope_t = end - start
     else:
         f_start = tautau
         f_end = -mixed
@@ -234,6 +252,12 @@ def rational_root(start, end, c):
 
 
 @triton.jit
+def quadratic_root(start, c):
+    shifted = start - 2 * c
+    return divide(2 * c, start + tl.sqrt(shifted * shifted + 4 * c * (1 - c)))
+
+
+@triton.jit
 def solve(start, end, c_low, c_high, SLOPES: tl.constexpr, STEPS: tl.constexpr):
     """(t, 1 - t) with f(t) = c_low, found from the nearer end of the bin."""
     mirrored = c_low > c_high
@@ -242,6 +266,8 @@ def solve(start, end, c_low, c_high, SLOPES: tl.constexpr, STEPS: tl.constexpr):
     c = tl.where(mirrored, c_high, c_low)
     if SLOPES == RATIONAL:
         root = rational_root(near_slope, far_slope, c)
+    elif SLOPES == QUADRATIC:
+        root = quadratic_root(near_slope, c)
     else:
         root = cubic_root(near_slope, far_slope, c, STEPS)
     rest = 1 - root

@@ -1,0 +1,134 @@
+# mypy: ignore-errors
+# ruff: noqa: N803, N806, RET505, RUF005
+"""The quadratic spline's bins, for few of them: heights are areas under a density with given values at the knots.
+
+    v_j = exp(param)                            A = sum of w_j (v_j + v_j+1) / 2
+    d_j = uniform + (1 - uniform) v_j / A       h_j = w_j (d_j + d_j+1) / 2
+
+as in ``splines/quadratic.py``. Everything is counted from the near end.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from cubicflow.splines.backends.triton.bin import locate_ends, search_position
+from cubicflow.splines.backends.triton.columns import (
+    exponentials,
+    find,
+    flip,
+    maximum,
+    prefix_sums,
+    select,
+    softmax_axis,
+    softmax_weight,
+    sums_after,
+    sums_before,
+)
+from cubicflow.splines.backends.triton.unit import divide
+
+
+@triton.jit
+def trapezia(widths, values, K: tl.constexpr):
+    """w_j (values_j + values_j+1) / 2."""
+    out = ()
+    for j in tl.static_range(K):
+        out = out + (widths[j] * ((values[j] + values[j + 1]) * 0.5),)
+    return out
+
+
+@triton.jit
+def read_axis(sizes, before, bin, K: tl.constexpr):
+    """(before, after, size, down, up); this spline's slopes ask for no neighbours."""
+    size = select(sizes, bin, 0, K)
+    return select(before, bin, 0, K), select(sums_after(sizes, K), bin, 0, K), size, size, size
+
+
+@triton.jit
+def locate(
+    x,
+    columns,
+    K: tl.constexpr,
+    FLOOR_SOURCE: tl.constexpr,
+    FLOOR_TARGET: tl.constexpr,
+    INVERSE: tl.constexpr,
+    REAL: tl.constexpr,
+):
+    """What ``bin.evaluate`` asks for, with the densities at the bin's ends as its logits, and what ``params_backward``
+    does."""
+    FLOOR: tl.constexpr = FLOOR_TARGET if INVERSE else FLOOR_SOURCE
+    UNIFORM: tl.constexpr = K * (FLOOR_SOURCE if INVERSE else FLOOR_TARGET)
+    ends = locate_ends(x, REAL)
+    flipped = ends[2]
+    exps, _, total, scale = softmax_axis(columns, flipped, 0, K, FLOOR)
+    widths = ()
+    for j in tl.static_range(K):
+        widths = widths + (scale * exps[j] + FLOOR,)
+    logits = flip(columns, flipped, K, K + 1)
+    vertices = exponentials(logits, maximum(logits, K + 1), K + 1)
+    area = prefix_sums(trapezia(widths, vertices, K), 1, K)[K - 1]
+    share = divide(tl.full(area.shape, 1 - UNIFORM, area.dtype), area)
+    densities = ()
+    for j in tl.static_range(K + 1):
+        densities = densities + (share * vertices[j] + UNIFORM,)
+    heights = trapezia(widths, densities, K)
+
+    width_before, _ = sums_before(widths, K)
+    height_before, _ = sums_before(heights, K)
+    position = search_position(ends[0], flipped)
+    bin = find(position, height_before if INVERSE else width_before, 1.0, 0.0, 0, K)
+    across = read_axis(widths, width_before, bin, K)
+    along = read_axis(heights, height_before, bin, K)
+    logits = (select(densities, bin, 0, K + 1), select(densities, bin, 1, K + 1))
+    kept = (widths, exps, total, scale, vertices, area, share, densities)
+    if INVERSE:
+        return ends, bin, along, across, logits, kept
+    else:
+        return ends, bin, across, along, logits, kept
+
+
+@triton.jit
+def params_backward(kept, bin, grad_source, grad_target, grad_logits, flipped, K: tl.constexpr, INVERSE: tl.constexpr):
+    """Gradients of all params, in their order: back through the heights, the densities and the area."""
+    widths, exps, total, scale, vertices, area, share, densities = kept
+    across = grad_target if INVERSE else grad_source
+    along = grad_source if INVERSE else grad_target
+    low, high = grad_logits
+
+    of_heights = ()
+    for j in tl.static_range(K):
+        of_heights = of_heights + (softmax_weight(j, bin, along),)
+    of_densities = ()
+    of_area = tl.zeros_like(area)
+    for j in tl.static_range(K + 1):
+        grad = tl.where(bin == j, low, tl.where(bin == j - 1, high, 0.0))
+        if j > 0:
+            grad += of_heights[j - 1] * widths[j - 1] * 0.5
+        if j < K:
+            grad += of_heights[j] * widths[j] * 0.5
+        of_densities = of_densities + (grad,)
+        of_area -= grad * vertices[j]
+    of_area *= share / area
+
+    of_widths = ()
+    mean = tl.zeros_like(area)
+    for j in tl.static_range(K):
+        grad = softmax_weight(j, bin, across) + of_heights[j] * ((densities[j] + densities[j + 1]) * 0.5)
+        grad += of_area * ((vertices[j] + vertices[j + 1]) * 0.5)
+        of_widths = of_widths + (grad,)
+        mean += exps[j] * grad
+    mean /= total
+    width_logits = ()
+    for j in tl.static_range(K):
+        width_logits = width_logits + (scale * exps[j] * (of_widths[j] - mean),)
+
+    vertex_logits = ()
+    for j in tl.static_range(K + 1):
+        beside = tl.zeros_like(area)
+        if j > 0:
+            beside += widths[j - 1] * 0.5
+        if j < K:
+            beside += widths[j] * 0.5
+        vertex_logits = vertex_logits + (vertices[j] * (share * of_densities[j] + of_area * beside),)
+    return flip(width_logits, flipped, 0, K) + flip(vertex_logits, flipped, 0, K + 1)
