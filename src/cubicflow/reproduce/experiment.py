@@ -156,7 +156,5 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> s
     |---|---|
     | 1 | 2 |
     """
-    lines = [header, ["---"] * len(header), *rows]
-    text = ["| " + " | ".join(map(str, line)) + " |" for line in lines]
-    text[1] = "|" + "---|" * len(header)
-    return "\n".join(text)
+    first, *others = ("| " + " | ".join(map(str, line)) + " |" for line in (header, *rows))
+    return "\n".join([first, "|" + "---|" * len(header), *others])

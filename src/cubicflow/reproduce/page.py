@@ -21,7 +21,9 @@ HEAD = """# The paper, rerun
 *Cubic-Spline Flows* (Durkan, Bekasov, Murray and Papamakarios, 2019), figure by figure. This page is written by
 `cubicflow reproduce page -o results` from the records beside it (`NAME/NAME.json`: numbers, settings, seed, hardware,
 versions, time). Quick runs are no results and do not appear. Every setting stands in a recipe,
-[`src/cubicflow/reproduce/recipes`](../src/cubicflow/reproduce/recipes)."""
+[`src/cubicflow/reproduce/recipes`](../src/cubicflow/reproduce/recipes). The data folder is the one that
+`CUBICFLOW_DATA` names. Each command goes on where an earlier call of it stopped; `benchmarks/reproduce_gpu.sh` runs all
+of them on one GPU, in pieces of under ten minutes."""
 
 TITLES = {
     "figure-1": "Figure 1: a random cubic spline",
@@ -73,7 +75,7 @@ def _not_rerun(records: Mapping[str, Record]) -> str:
 def _provenance(record: Record) -> str:
     machine = record["machine"]
     versions = ", ".join(f"{name} {machine['versions'][name]}" for name in ("cubicflow", "torch"))
-    where = machine["gpu"] or f"{machine['processor']}, {machine['threads']} threads"
+    where = machine["gpu"] or f"{machine['processor']}, threads: {machine['threads']}"
     return f"`{record['command']}`, {record['finished'][:10]}, on {where}; {versions}."
 
 
