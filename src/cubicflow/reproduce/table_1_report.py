@@ -29,6 +29,7 @@ def summarise(records: Sequence[CellRecord], settings: TableSettings, left_out: 
         "rows": [],
         "comparisons": [],
         "ablations": [],
+        "rivals": [],
     }
     for dataset, about in settings.datasets.items():
         found = [record for record in records if record.cell.dataset == dataset]
@@ -43,6 +44,7 @@ def summarise(records: Sequence[CellRecord], settings: TableSettings, left_out: 
         for kind, pairs in (
             ("comparisons", comparisons["verdicts"]),
             ("ablations", [[model, comparisons["base"]] for model in comparisons["ablations"]]),
+            ("rivals", [[peer, comparisons["base"]] for peer in peers]),
         ):
             for first, second in pairs:
                 if (pair := _pair(found, dataset, first, second)) is not None:
@@ -101,8 +103,7 @@ def table_markdown(summary: Mapping[str, Any]) -> str:
     parts = [_layout(summary), _data(summary)]
     if summary["comparisons"]:
         parts.append(_comparisons(summary))
-    if summary["ablations"]:
-        parts.append(_ablations(summary))
+    parts += [_against_ours(summary, kind, heading) for kind, heading in AGAINST_OURS.items() if summary[kind]]
     if any(row["mixture"] for row in summary["rows"]):
         parts.append(_mixtures(summary))
     if summary["rows"]:
@@ -174,7 +175,13 @@ def _comparisons(summary: Mapping[str, Any]) -> str:
     )
 
 
-def _ablations(summary: Mapping[str, Any]) -> str:
+AGAINST_OURS = {
+    "ablations": "Against ours, one difference at a time.",
+    "rivals": "Other packages against ours, on the same arrays.",
+}
+
+
+def _against_ours(summary: Mapping[str, Any], kind: str, heading: str) -> str:
     lines = [
         [
             pair["dataset"].upper(),
@@ -183,11 +190,10 @@ def _ablations(summary: Mapping[str, Any]) -> str:
             pair["seeds"],
             pair["verdict"],
         ]
-        for pair in summary["ablations"]
+        for pair in summary[kind]
     ]
-    return "Against ours, one difference at a time.\n\n" + markdown_table(
-        ["dataset", "with", "paired difference, nats", "seeds", "it is"], lines
-    )
+    header = ["dataset", "model", "paired difference, nats", "seeds", "it is"]
+    return f"{heading}\n\n{markdown_table(header, lines)}"
 
 
 def _mixtures(summary: Mapping[str, Any]) -> str:
