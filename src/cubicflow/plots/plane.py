@@ -45,7 +45,13 @@ def histogram_image(points: NDArray[np.floating], size: int) -> Image:
 
 @torch.no_grad()
 def density_image(flow: Flow, size: int) -> Image:
-    """The flow's density at the middle of every pixel, (size, size), the first row at the bottom."""
+    """The flow's density at the middle of every pixel, (size, size), the first row at the bottom.
+
+    >>> import cubicflow as cf
+    >>> density_image(cf.flows.plane(num_bins=8), 2)  # it starts as the uniform density
+    array([[1., 1.],
+           [1., 1.]], dtype=float32)
+    """
     axis = (torch.arange(size) + 0.5) / size
     y, x = torch.meshgrid(axis, axis, indexing="ij")
     points = torch.stack([x, y], dim=-1).to(next(flow.parameters()).device)
