@@ -7,8 +7,11 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+
+import cubicflow as cf
 
 pytest.importorskip("mkdocs")
 pytest.importorskip("mkdocstrings")
@@ -53,6 +56,21 @@ def test_recorded_figures_are_those_of_the_file(site: Path) -> None:
     assert linear[1] == "9.2e-02"  # K = 2, 9.245314e-02 in the file
     assert len(linear) == 9
     assert "recorded" not in re.findall(r'class="[^"]*language-(\w+)', text)
+
+
+def test_the_reference_has_every_public_name(site: Path) -> None:
+    """What the pages ask for was rendered: a name that is also a module's, for one, would be passed over."""
+    text = "".join(page.read_text(encoding="utf-8") for page in (site / "api").glob("*.html"))
+    anchors = set(re.findall(r'<h\d id="(cubicflow\.[\w.]+)"', text))
+    modules = [value for name in cf.__all__ if isinstance(value := getattr(cf, name), ModuleType)]
+    public = [(module.__name__, name) for module in modules for name in getattr(module, "__all__", [])]
+    missing = [
+        f"{module}.{name}"
+        for module, name in public
+        if not any(anchor.startswith(f"{module}.") and anchor.endswith(f".{name}") for anchor in anchors)
+    ]
+    assert len(public) > 50
+    assert not missing
 
 
 def test_examples_in_docstrings_are_code(site: Path) -> None:
