@@ -136,7 +136,7 @@ class CubicFlowDensity(DensityMixin, FlowEstimator):  # type: ignore[misc] # skl
                 self._place_flow(ensemble.flow)
                 self.shares_ = ensemble.shares
                 judged = folds.judged
-                scores = ensemble.held_out[judged] + found.log_det[judged]
+                scores = ensemble.held_out + found.log_det[judged]
                 self.held_out_score_ = float(np.average(scores, weights=found.weights[judged]))
         return self
 

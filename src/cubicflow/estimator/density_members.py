@@ -58,7 +58,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class Ensemble:
-    """All members as one density, the ``shares`` of the kinds in it, and what held-out rows score under their own."""
+    """All members as one density, the ``shares`` of the kinds in it, and what the judged rows score when held out."""
 
     flow: Mixture
     shares: dict[str, float]
@@ -87,7 +87,7 @@ def fit_ensemble(rows: WeightedRows, folds: Folds, settings: MemberSettings, sho
     kept = [(kind, share) for kind, share in zip(kinds, weights, strict=True) if share >= LEAST_SHARE]
     total = sum(share for _, share in kept)
     shares = {kind.name: float(share / total) for kind, share in kept}
-    held_out = np.logaddexp.reduce([kind.held_out + np.log(shares[kind.name]) for kind, _ in kept], axis=0)
+    held_out = np.logaddexp.reduce([kind.held_out[judged] + np.log(shares[kind.name]) for kind, _ in kept], axis=0)
     flows = [flow for kind, _ in kept for flow in kind.flows]
     flow = Mixture(flows, [shares[kind.name] for kind, _ in kept for _ in kind.flows])
     return Ensemble(flow, shares, held_out)

@@ -33,7 +33,17 @@ def arrow_table(frame: Any) -> pa.Table:
         return frame
     if type(frame).__module__.partition(".")[0] == "pandas":
         return pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
-    return pa.table(frame)
+    rows = pa.table(frame)
+    for i, field in enumerate(rows.schema):
+        if pa.types.is_dictionary(field.type) and field.type.value_type == pa.string_view():  # polars' Enum
+            rows = rows.set_column(i, field.name, _without_views(rows.column(i)))
+    return rows
+
+
+def _without_views(words: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The same words in a dictionary of plain strings: arrow cannot take from views yet."""
+    plain = [pa.DictionaryArray.from_arrays(part.indices, part.dictionary.cast(pa.string())) for part in words.chunks]
+    return pa.chunked_array(plain)
 
 
 def without_gaps(rows: pa.Table) -> pa.Table:

@@ -31,17 +31,22 @@ def quantile(flow: Flow | Mixture, levels: Tensor, context: Tensor) -> Tensor:
     """The x at which the distribution function is ``levels``: (N,) in (0, 1) and (N, C) -> (N,)."""
     flows, _ = _members(flow)
     own = torch.stack([_own_quantile(member, levels, context) for member in flows])
-    low, high = own.amin(0), own.amax(0)
-    x = own.mean(0)
+    low, high, x = own.amin(0), own.amax(0), own.mean(0)
+    epsilon = torch.finfo(x.dtype).eps
+    left = torch.arange(len(x), device=x.device)  # rows that are not there yet
     for _ in range(STEPS if len(flows) > 1 else 0):
-        above = cumulative(flow, x[:, None], context) - levels
-        low, high = torch.where(above < 0, x, low), torch.where(above > 0, x, high)
-        newton = x - above * torch.exp(-flow.log_prob(x[:, None], context))
-        inside = (newton > low) & (newton < high)
-        moved = torch.where(inside, newton, (low + high) / 2)
-        if bool((moved == x).all() | (high - low <= torch.finfo(x.dtype).eps * x.abs().clamp(min=1)).all()):
+        at, told = x[left], context[left]
+        above = cumulative(flow, at[:, None], told) - levels[left]
+        low[left], high[left] = torch.where(above < 0, at, low[left]), torch.where(above > 0, at, high[left])
+        newton = at - above * torch.exp(-flow.log_prob(at[:, None], told))
+        inside = (newton > low[left]) & (newton < high[left])
+        moved = torch.where(inside, newton, (low[left] + high[left]) / 2)
+        # as near as the level, or x itself, can be told in this precision
+        there = (above.abs() <= 4 * epsilon) | ((moved - at).abs() <= epsilon * at.abs())
+        x[left] = torch.where(there, at, moved)
+        left = left[~there]
+        if not len(left):
             break
-        x = torch.where(above == 0, x, moved)
     return x
 
 

@@ -1,0 +1,135 @@
+"""Frames of three libraries: typed like the command line's tables, sampled back as what they were."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import cubicflow as cf
+
+SMALL = {"n_members": 2, "max_steps": 10, "max_components": 3, "random_state": 0}
+
+
+@pytest.fixture(scope="module")
+def columns() -> dict[str, Any]:
+    generator = np.random.default_rng(0)
+    kind = generator.choice(["ash", "beech", "oak"], 150, p=[0.6, 0.3, 0.1])
+    height = generator.normal(20, 3, 150) + 5 * (kind == "oak")
+    return {
+        "kind": kind.tolist(),
+        "height": height,
+        "rings": generator.poisson(40, 150),
+        "marked": generator.uniform(size=150) < 0.25,
+    }
+
+
+def pandas_frame(columns: dict[str, Any]) -> pd.DataFrame:
+    return pd.DataFrame(columns).astype({"kind": "category", "rings": "int32"})
+
+
+def polars_frame(columns: dict[str, Any]) -> pl.DataFrame:
+    return pl.DataFrame(columns).cast({"kind": pl.Enum(["ash", "beech", "oak"]), "rings": pl.Int32})
+
+
+def arrow_frame(columns: dict[str, Any]) -> pa.Table:
+    return pa.table(columns)
+
+
+@pytest.mark.parametrize("make", [pandas_frame, polars_frame, arrow_frame])
+def test_samples_are_frames_like_the_fitted_one(make: Any, columns: dict[str, Any]) -> None:
+    frame = make(columns)
+    density = cf.CubicFlowDensity(**SMALL).fit(frame)
+    drawn = density.sample(200, random_state=0)
+    assert type(drawn) is type(frame)
+    if isinstance(drawn, pd.DataFrame):
+        assert drawn.dtypes.to_dict() == frame.dtypes.to_dict()
+    else:
+        assert drawn.schema == frame.schema
+    values = drawn.to_pydict() if isinstance(drawn, pa.Table) else {name: list(drawn[name]) for name in columns}
+    assert set(values["kind"]) <= {"ash", "beech", "oak"}
+    shares = [values["kind"].count(word) / 200 for word in ("ash", "beech", "oak")]
+    true = [columns["kind"].count(word) / 150 for word in ("ash", "beech", "oak")]
+    assert shares == pytest.approx(true, abs=4 * 0.5 / np.sqrt(200))
+    assert all(isinstance(int(count), int) and count >= 0 for count in values["rings"])
+    again = density.score_samples(drawn)
+    assert again.shape == (200,)
+    assert np.isfinite(again).all()
+
+
+def test_all_libraries_give_the_same_scores(columns: dict[str, Any]) -> None:
+    frames = [make(columns) for make in (pandas_frame, polars_frame)]
+    scores = [cf.CubicFlowDensity(**SMALL).fit(frame).score_samples(frame) for frame in frames]
+    assert np.array_equal(scores[0], scores[1])
+
+
+def test_masses_of_a_column_of_words_sum_to_one(columns: dict[str, Any]) -> None:
+    frame = pandas_frame(columns)[["kind", "marked"]]
+    density = cf.CubicFlowDensity(**SMALL).fit(frame)
+    every = pd.MultiIndex.from_product([["ash", "beech", "oak"], [False, True]], names=["kind", "marked"])
+    cells = every.to_frame(index=False).astype(frame.dtypes.to_dict())
+    masses = np.exp(density.score_samples(cells))
+    assert masses.sum() == pytest.approx(1, abs=0.05)  # a quadrature with sixteen points
+    ash = float((frame["kind"] == "ash").mean())
+    assert masses[:2].sum() == pytest.approx(ash, abs=0.1)
+
+
+def test_arrays_are_real_unless_told(columns: dict[str, Any]) -> None:
+    x = np.stack([columns["height"], columns["rings"]], axis=1)
+    real = cf.CubicFlowDensity(**SMALL).fit(x)
+    assert [column.kind for column in real.schema_.columns] == ["real", "real"]
+    told = cf.CubicFlowDensity(**SMALL, kinds={1: "integer"}).fit(x)
+    assert [column.kind for column in told.schema_.columns] == ["real", "integer"]
+    drawn = told.sample(50, random_state=0)
+    assert np.array_equal(drawn[:, 1], np.round(drawn[:, 1]))
+    assert not np.array_equal(real.sample(50, random_state=0)[:, 1], drawn[:, 1])
+
+
+def test_changed_columns_are_refused_and_the_difference_is_spelled_out(columns: dict[str, Any]) -> None:
+    frame = pandas_frame(columns)
+    density = cf.CubicFlowDensity(**SMALL).fit(frame)
+    with pytest.raises(ValueError, match="column 'rings' is missing; column 'years' is new"):
+        density.score_samples(frame.rename(columns={"rings": "years"}))
+    with pytest.raises(ValueError, match=r"column 'height' should be real \(double\), is"):
+        density.score_samples(frame.assign(height="tall"))
+    with pytest.raises(ValueError, match="'elm', which the fitted table did not"):
+        density.score_samples(frame.assign(kind="elm"))
+    with pytest.raises(ValueError, match="give a frame"):
+        density.score_samples(frame.to_numpy())
+    with pytest.raises(ValueError, match=r"lacks values, in 'height' \(1\)"):
+        density.score_samples(frame.assign(height=frame["height"].where(frame.index > 0)))
+    assert np.array_equal(density.score_samples(frame[frame.columns[::-1]]), density.score_samples(frame))
+
+
+def test_a_row_of_weight_zero_is_a_row_left_out(columns: dict[str, Any]) -> None:
+    frame = pandas_frame(columns)
+    weights = np.ones(150)
+    weights[100:] = 0
+    weighted = cf.CubicFlowDensity(**SMALL).fit(frame, sample_weight=weights)
+    removed = cf.CubicFlowDensity(**SMALL).fit(frame[:100])
+    assert np.array_equal(weighted.score_samples(frame[:100]), removed.score_samples(frame[:100]))
+
+
+@pytest.mark.parametrize("make", [pandas_frame, polars_frame])
+def test_conditional_frames(make: Any, columns: dict[str, Any]) -> None:
+    frame = make(columns)
+    given, asked = frame[["kind", "rings"]], frame[["height", "marked"]]
+    model = cf.CubicFlowConditional(n_members=2, max_steps=10, random_state=0).fit(given, asked)
+    drawn = model.sample(given[:5], 3, random_state=0)
+    assert type(drawn) is type(frame)
+    assert list(drawn.columns) == ["height", "marked"]
+    assert len(drawn) == 15
+    assert model.log_prob(given, asked).shape == (150,)
+    with pytest.raises(ValueError, match="one column y"):
+        model.quantiles(given, 0.5)
+
+    one = cf.CubicFlowConditional(n_members=2, max_steps=10, random_state=0).fit(given, frame["height"])
+    medians = one.predict(given)
+    oak = np.array(columns["kind"]) == "oak"
+    assert medians[oak].mean() - medians[~oak].mean() == pytest.approx(5, abs=2.5)
+    with pytest.raises(ValueError, match="column 'rings' is missing"):
+        one.predict(given[["kind"]])
