@@ -13,7 +13,8 @@ A page asks for a table by a block of this kind, in YAML:
 ``where`` keeps the rows with these values, ``by`` makes a line of each combination of values, and each cell is a column
 of the file, how to make one value of several (sum, max, min, or only, which refuses several), and a format. With
 ``across`` there is one such cell for every value of that column, which the heading names. Without ``cells`` every
-column is shown as it stands. The pages of docs/results enter the navigation on their own.
+column is shown as it stands. The pages of docs/results enter the navigation on their own, and so does the rerun of the
+paper, which ``cubicflow reproduce page -o results`` writes outside docs, beside its records.
 """
 
 from __future__ import annotations
@@ -25,22 +26,38 @@ from typing import Any
 
 import yaml
 from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
 
+RERUN = Path(__file__).parents[2] / "results" / "README.md"
+RERUN_PAGE = "results/paper/README.md"
+PICTURE = re.compile(r"!\[[^\]]*\]\(([^)]+)\)")
+FILE_LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?!https?:)[^)]*\)")
 BLOCK = re.compile(r"^```recorded\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SECTION = "Results"
 Row = dict[str, str]
 
 
 def on_config(config: Any) -> None:
-    """Put every page of docs/results into the navigation."""
+    """Put every page of results into the navigation."""
     pages = sorted(Path(config["docs_dir"], "results").glob("*.md"), key=lambda page: (page.stem != "index", page.stem))
+    rerun = [{"The paper, rerun": RERUN_PAGE}] if RERUN.exists() else []
     for part in config["nav"]:
         if SECTION in part:
-            part[SECTION] = [f"results/{page.name}" for page in pages]
+            part[SECTION] = [*(f"results/{page.name}" for page in pages), *rerun]
 
 
-def on_page_markdown(markdown: str, *, config: Any, **_: Any) -> str:
+def on_files(files: Files, *, config: Any) -> None:
+    """Add the rerun of the paper, with the pictures it shows."""
+    if RERUN.exists():
+        for name in (RERUN.name, *PICTURE.findall(RERUN.read_text(encoding="utf-8"))):
+            uri = f"{Path(RERUN_PAGE).parent.as_posix()}/{name}"
+            files.append(File.generated(config, uri, abs_src_path=str(RERUN.parent / name)))
+
+
+def on_page_markdown(markdown: str, *, page: Any, config: Any, **_: Any) -> str:
     """Replace each block by its table."""
+    if page.file.src_uri == RERUN_PAGE:
+        return FILE_LINK.sub(r"\1", markdown)  # to files that are not part of the site
     return BLOCK.sub(lambda found: table(yaml.safe_load(found[1]), Path(config["docs_dir"])), markdown)
 
 
