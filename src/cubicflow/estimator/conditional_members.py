@@ -15,6 +15,7 @@ from cubicflow.estimator.expectation_maximisation import Normals, shrunk
 from cubicflow.estimator.weighted_rows import Floats, WeightedRows
 from cubicflow.flows import Flow
 from cubicflow.nets import ResidualMLP
+from cubicflow.nets.residual_net import ResidualBlock
 from cubicflow.transforms import Compose, Coupling, ElementMap, LULinear, Transform
 from cubicflow.transforms.coupling import alternating_mask
 
@@ -74,13 +75,15 @@ def _begin_linear(network: nn.Module, coefficients: Floats) -> None:
     """Make a residual network begin as context -> (1, context) @ coefficients for the shift of an affine map, and 0 for
     its log-scale. Its first units are c and -c for every context feature; since c = relu(c) - relu(-c), the last
     layer's weights make them a line. The units that follow are as random as in any network."""
-    assert isinstance(network, ResidualMLP)  # noqa: S101
+    block = network.blocks[0] if isinstance(network, ResidualMLP) else None
+    assert isinstance(network, ResidualMLP) and isinstance(block, ResidualBlock)  # noqa: PT018, S101 - built above
+    first, last, second = network.first, network.last, block.second
+    assert isinstance(first, nn.Linear) and isinstance(last, nn.Linear)  # noqa: PT018, S101
     count = len(coefficients) - 1
-    first, last, block = network.first, network.last, network.blocks[0]
     first.weight[: 2 * count] = torch.cat([torch.eye(count), -torch.eye(count)])
     first.bias[: 2 * count] = 0
-    block.second.weight.zero_()
-    block.second.bias.zero_()
+    for parameter in second.parameters():
+        parameter.zero_()
     slopes = torch.from_numpy(coefficients[1:].T).to(last.weight) / network.scale  # (D, C)
     shifts = slice(0, None, 2)  # params are (shift, log-scale) of each feature in turn
     last.weight[shifts, :count] = slopes
@@ -97,7 +100,7 @@ def _regress(context: Floats, x: Floats, weights: Floats, ridge: float) -> tuple
     penalty = ridge * np.eye(context.shape[1])
     penalty[0, 0] = 0  # the intercept is free
     weighted = context * weights[:, None]
-    coefficients, *_ = np.linalg.lstsq(context.T @ weighted + penalty, weighted.T @ x)
+    coefficients: Floats = np.linalg.lstsq(context.T @ weighted + penalty, weighted.T @ x)[0].astype(np.float64)
     apart = x - context @ coefficients
     mean = np.average(apart, axis=0, weights=weights)
     centred = apart - mean

@@ -39,7 +39,8 @@ class Folds:
         return cls(labels, min(members, count))
 
     def held_out(self, member: int) -> NDArray[np.bool_]:
-        return self.labels == member
+        found: NDArray[np.bool_] = self.labels == member
+        return found
 
     @property
     def judged(self) -> NDArray[np.bool_]:

@@ -59,7 +59,8 @@ def _members(flow: Flow | Mixture) -> tuple[list[Flow], Tensor]:
 def _base_cumulative(flow: Flow, z: Tensor) -> Tensor:
     mean, scale = _normal(flow)
     # torch's own ndtr is (1 + erf) / 2, which has no relative precision in the lower tail
-    return torch.special.erfc((mean - z) / scale * math.sqrt(0.5)) / 2
+    below: Tensor = torch.special.erfc((mean - z) / scale * math.sqrt(0.5)) / 2
+    return below
 
 
 def _own_quantile(flow: Flow, levels: Tensor, context: Tensor) -> Tensor:

@@ -44,7 +44,8 @@ def distinct(rows: Floats, weights: Floats) -> tuple[Floats, Floats]:
     """
     kept = weights > 0
     found, places = np.unique(rows[kept], axis=0, return_inverse=True)
-    return found, np.bincount(places.reshape(-1), weights=weights[kept], minlength=len(found))
+    counts: Floats = np.bincount(places.reshape(-1), weights=weights[kept], minlength=len(found)).astype(np.float64)
+    return found, counts
 
 
 def encode(encoder: TableEncoder, numbers: Numbers, weights: Floats, generator: np.random.Generator) -> WeightedRows:
@@ -68,5 +69,5 @@ def at_least_as_many(weights: Floats) -> Floats:
     >>> at_least_as_many(np.array([0.25, 0.25, 0.25, 0.25])), at_least_as_many(np.array([1.0, 3.0]))
     (array([1., 1., 1., 1.]), array([1., 3.]))
     """
-    total = weights.sum()
-    return weights * max(1.0, total / np.square(weights).sum())
+    raised = max(1.0, float(weights.sum() / np.square(weights).sum()))
+    return weights * raised
