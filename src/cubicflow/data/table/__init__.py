@@ -2,7 +2,7 @@
 
 In the order in which they build on one another:
 
-    source, csv_file, parquet_file, numpy_file, pieces     files, in batches of complete rows
+    source, csv_file, parquet_file, numpy_file, memory, pieces     tables, in batches of complete rows
     arrow_types, text_types, facts, grid, row_sample       what a column holds, from one pass
     options, column, schema, kinds, order, shapes, infer   the schema: found, overridden, kept as JSON
     maps, histogram, statistics, tally                     numbers for a flow, estimated from training rows
