@@ -55,7 +55,7 @@ def test_samples_are_frames_like_the_fitted_one(make: Any, columns: dict[str, An
     shares = [values["kind"].count(word) / 200 for word in ("ash", "beech", "oak")]
     true = [columns["kind"].count(word) / 150 for word in ("ash", "beech", "oak")]
     assert shares == pytest.approx(true, abs=4 * 0.5 / np.sqrt(200))
-    assert all(isinstance(int(count), int) and count >= 0 for count in values["rings"])
+    assert min(values["rings"]) >= 0
     again = density.score_samples(drawn)
     assert again.shape == (200,)
     assert np.isfinite(again).all()

@@ -49,6 +49,11 @@ class FlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no types
         """Keep a trained flow: in float64, so that scores are, where it is to be evaluated."""
         self.flow_ = flow.double().to(self._device()).eval()
 
+    @property
+    def _flow_device(self) -> torch.device:
+        """Where the flow is: on the CPU after unpickling, whatever was asked for in fitting."""
+        return next(self.flow_.buffers()).device
+
     def _device(self) -> torch.device:
         if self.device == "auto":
             return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -31,6 +31,7 @@ from cubicflow.estimator.inputs import (
     learn_real,
     learn_typed,
     like,
+    names,
     read,
     read_context,
     without_gaps,
@@ -149,7 +150,7 @@ class CubicFlowConditional(RegressorMixin, FlowEstimator):  # type: ignore[misc]
         flows = [member(*start, settings, number) for number, start in enumerate(starts(rows, folds))]
         schedule = settings.couplings if len(rows) >= FEWEST_ROWS else replace(settings.couplings, steps=0)
         with self._progress() as shown:
-            held_out = train(flows, rows, folds, schedule, shown, torch.device("cpu"))
+            held_out = train(flows, rows, folds, schedule, shown)
         judged = folds.judged
         scores = held_out[judged] + rows.log_det[judged]
         self.held_out_score_ = float(np.average(scores, weights=rows.weights[judged]))
@@ -289,20 +290,20 @@ class CubicFlowConditional(RegressorMixin, FlowEstimator):  # type: ignore[misc]
         if self.pattern_ is None:
             return array_table(validate_data(self, X, reset=False, dtype=np.float64), "x")
         if not is_frame(X):
-            raise ValueError(f"a frame with the columns {list(self.pattern_.columns)} was fitted; give a frame")
+            raise ValueError(f"a frame with the columns {names(self.pattern_)} was fitted; give a frame")
         return without_gaps(arrow_table(X))
 
     def _y_table(self, y: Any) -> pa.Table:
         if self.pattern_y_ is not None:
             if not is_frame(y):
-                raise ValueError(f"y was a frame with the columns {list(self.pattern_y_.columns)}; give such a frame")
+                raise ValueError(f"y was a frame with the columns {names(self.pattern_y_)}; give such a frame")
             return without_gaps(arrow_table(y))
         values = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
         return array_table(values.reshape(len(values), -1), "y")
 
     def _context(self, X: Any) -> Tensor:  # noqa: N803
         check_is_fitted(self)
-        return torch.as_tensor(read_context(self._encoder, self._x_table(X)), device=self._device())
+        return torch.as_tensor(read_context(self._encoder, self._x_table(X)), device=self._flow_device)
 
     def _decode(self, x: Tensor) -> pa.Table:
         """Encoded y as the columns of y."""

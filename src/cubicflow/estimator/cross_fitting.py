@@ -59,21 +59,19 @@ class Schedule:
     patience: int = 8
 
 
-def train(
-    flows: Sequence[Flow], rows: WeightedRows, folds: Folds, schedule: Schedule, shown: Progress, device: torch.device
-) -> Floats:
+def train(flows: Sequence[Flow], rows: WeightedRows, folds: Folds, schedule: Schedule, shown: Progress) -> Floats:
     """Train each member on the rows outside of its fold, and leave all of them where the held-out log likelihood was
     best, which may be where they began. Returns the held-out log density (N,) of every judged row."""
     began = time.monotonic()
     dtype = torch.get_default_dtype()
-    x = torch.as_tensor(rows.x, dtype=dtype, device=device)
-    context = None if rows.context is None else torch.as_tensor(rows.context, dtype=dtype, device=device)
-    weights = torch.as_tensor(rows.weights, dtype=dtype, device=device)
-    seen = [torch.as_tensor(~folds.held_out(m), device=device).nonzero()[:, 0] for m in range(folds.members)]
+    x = torch.as_tensor(rows.x, dtype=dtype)
+    context = None if rows.context is None else torch.as_tensor(rows.context, dtype=dtype)
+    weights = torch.as_tensor(rows.weights, dtype=dtype)
+    seen = [torch.as_tensor(~folds.held_out(m)).nonzero()[:, 0] for m in range(folds.members)]
     optimisers = [
         torch.optim.AdamW(flow.parameters(), lr=schedule.learning_rate, weight_decay=WEIGHT_DECAY) for flow in flows
     ]
-    best, best_score, waited = held_out_log_prob(flows, x, context, folds), -np.inf, 0
+    best, best_score, waited = np.empty(0), -np.inf, 0
     states: list[dict[str, Tensor]] = []
     for step in range(schedule.steps + 1):
         if step % schedule.every == 0 or step == schedule.steps:
@@ -106,9 +104,9 @@ def held_out_log_prob(flows: Sequence[Flow], x: Tensor, context: Tensor | None, 
     result = np.full(len(x), np.nan)
     for member, flow in enumerate(flows):
         mine = folds.held_out(member)
-        chosen = torch.as_tensor(mine, device=x.device)
+        chosen = torch.as_tensor(mine)
         flow.eval()
-        result[mine] = flow.log_prob(x[chosen], None if context is None else context[chosen]).double().cpu().numpy()
+        result[mine] = flow.log_prob(x[chosen], None if context is None else context[chosen]).double().numpy()
         flow.train()
     return result
 

@@ -25,6 +25,7 @@ from cubicflow.estimator.inputs import (
     learn_real,
     learn_typed,
     like,
+    names,
     read,
     without_gaps,
 )
@@ -154,7 +155,7 @@ class CubicFlowDensity(DensityMixin, FlowEstimator):  # type: ignore[misc] # skl
         """New rows: an array, or a frame like the one that was fitted."""
         check_is_fitted(self)
         count = whole_number("n_samples", n_samples, 1)
-        generator = torch.Generator(self._device())
+        generator = torch.Generator(self._flow_device)
         generator.manual_seed(int(check_random_state(random_state).randint(2**31 - 1)))
         x = self.flow_.sample(count, batch_size=SAMPLE_ROWS, generator=generator).cpu().numpy()
         rows = pa.Table.from_batches([self._encoder.decode(x)])
@@ -167,7 +168,7 @@ class CubicFlowDensity(DensityMixin, FlowEstimator):  # type: ignore[misc] # skl
             x = validate_data(self, X, reset=fitting, dtype=np.float64, ensure_min_samples=2 if fitting else 1)
             return array_table(x, "x")
         if not is_frame(X):
-            raise ValueError(f"a frame with the columns {list(self.pattern_.columns)} was fitted; give a frame")
+            raise ValueError(f"a frame with the columns {names(self.pattern_)} was fitted; give a frame")
         if fitting:
             self._remember_frame(X)
         return without_gaps(arrow_table(X))

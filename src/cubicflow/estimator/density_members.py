@@ -75,12 +75,12 @@ def fit_ensemble(rows: WeightedRows, folds: Folds, settings: MemberSettings, sho
             _gaussian(Elementwise(features, _element_map(settings)), rows, folds, m) for m in range(folds.members)
         ]
         shown.say("a spline for each column")
-        train(splines, rows, folds, settings.marginals, shown, torch.device("cpu"))
+        train(splines, rows, folds, settings.marginals, shown)
         kinds.append(_normals("marginals", [flow.transform for flow in splines], rows, folds, settings, shown))
         if settings.num_layers and features > 1:
             shown.say("coupling layers")
             flows = [_coupled(flow, settings, member) for member, flow in enumerate(splines)]
-            found = train(flows, rows, folds, settings.couplings, shown, torch.device("cpu"))
+            found = train(flows, rows, folds, settings.couplings, shown)
             kinds.append(Kind("couplings", flows, found))
     judged = folds.judged
     weights = stacking_weights([kind.held_out[judged] for kind in kinds], rows.weights[judged])

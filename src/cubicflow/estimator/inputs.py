@@ -23,8 +23,12 @@ WEIGHTS = "sample_weight of fit"
 
 def is_frame(data: Any) -> bool:
     """Whether the data have named and typed columns. Frames whose columns are not named by text count as arrays."""
-    names = data.column_names if isinstance(data, pa.Table) else getattr(data, "columns", None)
-    return names is not None and all(isinstance(name, str) for name in names)
+    return hasattr(data, "columns") and all(isinstance(name, str) for name in names(data))
+
+
+def names(frame: Any) -> list[Any]:
+    """Of a frame's columns."""
+    return list(frame.column_names if isinstance(frame, pa.Table) else frame.columns)
 
 
 def arrow_table(frame: Any) -> pa.Table:
