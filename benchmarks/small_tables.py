@@ -4,9 +4,10 @@
 
 Five folds, the same for all. Columns recorded at a fixed resolution are dequantised once, with a fixed seed, before
 anything else: every model sees the same numbers. The digits are reduced to 16 principal components of all rows, so the
-five folds are rows of one table; the components are not dequantised. KernelDensity (Gaussian, bandwidth) and GaussianMixture (1 to 20 components, full
-covariances, and the ridge on them) are tuned by cross-validation inside each training fold, on standardised columns,
-and the Jacobian of that is counted. CubicFlowDensity is given the columns as they are.
+five folds are rows of one table; the components are not dequantised. KernelDensity (Gaussian, bandwidth) and
+GaussianMixture (1 to 20 components, full covariances, and the ridge on them) are tuned by cross-validation inside each
+training fold, on standardised columns, and the Jacobian of that is counted. CubicFlowDensity is given the columns as
+they are.
 
 Writes docs/results/small_tables.csv and docs/results/small_tables.md. With names of tables, runs those and keeps what
 stands in the CSV of the others.
