@@ -86,7 +86,7 @@ def load_rows(dataset: str, settings: TableSettings, folder: Path | None) -> Ben
     table = load_benchmark(dataset, folder)
     most_rows, power = settings.most_rows, settings.datasets[dataset].get("weight_power", 1)
     if table.weights is not None and power != 1:
-        note = f"{table.note.rstrip('.')}, raised to the power {power}, which validation rows chose."
+        note = f"{table.note.rstrip('.')}, raised to the power {power}."
         table = replace(table, weights=table.weights**power, note=note)
     if max(len(table.train), len(table.validation), len(table.test)) <= most_rows:
         return table
