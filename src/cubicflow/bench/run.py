@@ -20,14 +20,15 @@ def run(
     seconds: float = 2.0,
     quick: bool = False,
     say: Callable[[str], None],
-) -> list[Measurement]:
-    """Measure the parts asked for, every contender for about ``seconds``, and tell as they come in."""
+) -> Iterator[list[Measurement]]:
+    """Measure the parts asked for, every contender for about ``seconds``, and tell as they come in. After each part,
+    all measurements so far."""
     found: list[Measurement] = []
     for part in parts:
         for measurement in PART_RUNS[part](device, 0.2 if quick else seconds, quick):
             found.append(measurement)
             say(f"{measurement.work:<58} {measurement.implementation:<30} {measurement.median:10.3f} ms")
-    return found
+        yield found
 
 
 def _splines(device: torch.device, seconds: float, quick: bool) -> Iterator[Measurement]:

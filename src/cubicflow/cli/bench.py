@@ -40,6 +40,7 @@ def bench(
         chosen = (
             torch.device("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else torch.device(device)
         )
-        found = run(parts, chosen, seconds=seconds, quick=quick, say=typer.echo)
-        report.write(output, found, f"cubicflow {shlex.join(sys.argv[1:])}")
+        # Written after each part, so that a run that is stopped leaves something.
+        for found in run(parts, chosen, seconds=seconds, quick=quick, say=typer.echo):
+            report.write(output, found, f"cubicflow {shlex.join(sys.argv[1:])}")
         typer.echo(f"wrote {', '.join(str(path) for path in sorted(output.iterdir()))}")
