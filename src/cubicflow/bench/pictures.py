@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from cubicflow.bench.timing import Measurement
+from cubicflow.bench.timing import Measurement, milliseconds
 from cubicflow.bench.workloads import OURS
 
 OURS_COLOUR, THEIR_COLOUR = "tab:blue", "tab:gray"
@@ -17,7 +17,7 @@ ALONG = {
 
 
 def draw_bars(path: Path, measurements: Sequence[Measurement]) -> None:
-    """Bars of time, one panel for each piece of work, on a logarithmic axis."""
+    """Bars of time, one panel for each piece of work."""
     from matplotlib.figure import Figure
 
     works = list(dict.fromkeys((m.work, m.device) for m in measurements))
@@ -27,8 +27,8 @@ def draw_bars(path: Path, measurements: Sequence[Measurement]) -> None:
         group = [m for m in measurements if (m.work, m.device) == (work, device)]
         colours = [OURS_COLOUR if m.implementation.startswith(OURS) else THEIR_COLOUR for m in group]
         bars = axis.barh([m.implementation for m in group], [m.median for m in group], color=colours)
-        axis.bar_label(bars, [f"{m.median:.3g} ms" for m in group], padding=3, fontsize=8)
-        axis.set(xscale="log", title=f"{work}, {device.upper()}")
+        axis.bar_label(bars, [f"{milliseconds(m.median)} ms" for m in group], padding=3, fontsize=8)
+        axis.set(title=f"{work}, {device.upper()}")
         axis.title.set_fontsize(9)
         axis.tick_params(labelsize=8)
         axis.margins(x=0.15)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from cubicflow.bench.pictures import draw_bars, draw_curve
-from cubicflow.bench.timing import Measurement
+from cubicflow.bench.timing import Measurement, milliseconds
 from cubicflow.bench.workloads import OURS
 
 CSV_FILE, MACHINE_FILE, TABLE_FILE = "bench.csv", "machine.json", "bench.md"
@@ -41,6 +41,11 @@ def write(folder: Path, measurements: Sequence[Measurement], command: str) -> No
         writer = csv.DictWriter(file, [field.name for field in fields(Measurement)])
         writer.writeheader()
         writer.writerows(measurement.as_dict() for measurement in measurements)
+    show(folder, measurements, about)
+
+
+def show(folder: Path, measurements: Sequence[Measurement], about: dict[str, Any]) -> None:
+    """The table and the pictures."""
     (folder / TABLE_FILE).write_text(table(measurements, about))
     if bars := [m for m in measurements if not m.curve]:
         draw_bars(folder / "bench.png", bars)
@@ -85,8 +90,8 @@ def table(measurements: Sequence[Measurement], about: dict[str, Any]) -> str:
             memory = "" if m.peak_memory is None else f"{m.peak_memory / 1e6:.0f}"
             ratio = f"{m.median / min(ours):.2f}" if ours else ""
             lines.append(
-                f"| {m.work}, {m.device.upper()} | {m.implementation} | {m.median:.3g} | {m.p10:.3g} – {m.p90:.3g} "
-                f"| {memory} | {ratio} |"
+                f"| {m.work}, {m.device.upper()} | {m.implementation} | {milliseconds(m.median)} "
+                f"| {milliseconds(m.p10)} – {milliseconds(m.p90)} | {memory} | {ratio} |"
             )
     return "\n".join(lines) + "\n"
 

@@ -38,6 +38,15 @@ class Measurement:
         return asdict(self)
 
 
+def milliseconds(time: float) -> str:
+    """Three digits, and all of those before the point.
+
+    >>> milliseconds(0.17712), milliseconds(2037.4)
+    ('0.177', '2,037')
+    """
+    return f"{time:,.0f}" if time >= 1000 else f"{time:.3g}"
+
+
 def measure(
     work: str,
     contenders: Mapping[str, Callable[[], Any]],
