@@ -16,6 +16,7 @@ settings.load_profile("repeatable")
 # Triton reads this when it is imported, which any test may do. Workers of xdist have what the first process set.
 if "PYTEST_XDIST_WORKER" not in os.environ and not any("cuda" in argument for argument in sys.argv):
     os.environ.setdefault("TRITON_INTERPRET", "1")
+os.environ.setdefault("SCIPY_ARRAY_API", "1")  # without it scikit-learn skips one of its checks
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
