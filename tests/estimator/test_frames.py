@@ -36,11 +36,27 @@ def polars_frame(columns: dict[str, Any]) -> pl.DataFrame:
     return pl.DataFrame(columns).cast({"kind": pl.Enum(["ash", "beech", "oak"]), "rings": pl.Int32})
 
 
+def polars_text(columns: dict[str, Any]) -> pl.DataFrame:
+    return pl.DataFrame(columns)
+
+
+def pandas_text(columns: dict[str, Any]) -> pd.DataFrame:
+    return pd.DataFrame(columns)
+
+
 def arrow_frame(columns: dict[str, Any]) -> pa.Table:
     return pa.table(columns)
 
 
-@pytest.mark.parametrize("make", [pandas_frame, polars_frame, arrow_frame])
+def arrow_views(columns: dict[str, Any]) -> pa.Table:
+    return pa.table({**columns, "kind": pa.array(columns["kind"], pa.string_view())})
+
+
+@pytest.mark.parametrize(
+    "make",
+    [pandas_frame, pandas_text, polars_frame, polars_text, arrow_frame, arrow_views],
+    ids=lambda make: make.__name__,
+)
 def test_samples_are_frames_like_the_fitted_one(make: Any, columns: dict[str, Any]) -> None:
     frame = make(columns)
     density = cf.CubicFlowDensity(**SMALL).fit(frame)

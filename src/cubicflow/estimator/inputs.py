@@ -33,21 +33,23 @@ def names(frame: Any) -> list[Any]:
 
 def arrow_table(frame: Any) -> pa.Table:
     """A frame's columns, without pandas' index."""
-    if isinstance(frame, pa.Table):
-        return frame
     if type(frame).__module__.partition(".")[0] == "pandas":
-        return pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
-    rows = pa.table(frame)
-    for i, field in enumerate(rows.schema):
-        if pa.types.is_dictionary(field.type) and field.type.value_type == pa.string_view():  # polars' Enum
-            rows = rows.set_column(i, field.name, _without_views(rows.column(i)))
+        rows = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
+    else:
+        rows = frame if isinstance(frame, pa.Table) else pa.table(frame)
+    for i, (name, column) in enumerate(zip(rows.column_names, rows.columns, strict=True)):
+        rows = rows.set_column(i, name, _without_views(column))
     return rows
 
 
-def _without_views(words: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The same words in a dictionary of plain strings: arrow cannot take from views yet."""
-    plain = [pa.DictionaryArray.from_arrays(part.indices, part.dictionary.cast(pa.string())) for part in words.chunks]
-    return pa.chunked_array(plain)
+def _without_views(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The same words as plain strings: arrow cannot take from views, in which polars and newer files keep text, yet."""
+    if column.type == pa.string_view():
+        return column.cast(pa.large_string())
+    if pa.types.is_dictionary(column.type) and column.type.value_type == pa.string_view():
+        parts = [(part.indices, part.dictionary.cast(pa.string())) for part in column.chunks]
+        return pa.chunked_array([pa.DictionaryArray.from_arrays(*part) for part in parts])
+    return column
 
 
 def without_gaps(rows: pa.Table) -> pa.Table:
