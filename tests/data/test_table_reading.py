@@ -119,6 +119,16 @@ def test_parquet_folders(tmp_path: Path) -> None:
     assert "column 'a' is int64 in 1.parquet and int32 in 3.parquet" in refusal(tmp_path)
 
 
+def test_text_kept_as_views(tmp_path: Path) -> None:
+    words = ["a", "", "a longer word than twelve", None, "a"]
+    pq.write_table(pa.table({"w": pa.array(words, pa.string_view())}), tmp_path / "t.parquet")
+    table = open_table(tmp_path / "t.parquet")
+    (batch,) = table.batches()
+    assert table.types["w"] == batch.column("w").type == pa.large_string()
+    assert batch.column("w").to_pylist() == words
+    assert batch.column("w").take(pa.array([2, 0])).to_pylist() == ["a longer word than twelve", "a"]
+
+
 def test_parquet_columns_that_are_no_values(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     pq.write_table(pa.table({"a": list(range(20)), "l": [[1]] * 20}), path)

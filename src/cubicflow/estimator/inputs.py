@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cubicflow.data.table import Schema, TableEncoder, TableError, TableOptions, infer
+from cubicflow.data.table.arrow_types import schema_without_views, without_views
 from cubicflow.data.table.column import Column
 from cubicflow.data.table.encoder import Numbers
 from cubicflow.data.table.memory import MemoryTable
@@ -37,19 +38,8 @@ def arrow_table(frame: Any) -> pa.Table:
         rows = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
     else:
         rows = frame if isinstance(frame, pa.Table) else pa.table(frame)
-    for i, (name, column) in enumerate(zip(rows.column_names, rows.columns, strict=True)):
-        rows = rows.set_column(i, name, _without_views(column))
-    return rows
-
-
-def _without_views(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The same words as plain strings: arrow cannot take from views, in which polars and newer files keep text, yet."""
-    if column.type == pa.string_view():
-        return column.cast(pa.large_string())
-    if pa.types.is_dictionary(column.type) and column.type.value_type == pa.string_view():
-        parts = [(part.indices, part.dictionary.cast(pa.string())) for part in column.chunks]
-        return pa.chunked_array([pa.DictionaryArray.from_arrays(*part) for part in parts])
-    return column
+    batches = [without_views(batch) for batch in rows.to_batches()]
+    return pa.Table.from_batches(batches, schema_without_views(rows.schema))
 
 
 def without_gaps(rows: pa.Table) -> pa.Table:

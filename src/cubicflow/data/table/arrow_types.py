@@ -13,7 +13,7 @@ PLAIN = {
     str(type): type
     for type in (
         *(pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
-        *(pa.float16(), pa.float32(), pa.float64(), pa.bool_(), pa.string(), pa.large_string(), pa.string_view()),
+        *(pa.float16(), pa.float32(), pa.float64(), pa.bool_(), pa.string(), pa.large_string()),
         *(pa.date32(), pa.date64()),
         *(pa.timestamp(unit) for unit in ("s", "ms", "us", "ns")),
     )
@@ -39,11 +39,37 @@ def type_of(name: str) -> pa.DataType:
     raise TableError(f"{name!r} is not the type of a column that cubicflow reads")
 
 
+def without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same words as plain strings. Some libraries keep text as views, from which Arrow cannot take rows yet."""
+    schema = schema_without_views(batch.schema)
+    columns = [_plain(column) for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def schema_without_views(schema: pa.Schema) -> pa.Schema:
+    """The schema of what :func:`without_views` makes."""
+    return pa.schema([(name, _plain_type(type)) for name, type in zip(schema.names, schema.types, strict=True)])
+
+
+def _plain_type(type: pa.DataType) -> pa.DataType:
+    if pa.types.is_dictionary(type):
+        return pa.dictionary(type.index_type, _plain_type(type.value_type), type.ordered)
+    return pa.large_string() if pa.types.is_string_view(type) else type
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    if column.type == _plain_type(column.type):
+        return column
+    if pa.types.is_dictionary(column.type):
+        return pa.DictionaryArray.from_arrays(column.indices, _plain(column.dictionary), ordered=column.type.ordered)
+    return column.cast(pa.large_string())
+
+
 def is_text(type: pa.DataType) -> bool:
     """Strings, and dictionaries of strings."""
     if pa.types.is_dictionary(type):
         type = type.value_type
-    return bool(pa.types.is_string(type) or pa.types.is_large_string(type) or pa.types.is_string_view(type))
+    return bool(pa.types.is_string(type) or pa.types.is_large_string(type))
 
 
 def is_number(type: pa.DataType) -> bool:

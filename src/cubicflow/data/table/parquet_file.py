@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import parquet
 
+from cubicflow.data.table.arrow_types import schema_without_views, without_views
 from cubicflow.data.table.errors import TableError, some
 from cubicflow.data.table.source import BATCH_ROWS, Table, check_names
 
@@ -42,14 +43,14 @@ class ParquetTable(Table):
                 with parquet.ParquetFile(path) as file:
                     for batch in file.iter_batches(batch_size=rows, columns=wanted):
                         batch.validate(full=True)  # a damaged page can decode into values that point nowhere
-                        yield batch.select(wanted)
+                        yield without_views(batch.select(wanted))
             except (pa.ArrowException, OSError, EOFError) as error:
                 raise TableError(_damaged(path, error)) from None
 
 
 def _schema(path: Path) -> pa.Schema:
     try:
-        return parquet.read_schema(path).remove_metadata()
+        return schema_without_views(parquet.read_schema(path))
     except (pa.ArrowException, OSError, EOFError) as error:
         raise TableError(_damaged(path, error)) from None
 
