@@ -39,6 +39,6 @@ def find(folder: Path, names: Sequence[str]) -> Path | None:
 def how_to_choose_folder(folder: Path) -> str:
     """The sentence that ends every message about missing files."""
     return (
-        f"Files are looked for under {folder}; to use another folder, pass folder=... or set the environment "
+        f"Files are looked for under {folder}; to use another folder, pass folder=... (--data) or set the environment "
         f"variable {DATA_VARIABLE}."
     )

@@ -50,23 +50,26 @@ def locate(
     SLOPES: tl.constexpr,
 ):
     """What ``bin.evaluate`` asks for, and what ``params_backward`` does."""
-    ends = locate_ends(x, REAL)
-    flipped = ends[2]
-    exps, before, total, scale = softmax_axis(columns, flipped, K if INVERSE else 0, K, FLOOR_SOURCE)
-    bin = find(search_position(ends[0], flipped), before, scale, FLOOR_SOURCE, 0, K)
-    raw = read_axis(exps, before, bin, K)
-    source = bin_sizes(bin, scale, FLOOR_SOURCE, raw, raw[0], K)
-    source_axis = (exps, raw, total, scale)
-    exps, before, total, scale = softmax_axis(columns, flipped, 0 if INVERSE else K, K, FLOOR_TARGET)
-    raw = read_axis(exps, before, bin, K)
-    target = bin_sizes(bin, scale, FLOOR_TARGET, raw, select(sums_after(exps, K), bin, 0, K), K)
-    target_axis = (exps, raw, total, scale)
-    slopes = flip(columns, flipped, 2 * K, COUNT - 2 * K)
-    if SLOPES == STEFFEN:
-        logits = (slopes[0], slopes[1])
+    if SLOPES == QUADRATIC:
+        return quadratic.locate(x, columns, K, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, REAL)
     else:
-        logits = (select(slopes, bin, 0, K + 1), select(slopes, bin, 1, K + 1))
-    return ends, bin, source, target, logits, (source_axis, target_axis)
+        ends = locate_ends(x, REAL)
+        flipped = ends[2]
+        exps, before, total, scale = softmax_axis(columns, flipped, K if INVERSE else 0, K, FLOOR_SOURCE)
+        bin = find(search_position(ends[0], flipped), before, scale, FLOOR_SOURCE, 0, K)
+        raw = read_axis(exps, before, bin, K)
+        source = bin_sizes(bin, scale, FLOOR_SOURCE, raw, raw[0], K)
+        source_axis = (exps, raw, total, scale)
+        exps, before, total, scale = softmax_axis(columns, flipped, 0 if INVERSE else K, K, FLOOR_TARGET)
+        raw = read_axis(exps, before, bin, K)
+        target = bin_sizes(bin, scale, FLOOR_TARGET, raw, select(sums_after(exps, K), bin, 0, K), K)
+        target_axis = (exps, raw, total, scale)
+        slopes = flip(columns, flipped, 2 * K, COUNT - 2 * K)
+        if SLOPES == STEFFEN:
+            logits = (slopes[0], slopes[1])
+        else:
+            logits = (select(slopes, bin, 0, K + 1), select(slopes, bin, 1, K + 1))
+        return ends, bin, source, target, logits, (source_axis, target_axis)
 
 
 @triton.jit
@@ -94,7 +97,7 @@ def slopes_backward(bin, grads, flipped, K: tl.constexpr, SLOPES: tl.constexpr):
 
 @triton.jit
 def params_backward(
-    axes,
+    kept,
     bin,
     grad_source,
     grad_target,
@@ -105,13 +108,16 @@ def params_backward(
     SLOPES: tl.constexpr,
 ):
     """Gradients of all params, in their order."""
-    of_source = axis_backward(axes[0], bin, grad_source, flipped, K)
-    of_target = axis_backward(axes[1], bin, grad_target, flipped, K)
-    of_slopes = slopes_backward(bin, grad_logits, flipped, K, SLOPES)
-    if INVERSE:
-        return of_target + of_source + of_slopes
+    if SLOPES == QUADRATIC:
+        return quadratic.params_backward(kept, bin, grad_source, grad_target, grad_logits, flipped, K, INVERSE)
     else:
-        return of_source + of_target + of_slopes
+        of_source = axis_backward(kept[0], bin, grad_source, flipped, K)
+        of_target = axis_backward(kept[1], bin, grad_target, flipped, K)
+        of_slopes = slopes_backward(bin, grad_logits, flipped, K, SLOPES)
+        if INVERSE:
+            return of_target + of_source + of_slopes
+        else:
+            return of_source + of_target + of_slopes
 
 
 @triton.jit(do_not_specialize=FORWARD_NUMBERS)
@@ -148,14 +154,9 @@ def rows_forward(
     )
     x = tl.load(x_ptr + element * STRIDE_X)
     columns = load_columns(pointer, rows, stride_k, PADDED, COUNT, WAY, BLOCK)
-    if SLOPES == QUADRATIC:
-        ends, bin, source, target, logits, _ = quadratic.locate(
-            x, columns, K, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, REAL
-        )
-    else:
-        ends, bin, source, target, logits, _ = locate(
-            x, columns, K, COUNT, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, REAL, SLOPES
-        )
+    ends, bin, source, target, logits, _ = locate(
+        x, columns, K, COUNT, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, REAL, SLOPES
+    )
     y, log_slope = evaluate(x, ends, bin, source, target, logits, K, INVERSE, REAL, SLOPES, STEPS)
     tl.store(y_ptr + element, y, mask=exists)
     tl.store(log_slope_ptr + element, log_slope, mask=exists)
@@ -205,22 +206,14 @@ def rows_backward(
     columns = load_columns(pointer, rows, stride_k, PADDED, COUNT, WAY, BLOCK)
     grad_y = tl.load(grad_y_ptr + element * STRIDE_GRAD_Y, mask=exists, other=0.0)
     grad_log_slope = tl.load(grad_log_slope_ptr + element * STRIDE_GRAD_LOG_SLOPE, mask=exists, other=0.0)
-    if SLOPES == QUADRATIC:
-        ends, bin, source, target, logits, kept = quadratic.locate(
-            x, columns, K, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, REAL
-        )
-    else:
-        ends, bin, source, target, logits, kept = locate(
-            x, columns, K, COUNT, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, REAL, SLOPES
-        )
+    ends, bin, source, target, logits, kept = locate(
+        x, columns, K, COUNT, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, REAL, SLOPES
+    )
     grad_x, grad_source, grad_target, grad_logits = evaluate_backward(
         x, ends, bin, source, target, logits, grad_y, grad_log_slope, K, INVERSE, REAL, SLOPES, STEPS
     )
     tl.store(grad_x_ptr + element, grad_x, mask=exists)
-    if SLOPES == QUADRATIC:
-        grads = quadratic.params_backward(kept, bin, grad_source, grad_target, grad_logits, ends[2], K, INVERSE)
-    else:
-        grads = params_backward(kept, bin, grad_source, grad_target, grad_logits, ends[2], K, INVERSE, SLOPES)
+    grads = params_backward(kept, bin, grad_source, grad_target, grad_logits, ends[2], K, INVERSE, SLOPES)
     if DIMS == SHARED:
         store_sums(grad_params_ptr + tl.program_id(0).to(tl.int64) * COUNT, grads, PADDED, COUNT, BLOCK)
     else:
