@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from cubicflow.nets import FourierMLP, MaskedResidualMLP, ResidualConv, ResidualMLP
+from cubicflow.nets.products import _ExactLinear
 
 NETS = {
     "mlp": (ResidualMLP, (7, 3)),
@@ -129,3 +130,19 @@ def test_masked_outputs_see_earlier_features_and_nothing_else(features: int, con
 def test_refusals_say_what_was_wrong(make, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
+def test_derivatives_of_exact_products(bias: bool) -> None:
+    """The function that GPUs use, against finite differences, in both modes and to second order."""
+    torch.manual_seed(0)
+    shapes = [(3, 5), (4, 5), (4,)][: 2 + bias]
+    tensors = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+
+    def product(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        return _ExactLinear.apply(x, weight, bias)
+
+    assert torch.allclose(product(*tensors), torch.nn.functional.linear(*tensors))
+    options = {"check_batched_grad": True, "check_batched_forward_grad": True}
+    assert torch.autograd.gradcheck(product, tensors, check_forward_ad=True, **options)
+    assert torch.autograd.gradgradcheck(product, tensors)

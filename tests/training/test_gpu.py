@@ -7,6 +7,8 @@ import torch
 
 import cubicflow as cf
 from cubicflow.data.rows import Batch, TensorRows
+from cubicflow.nets.linear import Fork
+from cubicflow.nets.products import exact_linear, float32_products
 from cubicflow.training import TrainingConfig, fit
 from cubicflow.training.captured_step import CapturedStep, written_by
 from cubicflow.training.distributed import World
@@ -63,12 +65,13 @@ def test_images(make_flow):
     assert validations[-1] < validations[0]
 
 
-def taken(captured: bool, batches, **settings):
-    """A small flow after one step on each batch."""
+def taken(captured: bool, batches, *, fork: bool = True, **settings):
+    """A small flow after one step on each batch; the kernels of plain steps are those of captured ones if they fork."""
     torch.manual_seed(0)
     flow = cf.flows.tabular(6, num_layers=3, hidden_features=32, **settings).cuda()
     config = TrainingConfig(steps=1000, batch_size=len(batches[0]), precision="float32").resolve(10_000)
     step = Step(flow, negative_log_likelihood, config, World(torch.device("cuda", 0)), 1.0)
+    step.fork = Fork(step.world.device) if fork else None
     take = CapturedStep(step, pytest.fail) if captured else step
     for i, x in enumerate(batches):
         torch.cuda.manual_seed(i)
@@ -83,6 +86,48 @@ def test_a_captured_step_is_the_step_itself_bit_for_bit(settings):
     captured, plain = taken(True, batches, **settings), taken(False, batches, **settings)
     for mine, theirs in zip(written_by(captured), written_by(plain), strict=True):
         assert torch.equal(mine, theirs)
+
+
+def test_gradients_of_weights_on_a_second_stream_are_the_same():
+    batches = torch.randn(5, 64, 6, device="cuda").unbind(0)
+    forked, plain = taken(False, batches), taken(False, batches, fork=False)
+    for mine, theirs in zip(forked.params, plain.params, strict=True):
+        # Adam divides gradients by their size, so that differences in rounding show in full where they are tiny.
+        torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-3)
+
+
+class Waiting(cf.transforms.Transform):
+    """Reads a number back in the middle of a step."""
+
+    def forward(self, x, context=None):
+        assert float(x.detach().abs().sum()) > 0
+        return x, x.new_zeros(len(x))
+
+    inverse = forward
+
+    def config(self):
+        return {}
+
+
+def test_what_cannot_be_captured_is_said_and_trains_all_the_same(x):
+    said = []
+
+    def loss_after(captures: bool) -> float:
+        torch.manual_seed(0)
+        inner = cf.flows.tabular(2, num_layers=1, hidden_features=8, dropout=0.1)
+        flow = cf.flows.Flow(inner.base, cf.transforms.Compose([Waiting(), inner.transform])).cuda()
+        config = TrainingConfig(steps=1000, batch_size=64, precision="float32").resolve(10_000)
+        step = Step(flow, negative_log_likelihood, config, World(torch.device("cuda", 0)), 1.0)
+        take = CapturedStep(step, said.append) if captures else step
+        for i in range(5):
+            torch.cuda.manual_seed(i)
+            step.tell(1e-3, 0.1)
+            take(Batch(x[:64].cuda().float()))
+        return float(step.loss_sum)
+
+    assert loss_after(True) == pytest.approx(loss_after(False), rel=1e-5)
+    assert len(said) == 1
+    assert "not captured" in said[0]
 
 
 def test_a_captured_step_that_is_not_finite_changes_nothing():
@@ -105,3 +150,43 @@ def test_losses_of_the_users_own_are_not_captured(x, make_flow):
 
     fit(make_flow(), x, steps=12, device="cuda", loss=counting, validation_fraction=0.0, progress=False)
     assert len(calls) >= 12
+
+
+def test_exact_products_do_not_heed_the_settings_of_the_matrix_units():
+    torch.manual_seed(0)
+    x = torch.randn(4096, 63, device="cuda", requires_grad=True)
+    weight = torch.randn(63, 63, device="cuda", requires_grad=True)
+    with float32_products(tf32=True, device=x.device):
+        y = exact_linear(x, weight)
+        loss = y.square().sum()
+        grads = torch.autograd.grad(loss, (x, weight))
+    wide = x.detach().double().requires_grad_(), weight.detach().double().requires_grad_()
+    y_wide = wide[0] @ wide[1].T
+    grads_wide = torch.autograd.grad(y_wide.square().sum(), wide)
+    for mine, exact in zip((y, *grads), (y_wide, *grads_wide), strict=True):
+        error = (mine.double() - exact).norm() / exact.norm()
+        assert error < 1e-6  # TF32, of 10 bits, would be off by 3e-4
+
+
+@pytest.mark.parametrize("context_features", [0, 2])
+def test_pieces_that_are_replayed_are_those_that_are_not(context_features):
+    torch.manual_seed(0)
+    flow = cf.flows.tabular(5, num_layers=3, hidden_features=32, context_features=context_features).cuda().eval()
+    with torch.no_grad():
+        for parameter in flow.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+        x = torch.randn(10_050, 5, device="cuda")
+        context = torch.randn(len(x), context_features, device="cuda") if context_features else None
+        for call in (flow.log_prob, lambda *a, **k: flow.from_noise(*a, **k)[0]):
+            whole = torch.cat(
+                [call(*(part for part in parts if part is not None)) for parts in zip_parts(x, context, 1_000)]
+            )
+            assert torch.equal(call(x, context, batch_size=1_000), whole)
+        flow.transform.transforms[-1].bias.add_(1.0)  # what is written after a call is seen by the next
+        again = flow.log_prob(x, context, batch_size=1_000)
+        assert torch.allclose(again, flow.log_prob(x, context, batch_size=20_000), atol=1e-4)
+
+
+def zip_parts(x, context, size):
+    parts = x.split(size)
+    return zip(parts, [None] * len(parts) if context is None else context.split(size), strict=True)

@@ -28,6 +28,7 @@ from cubicflow.transforms import (
     Standardise,
 )
 from cubicflow.transforms.coupling import alternating_mask, contiguous_mask
+from cubicflow.transforms.halves import join, split
 
 mlp = partial(ResidualMLP, hidden_features=8, num_blocks=1)
 
@@ -38,6 +39,38 @@ def shaken(layer: torch.nn.Module, by: float = 0.3) -> torch.nn.Module:
         for parameter in layer.parameters():
             parameter.add_(by * torch.randn_like(parameter) / max(parameter.shape[-1:] or (1,)) ** 0.5)
     return layer
+
+
+class TestHalves:
+    first, second = torch.tensor([1, 4]), torch.tensor([0, 2, 3])
+    restore = torch.cat([first, second]).argsort()
+
+    def test_split_and_join_against_indexing(self) -> None:
+        x = torch.randn(3, 5, 2, 2)
+        halves = split(x, self.first, self.second, self.restore)
+        assert torch.equal(halves[0], x[:, [1, 4]])
+        assert torch.equal(halves[1], x[:, [0, 2, 3]])
+        assert torch.equal(join(*halves, self.first, self.second, self.restore), x)
+
+    @pytest.mark.parametrize("batched", [False, True], ids=["plain", "vmap"])
+    def test_derivatives_of_both_modes(self, batched: bool) -> None:
+        """Against finite differences, of functions that are not linear, so that second derivatives are not zero."""
+        places = self.first, self.second, self.restore
+
+        def function(x: torch.Tensor) -> torch.Tensor:
+            first, second = split(x, *places)
+            return join(first.sin(), second * first.sum(1, keepdim=True), *places)
+
+        x = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
+        options = {"check_batched_grad": batched, "check_batched_forward_grad": batched}
+        assert torch.autograd.gradcheck(function, (x,), check_forward_ad=True, **options)
+        assert torch.autograd.gradgradcheck(function, (x,), check_batched_grad=batched)
+
+    def test_in_compiled_code(self) -> None:
+        places = self.first, self.second, self.restore
+        compiled = torch.compile(lambda x: join(*split(x, *places), *places), fullgraph=True, backend="aot_eager")
+        x = torch.randn(3, 5, requires_grad=True)
+        assert torch.equal(compiled(x), x)
 
 
 class TestLULinear:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,18 +11,23 @@ import torch
 from torch import Tensor, nn
 
 from cubicflow.distributions import Base
+from cubicflow.flows.pieces import RowFunction, in_pieces
 from cubicflow.transforms import Transform
 
 if TYPE_CHECKING:
     from cubicflow.flows.check import FlowCheck
     from cubicflow.flows.flow_distribution import FlowDistribution
 
+# Rows, or pixels of images, that run at once on a GPU where nobody says how many: enough to keep it busy.
+ROWS_AT_ONCE = 2**16
+
 
 class Flow(nn.Module):
     """A density p(x) or p(x | context) with exact log densities and exact samples.
 
     Rows may have any batch shape: x of shape (..., D) broadcasts against context of shape (..., C). ``batch_size`` cuts
-    a large call into pieces of that many rows; to bound the memory as well, call under ``torch.no_grad()``.
+    a large call into pieces of that many rows; to bound the memory as well, call under ``torch.no_grad()``, where calls
+    on a GPU are cut anyhow.
 
     Args:
         base: the density of the noise.
@@ -155,7 +161,7 @@ class Flow(nn.Module):
 
     def _by_rows(
         self,
-        function: Callable[[Tensor, Tensor | None], tuple[Tensor, ...]],
+        function: RowFunction,
         x: Tensor,
         shape: tuple[int, ...],
         context: Tensor | None,
@@ -163,16 +169,22 @@ class Flow(nn.Module):
     ) -> list[Tensor]:
         """Flatten the batch shape to rows, apply ``function`` to pieces of them, restore the batch shape."""
         rows, context, batch = flatten_rows(x, shape, context, self.context_features)
+        if batch_size is not None and batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        alone = rows.is_cuda and not torch.is_grad_enabled() and not torch.compiler.is_compiling()
+        if batch_size is None and alone:
+            batch_size = max(1, ROWS_AT_ONCE // math.prod(shape[1:]))
         if batch_size is None:
-            outputs: tuple[Tensor, ...] = function(rows, context)
+            outputs = function(rows, context)
         else:
-            if batch_size < 1:
-                raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-            parts = rows.split(batch_size)  # no rows are one empty part, so an empty batch works too
-            contexts = [None] * len(parts) if context is None else context.split(batch_size)
-            pieces = [function(part, told) for part, told in zip(parts, contexts, strict=True)]
-            outputs = tuple(torch.cat(output) for output in zip(*pieces, strict=True))
+            outputs = in_pieces(function, rows, context, batch_size, replay=alone and self._only_launches())
         return [output.reshape(batch + output.shape[1:]) for output in outputs]
+
+    def _only_launches(self) -> bool:
+        """Whether a call does nothing but launch kernels: layers of ours do, and of others one cannot know."""
+        return not torch.cuda.is_current_stream_capturing() and all(
+            type(module).__module__.startswith(("cubicflow.", "torch.nn.")) for module in self.modules()
+        )
 
 
 def flatten_rows(

@@ -37,12 +37,26 @@ class Linear(nn.Linear):
     the inputs."""
 
     def forward(self, x: Tensor) -> Tensor:
-        if not torch.compiler.is_compiling():
-            fork = _fork.get()
-            if fork is not None and x.ndim == 2 and not torch.is_autocast_enabled("cuda"):
-                outputs: Tensor = _ForkedLinear.apply(x, self.weight, self.bias, fork)
-                return outputs
+        fork = self._fork_for(x)
+        if fork is not None:
+            outputs: Tensor = _ForkedLinear.apply(x, self.weight, self.bias, False, fork)
+            return outputs
         return F.linear(x, self.weight, self.bias)
+
+    def activated(self, x: Tensor) -> Tensor:
+        """relu of the outputs, in one kernel on a GPU where autograd does not need to see both."""
+        fork = self._fork_for(x)
+        if fork is not None:
+            outputs: Tensor = _ForkedLinear.apply(x, self.weight, self.bias, True, fork)
+            return outputs
+        if x.is_cuda and x.ndim == 2 and not torch.is_grad_enabled() and not torch.is_autocast_enabled("cuda"):
+            return _linear_relu(x, self.weight, self.bias)
+        return F.relu(F.linear(x, self.weight, self.bias))
+
+    def _fork_for(self, x: Tensor) -> Fork | None:
+        if torch.compiler.is_compiling() or x.ndim != 2 or torch.is_autocast_enabled("cuda"):
+            return None
+        return _fork.get()
 
 
 @contextmanager
@@ -56,20 +70,28 @@ def weight_gradients_on(fork: Fork | None) -> Iterator[None]:
         _fork.reset(token)
 
 
+def _linear_relu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    outputs: Tensor = torch._addmm_activation(bias, x, weight.T)
+    return outputs
+
+
 class _ForkedLinear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x: Tensor, weight: Tensor, bias: Tensor, fork: Fork) -> Tensor:  # type: ignore[no-untyped-def]
-        ctx.save_for_backward(x, weight)
+    def forward(ctx, x: Tensor, weight: Tensor, bias: Tensor, relu: bool, fork: Fork) -> Tensor:  # type: ignore[no-untyped-def]
+        outputs = _linear_relu(x, weight, bias) if relu else F.linear(x, weight, bias)
+        ctx.save_for_backward(x, weight, *([outputs] if relu else []))
         ctx.fork = fork
-        return F.linear(x, weight, bias)
+        return outputs
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None]:  # type: ignore[no-untyped-def]
-        x, weight = ctx.saved_tensors
+    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None, None]:  # type: ignore[no-untyped-def]
+        x, weight, *outputs = ctx.saved_tensors
+        if outputs:
+            grad = torch.ops.aten.threshold_backward(grad, outputs[0], 0)
         fork = ctx.fork
         fork.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(fork.stream):
             grad_weight, grad_bias = grad.T @ x, grad.sum(0)
         fork.held += [grad, x]
-        return grad @ weight if ctx.needs_input_grad[0] else None, grad_weight, grad_bias, None
+        return grad @ weight if ctx.needs_input_grad[0] else None, grad_weight, grad_bias, None, None

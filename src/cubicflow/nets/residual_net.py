@@ -9,6 +9,8 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from cubicflow.nets.linear import Linear
+
 NORMS = (None, "batch", "layer")
 
 
@@ -114,6 +116,10 @@ class ResidualBlock(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, h: Tensor) -> Tensor:
-        inner = self.first(F.relu(self.first_norm(h)))
-        out: Tensor = h + self.second(self.dropout(F.relu(self.second_norm(inner))))
+        inputs = F.relu(self.first_norm(h))
+        if isinstance(self.first, Linear) and isinstance(self.second_norm, nn.Identity):
+            inner = self.first.activated(inputs)
+        else:
+            inner = F.relu(self.second_norm(self.first(inputs)))
+        out: Tensor = h + self.second(self.dropout(inner))
         return out

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from cubicflow.data.rows import Batch
+from cubicflow.flows.capture import capture
 from cubicflow.nets.linear import Fork
 from cubicflow.training.losses import SINGLE_PASS
 from cubicflow.training.step import Step
@@ -56,7 +57,6 @@ class CapturedStep:
         kept = [tensor.detach().clone() for tensor in tensors]
         random_state = torch.cuda.get_rng_state(self.step.world.device)
         buffers = Batch(*(None if part is None else part.clone() for part in batch))  # type: ignore[arg-type]
-        graph = torch.cuda.CUDAGraph()
         stream = torch.cuda.Stream(self.step.world.device)
         stream.wait_stream(torch.cuda.current_stream())
         try:
@@ -64,15 +64,10 @@ class CapturedStep:
                 for _ in range(WARM_UP_STEPS):
                     self.step(buffers)
             torch.cuda.current_stream().wait_stream(stream)
-            with torch.cuda.graph(graph):
-                self.step(buffers)
+            self.graph, _ = capture(lambda: self.step(buffers), self.step.world.device)
+            self.buffers = buffers
         except RuntimeError as error:
             self._give_up(str(error).splitlines()[0])
-            # A capture that broke off leaves the random generator believing that it goes on; one that ends tells it.
-            with torch.cuda.graph(torch.cuda.CUDAGraph()):
-                pass
-        else:
-            self.graph, self.buffers = graph, buffers
         finally:
             _put_back(tensors, kept)
             torch.cuda.set_rng_state(random_state, self.step.world.device)

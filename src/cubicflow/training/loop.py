@@ -16,6 +16,8 @@ import torch
 from cubicflow.data.rows import Batch, Draws, Order, Rows, derive_seed, endless
 from cubicflow.data.sources import as_rows
 from cubicflow.data.summary import Summary
+from cubicflow.nets.products import float32_products
+from cubicflow.training.captured_step import CapturedStep
 from cubicflow.training.config import TrainingConfig
 from cubicflow.training.diagnosis import likely_cause
 from cubicflow.training.distributed import World, join, random_state_kept, seed_everything
@@ -26,7 +28,7 @@ from cubicflow.training.progress import Progress, make_progress
 from cubicflow.training.run_folder import RunFolder, open_run
 from cubicflow.training.schedule import averaging_weight, done, learning_rate
 from cubicflow.training.state import AVERAGED, RAW, TrainingState
-from cubicflow.training.step import Step, float32_products
+from cubicflow.training.step import Step
 
 VALIDATION_BATCH = 2_048
 DRAWN_ROWS = 50_000  # an epoch of a loss that needs no data
@@ -176,6 +178,7 @@ def train_to_the_end(
         if folder is not None:
             folder.save(state.tensors(), state.numbers())  # a disk that refuses says so now, not after an hour
 
+    take = CapturedStep(step, shown.say)
     began = time.monotonic() - state.elapsed
     saved = logged = time.monotonic()
     logged_step = state.step
@@ -186,7 +189,7 @@ def train_to_the_end(
         seed_everything(derive_seed(config.seed, STEP, state.step, world.rank), world.device)
         reach = averaging_weight(config.average_decay or 0.0, state.step)
         step.tell(learning_rate(config, state.step, state.elapsed), reach)
-        step(batch)
+        take(batch)
         state.step += 1
         if world.size == 1 or state.step % AGREE_EVERY == 0:
             wants_to = interrupts.received is not None

@@ -7,8 +7,6 @@ record of its number. So the same code can be replayed as one captured graph.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -16,6 +14,7 @@ from torch import Tensor
 
 from cubicflow.data.rows import Batch
 from cubicflow.nets.linear import Fork, weight_gradients_on
+from cubicflow.nets.products import float32_products
 from cubicflow.training.averaging import Averages
 from cubicflow.training.config import TrainingConfig
 from cubicflow.training.distributed import World
@@ -128,19 +127,3 @@ class Step:
         self.share_of_loss(batch)
         if self.averages is not None:
             self.averages.restart()
-
-
-@contextmanager
-def float32_products(tf32: bool, device: torch.device) -> Iterator[None]:
-    """Whether products of float32 matrices, and convolutions, may use TF32 inside; on a GPU alone they can."""
-    backends: list[Any] = []
-    if device.type == "cuda":
-        backends = [torch.backends.cuda.matmul, torch.backends.cudnn.conv]  # type: ignore[attr-defined] # made at import
-    before = [backend.fp32_precision for backend in backends]
-    for backend in backends:
-        backend.fp32_precision = "tf32" if tf32 else "ieee"
-    try:
-        yield
-    finally:
-        for backend, value in zip(backends, before, strict=True):
-            backend.fp32_precision = value

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from cubicflow.transforms.element_map import ElementMap
 from cubicflow.transforms.elementwise import Elementwise
+from cubicflow.transforms.halves import join, split
 from cubicflow.transforms.transform import Transform, check_context, check_features, sum_features
 
 
@@ -120,7 +121,7 @@ class Coupling(Transform):
     def _split(self, x: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor]:
         check_features(self, x, len(self.mask))
         check_context(self, context, self.context_features, x.shape[0])
-        return x.index_select(1, self.identity), x.index_select(1, self.transformed)
+        return split(x, self.identity, self.transformed, self.restore)
 
     def _params(self, identity: Tensor, context: Tensor | None) -> Tensor:
         """(N, transformed, *pixels, P), for images a view of the network's channels that needs no copy."""
@@ -130,7 +131,7 @@ class Coupling(Transform):
         return by_feature.movedim(2, -1)
 
     def _join(self, identity: Tensor, transformed: Tensor) -> Tensor:
-        return torch.cat([identity, transformed], dim=1).index_select(1, self.restore)
+        return join(identity, transformed, self.identity, self.transformed, self.restore)
 
 
 def make_network(

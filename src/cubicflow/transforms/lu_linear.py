@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from cubicflow.nets.products import exact_linear
 from cubicflow.transforms.transform import Transform, check_features, no_log_det, positive
 
 
@@ -18,8 +18,8 @@ class LULinear(Transform):
     log|det| is the sum of U's log-diagonal, O(D). The layer starts as the permutation alone. The inverse is two
     triangular solves; while gradients are off, a dense inverse is kept for as long as the parameters stay as they are.
 
-    On a GPU the layer computes in float64: TF32 or bf16 here would cost the flow its exactness, and D x D products are
-    too small to be worth it.
+    The layer computes in the precision of its inputs whatever torch's settings say: TF32 or bf16 here would cost the
+    flow its exactness, and D x D products are too small to be worth it.
 
     Args:
         features: D.
@@ -62,7 +62,7 @@ class LULinear(Transform):
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():
             # Training: some optimisers (fused Adam) write parameters without counting a new version of them.
             self._dense_inverse = None
-        return _exact_linear(x, weight, self.bias)
+        return exact_linear(x, weight, self.bias)
 
     def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
         check_features(self, z, self.features)
@@ -71,7 +71,7 @@ class LULinear(Transform):
         if torch.is_grad_enabled() or torch.compiler.is_compiling() or torch.is_inference_mode_enabled():
             x = self._solve(z)
         else:
-            x = _exact_linear(z, self._cached_inverse())
+            x = exact_linear(z, self._cached_inverse())
         return x, -self._log_det(z)
 
     def _log_det(self, x: Tensor) -> Tensor:
@@ -96,7 +96,7 @@ class LULinear(Transform):
             eye = torch.eye(self.features, dtype=torch.float64, device=self.factors.device)
             inverse = torch.linalg.solve_triangular(lower, eye, upper=False, unitriangular=True)
             inverse = torch.linalg.solve_triangular(upper, inverse, upper=True)
-            inverse = inverse.index_select(1, self.permutation).to(_widen(self.factors).dtype)
+            inverse = inverse.index_select(1, self.permutation).to(self.factors.dtype)
             self._dense_inverse = key, inverse
         return self._dense_inverse[1]
 
@@ -112,7 +112,8 @@ def dense_weights(layers: Sequence[LULinear]) -> Sequence[Tensor]:
     with _full_precision(lower):
         products = lower @ upper
     orders = torch.stack([layer.permutation for layer in layers])
-    return products.gather(1, orders[:, :, None].expand_as(products)).unbind(0)
+    weights = products.gather(1, orders[:, :, None].expand_as(products))
+    return weights.to(layers[0].factors.dtype).unbind(0)
 
 
 def _triangles(factors: Tensor, log_diagonal: Tensor) -> tuple[Tensor, Tensor]:
@@ -122,13 +123,8 @@ def _triangles(factors: Tensor, log_diagonal: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _widen(x: Tensor) -> Tensor:
-    """float64 on a GPU: no setting of the matrix units can then reach the product."""
+    """float64 on a GPU: no setting of the matrix units can then reach a product or a solution."""
     return x.double() if x.is_cuda else x
-
-
-def _exact_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    with _full_precision(x):
-        return F.linear(x.to(weight.dtype), weight, None if bias is None else bias.to(weight.dtype)).to(x.dtype)
 
 
 def _full_precision(x: Tensor) -> torch.autocast:

@@ -12,13 +12,13 @@ turns them into operators that tracers see as one node, and into an ``evaluate``
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from cubicflow.splines.autograd_functions import with_signature
 from cubicflow.splines.backends import reference
 from cubicflow.splines.spec import SplineSpec
 
@@ -41,6 +41,7 @@ def differentiable(name: str, forward: Forward, backward: Backward, devices: tup
         generate_vmap_rule = True
 
         @staticmethod
+        @with_signature
         def forward(x: Tensor, params: Tensor, spec: SplineSpec) -> Pair:
             result: Pair = forward_op(x, params, *_arguments(spec))
             return result
@@ -63,6 +64,7 @@ def differentiable(name: str, forward: Forward, backward: Backward, devices: tup
         generate_vmap_rule = True
 
         @staticmethod
+        @with_signature
         def forward(x: Tensor, params: Tensor, grad_y: Tensor, grad_log_slope: Tensor, spec: SplineSpec) -> Pair:
             result: Pair = backward_op(x, params, grad_y, grad_log_slope, *_arguments(spec))
             return result
@@ -80,11 +82,6 @@ def differentiable(name: str, forward: Forward, backward: Backward, devices: tup
 
             pull = torch.func.vjp(first_order, *ctx.saved_tensors)[1]
             return *pull(grads), None
-
-    # apply() asks for the signature at every call, and finding it takes longer than a small kernel runs.
-    functions: tuple[Any, ...] = (Spline.forward, SplineBackward.forward)
-    for function in functions:
-        function.__signature__ = inspect.signature(function)
 
     def evaluate(spec: SplineSpec, x: Tensor, params: Tensor) -> Pair:
         if x.shape != params.shape[:-1]:
