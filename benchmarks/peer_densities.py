@@ -5,7 +5,10 @@
 Each is built to the sizes of the recipe's cell and gets its batches, its learning rate, its averaging and its early
 stopping. Training ends after the recipe's steps or after ``[peers] seconds``, whichever is first, and the learning rate
 reaches 0 there. Records go into the folder of ``cubicflow reproduce table-1``, whose table is rebuilt. What a peer
-fails with is printed; one that is not installed is named so in the table.
+fails with is printed, and the exit status is then 1; one that is not installed is named so in the table.
+
+A peer's fit cannot be stopped and resumed. With ``--seconds`` a fit begins only if it can end within them; one that is
+not over by then, its scoring included, is given up. Either way the exit status is 75, and the same command goes on.
 """
 
 from __future__ import annotations
@@ -13,8 +16,11 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import shlex
+import signal
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +28,40 @@ import torch
 from torch import Tensor, nn
 
 from cubicflow.data.benchmarks import Benchmark
+from cubicflow.data.rows import Batch
 from cubicflow.reproduce.cells import Cell, TableSettings, all_settings, load_rows, record_cell, table_settings
 from cubicflow.reproduce.experiment import Request
 from cubicflow.reproduce.recipe import Settings, load_recipe
 from cubicflow.reproduce.table_1 import chosen_cells, write_table
 from cubicflow.training import fit
 from cubicflow.training.distributed import choose_device
+
+FAILED, UNFINISHED = 1, 75  # exit statuses; the second as that of ``cubicflow reproduce``
+SCORING_SECONDS = 60  # of test rows, after a fit: what a continuous flow may need for a quarter of a million of them
+
+
+class TimeIsOverError(Exception):
+    """The seconds of this call have passed."""
+
+
+@contextmanager
+def at_most(seconds: float | None) -> Iterator[None]:
+    """Raise TimeIsOverError in the block once so many seconds have passed. The interpreter unwinds as after any error:
+    a process that is killed while it shares a GPU with others may take them along."""
+
+    def give_up(*_: object) -> None:
+        raise TimeIsOverError
+
+    if seconds is None:
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-3))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 class PeerDensity(nn.Module):
@@ -119,6 +153,12 @@ BUILDERS: dict[str, Callable[[int, Settings, torch.device], PeerDensity]] = {
 }
 
 
+def peer_loss(flow: PeerDensity, batch: Batch) -> Tensor:
+    """-log p(x). It is no loss of cubicflow's own: steps with those may be replayed as CUDA graphs, and other people's
+    code reads numbers back from the GPU, which no graph can."""
+    return -flow.log_prob(batch.x)
+
+
 def run_peer(cell: Cell, table: Benchmark, settings: TableSettings, request: Request) -> None:
     """Train one peer in this call, and score its test rows. There is no run folder: only flows of ours can be saved."""
     used: dict[str, Any] = all_settings(settings, cell)
@@ -128,6 +168,7 @@ def run_peer(cell: Cell, table: Benchmark, settings: TableSettings, request: Req
         flow,
         (table.train, None, table.weights),
         table.validation,
+        loss=peer_loss,
         time_budget=settings.peers["seconds"],
         device=request.device,
         seed=cell.seed,
@@ -137,7 +178,7 @@ def run_peer(cell: Cell, table: Benchmark, settings: TableSettings, request: Req
     print(f"{cell}: test {test['mean']:.3f} ± {test['error']:.3f} nats, {fitted.steps:,} steps ({fitted.stopped})")
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", type=Path, default=Path("runs/table-1"), help="the table's folder")
     parser.add_argument("--dataset", action="append", default=[], help="only this one; repeat it")
@@ -145,9 +186,11 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=None)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--seconds", type=float, default=None, help="end this call after so long")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--recipe", type=Path, default=None)
     arguments = parser.parse_args()
+    end = None if arguments.seconds is None else time.monotonic() + arguments.seconds
     request = Request(
         name="table-1",
         folder=arguments.output,
@@ -162,19 +205,32 @@ def main() -> None:
     )
     settings = table_settings(request.recipe)
     peers = settings.peers["models"]
+    needed = settings.peers["seconds"] + SCORING_SECONDS
     tables: dict[str, Benchmark] = {}
+    status = 0
     for cell in chosen_cells(request, settings, peers):
         if importlib.util.find_spec(peers[cell.model]["package"]) is None:
             print(f"{cell}: {peers[cell.model]['package']} is not installed (pip install 'cubicflow[bench]')")
             continue
         if cell.dataset not in tables:
             tables[cell.dataset] = load_rows(cell.dataset, settings, request.data)
+        left = None if end is None else end - time.monotonic()
+        if left is not None and left < needed:
+            print(f"{cell}: not begun, it may take {needed} seconds and {max(left, 0):.0f} are left")
+            status = status or UNFINISHED
+            continue
         try:
-            run_peer(cell, tables[cell.dataset], settings, request)
+            with at_most(left):
+                run_peer(cell, tables[cell.dataset], settings, request)
+        except TimeIsOverError:
+            print(f"{cell}: given up, the time is over")
+            status = status or UNFINISHED
         except Exception as error:  # other people's code may fail in any way, and the rest should still be measured
             print(f"{cell}: left out, {type(error).__name__}: {error}")
+            status = FAILED
     write_table(request, settings)
+    return status
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,74 +1,203 @@
 #!/usr/bin/env bash
-# The paper's experiments on one GPU, in pieces that each end within ten minutes and go on when they are called again.
+# The paper's experiments side by side on one GPU, in calls that each end within ten minutes and go on when repeated.
 #
-#   benchmarks/reproduce_gpu.sh OUT PIECE...        e.g.  benchmarks/reproduce_gpu.sh "$OUT" miniboone bsds300
+#   benchmarks/reproduce_gpu.sh OUT LANE...
+#   benchmarks/reproduce_gpu.sh out bsds300:cubic bsds300:quadratic figure-3 miniboone@0 miniboone@1 \
+#       peers-miniboone:nflows-cubic,zuko-maf+figure-2
 #
-# PIECE is one of
-#   splines         figure-1 and the appendix
-#   plane           figure-2
-#   miniboone       all models and all seeds on MINIBOONE
-#   bsds300         cubic and quadratic, ours and the paper's, on BSDS300
-#   bsds300-rest    the other models on BSDS300
-#   images          figure-3
-#   peers-miniboone, peers-bsds300    nflows and zuko on the same arrays; one fit takes up to [peers] seconds
-#   all             all of the above, in this order
+# All lanes run at the same time, one process each: the models are small, and one alone leaves the GPU mostly idle. A lane
+# is made of pieces joined by +, which run one after the other; one that fails does not keep the next from running. A
+# piece is
+#   figure-1, figure-2, figure-3, appendix
+#   DATASET[:MODEL,...][@SEED,...]          cells of table 1; by default all models and all seeds of the recipe
+#   peers-DATASET[:MODEL,...][@SEED,...]    other packages on the same arrays; by default all of them, with seed 0
 #
-# CUBICFLOW_DATA names the data folder. BUDGET is the time of this call in seconds (default 540); a piece that needs more
-# ends with status 75, and the same command goes on. Everything lies under RESULTS (default results): cells that have a
-# record there are not run again. OUT gets results.tar.gz, all of it but the weights; unpack it over the repository.
+# A peer's fit cannot be resumed and begins only if it can end, so it belongs at the head of a lane.
+#
+# CUBICFLOW_DATA names the data folder. BUDGET is the time of this call in seconds (default 540); a lane that needs more
+# saves its work and ends with status 75, and the same command goes on. Everything lies under RESULTS (default results):
+# cells that have a record there are not run again. QUICK=1 runs the short forms, which are no results. DEVICE and PYTHON
+# are cuda and python3 by default.
+#
+# OUT gets lanes.log, what the lanes said, each line behind its lane's number, and results.tar.gz, the content of RESULTS
+# without the weights: tar -xzf results.tar.gz -C results
 set -uo pipefail
 
-OUT=${1:?where results.tar.gz goes}
+if (($# < 2)); then
+  echo "usage: $0 OUT LANE...; the head of this file says what a lane is" >&2
+  exit 2
+fi
+mkdir -p "$1" || exit 2
+OUT=$(cd "$1" && pwd)
 shift
+cd "$(dirname "$0")/.." || exit 2
 RESULTS=${RESULTS:-results}
 BUDGET=${BUDGET:-540}
 PYTHON=${PYTHON:-python3}
 DEVICE=${DEVICE:-cuda}
 UNFINISHED=75
-status=0
+STARTING=10 # seconds until Python has imported everything, when the clock of --seconds begins
+GRACE=20    # seconds that a lane may overrun before it is ended from outside
+LOG=$OUT/lanes.log
+RECIPE=src/cubicflow/reproduce/recipes/table-1.toml
+PIECE='^([a-z0-9-]+)(:([a-z0-9,-]+))?(@([0-9,]+))?$'
+flags=(--device "$DEVICE")
+if [[ -n ${QUICK:-} ]]; then flags+=(--quick); fi
 
-give_up() { ((status)) || status=$UNFINISHED; }
+# --- what was asked for, looked at before anything runs: a typing error should not cost ten minutes ---
 
-# What runs out of time is no failure: the rest of the call is skipped, and what is there is packed.
-run() {
-  local left=$((BUDGET - SECONDS))
-  if ((status != 0 || left < 5)); then give_up; return; fi
-  "$PYTHON" -m cubicflow reproduce "$@" --device "$DEVICE" --seconds "$left" || status=$?
+refuse() {
+  echo "$1; the head of this file says what a lane is" >&2
+  exit 2
 }
 
-# A peer's fit cannot be stopped and resumed: it begins only if it can end.
-peer() {
-  local dataset=$1 model=$2 fit_seconds=${PEER_SECONDS:-500}
-  if [[ -z $(find "$RESULTS/table-1/cells/$dataset/$model" -name record.json 2>/dev/null) ]]; then
-    if ((status != 0 || BUDGET - SECONDS < fit_seconds)); then give_up; return; fi
-    "$PYTHON" -m benchmarks.peer_densities -o "$RESULTS/table-1" --dataset "$dataset" --model "$model" --seed 0 \
-      --device "$DEVICE" || status=$?
-  fi
-}
-
-models() { printf -- '--model %s ' "$@"; }
-
-piece() {
-  local table=(table-1 -o "$RESULTS/table-1" --dataset)
-  case $1 in
-    splines) run figure-1 -o "$RESULTS/figure-1" && run appendix -o "$RESULTS/appendix" ;;
-    plane) run figure-2 -o "$RESULTS/figure-2" ;;
-    miniboone) run "${table[@]}" miniboone ;;
-    bsds300) run "${table[@]}" bsds300 $(models cubic-paper quadratic-paper cubic quadratic) ;;
-    bsds300-rest) run "${table[@]}" bsds300 ;;
-    images) run figure-3 -o "$RESULTS/figure-3" ;;
-    peers-*)
-      for model in nflows-cubic nflows-rational-quadratic zuko-maf zuko-naf zuko-cnf; do peer "${1#peers-}" "$model"; done
+check_piece() {
+  [[ $1 =~ $PIECE ]] || refuse "'$1' is no piece"
+  local name=${BASH_REMATCH[1]} models=${BASH_REMATCH[3]} seeds=${BASH_REMATCH[5]} kind=models model
+  case $name in
+    figure-[123] | appendix)
+      [[ -z $models$seeds ]] || refuse "$name has no models or seeds to choose"
+      return
       ;;
-    all)
-      for name in splines plane miniboone bsds300 images bsds300-rest peers-miniboone peers-bsds300; do piece "$name"; done
-      ;;
-    *) echo "there is no piece $1; the head of this file names them" >&2; exit 2 ;;
+    peers-*) kind=peers.models ;;
   esac
+  grep -qF "[datasets.${name#peers-}]" "$RECIPE" || refuse "there is no piece '$name'"
+  for model in ${models//,/ }; do
+    grep -qF "[$kind.$model]" "$RECIPE" || refuse "there is no model '$model' for $name"
+  done
 }
 
-for name in "$@"; do piece "$name"; done
-"$PYTHON" -m cubicflow reproduce page -o "$RESULTS"
-tar -czf "$OUT/results.tar.gz" --exclude=run --exclude=runs "$RESULTS"
-ls -l "$OUT/results.tar.gz"
+for lane in "$@"; do
+  for piece in ${lane//+/ }; do check_piece "$piece"; done
+done
+
+# --- what a lane does ---
+
+# COMMAND... in the time that is left. It ends by itself when that is over; if it does not, it is ended.
+in_time() {
+  local left=$((BUDGET - SECONDS - STARTING))
+  if ((left < STARTING)); then
+    echo "no time is left for: $*"
+    return $UNFINISHED
+  fi
+  timeout --foreground --kill-after=5 $((BUDGET - SECONDS + GRACE)) "$@" "${flags[@]}" --seconds "$left"
+}
+
+run_piece() {
+  [[ $1 =~ $PIECE ]]
+  local name=${BASH_REMATCH[1]} models=${BASH_REMATCH[3]} seeds=${BASH_REMATCH[5]} status=0 code seed model
+  local command=("$PYTHON" -m cubicflow reproduce)
+  case $name in
+    figure-* | appendix)
+      in_time "${command[@]}" "$name" -o "$RESULTS/$name"
+      return
+      ;;
+    peers-*)
+      command=("$PYTHON" -m benchmarks.peer_densities -o "$RESULTS/table-1")
+      seeds=${seeds:-0}
+      ;;
+    *) command+=(table-1 -o "$RESULTS/table-1") ;;
+  esac
+  command+=(--dataset "${name#peers-}")
+  for model in ${models//,/ }; do command+=(--model "$model"); done
+  if [[ -z $seeds ]]; then
+    in_time "${command[@]}"
+    return
+  fi
+  for seed in ${seeds//,/ }; do
+    in_time "${command[@]}" --seed "$seed"
+    code=$?
+    status=$(worse "$status" "$code")
+  done
+  return "$status"
+}
+
+# The status of two things: a failure before what is unfinished, and that before success.
+worse() {
+  if (($1 == 0 || ($1 == UNFINISHED && $2 != 0))); then echo "$2"; else echo "$1"; fi
+}
+
+run_lane() {
+  local status=0 code piece
+  for piece in ${1//+/ }; do
+    echo "$piece: begun after $SECONDS s"
+    run_piece "$piece"
+    code=$?
+    echo "$piece: status $code after $SECONDS s"
+    status=$(worse "$status" "$code")
+  done
+  return "$status"
+}
+
+# --- NVIDIA's MPS lets kernels of several processes run at once; without it they take turns ---
+
+start_mps() {
+  if [[ $DEVICE != cuda* || -n ${CUDA_MPS_PIPE_DIRECTORY:-} ]] || ! command -v nvidia-cuda-mps-control; then return; fi
+  export CUDA_MPS_PIPE_DIRECTORY=$work/pipe CUDA_MPS_LOG_DIRECTORY=$work/log
+  mkdir "$CUDA_MPS_PIPE_DIRECTORY" "$CUDA_MPS_LOG_DIRECTORY"
+  own_mps=yes
+  if nvidia-cuda-mps-control -d &&
+    timeout 60 "$PYTHON" -c 'import torch; assert torch.ones(9, device="cuda").sum().item() == 9'; then return; fi
+  cat "$CUDA_MPS_LOG_DIRECTORY"/*
+  stop_mps
+}
+
+stop_mps() {
+  if [[ -z ${own_mps:-} ]]; then return; fi
+  echo 'quit -t 5' | timeout 20 nvidia-cuda-mps-control
+  unset own_mps CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
+}
+
+work=$(mktemp -d)
+trap 'stop_mps >>"$LOG" 2>&1; rm -rf "$work"' EXIT
+
+# --- run ---
+
+export CUBICFLOW_LANES=$# OMP_NUM_THREADS=${OMP_NUM_THREADS:-2} MPLBACKEND=Agg PYTHONUNBUFFERED=1
+: >"$LOG"
+# Patches of images that are drawn once and kept: otherwise every lane would draw them, at the same time.
+if [[ " $*" == *bsds300* ]]; then
+  "$PYTHON" -c 'from cubicflow.data.benchmarks import load_benchmark; load_benchmark("bsds300")' >>"$LOG" 2>&1 &
+fi
+start_mps >>"$LOG" 2>&1
+wait
+if [[ -n ${own_mps:-} ]]; then sharing="through MPS"; else sharing="without MPS"; fi
+echo "$# lanes on $DEVICE, $sharing, begun after $SECONDS s" | tee -a "$LOG"
+
+number=0
+for lane in "$@"; do
+  number=$((number + 1))
+  {
+    began=$SECONDS
+    run_lane "$lane" 2>&1 | sed -u "s/^/[$number] /" >>"$LOG"
+    echo "${PIPESTATUS[0]} $((SECONDS - began))" >"$work/$number"
+  } &
+done
+wait
+stop_mps >>"$LOG" 2>&1
+unset CUBICFLOW_LANES
+
+# --- the table, the page and the archive; lanes that end together overwrite each other's table ---
+
+status=0
+number=0
+for lane in "$@"; do
+  number=$((number + 1))
+  read -r code seconds <"$work/$number"
+  echo "--- lane $number, $lane: status $code, $seconds s"
+  grep "^\[$number\] " "$LOG" | tail -n 5 | cut -c -300
+  status=$(worse "$status" "$code")
+done
+if [[ -d $RESULTS/table-1/cells ]]; then
+  "$PYTHON" -m cubicflow reproduce table-1 -o "$RESULTS/table-1" "${flags[@]}" --seconds 0 >"$work/table" 2>&1
+  code=$?
+  if ((code != UNFINISHED)); then # cells that are still missing are said in the table
+    cat "$work/table"
+    status=$(worse "$status" "$code")
+  fi
+fi
+"$PYTHON" -m cubicflow reproduce page -o "$RESULTS" || status=$(worse "$status" $?)
+tar -czf "$OUT/results.tar.gz" --exclude=run --exclude=runs -C "$RESULTS" . || status=$(worse "$status" $?)
+ls -l "$OUT"
+echo "status $status after $SECONDS s"
 exit "$status"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 
-from cubicflow.bench import report
-from cubicflow.bench.timing import measure
+import pytest
+
+from cubicflow.bench import report, run, start, summary
+from cubicflow.bench.timing import Measurement, measure
 
 
 def test_measures_and_reports(cubicflow, tmp_path):
@@ -19,7 +21,7 @@ def test_measures_and_reports(cubicflow, tmp_path):
     assert "cubicflow reference" in {m.implementation for m in found}
     about = json.loads((out / "machine.json").read_text())
     assert about["versions"]["torch"]
-    assert (out / "bench.md").read_text() == report.table(found, about)
+    assert (out / "bench.md").read_text() == report.page(out)
 
 
 def test_curves_are_drawn_of_what_grows(cubicflow, tmp_path):
@@ -31,6 +33,68 @@ def test_curves_are_drawn_of_what_grows(cubicflow, tmp_path):
         ("bins", k) for k in (1, 4, 16)
     }
     assert {path.name for path in out.glob("*.png")} == {"elements.png", "bins.png"}
+
+
+def test_starts_are_timed_in_fresh_processes(cubicflow, tmp_path):
+    out = tmp_path / "bench"
+    done = cubicflow("bench", "-o", out, "--only", "start", "--quick", "--device", "cpu")
+    assert done.status == 0, done.errors
+    found = {(m.work, m.implementation): m.median for m in report.read(out / "bench.csv")}
+    for implementation in (start.COLD, start.WARM):
+        parts = [
+            found[f"cold start: {part}", implementation] for part in ("imports", "flow on the device", "first steps")
+        ]
+        assert min(parts) > 0
+        assert sum(parts) < found["cold start, POWER model", implementation]  # the rest is Python's own start
+
+
+def test_the_glance_compares_within_one_piece_of_work():
+    def row(work, implementation, median, peak_memory=None, at=None):
+        curve = "" if at is None else "elements"
+        return Measurement(work, implementation, "cuda", median, median, median, 1, peak_memory, curve, at)
+
+    work = "spline forward + backward, 1,000 elements, K = 10"
+    found = [
+        row(work, "cubicflow triton, captured", 0.1),
+        row(work, "cubicflow triton", 0.2, peak_memory=88_000 + 4_400),  # the gradient of params, and a twentieth more
+        row(work, "cubicflow reference", 5.0),
+        row(work, "cubicflow quadratic, captured", 0.08),
+        row(work, "nflows cubic", 20.0),
+        row(work, "a copy of as many bytes", 0.05),
+        row("training step, D = 6, batch 512", "cubicflow", 2.0),
+        row("training step, D = 6, batch 512", "its networks alone", 1.0),
+        row(work, "cubicflow triton", 7.0, at=1000),  # a point of a curve is another measurement
+    ]
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in summary.glance(found)]
+    assert lines[2:] == [
+        [work, "cubicflow triton, captured", "0.1", "200", "2.00", "", "1.25", ""],
+        [work, "cubicflow triton", "0.2", "100", "4.00", "", "", "1.02"],
+        ["training step, D = 6, batch 512", "cubicflow", "2", "", "", "2.00", "", ""],
+    ]
+
+
+def test_growth_is_read_off_the_end_of_a_curve():
+    points = ((4, 2.0), (8, 4.0), (16, 16.0))
+    found = [
+        Measurement(f"spline forward, K = {at}", "cubicflow native", "cpu", ms, ms, ms, 1, curve="bins", at=at)
+        for at, ms in points
+    ]
+    assert summary.growth(found)[2:] == ["| spline forward, bins 4 → 16 | cubicflow native | 2 → 16 | 2.00 |"]
+
+
+def test_a_part_that_fails_leaves_the_others(monkeypatch):
+    import torch
+
+    def broken(*_):
+        raise RuntimeError("no kernel for this")
+
+    good = Measurement("work", "cubicflow", "cpu", 1.0, 1.0, 1.0, 1)
+    monkeypatch.setattr(run, "PART_RUNS", {"bad": broken, "good": lambda *_: [good]})
+    results = run.run(("bad", "good"), torch.device("cpu"), say=lambda _: None)
+    assert next(results) == []
+    assert next(results) == [good]
+    with pytest.raises(RuntimeError, match="no kernel for this"):
+        next(results)
 
 
 def test_refuses_to_overwrite_and_unknown_parts(cubicflow, tmp_path):

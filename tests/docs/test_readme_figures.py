@@ -8,16 +8,32 @@ from pathlib import Path
 
 import pytest
 
+from cubicflow.bench import report, start, summary
+from cubicflow.bench.timing import milliseconds
+
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"
 
 
+MACHINES = {"cpu": "on two CPU cores", "gpu": "on one NVIDIA H200"}  # what the sentence above a table of times says
+
+
 @pytest.fixture(scope="module")
-def lines() -> list[list[str]]:
+def text() -> str:
+    return (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def cells(text: str) -> list[list[str]]:
     """The cells of every row of every table."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
     rows = [line.strip("| ") for line in text.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in row.split("|")] for row in rows]
+
+
+def times_measured(text: str, machine: str) -> list[list[str]]:
+    """The rows of the one table that stands below a sentence about the machine."""
+    found = re.findall(rf"{MACHINES[machine]}[^|]*?\n\n((?:\|.*\n)+)", text)
+    assert len(found) <= 1
+    return [row for table in found for row in cells(table)[2:]]
 
 
 def read(path: Path) -> list[dict[str, str]]:
@@ -25,33 +41,60 @@ def read(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_speed(lines: list[list[str]]) -> None:
+@pytest.mark.parametrize("machine", MACHINES)
+def test_speed(machine: str, text: str) -> None:
+    folder = RESULTS / "speed" / machine
+    quoted = times_measured(text, machine)
+    if not folder.exists():
+        assert not quoted
+        return
     recorded = {
         (row["work"], row["implementation"]): float(row["median"])
-        for row in read(RESULTS / "speed" / "cpu" / "bench.csv")
+        for row in read(folder / "bench.csv")
         if not row["curve"]
     }
-    quoted = [line for line in lines if re.match("spline |training ", line[0])]
-    assert len(quoted) == 6
-    for work, theirs, ours, ratio in quoted:
-        mine = recorded[work, "cubicflow native" if work.startswith("spline") else "cubicflow"]
-        other = recorded[work, "nflows cubic"]
-        assert (theirs, ours) == (f"{other:.3g}", f"{mine:.3g}")
-        assert ratio == f"{other / mine:.2g}"
+    backend = {"cpu": "cubicflow native", "gpu": "cubicflow triton"}[machine]
+    assert len(quoted) >= 6
+    for name, theirs, ours, ratio in quoted:
+        work = name.removesuffix(", captured")
+        implementation = backend + name.removeprefix(work) if work.startswith("spline") else "cubicflow"
+        mine, other = recorded[work, implementation], recorded[work, "nflows cubic"]
+        assert (theirs, ours) == (milliseconds(other), milliseconds(mine))
+        assert ratio == (f"{other / mine:.2g}" if other < 99.5 * mine else f"{other / mine:.0f}")
 
 
-def test_share_of_the_networks() -> None:
+def test_memory_and_starts_on_a_gpu(text: str) -> None:
+    flowing = " ".join(text.split())
+    quoted = re.findall(r"need ([\d.]+) times the memory of params", flowing)
+    quoted += re.findall(r"first training steps ([\d.]+) s after Python starts, ([\d.]+) s", flowing)
+    if not (RESULTS / "speed" / "gpu").exists():
+        assert not quoted
+        return
+    found = report.read(RESULTS / "speed" / "gpu" / "bench.csv")
+    recorded = {(m.work, m.implementation): m for m in found if not m.curve}
+    both = recorded["spline forward + backward, 1,048,576 elements, K = 10", "cubicflow triton"]
+    starts = [recorded["cold start, POWER model", name].median / 1e3 for name in (start.COLD, start.WARM)]
+    assert quoted == [f"{summary.memory_ratio(both):.2f}", tuple(f"{seconds:.1f}" for seconds in starts)]
+
+
+@pytest.mark.parametrize(
+    "folder", sorted(path.parent for path in RESULTS.glob("speed/*/bench.csv")), ids=lambda f: f.name
+)
+def test_pages_of_times_are_made_of_the_recorded_ones(folder: Path) -> None:
+    assert (folder / "bench.md").read_text(encoding="utf-8") == report.page(folder)
+
+
+def test_share_of_the_networks(text: str) -> None:
     rows = {(row["work"], row["implementation"]): float(row["median"]) for row in read(RESULTS / "speed/cpu/bench.csv")}
     works = {work for work, _ in rows if work.startswith("training")}
     shares = sorted(rows[work, "its networks alone"] / rows[work, "cubicflow"] for work in works)
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert f"networks alone take {shares[0] * 100:.0f} to {shares[-1] * 100:.0f} %" in text
 
 
-def test_inverses(lines: list[list[str]]) -> None:
+def test_inverses(text: str) -> None:
     rows = read(RESULTS / "spline_robustness.csv")
     methods = {"nflows, cubic": "nflows cubic", "cubicflow, cubic": "cubic, steffen"}
-    quoted = [line for line in lines if line[1] in ("float32", "float64")]
+    quoted = [line for line in cells(text) if line[1] in ("float32", "float64")]
     assert len(quoted) == 4
     for name, dtype, nonfinite, outside, worst in quoted:
         mine = [row for row in rows if row["method"] == methods[name] and row["dtype"] == dtype]

@@ -86,7 +86,7 @@ def coupling_flows(
     flows: dict[str, PeerFlow] = {}
     found = installed()
     if "nflows" in found:
-        flows["nflows cubic"] = _nflows(features, num_layers, hidden, num_bins, device)
+        flows["nflows cubic"] = nflows_maker()(features, num_layers, hidden, num_bins, device)
     if "normflows" in found:
         flows["normflows rational-quadratic"] = _normflows(features, num_layers, hidden, num_bins, device)
     if "zuko" in found:
@@ -111,12 +111,27 @@ def one_pass_rivals(features: int, hidden: int, device: torch.device) -> dict[st
     return {name: _zuko(make(), device) for name, make in made.items()}
 
 
+def training_step(peer: PeerFlow, x: Tensor) -> Callable[[], Any]:
+    """The usual loop of a peer's user: loss, backward, clipping, Adam."""
+    optimiser = torch.optim.Adam(peer.module.parameters(), lr=5e-4)
+
+    def run() -> None:
+        optimiser.zero_grad()
+        loss = -peer.log_prob(x).mean()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(peer.module.parameters(), 5.0)
+        optimiser.step()
+
+    return run
+
+
 def _zuko(flow: Any, device: torch.device) -> PeerFlow:
     flow = flow.to(device)
     return PeerFlow(flow, lambda x: flow().log_prob(x), lambda n: flow().sample((n,)))
 
 
-def _nflows(features: int, num_layers: int, hidden: int, num_bins: int, device: torch.device) -> PeerFlow:
+def nflows_maker() -> Callable[[int, int, int, int, torch.device], PeerFlow]:
+    """Imports nflows, and returns what makes its flow of (features, layers, hidden, bins, device)."""
     from nflows.distributions.normal import StandardNormal
     from nflows.flows.base import Flow
     from nflows.nn.nets import ResidualNet
@@ -124,22 +139,25 @@ def _nflows(features: int, num_layers: int, hidden: int, num_bins: int, device: 
     from nflows.transforms.coupling import PiecewiseCubicCouplingTransform
     from nflows.utils import create_alternating_binary_mask
 
-    layers: list[Any] = []
-    for i in range(num_layers):
-        layers += [
-            RandomPermutation(features),
-            LULinear(features, identity_init=True),
-            PiecewiseCubicCouplingTransform(
-                create_alternating_binary_mask(features, even=i % 2 == 0),
-                lambda inputs, outputs: ResidualNet(inputs, outputs, hidden_features=hidden, num_blocks=2),
-                num_bins=num_bins,
-                tails="linear",
-                tail_bound=4.0,
-                apply_unconditional_transform=True,
-            ),
-        ]
-    flow = Flow(CompositeTransform(layers), StandardNormal([features])).to(device)
-    return PeerFlow(flow, flow.log_prob, flow.sample)
+    def make(features: int, num_layers: int, hidden: int, num_bins: int, device: torch.device) -> PeerFlow:
+        layers: list[Any] = []
+        for i in range(num_layers):
+            layers += [
+                RandomPermutation(features),
+                LULinear(features, identity_init=True),
+                PiecewiseCubicCouplingTransform(
+                    create_alternating_binary_mask(features, even=i % 2 == 0),
+                    lambda inputs, outputs: ResidualNet(inputs, outputs, hidden_features=hidden, num_blocks=2),
+                    num_bins=num_bins,
+                    tails="linear",
+                    tail_bound=4.0,
+                    apply_unconditional_transform=True,
+                ),
+            ]
+        flow = Flow(CompositeTransform(layers), StandardNormal([features])).to(device)
+        return PeerFlow(flow, flow.log_prob, flow.sample)
+
+    return make
 
 
 def _normflows(features: int, num_layers: int, hidden: int, num_bins: int, device: torch.device) -> PeerFlow:

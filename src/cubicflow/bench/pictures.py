@@ -21,10 +21,11 @@ def draw_bars(path: Path, measurements: Sequence[Measurement]) -> None:
     from matplotlib.figure import Figure
 
     works = list(dict.fromkeys((m.work, m.device) for m in measurements))
-    figure = Figure(figsize=(9, 1.6 * len(works) + 1), layout="constrained")
-    axes = figure.subplots(len(works), 1, squeeze=False)
-    for (work, device), axis in zip(works, axes[:, 0], strict=True):
-        group = [m for m in measurements if (m.work, m.device) == (work, device)]
+    groups = [[m for m in measurements if (m.work, m.device) == work] for work in works]
+    heights = [0.18 * len(group) + 0.7 for group in groups]
+    figure = Figure(figsize=(9, sum(heights)), layout="constrained")
+    axes = figure.subplots(len(works), 1, squeeze=False, height_ratios=heights)
+    for (work, device), group, axis in zip(works, groups, axes[:, 0], strict=True):
         colours = [OURS_COLOUR if m.implementation.startswith(OURS) else THEIR_COLOUR for m in group]
         bars = axis.barh([m.implementation for m in group], [m.median for m in group], color=colours)
         axis.bar_label(bars, [f"{milliseconds(m.median)} ms" for m in group], padding=3, fontsize=8)
@@ -41,14 +42,16 @@ def draw_curve(path: Path, measurements: Sequence[Measurement]) -> None:
     from matplotlib.figure import Figure
 
     kinds = list(dict.fromkeys(m.work.split(",")[0] for m in measurements))
+    names = list(dict.fromkeys(m.implementation for m in measurements))
     figure = Figure(figsize=(4.2 * len(kinds), 4.4), layout="constrained")
     axes = figure.subplots(1, len(kinds), squeeze=False, sharey=True)[0]
     for kind, axis in zip(kinds, axes, strict=True):
         group = [m for m in measurements if m.work.split(",")[0] == kind]
-        for name in dict.fromkeys(m.implementation for m in group):
+        for i, name in enumerate(names):  # one who took too long for a panel keeps the colour it has in the other
             points = sorted((m.at, m.median) for m in group if m.implementation == name and m.at is not None)
-            ours = name.startswith(OURS)
-            axis.plot(*zip(*points, strict=True), marker=".", lw=2.2 if ours else 1.2, label=name)
+            if points:
+                width = 2.2 if name.startswith(OURS) else 1.2
+                axis.plot(*zip(*points, strict=True), marker=".", color=f"C{i}", lw=width, label=name)
         axis.set(xscale="log", yscale="log", title=kind, xlabel=ALONG[measurements[0].curve])
         axis.grid(alpha=0.3)
     axes[0].set_ylabel(f"ms, {measurements[0].device.upper()}")

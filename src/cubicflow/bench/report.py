@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import importlib.metadata
 import json
 import platform
@@ -13,40 +14,67 @@ from typing import Any
 
 import torch
 
+from cubicflow.bench import peers
 from cubicflow.bench.pictures import draw_bars, draw_curve
+from cubicflow.bench.summary import glance, growth, markdown, ours
 from cubicflow.bench.timing import Measurement, milliseconds
-from cubicflow.bench.workloads import OURS
+from cubicflow.bench.workloads import CAPTURED
 
-CSV_FILE, MACHINE_FILE, TABLE_FILE = "bench.csv", "machine.json", "bench.md"
+CSV_FILE, MACHINE_FILE, PAGE_FILE = "bench.csv", "machine.json", "bench.md"
+
+GLANCE = "At a glance, with all ratios from this one run:"
+GROWTH = (
+    "How times grow, from one end of a curve to the other. The exponent is that between its last two points: 1 is time "
+    "in proportion, 0 is none more."
+)
+EVERY_ROW = (
+    "Every row, with the 10th and 90th percentile. Memory is the peak of a first run beyond what was there before it; "
+    "what is replayed as a graph allocates none. The last column is the time over that of our plain call in the same "
+    "run."
+)
 
 
-def machine() -> dict[str, Any]:
+def machine(device: str) -> dict[str, Any]:
     """The versions and the hardware of this run."""
-    versions: dict[str, str] = {"python": platform.python_version()}
-    for name in ("cubicflow", "torch", "triton", "numpy", "nflows", "zuko", "normflows"):
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    versions = {"python": platform.python_version()}
+    for name in ("cubicflow", "torch", "triton", "numpy", *peers.NAMES):
+        if version := _version(name):
+            versions[name] = version
+    gpu = torch.cuda.get_device_name() if device == "cuda" else None
     return {"versions": versions, "processor": _processor(), "threads": torch.get_num_threads(), "gpu": gpu}
 
 
+def _version(name: str) -> str | None:
+    """As installed, or as a package that was only put on the path says itself."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        pass
+    for module in (name, f"{name}.version"):
+        try:
+            version = getattr(importlib.import_module(module), "__version__", None)
+        except ImportError:
+            continue
+        if version is not None:
+            return str(version)
+    return None
+
+
 def write(folder: Path, measurements: Sequence[Measurement], command: str) -> None:
-    """Everything into one folder."""
+    """The CSV, what it was measured on, and the tables, into one folder; :func:`draw` adds the pictures."""
     folder.mkdir(parents=True, exist_ok=True)
-    about = {"command": command, **machine()}
+    about = {"command": command, **machine("cuda" if any(m.device == "cuda" for m in measurements) else "cpu")}
     (folder / MACHINE_FILE).write_text(json.dumps(about, indent=2) + "\n")
     with (folder / CSV_FILE).open("w", newline="") as file:
         writer = csv.DictWriter(file, [field.name for field in fields(Measurement)])
         writer.writeheader()
         writer.writerows(measurement.as_dict() for measurement in measurements)
-    show(folder, measurements, about)
+    (folder / PAGE_FILE).write_text(page(folder))
 
 
-def show(folder: Path, measurements: Sequence[Measurement], about: dict[str, Any]) -> None:
-    """The table and the pictures."""
-    (folder / TABLE_FILE).write_text(table(measurements, about))
+def draw(folder: Path) -> None:
+    """The pictures of what was measured."""
+    measurements = read(folder / CSV_FILE)
     if bars := [m for m in measurements if not m.curve]:
         draw_bars(folder / "bench.png", bars)
     for curve in dict.fromkeys(m.curve for m in measurements if m.curve):
@@ -73,27 +101,37 @@ def read(path: Path) -> list[Measurement]:
         ]
 
 
-def table(measurements: Sequence[Measurement], about: dict[str, Any]) -> str:
-    """Markdown: one row for each measurement, with its ratio to our fastest on the same work."""
-    lines = [
-        f"Measured by `{about['command']}` on {about['gpu'] or about['processor']} ({about['threads']} threads), "
-        + ", ".join(f"{name} {version}" for name, version in about["versions"].items())
-        + ". Medians, with the 10th and 90th percentile; the last column is the time over ours in the same run.",
-        "",
-        "| work | implementation | ms | 10 % – 90 % | memory, MB | x ours |",
-        "|---|---|---|---|---|---|",
-    ]
-    for work in dict.fromkeys((m.work, m.device) for m in measurements):
-        group = [m for m in measurements if (m.work, m.device) == work]
-        ours = [m.median for m in group if m.implementation.startswith(OURS)]
-        for m in group:
-            memory = "" if m.peak_memory is None else f"{m.peak_memory / 1e6:.0f}"
-            ratio = f"{m.median / min(ours):.2f}" if ours else ""
-            lines.append(
-                f"| {m.work}, {m.device.upper()} | {m.implementation} | {milliseconds(m.median)} "
-                f"| {milliseconds(m.p10)} – {milliseconds(m.p90)} | {memory} | {ratio} |"
-            )
+def page(folder: Path) -> str:
+    """Markdown, from the CSV and the description of the machine: what the run comes to, and every row of it."""
+    measurements = read(folder / CSV_FILE)
+    about = json.loads((folder / MACHINE_FILE).read_text())
+    versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
+    where = f"{about['gpu'] or about['processor']} ({about['threads']} threads)"
+    lines = [f"Measured by `{about['command']}` on {where}, {versions}. Times are medians."]
+    tables = {GLANCE: glance(measurements), GROWTH: growth(measurements), EVERY_ROW: _table(measurements)}
+    for text, table in tables.items():
+        if table:
+            lines += ["", text, "", *table]
     return "\n".join(lines) + "\n"
+
+
+def _table(measurements: Sequence[Measurement]) -> list[str]:
+    rows: list[list[str]] = []
+    for work in dict.fromkeys((m.work, m.device, m.curve) for m in measurements):
+        group = [m for m in measurements if (m.work, m.device, m.curve) == work]
+        plain = [m.median for m in ours(group) if not m.implementation.endswith(CAPTURED)]
+        rows += [
+            [
+                f"{m.work}, {m.device.upper()}",
+                m.implementation,
+                milliseconds(m.median),
+                f"{milliseconds(m.p10)} – {milliseconds(m.p90)}",
+                "" if m.peak_memory is None else f"{m.peak_memory / 1e6:.0f}",
+                f"{m.median / min(plain):.2f}" if plain else "",
+            ]
+            for m in group
+        ]
+    return markdown(["work", "implementation", "ms", "10 % – 90 %", "memory, MB", "x ours"], rows)
 
 
 def _processor() -> str:

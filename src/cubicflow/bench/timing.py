@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from cubicflow.bench.captured import Captured
+
 WARM_UPS = 3
 TOGETHER_MS = 3.0
 
@@ -54,26 +56,27 @@ def measure(
     *,
     seconds: float = 2.0,
     most: int = 200,
+    memory: bool = True,
 ) -> list[Measurement]:
     """Run every contender about ``seconds``, in rounds that take each of them once. One that fails is left out, and the
-    reason is printed."""
+    reason is printed. Without ``memory`` none is reported: first runs may do more than the others."""
     working: dict[str, Callable[[], Any]] = {}
-    memory: dict[str, int | None] = {}
+    peaks: dict[str, int | None] = {}
+    together: dict[str, int] = {}
+    times: dict[str, list[float]] = {}
     for name, run in contenders.items():
         try:
-            memory[name] = _peak_memory(run, device)
-            begun = time.perf_counter()
-            for _ in range(WARM_UPS - 1):
-                if time.perf_counter() - begun < seconds:  # what takes that long needs no more warming
-                    _milliseconds(run, device)
-            working[name] = run
+            peaks[name] = _first_run(run, device)
+            warm_ups: list[float] = []
+            while len(warm_ups) < WARM_UPS - 1 and sum(warm_ups) < seconds * 1e3:
+                warm_ups.append(_milliseconds(run, device))
         except Exception as error:  # a peer may fail in any way; the others still run
             print(f"  {work}: {name} left out: {type(error).__name__}: {str(error).splitlines()[:1]}")  # noqa: T201
-    # Short work on a GPU is timed several runs at once: one alone would mostly time the start of the first kernel.
-    together = dict.fromkeys(working, 1)
-    if device.type == "cuda":
-        together = {name: max(1, round(TOGETHER_MS / _milliseconds(run, device))) for name, run in working.items()}
-    times: dict[str, list[float]] = {name: [] for name in working}
+            continue
+        working[name] = run
+        times[name] = [took for took in warm_ups if took >= seconds * 1e3]  # a run of that length needs no warming
+        # Short work on a GPU is timed several runs at once: one alone would mostly time the start of the first kernel.
+        together[name] = max(1, round(TOGETHER_MS / warm_ups[-1])) if device.type == "cuda" else 1
     while pending := [name for name in working if sum(times[name]) < seconds * 1e3 and len(times[name]) < most]:
         for name in pending:
             times[name].append(_milliseconds(working[name], device, together[name]))
@@ -86,7 +89,7 @@ def measure(
             p10=float(np.quantile(taken, 0.1)),
             p90=float(np.quantile(taken, 0.9)),
             repeats=len(taken),
-            peak_memory=memory[name],
+            peak_memory=peaks[name] if memory else None,
         )
         for name, taken in times.items()
     ]
@@ -108,8 +111,10 @@ def _milliseconds(run: Callable[[], Any], device: torch.device, together: int = 
     return (time.perf_counter() - begun) * 1e3
 
 
-def _peak_memory(run: Callable[[], Any], device: torch.device) -> int | None:
-    """Bytes allocated on the GPU by one run, beyond what was there before it."""
+def _first_run(run: Callable[[], Any], device: torch.device) -> int | None:
+    """The peak of the memory allocated on the GPU during the first run, beyond what was there before it: results,
+    gradients, which do not exist yet, and whatever lies between. A graph has its own memory from the capture on, and
+    allocates none when it runs: of that there is nothing to compare."""
     if device.type != "cuda":
         run()
         return None
@@ -119,4 +124,4 @@ def _peak_memory(run: Callable[[], Any], device: torch.device) -> int | None:
     torch.cuda.reset_peak_memory_stats(device)
     run()
     torch.cuda.synchronize(device)
-    return torch.cuda.max_memory_allocated(device) - before
+    return None if isinstance(run, Captured) else torch.cuda.max_memory_allocated(device) - before

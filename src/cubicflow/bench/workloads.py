@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -10,70 +11,104 @@ import torch
 from torch import Tensor
 
 from cubicflow.bench import peers
+from cubicflow.bench.captured import Captured
 from cubicflow.bench.timing import Measurement, measure
 from cubicflow.data.rows import Batch
 from cubicflow.flows import tabular
 from cubicflow.flows.flow import Flow
+from cubicflow.nets.linear import Fork, weight_gradients_on
+from cubicflow.nets.products import float32_products
 from cubicflow.splines import cubic_spline, quadratic_spline
 from cubicflow.splines.dispatch import BACKENDS
 from cubicflow.training.captured_step import CapturedStep
 from cubicflow.training.config import TrainingConfig
 from cubicflow.training.distributed import World
 from cubicflow.training.losses import negative_log_likelihood
-from cubicflow.training.step import Step, float32_products
+from cubicflow.training.step import Step
 from cubicflow.transforms import Coupling
 
 OURS = "cubicflow"
+LONG = 5.0  # seconds; who takes longer for one run is left out of a curve from there on
 NETWORKS_ALONE = "its networks alone"
 FLOOR = "a copy of as many bytes"
+CAPTURED = ", captured"
+SplineFunction = Callable[[Tensor, Tensor, bool], tuple[Tensor, Tensor]]
 
 
 def splines(
-    device: torch.device, *, rows: int, num_bins: int, seconds: float, quadratic: bool = False
+    device: torch.device,
+    *,
+    rows: int,
+    num_bins: int,
+    seconds: float,
+    quadratic: bool = False,
+    rivals: tuple[str, ...] | None = None,
 ) -> Iterator[Measurement]:
-    """Forward, inverse, and forward with backward of one spline for each element."""
+    """Forward, inverse, and forward with backward of one spline for each element. With ``rivals`` the fastest of our
+    backends meets those alone."""
     x, params = peers.spline_params(rows, num_bins, device)
-    contenders: dict[str, Callable[[Tensor, Tensor, bool], tuple[Tensor, Tensor]]] = {
-        f"{OURS} {name}": partial(_cubic, name) for name in backends_on(device)
-    }
+    backends = backends_on(device) if rivals is None else backends_on(device)[:1]
+    contenders = {f"{OURS} {name}": our_spline("cubic", params, name) for name in backends}
     if quadratic:
-        contenders[f"{OURS} quadratic"] = _quadratic
-    contenders |= peers.spline_functions(num_bins)
+        contenders[f"{OURS} quadratic"] = our_spline("quadratic", params, "auto")
+    for name, function in peers.spline_functions(num_bins).items():
+        if rivals is None or name in rivals:
+            contenders[name] = function, params
+    # What is replayed as a graph has tensors of its own: the plain call must find no gradient, for its peak of memory.
+    fused = [name for name in (f"{OURS} triton", f"{OURS} quadratic") if name in contenders and device.type == "cuda"]
     label = f"{rows:,} elements, K = {num_bins}"
-
-    def one_way(function: Any, inverse: bool) -> Callable[[], Any]:
-        @torch.no_grad()
-        def run() -> Any:
-            return function(x, params, inverse)
-
-        return run
-
-    def both_ways(function: Any) -> Callable[[], Any]:
-        leaf_x, leaf_params = x.clone().requires_grad_(), params.clone().requires_grad_()
-
-        def run() -> None:
-            leaf_x.grad = leaf_params.grad = None
-            y, log_slope = function(leaf_x, leaf_params, False)
-            torch.autograd.backward((y, log_slope), (x, x))
-
-        return run
-
-    works = {
-        "spline forward": {name: one_way(function, False) for name, function in contenders.items()},
-        "spline inverse": {name: one_way(function, True) for name, function in contenders.items()},
-        "spline forward + backward": {name: both_ways(function) for name, function in contenders.items()},
+    makers: dict[str, Callable[[SplineFunction, Tensor, Tensor], Callable[[], Any]]] = {
+        "spline forward": partial(one_way, inverse=False),
+        "spline inverse": partial(one_way, inverse=True),
+        "spline forward + backward": both_ways,
     }
     moved = {  # bytes read and written: params and x in, two numbers out; the backward pass reads all that again
         "spline forward": params.nbytes + 3 * x.nbytes,
         "spline inverse": params.nbytes + 3 * x.nbytes,
         "spline forward + backward": 3 * params.nbytes + 7 * x.nbytes,
     }
-    for work, runs in works.items():
+    for work, make in makers.items():
+        runs: dict[str, Callable[[], Any]] = {
+            f"{name}{CAPTURED}": Captured(make(*contenders[name], x)) for name in fused
+        }
+        runs |= {name: make(function, own, x) for name, (function, own) in contenders.items()}
         runs[FLOOR] = copying(moved[work], device)
-        if device.type == "cuda":
-            fused = [name for name in (f"{OURS} triton", f"{OURS} quadratic") if name in runs]
-            runs = {**{f"{name}, captured": captured(runs[name]) for name in fused}, **runs}
         yield from measure(f"{work}, {label}", runs, device, seconds=seconds)
+
+
+def our_spline(family: str, params: Tensor, backend: str) -> tuple[SplineFunction, Tensor]:
+    """One of our splines, and as many params as it takes."""
+    if family == "quadratic":
+        return partial(_spline, quadratic_spline, backend), params[..., :-1].contiguous()
+    return partial(_spline, cubic_spline, backend), params
+
+
+def _spline(
+    function: Callable[..., tuple[Tensor, Tensor]], backend: str, x: Tensor, params: Tensor, inverse: bool
+) -> tuple[Tensor, Tensor]:
+    return function(x, params, inverse=inverse, backend=backend)
+
+
+def one_way(function: SplineFunction, params: Tensor, x: Tensor, *, inverse: bool) -> Callable[[], Any]:
+    """Forward or inverse."""
+
+    @torch.no_grad()
+    def run() -> Any:
+        return function(x, params, inverse)
+
+    return run
+
+
+def both_ways(function: SplineFunction, params: Tensor, x: Tensor) -> Callable[[], Any]:
+    """Forward and backward, into gradients that do not exist before the first run."""
+    leaf_x, leaf_params = x.clone().requires_grad_(), params.clone().requires_grad_()
+
+    def run() -> None:
+        leaf_x.grad = leaf_params.grad = None
+        y, log_slope = function(leaf_x, leaf_params, False)
+        torch.autograd.backward((y, log_slope), (x, x))
+
+    return run
 
 
 def copying(moved: int, device: torch.device) -> Callable[[], Any]:
@@ -82,41 +117,30 @@ def copying(moved: int, device: torch.device) -> Callable[[], Any]:
     return lambda: target.copy_(source)
 
 
-def captured(run: Callable[[], Any]) -> Callable[[], Any]:
-    """The same work as a CUDA graph, as it runs inside a training step: what is left is the time of the kernels,
-    without the time Python takes to launch them."""
-    run()  # compiles, before the capture
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        run()
-    return graph.replay
-
-
 def backends_on(device: torch.device) -> list[str]:
     """The backends that "auto" would consider for tensors on the device."""
     return [name for name, backend in BACKENDS.items() if backend.at_home_on(device) and backend.unavailable() is None]
 
 
-def _cubic(backend: str, x: Tensor, params: Tensor, inverse: bool) -> tuple[Tensor, Tensor]:
-    return cubic_spline(x, params, inverse=inverse, backend=backend)
-
-
-def _quadratic(x: Tensor, params: Tensor, inverse: bool) -> tuple[Tensor, Tensor]:
-    return quadratic_spline(x, params[..., :-1], inverse=inverse)
-
-
 def training_step(
     device: torch.device, *, features: int, batch: int, num_layers: int, hidden: int, num_bins: int, seconds: float
 ) -> Iterator[Measurement]:
-    """One step of Adam on the paper's tabular flow, beside the peers' and beside the networks of ours alone."""
+    """One step of Adam on the paper's tabular flow, beside the peers' and beside the networks of ours alone; on a GPU
+    every contender's products are in TF32."""
     torch.manual_seed(0)
     x = torch.randn(batch, features, device=device)
     flow = tabular(features, num_layers=num_layers, hidden_features=hidden, num_bins=num_bins).to(device)
-    runs: dict[str, Callable[[], Any]] = {OURS: our_step(flow, x)}
-    runs[NETWORKS_ALONE] = networks_alone(flow, x)
+    networks = networks_alone(copy.deepcopy(flow), x)
+    runs: dict[str, Callable[[], Any]] = {
+        OURS: our_step(flow, x),
+        NETWORKS_ALONE: Captured(networks) if device.type == "cuda" else networks,
+    }
     for name, peer in peers.coupling_flows(features, num_layers, hidden, num_bins, device).items():
-        runs[name] = peer_step(peer, x)
-    yield from measure(f"training step, D = {features}, batch {batch}", runs, device, seconds=seconds)
+        runs[name] = peers.training_step(peer, x)
+    with float32_products(tf32=True, device=device):
+        # A first step also makes the optimiser's state, or captures: its memory says little about the others.
+        label = f"training step, D = {features}, batch {batch}"
+        yield from measure(label, runs, device, seconds=seconds, memory=False)
 
 
 def our_step(flow: Flow, x: Tensor) -> Callable[[], Any]:
@@ -128,30 +152,21 @@ def our_step(flow: Flow, x: Tensor) -> Callable[[], Any]:
     return lambda: taken(Batch(x))
 
 
-def peer_step(peer: peers.PeerFlow, x: Tensor) -> Callable[[], Any]:
-    """The usual loop of a peer's user: loss, backward, clipping, Adam."""
-    optimiser = torch.optim.Adam(peer.module.parameters(), lr=5e-4)
-
-    def run() -> None:
-        optimiser.zero_grad()
-        loss = -peer.log_prob(x).mean()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(peer.module.parameters(), 5.0)
-        optimiser.step()
-
-    return run
-
-
 def networks_alone(flow: Flow, x: Tensor) -> Callable[[], Any]:
-    """Forward and backward of the coupling layers' networks, and nothing else: what no spline can undercut."""
+    """Forward and backward of the coupling layers' networks as a step runs them, and nothing else: what no spline can
+    undercut."""
     couplings = [module for module in flow.modules() if isinstance(module, Coupling)]
     inputs = [x[:, coupling.identity].clone() for coupling in couplings]
+    fork = Fork(x.device) if x.is_cuda else None
 
     def run() -> None:
         for coupling, part in zip(couplings, inputs, strict=True):
             coupling.network.zero_grad()
-            params = coupling.network(part)
+            with weight_gradients_on(fork):
+                params = coupling.network(part)
             params.backward(torch.ones_like(params))
+        if fork is not None:
+            fork.join()
 
     return run
 
@@ -181,8 +196,11 @@ def densities_and_samples(
         yield from measure(f"sample, D = {features}, {rows:,} rows", sampling, device, seconds=seconds)
 
 
-def one_pass(device: torch.device, *, features: int, rows: int, hidden: int, seconds: float) -> Iterator[Measurement]:
-    """The paper's argument as a curve: how the time of log_prob and of sample grows with the number of features."""
+def one_pass(
+    device: torch.device, *, features: int, rows: int, hidden: int, seconds: float, too_slow: set[tuple[str, str]]
+) -> Iterator[Measurement]:
+    """The paper's argument as a curve: how the time of log_prob and of sample grows with the number of features.
+    Whoever takes too long for one run is added to ``too_slow``, and left out from then on."""
     torch.manual_seed(0)
     x = torch.randn(rows, features, device=device)
     settings: dict[str, Any] = {"num_layers": 3, "hidden_features": hidden}
@@ -195,7 +213,12 @@ def one_pass(device: torch.device, *, features: int, rows: int, hidden: int, sec
             runs: dict[str, Callable[[], Any]] = {
                 name: partial(flow.log_prob, x) if work == "log_prob" else partial(flow.sample, rows)
                 for name, flow in flows.items()
+                if (work, name) not in too_slow
             }
-            yield from measure(
-                f"one pass: {work}, D = {features}, {rows:,} rows", runs, device, seconds=seconds, most=20
-            )
+            label = f"one pass: {work}, D = {features}, {rows:,} rows"
+            for measurement in measure(label, runs, device, seconds=seconds, most=20):
+                yield measurement
+                if measurement.median > LONG * 1e3:
+                    name = measurement.implementation
+                    print(f"  {work}: {name} left out from here on: one run takes over {LONG:g} s")  # noqa: T201
+                    too_slow.add((work, name))

@@ -11,7 +11,7 @@ import typer
 
 from cubicflow.cli.errors import clear_errors
 
-PARTS = "splines, training, densities, one-pass or scaling"
+PARTS = "splines, training, densities, start, one-pass or scaling"
 
 
 def bench(
@@ -21,8 +21,9 @@ def bench(
     seconds: Annotated[float, typer.Option(help="How long to run each contender on each piece of work.")] = 2.0,
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes: to see that it works, not to quote.")] = False,
 ) -> None:
-    """Measure this machine: splines, training steps, densities and samples, beside nflows, zuko and normflows where
-    they are installed (pip install "cubicflow[bench]"). All contenders take turns in one run.
+    """Measure this machine: splines, training steps, densities and samples, and how long a fresh process takes to its
+    first step, beside nflows, zuko and normflows where they are installed (pip install "cubicflow[bench]"). All
+    contenders take turns in one run.
 
     Example: cubicflow bench -o bench --only splines,training
     """
@@ -40,7 +41,11 @@ def bench(
         chosen = (
             torch.device("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else torch.device(device)
         )
-        # Written after each part, so that a run that is stopped leaves something.
-        for found in run(parts, chosen, seconds=seconds, quick=quick, say=typer.echo):
-            report.write(output, found, f"cubicflow {shlex.join(sys.argv[1:])}")
+        try:
+            # Written after each part, so that a run that is stopped leaves something.
+            for found in run(parts, chosen, seconds=seconds, quick=quick, say=typer.echo):
+                report.write(output, found, f"cubicflow {shlex.join(sys.argv[1:])}")
+        finally:
+            if output.exists():
+                report.draw(output)
         typer.echo(f"wrote {', '.join(str(path) for path in sorted(output.iterdir()))}")

@@ -23,9 +23,11 @@ class Fork:
         self.held: list[Tensor] = []
 
     def join(self) -> None:
-        """Make the current stream wait for all that was forked."""
-        torch.cuda.current_stream(self.stream.device).wait_stream(self.stream)
-        self.held.clear()
+        """Make the current stream wait for what was forked. Where nothing was, the stream knows nothing of a capture
+        that may be going on, and must not be waited for."""
+        if self.held:
+            torch.cuda.current_stream(self.stream.device).wait_stream(self.stream)
+            self.held.clear()
 
 
 _fork: ContextVar[Fork | None] = ContextVar("fork", default=None)

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cubicflow.splines.autograd_functions import with_signature
+from cubicflow.splines.light_calls import with_signature
 
 
 @contextmanager

@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from cubicflow.bench.report import machine
 from cubicflow.flows.serialization import write_atomically
 from cubicflow.reproduce.deadline import Deadline
+from cubicflow.reproduce.hardware import machine_in_use
 from cubicflow.reproduce.recipe import Settings
 from cubicflow.training import FitResult, TrainingInterrupted, fit
 
@@ -118,7 +118,7 @@ class Request:
             "seed": self.recipe.get("seed") if self.seed is None else self.seed,
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
             "seconds": round(time.monotonic() - self.began, 1),
-            "machine": machine(),
+            "machine": machine_in_use(self.device),
             "notes": list(notes),
             "results": dict(results),
             "settings": self.recipe,

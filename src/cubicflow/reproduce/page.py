@@ -11,6 +11,7 @@ from typing import Any
 from cubicflow.flows.serialization import write_atomically
 from cubicflow.reproduce.claims import claims_table
 from cubicflow.reproduce.experiments import EXPERIMENTS
+from cubicflow.reproduce.hardware import name_of
 from cubicflow.reproduce.table_1_report import table_markdown
 
 PAGE_FILE = "README.md"
@@ -22,8 +23,8 @@ HEAD = """# The paper, rerun
 `cubicflow reproduce page -o results` from the records beside it (`NAME/NAME.json`: numbers, settings, seed, hardware,
 versions, time). Quick runs are no results and do not appear. Every setting stands in a recipe,
 [`src/cubicflow/reproduce/recipes`](../src/cubicflow/reproduce/recipes). The data folder is the one that
-`CUBICFLOW_DATA` names. Each command goes on where an earlier call of it stopped; `benchmarks/reproduce_gpu.sh` runs all
-of them on one GPU, in pieces of under ten minutes."""
+`CUBICFLOW_DATA` names. Each command goes on where an earlier call of it stopped; `benchmarks/reproduce_gpu.sh` runs
+several of them side by side on one GPU, in calls of under ten minutes."""
 
 TITLES = {
     "figure-1": "Figure 1: a random cubic spline",
@@ -75,7 +76,7 @@ def _not_rerun(records: Mapping[str, Record]) -> str:
 def _provenance(record: Record) -> str:
     machine = record["machine"]
     versions = ", ".join(f"{name} {machine['versions'][name]}" for name in ("cubicflow", "torch"))
-    where = machine["gpu"] or f"{machine['processor']}, threads: {machine['threads']}"
+    where = name_of(machine, threads=True)
     return f"`{record['command']}`, {record['finished'][:10]}, on {where}; {versions}."
 
 
@@ -119,7 +120,7 @@ def _figure_2(record: Record, folder: Path) -> str:
 def _table_1(record: Record, folder: Path) -> str:  # noqa: ARG001 - as the other sections
     summary = record["results"]
     commands = sorted({command for row in summary["rows"] for command in row["commands"]})
-    hardware = ", ".join(sorted({name for row in summary["rows"] for name in row["hardware"]}))
+    hardware = "; ".join(sorted({name for row in summary["rows"] for name in row["hardware"]}))
     ran = "\n".join(f"    {command}" for command in commands)
     return table_markdown(summary).strip() + (f"\n\nThe cells were run on {hardware} by\n\n{ran}" if commands else "")
 

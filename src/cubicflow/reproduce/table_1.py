@@ -20,25 +20,37 @@ from cubicflow.reproduce.cells import (
 )
 from cubicflow.reproduce.experiment import Request, UnfinishedError
 from cubicflow.reproduce.table_1_report import summarise, table_csv, table_markdown
+from cubicflow.training import TrainingError
 
 
 def run(request: Request) -> None:
-    """Train and score every cell that is asked for and has no record yet; rebuild the table from all records."""
+    """Train and score every cell that is asked for and has no record yet; rebuild the table from all records. A cell
+    whose training fails does not keep the others from theirs. With no time at all, only the table is rebuilt."""
     settings = table_settings(request.recipe)
     cells = chosen_cells(request, settings, settings.models)
+    failed: list[str] = []
     try:
+        if cells and request.deadline.over:
+            raise request.unfinished()
         for dataset in dict.fromkeys(cell.dataset for cell in cells):
             if not request.datasets and (why := why_left_out(dataset, request.data)):
                 request.say(f"{dataset.upper()} is left out: {why}")
                 continue
             table = load_rows(dataset, settings, request.data)
             for cell in cells:
-                if cell.dataset == dataset:
+                if cell.dataset != dataset:
+                    continue
+                try:
                     run_cell(cell, table, settings, request)
+                except TrainingError as error:
+                    request.say(f"{cell}: failed. {error}")
+                    failed.append(str(cell))
     except UnfinishedError:
         write_table(request, settings)
         raise
     write_table(request, settings)
+    if failed:
+        raise TrainingError(f"{len(failed)} of {len(cells)} cells failed, for the reasons above: {'; '.join(failed)}")
 
 
 def chosen_cells(request: Request, settings: TableSettings, models: Mapping[str, Any]) -> list[Cell]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
@@ -9,6 +10,7 @@ from typing import Any
 
 from cubicflow.reproduce.cells import CellRecord, TableSettings, by_seed
 from cubicflow.reproduce.experiment import markdown_table
+from cubicflow.reproduce.hardware import name_of
 from cubicflow.reproduce.scores import estimate, mixture_scores, paired_difference
 
 ABSENT = "not yet run"
@@ -70,9 +72,15 @@ def _row(records: Sequence[CellRecord], dataset: str, model: str) -> dict[str, A
         "steps": round(statistics.fmean(about["steps"] for about in abouts)),
         "seconds": round(sum(about["seconds"] for about in abouts), 1),
         "stopped": sorted({about["stopped"] for about in abouts}),
-        "commands": sorted({about["command"] for about in abouts}),
-        "hardware": sorted({about["machine"]["gpu"] or about["machine"]["processor"] for about in abouts}),
+        "commands": sorted({_without_limit(about["command"]) for about in abouts}),
+        "hardware": sorted({name_of(about["machine"]) for about in abouts}),
+        "lanes": max(about["machine"].get("lanes", 1) for about in abouts),
     }
+
+
+def _without_limit(command: str) -> str:
+    """A command without its --seconds, which change no result: a cell takes as many calls as it takes."""
+    return re.sub(r" --seconds \S+", "", command)
 
 
 def _pair(records: Sequence[CellRecord], dataset: str, first: str, second: str) -> dict[str, Any] | None:
@@ -223,9 +231,13 @@ def _details(summary: Mapping[str, Any]) -> str:
             f"{row['parameters']:,}",
             f"{row['steps']:,}",
             f"{row['seconds'] / 60:.1f}",
+            row["lanes"],
             ", ".join(row["stopped"]),
         ]
         for row in summary["rows"]
     ]
-    header = ["dataset", "model", "seeds", "validation, nats", "parameters", "steps", "minutes, all seeds", "ended by"]
-    return "The fits behind it.\n\n" + markdown_table(header, lines)
+    minutes = ["minutes, all seeds", "processes at once"]
+    header = ["dataset", "model", "seeds", "validation, nats", "parameters", "steps", *minutes, "ended by"]
+    shared = " Those that shared their machine with other processes took longer than they would have alone."
+    heading = "The fits behind it." + (shared if any(row["lanes"] > 1 for row in summary["rows"]) else "")
+    return f"{heading}\n\n{markdown_table(header, lines)}"

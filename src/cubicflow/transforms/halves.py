@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cubicflow.splines.autograd_functions import with_signature
+from cubicflow.splines.light_calls import with_signature
 
 
 def split(x: Tensor, first: Tensor, second: Tensor, restore: Tensor) -> tuple[Tensor, Tensor]:

@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cubicflow.splines.autograd_functions import with_signature
 from cubicflow.splines.backends import reference
+from cubicflow.splines.light_calls import with_signature
 from cubicflow.splines.spec import SplineSpec
 
 Pair = tuple[Tensor, Tensor]

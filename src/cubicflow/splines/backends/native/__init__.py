@@ -16,6 +16,7 @@ from torch import Tensor
 from cubicflow.splines.backends.autograd import differentiable
 from cubicflow.splines.backends.native.launch import backward, forward
 from cubicflow.splines.backends.native.library import MAX_AXES, load
+from cubicflow.splines.light_calls import constant_when_compiled
 from cubicflow.splines.spec import SplineSpec
 
 
@@ -23,7 +24,7 @@ def at_home_on(device: torch.device) -> bool:
     return device.type == "cpu"
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@constant_when_compiled
 def unavailable() -> str | None:
     library = load()
     return library if isinstance(library, str) else None

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from cubicflow.splines.backends.autograd import Pair, differentiable
+from cubicflow.splines.light_calls import constant_when_compiled
 from cubicflow.splines.spec import SplineSpec
 
 MAX_BINS = {"cubic": 256, "rational_quadratic": 256, "quadratic": 32}
@@ -31,7 +32,7 @@ def at_home_on(device: torch.device) -> bool:
     return device.type == "cuda"  # the interpreter, which takes CPU tensors, is for tests
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@constant_when_compiled
 def unavailable() -> str | None:
     return _unavailable()
 
@@ -45,7 +46,7 @@ def _unavailable() -> str | None:
     return "there is no CUDA device; set TRITON_INTERPRET=1 to run the kernels, slowly, in Triton's interpreter"
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@constant_when_compiled
 def _interpreted() -> bool:
     from cubicflow.splines.backends.triton import launch
 

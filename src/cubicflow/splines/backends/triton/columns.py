@@ -96,8 +96,8 @@ def store_columns(
 @triton.jit
 def store_sums(pointer, columns, PADDED: tl.constexpr, COUNT: tl.constexpr, BLOCK: tl.constexpr):
     """Each column summed over the elements of the block."""
-    column = tl.arange(0, PADDED)
-    tl.store(pointer + column, tl.sum(columns_to_tile(columns, 0, PADDED, COUNT, BLOCK), axis=1), mask=column < COUNT)
+    for k in tl.static_range(COUNT):
+        tl.store(pointer + k, tl.sum(columns[k], axis=0))
 
 
 # --- bins -------------------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ _NEWTON_STEPS = {torch.float32: 4, torch.float64: 6}
 
 
 class Tuning(NamedTuple):
-    """How a kernel is run, chosen by benchmarks/gpu_spline.py on an H200."""
+    """How a kernel is run: the fastest of those tried on an H200."""
 
     num_warps: int = 2  # of 32 elements; 0 takes all elements at once
     max_row_bins: int = 32  # more bins are read in chunks

@@ -1,4 +1,4 @@
-"""What every ``autograd.Function`` here needs."""
+"""What makes calls light: for ``autograd.Function``, and for functions that compiled code asks for a constant."""
 
 from __future__ import annotations
 
@@ -14,3 +14,9 @@ def with_signature(forward: F) -> F:
     longer than a small kernel runs."""
     forward.__signature__ = inspect.signature(forward)  # type: ignore[attr-defined]
     return forward
+
+
+def constant_when_compiled(function: F) -> F:
+    """``torch.compiler.assume_constant_result``, which imports the whole compiler in order to set this mark."""
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function

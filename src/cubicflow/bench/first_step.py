@@ -1,0 +1,71 @@
+"""A fresh process up to its first training steps, run by start.py: what a user waits for before anything happens.
+
+``python -m cubicflow.bench.first_step NAME DEVICE SETTINGS`` prints one line of JSON, the seconds that each part took.
+What the other side does not need is imported by neither: this module imports nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+STEPS = 3
+ROWS = 5_120
+
+
+def cubicflow(device: str, model: dict[str, Any], features: int, batch: int) -> tuple[float, float, Callable[[], Any]]:
+    """When its modules were there, when the flow was on the device, and the first steps, yet to be taken."""
+    import torch
+
+    from cubicflow.flows import tabular
+    from cubicflow.training import fit
+
+    imported = time.perf_counter()
+    flow = tabular(
+        features, num_layers=model["num_layers"], hidden_features=model["hidden"], num_bins=model["num_bins"]
+    ).to(device)
+    rows = torch.randn(ROWS, features)
+    moved = _now(device)
+    settings: dict[str, Any] = {"steps": STEPS, "batch_size": batch, "validation_fraction": 0, "device": device}
+    return imported, moved, lambda: fit(flow, rows, progress=False, **settings)
+
+
+def nflows(device: str, model: dict[str, Any], features: int, batch: int) -> tuple[float, float, Callable[[], Any]]:
+    """The same of nflows, with the loop that its users write."""
+    import torch
+
+    from cubicflow.bench import peers
+
+    make = peers.nflows_maker()
+    imported = time.perf_counter()
+    peer = make(features, model["num_layers"], model["hidden"], model["num_bins"], torch.device(device))
+    rows = torch.randn(ROWS, features).to(device)
+    moved = _now(device)
+    step = peers.training_step(peer, rows[:batch])
+    return imported, moved, lambda: [step() for _ in range(STEPS)]
+
+
+def _now(device: str) -> float:
+    import torch
+
+    if device != "cpu":
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def main() -> None:
+    """Run one of them, and print what it took."""
+    name, device, settings = sys.argv[1:]
+    begun = time.perf_counter()
+    imported, moved, steps = {"cubicflow": cubicflow, "nflows": nflows}[name](device, **json.loads(settings))
+    steps()
+    stepped = _now(device)
+    parts = {"imports": imported - begun, "flow on the device": moved - imported, "first steps": stepped - moved}
+    print(json.dumps(parts), flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

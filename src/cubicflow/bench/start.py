@@ -1,0 +1,62 @@
+"""How long from starting Python to the first training steps, with nothing compiled yet and once more."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from cubicflow.bench import peers
+from cubicflow.bench.timing import Measurement
+from cubicflow.bench.workloads import OURS
+
+COLD, WARM = f"{OURS}, nothing compiled yet", f"{OURS}, second start"
+
+
+def starts(device: torch.device, model: dict[str, Any], *, features: int, batch: int) -> Iterator[Measurement]:
+    """A process each, timed from outside until it says that it has taken its first steps. Triton's cache begins empty,
+    and the second start finds what the first left in it."""
+    settings = json.dumps({"model": model, "features": features, "batch": batch})
+    found: list[tuple[str, dict[str, float]]] = []
+    with tempfile.TemporaryDirectory() as cache:
+        contenders = [(COLD, "cubicflow"), (WARM, "cubicflow")]
+        contenders += [("nflows cubic", "nflows")] if "nflows" in peers.installed() else []
+        for implementation, name in contenders:
+            try:
+                found.append((implementation, _start(name, device, settings, cache)))
+            except RuntimeError as error:  # a peer may fail in any way; the others still run
+                print(f"  cold start: {implementation} left out: {error}")  # noqa: T201
+    for part in ("", "imports", "flow on the device", "first steps"):
+        for implementation, seconds in found:
+            took = seconds[part] * 1e3
+            work = f"cold start: {part}" if part else "cold start, POWER model"
+            yield Measurement(work, implementation, device.type, took, took, took, repeats=1)
+
+
+def _start(name: str, device: torch.device, settings: str, cache: str) -> dict[str, float]:
+    """Seconds of the whole, under the empty name, and of its parts as the process itself saw them."""
+    command = [sys.executable, "-m", "cubicflow.bench.first_step", name, device.type, settings]
+    with tempfile.TemporaryFile("w+") as errors:
+        begun = time.perf_counter()
+        with subprocess.Popen(  # noqa: S603 # this program
+            command,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env={**os.environ, "TRITON_CACHE_DIR": cache},
+        ) as process:
+            for line in process.stdout or ():
+                took = time.perf_counter() - begun  # what the end of a process takes, nobody waits for
+                if line.startswith("{"):
+                    parts: dict[str, float] = json.loads(line)
+                    return {"": took, **parts}
+        errors.seek(0)
+        last = errors.read().strip().splitlines()[-1:]
+    raise RuntimeError(f"status {process.returncode}: {' '.join(last)}")

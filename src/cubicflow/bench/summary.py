@@ -1,0 +1,84 @@
+"""What a run comes to: our times as multiples of nflows', of a copy of as many bytes and of the networks alone, and how
+times grow."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+from cubicflow.bench.timing import Measurement, milliseconds
+from cubicflow.bench.workloads import CAPTURED, FLOOR, NETWORKS_ALONE, OURS
+
+NFLOWS, QUADRATIC, REFERENCE = "nflows cubic", f"{OURS} quadratic", f"{OURS} reference"
+HEADS = (
+    "work",
+    "ours",
+    "ms",
+    "times faster than nflows",
+    "x a copy of as many bytes",
+    "x its networks alone",
+    "x our quadratic",
+    "memory, x (params + gradient)",
+)
+
+
+def ours(group: Sequence[Measurement]) -> list[Measurement]:
+    """Our implementations of a cubic flow or spline; the one in plain PyTorch only where there is no other."""
+    mine = [m for m in group if m.implementation.startswith(OURS) and not m.implementation.startswith(QUADRATIC)]
+    return [m for m in mine if m.implementation != REFERENCE] or mine
+
+
+def memory_ratio(measurement: Measurement) -> float | None:
+    """The peak of forward and backward over what they cannot do without, params and their gradient. Params were there
+    before the run, their gradient was not."""
+    size = re.search(r"forward \+ backward, ([\d,]+) elements, K = (\d+)", measurement.work)
+    if measurement.peak_memory is None or size is None:
+        return None
+    params = int(size[1].replace(",", "")) * (2 * int(size[2]) + 2) * 4
+    return (params + measurement.peak_memory) / (2 * params)
+
+
+def glance(measurements: Sequence[Measurement]) -> list[str]:
+    """A Markdown table of each piece of work that is no point of a curve, and no part of another."""
+    lines = []
+    for work in dict.fromkeys(m.work for m in measurements if not m.curve and not m.work.startswith("cold start:")):
+        group = [m for m in measurements if m.work == work and not m.curve]
+        times = {m.implementation: m.median for m in group}
+        for m in ours(group):
+            quadratic = QUADRATIC + (CAPTURED if m.implementation.endswith(CAPTURED) else "")
+            ratio = memory_ratio(m)
+            lines.append(
+                [
+                    work,
+                    m.implementation,
+                    milliseconds(m.median),
+                    f"{times[NFLOWS] / m.median:.3g}" if NFLOWS in times else "",
+                    *(f"{m.median / times[n]:.2f}" if n in times else "" for n in (FLOOR, NETWORKS_ALONE, quadratic)),
+                    "" if ratio is None else f"{ratio:.2f}",
+                ]
+            )
+    kept = [i for i in range(len(HEADS)) if any(line[i] for line in lines)]
+    return markdown([HEADS[i] for i in kept], [[line[i] for i in kept] for line in lines])
+
+
+def growth(measurements: Sequence[Measurement]) -> list[str]:
+    """A Markdown table of the curves: the times at both ends, and the exponent between the last two points."""
+    curves: dict[tuple[str, str, str], list[tuple[int, float]]] = {}
+    for m in measurements:
+        if m.at is not None and m.implementation != FLOOR:
+            curves.setdefault((m.curve, m.work.split(",")[0], m.implementation), []).append((m.at, m.median))
+    lines = []
+    for (curve, kind, implementation), points in curves.items():
+        if len(points) < 2:
+            continue
+        (first, begin), *_, (before, nearly), (last, end) = [points[0], *sorted(points)]
+        exponent = math.log(end / nearly) / math.log(last / before)
+        ends = f"{milliseconds(begin)} → {milliseconds(end)}"
+        lines.append([f"{kind}, {curve} {first:,} → {last:,}", implementation, ends, f"{exponent:.2f}"])
+    return markdown(["work", "implementation", "ms", "exponent at the end"], lines)
+
+
+def markdown(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a table; none where it would be empty."""
+    return [f"| {' | '.join(line)} |" for line in (heads, ["---"] * len(heads), *lines)] if lines else []

@@ -1,0 +1,89 @@
+"""Peers in the table: trained by a loss of their own, begun only if they can end, given up when the time is over."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from benchmarks import peer_densities
+from torch import Tensor, nn
+
+from cubicflow.training.losses import SINGLE_PASS
+
+
+class Normal(nn.Module):
+    """Stands for another package's flow; a slow one takes its time over test rows."""
+
+    def __init__(self, features: int, pause: float = 0.0) -> None:
+        super().__init__()
+        self.mean = nn.Parameter(torch.zeros(features))
+        self.pause = pause
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        time.sleep(self.pause)
+        return -(x - self.mean).square().sum(-1) / 2
+
+
+@pytest.fixture
+def run(table_data: Path, tiny_table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    tiny_table.write_text(f"{tiny_table.read_text()}\n[peers]\nseconds = 1\n")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: object())
+    common = ["--data", table_data, "--recipe", tiny_table, "--dataset", "miniboone", "--device", "cpu", "--seed", 0]
+
+    def call(*options: object, pause: float = 0.0) -> int:
+        flow = Normal(43, pause)
+        monkeypatch.setitem(
+            peer_densities.BUILDERS, "zuko-maf", lambda *_: peer_densities.PeerDensity(flow, flow.log_prob)
+        )
+        arguments = ["peer", "-o", tmp_path / "out", "--model", "zuko-maf", *common, *options]
+        monkeypatch.setattr(sys, "argv", [str(argument) for argument in arguments])
+        return peer_densities.main()
+
+    return call
+
+
+def test_a_peer_is_trained_by_a_loss_that_is_never_replayed(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losses = []
+    plain_fit = peer_densities.fit
+
+    def fit(*arguments: Any, **settings: Any) -> Any:
+        losses.append(settings["loss"])
+        return plain_fit(*arguments, **settings)
+
+    monkeypatch.setattr(peer_densities, "fit", fit)
+    assert run("--seconds", 300) == 0
+    assert losses == [peer_densities.peer_loss]
+    assert peer_densities.peer_loss not in SINGLE_PASS
+    record = json.loads((tmp_path / "out/cells/miniboone/zuko-maf/seed-0/record.json").read_text())
+    assert record["steps"] == 12
+    assert json.loads((tmp_path / "out/table-1.json").read_text())["results"]["rows"][0]["model"] == "zuko-maf"
+
+
+def test_a_peer_that_cannot_end_is_not_begun(run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--seconds", 30) == 75
+    assert "not begun, it may take 61 seconds" in capsys.readouterr().out
+    assert (tmp_path / "out" / "table-1.json").exists()
+
+
+def test_a_peer_that_does_not_end_is_given_up(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(peer_densities, "SCORING_SECONDS", 0)
+    began = time.monotonic()
+    assert run("--seconds", 1.5, pause=60) == 75
+    assert time.monotonic() - began < 20
+    assert "given up, the time is over" in capsys.readouterr().out
+    assert not list(tmp_path.glob("out/cells/**/record.json"))
+
+
+def test_what_a_peer_fails_with_is_said(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(pause="soon") == 1
+    assert "left out, TypeError" in capsys.readouterr().out
