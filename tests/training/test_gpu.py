@@ -135,7 +135,7 @@ def test_a_captured_step_that_is_not_finite_changes_nothing():
     broken = taken(True, [*batches[:-1], torch.full_like(batches[-1], torch.nan)])
     good = taken(True, batches[:-1])
     for mine, theirs in zip(
-        [*broken.params, *broken.moments.values()], [*good.params, *good.moments.values()], strict=True
+        [*broken.params, *broken.adam.moments.values()], [*good.params, *good.adam.moments.values()], strict=True
     ):
         assert torch.equal(mine, theirs)
     assert int(broken.failed_at) == 5

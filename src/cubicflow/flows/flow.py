@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from cubicflow.flows.check import FlowCheck
     from cubicflow.flows.flow_distribution import FlowDistribution
 
-# Rows, or pixels of images, that run at once on a GPU where nobody says how many: enough to keep it busy.
-ROWS_AT_ONCE = 2**16
+# Rows, or pixels of images, that run at once on a GPU where nobody says how many: a few gigabytes of hidden units.
+ROWS_AT_ONCE = 2**20
 
 
 class Flow(nn.Module):

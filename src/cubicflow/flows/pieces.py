@@ -1,4 +1,4 @@
-"""Large calls in pieces of so many rows: memory is that of one piece, and small pieces on a GPU are replays of one."""
+"""Large calls in pieces of so many rows: memory is that of one piece, and on a GPU many are replays of one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from cubicflow.flows.capture import capture
 # (rows, context) -> tensors with a row for each row
 RowFunction = Callable[[Tensor, Tensor | None], tuple[Tensor, ...]]
 PIECES_WORTH_A_CAPTURE = 8
-LARGEST_REPLAY = 2**15  # above it Python launches the kernels faster than they run
 
 
 def in_pieces(
@@ -28,7 +27,7 @@ def in_pieces(
     parts = rows.split(size)  # no rows are one empty part, so an empty batch works too
     contexts = [None] * len(parts) if context is None else context.split(size)
     pieces = [function(parts[0], contexts[0])]
-    if replay and len(parts) > PIECES_WORTH_A_CAPTURE and size <= LARGEST_REPLAY:
+    if replay and len(parts) > PIECES_WORTH_A_CAPTURE:
         with suppress(RuntimeError):  # such as too little memory for a capture: then it goes as without
             function = replayed(function, parts[0], contexts[0])
     pieces += [function(part, told) for part, told in zip(parts[1:], contexts[1:], strict=True)]

@@ -82,7 +82,7 @@ def written_by(step: Step) -> list[Tensor]:
     """Every tensor that a step changes."""
     averages = [] if step.averages is None else [step.averages.vector]
     record = [step.count, step.loss_sum, step.gradient_norm, step.failed_at]
-    return [*step.flow.state_dict().values(), *step.moments.values(), *averages, *record]
+    return [*step.flow.state_dict().values(), *step.adam.moments.values(), *averages, *record]
 
 
 @torch.no_grad()

@@ -58,7 +58,7 @@ class TrainingState:
         tensors |= {f"best.{name}": value for name, value in self.best.items()}
         if parts.averages is not None:
             tensors["average"] = parts.averages.vector
-        tensors |= {f"optimiser.{key}": value for key, value in parts.moments.items()}
+        tensors |= {f"optimiser.{key}": value for key, value in parts.adam.moments.items()}
         return {**tensors, "step.count": parts.count, "step.loss_sum": parts.loss_sum}
 
     @torch.no_grad()

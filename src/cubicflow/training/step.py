@@ -15,6 +15,7 @@ from torch import Tensor
 from cubicflow.data.rows import Batch
 from cubicflow.nets.linear import Fork, weight_gradients_on
 from cubicflow.nets.products import float32_products
+from cubicflow.training.adam import Adam
 from cubicflow.training.averaging import Averages
 from cubicflow.training.config import TrainingConfig
 from cubicflow.training.distributed import World
@@ -29,7 +30,7 @@ class Step:
 
     Attributes:
         learning_rate, averaging_weight: tensors that :meth:`tell` fills before a step.
-        optimiser: Adam, its state made in advance.
+        adam: the optimiser.
         averages: the averaged weights, or None.
         count: steps taken.
         loss_sum: of all global batches since it was last read.
@@ -47,21 +48,8 @@ class Step:
         self.dtype = self.params[0].dtype
         self.learning_rate = torch.zeros((), device=world.device)
         self.averaging_weight = torch.zeros((), dtype=self.dtype, device=world.device)
-        # Fused, so that one call updates everything, on the CPU too, and so that `found_inf` can void a step.
         self.flat = FlatParameters(self.params)
-        self.optimiser = torch.optim.AdamW(
-            [self.flat.vector],
-            lr=self.learning_rate,
-            weight_decay=config.weight_decay,
-            fused=True,
-            capturable=world.device.type == "cuda",
-        )
-        self.moments = {
-            "step": torch.zeros((), device=world.device),
-            "exp_avg": torch.zeros_like(self.flat.vector),
-            "exp_avg_sq": torch.zeros_like(self.flat.vector),
-        }
-        self.optimiser.state[self.flat.vector] = self.moments
+        self.adam = Adam(self.flat.vector, config.weight_decay)
         self.averages = None if config.average_decay is None else Averages(self.flat)
         self.fork: Fork | None = None  # a second stream for the gradients of weights, where a captured step has one
         self.count = torch.zeros((), dtype=torch.int64, device=world.device)
@@ -88,11 +76,9 @@ class Step:
         norm = torch.linalg.vector_norm(gradient)
         if self.config.clip_norm is not None:
             gradient *= (self.config.clip_norm / (norm + TINY)).clamp(max=1)
-        self.flat.vector.grad = gradient
 
         bad = ~torch.isfinite(loss + norm)
-        self.optimiser.found_inf = bad.float()  # type: ignore[attr-defined] # fused Adam does nothing where it is 1
-        self.optimiser.step()
+        self.adam.update(gradient, self.learning_rate, void=bad)
         self.flat.written()
         if self.averages is not None:
             self.averages.update(self.averaging_weight * ~bad)

@@ -33,15 +33,16 @@ class Compose(Transform):
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         weights = self._linear_weights()
-        log_det = no_log_det(x)
-        if weights:
-            log_det = log_det + torch.cat([layer.log_diagonal for layer in weights]).sum()
+        log_dets = []
         for part in self.transforms:
             if isinstance(part, LULinear):
                 x = part.through(x, weights[part])
             else:
-                x, log_det_part = part(x, context if part.context_features else None)
-                log_det = log_det + log_det_part
+                x, log_det = part(x, context if part.context_features else None)
+                log_dets.append(log_det)
+        log_det = torch.stack(log_dets).sum(0) if log_dets else no_log_det(x)
+        if weights:
+            log_det = log_det + torch.cat([layer.log_diagonal for layer in weights]).sum()
         return x, log_det
 
     def _linear_weights(self) -> dict[LULinear, Tensor]:
