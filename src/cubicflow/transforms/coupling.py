@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from cubicflow.transforms.element_map import ElementMap
 from cubicflow.transforms.elementwise import Elementwise
-from cubicflow.transforms.halves import join, split
+from cubicflow.transforms.halves import Halves, join, slices_of, split
 from cubicflow.transforms.transform import Transform, check_context, check_features, sum_features
 
 
@@ -88,6 +88,7 @@ class Coupling(Transform):
         self.register_buffer("transformed", torch.tensor(transformed))
         self.register_buffer("identity", torch.tensor(identity, dtype=torch.int64))
         self.register_buffer("restore", torch.tensor(identity + transformed).argsort())
+        self._slices = slices_of(identity, transformed)
         outputs = len(transformed) * self.element_map.num_params
         self.network = make_network(network, len(identity), outputs, context_features)
         self.identity_maps = Elementwise(len(identity), self.element_map) if transform_identity and identity else None
@@ -104,10 +105,13 @@ class Coupling(Transform):
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         identity, transformed = self._split(x, context)
         transformed, log_slope = self.element_map(transformed, self._params(identity, context))
-        log_det = sum_features(log_slope)
-        if self.identity_maps is not None:
-            identity, log_det_identity = self.identity_maps(identity)
-            log_det = log_det + log_det_identity
+        if self.identity_maps is None:
+            return self._join(identity, transformed), sum_features(log_slope)
+        identity, log_slope_identity = self.identity_maps.map(identity)
+        if x.ndim == 2:  # one sum over both: of so few numbers it costs a GPU more than what it adds up
+            log_det = torch.cat([log_slope, log_slope_identity], dim=1).sum(1)
+        else:
+            log_det = sum_features(log_slope) + sum_features(log_slope_identity)
         return self._join(identity, transformed), log_det
 
     def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -121,7 +125,7 @@ class Coupling(Transform):
     def _split(self, x: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor]:
         check_features(self, x, len(self.mask))
         check_context(self, context, self.context_features, x.shape[0])
-        return split(x, self.identity, self.transformed, self.restore)
+        return split(x, self._halves)
 
     def _params(self, identity: Tensor, context: Tensor | None) -> Tensor:
         """(N, transformed, *pixels, P), for images a view of the network's channels that needs no copy."""
@@ -131,7 +135,11 @@ class Coupling(Transform):
         return by_feature.movedim(2, -1)
 
     def _join(self, identity: Tensor, transformed: Tensor) -> Tensor:
-        return join(identity, transformed, self.identity, self.transformed, self.restore)
+        return join(identity, transformed, self._halves)
+
+    @property
+    def _halves(self) -> Halves:
+        return Halves(self.identity, self.transformed, self.restore, self._slices)
 
 
 def make_network(

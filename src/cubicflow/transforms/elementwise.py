@@ -30,13 +30,15 @@ class Elementwise(Transform):
         return {"features": self.features, "element_map": self.element_map}
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
-        return self._apply_maps(x, inverse=False)
+        y, log_slope = self.map(x)
+        return y, sum_features(log_slope)
 
     def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
-        return self._apply_maps(z, inverse=True)
+        x, log_slope = self.map(z, inverse=True)
+        return x, sum_features(log_slope)
 
-    def _apply_maps(self, x: Tensor, *, inverse: bool) -> tuple[Tensor, Tensor]:
+    def map(self, x: Tensor, *, inverse: bool = False) -> tuple[Tensor, Tensor]:
+        """The outputs, and the log slope at every element."""
         check_features(self, x, self.features)
         over_pixels = self.params.view(self.features, *(1,) * (x.ndim - 2), -1)  # (D, 1, 1, P) for images
-        y, log_slope = self.element_map(x, over_pixels, inverse=inverse)
-        return y, sum_features(log_slope)
+        return self.element_map(x, over_pixels, inverse=inverse)

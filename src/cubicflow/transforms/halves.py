@@ -1,12 +1,14 @@
 """Cut features into two sets, and put them together again.
 
 Each feature goes to one place, so the gradient of the one is the other. Autograd cannot know that: its gradient of an
-``index_select`` adds into zeros, which are more kernels than the rest of a coupling layer's backward pass has.
+``index_select`` adds into zeros, which are more kernels than the rest of a coupling layer's backward pass has. Sets
+that a slice can take, as those of the usual masks, need no table of numbers, which takes a GPU longer to follow.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,39 +16,82 @@ from torch import Tensor
 from cubicflow.splines.light_calls import with_signature
 
 
-def split(x: Tensor, first: Tensor, second: Tensor, restore: Tensor) -> tuple[Tensor, Tensor]:
-    """x[:, first] and x[:, second]. Between them they hold every feature once, and ``restore`` says where each of them
-    is in a row of both.
+class Halves(NamedTuple):
+    """Which features are in which set: by number, and by slice where there is one.
 
-    >>> x = torch.tensor([[10.0, 20.0, 30.0]])
-    >>> split(x, torch.tensor([1]), torch.tensor([0, 2]), torch.tensor([1, 0, 2]))
+    Attributes:
+        first, second: the numbers, (n,), every feature once between them.
+        restore: where each feature is in a row of both sets, (D,).
+        slices: of the two sets, or None.
+    """
+
+    first: Tensor
+    second: Tensor
+    restore: Tensor
+    slices: tuple[slice, slice] | None = None
+
+
+def slices_of(first: Sequence[int], second: Sequence[int]) -> tuple[slice, slice] | None:
+    """Slices that take these features, if there are any.
+
+    >>> slices_of([1, 3, 5], [0, 2, 4])
+    (slice(1, 6, 2), slice(0, 5, 2))
+    >>> slices_of([0, 3], [1, 2]) is None
+    True
+    """
+    found = []
+    for part in (first, second):
+        step = part[1] - part[0] if len(part) > 1 else 1
+        taken = slice(part[0], part[-1] + 1, step) if part else slice(0, 0, 1)
+        if step < 1 or list(range(taken.start, taken.stop, step)) != list(part):
+            return None
+        found.append(taken)
+    return found[0], found[1]
+
+
+def split(x: Tensor, halves: Halves) -> tuple[Tensor, Tensor]:
+    """x[:, first] and x[:, second].
+
+    >>> halves = Halves(torch.tensor([1]), torch.tensor([0, 2]), torch.tensor([1, 0, 2]))
+    >>> split(torch.tensor([[10.0, 20.0, 30.0]]), halves)
     (tensor([[20.]]), tensor([[10., 30.]]))
     """
-    places = first, second, restore
-    parts: tuple[Tensor, Tensor] = _split(x, *places) if torch.compiler.is_compiling() else _Split.apply(x, *places)
+    parts: tuple[Tensor, Tensor] = (_split if torch.compiler.is_compiling() else _Split.apply)(x, halves)
     return parts
 
 
-def join(x_first: Tensor, x_second: Tensor, first: Tensor, second: Tensor, restore: Tensor) -> Tensor:
+def join(first: Tensor, second: Tensor, halves: Halves) -> Tensor:
     """What :func:`split` cut.
 
-    >>> halves = torch.tensor([[20.0]]), torch.tensor([[10.0, 30.0]])
-    >>> join(*halves, torch.tensor([1]), torch.tensor([0, 2]), torch.tensor([1, 0, 2]))
+    >>> halves = Halves(torch.tensor([1]), torch.tensor([0, 2]), torch.tensor([1, 0, 2]))
+    >>> join(torch.tensor([[20.0]]), torch.tensor([[10.0, 30.0]]), halves)
     tensor([[10., 20., 30.]])
     """
-    places = first, second, restore
-    halves = x_first, x_second
-    x: Tensor = _join(*halves, *places) if torch.compiler.is_compiling() else _Join.apply(*halves, *places)
+    x: Tensor = (_join if torch.compiler.is_compiling() else _Join.apply)(first, second, halves)
     return x
 
 
 # Compilers fuse these, and do not take Functions that have a forward mode.
-def _split(x: Tensor, first: Tensor, second: Tensor, restore: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG001
-    return x.index_select(1, first), x.index_select(1, second)
+def _split(x: Tensor, halves: Halves) -> tuple[Tensor, Tensor]:
+    if halves.slices is not None:
+        # Copies even where a part lies contiguous already, as it does in a single row: no output is a view of the input.
+        first, second = (x[:, part].clone(memory_format=torch.contiguous_format) for part in halves.slices)
+        return first, second
+    return x.index_select(1, halves.first), x.index_select(1, halves.second)
 
 
-def _join(x_first: Tensor, x_second: Tensor, first: Tensor, second: Tensor, restore: Tensor) -> Tensor:  # noqa: ARG001
-    return torch.cat([x_first, x_second], dim=1).index_select(1, restore)
+def _join(first: Tensor, second: Tensor, halves: Halves) -> Tensor:
+    if halves.slices is not None:
+        for low, high, (at_low, at_high) in (
+            (first, second, halves.slices),
+            (second, first, halves.slices[::-1]),
+        ):
+            if at_low.step == at_high.step == 1 and at_low.stop == at_high.start:
+                return torch.cat([low, high], dim=1)
+            if at_low.step == at_high.step == 2 and at_low.start == 0 and low.shape[1] == high.shape[1]:
+                pairs = torch.stack([low, high], dim=2)
+                return pairs.reshape(low.shape[0], 2 * low.shape[1], *low.shape[2:])
+    return torch.cat([first, second], dim=1).index_select(1, halves.restore)
 
 
 class _Split(torch.autograd.Function):
@@ -56,17 +101,15 @@ class _Split(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG004
-        places = inputs[1:]
-        ctx.save_for_backward(*places)
-        ctx.save_for_forward(*places)
+        ctx.halves = inputs[1]
 
     @staticmethod
-    def backward(ctx: Any, grad_first: Tensor, grad_second: Tensor) -> tuple[Tensor, None, None, None]:
-        return join(grad_first, grad_second, *ctx.saved_tensors), None, None, None
+    def backward(ctx: Any, grad_first: Tensor, grad_second: Tensor) -> tuple[Tensor, None]:
+        return join(grad_first, grad_second, ctx.halves), None
 
     @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, *_: None) -> tuple[Tensor, Tensor]:
-        return split(tangent, *ctx.saved_tensors)
+    def jvp(ctx: Any, tangent: Tensor, _: None) -> tuple[Tensor, Tensor]:
+        return split(tangent, ctx.halves)
 
 
 class _Join(torch.autograd.Function):
@@ -76,14 +119,12 @@ class _Join(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG004
-        places = inputs[2:]
-        ctx.save_for_backward(*places)
-        ctx.save_for_forward(*places)
+        ctx.halves = inputs[2]
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
-        return *split(grad, *ctx.saved_tensors), None, None, None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        return *split(grad, ctx.halves), None
 
     @staticmethod
-    def jvp(ctx: Any, tangent_first: Tensor, tangent_second: Tensor, *_: None) -> Tensor:
-        return join(tangent_first, tangent_second, *ctx.saved_tensors)
+    def jvp(ctx: Any, tangent_first: Tensor, tangent_second: Tensor, _: None) -> Tensor:
+        return join(tangent_first, tangent_second, ctx.halves)
