@@ -32,7 +32,7 @@ class Halves(NamedTuple):
 
 
 def slices_of(first: Sequence[int], second: Sequence[int]) -> tuple[slice, slice] | None:
-    """Slices that take these features, if there are any.
+    """Slices that take these features, if there are any and neither set is empty.
 
     >>> slices_of([1, 3, 5], [0, 2, 4])
     (slice(1, 6, 2), slice(0, 5, 2))
@@ -41,8 +41,10 @@ def slices_of(first: Sequence[int], second: Sequence[int]) -> tuple[slice, slice
     """
     found = []
     for part in (first, second):
+        if not part:
+            return None
         step = part[1] - part[0] if len(part) > 1 else 1
-        taken = slice(part[0], part[-1] + 1, step) if part else slice(0, 0, 1)
+        taken = slice(part[0], part[-1] + 1, step)
         if step < 1 or list(range(taken.start, taken.stop, step)) != list(part):
             return None
         found.append(taken)
@@ -74,7 +76,7 @@ def join(first: Tensor, second: Tensor, halves: Halves) -> Tensor:
 # Compilers fuse these, and do not take Functions that have a forward mode.
 def _split(x: Tensor, halves: Halves) -> tuple[Tensor, Tensor]:
     if halves.slices is not None:
-        # Copies even where a part lies contiguous already, as it does in a single row: no output is a view of the input.
+        # Copies even where a part lies contiguous already, as in a single row: no output is a view of the input.
         first, second = (x[:, part].clone(memory_format=torch.contiguous_format) for part in halves.slices)
         return first, second
     return x.index_select(1, halves.first), x.index_select(1, halves.second)
