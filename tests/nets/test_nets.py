@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from cubicflow.nets import FourierMLP, MaskedResidualMLP, ResidualConv, ResidualMLP
-from cubicflow.nets.products import _ExactLinear
+from cubicflow.nets.exact_linear import _ExactLinear
 
 NETS = {
     "mlp": (ResidualMLP, (7, 3)),

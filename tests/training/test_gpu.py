@@ -7,8 +7,9 @@ import torch
 
 import cubicflow as cf
 from cubicflow.data.rows import Batch, TensorRows
+from cubicflow.nets.exact_linear import exact_linear
 from cubicflow.nets.linear import Fork
-from cubicflow.nets.products import exact_linear, float32_products
+from cubicflow.nets.precision import float32_products
 from cubicflow.training import TrainingConfig, fit
 from cubicflow.training.captured_step import CapturedStep, written_by
 from cubicflow.training.distributed import World

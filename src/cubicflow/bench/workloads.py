@@ -17,7 +17,7 @@ from cubicflow.data.rows import Batch
 from cubicflow.flows import tabular
 from cubicflow.flows.flow import Flow
 from cubicflow.nets.linear import Fork, weight_gradients_on
-from cubicflow.nets.products import float32_products
+from cubicflow.nets.precision import float32_products
 from cubicflow.splines import cubic_spline, quadratic_spline
 from cubicflow.splines.dispatch import BACKENDS
 from cubicflow.training.captured_step import CapturedStep

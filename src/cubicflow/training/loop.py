@@ -16,7 +16,7 @@ import torch
 from cubicflow.data.rows import Batch, Draws, Order, Rows, derive_seed, endless
 from cubicflow.data.sources import as_rows
 from cubicflow.data.summary import Summary
-from cubicflow.nets.products import float32_products
+from cubicflow.nets.precision import float32_products
 from cubicflow.training.captured_step import CapturedStep
 from cubicflow.training.config import TrainingConfig
 from cubicflow.training.diagnosis import likely_cause

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from cubicflow.data.rows import Batch
 from cubicflow.nets.linear import Fork, weight_gradients_on
-from cubicflow.nets.products import float32_products
+from cubicflow.nets.precision import float32_products
 from cubicflow.training.adam import Adam
 from cubicflow.training.averaging import Averages
 from cubicflow.training.config import TrainingConfig

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cubicflow.nets.products import exact_linear
+from cubicflow.nets.exact_linear import exact_linear
+from cubicflow.nets.linear import waited_for
 from cubicflow.transforms.transform import Transform, check_features, no_log_det, positive
 
 
@@ -113,7 +114,7 @@ def dense_weights(layers: Sequence[LULinear]) -> Sequence[Tensor]:
         products = lower @ upper
     orders = torch.stack([layer.permutation for layer in layers])
     weights = products.gather(1, orders[:, :, None].expand_as(products))
-    return weights.to(layers[0].factors.dtype).unbind(0)
+    return waited_for(weights.to(layers[0].factors.dtype).unbind(0))
 
 
 def _triangles(factors: Tensor, log_diagonal: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,32 +1,16 @@
-"""In which precision products of matrices are computed."""
+"""Products of matrices that no setting makes less precise."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from cubicflow.nets.linear import forked_linear
+from cubicflow.nets.precision import exactly
 from cubicflow.splines.light_calls import with_signature
-
-
-@contextmanager
-def float32_products(tf32: bool, device: torch.device) -> Iterator[None]:
-    """Whether products of float32 matrices, and convolutions, may use TF32 inside; on a GPU alone they can."""
-    backends: list[Any] = []
-    if device.type == "cuda":
-        backends = [torch.backends.cuda.matmul, torch.backends.cudnn.conv]  # type: ignore[attr-defined] # made at import
-    before = [backend.fp32_precision for backend in backends]
-    for backend in backends:
-        backend.fp32_precision = "tf32" if tf32 else "ieee"
-    try:
-        yield
-    finally:
-        for backend, value in zip(backends, before, strict=True):
-            backend.fp32_precision = value
 
 
 def exact_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -39,7 +23,8 @@ def exact_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tenso
     if torch.compiler.is_compiling() and x.is_cuda:  # settings cannot change inside compiled code, but float64 has none
         outputs = F.linear(inputs.double(), weight.double(), None if bias is None else bias.double())
     elif x.is_cuda:
-        outputs = _ExactLinear.apply(inputs, weight, bias)
+        forked = forked_linear(inputs, weight, bias, exact=True)
+        outputs = _ExactLinear.apply(inputs, weight, bias) if forked is None else forked
     else:
         with torch.autocast(x.device.type, enabled=False):
             outputs = F.linear(inputs, weight, bias)
@@ -54,7 +39,7 @@ class _ExactLinear(torch.autograd.Function):
     @staticmethod
     @with_signature
     def forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        with torch.autocast(x.device.type, enabled=False), float32_products(tf32=False, device=x.device):
+        with exactly(x.device):
             return F.linear(x, weight, bias)
 
     @staticmethod
