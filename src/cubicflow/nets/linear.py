@@ -99,6 +99,8 @@ def forked_linear(
 
 
 def _linear_relu(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    if bias is None:
+        return F.relu(F.linear(x, weight))
     outputs: Tensor = torch._addmm_activation(bias, x, weight.T)
     return outputs
 
