@@ -70,8 +70,9 @@ def test_memory_and_starts_on_a_gpu(text: str) -> None:
     if not (RESULTS / "speed" / "gpu").exists():
         assert not quoted
         return
-    found = report.read(RESULTS / "speed" / "gpu" / "bench.csv")
-    recorded = {(m.work, m.implementation): m for m in found if not m.curve}
+    found = [m for path in (RESULTS / "speed").glob("gpu*/bench.csv") for m in report.read(path) if not m.curve]
+    recorded = {(m.work, m.implementation): m for m in found}
+    assert len(recorded) == len(found)  # nothing was recorded twice
     both = recorded["spline forward + backward, 1,048,576 elements, K = 10", "cubicflow triton"]
     starts = [recorded["cold start, POWER model", name].median / 1e3 for name in (start.COLD, start.WARM)]
     assert quoted == [f"{summary.memory_ratio(both):.2f}", tuple(f"{seconds:.1f}" for seconds in starts)]
