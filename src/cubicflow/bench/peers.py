@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 NAMES = ("nflows", "zuko", "normflows")
+SAMPLED_AT_ONCE = 2**16
 
 
 def installed() -> list[str]:
@@ -155,7 +156,8 @@ def nflows_maker() -> Callable[[int, int, int, int, torch.device], PeerFlow]:
                 ),
             ]
         flow = Flow(CompositeTransform(layers), StandardNormal([features])).to(device)
-        return PeerFlow(flow, flow.log_prob, flow.sample)
+        # In pieces, by its own option: a million samples in one had not ended on a GPU after minutes.
+        return PeerFlow(flow, flow.log_prob, lambda n: flow.sample(n, batch_size=min(n, SAMPLED_AT_ONCE)))
 
     return make
 

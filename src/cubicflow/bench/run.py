@@ -26,8 +26,8 @@ def run(
     quick: bool = False,
     say: Callable[[str], None],
 ) -> Iterator[list[Measurement]]:
-    """Measure the parts asked for, every contender for about ``seconds``, and tell as they come in. After each part,
-    all measurements so far."""
+    """Measure the parts asked for, every contender for about ``seconds``, and tell as they come in. After each
+    measurement, all of them so far."""
     found: list[Measurement] = []
     failures: list[Exception] = []
     begun = time.monotonic()
@@ -40,10 +40,10 @@ def run(
             for measurement in PART_RUNS[part](device, 0.2 if quick else seconds, quick):
                 found.append(measurement)
                 say(f"{measurement.work:<58} {measurement.implementation:<30} {measurement.median:10.3f} ms")
+                yield found
         except Exception as error:  # told at the end: what the other parts measure is not lost
             failures.append(error)
         say(f"{part} done, {time.monotonic() - begun:.0f} s")
-        yield found
     if failures:
         raise failures[0]
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cubicflow.bench import peers
 from cubicflow.bench.captured import Captured
-from cubicflow.bench.timing import Measurement, measure
+from cubicflow.bench.timing import LONG, Measurement, measure
 from cubicflow.data.rows import Batch
 from cubicflow.flows import tabular
 from cubicflow.flows.flow import Flow
@@ -28,7 +28,6 @@ from cubicflow.training.step import Step
 from cubicflow.transforms import Coupling
 
 OURS = "cubicflow"
-LONG = 5.0  # seconds; who takes longer for one run is left out of a curve from there on
 NETWORKS_ALONE = "its networks alone"
 FLOOR = "a copy of as many bytes"
 CAPTURED = ", captured"

@@ -42,7 +42,7 @@ def bench(
             torch.device("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else torch.device(device)
         )
         try:
-            # Written after each part, so that a run that is stopped leaves something.
+            # Written again after each measurement, so that a run that is stopped leaves what it has.
             for found in run(parts, chosen, seconds=seconds, quick=quick, say=typer.echo):
                 report.write(output, found, f"cubicflow {shlex.join(sys.argv[1:])}")
         finally:

@@ -7,6 +7,7 @@ from cubicflow.flows.mixture import Mixture
 from cubicflow.flows.plane_recipe import PlaneConfig, plane
 from cubicflow.flows.serialization import FlowFileError, load
 from cubicflow.flows.tabular_recipe import TabularConfig, tabular
+from cubicflow.flows.whitening import whiten
 
 __all__ = [
     "Flow",
@@ -22,4 +23,5 @@ __all__ = [
     "load",
     "plane",
     "tabular",
+    "whiten",
 ]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cubicflow.data.benchmarks import Benchmark
-from cubicflow.flows import tabular
+from cubicflow.flows import Flow, tabular, whiten
 from cubicflow.reproduce.cells import (
     Cell,
     TableSettings,
@@ -68,8 +68,13 @@ def run_cell(cell: Cell, table: Benchmark, settings: TableSettings, request: Req
     """Train one cell, from where an earlier call left it, and score its test rows."""
     used = all_settings(settings, cell)
     request.say(f"{cell}: {table.note}")
+
+    def make() -> Flow:
+        flow = tabular(table.features, **used["flow"], seed=cell.seed)
+        return whiten(flow, table.train, table.weights) if used.get("whiten") else flow
+
     fitted = request.train(
-        lambda: tabular(table.features, **used["flow"], seed=cell.seed),
+        make,
         (table.train, None, table.weights),
         table.validation,
         used["training"],
