@@ -94,11 +94,12 @@ def _along(curve: str, at: int, points: Iterable[Measurement]) -> Iterator[Measu
     return (replace(point, curve=curve, at=at) for point in points)
 
 
+# Those in which a peer may take long come last.
 PART_RUNS: dict[str, Callable[[torch.device, float, bool], Iterator[Measurement]]] = {
     "splines": _splines,
     "training": _training,
-    "densities": _densities,
     "start": _start,
-    "one-pass": _one_pass,
     "scaling": _scaling,
+    "one-pass": _one_pass,
+    "densities": _densities,
 }

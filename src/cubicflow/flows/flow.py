@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from cubicflow.distributions import Base
-from cubicflow.flows.pieces import RowFunction, in_pieces
+from cubicflow.flows.pieces import RowFunction, in_pieces, worth_a_capture
 from cubicflow.transforms import Transform
 
 if TYPE_CHECKING:
@@ -177,7 +177,8 @@ class Flow(nn.Module):
         if batch_size is None:
             outputs = function(rows, context)
         else:
-            outputs = in_pieces(function, rows, context, batch_size, replay=alone and self._only_launches())
+            replay = alone and worth_a_capture(len(rows), batch_size) and self._only_launches()
+            outputs = in_pieces(function, rows, context, batch_size, replay=replay)
         return [output.reshape(batch + output.shape[1:]) for output in outputs]
 
     def _only_launches(self) -> bool:

@@ -15,6 +15,15 @@ RowFunction = Callable[[Tensor, Tensor | None], tuple[Tensor, ...]]
 PIECES_WORTH_A_CAPTURE = 8
 
 
+def worth_a_capture(rows: int, size: int) -> bool:
+    """Whether there are so many pieces of that size that one is better captured.
+
+    >>> worth_a_capture(1_000, 100), worth_a_capture(1_000, 500)
+    (True, False)
+    """
+    return rows > PIECES_WORTH_A_CAPTURE * size
+
+
 def in_pieces(
     function: RowFunction, rows: Tensor, context: Tensor | None, size: int, *, replay: bool = False
 ) -> tuple[Tensor, ...]:
@@ -27,7 +36,7 @@ def in_pieces(
     parts = rows.split(size)  # no rows are one empty part, so an empty batch works too
     contexts = [None] * len(parts) if context is None else context.split(size)
     pieces = [function(parts[0], contexts[0])]
-    if replay and len(parts) > PIECES_WORTH_A_CAPTURE:
+    if replay:
         with suppress(RuntimeError):  # such as too little memory for a capture: then it goes as without
             function = replayed(function, parts[0], contexts[0])
     pieces += [function(part, told) for part, told in zip(parts[1:], contexts[1:], strict=True)]
