@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch.autograd.forward_ad import dual_level, make_dual
 from torch.func import grad, jacfwd, jacrev, vmap
 
 from cubicflow.splines import cubic_spline, num_params, quadratic_spline
@@ -435,6 +436,15 @@ def test_jacrev_is_right_and_jacfwd_raises(cubic, inverse):
     assert_close([jacrev(function("native"))(params)], [jacrev(function("reference"))(params)])
     with pytest.raises(RuntimeError, match="jvp"):
         jacfwd(function("native"))(params)
+
+
+@needs_library
+def test_forward_mode_raises_without_gradients_too():
+    """Where nothing asks for a backward pass calls go straight to the kernel, which knows of no tangents."""
+    x, params = torch.randn(5), torch.randn(5, 22)
+    with torch.no_grad(), dual_level(), pytest.raises(RuntimeError, match="jvp"):
+        cubic_spline(make_dual(x, torch.ones(5)), params, backend="native")
+
 
 
 @needs_library

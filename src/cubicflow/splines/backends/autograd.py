@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from cubicflow.splines.backends import reference
 from cubicflow.splines.light_calls import with_signature
@@ -86,10 +87,20 @@ def differentiable(name: str, forward: Forward, backward: Backward, devices: tup
     def evaluate(spec: SplineSpec, x: Tensor, params: Tensor) -> Pair:
         if x.shape != params.shape[:-1]:
             x = x.expand(torch.broadcast_shapes(x.shape, params.shape[:-1]))
-        result: Pair = Spline.apply(x, params, spec)
+        if _nothing_differentiates(x, params):  # a Function would cost more time than a small kernel
+            result: Pair = forward_op(x, params, *_arguments(spec))
+        else:
+            result = Spline.apply(x, params, spec)
         return result
 
     return evaluate
+
+
+def _nothing_differentiates(x: Tensor, params: Tensor) -> bool:
+    """Neither backward, nor forward mode, nor a transform of ``torch.func``; compilers find that out for themselves."""
+    if torch.compiler.is_compiling() or (torch.is_grad_enabled() and (x.requires_grad or params.requires_grad)):
+        return False
+    return forward_ad._current_level < 0 and torch._C._functorch.peek_interpreter_stack() is None
 
 
 def _arguments(spec: SplineSpec) -> tuple[Any, ...]:
