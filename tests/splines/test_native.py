@@ -446,7 +446,6 @@ def test_forward_mode_raises_without_gradients_too():
         cubic_spline(make_dual(x, torch.ones(5)), params, backend="native")
 
 
-
 @needs_library
 @pytest.mark.parametrize("leading", [(7, 3), (3,)], ids=str)
 def test_compiles_to_one_graph_with_its_backward(cubic, inverse, leading):
