@@ -101,6 +101,7 @@ def test_refuses_to_overwrite_and_unknown_parts(cubicflow, tmp_path):
     for arguments, message in (
         (("-o", tmp_path / "kept"), "exists; choose another folder"),
         (("-o", tmp_path / "new", "--only", "speed"), "there is no part 'speed' to measure; there are splines"),
+        (("-o", tmp_path / "new", "--device", "gpu"), "device must be 'auto', 'cpu', 'cuda' or 'cuda:N', got 'gpu'"),
     ):
         done = cubicflow("bench", *arguments)
         assert done.status == 2

@@ -28,19 +28,16 @@ def bench(
     Example: cubicflow bench -o bench --only splines,training
     """
     with clear_errors():
-        import torch
-
         from cubicflow.bench import report
         from cubicflow.bench.run import PART_RUNS, run
+        from cubicflow.training.distributed import choose_device
 
         parts = tuple(only.split(",")) if only else tuple(PART_RUNS)
         if unknown := [part for part in parts if part not in PART_RUNS]:
             raise ValueError(f"there is no part {unknown[0]!r} to measure; there are {PARTS}")
         if output.exists():
             raise FileExistsError(f"{output} exists; choose another folder")
-        chosen = (
-            torch.device("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else torch.device(device)
-        )
+        chosen = choose_device(device)
         try:
             # Written again after each measurement, so that a run that is stopped leaves what it has.
             for found in run(parts, chosen, seconds=seconds, quick=quick, say=typer.echo):

@@ -94,8 +94,9 @@ def store_columns(
 
 
 @triton.jit
-def store_sums(pointer, columns, PADDED: tl.constexpr, COUNT: tl.constexpr, BLOCK: tl.constexpr):
-    """Each column summed over the elements of the block."""
+def store_sums(pointer, columns, COUNT: tl.constexpr):
+    """Each column summed over the elements of the block. One number at a time: a tile of them would take the compiler
+    longer than it saves."""
     for k in tl.static_range(COUNT):
         tl.store(pointer + k, tl.sum(columns[k], axis=0))
 

@@ -75,7 +75,7 @@ def place_rows(
     """A pointer, and from it the offsets of the elements' params."""
     if DIMS == SHARED:
         start = two_axes(tl.program_id(0) % splines, size_1, stride_0, stride_1)
-        return pointer + start, 0
+        return pointer + start, 0  # of all elements: params are then read as single numbers
     elif WAY == TILE:  # 32-bit offsets from where the program's params start
         start = tl.program_id(0) * BLOCK
         return pointer + start.to(tl.int64) * COUNT, tl.minimum(tl.arange(0, BLOCK), count - 1 - start) * COUNT

@@ -215,7 +215,7 @@ def rows_backward(
     tl.store(grad_x_ptr + element, grad_x, mask=exists)
     grads = params_backward(kept, bin, grad_source, grad_target, grad_logits, ends[2], K, INVERSE, SLOPES)
     if DIMS == SHARED:
-        store_sums(grad_params_ptr + tl.program_id(0).to(tl.int64) * COUNT, grads, PADDED, COUNT, BLOCK)
+        store_sums(grad_params_ptr + tl.program_id(0).to(tl.int64) * COUNT, grads, COUNT)
     else:
         pointer, rows = place_rows(
             grad_params_ptr, element, count, splines, size_1, size_2, out_0, out_1, out_2, DIMS, COUNT, WAY, BLOCK
