@@ -111,6 +111,15 @@ def test_kills_while_starting(tmp_path, assert_same):
 # --- Ctrl-C ---
 
 
+@pytest.fixture
+def ctrl_c():
+    """As at a terminal: what a shell starts in the background is told to ignore it, and so are its children."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupts_save_and_say_how_to_resume(x, make_flow, tmp_path, assert_same, number):
     settings = {"steps": 30, "validate_every": 4, "progress": False}
@@ -142,6 +151,7 @@ def test_files_and_streams_resume_bit_identical(x, make_flow, tmp_path, assert_s
     assert_same(resumed.flow, fit(make_flow(), path, **settings).flow)
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_without_a_run_folder_ctrl_c_is_the_usual_one(x, make_flow):
     loss = acting_at(3, lambda: os.kill(os.getpid(), signal.SIGINT))
     with pytest.raises(KeyboardInterrupt) as caught:
