@@ -3,7 +3,7 @@
     python -m benchmarks.peer_densities -o runs/table-1 --dataset miniboone
 
 Each is built to the sizes of the recipe's cell and gets its batches, its learning rate, its averaging and its early
-stopping. Training ends after the recipe's steps or after ``[peers] seconds``, whichever is first, and the learning rate
+stopping. Training ends after the recipe's steps or its seconds for peers, whichever is first, and the learning rate
 reaches 0 there. Records go into the folder of ``cubicflow reproduce table-1``, whose table is rebuilt. What a peer
 fails with is printed, and the exit status is then 1; one that is not installed is named so in the table.
 
@@ -159,6 +159,12 @@ def peer_loss(flow: PeerDensity, batch: Batch) -> Tensor:
     return -flow.log_prob(batch.x)
 
 
+def seconds_for(cell: Cell, settings: TableSettings) -> float:
+    """How long a peer may train."""
+    seconds: Any = settings.datasets[cell.dataset].get("peer_seconds", settings.peers["seconds"])
+    return float(seconds)
+
+
 def run_peer(cell: Cell, table: Benchmark, settings: TableSettings, request: Request) -> None:
     """Train one peer in this call, and score its test rows. There is no run folder: only flows of ours can be saved."""
     used: dict[str, Any] = all_settings(settings, cell)
@@ -169,7 +175,7 @@ def run_peer(cell: Cell, table: Benchmark, settings: TableSettings, request: Req
         (table.train, None, table.weights),
         table.validation,
         loss=peer_loss,
-        time_budget=settings.peers["seconds"],
+        time_budget=seconds_for(cell, settings),
         device=request.device,
         seed=cell.seed,
         **used["training"],
@@ -205,7 +211,6 @@ def main() -> int:
     )
     settings = table_settings(request.recipe)
     peers = settings.peers["models"]
-    needed = settings.peers["seconds"] + SCORING_SECONDS
     tables: dict[str, Benchmark] = {}
     status = 0
     for cell in chosen_cells(request, settings, peers):
@@ -214,9 +219,10 @@ def main() -> int:
             continue
         if cell.dataset not in tables:
             tables[cell.dataset] = load_rows(cell.dataset, settings, request.data)
+        needed = seconds_for(cell, settings) + SCORING_SECONDS
         left = None if end is None else end - time.monotonic()
         if left is not None and left < needed:
-            print(f"{cell}: not begun, it may take {needed} seconds and {max(left, 0):.0f} are left")
+            print(f"{cell}: not begun, it may take {needed:.0f} seconds and {max(left, 0):.0f} are left")
             status = status or UNFINISHED
             continue
         try:

@@ -192,6 +192,10 @@ def test_records_of_another_recipe_are_refused(
         (("figure-9",), "there is no experiment 'figure-9'; there are figure-1, figure-2"),
         (("figure-1", "--dataset", "gas"), "--dataset belongs to table-1, not to figure-1"),
         (("table-1", "--model", "cubik"), "the recipe of table-1 has no model 'cubik'; it has cubic, quadratic"),
+        (
+            ("table-1", "--dataset", "miniboone", "--model", "cubic-mirrored"),
+            "the recipe of table-1 has 'cubic-mirrored' for bsds300 only, not miniboone",
+        ),
         (("figure-1", "--recipe", "nowhere.toml"), "there is no recipe at nowhere.toml"),
         (("figure-1", "--seconds", "-1"), "seconds must be a number, 0 or more, got -1.0"),
     ],

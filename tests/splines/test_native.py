@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,8 @@ import pytest
 import torch
 from torch.autograd.forward_ad import dual_level, make_dual
 from torch.func import grad, jacfwd, jacrev, vmap
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from cubicflow.splines import cubic_spline, num_params, quadratic_spline
 from cubicflow.splines.backends import native, reference
@@ -395,6 +398,35 @@ def test_gradgradcheck(cubic, domain, inverse, smooth_inputs):
         return cubic(x, params, domain=domain, inverse=inverse, backend="native")
 
     assert torch.autograd.gradgradcheck(function, (x, params), atol=1e-4)
+
+
+def test_a_watched_call_goes_through_its_operator():
+    """Calls that nobody watches do not, and are right as well: all other tests are such calls."""
+    x, params = torch.randn(3, requires_grad=True), torch.randn(3, 8, requires_grad=True)
+
+    class Seen(TorchDispatchMode):
+        def __init__(self) -> None:
+            super().__init__()
+            self.names: set[str] = set()
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            self.names.add(str(function))
+            return function(*args, **(kwargs or {}))
+
+    def there_and_back() -> None:
+        y, log_slope = cubic_spline(x, params, backend="native")
+        (y + log_slope).sum().backward()
+
+    names = {f"cubicflow::native_spline{direction}" for direction in ("", "_backward")}
+    with Seen() as seen:
+        there_and_back()
+    assert {f"{name.replace('::', '.')}.default" for name in names} <= seen.names
+    with torch.profiler.profile() as profiled:
+        there_and_back()
+    assert names <= {event.key for event in profiled.key_averages()}
+    with torch.no_grad():
+        traced = make_fx(partial(cubic_spline, backend="native"))(x, params)
+    assert any(node.target is torch.ops.cubicflow.native_spline.default for node in traced.graph.nodes)
 
 
 @needs_library

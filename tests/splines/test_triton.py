@@ -286,6 +286,15 @@ def test_gradients_that_are_one_number_or_strided(device):
     assert_close(grad("triton"), grad("reference"))
 
 
+def test_tensors_that_begin_anywhere(device):
+    """There are kernels for tensors that begin at a multiple of 16 bytes, and others for the rest: calls of one shape
+    must not mix them up."""
+    numbers, many = points(44, device=device), draw("steffen", 44, num_bins=4, device=device).flatten()
+    for offset in (0, 1, 2, 3, 0):
+        x, params = numbers[offset:][:40], many[offset:][:400].view(40, 10)
+        assert_close(gradients("steffen", x, params, "triton"), gradients("steffen", x, params, "reference"))
+
+
 def test_the_gradient_of_an_image_lies_as_its_params(device):
     """So that the convolution that made them needs no copy."""
     image = draw("steffen", 2, 3, 4, num_bins=5, device=device).movedim(-1, 1).contiguous()

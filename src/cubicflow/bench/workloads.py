@@ -99,13 +99,15 @@ def one_way(function: SplineFunction, params: Tensor, x: Tensor, *, inverse: boo
 
 
 def both_ways(function: SplineFunction, params: Tensor, x: Tensor) -> Callable[[], Any]:
-    """Forward and backward, into gradients that do not exist before the first run."""
+    """Forward and backward, into gradients that do not exist before the first run. Everybody's backward pass stays in
+    this thread: torch's other one is woken once for a whole model, and no single spline should be billed for it."""
     leaf_x, leaf_params = x.clone().requires_grad_(), params.clone().requires_grad_()
 
     def run() -> None:
         leaf_x.grad = leaf_params.grad = None
         y, log_slope = function(leaf_x, leaf_params, False)
-        torch.autograd.backward((y, log_slope), (x, x))
+        with torch.autograd.set_multithreading_enabled(False):
+            torch.autograd.backward((y, log_slope), (x, x))
 
     return run
 

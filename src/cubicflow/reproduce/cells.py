@@ -80,6 +80,8 @@ def all_settings(settings: TableSettings, cell: Cell) -> dict[str, Any]:
     dataset, model = settings.datasets[cell.dataset], settings.models.get(cell.model, {})
     if "whiten" in dataset and cell.model in settings.models:  # a peer has no such layer
         found["whiten"] = dataset["whiten"] and model.get("whiten", True)
+    if model.get("mirror"):
+        found["mirror"] = True
     for kind, common in (("flow", settings.flow), ("training", settings.training)):
         found[kind] = merged(common, merged(dataset.get(kind, {}), model.get(kind, {})))
     return found

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cubicflow.data.benchmarks import Benchmark
+from cubicflow.data.benchmarks.bsds300 import mirrored
 from cubicflow.flows import Flow, tabular, whiten
 from cubicflow.reproduce.cells import (
     Cell,
@@ -55,11 +56,20 @@ def run(request: Request) -> None:
 
 def chosen_cells(request: Request, settings: TableSettings, models: Mapping[str, Any]) -> list[Cell]:
     """The cells that are asked for and have no record yet."""
+    datasets = _chosen("dataset", request.datasets, settings.datasets)
+    names = _chosen("model", request.models, models)
+    for model in request.models:
+        only = models[model.lower()].get("only", datasets)
+        if not set(only) & set(datasets):
+            raise ValueError(
+                f"the recipe of table-1 has {model!r} for {', '.join(only)} only, not {', '.join(datasets)}"
+            )
     cells = [
         Cell(dataset, model, seed)
-        for dataset in _chosen("dataset", request.datasets, settings.datasets)
+        for dataset in datasets
         for seed in (settings.datasets[dataset]["seeds"] if request.seed is None else [request.seed])
-        for model in _chosen("model", request.models, models)
+        for model in names
+        if dataset in models[model].get("only", datasets)
     ]
     return [cell for cell in cells if request.overwrite or not is_recorded(request.folder, cell)]
 
@@ -75,7 +85,7 @@ def run_cell(cell: Cell, table: Benchmark, settings: TableSettings, request: Req
 
     fitted = request.train(
         make,
-        (table.train, None, table.weights),
+        (mirrored(table.train) if used.get("mirror") else table.train, None, table.weights),
         table.validation,
         used["training"],
         cell.folder(request.folder) / "run",

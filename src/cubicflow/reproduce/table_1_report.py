@@ -26,6 +26,7 @@ def summarise(records: Sequence[CellRecord], settings: TableSettings, left_out: 
     summary: dict[str, Any] = {
         "titles": titles,
         "not_installed": [name for name, peer in peers.items() if find_spec(peer["package"]) is None],
+        "only": {name: model["only"] for name, model in settings.models.items() if "only" in model},
         "always_shown": [*(name for pair in comparisons["verdicts"] for name in pair), *peers],
         "datasets": {},
         "rows": [],
@@ -127,7 +128,9 @@ def _layout(summary: Mapping[str, Any]) -> str:
         ours: list[str] = []
         for dataset in datasets:
             row, about = rows.get((dataset, model)), summary["datasets"][dataset]
-            if row is None:
+            if dataset not in summary["only"].get(model, datasets):
+                ours.append("")
+            elif row is None:
                 absent = NOT_INSTALLED if model in summary["not_installed"] else ABSENT
                 ours.append(NO_DATA if about["left_out"] else absent)
             else:

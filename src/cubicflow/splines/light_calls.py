@@ -4,15 +4,32 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 F = TypeVar("F", bound=Callable[..., object])
 
 
+class _Bound(NamedTuple):
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def apply_defaults(self) -> None: ...
+
+
+class _AsGiven(inspect.Signature):
+    """Binds arguments without looking at them, which is right for functions without default values."""
+
+    def bind(self, *args: Any, **kwargs: Any) -> Any:
+        return _Bound(args, kwargs)
+
+
 def with_signature(forward: F) -> F:
-    """Find the signature of a Function's ``forward`` once: ``apply()`` asks for it at every call, and finding it takes
-    longer than a small kernel runs."""
-    forward.__signature__ = inspect.signature(forward)  # type: ignore[attr-defined]
+    """Find the signature of a Function's ``forward`` once: ``apply()`` asks for it and binds arguments to it at every
+    call, which takes longer than a small kernel runs. All of the arguments have to be given, by position."""
+    parameters = inspect.signature(forward).parameters.values()
+    if any(parameter.default is not parameter.empty for parameter in parameters):
+        raise TypeError(f"{forward.__qualname__} has default values, which would not be filled in")
+    forward.__signature__ = _AsGiven(list(parameters))  # type: ignore[attr-defined]
     return forward
 
 

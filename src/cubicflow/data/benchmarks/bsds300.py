@@ -138,6 +138,23 @@ def draw_patches(images: Sequence[Grey], n: int, seed: int | list[int]) -> Rows3
     return result
 
 
+def mirrored(rows: Rows32) -> Rows32:
+    """The patches of ``rows`` and then their mirror images, left to right, top to bottom and both: four times the rows.
+
+    >>> patch = np.arange(64, dtype=np.float32) - 31.5
+    >>> mirrored(patch[None, :-1])[:, [0, 7, 56]]
+    array([[-31.5, -24.5,  24.5],
+           [-24.5, -31.5,  31.5],
+           [ 24.5,  31.5, -31.5],
+           [ 31.5,  24.5, -24.5]], dtype=float32)
+    """
+    last = -rows.sum(axis=1, keepdims=True)  # of a patch whose mean was removed
+    patches = np.concatenate([rows, last], axis=1).reshape(-1, SIDE, SIDE)
+    images = (patches, patches[:, :, ::-1], patches[:, ::-1], patches[:, ::-1, ::-1])
+    result: Rows32 = np.concatenate([image.reshape(-1, SIDE**2)[:, :-1] for image in images])
+    return result
+
+
 def _read_raw(paths: tuple[Path, ...], seed: int) -> Benchmark:
     images = read_images(paths[0])
     published = PUBLISHED["bsds300"]

@@ -3,6 +3,8 @@
 A backend hands in two functions of plain tensors, a spline and its vector-Jacobian product. :func:`differentiable`
 turns them into operators that tracers see as one node, and into an ``evaluate`` of the backend contract:
 
+- A call that nobody watches skips the operators: torch's way to one that is written in Python, and back, takes longer
+  than a small kernel.
 - The operators carry no autograd of their own. It lives in an ``autograd.Function`` around them, because one that is
   registered on an operator makes ``jacrev`` raise and ``jacfwd`` return zeros.
 - The backward pass is a Function of its own, whose backward recomputes through the reference: derivatives of second
@@ -38,14 +40,25 @@ def differentiable(name: str, forward: Forward, backward: Backward, devices: tup
     """Define the operators ``cubicflow::<name>_spline`` and ``..._backward``; return the backend's ``evaluate``."""
     forward_op, backward_op = _define(name, forward, backward, devices)
 
+    def run_forward(x: Tensor, params: Tensor, spec: SplineSpec) -> Pair:
+        if _is_watched(x, params):
+            result: Pair = forward_op(x, params, *_arguments(spec))
+            return result
+        return forward(x, params, spec)
+
+    def run_backward(x: Tensor, params: Tensor, grad_y: Tensor, grad_log_slope: Tensor, spec: SplineSpec) -> Pair:
+        if _is_watched(x, params, grad_y, grad_log_slope):
+            result: Pair = backward_op(x, params, grad_y, grad_log_slope, *_arguments(spec))
+            return result
+        return backward(x, params, grad_y, grad_log_slope, spec)
+
     class Spline(torch.autograd.Function):
         generate_vmap_rule = True
 
         @staticmethod
         @with_signature
         def forward(x: Tensor, params: Tensor, spec: SplineSpec) -> Pair:
-            result: Pair = forward_op(x, params, *_arguments(spec))
-            return result
+            return run_forward(x, params, spec)
 
         @staticmethod
         def setup_context(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG004
@@ -58,7 +71,7 @@ def differentiable(name: str, forward: Forward, backward: Backward, devices: tup
             if torch.is_grad_enabled():
                 grads = SplineBackward.apply(x, params, grad_y, grad_log_slope, ctx.spec)
             else:
-                grads = backward_op(x, params, grad_y, grad_log_slope, *_arguments(ctx.spec))
+                grads = run_backward(x, params, grad_y, grad_log_slope, ctx.spec)
             return *grads, None
 
     class SplineBackward(torch.autograd.Function):
@@ -67,8 +80,7 @@ def differentiable(name: str, forward: Forward, backward: Backward, devices: tup
         @staticmethod
         @with_signature
         def forward(x: Tensor, params: Tensor, grad_y: Tensor, grad_log_slope: Tensor, spec: SplineSpec) -> Pair:
-            result: Pair = backward_op(x, params, grad_y, grad_log_slope, *_arguments(spec))
-            return result
+            return run_backward(x, params, grad_y, grad_log_slope, spec)
 
         @staticmethod
         def setup_context(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG004
@@ -88,9 +100,8 @@ def differentiable(name: str, forward: Forward, backward: Backward, devices: tup
         if x.shape != params.shape[:-1]:
             x = x.expand(torch.broadcast_shapes(x.shape, params.shape[:-1]))
         if _nothing_differentiates(x, params):  # a Function would cost more time than a small kernel
-            result: Pair = forward_op(x, params, *_arguments(spec))
-        else:
-            result = Spline.apply(x, params, spec)
+            return run_forward(x, params, spec)
+        result: Pair = Spline.apply(x, params, spec)
         return result
 
     return evaluate
@@ -101,6 +112,18 @@ def _nothing_differentiates(x: Tensor, params: Tensor) -> bool:
     if torch.compiler.is_compiling() or (torch.is_grad_enabled() and (x.requires_grad or params.requires_grad)):
         return False
     return forward_ad._current_level < 0 and torch._C._functorch.peek_interpreter_stack() is None
+
+
+def _is_watched(*tensors: Tensor) -> bool:
+    """Whether there is anybody to see the operators: a tracer, a transform, a mode, a profiler, a kind of tensor."""
+    return (
+        torch.compiler.is_compiling()
+        or torch._C._functorch.peek_interpreter_stack() is not None
+        or torch._C._len_torch_dispatch_stack() > 0
+        or torch.autograd.profiler._is_profiler_enabled
+        or torch._C._get_tracing_state() is not None
+        or any(type(tensor) not in (Tensor, torch.nn.Parameter) for tensor in tensors)
+    )
 
 
 def _arguments(spec: SplineSpec) -> tuple[Any, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import inspect
 import math
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -41,24 +41,21 @@ DEFAULT = Tuning(num_warps=0) if INTERPRETED else Tuning()
 
 
 def forward(x: Tensor, params: Tensor, spec: SplineSpec, tuning: Tuning = DEFAULT) -> Pair:
-    y, log_slope = x.new_empty(x.shape), x.new_empty(x.shape)
+    x_even, stride_x = _even(x)
+    y, log_slope = _new(x), _new(x)
     if x.numel() == 0:
         return y, log_slope
     plan = _plan(spec, x.dtype, x.shape, params.shape, params.stride(), None, tuning)
     if plan is None:
         return forward(x, params.expand(*x.shape, -1).contiguous(), spec, tuning)
-    x, stride_x = _even(x)
-    with _on_device_of(x):
-        plan.kernel[plan.grid](
-            x_ptr=x, params_ptr=params, y_ptr=y, log_slope_ptr=log_slope, STRIDE_X=stride_x, **plan.arguments
-        )
+    _launch(plan, (x_even, params, y, log_slope), (stride_x,))
     return y, log_slope
 
 
 def backward(
     x: Tensor, params: Tensor, grad_y: Tensor, grad_log_slope: Tensor, spec: SplineSpec, tuning: Tuning = DEFAULT
 ) -> Pair:
-    grad_x, grad_params = x.new_empty(x.shape), torch.empty_like(params)
+    grad_x, grad_params = _new(x), torch.empty_like(params)
     if x.numel() == 0:
         return grad_x, grad_params.zero_()
     plan = _plan(spec, x.dtype, x.shape, params.shape, params.stride(), grad_params.stride(), tuning)
@@ -70,26 +67,16 @@ def backward(
     grad_log_slope, stride_grad_log_slope = _even(grad_log_slope)
     # Of a shared spline each program leaves one row of sums, which are then added in an order that never changes.
     out = params.new_empty(plan.sums) if plan.sums else grad_params
-    with _on_device_of(x):
-        plan.kernel[plan.grid](
-            x_ptr=x,
-            params_ptr=params,
-            grad_y_ptr=grad_y,
-            grad_log_slope_ptr=grad_log_slope,
-            grad_x_ptr=grad_x,
-            grad_params_ptr=out,
-            STRIDE_X=stride_x,
-            STRIDE_GRAD_Y=stride_grad_y,
-            STRIDE_GRAD_LOG_SLOPE=stride_grad_log_slope,
-            **plan.arguments,
-        )
+    tensors = (x, params, grad_y, grad_log_slope, grad_x, out)
+    _launch(plan, tensors, (stride_x, stride_grad_y, stride_grad_log_slope))
     if plan.sums:
         grad_params.copy_(out.sum(0).view(params.shape))
     return grad_x, grad_params
 
 
-def _on_device_of(tensor: Tensor) -> contextlib.AbstractContextManager[Any]:
-    return torch.cuda.device(tensor.device) if tensor.is_cuda else contextlib.nullcontext()
+def _new(x: Tensor) -> Tensor:
+    """An uninitialised tensor like x, with elements in order."""
+    return torch.empty_like(x) if x.is_contiguous() else x.new_empty(x.shape)
 
 
 def _even(tensor: Tensor) -> tuple[Tensor, int]:
@@ -101,16 +88,44 @@ def _even(tensor: Tensor) -> tuple[Tensor, int]:
     return tensor.contiguous(), 1
 
 
-# --- plans ------------------------------------------------------------------------------------------------------------
+# --- launches ---------------------------------------------------------------------------------------------------------
 
 
 class Plan(NamedTuple):
     """All of a launch but its tensors."""
 
     kernel: Any
-    grid: tuple[int]
+    grid: tuple[int, int, int]
     arguments: dict[str, Any]
     sums: tuple[int, ...]  # the shape of a shared spline's partial sums; empty where none is shared
+    compiled: dict[Any, tuple[Any, tuple[Any, ...]]]  # by what :func:`_launch` finds it by
+
+
+def _launch(plan: Plan, tensors: tuple[Tensor, ...], strides: tuple[int, ...]) -> None:
+    """Run a kernel on its tensors, the first of its parameters; ``strides`` are those that the plan does not know.
+
+    Triton looks at all arguments of a call to find out which compiled kernel is meant, which takes longer than the
+    kernel. Beside the plan and the strides that depends on the device and on which tensors begin at a multiple of 16
+    bytes; who has met those before need not ask.
+    """
+    device = tensors[0].get_device()
+    if device >= 0 and device != torch.cuda.current_device():
+        with torch.cuda.device(device):
+            _launch(plan, tensors, strides)
+        return
+    known = (device, strides, *[tensor.data_ptr() % 16 == 0 for tensor in tensors])
+    if known in plan.compiled:
+        run, rest = plan.compiled[known]
+        run(*tensors, *rest)
+        return
+    names = list(inspect.signature(plan.kernel.fn).parameters)
+    named = plan.arguments | dict(zip([name for name in names if name.startswith("STRIDE_")], strides, strict=True))
+    run = plan.kernel[plan.grid](*tensors, **named)
+    if run is not None:  # as it is after the interpreter
+        plan.compiled[known] = run[plan.grid], tuple(named[name] for name in names[len(tensors) :])
+
+
+# --- plans ------------------------------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=4096)
@@ -166,7 +181,7 @@ def _plan(
         arguments |= {"CHUNK": tuning.chunk, "chunks": -(-spec.num_bins // tuning.chunk)}
         kernel = chunks.chunks_backward if backward else chunks.chunks_forward
     sums = (blocks, numbers["splines"], num_params) if shared else ()
-    return Plan(kernel, (blocks * numbers["splines"],), arguments, sums)
+    return Plan(kernel, (blocks * numbers["splines"], 1, 1), arguments, sums, {})
 
 
 class Axis(NamedTuple):
