@@ -100,6 +100,6 @@ PART_RUNS: dict[str, Callable[[torch.device, float, bool], Iterator[Measurement]
     "training": _training,
     "start": _start,
     "scaling": _scaling,
-    "one-pass": _one_pass,
     "densities": _densities,
+    "one-pass": _one_pass,
 }
