@@ -1,4 +1,4 @@
-"""Measurements as pictures: bars side by side, and curves of what grows."""
+"""Measurements as pictures: times side by side, and curves of what grows."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ ALONG = {
 }
 
 
-def draw_bars(path: Path, measurements: Sequence[Measurement]) -> None:
-    """Bars of time, one panel for each piece of work."""
+def draw_times(path: Path, measurements: Sequence[Measurement]) -> None:
+    """Times on a logarithmic axis, one panel for each piece of work: the fastest may be hundreds of times faster."""
     from matplotlib.figure import Figure
 
     works = list(dict.fromkeys((m.work, m.device) for m in measurements))
@@ -27,12 +27,17 @@ def draw_bars(path: Path, measurements: Sequence[Measurement]) -> None:
     axes = figure.subplots(len(works), 1, squeeze=False, height_ratios=heights)
     for (work, device), group, axis in zip(works, groups, axes[:, 0], strict=True):
         colours = [OURS_COLOUR if m.implementation.startswith(OURS) else THEIR_COLOUR for m in group]
-        bars = axis.barh([m.implementation for m in group], [m.median for m in group], color=colours)
-        axis.bar_label(bars, [f"{milliseconds(m.median)} ms" for m in group], padding=3, fontsize=8)
-        axis.set(title=f"{work}, {device.upper()}")
+        axis.scatter([m.median for m in group], [m.implementation for m in group], color=colours, s=18, zorder=2)
+        for m in group:
+            where = (m.median, m.implementation)
+            axis.annotate(f"{milliseconds(m.median)} ms", where, (5, -3), textcoords="offset points", fontsize=8)
+        axis.set(title=f"{work}, {device.upper()}", xscale="log")
+        axis.set_xlim(min(m.median for m in group) / 1.5, max(m.median for m in group) * 2.5)
+        axis.grid(axis="y", alpha=0.3)
         axis.title.set_fontsize(9)
         axis.tick_params(labelsize=8)
-        axis.margins(x=0.15)
+        axis.minorticks_off()
+        axis.margins(y=0.1)
         axis.invert_yaxis()
     figure.savefig(path, dpi=110)
 
@@ -52,7 +57,10 @@ def draw_curve(path: Path, measurements: Sequence[Measurement]) -> None:
             if points:
                 width = 2.2 if name.startswith(OURS) else 1.2
                 axis.plot(*zip(*points, strict=True), marker=".", color=f"C{i}", lw=width, label=name)
-        axis.set(xscale="log", yscale="log", title=kind, xlabel=ALONG[measurements[0].curve])
+        axis.set_xscale("log", base=2)
+        if max(m.at for m in group if m.at is not None) < 1000:
+            axis.xaxis.set_major_formatter("{x:.0f}")
+        axis.set(yscale="log", title=kind, xlabel=ALONG[measurements[0].curve])
         axis.grid(alpha=0.3)
     axes[0].set_ylabel(f"ms, {measurements[0].device.upper()}")
     axes[0].legend(fontsize=7, frameon=False)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from cubicflow.bench import peers
-from cubicflow.bench.pictures import draw_bars, draw_curve
+from cubicflow.bench.pictures import draw_curve, draw_times
 from cubicflow.bench.summary import glance, growth, markdown, ours
 from cubicflow.bench.timing import Measurement, milliseconds
 from cubicflow.bench.workloads import CAPTURED
@@ -76,7 +76,7 @@ def draw(folder: Path) -> None:
     """The pictures of what was measured."""
     measurements = read(folder / CSV_FILE)
     if bars := [m for m in measurements if not m.curve]:
-        draw_bars(folder / "bench.png", bars)
+        draw_times(folder / "bench.png", bars)
     for curve in dict.fromkeys(m.curve for m in measurements if m.curve):
         draw_curve(folder / f"{curve}.png", [m for m in measurements if m.curve == curve])
 

@@ -6,6 +6,10 @@ import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
 F = TypeVar("F", bound=Callable[..., object])
 
 
@@ -31,6 +35,14 @@ def with_signature(forward: F) -> F:
         raise TypeError(f"{forward.__qualname__} has default values, which would not be filled in")
     forward.__signature__ = _AsGiven(list(parameters))  # type: ignore[attr-defined]
     return forward
+
+
+def nothing_differentiates(*tensors: Tensor) -> bool:
+    """Neither backward, nor forward mode, nor a transform of ``torch.func``: a Function would only cost its time.
+    Compilers find that out for themselves."""
+    if torch.compiler.is_compiling() or (torch.is_grad_enabled() and any(t.requires_grad for t in tensors)):
+        return False
+    return forward_ad._current_level < 0 and torch._C._functorch.peek_interpreter_stack() is None
 
 
 def constant_when_compiled(function: F) -> F:

@@ -89,8 +89,7 @@ def make_spec(
         raise ValueError(f"domain must be one of {', '.join(map(repr, DOMAINS))}, got {domain!r}")
     num_bins = _num_bins(params, family, slopes)
     try:
-        if x.shape != params.shape[:-1]:  # asking first is faster than the general answer, which small batches notice
-            torch.broadcast_shapes(x.shape, params.shape[:-1])
+        output_shape(x, params)
     except RuntimeError:
         raise ValueError(
             f"x of shape {tuple(x.shape)} does not broadcast with params of shape {tuple(params.shape)}, "
@@ -105,6 +104,19 @@ def make_spec(
         min_bin_width=_floor("min_bin_width", min_bin_width, num_bins),
         min_bin_height=_floor("min_bin_height", min_bin_height, num_bins),
     )
+
+
+def output_shape(x: Tensor, params: Tensor) -> torch.Size:
+    """The shape of both results of a call: broadcast(x, params[..., 0]).
+
+    >>> output_shape(torch.zeros(5, 3), torch.zeros(3, 8)), output_shape(torch.zeros(3), torch.zeros(5, 1, 8))
+    (torch.Size([5, 3]), torch.Size([5, 3]))
+    """
+    own = params.shape[:-1]
+    if x.shape[max(0, x.ndim - len(own)) :] == own:  # the general answer takes longer than a small kernel
+        return x.shape
+    shape: torch.Size = torch.broadcast_shapes(x.shape, own)
+    return shape
 
 
 def _param_count(family: str, slopes: str | None) -> ParamCount:

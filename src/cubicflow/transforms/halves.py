@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from cubicflow.splines.light_calls import with_signature
+from cubicflow.splines.light_calls import nothing_differentiates, with_signature
 
 
 class Halves(NamedTuple):
@@ -58,7 +58,9 @@ def split(x: Tensor, halves: Halves) -> tuple[Tensor, Tensor]:
     >>> split(torch.tensor([[10.0, 20.0, 30.0]]), halves)
     (tensor([[20.]]), tensor([[10., 30.]]))
     """
-    parts: tuple[Tensor, Tensor] = (_split if torch.compiler.is_compiling() else _Split.apply)(x, halves)
+    if torch.compiler.is_compiling() or nothing_differentiates(x):
+        return _split(x, halves)
+    parts: tuple[Tensor, Tensor] = _Split.apply(x, halves)
     return parts
 
 
@@ -69,7 +71,9 @@ def join(first: Tensor, second: Tensor, halves: Halves) -> Tensor:
     >>> join(torch.tensor([[20.0]]), torch.tensor([[10.0, 30.0]]), halves)
     tensor([[10., 20., 30.]])
     """
-    x: Tensor = (_join if torch.compiler.is_compiling() else _Join.apply)(first, second, halves)
+    if torch.compiler.is_compiling() or nothing_differentiates(first, second):
+        return _join(first, second, halves)
+    x: Tensor = _Join.apply(first, second, halves)
     return x
 
 

@@ -19,11 +19,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from cubicflow.splines.backends import reference
-from cubicflow.splines.light_calls import with_signature
-from cubicflow.splines.spec import SplineSpec
+from cubicflow.splines.light_calls import nothing_differentiates, with_signature
+from cubicflow.splines.spec import SplineSpec, output_shape
 
 Pair = tuple[Tensor, Tensor]
 # (x, params, spec) -> (y, log_slope). x has the shape of the output; params broadcast against it.
@@ -97,21 +96,15 @@ def differentiable(name: str, forward: Forward, backward: Backward, devices: tup
             return *pull(grads), None
 
     def evaluate(spec: SplineSpec, x: Tensor, params: Tensor) -> Pair:
-        if x.shape != params.shape[:-1]:
-            x = x.expand(torch.broadcast_shapes(x.shape, params.shape[:-1]))
-        if _nothing_differentiates(x, params):  # a Function would cost more time than a small kernel
+        shape = output_shape(x, params)
+        if x.shape != shape:
+            x = x.expand(shape)
+        if nothing_differentiates(x, params):  # a Function would cost more time than a small kernel
             return run_forward(x, params, spec)
         result: Pair = Spline.apply(x, params, spec)
         return result
 
     return evaluate
-
-
-def _nothing_differentiates(x: Tensor, params: Tensor) -> bool:
-    """Neither backward, nor forward mode, nor a transform of ``torch.func``; compilers find that out for themselves."""
-    if torch.compiler.is_compiling() or (torch.is_grad_enabled() and (x.requires_grad or params.requires_grad)):
-        return False
-    return forward_ad._current_level < 0 and torch._C._functorch.peek_interpreter_stack() is None
 
 
 def _is_watched(*tensors: Tensor) -> bool:
