@@ -29,11 +29,14 @@ _NEWTON_STEPS = {torch.float32: 4, torch.float64: 6}
 
 
 class Tuning(NamedTuple):
-    """How a kernel is run: the fastest of those tried on an H200."""
+    """How a kernel is run: the fastest of those tried on an H200. Params that are read one parameter at a time have
+    numbers of their own, because the compiler's time grows with the square of how many reads there are in a kernel."""
 
     num_warps: int = 2  # of 32 elements; 0 takes all elements at once
     max_row_bins: int = 32  # more bins are read in chunks
     chunk: int = 32
+    max_column_bins: int = 16
+    column_chunk: int = 8
 
 
 # The interpreter's time goes by programs, not by elements.
@@ -143,7 +146,6 @@ def _plan(
     if math.prod(shape) >= 2**31:
         raise RuntimeError(f"the Triton kernels take fewer than 2^31 elements, got {math.prod(shape)}; split the batch")
     backward = grad_strides is not None
-    few = spec.num_bins <= tuning.max_row_bins
     num_params = params_shape[-1]
     missing = len(shape) + 1 - len(params_shape)
     own = (1,) * missing + params_shape[:-1]
@@ -155,6 +157,8 @@ def _plan(
     if numbers is None:
         return None
     packed = not shared and numbers["DIMS"] == 1 and _packed(numbers, num_params, backward)
+    most, chunk = (tuning.max_row_bins, tuning.chunk) if packed else (tuning.max_column_bins, tuning.column_chunk)
+    few = spec.num_bins <= most or spec.family == "quadratic"  # which has no kernels for many
     block = 32 * tuning.num_warps or triton.next_power_of_2(min(numbers["count"], 2**16))
     blocks = -(-numbers["count"] // block)
     floors = (spec.min_bin_width, spec.min_bin_height)
@@ -178,7 +182,7 @@ def _plan(
         arguments["PADDED"] = triton.next_power_of_2(num_params)
         kernel = rows.rows_backward if backward else rows.rows_forward
     else:
-        arguments |= {"CHUNK": tuning.chunk, "chunks": -(-spec.num_bins // tuning.chunk)}
+        arguments |= {"CHUNK": chunk, "chunks": -(-spec.num_bins // chunk)}
         kernel = chunks.chunks_backward if backward else chunks.chunks_forward
     sums = (blocks, numbers["splines"], num_params) if shared else ()
     return Plan(kernel, (blocks * numbers["splines"], 1, 1), arguments, sums, {})
