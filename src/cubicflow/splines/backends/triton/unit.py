@@ -17,6 +17,7 @@ from cubicflow.splines.bins import MARGIN as _MARGIN
 
 STEFFEN, FREE, RATIONAL, QUADRATIC = (tl.constexpr(mode) for mode in range(4))
 
+# To the right of tensors: in the interpreters of some versions of Triton a constant on the left makes one of the result.
 LOG2E = tl.constexpr(math.log2(math.e))
 LN2 = tl.constexpr(math.log(2))
 MARGIN = tl.constexpr(_MARGIN)
@@ -72,7 +73,7 @@ def slope_ratio(logit):
     """r(logit) of the design, and its derivative."""
     shifted = logit - RATIO_SHIFT
     smaller, larger = sigmoids(shifted)
-    return MARGIN + RATIO_SPAN * tl.where(shifted > 0, larger, smaller), RATIO_SPAN * smaller * larger
+    return tl.where(shifted > 0, larger, smaller) * RATIO_SPAN + MARGIN, smaller * larger * RATIO_SPAN
 
 
 @triton.jit
@@ -84,7 +85,7 @@ def softplus_slope(logit):
     log1p = tl.log(one_plus) + (z - (one_plus - 1)) / one_plus
     larger = 1 / one_plus
     rate = tl.where(shifted > 0, larger, z * larger)
-    return MARGIN + (1 - MARGIN) * (tl.maximum(shifted, 0.0) + log1p), (1 - MARGIN) * rate
+    return (tl.maximum(shifted, 0.0) + log1p) * (1 - MARGIN) + MARGIN, rate * (1 - MARGIN)
 
 
 @triton.jit
