@@ -17,7 +17,7 @@ from cubicflow.splines.bins import MARGIN as _MARGIN
 
 STEFFEN, FREE, RATIONAL, QUADRATIC = (tl.constexpr(mode) for mode in range(4))
 
-# To the right of tensors: in the interpreters of some versions of Triton a constant on the left makes one of the result.
+# To the right of tensors: in some versions of the interpreter a constant on the left makes a constant of the result.
 LOG2E = tl.constexpr(math.log2(math.e))
 LN2 = tl.constexpr(math.log(2))
 MARGIN = tl.constexpr(_MARGIN)
