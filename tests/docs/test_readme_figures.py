@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 from pathlib import Path
 
@@ -109,3 +110,10 @@ def test_inverses(text: str) -> None:
         assert nonfinite == f"{sum(int(row['nonfinite']) for row in mine):,}"
         assert outside == f"{sum(int(row['outside']) for row in mine):,}"
         assert float(worst) == pytest.approx(max(float(row["backward"]) for row in mine), rel=0.02)
+
+
+def test_what_mirror_images_were_worth() -> None:
+    text = " ".join((ROOT / "docs" / "choosing_settings.md").read_text(encoding="utf-8").split())
+    found = json.loads((ROOT / "results" / "table-1" / "table-1.json").read_text(encoding="utf-8"))["results"]
+    (pair,) = [pair for pair in found["ablations"] if pair["first"] == "cubic-mirrored"]
+    assert re.findall(r"mirror images were worth ([\d.]+) nats", text) == [f"{pair['mean']:.2f}"]
