@@ -65,6 +65,8 @@ def measure(
     peaks: dict[str, int | None] = {}
     together: dict[str, int] = {}
     times: dict[str, list[float]] = {}
+    gc.collect()
+    gc.freeze()  # what is there now is no contender's garbage, and would be looked through for each of them
     for name, run in contenders.items():
         try:
             begun = time.perf_counter()
@@ -80,6 +82,7 @@ def measure(
         times[name] = [took for took in warm_ups if took >= seconds * 1e3]  # a run of that length needs no warming
         # Short work on a GPU is timed several runs at once: one alone would mostly time the start of the first kernel.
         together[name] = max(1, round(TOGETHER_MS / warm_ups[-1])) if device.type == "cuda" else 1
+    gc.unfreeze()
     while pending := [name for name in working if sum(times[name]) < seconds * 1e3 and len(times[name]) < most]:
         for name in pending:
             times[name].append(_milliseconds(working[name], device, together[name]))
