@@ -21,7 +21,8 @@ from cubicflow.splines import (
 from cubicflow.splines.backends import triton as backend
 from cubicflow.splines.spec import make_spec
 
-pytest.importorskip("triton", reason="Triton is for Linux only")
+triton = pytest.importorskip("triton", reason="Triton is for Linux only")
+tl = pytest.importorskip("triton.language")
 
 FAMILIES = {
     "steffen": ("cubic", "steffen"),
@@ -195,6 +196,23 @@ def check_float32(family, domain, inverse, num_bins, scale, count, device):
     assert all(a <= 2 * max(b, rounding) for a, b in zip(ours, reference, strict=True)), (ours, reference)
 
 
+@triton.jit
+def lost_by_the_square(x_ptr, lost_ptr):
+    x = tl.load(x_ptr + tl.arange(0, 1))
+    tl.store(lost_ptr + tl.arange(0, 1), tl.fma(x, x, -(x * x)))
+
+
+@pytest.fixture(scope="module")
+def fused(device) -> None:
+    """Exponentials are as good as the reference's because an fma rounds once, which interpreters before Triton 3.9
+    do not know."""
+    x = torch.tensor([1 + 2.0**-12], device=device)
+    lost = torch.empty_like(x)
+    lost_by_the_square[(1,)](x, lost)
+    if lost.item() == 0:
+        pytest.skip("this version of Triton's interpreter rounds an fma twice")
+
+
 @pytest.mark.parametrize("scale", [0.1, 5.0])
 @pytest.mark.parametrize("num_bins", [3, 10])
 def test_float32_is_as_good_as_the_reference(domain, inverse, num_bins, scale, device):
@@ -202,6 +220,7 @@ def test_float32_is_as_good_as_the_reference(domain, inverse, num_bins, scale, d
 
 
 @pytest.mark.soak
+@pytest.mark.usefixtures("fused")
 @pytest.mark.parametrize("scale", [0.01, 0.1, 1.0, 3.0, 10.0, 30.0])
 @pytest.mark.parametrize("num_bins", [1, 2, 3, 10, 16, 32, 33, 128])
 def test_float32_everywhere(family, domain, inverse, num_bins, scale, device):
