@@ -238,3 +238,8 @@ def test_mirrored_patches_are_patches_of_mirrored_images() -> None:
     for patch, rows in zip(patches, found.swapaxes(0, 1), strict=True):
         for image, row in zip((patch, np.fliplr(patch), np.flipud(patch), np.rot90(patch, 2)), rows, strict=True):
             np.testing.assert_allclose(row, image.ravel()[:-1], atol=1e-6)
+
+
+def test_only_patches_have_mirror_images() -> None:
+    with pytest.raises(ValueError, match="mirror images are those of patches of 63 columns, got 43"):
+        bsds300.mirrored(np.zeros((64, 43), np.float32))

@@ -84,6 +84,18 @@ def test_a_recorded_cell_is_not_scored_again(
     assert read(out)["results"] == before
 
 
+def test_damaged_scores_are_named(cubicflow: Command, command: tuple[object, ...], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert cubicflow(*command, "-o", out).status == 0
+    path = out / "cells" / "miniboone" / "cubic" / "seed-0" / "test_scores.npz"
+    for content in (b"broken", path.read_bytes()[:200]):
+        path.write_bytes(content)
+        done = cubicflow(*command, "-o", out)
+        assert done.status == 2
+        assert f"{path} is damaged; begin the cell again with --overwrite" in done.errors
+        assert "pickle" not in done.errors  # numpy's advice
+
+
 def test_a_stopped_run_ends_with_the_same_numbers(
     cubicflow: Command, command: tuple[object, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

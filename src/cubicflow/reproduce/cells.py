@@ -137,7 +137,7 @@ def load_scores(path: Path) -> Scores:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             by_byte = file["by_byte"]
     except (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{path} is damaged ({error}); begin the cell again with --overwrite") from error
+        raise ValueError(f"{path} is damaged; begin the cell again with --overwrite") from error
     scores: Scores = np.ascontiguousarray(by_byte.T).view("<f4").ravel().astype(np.float32)
     return scores
 

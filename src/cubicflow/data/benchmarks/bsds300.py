@@ -148,6 +148,8 @@ def mirrored(rows: Rows32) -> Rows32:
            [ 24.5,  31.5, -31.5],
            [ 31.5,  24.5, -24.5]], dtype=float32)
     """
+    if rows.shape[1] != SIDE**2 - 1:
+        raise ValueError(f"mirror images are those of patches of {SIDE**2 - 1} columns, got {rows.shape[1]}")
     last = -rows.sum(axis=1, keepdims=True)  # of a patch whose mean was removed
     patches = np.concatenate([rows, last], axis=1).reshape(-1, SIDE, SIDE)
     images = (patches, patches[:, :, ::-1], patches[:, ::-1], patches[:, ::-1, ::-1])

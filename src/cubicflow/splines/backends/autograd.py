@@ -39,13 +39,13 @@ def differentiable(name: str, forward: Forward, backward: Backward, devices: tup
     """Define the operators ``cubicflow::<name>_spline`` and ``..._backward``; return the backend's ``evaluate``."""
     forward_op, backward_op = _define(name, forward, backward, devices)
 
-    def run_forward(x: Tensor, params: Tensor, spec: SplineSpec) -> Pair:
+    def call_forward(x: Tensor, params: Tensor, spec: SplineSpec) -> Pair:
         if _is_watched(x, params):
             result: Pair = forward_op(x, params, *_arguments(spec))
             return result
         return forward(x, params, spec)
 
-    def run_backward(x: Tensor, params: Tensor, grad_y: Tensor, grad_log_slope: Tensor, spec: SplineSpec) -> Pair:
+    def call_backward(x: Tensor, params: Tensor, grad_y: Tensor, grad_log_slope: Tensor, spec: SplineSpec) -> Pair:
         if _is_watched(x, params, grad_y, grad_log_slope):
             result: Pair = backward_op(x, params, grad_y, grad_log_slope, *_arguments(spec))
             return result
@@ -57,7 +57,7 @@ def differentiable(name: str, forward: Forward, backward: Backward, devices: tup
         @staticmethod
         @with_signature
         def forward(x: Tensor, params: Tensor, spec: SplineSpec) -> Pair:
-            return run_forward(x, params, spec)
+            return call_forward(x, params, spec)
 
         @staticmethod
         def setup_context(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG004
@@ -70,7 +70,7 @@ def differentiable(name: str, forward: Forward, backward: Backward, devices: tup
             if torch.is_grad_enabled():
                 grads = SplineBackward.apply(x, params, grad_y, grad_log_slope, ctx.spec)
             else:
-                grads = run_backward(x, params, grad_y, grad_log_slope, ctx.spec)
+                grads = call_backward(x, params, grad_y, grad_log_slope, ctx.spec)
             return *grads, None
 
     class SplineBackward(torch.autograd.Function):
@@ -79,7 +79,7 @@ def differentiable(name: str, forward: Forward, backward: Backward, devices: tup
         @staticmethod
         @with_signature
         def forward(x: Tensor, params: Tensor, grad_y: Tensor, grad_log_slope: Tensor, spec: SplineSpec) -> Pair:
-            return run_backward(x, params, grad_y, grad_log_slope, spec)
+            return call_backward(x, params, grad_y, grad_log_slope, spec)
 
         @staticmethod
         def setup_context(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG004
@@ -100,7 +100,7 @@ def differentiable(name: str, forward: Forward, backward: Backward, devices: tup
         if x.shape != shape:
             x = x.expand(shape)
         if nothing_differentiates(x, params):  # a Function would cost more time than a small kernel
-            return run_forward(x, params, spec)
+            return call_forward(x, params, spec)
         result: Pair = Spline.apply(x, params, spec)
         return result
 

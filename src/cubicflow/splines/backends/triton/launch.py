@@ -29,8 +29,8 @@ _NEWTON_STEPS = {torch.float32: 4, torch.float64: 6}
 
 
 class Tuning(NamedTuple):
-    """How a kernel is run: the fastest of those tried on an H200. Params that are read one parameter at a time have
-    numbers of their own, because the compiler's time grows with the square of how many reads there are in a kernel."""
+    """How a kernel is run: the fastest of those tried on an H200. The numbers for params that are read one parameter at
+    a time were chosen for the compiler's time, which grows with the square of how many reads there are in a kernel."""
 
     num_warps: int = 2  # of 32 elements; 0 takes all elements at once
     max_row_bins: int = 32  # more bins are read in chunks
