@@ -7,63 +7,17 @@ import dataclasses
 import math
 import multiprocessing
 import os
-import shutil
-import subprocess
-import sys
-import zipfile
-from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from torch.autograd.forward_ad import dual_level, make_dual
-from torch.func import grad, jacfwd, jacrev, vmap
-from torch.fx.experimental.proxy_tensor import make_fx
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from cubicflow.splines import cubic_spline, num_params, quadratic_spline
+from cubicflow.splines import cubic_spline, num_params
 from cubicflow.splines.backends import native, reference
 from cubicflow.splines.backends.native import launch, library
 from cubicflow.splines.spec import make_spec
 
-ROOT = Path(__file__).parents[2]
-LOADED = library.load()
-HERE = [] if isinstance(LOADED, str) else [i for i in range(3) if LOADED.handle.cubicflow_levels() >> i & 1]
-needs_library = pytest.mark.skipif(isinstance(LOADED, str), reason=str(LOADED))
-
-
-@pytest.fixture(params=HERE or [0], ids=lambda level: library.LEVELS[level])
-def level(request, monkeypatch) -> int:
-    """Every kernel this processor runs, not the best alone."""
-    if isinstance(LOADED, str):
-        pytest.skip(LOADED)
-    monkeypatch.setattr(launch, "load", lambda: LOADED._replace(level=request.param))
-    return request.param
-
-
-def points(*shape, domain="real", dtype=torch.float64, seed=1):
-    generator = torch.Generator().manual_seed(seed)
-    if domain == "unit":
-        return torch.rand(shape, generator=generator, dtype=torch.float64).to(dtype)
-    return (3 * torch.randn(shape, generator=generator, dtype=torch.float64)).to(dtype)
-
-
-def with_gradients(function, x, params, seed=2, **options):
-    """[y, log_slope, grad_x, grad_params] for random gradients of the outputs."""
-    x, params = x.detach().requires_grad_(), params.detach().requires_grad_()
-    y, log_slope = function(x, params, **options)
-    generator = torch.Generator().manual_seed(seed)
-    grads = [torch.randn(y.shape, generator=generator, dtype=torch.float64).to(y.dtype) for _ in range(2)]
-    return [y, log_slope, *torch.autograd.grad((y, log_slope), (x, params), grads)]
-
-
-def assert_close(found, wanted):
-    """A gradient of these splines (bins down to 1e-3, slopes down to 1e-3 of the secant) may hold 1e6 roundings."""
-    for got, want in zip(found, wanted, strict=True):
-        assert got.shape == want.shape
-        assert ((got - want).abs() <= 1e-9 * want.abs().max().clamp(min=1)).all() if want.numel() else True
-
+from .conftest import HERE, LOADED, assert_close, needs_library, points, with_gradients
 
 # --- the kernel's own functions --------------------------------------------------------------------------------------
 
@@ -140,6 +94,16 @@ def test_agrees_with_the_reference_for_given_floors(level, cubic, inverse):
         cubic(x, params, backend="native", **options), cubic(x, params, backend="reference", **options), strict=True
     ):
         torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-9)
+
+
+def test_no_bins_are_too_many():
+    assert num_params("cubic", 1000, "free") == 3001
+    x, params = points(20), torch.randn(20, 3001, dtype=torch.float64)
+    if isinstance(LOADED, str):
+        pytest.skip(LOADED)
+    found = cubic_spline(x, params, slopes="free", backend="native")
+    wanted = cubic_spline(x, params, slopes="free", backend="reference")
+    assert_close(found, wanted)
 
 
 def adversarial(cubic, k, scale, domain, inverse, dtype, rows):
@@ -376,225 +340,3 @@ def test_a_forked_child_does_not_wait_for_threads_it_does_not_have(eager_threads
     total, threads = queue.get()
     assert threads == 1
     assert total == pytest.approx(float(y.sum()), rel=1e-12)
-
-
-# --- autograd, vmap, tracing -----------------------------------------------------------------------------------------
-
-
-def test_gradcheck(level, cubic, domain, inverse, smooth_inputs):
-    x, params = smooth_inputs(cubic, 3, domain, inverse)
-
-    def function(x, params):
-        return cubic(x, params, domain=domain, inverse=inverse, backend="native")
-
-    assert torch.autograd.gradcheck(function, (x, params))
-
-
-@needs_library
-def test_gradgradcheck(cubic, domain, inverse, smooth_inputs):
-    x, params = smooth_inputs(cubic, 2, domain, inverse)
-
-    def function(x, params):
-        return cubic(x, params, domain=domain, inverse=inverse, backend="native")
-
-    assert torch.autograd.gradgradcheck(function, (x, params), atol=1e-4)
-
-
-def test_a_watched_call_goes_through_its_operator():
-    """Calls that nobody watches do not, and are right as well: all other tests are such calls."""
-    x, params = torch.randn(3, requires_grad=True), torch.randn(3, 8, requires_grad=True)
-
-    class Seen(TorchDispatchMode):
-        def __init__(self) -> None:
-            super().__init__()
-            self.names: set[str] = set()
-
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            self.names.add(str(function))
-            return function(*args, **(kwargs or {}))
-
-    def there_and_back() -> None:
-        y, log_slope = cubic_spline(x, params, backend="native")
-        (y + log_slope).sum().backward()
-
-    names = {f"cubicflow::native_spline{direction}" for direction in ("", "_backward")}
-    with Seen() as seen:
-        there_and_back()
-    assert {f"{name.replace('::', '.')}.default" for name in names} <= seen.names
-    with torch.profiler.profile() as profiled:
-        there_and_back()
-    assert names <= {event.key for event in profiled.key_averages()}
-    with torch.no_grad():
-        traced = make_fx(partial(cubic_spline, backend="native"))(x, params)
-    assert any(node.target is torch.ops.cubicflow.native_spline.default for node in traced.graph.nodes)
-
-
-@needs_library
-@pytest.mark.parametrize("leading", [(4, 3), (3,), (4, 1)], ids=str)
-def test_opcheck(cubic, inverse, leading):
-    x, params = points(4, 3, dtype=torch.float32), cubic.params(*leading, num_bins=3, dtype=torch.float32)
-    spec = make_spec(x, params, family="cubic", inverse=inverse, domain="real", slopes=cubic.slopes)
-    arguments = dataclasses.astuple(spec)
-    torch.library.opcheck(torch.ops.cubicflow.native_spline.default, (x, params, *arguments))
-    torch.library.opcheck(torch.ops.cubicflow.native_spline_backward.default, (x, params, x, 2 * x, *arguments))
-
-
-@needs_library
-@pytest.mark.parametrize("axes", [(0, None), (None, 0), (0, 0)], ids=["x", "params", "both"])
-def test_vmap_and_grad(cubic, inverse, axes):
-    x, params = points(5), cubic.params(5, num_bins=3)
-    x, params = x if axes[0] == 0 else x[0], params if axes[1] == 0 else params[0]
-
-    def loss(backend):
-        def function(x, params):
-            y, log_slope = cubic(x, params, inverse=inverse, backend=backend)
-            return y + 2 * log_slope
-
-        return [
-            vmap(function, in_dims=axes)(x, params),
-            *vmap(grad(function, argnums=(0, 1)), in_dims=axes)(x, params),
-        ]
-
-    assert_close(loss("native"), loss("reference"))
-
-
-@needs_library
-def test_jacrev_is_right_and_jacfwd_raises(cubic, inverse):
-    x, params = points(4), cubic.params(num_bins=3)
-
-    def function(backend):
-        return lambda params: cubic(x, params, inverse=inverse, backend=backend)[0]
-
-    assert_close([jacrev(function("native"))(params)], [jacrev(function("reference"))(params)])
-    with pytest.raises(RuntimeError, match="jvp"):
-        jacfwd(function("native"))(params)
-
-
-@needs_library
-def test_forward_mode_raises_without_gradients_too():
-    """Where nothing asks for a backward pass calls go straight to the kernel, which knows of no tangents."""
-    x, params = torch.randn(5), torch.randn(5, 22)
-    with torch.no_grad(), dual_level(), pytest.raises(RuntimeError, match="jvp"):
-        cubic_spline(make_dual(x, torch.ones(5)), params, backend="native")
-
-
-@needs_library
-@pytest.mark.parametrize("leading", [(7, 3), (3,)], ids=str)
-def test_compiles_to_one_graph_with_its_backward(cubic, inverse, leading):
-    x, params = points(7, 3), cubic.params(*leading, num_bins=5)
-
-    def function(x, params):
-        return cubic(x, params, inverse=inverse, backend="native")
-
-    torch.compiler.reset()
-    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
-    found, wanted = with_gradients(compiled, x, params), with_gradients(function, x, params)
-    assert all(torch.equal(got, want) for got, want in zip(found, wanted, strict=True))
-    torch.compiler.reset()
-
-
-@needs_library
-def test_saves_x_and_params_alone(cubic):
-    x, params = points(50).requires_grad_(), cubic.params(50, num_bins=4).requires_grad_()
-    saved = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t.data_ptr()) or t, lambda t: t):
-        cubic(x, params, backend="native")
-    assert saved == [x.data_ptr(), params.data_ptr()]
-
-
-# --- which calls it takes --------------------------------------------------------------------------------------------
-
-X, PARAMS = torch.zeros(3), torch.zeros(3, 10)
-
-
-@needs_library
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: quadratic_spline(X, PARAMS[:, :9], backend="native"), "no native kernel for the quadratic spline"),
-        (lambda: cubic_spline(X.to("meta"), PARAMS.to("meta"), backend="native"), "must be on the CPU; got meta"),
-        (lambda: cubic_spline(torch.zeros([1] * 13), PARAMS[0], backend="native"), "up to 12 axes, got 13"),
-        (
-            lambda: cubic_spline(X, PARAMS, min_bin_width=1e-12, backend="native"),
-            "floors on bins must be at least 3e-10",
-        ),
-    ],
-)
-def test_what_it_refuses_and_why(call, message):
-    with pytest.raises(RuntimeError, match=message):
-        call()
-
-
-@needs_library
-def test_auto_takes_it_on_the_cpu():
-    found, named = (cubic_spline(points(9), torch.ones(9, 12), backend=backend)[0] for backend in ("auto", "native"))
-    assert torch.equal(found, named)
-    assert quadratic_spline(X, PARAMS[:, :9])[0].shape == (3,)  # by the reference
-
-
-@pytest.fixture
-def reload():
-    library.load.cache_clear()
-    yield
-    library.load.cache_clear()
-
-
-@pytest.mark.parametrize("text", [None, "not a library"], ids=["missing", "broken"])
-def test_without_the_library_auto_goes_on_and_the_name_says_what_to_do(monkeypatch, tmp_path, reload, text):
-    path = tmp_path / "libcubicflow.so"
-    if text is not None:
-        path.write_text(text)
-    monkeypatch.setattr(library, "LIBRARY", path)
-    assert "reinstall" in native.unavailable()
-    with pytest.raises(RuntimeError, match=r"backend='native' cannot run this call: its compiled library .* reinstall"):
-        cubic_spline(X, PARAMS, backend="native")
-    y, _ = cubic_spline(X, PARAMS)
-    assert (y.abs() <= 1e-6).all()
-
-
-@needs_library
-def test_a_library_of_another_version_is_not_used(monkeypatch, reload):
-    monkeypatch.setattr(library, "Call", library.Axes)
-    assert "another version" in native.unavailable()
-
-
-@needs_library
-def test_one_thread_where_torch_has_no_openmp(monkeypatch, reload):
-    monkeypatch.setattr(library, "_gomp_parallel", lambda: None)
-    x, params = points(20_000), torch.randn(20_000, 12, dtype=torch.float64)
-    found = cubic_spline(x, params, backend="native")
-    library.load.cache_clear()
-    monkeypatch.undo()
-    assert all(map(torch.equal, found, cubic_spline(x, params, backend="native")))
-
-
-# --- the build -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("compiler", ["/bin/false", "/nonexistent/cc", None], ids=["failing", "missing", "working"])
-def test_a_wheel_builds_with_and_without_a_compiler(tmp_path, compiler):
-    if compiler is None and shutil.which("cc") is None:
-        pytest.skip("there is no C compiler here")
-    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, tmp_path)
-    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("*.so", "*.egg-info", "__pycache__"))
-    environment = os.environ | ({"CC": compiler} if compiler else {})
-    command = [sys.executable, "-m", "pip", "wheel", ".", "--no-build-isolation", "--no-deps", "-w", "out"]
-    subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
-    (wheel,) = (tmp_path / "out").glob("*.whl")
-    assert "-py3-none-" in wheel.name
-    names = zipfile.ZipFile(wheel).namelist()
-    assert any(name.endswith("libcubicflow.so") for name in names) == (compiler is None)
-    assert not any("csrc" in name for name in names)
-    assert any(name.endswith("native/launch.py") for name in names)
-
-
-def test_no_bins_are_too_many():
-    assert num_params("cubic", 1000, "free") == 3001
-    x, params = points(20), torch.randn(20, 3001, dtype=torch.float64)
-    if isinstance(LOADED, str):
-        pytest.skip(LOADED)
-    found = cubic_spline(x, params, slopes="free", backend="native")
-    wanted = cubic_spline(x, params, slopes="free", backend="reference")
-    assert_close(found, wanted)

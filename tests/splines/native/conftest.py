@@ -1,0 +1,44 @@
+"""What the tests of the native backend share: its kernels one instruction set at a time, inputs, comparisons."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cubicflow.splines.backends.native import launch, library
+
+LOADED = library.load()
+HERE = [] if isinstance(LOADED, str) else [i for i in range(3) if LOADED.handle.cubicflow_levels() >> i & 1]
+needs_library = pytest.mark.skipif(isinstance(LOADED, str), reason=str(LOADED))
+
+
+@pytest.fixture(params=HERE or [0], ids=lambda level: library.LEVELS[level])
+def level(request, monkeypatch) -> int:
+    """Every kernel this processor runs, not the best alone."""
+    if isinstance(LOADED, str):
+        pytest.skip(LOADED)
+    monkeypatch.setattr(launch, "load", lambda: LOADED._replace(level=request.param))
+    return request.param
+
+
+def points(*shape, domain="real", dtype=torch.float64, seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    if domain == "unit":
+        return torch.rand(shape, generator=generator, dtype=torch.float64).to(dtype)
+    return (3 * torch.randn(shape, generator=generator, dtype=torch.float64)).to(dtype)
+
+
+def with_gradients(function, x, params, seed=2, **options):
+    """[y, log_slope, grad_x, grad_params] for random gradients of the outputs."""
+    x, params = x.detach().requires_grad_(), params.detach().requires_grad_()
+    y, log_slope = function(x, params, **options)
+    generator = torch.Generator().manual_seed(seed)
+    grads = [torch.randn(y.shape, generator=generator, dtype=torch.float64).to(y.dtype) for _ in range(2)]
+    return [y, log_slope, *torch.autograd.grad((y, log_slope), (x, params), grads)]
+
+
+def assert_close(found, wanted):
+    """A gradient of these splines (bins down to 1e-3, slopes down to 1e-3 of the secant) may hold 1e6 roundings."""
+    for got, want in zip(found, wanted, strict=True):
+        assert got.shape == want.shape
+        assert ((got - want).abs() <= 1e-9 * want.abs().max().clamp(min=1)).all() if want.numel() else True

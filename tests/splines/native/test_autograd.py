@@ -1,0 +1,139 @@
+"""The native operators under autograd, vmap, tracers and whoever else watches."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+
+import pytest
+import torch
+from torch.autograd.forward_ad import dual_level, make_dual
+from torch.func import grad, jacfwd, jacrev, vmap
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from cubicflow.splines import cubic_spline
+from cubicflow.splines.spec import make_spec
+
+from .conftest import assert_close, needs_library, points, with_gradients
+
+
+def test_gradcheck(level, cubic, domain, inverse, smooth_inputs):
+    x, params = smooth_inputs(cubic, 3, domain, inverse)
+
+    def function(x, params):
+        return cubic(x, params, domain=domain, inverse=inverse, backend="native")
+
+    assert torch.autograd.gradcheck(function, (x, params))
+
+
+@needs_library
+def test_gradgradcheck(cubic, domain, inverse, smooth_inputs):
+    x, params = smooth_inputs(cubic, 2, domain, inverse)
+
+    def function(x, params):
+        return cubic(x, params, domain=domain, inverse=inverse, backend="native")
+
+    assert torch.autograd.gradgradcheck(function, (x, params), atol=1e-4)
+
+
+def test_a_watched_call_goes_through_its_operator():
+    """Calls that nobody watches do not, and are right as well: all other tests are such calls."""
+    x, params = torch.randn(3, requires_grad=True), torch.randn(3, 8, requires_grad=True)
+
+    class Seen(TorchDispatchMode):
+        def __init__(self) -> None:
+            super().__init__()
+            self.names: set[str] = set()
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            self.names.add(str(function))
+            return function(*args, **(kwargs or {}))
+
+    def there_and_back() -> None:
+        y, log_slope = cubic_spline(x, params, backend="native")
+        (y + log_slope).sum().backward()
+
+    names = {f"cubicflow::native_spline{direction}" for direction in ("", "_backward")}
+    with Seen() as seen:
+        there_and_back()
+    assert {f"{name.replace('::', '.')}.default" for name in names} <= seen.names
+    with torch.profiler.profile() as profiled:
+        there_and_back()
+    assert names <= {event.key for event in profiled.key_averages()}
+    with torch.no_grad():
+        traced = make_fx(partial(cubic_spline, backend="native"))(x, params)
+    assert any(node.target is torch.ops.cubicflow.native_spline.default for node in traced.graph.nodes)
+
+
+@needs_library
+@pytest.mark.parametrize("leading", [(4, 3), (3,), (4, 1)], ids=str)
+def test_opcheck(cubic, inverse, leading):
+    x, params = points(4, 3, dtype=torch.float32), cubic.params(*leading, num_bins=3, dtype=torch.float32)
+    spec = make_spec(x, params, family="cubic", inverse=inverse, domain="real", slopes=cubic.slopes)
+    arguments = dataclasses.astuple(spec)
+    torch.library.opcheck(torch.ops.cubicflow.native_spline.default, (x, params, *arguments))
+    torch.library.opcheck(torch.ops.cubicflow.native_spline_backward.default, (x, params, x, 2 * x, *arguments))
+
+
+@needs_library
+@pytest.mark.parametrize("axes", [(0, None), (None, 0), (0, 0)], ids=["x", "params", "both"])
+def test_vmap_and_grad(cubic, inverse, axes):
+    x, params = points(5), cubic.params(5, num_bins=3)
+    x, params = x if axes[0] == 0 else x[0], params if axes[1] == 0 else params[0]
+
+    def loss(backend):
+        def function(x, params):
+            y, log_slope = cubic(x, params, inverse=inverse, backend=backend)
+            return y + 2 * log_slope
+
+        return [
+            vmap(function, in_dims=axes)(x, params),
+            *vmap(grad(function, argnums=(0, 1)), in_dims=axes)(x, params),
+        ]
+
+    assert_close(loss("native"), loss("reference"))
+
+
+@needs_library
+def test_jacrev_is_right_and_jacfwd_raises(cubic, inverse):
+    x, params = points(4), cubic.params(num_bins=3)
+
+    def function(backend):
+        return lambda params: cubic(x, params, inverse=inverse, backend=backend)[0]
+
+    assert_close([jacrev(function("native"))(params)], [jacrev(function("reference"))(params)])
+    with pytest.raises(RuntimeError, match="jvp"):
+        jacfwd(function("native"))(params)
+
+
+@needs_library
+def test_forward_mode_raises_without_gradients_too():
+    """Where nothing asks for a backward pass calls go straight to the kernel, which knows of no tangents."""
+    x, params = torch.randn(5), torch.randn(5, 22)
+    with torch.no_grad(), dual_level(), pytest.raises(RuntimeError, match="jvp"):
+        cubic_spline(make_dual(x, torch.ones(5)), params, backend="native")
+
+
+@needs_library
+@pytest.mark.parametrize("leading", [(7, 3), (3,)], ids=str)
+def test_compiles_to_one_graph_with_its_backward(cubic, inverse, leading):
+    x, params = points(7, 3), cubic.params(*leading, num_bins=5)
+
+    def function(x, params):
+        return cubic(x, params, inverse=inverse, backend="native")
+
+    torch.compiler.reset()
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    found, wanted = with_gradients(compiled, x, params), with_gradients(function, x, params)
+    assert all(torch.equal(got, want) for got, want in zip(found, wanted, strict=True))
+    torch.compiler.reset()
+
+
+@needs_library
+def test_saves_x_and_params_alone(cubic):
+    x, params = points(50).requires_grad_(), cubic.params(50, num_bins=4).requires_grad_()
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t.data_ptr()) or t, lambda t: t):
+        cubic(x, params, backend="native")
+    assert saved == [x.data_ptr(), params.data_ptr()]

@@ -1,0 +1,105 @@
+"""Which calls the native backend takes, what it says without its library, and how that is built."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+
+from cubicflow.splines import cubic_spline, quadratic_spline
+from cubicflow.splines.backends import native
+from cubicflow.splines.backends.native import library
+
+from .conftest import needs_library, points
+
+ROOT = Path(__file__).parents[3]
+X, PARAMS = torch.zeros(3), torch.zeros(3, 10)
+
+
+@needs_library
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: quadratic_spline(X, PARAMS[:, :9], backend="native"), "no native kernel for the quadratic spline"),
+        (lambda: cubic_spline(X.to("meta"), PARAMS.to("meta"), backend="native"), "must be on the CPU; got meta"),
+        (lambda: cubic_spline(torch.zeros([1] * 13), PARAMS[0], backend="native"), "up to 12 axes, got 13"),
+        (
+            lambda: cubic_spline(X, PARAMS, min_bin_width=1e-12, backend="native"),
+            "floors on bins must be at least 3e-10",
+        ),
+    ],
+)
+def test_what_it_refuses_and_why(call, message):
+    with pytest.raises(RuntimeError, match=message):
+        call()
+
+
+@needs_library
+def test_auto_takes_it_on_the_cpu():
+    found, named = (cubic_spline(points(9), torch.ones(9, 12), backend=backend)[0] for backend in ("auto", "native"))
+    assert torch.equal(found, named)
+    assert quadratic_spline(X, PARAMS[:, :9])[0].shape == (3,)  # by the reference
+
+
+@pytest.fixture
+def reload():
+    library.load.cache_clear()
+    yield
+    library.load.cache_clear()
+
+
+@pytest.mark.parametrize("text", [None, "not a library"], ids=["missing", "broken"])
+def test_without_the_library_auto_goes_on_and_the_name_says_what_to_do(monkeypatch, tmp_path, reload, text):
+    path = tmp_path / "libcubicflow.so"
+    if text is not None:
+        path.write_text(text)
+    monkeypatch.setattr(library, "LIBRARY", path)
+    assert "reinstall" in native.unavailable()
+    with pytest.raises(RuntimeError, match=r"backend='native' cannot run this call: its compiled library .* reinstall"):
+        cubic_spline(X, PARAMS, backend="native")
+    y, _ = cubic_spline(X, PARAMS)
+    assert (y.abs() <= 1e-6).all()
+
+
+@needs_library
+def test_a_library_of_another_version_is_not_used(monkeypatch, reload):
+    monkeypatch.setattr(library, "Call", library.Axes)
+    assert "another version" in native.unavailable()
+
+
+@needs_library
+def test_one_thread_where_torch_has_no_openmp(monkeypatch, reload):
+    monkeypatch.setattr(library, "_gomp_parallel", lambda: None)
+    x, params = points(20_000), torch.randn(20_000, 12, dtype=torch.float64)
+    found = cubic_spline(x, params, backend="native")
+    library.load.cache_clear()
+    monkeypatch.undo()
+    assert all(map(torch.equal, found, cubic_spline(x, params, backend="native")))
+
+
+# --- the build -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("compiler", ["/bin/false", "/nonexistent/cc", None], ids=["failing", "missing", "working"])
+def test_a_wheel_builds_with_and_without_a_compiler(tmp_path, compiler):
+    if compiler is None and shutil.which("cc") is None:
+        pytest.skip("there is no C compiler here")
+    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path)
+    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("*.so", "*.egg-info", "__pycache__"))
+    environment = os.environ | ({"CC": compiler} if compiler else {})
+    command = [sys.executable, "-m", "pip", "wheel", ".", "--no-build-isolation", "--no-deps", "-w", "out"]
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
+    (wheel,) = (tmp_path / "out").glob("*.whl")
+    assert "-py3-none-" in wheel.name
+    names = zipfile.ZipFile(wheel).namelist()
+    assert any(name.endswith("libcubicflow.so") for name in names) == (compiler is None)
+    assert not any("csrc" in name for name in names)
+    assert any(name.endswith("native/launch.py") for name in names)
