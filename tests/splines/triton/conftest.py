@@ -1,0 +1,73 @@
+"""What the tests of the Triton backend share: the device, the families, inputs, comparisons."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from cubicflow.splines import (
+    cubic_spline,
+    num_params,
+    quadratic_spline,
+    rational_quadratic_spline,
+)
+from cubicflow.splines.backends import triton as backend
+
+FAMILIES = {
+    "steffen": ("cubic", "steffen"),
+    "free": ("cubic", "free"),
+    "rational_quadratic": ("rational_quadratic", None),
+    "quadratic": ("quadratic", None),
+}
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def family(request) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def device(request) -> str:
+    device = request.config.getoption("--device")
+    if device == "cpu" and not backend._interpreted():
+        pytest.skip("Triton was imported without TRITON_INTERPRET=1, which tests/conftest.py sets")
+    return device
+
+
+def spline(family: str, x: Tensor, params: Tensor, backend: str = "triton", **options) -> tuple[Tensor, Tensor]:
+    if family == "rational_quadratic":
+        return rational_quadratic_spline(x, params, backend=backend, **options)
+    if family == "quadratic":
+        return quadratic_spline(x, params, backend=backend, **options)
+    return cubic_spline(x, params, slopes=family, backend=backend, **options)
+
+
+def draw(family, *shape, num_bins, scale=1.0, dtype=torch.float64, seed=0, device="cpu") -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    size = num_params(FAMILIES[family][0], num_bins, FAMILIES[family][1])
+    return (scale * torch.randn(*shape, size, generator=generator, dtype=torch.float64)).to(device, dtype)
+
+
+def points(*shape, domain="real", dtype=torch.float64, seed=1, device="cpu") -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    if domain == "unit":
+        return torch.rand(shape, generator=generator, dtype=torch.float64).to(device, dtype)
+    return (3 * torch.randn(shape, generator=generator, dtype=torch.float64)).to(device, dtype)
+
+
+def gradients(family, x, params, backend, seed=2, **options) -> list[Tensor]:
+    """(y, log_slope, grad_x, grad_params) for random gradients of the outputs."""
+    x, params = x.detach().requires_grad_(), params.detach().requires_grad_()
+    y, log_slope = spline(family, x, params, backend, **options)
+    generator = torch.Generator().manual_seed(seed)
+    grads = [torch.randn(y.shape, generator=generator, dtype=torch.float64).to(y) for _ in range(2)]
+    return [y, log_slope, *torch.autograd.grad((y, log_slope), (x, params), grads)]
+
+
+def assert_close(found: list[Tensor], wanted: list[Tensor]) -> None:
+    """To float64's rounding times the conditioning: a gradient holds secants and inverse slopes of up to 1e3 each,
+    twice, so 1e6 epsilon is what either side may be off; 1e-9 is four times that."""
+    for a, b in zip(found, wanted, strict=True):
+        assert a.shape == b.shape
+        assert ((a - b).abs() <= 1e-9 * (1 + b.abs())).all()

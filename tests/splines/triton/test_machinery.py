@@ -1,0 +1,158 @@
+"""The Triton backend as autograd, tracers, transforms, graphs and the dispatcher see it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from cubicflow.splines import (
+    cubic_spline,
+    dispatch,
+    linear_spline,
+)
+
+from .conftest import assert_close, draw, gradients, points, spline
+
+pytest.importorskip("triton", reason="Triton is for Linux only")
+# numpy, in the interpreter, warns of what floating point does by design: exp2(-inf), 0 / 0 in branches not taken.
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+
+# --- as other machinery sees it ---------------------------------------------------------------------------------------
+
+
+def test_gradcheck(cubic, domain, inverse, smooth_inputs, device):
+    """Of a spline for each element, and with free slopes of one for all."""
+    x, params = smooth_inputs(cubic, 3, domain, inverse)
+    splines = x.shape if cubic.slopes == "steffen" else ()
+    x = x.detach().to(device).requires_grad_()
+    params = params.detach().to(device).expand(*splines, -1).clone().requires_grad_()
+
+    def function(x, params):
+        return spline(cubic.slopes, x, params, domain=domain, inverse=inverse)
+
+    # In fast mode, along one random direction: every call is an interpreted kernel.
+    assert torch.autograd.gradcheck(function, (x, params), fast_mode=True)
+    assert torch.autograd.gradgradcheck(function, (x, params), fast_mode=True)
+
+
+@pytest.mark.parametrize("splines", [(4, 3), (3,)], ids=["own", "shared"])
+def test_opcheck(splines, inverse, device):
+    x, params = points(4, 3, device=device), draw("steffen", *splines, num_bins=4, device=device)
+    spec = ("cubic", 4, inverse, "real", "steffen", 1e-3, 1e-3)
+    torch.library.opcheck(torch.ops.cubicflow.triton_spline, (x, params, *spec))
+    torch.library.opcheck(torch.ops.cubicflow.triton_spline_backward, (x, params, x, x, *spec))
+
+
+@pytest.mark.parametrize("splines", [(4, 3), (3,)], ids=["own", "shared"])
+def test_compiles_to_one_graph_with_its_backward(splines, inverse, device):
+    torch.compiler.reset()
+    x, params = points(4, 3, device=device), draw("free", *splines, num_bins=4, device=device)
+    eager = gradients("free", x, params, "triton", inverse=inverse)
+    x, params = x.requires_grad_(), params.requires_grad_()
+
+    @torch.compile(fullgraph=True, backend="aot_eager")
+    def function(x, params):
+        return spline("free", x, params, inverse=inverse)
+
+    y, log_slope = function(x, params)
+    generator = torch.Generator().manual_seed(2)
+    grads = [torch.randn(y.shape, generator=generator, dtype=torch.float64).to(y) for _ in range(2)]
+    assert_close([y, log_slope, *torch.autograd.grad((y, log_slope), (x, params), grads)], eager)
+    torch.compiler.reset()
+
+
+def test_function_transforms(inverse, device):
+    from torch.func import grad, jacfwd, jacrev, vmap
+
+    x, params = points(4, 3, device=device), draw("steffen", 4, 3, num_bins=3, device=device)
+
+    def of(backend):
+        def total(x, params):
+            y, log_slope = spline("steffen", x, params, backend, inverse=inverse)
+            return (y * log_slope).sum()
+
+        def value(x, params):
+            return torch.stack(spline("steffen", x, params, backend, inverse=inverse))
+
+        return [
+            vmap(value)(x, params),
+            vmap(value, in_dims=(0, None))(x, params[0]),
+            vmap(value, in_dims=(None, 0), out_dims=1)(x[0], params),
+            vmap(value, in_dims=(1, 2))(x, params.movedim(1, 2).contiguous()),
+            *grad(total, argnums=(0, 1))(x, params),
+            *vmap(grad(total, argnums=(0, 1)))(x, params),
+            *vmap(grad(total, argnums=(0, 1)), in_dims=(0, None))(x, params[0]),
+            jacrev(value, argnums=1)(x, params),
+            jacrev(grad(total))(x, params),
+        ]
+
+    assert_close(of("triton"), of("reference"))
+    with pytest.raises(RuntimeError, match="jvp"):
+        jacfwd(lambda x: spline("steffen", x, params)[0])(x)
+
+
+def test_a_cuda_graph_replays(device):
+    if device != "cuda":
+        pytest.skip("needs --device cuda")
+    for num_bins in (10, 33):
+        x = points(1000, dtype=torch.float32, device=device).requires_grad_()
+        params = draw("steffen", 1000, num_bins=num_bins, dtype=torch.float32, device=device).requires_grad_()
+        run = torch.cuda.make_graphed_callables(lambda x, params: spline("steffen", x, params), (x, params))
+        other = draw("steffen", 1000, num_bins=num_bins, dtype=torch.float32, device=device, seed=9).requires_grad_()
+        y, log_slope = run(x, other)
+        grads = torch.autograd.grad((y + log_slope).sum(), [x, other])
+        want = spline("steffen", x, other)
+        assert (y == want[0]).all()
+        assert (log_slope == want[1]).all()
+        want_grads = torch.autograd.grad((want[0] + want[1]).sum(), [x, other])
+        assert all((a == b).all() for a, b in zip(grads, want_grads, strict=True))
+
+
+# --- choosing it ------------------------------------------------------------------------------------------------------
+
+
+def test_auto_takes_it_for_cuda_tensors_alone(monkeypatch, device):
+    chosen = []
+    monkeypatch.setattr(dispatch.BACKENDS["triton"], "evaluate", lambda spec, x, params: chosen.append(x) or (x, x))
+    x, params = points(3, device=device), draw("steffen", 3, num_bins=3, device=device)
+    cubic_spline(x, params)
+    assert len(chosen) == (device == "cuda")
+
+
+def test_refusals(device):
+    x = points(3, device=device)
+    with pytest.raises(RuntimeError, match="no Triton kernel for the linear spline"):
+        linear_spline(x, torch.zeros(7, dtype=x.dtype, device=device), backend="triton")
+
+
+@pytest.mark.parametrize(
+    ("prepare", "message"),
+    [
+        ("import os, torch; torch.cuda.is_available = lambda: False", "no CUDA device"),
+        ("import sys; sys.modules['triton'] = None", "Triton is not installed"),
+    ],
+    ids=["no device", "no Triton"],
+)
+def test_without_what_it_needs(prepare, message):
+    """The package imports, auto runs, and the named backend says what is missing."""
+    program = f"""
+{prepare}
+import torch
+from cubicflow.splines import cubic_spline
+x, params = torch.randn(3), torch.zeros(10)
+cubic_spline(x, params)
+try:
+    cubic_spline(x, params, backend="triton")
+except RuntimeError as error:
+    print(error)
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120, check=True
+    )
+    assert message in done.stdout

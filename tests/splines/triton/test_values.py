@@ -1,0 +1,228 @@
+"""The Triton kernels against the reference: in Triton's interpreter on the CPU, or with ``--device cuda`` compiled."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cubicflow.splines import (
+    cubic_spline,
+    quadratic_spline,
+)
+from cubicflow.splines.backends import triton as backend
+from cubicflow.splines.spec import make_spec
+
+from .conftest import FAMILIES, assert_close, draw, gradients, points, spline
+
+triton = pytest.importorskip("triton", reason="Triton is for Linux only")
+tl = pytest.importorskip("triton.language")
+# numpy, in the interpreter, warns of what floating point does by design: exp2(-inf), 0 / 0 in branches not taken.
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+
+# --- values and gradients ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("num_bins", [1, 2, 3, 10])
+def test_few_bins(family, domain, inverse, num_bins, device):
+    params = draw(family, 200, num_bins=num_bins, device=device)
+    x = points(200, domain=domain, device=device)
+    options = {"domain": domain, "inverse": inverse}
+    assert_close(
+        gradients(family, x, params, "triton", **options), gradients(family, x, params, "reference", **options)
+    )
+
+
+def test_many_bins(family, domain, inverse, device):
+    """33 leaves a chunk that holds one bin; the quadratic spline's most are 32."""
+    params = draw(family, 200, num_bins=32 if family == "quadratic" else 33, device=device)
+    x = points(200, domain=domain, device=device)
+    options = {"domain": domain, "inverse": inverse}
+    assert_close(
+        gradients(family, x, params, "triton", **options), gradients(family, x, params, "reference", **options)
+    )
+
+
+@pytest.mark.parametrize("num_bins", [128, 256])
+def test_the_most_bins(num_bins, device):
+    params, x = draw("free", 200, num_bins=num_bins, device=device), points(200, device=device)
+    assert_close(gradients("free", x, params, "triton"), gradients("free", x, params, "reference"))
+
+
+def test_more_bins_than_that(device):
+    with pytest.raises(RuntimeError, match="up to 256 bins, got 257"):
+        cubic_spline(points(5, device=device), draw("steffen", 5, num_bins=257, device=device), backend="triton")
+    with pytest.raises(RuntimeError, match="up to 32 bins, got 33"):
+        quadratic_spline(points(5, device=device), draw("quadratic", 5, num_bins=33, device=device), backend="triton")
+
+
+@pytest.mark.parametrize("num_bins", [3, 33])
+@pytest.mark.parametrize("splines", [(70,), ()], ids=["own", "shared"])
+def test_several_programs(splines, num_bins, device):
+    """The last of which has elements to spare."""
+    from cubicflow.splines.backends.triton import launch
+
+    params, x = draw("steffen", *splines, num_bins=num_bins, device=device), points(70, device=device)
+    grads = torch.randn(2, 70, dtype=torch.float64, generator=torch.Generator().manual_seed(2)).to(device)
+    spec = make_spec(x, params, family="cubic", inverse=False, domain="real", slopes="steffen")
+    tuning = launch.Tuning(num_warps=1)
+    found = launch.forward(x, params, spec, tuning) + launch.backward(x, params, *grads, spec, tuning)
+    x, params = x.requires_grad_(), params.requires_grad_()
+    outputs = spline("steffen", x, params, "reference")
+    assert_close(found, [*outputs, *torch.autograd.grad(outputs, (x, params), list(grads))])
+
+
+@pytest.mark.parametrize("num_bins", [1, 4])
+def test_zero_params_are_the_identity(family, domain, inverse, num_bins, device):
+    params = torch.zeros_like(draw(family, num_bins=num_bins, dtype=torch.float32, device=device))
+    x = points(64, domain=domain, dtype=torch.float32, device=device)
+    y, log_slope = spline(family, x, params, domain=domain, inverse=inverse)
+    eps = torch.finfo(torch.float32).eps
+    assert ((y - x).abs() <= 8 * eps * (1 + x.abs())).all()
+    assert (log_slope.abs() <= 16 * eps).all()
+
+
+@pytest.mark.parametrize("num_bins", [3, 33])
+def test_floors(num_bins, device):
+    params, x = draw("steffen", 40, num_bins=num_bins, scale=5, device=device), points(40, device=device)
+    floors = {"min_bin_width": 0.3 / num_bins, "min_bin_height": 1e-6}
+    for inverse in (False, True):
+        options = {**floors, "inverse": inverse}
+        assert_close(
+            gradients("steffen", x, params, "triton", **options),
+            gradients("steffen", x, params, "reference", **options),
+        )
+
+
+@pytest.mark.parametrize("num_bins", [1, 10])
+def test_far_tails(family, inverse, num_bins, device):
+    """Slope 1, and the same offset, wherever sigmoid(x) is 0 to all digits."""
+    x = torch.tensor([-1e4, -200.0, -90.0, 90.0, 200.0, 1e4], device=device)
+    params = draw(family, 6, num_bins=num_bins, dtype=torch.float32, device=device)
+    found = gradients(family, x, params, "triton", inverse=inverse)
+    wanted = gradients(family, x.double(), params.double(), "reference", inverse=inverse)
+    for a, b in zip(found, wanted, strict=True):
+        assert ((a - b).abs() <= 1e-4 * (1 + b.abs())).all()
+
+
+# --- precision --------------------------------------------------------------------------------------------------------
+
+
+def float32_errors(family, x, params, backend, **options) -> tuple[float, float]:
+    """Against float64: the largest error of y, in units of what one rounding of x or y makes, (1 + |x|) slope + 1 +
+    |y|; and the 99.9th percentile of the log-slope's error."""
+    y, log_slope = spline(family, x, params, backend, **options)
+    true_y, true_log_slope = spline(family, x.double(), params.double(), "reference", **options)
+    assert y.isfinite().all()
+    assert log_slope.isfinite().all()
+    error = (y - true_y).abs() / ((1 + x.abs()) * true_log_slope.exp() + 1 + true_y.abs())
+    slope = (log_slope - true_log_slope).abs().flatten()
+    return error.max().item(), slope.kthvalue(max(1, int(0.999 * slope.numel()))).values.item()
+
+
+def check_float32(family, domain, inverse, num_bins, scale, count, device):
+    """At most twice the reference's errors, where an error of one rounding cannot be told from none."""
+    params = draw(family, count, 1, num_bins=num_bins, scale=scale, dtype=torch.float32, device=device)
+    x = points(count, 256, domain=domain, dtype=torch.float32, device=device)
+    options = {"domain": domain, "inverse": inverse}
+    ours = float32_errors(family, x, params, "triton", **options)
+    reference = float32_errors(family, x, params, "reference", **options)
+    rounding = torch.finfo(torch.float32).eps
+    assert all(a <= 2 * max(b, rounding) for a, b in zip(ours, reference, strict=True)), (ours, reference)
+
+
+@triton.jit
+def lost_by_the_square(x_ptr, lost_ptr):
+    x = tl.load(x_ptr + tl.arange(0, 1))
+    tl.store(lost_ptr + tl.arange(0, 1), tl.fma(x, x, -(x * x)))
+
+
+@pytest.fixture(scope="module")
+def fused(device) -> None:
+    """Exponentials are as good as the reference's because an fma rounds once, which interpreters before Triton 3.9
+    do not know."""
+    x = torch.tensor([1 + 2.0**-12], device=device)
+    lost = torch.empty_like(x)
+    lost_by_the_square[(1,)](x, lost)
+    if lost.item() == 0:
+        pytest.skip("this version of Triton's interpreter rounds an fma twice")
+
+
+@pytest.mark.parametrize("scale", [0.1, 5.0])
+@pytest.mark.parametrize("num_bins", [3, 10])
+def test_float32_is_as_good_as_the_reference(domain, inverse, num_bins, scale, device):
+    check_float32("steffen", domain, inverse, num_bins, scale, 50, device)
+
+
+@pytest.mark.soak
+@pytest.mark.usefixtures("fused")
+@pytest.mark.parametrize("scale", [0.01, 0.1, 1.0, 3.0, 10.0, 30.0])
+@pytest.mark.parametrize("num_bins", [1, 2, 3, 10, 16, 32, 33, 128])
+def test_float32_everywhere(family, domain, inverse, num_bins, scale, device):
+    if num_bins > (most := backend.MAX_BINS[FAMILIES[family][0]]):
+        pytest.skip(f"the {family} kernel takes up to {most} bins")
+    check_float32(family, domain, inverse, num_bins, scale, 250, device)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("scale", [0.1, 3.0, 10.0, 30.0])
+@pytest.mark.parametrize("num_bins", [1, 2, 3, 10, 16, 33])
+def test_at_and_beside_the_knots(cubic, inverse, num_bins, scale, device):
+    for dtype in (torch.float32, torch.float64):
+        params = cubic.params(200, num_bins=num_bins, scale=scale, dtype=dtype)
+        x = cubic.awkward_inputs(params, inverse)
+        params, x = params.to(device)[:, None], x.to(device)
+        options = {"inverse": inverse, "domain": "unit"}
+        y, log_slope, *grads = gradients(cubic.slopes, x, params, "triton", **options)
+        assert all(tensor.isfinite().all() for tensor in (y, log_slope, *grads))
+        assert ((y >= 0) & (y <= 1)).all()
+        there, back = (x, y) if inverse else (y, x)
+        u = back.double().cpu()
+        g, _ = cubic(u, params.double().cpu(), domain="unit")
+        unit = torch.finfo(dtype).eps * (1 + cubic.steepness(params[:, 0].double().cpu(), u))
+        assert ((g - there.double().cpu()).abs() <= 16 * unit).all()
+
+
+# --- what is not a number ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("num_bins", [1, 10])
+def test_nan_and_infinity_stay_in_their_own_element(family, domain, inverse, num_bins, device):
+    params, x = draw(family, 9, num_bins=num_bins, device=device), points(9, domain=domain, device=device)
+    options = {"domain": domain, "inverse": inverse}
+    clean = gradients(family, x, params, "triton", **options)
+    x[1], x[2], x[3] = torch.nan, torch.inf, -torch.inf
+    params[4, 0], params[5, -1], params[6] = torch.nan, torch.nan, torch.inf
+    found = gradients(family, x, params, "triton", **options)
+    for a, b in zip(found, clean, strict=True):
+        assert (a[[0, 7, 8]] == b[[0, 7, 8]]).all()
+    y, log_slope = found[:2]
+    assert y[[1, 4, 6]].isnan().all()
+    assert log_slope[[1, 4, 6]].isnan().all()
+    if domain == "real":
+        assert y[2] == torch.inf
+        assert y[3] == -torch.inf
+    else:
+        assert (y[[2, 3]] == torch.tensor([1.0, 0.0], device=device)).all()
+        assert (log_slope[[2, 3]] == -torch.inf).all()
+
+
+def test_outside_the_unit_interval(family, inverse, device):
+    x = torch.tensor([-0.5, 0.0, 1.0, 1.5], dtype=torch.float64, device=device)
+    params = draw(family, 4, num_bins=3, device=device)
+    options = {"domain": "unit", "inverse": inverse}
+    y, log_slope, grad_x, _ = gradients(family, x, params, "triton", **options)
+    assert (y == torch.tensor([0.0, 0.0, 1.0, 1.0], device=device)).all()
+    assert (log_slope.isinf() == torch.tensor([True, False, False, True], device=device)).all()
+    assert (grad_x[[0, 3]] == 0).all()
+
+
+@pytest.mark.parametrize("num_bins", [3, 33])
+def test_impossible_bins(num_bins, device):
+    """Logits of -inf leave a bin its floor, and huge ones overflow nothing."""
+    params, x = draw("steffen", 20, num_bins=num_bins, device=device), points(20, device=device)
+    params[:10, 1] = -torch.inf
+    params[10:] *= 1e12
+    for inverse in (False, True):
+        found = spline("steffen", x, params, inverse=inverse)
+        assert_close(found, spline("steffen", x, params, "reference", inverse=inverse))
