@@ -24,6 +24,10 @@ def test_measures_and_reports(cubicflow, tmp_path):
     assert (out / "bench.md").read_text() == report.page(out)
 
 
+def test_help_says_what_to_install(cubicflow):
+    assert 'pip install "cubicflow[bench]"' in cubicflow("bench", "--help").output  # to rich, brackets are markup
+
+
 def test_curves_are_drawn_of_what_grows(cubicflow, tmp_path):
     out = tmp_path / "bench"
     done = cubicflow("bench", "-o", out, "--only", "scaling", "--quick", "--device", "cpu")

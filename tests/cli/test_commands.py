@@ -189,7 +189,9 @@ def test_doctor(cubicflow: Command) -> None:
     assert "pyarrow" in output
 
 
-@pytest.mark.parametrize("command", ["fit", "evaluate", "compare", "score", "sample", "plot", "doctor"])
+@pytest.mark.parametrize(
+    "command", ["fit", "evaluate", "compare", "score", "sample", "plot", "doctor", "bench", "reproduce"]
+)
 def test_help_shows_an_example(cubicflow: Command, command: str) -> None:
     status, output, _ = cubicflow(command, "--help")
     assert status == 0

@@ -13,7 +13,9 @@ import pytest
 import torch
 
 import cubicflow as cf
-from cubicflow.reproduce.cells import load_scores
+from cubicflow.reproduce.cells import Cell, CellRecord, load_scores, table_settings
+from cubicflow.reproduce.recipe import load_recipe
+from cubicflow.reproduce.table_1_report import summarise, table_markdown
 from cubicflow.training import NonFiniteLossError
 from cubicflow.training.step import Step
 
@@ -82,6 +84,56 @@ def test_a_recorded_cell_is_not_scored_again(
     monkeypatch.setattr("cubicflow.reproduce.cells.score", never)
     assert cubicflow(*command, "-o", out).status == 0
     assert read(out)["results"] == before
+
+
+def test_a_model_may_have_seeds_of_its_own(
+    cubicflow: Command, command: tuple[object, ...], tiny_table: Path, tmp_path: Path
+) -> None:
+    tiny_table.write_text(tiny_table.read_text() + "\n[models.quadratic]\nseeds = [3]\n")
+    out = tmp_path / "out"
+    done = cubicflow(*command, "-o", out)
+    assert done.status == 0, done.errors
+    assert {row["model"]: row["seeds"] for row in read(out)["results"]["rows"]} == {"cubic": [0, 1], "quadratic": [3]}
+    assert done.output.index("cubic, seed 1: test") < done.output.index("quadratic, seed 3: test")
+    assert cubicflow(*command, "-o", out, "--seed", 0).status == 0
+    assert read(out)["results"]["rows"][1]["seeds"] == [0, 3]
+
+
+@pytest.mark.parametrize(
+    ("reach", "aim", "met"),
+    [(-3.5, -2.5, ["the goal", "the aim"]), (-2, -1, ["neither", "the goal"]), (0, 1, ["neither"] * 2)],
+)
+def test_fits_and_their_mixture_are_held_against_the_goals(reach: float, aim: float, met: list[str]) -> None:
+    # Two fits, each right where the other is wrong: -3 nats a row on average, -1.67 as a mixture.
+    low, high = np.float32(-5), np.float32(-1)
+    halves = [np.repeat([low, high], 50), np.repeat([high, low], 50)]
+    about = {
+        "validation": -3.0,
+        "parameters": 1,
+        "steps": 1,
+        "seconds": 1.0,
+        "stopped": "steps",
+        "command": "",
+        "machine": {"processor": "a processor", "gpu": None},
+        "comparable": True,
+        "provenance": "whole",
+        "note": "",
+    }
+    recipe = load_recipe("table-1")
+    recipe["datasets"]["miniboone"] |= {"reach": reach, "aim": aim}
+    settings = table_settings(recipe)
+    records = [
+        CellRecord(Cell("miniboone", model, seed), {**about, "seed": seed}, halves[seed])
+        for model in ("cubic", "affine")
+        for seed in (0, 1)
+    ]
+    summary = summarise(records, settings, {})
+    assert [(row["model"], row["fits"], row["met"]) for row in summary["goals"]] == [
+        ("cubic", 1, met[0]),
+        ("cubic", 2, met[1]),
+    ]
+    assert [row["mean"] for row in summary["goals"]] == pytest.approx([-3, np.log((np.exp(-5) + np.exp(-1)) / 2)])
+    assert f"| mixture of 2 fits | -1.67 ± 0.00 | {reach} | {aim} | {met[1]} |" in table_markdown(summary)
 
 
 def test_damaged_scores_are_named(cubicflow: Command, command: tuple[object, ...], tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ def bench(
     seconds: Annotated[float, typer.Option(help="How long to run each contender on each piece of work.")] = 2.0,
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes: to see that it works, not to quote.")] = False,
 ) -> None:
-    """Measure this machine: splines, training steps, densities and samples, and how long a fresh process takes to its
-    first step, beside nflows, zuko and normflows where they are installed (pip install "cubicflow[bench]"). All
+    r"""Measure this machine: splines, training steps, densities and samples, and how long a fresh process takes to its
+    first step, beside nflows, zuko and normflows where they are installed (pip install "cubicflow\[bench]"). All
     contenders take turns in one run.
 
     Example: cubicflow bench -o bench --only splines,training

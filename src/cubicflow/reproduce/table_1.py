@@ -20,6 +20,7 @@ from cubicflow.reproduce.cells import (
     why_left_out,
 )
 from cubicflow.reproduce.experiment import Request, UnfinishedError
+from cubicflow.reproduce.recipe import Settings
 from cubicflow.reproduce.table_1_report import summarise, table_csv, table_markdown
 from cubicflow.training import TrainingError
 
@@ -67,11 +68,19 @@ def chosen_cells(request: Request, settings: TableSettings, models: Mapping[str,
     cells = [
         Cell(dataset, model, seed)
         for dataset in datasets
-        for seed in (settings.datasets[dataset]["seeds"] if request.seed is None else [request.seed])
         for model in names
         if dataset in models[model].get("only", datasets)
+        for seed in _seeds(request, settings.datasets[dataset], models[model])
     ]
+    cells.sort(key=lambda cell: (datasets.index(cell.dataset), cell.seed))  # every model once before any twice
     return [cell for cell in cells if request.overwrite or not is_recorded(request.folder, cell)]
+
+
+def _seeds(request: Request, dataset: Settings, model: Settings) -> Sequence[int]:
+    if request.seed is not None:
+        return [request.seed]
+    seeds: Sequence[int] = (model if "seeds" in model else dataset)["seeds"]
+    return seeds
 
 
 def run_cell(cell: Cell, table: Benchmark, settings: TableSettings, request: Request) -> None:
