@@ -121,6 +121,26 @@ def test_changed_columns_are_refused_and_the_difference_is_spelled_out(columns: 
     assert np.array_equal(density.score_samples(frame[frame.columns[::-1]]), density.score_samples(frame))
 
 
+@pytest.mark.parametrize("estimator", [cf.CubicFlowDensity, cf.CubicFlowConditional])
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ([[1.0, 2.0]] * 150, r"these do not: 'odd' \(list<.*double>\)\. Leave them out$"),
+        ([f"tree {i}" for i in range(150)], "nothing to learn from it; leave it out$"),
+        ([f"{i},50" for i in range(150)], r"if these are numbers .* write them as 1234\.5 .*; leave it out$"),
+        ([np.inf, *range(149)], "1 infinite value; replace them, remove those rows, or leave the column out$"),
+    ],
+    ids=["lists", "names", "commas", "infinite"],
+)
+def test_columns_of_no_use_are_refused_without_talk_of_a_command_line(
+    estimator: Any, column: list[Any], message: str, columns: dict[str, Any]
+) -> None:
+    frame = pd.DataFrame({**columns, "odd": column})
+    targets = () if estimator is cf.CubicFlowDensity else (np.arange(150.0),)
+    with pytest.raises(ValueError, match=message):
+        estimator(1, max_steps=2).fit(frame, *targets)
+
+
 def test_a_row_of_weight_zero_is_a_row_left_out(columns: dict[str, Any]) -> None:
     frame = pandas_frame(columns)
     weights = np.ones(150)

@@ -35,6 +35,8 @@ def bench(
         parts = tuple(only.split(",")) if only else tuple(PART_RUNS)
         if unknown := [part for part in parts if part not in PART_RUNS]:
             raise ValueError(f"there is no part {unknown[0]!r} to measure; there are {PARTS}")
+        if not 0 < seconds < float("inf"):
+            raise ValueError(f"seconds must be a number above 0, got {seconds:g}")
         if output.exists():
             raise FileExistsError(f"{output} exists; choose another folder")
         chosen = choose_device(device)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cubicflow.data.table import Schema, TableEncoder, TableError, TableOptions, infer
-from cubicflow.data.table.arrow_types import schema_without_views, without_views
+from cubicflow.data.table.arrow_types import is_readable, schema_without_views, without_views
 from cubicflow.data.table.column import Column
 from cubicflow.data.table.encoder import Numbers
 from cubicflow.data.table.memory import MemoryTable
@@ -93,7 +93,7 @@ def learn_typed(rows: pa.Table, weights: Floats, context: tuple[str, ...], kinds
     """The schema of a table whose columns are typed as the command line types them, unless told."""
     chosen = pa.array(weights > 0)
     rows, weights = rows.filter(chosen), weights[weights > 0]
-    constant = [name for name in context if len(pc.unique(rows.column(name))) == 1]
+    constant = [name for name in context if _is_constant(rows.column(name))]
     weighing = len(np.unique(weights)) > 1
     if weighing:
         rows = rows.append_column(WEIGHTS, pa.array(weights))
@@ -103,8 +103,15 @@ def learn_typed(rows: pa.Table, weights: Floats, context: tuple[str, ...], kinds
         weights=WEIGHTS if weighing else None,
         drop=tuple(constant),
     )
-    found = infer(MemoryTable(rows), options, Undivided())
+    try:
+        found = infer(MemoryTable(rows), options, Undivided())
+    except TableError as error:
+        raise TableError(error.message) from None  # without options of the command line
     return Schema(tuple(column for column in found.schema.columns if column.role != "weights"))
+
+
+def _is_constant(column: pa.ChunkedArray) -> bool:
+    return is_readable(column.type) and len(pc.unique(column)) == 1
 
 
 def read(encoder: TableEncoder, rows: pa.Table, name: str = "the frame") -> Numbers:

@@ -6,7 +6,22 @@ from collections.abc import Sequence
 
 
 class TableError(ValueError):
-    """A table, or what was asked of it, cannot be used: what was found, where, and what to do."""
+    """A table, or what was asked of it, cannot be used: what was found, where, and what to do.
+
+    ``option`` is how the command line does what the message advises last. Who has no command line shows ``message``.
+
+    >>> str(TableError("column 'id' is text; leave it out", "--drop id").about("people.csv"))
+    "people.csv: column 'id' is text; leave it out with --drop id"
+    """
+
+    def __init__(self, message: str, option: str | None = None) -> None:
+        super().__init__(message if option is None else f"{message} with {option}")
+        self.message, self.option = message, option
+
+    def about(self, table: object) -> TableError:
+        """The same with the table's name in front, if it is not there yet."""
+        where = f"{table}: "
+        return self if self.message.startswith(where) else TableError(where + self.message, self.option)
 
 
 def some(values: Sequence[object], most: int = 5) -> str:

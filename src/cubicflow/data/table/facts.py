@@ -54,8 +54,8 @@ class Facts:
             values = whole_numbers(array)
         except pa.ArrowInvalid:
             raise TableError(
-                f"column {self.name!r} holds whole numbers beyond 2^63; if they are identifiers, leave the column out "
-                f"with --drop {self.name}"
+                f"column {self.name!r} holds whole numbers beyond 2^63; if they are identifiers, leave the column out",
+                f"--drop {self.name}",
             ) from None
         self.finder.see_whole(values)
         if values.size:
@@ -84,11 +84,13 @@ class Facts:
         if self.infinite:
             raise TableError(
                 f"column {self.name!r} holds {self.infinite} infinite value{'s' if self.infinite > 1 else ''}; replace "
-                f"them, remove those rows, or leave the column out with --drop {self.name}"
+                "them, remove those rows, or leave the column out",
+                f"--drop {self.name}",
             )
         largest = max(-self.smallest, self.largest)  # -inf for words, which have no size
         if largest >= LARGEST_MAGNITUDE:
             raise TableError(
                 f"column {self.name!r} holds values as large as {largest:.3g}, most likely a mark of a missing value; "
-                f"remove those rows, or leave the column out with --drop {self.name}"
+                "remove those rows, or leave the column out",
+                f"--drop {self.name}",
             )

@@ -72,8 +72,7 @@ class FittedTable:
                 scores = log_likelihood(self.flow, encoder, numbers)
                 yield Scores(scores, numbers.weights, piece.numbers, self.split.parts_of(piece.numbers), piece.read)
         except TableError as error:
-            where = f"{table.path}: "
-            raise error if str(error).startswith(where) else TableError(f"{where}{error}") from None
+            raise error.about(table.path) from None
 
     def sample(
         self, rows: int, *, temperature: float = 1.0, seed: int | None = None, given: dict[str, str] | None = None

@@ -50,8 +50,7 @@ def infer(table: Table, options: TableOptions | None = None, split: Split | None
     try:
         return _infer(table, options, split)
     except TableError as error:
-        where = f"{table.path}: "
-        raise error if str(error).startswith(where) else TableError(f"{where}{error}") from None
+        raise error.about(table.path) from None
 
 
 def _infer(table: Table, options: TableOptions, split: Split) -> Inferred:
@@ -97,15 +96,15 @@ def _types(table: Table, options: TableOptions) -> dict[str, pa.DataType]:
     if odd:
         listed = ", ".join(f"{name!r} ({type})" for name, type in list(odd.items())[:5])
         raise TableError(
-            f"columns must hold numbers, truth values, dates or text; these do not: {listed}. Leave them out with "
-            f"--drop {','.join(odd)}"
+            f"columns must hold numbers, truth values, dates or text; these do not: {listed}. Leave them out",
+            f"--drop {','.join(odd)}",
         )
     types = types_of_text(table, used) if table.is_text else {name: table.types[name] for name in used}
     empty = [name for name, type in types.items() if type == pa.null()]
     if len(empty) == len(types):
         raise TableError("the table has no rows with values in them")
     if empty:
-        raise TableError(f"column {some(empty)} has no values at all; leave it out with --drop {','.join(empty)}")
+        raise TableError(f"column {some(empty)} has no values at all; leave it out", f"--drop {','.join(empty)}")
     return types
 
 

@@ -52,8 +52,9 @@ def _text(facts: Facts, told: str | None, role: Role) -> Column:
     if not facts.few or len(words) == facts.rows:
         how = "every value is different" if len(words) == facts.rows else f"it holds more than {facts.most} words"
         raise TableError(
-            f"column {facts.name!r} is text and {how} ({some(words, 3)}), so there is nothing to learn from it; leave "
-            f"it out with --drop {facts.name}{_hint(words)}"
+            f"column {facts.name!r} is text and {how} ({some(words, 3)}), so there is nothing to learn from it"
+            f"{_hint(words)}; leave it out",
+            f"--drop {facts.name}",
         )
     return Column(facts.name, "categorical", type_name(facts.type), role, levels=tuple(words))
 
@@ -62,7 +63,7 @@ def _hint(words: list[Any]) -> str:
     digits = sum(char.isdigit() for word in words[:50] for char in word)
     letters = sum(char.isalpha() for word in words[:50] for char in word)
     if digits > 4 * letters:
-        return ". If these are numbers or dates, write them as 1234.5 and 2024-12-31"
+        return "; if these are numbers or dates, write them as 1234.5 and 2024-12-31"
     return ""
 
 
@@ -80,7 +81,8 @@ def _whole_grid(facts: Facts) -> Grid:
     if grid is None or grid.count > LARGEST:
         raise TableError(
             f"column {facts.name!r} spans more than 2^53 steps, from {facts.smallest:.6g} to {facts.largest:.6g}; if "
-            f"it holds identifiers, leave it out with --drop {facts.name}"
+            "it holds identifiers, leave it out",
+            f"--drop {facts.name}",
         )
     return grid
 

@@ -38,7 +38,7 @@ def pieces(table: Table, columns: Sequence[str], missing: Missing = "error", row
         start += len(batch)
         if any(gap.any() for gap in gaps):
             if missing == "error":
-                raise TableError(_count(table, columns, gaps, batches))
+                raise _incomplete(table, columns, gaps, batches)
             whole = ~np.logical_or.reduce(gaps)
             yield Piece(batch.filter(pa.array(whole)), numbers[whole], len(batch))
         else:
@@ -50,7 +50,9 @@ def _gaps(column: pa.Array) -> NDArray[np.bool_]:
     return result
 
 
-def _count(table: Table, columns: Sequence[str], first: list[NDArray[np.bool_]], rest: Iterator[pa.RecordBatch]) -> str:
+def _incomplete(
+    table: Table, columns: Sequence[str], first: list[NDArray[np.bool_]], rest: Iterator[pa.RecordBatch]
+) -> TableError:
     totals = np.array([gap.sum() for gap in first])
     rows = int(np.logical_or.reduce(first).sum())
     for batch in rest:
@@ -58,7 +60,5 @@ def _count(table: Table, columns: Sequence[str], first: list[NDArray[np.bool_]],
         totals += [gap.sum() for gap in gaps]
         rows += int(np.logical_or.reduce(gaps).sum())
     listed = ", ".join(f"{name!r} ({count})" for name, count in zip(columns, totals.tolist(), strict=True) if count)
-    return (
-        f"{table.path}: {rows} row{'s lack' if rows > 1 else ' lacks'} a value, in {listed}; leave such rows out with "
-        "--missing drop"
-    )
+    lack = "rows lack" if rows > 1 else "row lacks"
+    return TableError(f"{table.path}: {rows} {lack} a value, in {listed}; leave such rows out", "--missing drop")
