@@ -99,6 +99,15 @@ def test_a_model_may_have_seeds_of_its_own(
     assert read(out)["results"]["rows"][1]["seeds"] == [0, 3]
 
 
+def test_a_model_for_no_dataset_is_refused(
+    cubicflow: Command, command: tuple[object, ...], tiny_table: Path, tmp_path: Path
+) -> None:
+    tiny_table.write_text(tiny_table.read_text() + '\n[models.cubic]\nonly = ["minibone"]\n')
+    done = cubicflow(*command, "-o", tmp_path / "out")
+    assert done.status == 2
+    assert "has 'cubic' for 'minibone' only, which is none of its datasets: power, gas" in done.errors
+
+
 @pytest.mark.parametrize(
     ("reach", "aim", "met"),
     [(-3.5, -2.5, ["the goal", "the aim"]), (-2, -1, ["neither", "the goal"]), (0, 1, ["neither"] * 2)],

@@ -21,6 +21,18 @@ FUNCTIONS = {
 }
 
 
+def at_and_beside(knots, seed=0):
+    """Knots, one and two ulps to both sides of them, and points between them: (..., 6 (K + 1))."""
+    zero, one = torch.zeros_like(knots), torch.ones_like(knots)
+    generator = torch.Generator().manual_seed(seed)
+    between = knots[..., :-1] + knots.diff(dim=-1) * torch.rand(
+        knots[..., 1:].shape, generator=generator, dtype=knots.dtype
+    )
+    beside = torch.nextafter(knots, one), torch.nextafter(knots, zero)
+    twice = torch.nextafter(beside[0], one), torch.nextafter(beside[1], zero)
+    return torch.cat([knots, *beside, *twice, between], -1).clamp(0, 1)
+
+
 @dataclass(frozen=True)
 class Case:
     """One family of splines (and choice of slopes), callable like its public function."""
@@ -54,15 +66,7 @@ class Case:
 
     def awkward_inputs(self, params, inverse=False, seed=0):
         """Points of [0, 1] at the knots, an ulp to both sides of them, and between them: (..., 6 (K + 1))."""
-        knots = self.knots(params, inverse)
-        zero, one = torch.zeros_like(knots), torch.ones_like(knots)
-        generator = torch.Generator().manual_seed(seed)
-        between = knots[..., :-1] + knots.diff(dim=-1) * torch.rand(
-            knots[..., 1:].shape, generator=generator, dtype=knots.dtype
-        )
-        beside = torch.nextafter(knots, one), torch.nextafter(knots, zero)
-        twice = torch.nextafter(beside[0], one), torch.nextafter(beside[1], zero)
-        return torch.cat([knots, *beside, *twice, between], -1).clamp(0, 1)
+        return at_and_beside(self.knots(params, inverse), seed)
 
     def steepness(self, params, x):
         """The steepest secant among the bin of x (in [0, 1], of params' leading shape and one more axis) and its

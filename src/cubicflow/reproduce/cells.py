@@ -43,7 +43,15 @@ class TableSettings:
 
 def table_settings(recipe: Mapping[str, Any]) -> TableSettings:
     """The recipe, checked."""
-    return typed(TableSettings, recipe, "table-1")
+    settings = typed(TableSettings, recipe, "table-1")
+    for name, model in settings.models.items():
+        for dataset in model.get("only", ()):
+            if dataset not in settings.datasets:
+                raise ValueError(
+                    f"the recipe of table-1 has {name!r} for {dataset!r} only, which is none of its datasets: "
+                    f"{', '.join(settings.datasets)}"
+                )
+    return settings
 
 
 @dataclass(frozen=True)

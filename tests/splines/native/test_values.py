@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import math
 import multiprocessing
 import os
@@ -13,11 +12,12 @@ import pytest
 import torch
 
 from cubicflow.splines import cubic_spline, num_params
-from cubicflow.splines.backends import native, reference
+from cubicflow.splines.backends import native
 from cubicflow.splines.backends.native import launch, library
 from cubicflow.splines.spec import make_spec
 
-from .conftest import HERE, LOADED, assert_close, needs_library, points, with_gradients
+from ..accuracy import SCALES, assert_as_exact_as_the_reference
+from .conftest import LOADED, assert_close, needs_library, points, with_gradients
 
 # --- the kernel's own functions --------------------------------------------------------------------------------------
 
@@ -106,61 +106,19 @@ def test_no_bins_are_too_many():
     assert_close(found, wanted)
 
 
-def adversarial(cubic, k, scale, domain, inverse, dtype, rows):
-    """Points at the knots, beside them and between them, and on the real line far out as well."""
-    params = cubic.params(rows, num_bins=k, scale=scale, dtype=dtype, seed=k)
-    x = cubic.awkward_inputs(params, inverse)
-    x = torch.cat([x, points(rows, 16, domain="unit", dtype=dtype)], -1)
-    if domain == "real":
-        x = torch.logit(x.double()).clamp(-50, 50).to(dtype)
-        x = torch.cat([x, 30 * points(rows, 4, dtype=dtype)], -1)
-    return x, params[:, None]
-
-
-def errors(spec, x, params, exact, found):
-    """The largest backward error, and the 99.9th percentile of the log-slope's error, both against float64.
-
-    The backward error is how far from x the exact map takes the result's value, or how far the result is from the exact
-    one, whichever is less: each relative to 1 + |value|.
-    """
-    y, log_slope = (output.double() for output in found)
-    assert y.isfinite().all()
-    assert log_slope.isfinite().all()
-    back, _ = reference.evaluate(dataclasses.replace(spec, inverse=not spec.inverse), y, params.double())
-    off, missed = (y - exact[0]).abs() / (1 + exact[0].abs()), (back - x).abs() / (1 + x.abs())
-    slopes = (log_slope - exact[1]).abs().flatten().sort().values
-    return torch.minimum(off, missed).max().item(), slopes[int(0.999 * slopes.numel())].item()
-
-
-def check_accuracy(monkeypatch, cubic, k, scale, count):
-    for domain in ("real", "unit"):
-        for inverse in (False, True):
-            rows = max(8, count // (6 * (k + 1) + 16))
-            x, params = adversarial(cubic, k, scale, domain, inverse, torch.float32, rows)
-            spec = make_spec(x, params, family="cubic", inverse=inverse, domain=domain, slopes=cubic.slopes)
-            exact = reference.evaluate(spec, x.double(), params.double())
-            wanted = errors(spec, x, params, exact, reference.evaluate(spec, x, params))
-            for level in HERE:
-                monkeypatch.setattr(launch, "load", lambda level=level: LOADED._replace(level=level))
-                found = errors(spec, x, params, exact, native.evaluate(spec, x, params))
-                for mine, its in zip(found, wanted, strict=True):
-                    assert mine <= 2 * its, (domain, inverse, library.LEVELS[level], found, wanted)
-
-
-# A percentile of a few thousandths needs tens of thousands of points to mean anything.
-@needs_library
-@pytest.mark.parametrize("k", [1, 2, 8, 10, 128])
+@pytest.mark.parametrize("num_bins", [1, 2, 8, 10, 128])
 @pytest.mark.parametrize("scale", [0.01, 1.0, 30.0])
-def test_float32_is_as_exact_as_the_reference(monkeypatch, cubic, k, scale):
-    check_accuracy(monkeypatch, cubic, k, scale, count=100_000)
+def test_float32_is_as_exact_as_the_reference(level, cubic, domain, inverse, num_bins, scale):
+    about = {"domain": domain, "inverse": inverse, "num_bins": num_bins, "scale": scale}
+    assert_as_exact_as_the_reference(native.evaluate, cubic, **about, count=40_000)
 
 
-@needs_library
 @pytest.mark.soak
-@pytest.mark.parametrize("k", [1, 2, 8, 10, 128])
-@pytest.mark.parametrize("scale", [0.01, 0.1, 1.0, 3.0, 5.0, 10.0, 30.0])
-def test_float32_is_as_exact_as_the_reference_at_length(monkeypatch, cubic, k, scale):
-    check_accuracy(monkeypatch, cubic, k, scale, count=1_000_000)
+@pytest.mark.parametrize("num_bins", [1, 2, 3, 8, 10, 16, 32, 33, 128])
+@pytest.mark.parametrize("scale", SCALES)
+def test_float32_is_as_exact_as_the_reference_at_length(level, cubic, domain, inverse, num_bins, scale):
+    about = {"domain": domain, "inverse": inverse, "num_bins": num_bins, "scale": scale}
+    assert_as_exact_as_the_reference(native.evaluate, cubic, **about, count=1_000_000)
 
 
 def test_gradients_in_float32_are_as_exact_as_the_references(level, cubic, domain, inverse):

@@ -24,9 +24,9 @@ from cubicflow.splines.backends.triton.unit import (
     divide,
     end_slope,
     end_slope_backward,
+    exact_sigmoids,
     shape,
     shape_derivatives,
-    sigmoids,
     solve,
 )
 
@@ -35,7 +35,7 @@ from cubicflow.splines.backends.triton.unit import (
 def locate_ends(x, REAL: tl.constexpr):
     """(near, far, flipped). NaN stays NaN."""
     if REAL:
-        near, far = sigmoids(x)
+        near, far = exact_sigmoids(x)
         return near, far, x > 0
     else:
         low = tl.where(x < 0, 0.0, tl.where(x > 1, 1.0, x)).to(x.dtype)

@@ -20,6 +20,8 @@ STEFFEN, FREE, RATIONAL, QUADRATIC = (tl.constexpr(mode) for mode in range(4))
 # To the right of tensors: in some versions of the interpreter a constant on the left makes a constant of the result.
 LOG2E = tl.constexpr(math.log2(math.e))
 LN2 = tl.constexpr(math.log(2))
+LN2_HIGH = tl.constexpr(0.693359375)  # 10 bits: its product with an exponent is exact
+LN2_LOW = tl.constexpr(math.log(2) - 0.693359375)
 MARGIN = tl.constexpr(_MARGIN)
 RATIO_SPAN = tl.constexpr(3 - 2 * _MARGIN)
 RATIO_SHIFT = tl.constexpr(math.log((2 - _MARGIN) / (1 - _MARGIN)))
@@ -58,10 +60,44 @@ def exp_below(x, top):
 
 @triton.jit
 def sigmoids(x):
-    """sigmoid(-|x|) and sigmoid(|x|), both to full relative precision."""
+    """sigmoid(-|x|) and sigmoid(|x|), both good to a few ulps, however small."""
     z = exp_below(-tl.abs(x), 0.0)
     larger = divide(tl.full(z.shape, 1.0, z.dtype), 1 + z)
     return z * larger, larger
+
+
+@triton.jit
+def exp_parts(x):
+    """exp(x) for x <= 0 as the sum of two, which is good to a fifth of an ulp; 0 where float32's normal numbers end.
+    It takes additions and multiplications alone, so it is the same on every machine. The polynomial is near-minimax."""
+    x = tl.maximum(x, -150.0, propagate_nan=tl.PropagateNan.ALL)
+    n = tl.floor(x * LOG2E + 0.5)
+    r = (x - n * LN2_HIGH) - n * LN2_LOW
+    p = r * 1.3926213466e-3 + 8.3632029716e-3
+    p = p * r + 4.1666554438e-2
+    p = p * r + 1.6666576846e-1
+    p = p * r + 0.5
+    s = r + r * r * p
+    total = s + 1
+    power = ((tl.maximum(n, -126.0).to(tl.int32) + 127) << 23).to(tl.float32, bitcast=True)
+    power = tl.where(n < -126, 0.0, power)
+    return total * power, (s - (total - 1)) * power
+
+
+@triton.jit
+def exact_sigmoids(x):
+    """sigmoid(-|x|) to about an ulp, and sigmoid(|x|). The smaller decides on which side of a knot a point falls, so it
+    is worth more than the four roundings of ``sigmoids``: what they lose is found and put back."""
+    if x.dtype == tl.float64:
+        return sigmoids(x)
+    else:
+        top, top_rest = exp_parts(-tl.abs(x))
+        bottom = top + 1
+        bottom_rest = (top - (bottom - 1)) + top_rest
+        smaller = divide(top, bottom)
+        rest = tl.fma(-smaller, bottom, top) + (top_rest - smaller * bottom_rest)
+        larger = divide(tl.full(top.shape, 1.0, top.dtype), bottom)
+        return smaller + rest * larger, larger
 
 
 # --- slopes at a bin's two ends, in units of its secant ---------------------------------------------------------------

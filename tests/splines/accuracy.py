@@ -1,0 +1,68 @@
+"""Whether a backend is as exact in float32 as the reference is, where splines are hardest to evaluate."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from cubicflow.splines.backends import reference
+from cubicflow.splines.spec import SplineSpec, make_spec
+
+from .conftest import Case, at_and_beside
+
+Pair = tuple[Tensor, Tensor]
+SCALES = [0.01, 0.1, 1.0, 3.0, 5.0, 10.0, 30.0]  # of params
+
+
+def assert_as_exact_as_the_reference(
+    evaluate: Callable[[SplineSpec, Tensor, Tensor], Pair],
+    case: Case,
+    *,
+    domain: str,
+    inverse: bool,
+    num_bins: int,
+    scale: float,
+    count: int,
+    device: str = "cpu",
+) -> None:
+    """The largest backward error and the 99.9th percentile of the log-slope's error, over about ``count`` inputs, are
+    at most twice the reference's. A percentile of a few thousandths needs tens of thousands of inputs."""
+    rows = max(8, count // (6 * (num_bins + 1) + 16))
+    x, params = adversarial(case, num_bins, scale, domain, inverse, rows)
+    x, params = x.to(device), params.to(device)
+    spec = make_spec(x, params, family=case.family, inverse=inverse, domain=domain, slopes=case.slopes)
+    exact = reference.evaluate(spec, x.double(), params.double())
+    wanted = errors(spec, x, params, exact, reference.evaluate(spec, x, params))
+    found = errors(spec, x, params, exact, evaluate(spec, x, params))
+    assert all(mine <= 2 * its for mine, its in zip(found, wanted, strict=True)), (found, wanted)
+
+
+def adversarial(case: Case, num_bins: int, scale: float, domain: str, inverse: bool, rows: int) -> Pair:
+    """Points at the knots, beside them and between them, and on the real line far out as well; and params. The knots
+    are the true ones, rounded: at those that a backend finds in float32 it would be better than any other."""
+    generator = torch.Generator().manual_seed(1)
+    params = case.params(rows, num_bins=num_bins, scale=scale, dtype=torch.float32, seed=num_bins)
+    knots = case.knots(params.double(), inverse).float()
+    x = torch.cat([at_and_beside(knots), torch.rand(rows, 16, generator=generator)], -1)
+    if domain == "real":
+        x = torch.logit(x.double()).clamp(-50, 50).float()
+        x = torch.cat([x, 90 * torch.randn(rows, 4, generator=generator)], -1)
+    return x, params[:, None]
+
+
+def errors(spec: SplineSpec, x: Tensor, params: Tensor, exact: Pair, found: Pair) -> tuple[float, float]:
+    """The largest backward error, and the 99.9th percentile of the log-slope's error, both against float64.
+
+    The backward error is how far from x the exact map takes the result's value, or how far the result is from the exact
+    one, whichever is less: each relative to 1 + |value|.
+    """
+    y, log_slope = (output.double() for output in found)
+    assert y.isfinite().all()
+    assert log_slope.isfinite().all()
+    back, _ = reference.evaluate(dataclasses.replace(spec, inverse=not spec.inverse), y, params.double())
+    off, missed = (y - exact[0]).abs() / (1 + exact[0].abs()), (back - x).abs() / (1 + x.abs())
+    slopes = (log_slope - exact[1]).abs().flatten().sort().values
+    return torch.minimum(off, missed).max().item(), slopes[int(0.999 * slopes.numel())].item()
