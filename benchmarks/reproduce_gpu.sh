@@ -40,7 +40,7 @@ STARTING=10 # seconds until Python has imported everything, when the clock of --
 GRACE=20    # seconds that a lane may overrun before it is ended from outside
 LOG=$OUT/lanes.log
 RECIPE=src/cubicflow/reproduce/recipes/table-1.toml
-PIECE='^([a-z0-9-]+)(:([a-z0-9,-]+))?(@([0-9,]+))?$'
+PIECE='^([a-z0-9-]+)(:([a-z0-9-]+(,[a-z0-9-]+)*))?(@([0-9]+(,[0-9]+)*))?$'
 flags=(--device "$DEVICE")
 if [[ -n ${QUICK:-} ]]; then flags+=(--quick); fi
 
@@ -53,7 +53,7 @@ refuse() {
 
 check_piece() {
   [[ $1 =~ $PIECE ]] || refuse "'$1' is no piece"
-  local name=${BASH_REMATCH[1]} models=${BASH_REMATCH[3]} seeds=${BASH_REMATCH[5]} kind=models model
+  local name=${BASH_REMATCH[1]} models=${BASH_REMATCH[3]} seeds=${BASH_REMATCH[6]} kind=models model
   case $name in
     figure-[123] | appendix)
       [[ -z $models$seeds ]] || refuse "$name has no models or seeds to choose"
@@ -68,6 +68,7 @@ check_piece() {
 }
 
 for lane in "$@"; do
+  [[ -n ${lane//[+ ]/} ]] || refuse "'$lane' is no lane"
   for piece in ${lane//+/ }; do check_piece "$piece"; done
 done
 
@@ -85,7 +86,7 @@ in_time() {
 
 run_piece() {
   [[ $1 =~ $PIECE ]]
-  local name=${BASH_REMATCH[1]} models=${BASH_REMATCH[3]} seeds=${BASH_REMATCH[5]} status=0 code seed model
+  local name=${BASH_REMATCH[1]} models=${BASH_REMATCH[3]} seeds=${BASH_REMATCH[6]} status=0 code seed model
   local command=("$PYTHON" -m cubicflow reproduce)
   case $name in
     figure-* | appendix)

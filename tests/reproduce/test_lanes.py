@@ -61,10 +61,11 @@ def test_other_processes_never_see_half_a_record(
     models = ("--model", "cubic", "--model", "affine", "--seed", 0)
     common = ("--data", table_data, "--recipe", tiny_table, "--dataset", "miniboone", "--device", "cpu")
     for _ in range(2):
+        seen.clear()
         done = cubicflow("reproduce", "table-1", "-o", out, *common, *models, "--overwrite")
         assert done.status == 0, done.errors
-    assert seen == sorted(seen)
-    assert set(seen) == {0, 1, 2}
+        assert seen == sorted(seen)
+        assert set(seen) == {0, 1, 2}
     assert not list(out.glob("**/.*"))  # nothing is left of the temporary files
 
 
@@ -204,6 +205,8 @@ def test_the_gpu_is_shared_through_mps_where_that_works(script: Any, tmp_path: P
         ("peers-miniboone:cubic", "there is no model 'cubic' for peers-miniboone"),
         ("figure-2@3", "figure-2 has no models or seeds to choose"),
         ("miniboone@one", "'miniboone@one' is no piece"),
+        ("miniboone:,@,", "'miniboone:,@,' is no piece"),
+        ("", "'' is no lane"),
     ],
 )
 def test_a_wrong_lane_is_refused_before_anything_runs(script: Any, lane: str, message: str) -> None:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
+import pytest
+
+from cubicflow.reproduce.cells import load_scores
 from cubicflow.reproduce.claims import CLAIMS, NOT_RUN
 
 from .conftest import Command
@@ -29,6 +33,15 @@ def test_the_page_is_made_from_records(cubicflow: Command, tmp_path: Path) -> No
     assert claims.count("| holds |") == 2
 
 
+def test_a_damaged_record_is_named(cubicflow: Command, tmp_path: Path) -> None:
+    assert cubicflow("reproduce", "figure-1", "-o", tmp_path / "figure-1").status == 0
+    record = tmp_path / "figure-1" / "figure-1.json"
+    record.write_bytes(record.read_bytes()[:50])
+    done = cubicflow("reproduce", "page", "-o", tmp_path)
+    assert done.status == 2
+    assert f"{record} is damaged; run again: cubicflow reproduce figure-1 -o {record.parent}" in done.errors
+
+
 def test_quick_runs_are_no_results(cubicflow: Command, tmp_path: Path) -> None:
     assert cubicflow("reproduce", "figure-1", "--quick", "-o", tmp_path / "figure-1").status == 0
     assert cubicflow("reproduce", "page", "-o", tmp_path).status == 0
@@ -48,5 +61,11 @@ def test_the_table_on_the_page(cubicflow: Command, table_data: Path, tiny_table:
     pair = next(pair for pair in found["comparisons"] if pair["first"] == "cubic")
     assert page.count(f"{pair['mean']:+.3f} ± {pair['error']:.3f}") == 2  # in the table and among the claims
     assert "- Table 1, GAS: the data is not here; it comes from" in page
-    assert "coupling minus autoregressive, nats: MINIBOONE" in page
+    (pair,) = [pair for pair in found["relatives"] if pair["first"] == "cubic-autoregressive"]
+    scores = {
+        model: np.stack([load_scores(path).astype(float) for path in sorted(folder.glob(f"cells/*/{model}/*/*.npz"))])
+        for model in ("cubic", "cubic-autoregressive")
+    }
+    assert pair["mean"] == pytest.approx((scores["cubic-autoregressive"] - scores["cubic"][:1]).mean(), rel=1e-6)
+    assert f"paired: MINIBOONE {pair['mean']:+.3f} ± {pair['error']:.3f}, {pair['verdict']}" in page
     assert "not comparable: not the published test rows" in page

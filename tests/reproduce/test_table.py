@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,35 @@ def test_a_model_may_have_seeds_of_its_own(
     assert read(out)["results"]["rows"][1]["seeds"] == [0, 3]
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[models.mine]\nflow = { num_bins = 3 }", "needs a title for 'mine'"),
+        ("[flow]\nnum_bin = 3", "the recipe of table-1: TabularConfig has no setting 'num_bin'; did you mean 'num_bins'?"),
+        ("[training]\nlearning_rat = 1", "no training setting 'learning_rat'; did you mean 'learning_rate'?"),
+    ],
+)
+def test_names_that_nobody_knows_are_refused(
+    cubicflow: Command, command: tuple[object, ...], tmp_path: Path, text: str, message: str
+) -> None:
+    (tmp_path / "typing_errors.toml").write_text(text)
+    done = cubicflow(*command, "-o", tmp_path / "out", "--recipe", tmp_path / "typing_errors.toml")
+    assert done.status == 2
+    assert message in done.errors
+
+
+def test_cells_of_another_recipe_are_refused_before_anything_is_trained(
+    cubicflow: Command, command: tuple[object, ...], tiny_table: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    assert cubicflow(*command, "-o", out, "--seed", 0).status == 0
+    tiny_table.write_text(tiny_table.read_text().replace("steps = 12", "steps = 13"))
+    done = cubicflow(*command, "-o", out)
+    assert done.status == 2
+    assert "was recorded with other settings than this recipe's" in done.errors
+    assert not (out / "cells" / "miniboone" / "cubic" / "seed-1").exists()
+
+
 def test_a_model_for_no_dataset_is_refused(
     cubicflow: Command, command: tuple[object, ...], tiny_table: Path, tmp_path: Path
 ) -> None:
@@ -149,19 +179,26 @@ def test_damaged_scores_are_named(cubicflow: Command, command: tuple[object, ...
     out = tmp_path / "out"
     assert cubicflow(*command, "-o", out).status == 0
     path = out / "cells" / "miniboone" / "cubic" / "seed-0" / "test_scores.npz"
-    for content in (b"broken", path.read_bytes()[:200]):
+    whole = path.read_bytes()
+    for content in (b"broken", whole[:200]):
         path.write_bytes(content)
         done = cubicflow(*command, "-o", out)
         assert done.status == 2
         assert f"{path} is damaged; begin the cell again with --overwrite" in done.errors
         assert "pickle" not in done.errors  # numpy's advice
+    path.write_bytes(whole)
+    record = path.with_name("record.json")
+    record.write_bytes(record.read_bytes()[:100])
+    assert f"{record} is damaged; begin the cell again with --overwrite" in cubicflow(*command, "-o", out).errors
+    assert cubicflow(*command, "-o", out, "--overwrite").status == 0
 
 
-def test_a_stopped_run_ends_with_the_same_numbers(
+def test_what_begins_again_and_is_stopped_ends_with_the_same_numbers(
     cubicflow: Command, command: tuple[object, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     undisturbed, stopped = tmp_path / "undisturbed", tmp_path / "stopped"
     assert cubicflow(*command, "-o", undisturbed).status == 0
+    shutil.copytree(undisturbed, stopped)
     plain_step, taken = Step.__call__, 0
 
     def step_that_is_stopped(self: Step, batch: Any) -> None:
@@ -176,6 +213,7 @@ def test_a_stopped_run_ends_with_the_same_numbers(
     assert done.status == 130
     assert "To go on: cubicflow reproduce table-1" in done.errors
     assert "--overwrite" not in done.errors
+    assert len(list(stopped.glob("cells/*/*/*/record.json"))) == 1
     assert cubicflow(*command, "-o", stopped).status == 0
     assert taken == 48  # 4 cells of 12 steps: none was taken twice
     for model in ("cubic", "quadratic"):
@@ -244,7 +282,7 @@ def test_missing_data_is_named_with_its_origin(cubicflow: Command, table_data: P
     assert "GAS is left out: the data is not here" in done.output
     assert "MINIBOONE is left out: only part of its test rows is here" in done.output
     markdown = (tmp_path / "out" / "table-1.md").read_text()
-    assert "| cubic coupling, ours |" + 5 * " data not here |" in markdown
+    assert "| cubic coupling, ours |" + 5 * " cannot be rerun |" in markdown
     assert str(tmp_path) not in json.dumps(read(tmp_path / "out")["results"])
 
 

@@ -37,7 +37,7 @@ def run(
         say(f"kernels compiled, {time.monotonic() - begun:.0f} s")
     for part in parts:
         try:
-            for measurement in PART_RUNS[part](device, 0.2 if quick else seconds, quick):
+            for measurement in PART_RUNS[part](device, min(seconds, 0.2) if quick else seconds, quick):
                 found.append(measurement)
                 say(f"{measurement.work:<58} {measurement.implementation:<30} {measurement.median:10.3f} ms")
                 yield found

@@ -36,7 +36,7 @@ class TableSettings:
     flow: Settings
     training: Settings
     datasets: Mapping[str, Settings]
-    models: Mapping[str, Settings]
+    models: Settings
     peers: Settings
     comparisons: Settings
 
@@ -44,7 +44,9 @@ class TableSettings:
 def table_settings(recipe: Mapping[str, Any]) -> TableSettings:
     """The recipe, checked."""
     settings = typed(TableSettings, recipe, "table-1")
-    for name, model in settings.models.items():
+    for name, model in (settings.models | settings.peers["models"]).items():
+        if "title" not in model:
+            raise ValueError(f"the recipe of table-1 needs a title for {name!r}")
         for dataset in model.get("only", ()):
             if dataset not in settings.datasets:
                 raise ValueError(
@@ -202,12 +204,21 @@ def is_recorded(root: Path, cell: Cell) -> bool:
     return (cell.folder(root) / RECORD_FILE).exists()
 
 
+def forget(root: Path, cell: Cell) -> None:
+    """Drop what a cell scored."""
+    for name in (RECORD_FILE, SCORES_FILE):
+        (cell.folder(root) / name).unlink(missing_ok=True)
+
+
 def read_cells(root: Path, settings: TableSettings) -> list[CellRecord]:
     """All records, in the order of their names. One that another recipe left is refused: it would not compare."""
     found = []
     for path in sorted((root / "cells").glob(f"*/*/seed-*/{RECORD_FILE}")):
-        about = json.loads(path.read_text(encoding="utf-8"))
-        cell = Cell(about["dataset"], about["model"], about["seed"])
+        try:
+            about = json.loads(path.read_text(encoding="utf-8"))
+            cell = Cell(about["dataset"], about["model"], about["seed"])
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(f"{path} is damaged; begin the cell again with --overwrite") from error
         if cell.dataset in settings.datasets and about["settings"] != all_settings(settings, cell):
             raise ValueError(
                 f"{path.parent} was recorded with other settings than this recipe's (a quick form among full ones?); "

@@ -93,18 +93,20 @@ def _cubic_against_quadratic(dataset: str) -> Callable[[Records], tuple[str, str
 def _coupling_keeps_up(records: Records) -> tuple[str, str] | None:
     if "table-1" not in records:
         return None
-    summary = records["table-1"]["results"]
-    means = {(row["dataset"], row["model"]): row["test"] for row in summary["rows"]}
-    found = []
-    for dataset in summary["datasets"]:
-        ours, other = means.get((dataset, "cubic")), means.get((dataset, "cubic-autoregressive"))
-        if ours and other:
-            found.append((dataset, ours["mean"] - other["mean"], ours["error"]))
-    if not found:
+    pairs = [p for p in records["table-1"]["results"]["relatives"] if p["first"] == "cubic-autoregressive"]
+    if not pairs:
         return None
-    evidence = ", ".join(f"{dataset.upper()} {gap:+.2f}" for dataset, gap, _ in found)
-    holds = all(gap > -error for _, gap, error in found)
-    return f"coupling minus autoregressive, nats: {evidence}", HOLDS if holds else FAILS
+    evidence = "; ".join(
+        f"{pair['dataset'].upper()} {pair['mean']:+.3f} ± {pair['error']:.3f}, {pair['verdict']}" for pair in pairs
+    )
+    behind = [pair["dataset"].upper() for pair in pairs if pair["verdict"] == "better"]
+    if not behind:
+        verdict = HOLDS
+    elif len(behind) == len(pairs):
+        verdict = FAILS
+    else:
+        verdict = f"not on {', '.join(behind)}"
+    return f"autoregressive minus coupling, nats, paired: {evidence}", verdict
 
 
 def _images(records: Records) -> tuple[str, str] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,11 +15,11 @@ from typing import Any
 
 import torch
 
-from cubicflow.flows.serialization import write_atomically
+from cubicflow.flows.serialization import CONFIG_FILE, write_atomically
 from cubicflow.reproduce.deadline import Deadline
 from cubicflow.reproduce.hardware import machine_in_use
 from cubicflow.reproduce.recipe import Settings
-from cubicflow.training import FitResult, TrainingInterrupted, fit
+from cubicflow.training import FitResult, TrainingConfig, TrainingInterrupted, fit
 
 
 class UnfinishedError(Exception):
@@ -76,24 +77,22 @@ class Request:
         if self.deadline.over:
             raise self.unfinished()
         torch.manual_seed(seed)
-        flow = build()
+        try:
+            flow, config = build(), TrainingConfig.make(device=self.device, seed=seed, **settings)
+        except TypeError as error:  # a name that the flow or the training does not know
+            raise ValueError(f"the recipe of {self.name}: {error}") from error
         try:
             with self.deadline.watched():
-                return fit(
-                    flow,
-                    train,
-                    validation,
-                    run=run,
-                    resume=not self.overwrite,
-                    overwrite=self.overwrite,
-                    device=self.device,
-                    seed=seed,
-                    **settings,
-                )
+                return fit(flow, train, validation, config, run=run, resume=True)
         except TrainingInterrupted:
             if self.deadline.over:
                 raise self.unfinished() from None
             raise TrainingInterrupted(f"stopped and saved. To go on: {self.next_command}") from None
+
+    def forget_runs(self, folder: Path) -> None:
+        """Drop the runs in a folder, before beginning again: a call that is cut short then goes on like any other."""
+        for config in sorted(folder.rglob(CONFIG_FILE)):
+            shutil.rmtree(config.parent)
 
     @property
     def first_seed(self) -> int:

@@ -55,7 +55,10 @@ def read_record(folder: Path, name: str) -> Record | None:
     path = folder / f"{name}.json"
     if not path.exists():
         return None
-    record: Record = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        record: Record = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged; run again: cubicflow reproduce {name} -o {folder}") from error
     return None if record["quick"] else record
 
 

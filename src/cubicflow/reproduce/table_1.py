@@ -12,6 +12,7 @@ from cubicflow.reproduce.cells import (
     Cell,
     TableSettings,
     all_settings,
+    forget,
     is_recorded,
     load_rows,
     read_cells,
@@ -34,6 +35,11 @@ def run(request: Request) -> None:
     try:
         if cells and request.deadline.over:
             raise request.unfinished()
+        if request.overwrite:
+            for cell in cells:
+                forget(request.folder, cell)
+                request.forget_runs(cell.folder(request.folder))
+        read_cells(request.folder, settings)  # refuses what does not belong together before anything is trained
         for dataset in dict.fromkeys(cell.dataset for cell in cells):
             if not request.datasets and (why := why_left_out(dataset, request.data)):
                 request.say(f"{dataset.upper()} is left out: {why}")

@@ -14,7 +14,7 @@ from cubicflow.reproduce.hardware import name_of
 from cubicflow.reproduce.scores import estimate, mixture_scores, paired_difference
 
 ABSENT = "not yet run"
-NO_DATA = "data not here"
+NO_DATA = "cannot be rerun"
 NOT_INSTALLED = "not installed"
 
 
@@ -33,6 +33,7 @@ def summarise(records: Sequence[CellRecord], settings: TableSettings, left_out: 
         "goals": [],
         "comparisons": [],
         "ablations": [],
+        "relatives": [],
         "rivals": [],
     }
     for dataset, about in settings.datasets.items():
@@ -51,6 +52,7 @@ def summarise(records: Sequence[CellRecord], settings: TableSettings, left_out: 
         for kind, pairs in (
             ("comparisons", comparisons["verdicts"]),
             ("ablations", [[model, comparisons["base"]] for model in comparisons["ablations"]]),
+            ("relatives", [[model, comparisons["base"]] for model in comparisons["relatives"]]),
             ("rivals", [[peer, comparisons["base"]] for peer in peers]),
         ):
             for first, second in pairs:
@@ -225,6 +227,7 @@ def _comparisons(summary: Mapping[str, Any]) -> str:
 
 AGAINST_OURS = {
     "ablations": "Against ours. What differs is what the name says.",
+    "relatives": "Other layers in the same stack, against ours.",
     "rivals": "Other packages against ours, on the same arrays.",
 }
 
