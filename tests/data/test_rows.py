@@ -149,13 +149,46 @@ def test_weighted_summary_is_that_of_repeated_rows(table):
 
 def test_fingerprints_tell_rows_apart(table, tmp_path):
     changed = table.copy()
-    changed[0, 2] += 1
-    for kind in ("tensor", "npy"):
-        first = make_rows(kind, table, tmp_path).fingerprint()
-        assert first == make_rows(kind, table, tmp_path).fingerprint()
-        assert first != make_rows(kind, changed, tmp_path).fingerprint()
-    first = make_rows("row groups", table, tmp_path).fingerprint()
-    assert first != make_rows("row groups", table[:-1], tmp_path).fingerprint()
+    changed[1, 2] += 1
+    prints = {make_rows(kind, table, tmp_path).fingerprint() for kind in KINDS}
+    assert len(prints) == 1  # of the values alone, wherever they are kept and however they are cut
+    for kind in ("tensor", "npy", "row groups"):
+        assert make_rows(kind, changed, tmp_path).fingerprint() not in prints
+        assert make_rows(kind, table[:-1], tmp_path).fingerprint() not in prints
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.bool, torch.int64, torch.bfloat16, torch.float64], ids=str)
+def test_fingerprints_of_every_dtype(dtype):
+    x = torch.arange(24).reshape(4, 1, 2, 3).remainder(2).to(dtype)
+    changed = x.clone()
+    changed[3, 0, 1, 2] = 1 - int(changed[3, 0, 1, 2])
+    assert TensorRows(x).fingerprint() == TensorRows(x.clone()).fingerprint()
+    assert TensorRows(x).fingerprint() != TensorRows(changed).fingerprint()
+    assert TensorRows(x).fingerprint() != TensorRows(x.flatten(1)).fingerprint()
+    assert TensorRows(x).fingerprint() != TensorRows(x.to(torch.int16)).fingerprint()
+
+
+def test_fingerprints_know_context_and_weights_apart():
+    x, ones = torch.zeros(5, 2), torch.ones(5)
+    given = [(x,), (x, ones[:, None]), (x, None, ones), (x, ones[:, None], ones), (x, 2 * ones[:, None], ones)]
+    assert len({TensorRows(*parts).fingerprint() for parts in given}) == len(given)
+    assert Draws(10).fingerprint() == Draws(10).fingerprint() != Draws(11).fingerprint()
+
+
+def test_fingerprints_of_very_many_rows():
+    """The number of the last is not a float32. They take no memory of their own."""
+    rows = TensorRows(torch.zeros(1, 1, dtype=torch.uint8).expand(2**25, 1))
+    assert len(rows.fingerprint()) == 32
+
+
+def test_whether_any_row_counts(table, tmp_path):
+    weights = np.zeros(N)
+    path = write_parquet(tmp_path / "x.parquet", table, 100, w=weights)
+    assert not ParquetRows(path, weights="w").has_weight()
+    assert ParquetRows(path).has_weight()
+    weights[-1] = 1e-300
+    path = write_parquet(tmp_path / "x.parquet", table, 100, w=weights)
+    assert ParquetRows(path, weights="w").has_weight()
 
 
 # --- Parquet ---
@@ -242,6 +275,15 @@ def test_missing_values_of_parquet_are_not_finite(tmp_path):
     pq.write_table(pa.table({"a": pa.array([1, None, 3]), "b": [1.0, 2.0, 3.0]}), tmp_path / "x.parquet")
     with pytest.raises(NonFiniteRowsError, match=r"1 of 3 rows .* row 1 \(column 'a'\)"):
         _ = ParquetRows(tmp_path / "x.parquet").summary
+
+
+def test_missing_truth_values_are_not_finite(tmp_path):
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"a": pa.array([True, False, None]), "b": [1.0, 2.0, 3.0]}), path)
+    with pytest.raises(NonFiniteRowsError, match=r"1 of 3 rows .* row 2 \(column 'a'\)"):
+        _ = ParquetRows(path).summary
+    pq.write_table(pa.table({"a": pa.array([True, False, True]), "b": [1.0, 2.0, 3.0]}), path)
+    assert next(ParquetRows(path).in_order(3)).x.tolist() == [[1, 1], [0, 2], [1, 3]]
 
 
 @pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf")])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -125,6 +127,38 @@ def test_no_rows_after_the_split(x, make_flow, rows, fraction, message):
         fit(make_flow(), x[:rows], validation_fraction=fraction, progress=False)
     with pytest.raises(ValueError, match="train: there are no rows"):
         fit(make_flow(), x[:0], progress=False)
+
+
+def only_weight_of(row):
+    weights = torch.zeros(20)
+    weights[row] = 1
+    return weights
+
+
+def test_no_weight_after_the_split(x, make_flow):
+    """Of 20 rows two are for validation. Whichever part the only row that counts falls into, the other has none."""
+    remedy = "give validation= rows, another seed, or validation_fraction=0"
+    said = []
+    for row in range(20):
+        with pytest.raises(ValueError, match=remedy) as caught:
+            fit(make_flow(), (x[:20], None, only_weight_of(row)), steps=2, progress=False)
+        said.append(str(caught.value))
+    assert sum("the 18 rows that the split leaves for training all have weight 0" in text for text in said) == 2
+    assert sum("the 2 rows that the split leaves for validation all have weight 0" in text for text in said) == 18
+    rows = x[:20], None, only_weight_of(3)
+    assert fit(make_flow(), rows, steps=2, validation_fraction=0, progress=False).steps == 2
+    assert fit(make_flow(), rows, x[20:40], steps=2, progress=False).steps == 2
+
+
+def test_numbers_of_numpy_are_numbers(x, make_flow, tmp_path):
+    numpy_settings = {"steps": np.int64(5), "batch_size": np.uint8(32), "learning_rate": np.float32(0.5)}
+    config = TrainingConfig(**numpy_settings)
+    assert config == TrainingConfig(steps=5, batch_size=32, learning_rate=0.5)
+    assert json.loads(json.dumps(config.as_dict())) == config.as_dict()
+    assert fit(make_flow(), x, run=tmp_path / "run", progress=False, **numpy_settings).steps == 5
+    for wrong in (np.float64(5.5), np.bool_(True), np.int64(0)):
+        with pytest.raises(ValueError, match="steps must be a whole number, above 0"):
+            TrainingConfig(steps=wrong)
 
 
 def test_losses_that_are_no_losses(x, make_flow):

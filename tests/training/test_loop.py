@@ -11,7 +11,7 @@ import torch
 
 import cubicflow as cf
 from cubicflow.data.rows import Batch, TensorRows
-from cubicflow.training import TrainingConfig, TrainingError, fit, importance_weighted, reverse_kl
+from cubicflow.training import NonFiniteLossError, TrainingConfig, TrainingError, fit, importance_weighted, reverse_kl
 from cubicflow.training.adam import Adam
 from cubicflow.training.distributed import World
 from cubicflow.training.loop import evaluate
@@ -86,8 +86,7 @@ def test_averages_are_the_weighted_history(x, make_flow):
     history = []
 
     def loss(flow, batch):
-        if flow.training and torch.is_grad_enabled():
-            history.append([param.detach().clone() for param in flow.parameters()])
+        history.append([param.detach().clone() for param in flow.parameters()])
         return negative_log_likelihood(flow, batch)
 
     n = 15
@@ -96,6 +95,7 @@ def test_averages_are_the_weighted_history(x, make_flow):
     raw = fit(make_flow(), x, steps=n, progress=False, **{**settings, "average_decay": None})
     assert (result.weights, raw.weights) == ("averaged", "raw")
     history.append([param.detach() for param in raw.flow.parameters()])
+    history = history[1:]  # the first call lets layers initialise themselves
     expected = history[0]
     for i in range(n):
         w = max(1 - 0.6, 9 / (10 + i))
@@ -162,6 +162,48 @@ def test_reverse_kl_finds_a_density_without_data():
         samples = flow.sample(4000, seed=0)
         assert abs(samples.mean() - 2) < 0.1
         assert abs(samples.std() - 0.5) < 0.1
+
+
+def test_a_loss_may_differentiate_on_its_way():
+    """Score matching (Hyvarinen): of a normal with standard deviation 2, the loss s^2 / 2 + s' is at best -1/8."""
+    generator = torch.Generator().manual_seed(0)
+    x = 2 * torch.randn(400, 1, generator=generator)
+
+    def score_matching(flow, batch):
+        rows = batch.x.requires_grad_()
+        (score,) = torch.autograd.grad(flow.log_prob(rows).sum(), rows, create_graph=True)
+        (slope,) = torch.autograd.grad(score.sum(), rows, create_graph=True)
+        return (score.square() / 2 + slope).squeeze(1)
+
+    torch.manual_seed(0)
+    flow = cf.flows.tabular(1, num_layers=1, hidden_features=8, num_bins=4)
+    result = fit(flow, x, loss=score_matching, steps=20, validate_every=5, learning_rate=3e-2, progress=False)
+    validations = [line["validation_loss"] for line in result.history if "validation_loss" in line]
+    assert validations[-1] < validations[0]
+
+
+def test_the_cause_of_a_loss_that_differentiates_is_found(x, make_flow):
+    def broken(flow, batch):
+        rows = batch.x.requires_grad_()
+        (score,) = torch.autograd.grad(flow.log_prob(rows).sum(), rows, create_graph=True)
+        return score.sum(1) * torch.nan
+
+    with pytest.raises(NonFiniteLossError, match="rows have no finite loss"):
+        fit(make_flow(), x, loss=broken, steps=3, progress=False)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_the_default_dtype_changes_nothing(x, make_flow, assert_same, dtype):
+    settings = {"steps": 10, "validate_every": 5, "progress": False}
+    plain = fit(make_flow().to(dtype), x, **settings)
+    flow = make_flow().to(dtype)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        result = fit(flow, x, **settings)
+    finally:
+        torch.set_default_dtype(before)
+    assert_same(result.flow, plain.flow)
 
 
 def test_context_reaches_the_flow(make_flow):

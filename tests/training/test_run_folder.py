@@ -7,7 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from torch import nn
@@ -111,8 +114,44 @@ def test_resume_with_changed_settings(x, make_flow, unfinished):
 
 
 def test_resume_with_other_data(x, make_flow, unfinished):
-    refused(r"\(data\): fingerprint was", make_flow(), x + 1, unfinished, resume=True)
-    refused(r"\(data\): rows was 540, is now 270", make_flow(), x[:300], unfinished, resume=True)
+    refused(r"begun with other rows: fingerprint was", make_flow(), x + 1, unfinished, resume=True)
+    refused(r"begun with other rows: rows was 540, is now 270", make_flow(), x[:300], unfinished, resume=True)
+
+
+@pytest.mark.parametrize("row", [0, 1, 299, 598])
+def test_resume_with_one_other_value(x, make_flow, unfinished, row):
+    changed = x.clone()
+    changed[row, 1] += 1
+    refused(
+        r"begun with other rows: fingerprint was '\w+', is now '\w+'", make_flow(), changed, unfinished, resume=True
+    )
+
+
+def test_resume_with_another_file_of_the_same_size(x, make_flow, run, tmp_path):
+    values = x.numpy().copy()
+    path = tmp_path / "rows.parquet"
+    plain = {"compression": None, "use_dictionary": False, "write_statistics": False}
+    pq.write_table(pa.table({"a": values[:, 0], "b": values[:, 1]}), path, **plain)
+    fit(make_flow(), path, run=run, **SETTINGS)
+    size = path.stat().st_size
+    values[300] += 1
+    pq.write_table(pa.table({"a": values[:, 0], "b": values[:, 1]}), path, **plain)
+    assert path.stat().st_size == size
+    refused(r"begun with other rows: fingerprint was", make_flow(), path, run, resume=True)
+
+
+def test_resume_with_other_validation_rows(x, make_flow, run):
+    fit(make_flow(), x[:500], x[500:], run=run, **SETTINGS)
+    named = r"begun with other rows: validation_fingerprint was '\w+', is now '\w+'"
+    refused(named, make_flow(), x[:500], run, validation=x[500:] + 1, resume=True)
+    refused(r"validation_rows was 100, is now 50", make_flow(), x[:500], run, validation=x[550:], resume=True)
+    refused(r"validation_rows was 100, is now None", make_flow(), x[:500], run, resume=True)
+    assert fit(make_flow(), x[:500], x[500:], run=run, resume=True, **SETTINGS).steps == 12
+
+
+def test_resume_without_a_run(x, make_flow):
+    with pytest.raises(ValueError, match="resume=True needs run="):
+        fit(make_flow(), x, resume=True, **SETTINGS)
 
 
 def test_resume_with_another_model(x, make_flow, unfinished):
@@ -137,6 +176,77 @@ def test_sections_are_kept_and_compared(x, make_flow, run):
     fit(make_flow(), x, run=run, sections={"table": {"columns": ["a", "b"]}}, **SETTINGS)
     assert json.loads((run / "config.json").read_text())["table"] == {"columns": ["a", "b"]}
     refused(r"other settings \(table\)", make_flow(), x, run, resume=True, sections={"table": {"columns": ["a", "c"]}})
+
+
+@pytest.mark.parametrize("name", ["flow", "folder", "result", "training", "data", "format", "version", "dtype"])
+def test_sections_cannot_take_the_place_of_the_runs_own(x, make_flow, run, name):
+    def never(flow, batch):
+        raise AssertionError("training began")
+
+    with pytest.raises(ValueError, match=f"sections may not be named '{name}'.*choose another name"):
+        fit(make_flow(), x, run=run, loss=never, sections={name: {}}, **SETTINGS)
+    assert not run.exists()
+
+
+# --- folders that were damaged ---
+
+
+def test_killed_while_overwriting(x, make_flow, run, monkeypatch, assert_same):
+    """Whatever was removed by then, the folder can be overwritten once more; files that are not the run's are there."""
+    fit(make_flow(), x, run=run, **SETTINGS)
+    (run / "notes.txt").write_text("mine")
+    real = Path.unlink
+    for kill_at in range(4):
+        calls = iter(range(100))
+
+        def unlink(path, missing_ok=False, calls=calls, kill_at=kill_at):
+            if path.name != "lock" and next(calls) == kill_at:
+                raise KeyboardInterrupt
+            real(path, missing_ok=missing_ok)
+
+        monkeypatch.setattr(Path, "unlink", unlink)
+        with pytest.raises(KeyboardInterrupt):
+            fit(make_flow(), x, run=run, overwrite=True, **SETTINGS)
+        monkeypatch.undo()
+        assert (run / "config.json").exists()
+    again = fit(make_flow(), x, run=run, overwrite=True, **SETTINGS)
+    assert_same(again.flow, fit(make_flow(), x, **SETTINGS).flow)
+
+
+def test_a_finished_run_whose_model_is_damaged(x, make_flow, run):
+    fit(make_flow(), x, run=run, **SETTINGS)
+    model = run / "model.safetensors"
+    whole = model.read_bytes()
+    for damaged in (whole[:-100], whole[:3], b""):
+        model.write_bytes(damaged)
+        refused(r"cannot resume: .*model.safetensors: .*--overwrite", make_flow(), x, run, resume=True)
+    model.unlink()
+    refused(r"cannot resume: .*model.safetensors: there is no such file.*--overwrite", make_flow(), x, run, resume=True)
+    make_flow(hidden_features=16).save(run / "other")
+    model.write_bytes((run / "other" / "model.safetensors").read_bytes())
+    with pytest.raises(RunFolderError, match=r"model.safetensors: does not fit"):
+        fit(make_flow(), x, run=run, resume=True, **SETTINGS)
+
+
+def test_a_finished_run_whose_result_is_damaged(x, make_flow, run):
+    fit(make_flow(), x, run=run, **SETTINGS)
+    path = run / "config.json"
+    config = json.loads(path.read_text())
+    del config["result"]["best_step"], config["result"]["weights"]
+    path.write_text(json.dumps(config))
+    refused(r"'result' of .*config.json lacks best_step, weights; .*--overwrite", make_flow(), x, run, resume=True)
+    del config["result"]
+    path.write_text(json.dumps(config))
+    refused(r"config.json has no section 'result'; .*--overwrite", make_flow(), x, run, resume=True)
+
+
+def test_a_line_of_metrics_that_is_no_text_is_left_out(x, make_flow, run):
+    first = fit(make_flow(), x, run=run, **SETTINGS)
+    path = run / "metrics.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([lines[0], lines[1][:10] + b"\xff" + lines[1][11:], *lines[2:]]))
+    again = fit(make_flow(), x, run=run, resume=True, **SETTINGS)
+    assert again.history == [first.history[0], *first.history[2:]]
 
 
 def test_two_runs_into_one_folder(x, make_flow, run):

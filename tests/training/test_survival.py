@@ -20,6 +20,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from cubicflow.data.rows import Batch
+from cubicflow.reproduce.deadline import Deadline
 from cubicflow.training import NonFiniteLossError, RunFolderError, TrainingInterrupted, fit
 from cubicflow.training.checkpoint import NEWEST, NEXT, PREVIOUS, DamagedCheckpointError, read_checkpoint
 from cubicflow.training.losses import negative_log_likelihood
@@ -149,6 +151,43 @@ def test_files_and_streams_resume_bit_identical(x, make_flow, tmp_path, assert_s
         fit(make_flow(), path, run=tmp_path / "run", loss=loss, **settings)
     resumed = fit(make_flow(), path, run=tmp_path / "run", resume=True, **settings)
     assert_same(resumed.flow, fit(make_flow(), path, **settings).flow)
+
+
+@pytest.mark.usefixtures("ctrl_c")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("when", ["last step", "last validation"])
+def test_a_signal_that_comes_last_is_answered_once_all_is_saved(x, make_flow, tmp_path, assert_same, number, when):
+    settings = {"steps": 8, "validate_every": 4, "progress": False}
+    whole = fit(make_flow(), x, **settings)
+    calls = {True: 0, False: 0}
+
+    def loss(flow, batch):
+        calls[flow.training] += 1
+        at_the_end = calls[True] == 9 if when == "last step" else calls[False] == 4  # two validations of two sets
+        if at_the_end and flow.training == (when == "last step"):
+            os.kill(os.getpid(), number)
+        return negative_log_likelihood(flow, batch)
+
+    with pytest.raises(TrainingInterrupted, match=r"the run is finished and saved. To get its result: .*resume"):
+        fit(make_flow(), x, run=tmp_path / "run", loss=loss, **settings)
+    assert signal.getsignal(number) in (signal.default_int_handler, signal.SIG_DFL)
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["result"]["finished"]
+    assert_same(fit(make_flow(), x, run=tmp_path / "run", resume=True, **settings).flow, whole.flow)
+
+
+def test_a_deadline_that_ends_in_the_last_validation_ends_nothing_else(x, make_flow, tmp_path):
+    """The process that sends itself a signal must not die of it when the loop has no more steps to answer between."""
+    deadline = Deadline(3600)
+
+    def loss(flow, batch):
+        if not flow.training:
+            deadline._ask(signal.SIGALRM, None)
+        return negative_log_likelihood(flow, batch)
+
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(TrainingInterrupted, match="the run is finished and saved"), deadline.watched():
+        fit(make_flow(), x, run=tmp_path / "run", loss=loss, steps=4, validate_every=4, progress=False)
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 @pytest.mark.usefixtures("ctrl_c")
@@ -336,6 +375,27 @@ def test_non_finite_loss_stops_and_keeps_the_last_good_state(x, make_flow, tmp_p
         assert torch.equal(param, expected)
         assert torch.equal(saved.tensors[f"flow.{name}"], expected)
     assert fit(make_flow(dropout=0.0), x, steps=30, run=run, resume=True, **settings).steps == 30
+
+
+@pytest.mark.parametrize("at", [0, 10])
+def test_a_step_that_is_not_finite_leaves_the_statistics_of_batch_norm(x, make_flow, tmp_path, at):
+    """Rows that are not finite reach the running means before any loss is known."""
+    before = []
+
+    def poisoned(flow, batch):
+        before.append({name: value.clone() for name, value in flow.named_buffers()})
+        rows = batch.x * torch.nan if len(before) > at + 1 or at == 0 else batch.x  # the first call initialises
+        return negative_log_likelihood(flow, Batch(rows))
+
+    flow = make_flow(norm="batch", dropout=0.0)
+    assert any("running_mean" in name for name, _ in flow.named_buffers())
+    with pytest.raises(NonFiniteLossError, match=f"the loss of step {at} is not finite"):
+        fit(flow, x, steps=30, run=tmp_path / "run", loss=poisoned, validation_fraction=0.0, progress=False)
+    saved = read_checkpoint(tmp_path / "run" / NEWEST).tensors
+    for name, value in flow.named_buffers():
+        assert value.isfinite().all(), name
+        assert torch.equal(value, before[at + 1][name]), name
+        assert torch.equal(saved[f"flow.{name}"], value), name
 
 
 def test_the_cause_names_rows_outside_the_unit_square(tmp_path):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import difflib
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -120,11 +119,6 @@ class ParquetRows(Rows):
         rows = list(validation.in_order(CHUNK_ROWS))
         return training, TensorRows(*_concatenate(rows), names=self.names) if rows else validation
 
-    def fingerprint(self) -> str:
-        sizes = [path.stat().st_size for path in self.paths]
-        content = [self.names, self.read, self.num_rows, [group.num_rows for group in self.groups], sizes]
-        return hashlib.sha256(repr(content).encode()).hexdigest()[:16]
-
     def _kept(self, first_row: int, n: int) -> NDArray[np.bool_]:
         """Which of n rows from ``first_row`` on are these rows'."""
         if self.drawn is None:
@@ -198,7 +192,9 @@ class PlainColumns:
     def _stack(batch: pa.RecordBatch, names: list[str]) -> Tensor:
         """(rows, columns); a missing value is NaN."""
         arrays = [batch.column(batch.schema.get_field_index(name)) for name in names]
-        columns = [torch.tensor(array.to_numpy(zero_copy_only=False)) for array in arrays]
+        # NumPy has no missing truth value: a column of them with one would become Python objects.
+        plain = [array.cast("float32") if str(array.type) == "bool" else array for array in arrays]
+        columns = [torch.tensor(array.to_numpy(zero_copy_only=False)) for array in plain]
         wide = torch.float32 if all(column.dtype in EXACT_IN_FLOAT32 for column in columns) else torch.float64
         return torch.stack([column.to(wide) for column in columns], dim=1)
 

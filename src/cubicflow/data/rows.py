@@ -7,7 +7,6 @@ batches it would have seen, and several processes cut the same global batches in
 from __future__ import annotations
 
 import copy
-import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,7 +22,6 @@ from torch import Tensor
 from cubicflow.data.summary import Summary, summarise
 
 SCAN_ROWS = 65_536  # rows held at once by a pass over everything
-FINGERPRINT_ROWS = 64
 SPLIT = 1  # keys that keep the streams of random numbers of one seed apart
 EPOCH = 2
 
@@ -109,14 +107,19 @@ class Rows(ABC):
     def split(self, num_validation: int, seed: int) -> tuple[Rows, Rows]:
         """Two disjoint sets of rows, for training and, about ``num_validation`` of them, for validation."""
 
-    @abstractmethod
-    def fingerprint(self) -> str:
-        """A short string that other rows would almost surely not have."""
-
     @cached_property
     def summary(self) -> Summary:
-        """Means, scales and weights, from one pass over all rows that also refuses what is not finite."""
+        """Means, scales, weights and a digest, from one pass over all rows that also refuses what is not finite."""
         return summarise(self.in_order(SCAN_ROWS), self.names)
+
+    def fingerprint(self) -> str:
+        """A short string that other rows do not have: a digest of every value."""
+        return self.summary.digest
+
+    def has_weight(self) -> bool:
+        """Whether any row counts. Reads no further than the first that does."""
+        batches = self.in_order(SCAN_ROWS)
+        return any(batch.weights is None or bool((batch.weights > 0).any()) for batch in batches)
 
     def on(self, device: torch.device) -> Rows:  # noqa: ARG002
         """These rows, moved to the device where they can be and fit."""
@@ -169,16 +172,6 @@ class IndexedRows(Rows):
         generator = torch.Generator().manual_seed(derive_seed(seed, SPLIT))
         shuffled = torch.randperm(self.num_rows, generator=generator)
         return self._of(shuffled[num_validation:]), self._of(shuffled[:num_validation])
-
-    def fingerprint(self) -> str:
-        sample = torch.linspace(0, max(self.num_rows - 1, 0), min(self.num_rows, FINGERPRINT_ROWS)).long()
-        rows = (sample if self.chosen is None else self.chosen[sample]).to(self.device)
-        digest = hashlib.sha256(str(self.num_rows).encode())
-        for part in self.take(rows):
-            if part is not None:
-                digest.update(f"{part.dtype} {tuple(part.shape)}".encode())
-                digest.update(part.cpu().contiguous().numpy().tobytes())
-        return digest.hexdigest()[:16]
 
     def _of(self, rows: Tensor) -> Self:
         some = copy.copy(self)
@@ -282,9 +275,6 @@ class Draws(Rows):
 
     def split(self, num_validation: int, seed: int) -> tuple[Rows, Rows]:  # noqa: ARG002
         return self, Draws(num_validation)
-
-    def fingerprint(self) -> str:
-        return f"draws-{self.num_rows}"
 
 
 def check_parts(

@@ -1,7 +1,9 @@
-"""One pass over all rows: is everything finite, and what are the scales."""
+"""One pass over all rows: is everything finite, what are the scales, and which rows are they."""
 
 from __future__ import annotations
 
+import hashlib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -25,6 +27,7 @@ class Summary:
         mean, std: of each value of x, flattened, weighted, in float64; a constant value has std 0.
         mean_weight: the mean of the rows' weights, 1 where there are none.
         dtype: of x as it is stored.
+        digest: of every value, so that other rows have another.
     """
 
     shape: tuple[int, ...]
@@ -33,6 +36,7 @@ class Summary:
     std: Tensor
     mean_weight: float
     dtype: torch.dtype
+    digest: str
 
 
 class NonFiniteRowsError(ValueError):
@@ -50,7 +54,9 @@ def summarise(batches: Iterable[Batch], names: Sequence[str] | None = None) -> S
     mean = squares = torch.zeros(0, dtype=torch.float64)
     shape: tuple[int, ...] = ()
     context_features, dtype = 0, torch.get_default_dtype()
+    content = ContentDigest()
     for batch in batches:
+        content.see(batch)
         x = batch.x.flatten(1)
         for label, part in (("column", x), ("context column", batch.context)):
             if part is not None and not bool(part.isfinite().all()):
@@ -87,7 +93,42 @@ def summarise(batches: Iterable[Batch], names: Sequence[str] | None = None) -> S
         raise ValueError("there are no rows")
     if weight == 0:
         raise ValueError("the weights of all rows are 0, so there is nothing to fit")
-    return Summary(shape, context_features, mean.cpu(), (squares / weight).sqrt().cpu(), weight / rows, dtype)
+    std = (squares / weight).sqrt()
+    return Summary(shape, context_features, mean.cpu(), std.cpu(), weight / rows, dtype, content.result())
+
+
+class ContentDigest:
+    """A digest of x, context and weights that does not depend on how the rows were cut into batches.
+
+    >>> whole, cut = ContentDigest(), ContentDigest()
+    >>> whole.see([torch.arange(6).reshape(3, 2)])
+    >>> for part in torch.arange(6).reshape(3, 2).split(2):
+    ...     cut.see([part])
+    >>> whole.result() == cut.result()
+    True
+    """
+
+    def __init__(self) -> None:
+        self.rows: Counter[int] = Counter()  # of each part, as are the two below
+        self.kinds: dict[int, str] = {}
+        self.hashes: dict[int, hashlib.blake2b] = {}
+
+    def see(self, parts: Iterable[Tensor | None]) -> None:
+        """The next rows: the same parts at every call."""
+        for place, part in enumerate(parts):
+            if part is not None:
+                self.rows[place] += len(part)
+                self.kinds.setdefault(place, f"{part.dtype} {tuple(part.shape[1:])}")
+                # As bytes, because NumPy has no bfloat16.
+                values = part.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+                self.hashes.setdefault(place, hashlib.blake2b()).update(values)
+
+    def result(self) -> str:
+        """The digest of all rows seen."""
+        total = hashlib.blake2b(digest_size=16)
+        for place, values in sorted(self.hashes.items()):
+            total.update(f"{place} {self.rows[place]} {self.kinds[place]} {values.hexdigest()} ".encode())
+        return total.hexdigest()
 
 
 def _bad_rows(part: Tensor, first_row: int, label: str, names: Sequence[str] | None, most: int) -> list[str]:

@@ -21,7 +21,7 @@ class Adam:
         self.vector = vector
         self.weight_decay = weight_decay
         self.moments = {
-            "step": torch.zeros((), device=vector.device),
+            "step": torch.zeros((), dtype=torch.float32, device=vector.device),  # as in torch, whatever the default
             "exp_avg": torch.zeros_like(vector),
             "exp_avg_sq": torch.zeros_like(vector),
         }

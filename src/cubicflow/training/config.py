@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import math
+import operator
 from dataclasses import asdict, dataclass, fields, replace
+from numbers import Integral, Real
 from typing import Any, Self
 
 PRECISIONS = ("float32", "tf32", "bf16")
@@ -136,18 +138,22 @@ class TrainingConfig:
         at_least: float = -math.inf,
         below: float = math.inf,
     ) -> None:
-        """The value of a setting is None where that means something, or a number within its bounds."""
+        """The value of a setting is None where that means something, or a number within its bounds, which becomes a
+        number of Python's own."""
         value = getattr(self, name)
         if value is None and {field.name: field.default for field in fields(self)}[name] is None:
             return
         if value is None and name in ("clip_norm", "average_decay"):
             return
-        number = isinstance(value, int) if whole else isinstance(value, int | float)
+        number = isinstance(value, Integral if whole else Real)
         if isinstance(value, bool) or not number or not (above < value < below and value >= at_least):
             kind = "a whole number" if whole else "a finite number"
             bounds = [f"above {above:g}"] * (above > -math.inf) + [f"{at_least:g} or more"] * (at_least > -math.inf)
             bounds += [f"below {below:g}"] * (below < math.inf)
             raise ValueError(f"{name} must be {kind}, {' and '.join(bounds)}, got {value!r}")
+        # A number of NumPy's is none of JSON's. The dataclass is frozen for everyone else.
+        plain = operator.index(value) if isinstance(value, Integral) else float(value)
+        object.__setattr__(self, name, plain)
 
 
 def _default_batch_size(num_rows: int) -> int:

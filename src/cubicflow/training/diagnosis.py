@@ -17,7 +17,9 @@ def likely_cause(step: Step, batch: Batch) -> str:
             f"some rows overflow {batch.x.dtype}, the dtype of the flow; scale the data, or train in float64 with "
             "flow.double()"
         )
-    losses = step.loss(step.flow, batch)
+    statistics = step.statistics.copy()
+    losses = step.loss_of_rows(batch)
+    step.statistics.put_back(statistics, where=torch.ones_like(step.failed_at, dtype=torch.bool))
     bad = ~losses.isfinite()
     if bool(bad.any()):
         row = batch.x[bad][0].flatten()[:4].tolist()

@@ -23,9 +23,9 @@ from cubicflow.training.diagnosis import likely_cause
 from cubicflow.training.distributed import World, join, random_state_kept, seed_everything
 from cubicflow.training.errors import NonFiniteLossError, TrainingError, TrainingInterrupted
 from cubicflow.training.interrupts import Interrupts
-from cubicflow.training.losses import Loss, dequantised_likelihood, negative_log_likelihood
+from cubicflow.training.losses import SINGLE_PASS, Loss, dequantised_likelihood, negative_log_likelihood
 from cubicflow.training.progress import Progress, make_progress
-from cubicflow.training.run_folder import RunFolder, open_run
+from cubicflow.training.run_folder import RESULT_ENTRIES, RunFolder, open_run, refuse_reserved_names
 from cubicflow.training.schedule import averaging_weight, done, learning_rate
 from cubicflow.training.state import AVERAGED, RAW, TrainingState
 from cubicflow.training.step import Step
@@ -95,9 +95,10 @@ def fit(
         run: a folder for the config, metrics, checkpoints and the final model. Without one, nothing is written.
         resume: go on with the run in that folder, where there is one.
         overwrite: begin again in that folder.
-        loss: a function of (flow, batch) that returns one number for each row; see :mod:`cubicflow.training.losses`.
+        loss: a function of (flow, batch) that returns one number for each row, and may take gradients on its way; see
+            :mod:`cubicflow.training.losses`.
         progress: show it, on standard error.
-        sections: further plain values to keep in the run's config.json.
+        sections: further plain values to keep in the run's config.json, under names that are not the run's own.
 
     >>> import torch, cubicflow as cf
     >>> flow = cf.flows.tabular(2, num_layers=2, hidden_features=16)
@@ -106,26 +107,29 @@ def fit(
     (20, torch.Size([1]))
     """
     config = TrainingConfig.make(config, **settings)
+    check_run(run, resume=resume, sections=sections or {})
     with join(config.device) as world, random_state_kept(world.device):
         # --- rows: refuse what is not finite, set some aside for validation ---
-        rows = Draws(DRAWN_ROWS) if train is None else as_rows(train)
-        summary = check_rows(flow, rows, "train", loss)
+        given = Draws(DRAWN_ROWS) if train is None else as_rows(train)
+        summary = check_rows(flow, given, "train", loss)
         if validation is None:
-            rows, held_out = split_off(rows, config)
+            rows, held_out = split_off(given, config)
         else:
             if config.validation_fraction:
                 raise ValueError(f"validation_fraction={config.validation_fraction} contradicts validation=: give one")
-            held_out = as_rows(validation)
+            rows, held_out = given, as_rows(validation)
             check_rows(flow, held_out, "validation", loss)
         config = config.resolve(rows.num_rows, has_validation=held_out is not None)
         check_settings(config, world, flow)
         loss = loss or (dequantised_likelihood if summary.dtype == torch.uint8 else negative_log_likelihood)
 
         # --- the run folder, held by the one process that writes ---
-        about = {"rows": rows.num_rows, "fingerprint": rows.fingerprint()}
-        kept = {"training": config.as_dict(), "data": about, **(sections or {})}
         opened: AbstractContextManager[RunFolder | None] = nullcontext()
         if run is not None and world.is_writer:
+            about: dict[str, Any] = {"rows": rows.num_rows, "fingerprint": given.fingerprint()}
+            if held_out is not None and validation is not None:
+                about |= {"validation_rows": held_out.num_rows, "validation_fingerprint": held_out.fingerprint()}
+            kept = {"training": config.as_dict(), "data": about, **(sections or {})}
             opened = open_run(run, flow, kept, resume=resume, overwrite=overwrite)
         interrupts = Interrupts(enabled=run is not None, patient=world.size > 1)
         shown = make_progress(progress and world.is_writer, validates=held_out is not None)
@@ -133,9 +137,16 @@ def fit(
             flow.to(world.device)
             step = Step(flow, loss, config, world, summary.mean_weight)
             try:
-                return train_to_the_end(step, rows, held_out, folder, shown, interrupts)
+                result = train_to_the_end(step, rows, held_out, folder, shown, interrupts)
             finally:
                 step.flat.release()
+        # Only now do signals act as usual again: none that came before, however late, is lost.
+        if interrupts.received is not None:
+            raise TrainingInterrupted(
+                f"stopped after the last step, {result.steps:,}: the run is finished and saved. To get its result: the "
+                "same call with resume=True, or the same command with --resume"
+            )
+        return result
 
 
 def train_to_the_end(
@@ -292,13 +303,15 @@ def evaluate(step: Step, held_out: Rows) -> float:
     draw samples draw the same ones every time."""
     step.flow.eval()
     total = torch.zeros(2, dtype=torch.float64, device=step.world.device)
-    rows_at_once = VALIDATION_ROWS.get(step.world.device.type, VALIDATION_ROWS["cpu"])
+    # A loss of the user's own may keep a graph, which takes far more memory.
+    kind = step.world.device.type if step.loss in SINGLE_PASS else "cpu"
+    rows_at_once = VALIDATION_ROWS.get(kind, VALIDATION_ROWS["cpu"])
     for i, part in enumerate(held_out.in_order(rows_at_once)):
         if i % step.world.size == step.world.rank:
             batch = part.to(step.world.device, step.dtype)
             seed_everything(derive_seed(step.config.seed, VALIDATE, i), step.world.device)
             with float32_products(tf32=False, device=step.world.device):
-                losses = step.loss(step.flow, batch).double()  # (B,)
+                losses = step.loss_of_rows(batch).double()  # (B,)
             weights = torch.ones_like(losses) if batch.weights is None else batch.weights.double()
             total += torch.stack([(weights * losses).sum(), weights.sum()])
     step.flow.train()
@@ -327,8 +340,15 @@ def restore_finished(
     step.world.copy_from_first_(step.flow.state_dict().values())
     step.flow.load_state_dict(step.flow.state_dict())
     step.flow.eval()
-    names = ("steps", "stopped", "validation_loss", "best_step", "weights", "seconds")
-    return FitResult(flow=step.flow, config=step.config, history=history, **{name: result[name] for name in names})
+    entries = {name: result[name] for name in RESULT_ENTRIES}
+    return FitResult(flow=step.flow, config=step.config, history=history, **entries)
+
+
+def check_run(run: str | Path | None, *, resume: bool, sections: Mapping[str, Any]) -> None:
+    """What is asked of a run folder makes sense, whatever the rows are."""
+    if resume and run is None:
+        raise ValueError("resume=True needs run=, the folder of the run to go on with")
+    refuse_reserved_names(sections)
 
 
 def check_rows(flow: Any, rows: Rows, name: str, loss: Loss | None) -> Summary:
@@ -364,6 +384,12 @@ def split_off(rows: Rows, config: TrainingConfig) -> tuple[Rows, Rows | None]:
             f"{rows.num_rows} rows leave {training.num_rows} for training and {validation.num_rows} for validation; "
             "give more rows or another validation_fraction, or 0 to train without validation"
         )
+    for part, use in ((training, "training"), (validation, "validation")):
+        if not part.has_weight():
+            raise ValueError(
+                f"the {part.num_rows} rows that the split leaves for {use} all have weight 0; give validation= rows, "
+                "another seed, or validation_fraction=0 to train on all rows"
+            )
     return training, validation
 
 

@@ -1,7 +1,8 @@
 """Losses: functions of a flow and a batch that return one number for each row.
 
 The loop weighs and averages them, over all processes. A function of your own that yields a single number returns it as
-``number.expand(len(batch.x))``.
+``number.expand(len(batch.x))``. It may take gradients on its way, in validation too: for example
+``torch.autograd.grad`` with respect to ``batch.x``, after ``batch.x.requires_grad_()``.
 """
 
 from __future__ import annotations

@@ -18,9 +18,11 @@ from cubicflow.flows.serialization import (
     VERSION,
     WEIGHTS_FILE,
     FlowFileError,
+    compare,
     describe,
     flow_dtype,
     read_config,
+    read_header,
     read_tensors,
     save_flow,
     write_atomically,
@@ -35,6 +37,11 @@ LOCK_FILE = "lock"
 # What may lie in a folder that a run begins in or overwrites; anything else is somebody's and stays.
 OWN_FILES = (CONFIG_FILE, WEIGHTS_FILE, METRICS_FILE)
 HARMLESS = (LOCK_FILE, "plots", "lost+found")
+# Sections of config.json that say what was trained, how, on what, and with which outcome; "folder" is an argument of
+# save_flow's.
+RESERVED = ("format", "version", "dtype", "training", "data", "result", "flow", "folder")
+RESULT_ENTRIES = ("steps", "stopped", "validation_loss", "best_step", "weights", "seconds")  # of a finished run
+BEGIN_AGAIN = "begin again with overwrite (--overwrite)"
 
 
 class RunFolder:
@@ -75,14 +82,21 @@ class RunFolder:
             raise RunFolderError(f"cannot resume: {error}") from None
         self._compare(config)
         result = config.get("result")
-        if isinstance(result, dict) and result.get("finished"):
+        if not isinstance(result, dict):
+            raise RunFolderError(f"cannot resume: {self.path / CONFIG_FILE} has no section 'result'; {BEGIN_AGAIN}")
+        if result.get("finished"):
+            if missing := [name for name in RESULT_ENTRIES if name not in result]:
+                raise RunFolderError(
+                    f"cannot resume: the section 'result' of {self.path / CONFIG_FILE} lacks {', '.join(missing)}; "
+                    f"{BEGIN_AGAIN}"
+                )
             self.finished = result
             return
         with self.writing():
             try:
                 self.checkpoint, self.note = checkpoints.load_checkpoint(self.path)
             except DamagedCheckpointError as error:
-                raise RunFolderError(f"cannot resume: {error}; start again with --overwrite") from None
+                raise RunFolderError(f"cannot resume: {error}; {BEGIN_AGAIN}") from None
             self.saved_step = None if self.checkpoint is None else self.checkpoint.numbers["step"]
             self._cut_metrics(self.saved_step or 0)
 
@@ -102,9 +116,10 @@ class RunFolder:
             else:
                 changes = describe_changes(before, after)
             if changes:
+                what = "rows" if name == "data" else f"settings ({name})"
                 raise RunFolderError(
-                    f"{self.path} was begun with other settings ({name}): {'; '.join(changes)}. Resume it with the "
-                    "settings it was begun with, or choose another folder"
+                    f"{self.path} was begun with other {what}: {'; '.join(changes)}. Resume it with those it was begun "
+                    "with, or choose another folder"
                 )
 
     # --- writing ---
@@ -117,7 +132,7 @@ class RunFolder:
     def history(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl that are whole."""
         path = self.path / METRICS_FILE
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        lines = path.read_bytes().splitlines() if path.exists() else []
         return [metrics for line in lines if (metrics := _parse(line)) is not None]
 
     def save(self, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
@@ -138,8 +153,14 @@ class RunFolder:
             checkpoints.remove_checkpoints(self.path)
 
     def weights(self) -> dict[str, Tensor]:
-        """The tensors of the finished model."""
-        return read_tensors(self.path / WEIGHTS_FILE, None)
+        """The tensors of the finished model, if they are those of this flow."""
+        path = self.path / WEIGHTS_FILE
+        try:
+            expected = {name: (tuple(value.shape), value.dtype) for name, value in self.flow.state_dict().items()}
+            compare(path, expected, read_header(path))
+            return read_tensors(path, None)
+        except FlowFileError as error:
+            raise RunFolderError(f"cannot resume: {error}; {BEGIN_AGAIN}") from None
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -190,12 +211,28 @@ def open_run(
                 f"{path} is not empty and holds no run ({', '.join(foreign[:3])}); choose a new or empty folder"
             )
         else:
+            # config.json makes the folder a run's. So it is never removed, but replaced when all else is gone: killed
+            # at any moment, the folder can be overwritten again.
             with folder.writing():
                 for name in OWN_FILES:
-                    (folder.path / name).unlink(missing_ok=True)
+                    if name != CONFIG_FILE:
+                        (folder.path / name).unlink(missing_ok=True)
                 checkpoints.remove_checkpoints(folder.path)
             folder.begin()
         yield folder
+
+
+def refuse_reserved_names(sections: Mapping[str, Any]) -> None:
+    """Sections of the user's own must not take the place of the run's.
+
+    >>> refuse_reserved_names({"flow": {}})
+    Traceback (most recent call last):
+    ...
+    ValueError: sections may not be named 'flow': a run keeps its own there; choose another name
+    """
+    if taken := [name for name in sections if name in RESERVED]:
+        names = ", ".join(map(repr, taken))
+        raise ValueError(f"sections may not be named {names}: a run keeps its own there; choose another name")
 
 
 def first_difference(before: Any, after: Any, path: str = "flow") -> str | None:
@@ -222,7 +259,7 @@ def _lock(folder: RunFolder) -> Iterator[None]:
 
     path = folder.path / LOCK_FILE
     with folder.writing():
-        file = path.open("a+", encoding="utf-8")
+        file = path.open("a+", encoding="utf-8", errors="replace")
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -251,7 +288,7 @@ def _tidy(folder: RunFolder) -> None:
             leftover.unlink(missing_ok=True)
 
 
-def _parse(line: str) -> dict[str, Any] | None:
+def _parse(line: bytes) -> dict[str, Any] | None:
     try:
         metrics = json.loads(line)
     except ValueError:

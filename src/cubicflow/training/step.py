@@ -7,6 +7,7 @@ record of its number. So the same code can be replayed as one captured graph.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -20,7 +21,8 @@ from cubicflow.training.averaging import Averages
 from cubicflow.training.config import TrainingConfig
 from cubicflow.training.distributed import World
 from cubicflow.training.flat import FlatParameters
-from cubicflow.training.losses import Loss
+from cubicflow.training.losses import SINGLE_PASS, Loss
+from cubicflow.training.running_statistics import RunningStatistics
 
 TINY = 1e-6  # a gradient of 0 is not divided by its norm
 
@@ -32,6 +34,7 @@ class Step:
         learning_rate, averaging_weight: tensors that :meth:`tell` fills before a step.
         adam: the optimiser.
         averages: the averaged weights, or None.
+        statistics: those of batch norms.
         count: steps taken.
         loss_sum: of all global batches since it was last read.
         gradient_norm: of the last step, before clipping.
@@ -41,16 +44,16 @@ class Step:
     def __init__(self, flow: Any, loss: Loss, config: TrainingConfig, world: World, mean_weight: float) -> None:
         self.flow, self.loss, self.config, self.world = flow, loss, config, world
         self.mean_weight = mean_weight
-        self.names = [name for name, param in flow.named_parameters() if param.requires_grad]
         self.params = [param for param in flow.parameters() if param.requires_grad]
         if not self.params:
             raise ValueError("this flow has no parameters to train")
         self.dtype = self.params[0].dtype
-        self.learning_rate = torch.zeros((), device=world.device)
+        self.learning_rate = torch.zeros((), dtype=torch.float32, device=world.device)
         self.averaging_weight = torch.zeros((), dtype=self.dtype, device=world.device)
         self.flat = FlatParameters(self.params)
         self.adam = Adam(self.flat.vector, config.weight_decay)
         self.averages = None if config.average_decay is None else Averages(self.flat)
+        self.statistics = RunningStatistics(flow)
         self.fork: Fork | None = None  # a second stream for the gradients of weights, where a captured step has one
         self.count = torch.zeros((), dtype=torch.int64, device=world.device)
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=world.device)
@@ -65,6 +68,7 @@ class Step:
     def __call__(self, batch: Batch) -> None:
         """Take a step on this process's share of a global batch."""
         self.flat.forget_gradients()
+        statistics = self.statistics.copy()
         with float32_products(self.config.precision != "float32", self.world.device):
             with weight_gradients_on(self.fork):
                 share = self.share_of_loss(batch)
@@ -80,6 +84,7 @@ class Step:
         bad = ~torch.isfinite(loss + norm)
         self.adam.update(gradient, self.learning_rate, void=bad)
         self.flat.written()
+        self.statistics.put_back(statistics, where=bad)
         if self.averages is not None:
             self.averages.update(self.averaging_weight * ~bad)
 
@@ -107,9 +112,21 @@ class Step:
             losses = losses * (batch.weights / self.mean_weight)
         return losses.sum() / (self.config.batch_size or 1)
 
+    def loss_of_rows(self, batch: Batch) -> Tensor:
+        """The loss of every row, without its graph."""
+        with self._gradients_if_wanted():
+            return self.loss(self.flow, batch).detach()
+
     @torch.no_grad()
     def initialise(self, batch: Batch) -> None:
         """Let layers that take their scale from the first batch do so, before anything is averaged or captured."""
-        self.share_of_loss(batch)
+        statistics = self.statistics.copy()
+        with self._gradients_if_wanted():
+            share = self.share_of_loss(batch).detach()
+        self.statistics.put_back(statistics, where=~torch.isfinite(share))
         if self.averages is not None:
             self.averages.restart()
+
+    def _gradients_if_wanted(self) -> AbstractContextManager[None]:
+        """A loss of the user's own may differentiate on its way, as score matching does, so it always can."""
+        return torch.set_grad_enabled(self.loss not in SINGLE_PASS)

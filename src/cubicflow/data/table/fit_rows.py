@@ -13,7 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cubicflow.data.rows import Batch, IndexedRows, Order, derive_seed
+from cubicflow.data.rows import SCAN_ROWS, Batch, IndexedRows, Order, derive_seed
+from cubicflow.data.summary import ContentDigest
 from cubicflow.data.table.encoder import Numbers, TableEncoder
 from cubicflow.data.table.options import Missing
 from cubicflow.data.table.pieces import pieces
@@ -65,6 +66,15 @@ class TableRows(IndexedRows):
         x, _ = self.encoder.to_flow(y, noise if self.encoder.mass_features else None)
         parts = (None if part is None else torch.from_numpy(part.astype(np.float32)) for part in (x, context, weights))
         return Batch(*parts)  # type: ignore[arg-type] # x is never None
+
+    def fingerprint(self) -> str:
+        """A digest of the numbers as they were read: what they are encoded to may differ in a last bit between
+        processors."""
+        digest = ContentDigest()
+        rows = np.arange(self.num_rows) if self.chosen is None else self.chosen.numpy()
+        for first in range(0, self.num_rows, SCAN_ROWS):
+            digest.see([torch.from_numpy(np.asarray(self.numbers[rows[first : first + SCAN_ROWS]]))])
+        return digest.result()
 
     def part(self, rows: NDArray[np.int64]) -> TableRows:
         """Some of the rows."""
