@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -117,6 +118,20 @@ def test_seeds_and_generators_repeat_samples() -> None:
     assert torch.equal(first, second)
 
 
+def test_counts_may_be_numpys() -> None:
+    flow = small(2)
+    assert flow.sample(np.int64(3)).shape == (3, 2)
+    assert cf.Mixture([flow]).sample(np.uint8(3)).shape == (3, 2)
+
+
+def test_hessians_of_torch_func() -> None:
+    """Forward over reverse, through the backend that has a forward mode, against a double backward pass."""
+    flow = small(3, backend="reference")
+    row = torch.randn(3, dtype=torch.float64)
+    expected = torch.autograd.functional.hessian(flow.log_prob, row)
+    assert torch.allclose(torch.func.hessian(flow.log_prob)(row), expected, rtol=1e-9, atol=1e-9)
+
+
 def test_one_dimensional_data() -> None:
     flow = small(1)
     axis = torch.linspace(-40, 40, 20001, dtype=torch.float64)
@@ -202,6 +217,20 @@ class TestMixture:
         near_left = (left.log_prob(x) > right.log_prob(x)).double().mean()
         assert abs(near_left - 0.75) < 5 * math.sqrt(0.75 * 0.25 / 10_000)
 
+    @pytest.mark.parametrize("size", [1e-46, 1e39, 1e-300, 1e300])
+    def test_only_the_ratio_of_weights_matters(self, size: float) -> None:
+        flows = [small(2), shaken(small(2), seed=5)]
+        x = torch.randn(9, 2, dtype=torch.float64)
+        scaled, plain = cf.Mixture(flows, weights=[3 * size, size]), cf.Mixture(flows, weights=[3, 1])
+        assert torch.allclose(scaled.log_prob(x), plain.log_prob(x), rtol=1e-12)
+
+    def test_is_of_its_members_dtype(self, tmp_path) -> None:
+        mixture = cf.Mixture([small(2), small(2)], weights=[3, 1])
+        assert mixture.log_weights.dtype == torch.float64
+        mixture.save(tmp_path)
+        assert torch.equal(cf.load(tmp_path).log_weights, mixture.log_weights)
+        assert cf.Mixture([small(2).float()]).log_weights.dtype == torch.float32
+
     def test_context_shapes_and_seeds(self) -> None:
         mixture = cf.Mixture([small(2, context_features=1), small(2, context_features=1, seed=2)]).double()
         context = torch.randn(4, 1, dtype=torch.float64)
@@ -233,6 +262,8 @@ class TestMixture:
         (lambda flow: flow.log_prob(torch.zeros(4, 2), torch.zeros(4, 1)), "this flow has no context"),
         (lambda flow: flow.sample(-1), "n must be a whole number, 0 or more, got -1"),
         (lambda flow: flow.sample(2.5), r"n must be a whole number, 0 or more, got 2\.5"),
+        (lambda flow: flow.sample(True), "n must be a whole number, 0 or more, got True"),
+        (lambda flow: flow.sample(np.int64(-1)), "n must be a whole number, 0 or more, got"),
         (lambda flow: flow.sample(1, temperature=-1.0), "temperature must be a finite number, at least 0"),
         (lambda flow: flow.sample(1, seed=1, generator=torch.Generator()), "not both"),
         (lambda flow: flow.log_prob(torch.zeros(4, 2), batch_size=0), "batch_size must be at least 1, got 0"),
@@ -263,6 +294,17 @@ class TestCheck:
         assert report.log_dets_cancel < 1e-9
         assert report.jacobian_error < 1e-9
         assert "log-det against autograd, largest error" in capsys.readouterr().out
+
+    @pytest.mark.parametrize(
+        ("batch", "told", "rows"),
+        [((3, 4), None, 12), ((), None, 1), ((5,), (), 5), ((5,), (1,), 5), ((2, 5), (5,), 10), ((), (4,), 4)],
+    )
+    def test_any_batch_shape(self, batch: tuple, told: tuple | None, rows: int) -> None:
+        flow = small(3, context_features=0 if told is None else 2)
+        x = torch.randn(*batch, 3, dtype=torch.float64)
+        report = flow.check(x, None if told is None else torch.randn(*told, 2, dtype=torch.float64))
+        assert (report.rows, report.non_finite) == (rows, 0)
+        assert max(report.round_trip, report.log_dets_cancel, report.jacobian_error) < 1e-9
 
     def test_a_broken_flow_shows(self) -> None:
         flow = small(2)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from functools import partial
 
-import numpy as np
 import pytest
 import torch
 from scipy import stats
@@ -14,7 +12,6 @@ from scipy import stats
 import cubicflow as cf
 from cubicflow.distributions import NormalMixture, StandardNormal, Uniform
 from cubicflow.flows import ImageConfig, PlaneConfig, TabularConfig, bits_per_dim, dequantise
-from cubicflow.flows.whitening import RIDGE
 
 
 def shaken(flow: cf.Flow, by: float, seed: int = 0) -> cf.Flow:
@@ -229,6 +226,7 @@ def test_dequantise_adds_less_than_one() -> None:
         (lambda: cf.flows.tabular(3, family="septic"), ValueError, "family must be one of"),
         (lambda: cf.flows.plane(1), ValueError, "at least 2 features, got 1; use tabular for one"),
         (lambda: cf.flows.image((1, 28, 28), num_levels=3), ValueError, "cannot be squeezed 3 times"),
+        (lambda: cf.flows.image(direction="noise"), ValueError, "an image flow has the direction 'data' alone, got"),
         (lambda: cf.flows.image(logit_margin=0.7), ValueError, "logit_margin must lie between 0 and 0.5"),
     ],
 )
@@ -243,55 +241,3 @@ def test_configs_are_typed_and_documented() -> None:
         documented = "".join(cls.__doc__ or "" for cls in config.__mro__)
         for name in vars(config.make(False, {})):
             assert name in documented, f"{config.__name__}.{name} is not documented"
-
-
-class TestWhiten:
-    @staticmethod
-    def rows(n: int = 4_000) -> np.ndarray:
-        random = np.random.default_rng(0)
-        mix = random.normal(size=(5, 5)) * np.array([0.01, 1.0, 3.0, 0.1, 20.0])
-        return random.normal(size=(n, 5)) @ mix + random.normal(size=5) * 10
-
-    def test_rows_leave_the_first_layer_white(self) -> None:
-        x = self.rows()
-        flow = cf.flows.whiten(cf.flows.tabular(5, num_layers=2, hidden_features=8).double(), x)
-        z, log_det = flow.to_noise(torch.from_numpy(x))
-        # Behind the layer there is nothing but permutations yet. The ridge on the correlations shrinks the direction of
-        # their smallest eigenvalue by its share of that.
-        share = RIDGE / np.linalg.eigvalsh(np.corrcoef(x.T))[0]
-        assert share < 1e-3
-        assert np.allclose(np.cov(z.detach().numpy().T, bias=True), np.eye(5), atol=2 * share)
-        assert np.allclose(z.detach().mean(0), 0, atol=1e-9)
-        expected = -0.5 * np.linalg.slogdet(np.cov(x.T, bias=True))[1]
-        assert torch.allclose(log_det, torch.full_like(log_det, expected), atol=5 * share)
-        assert np.allclose(flow.from_noise(z)[0].detach(), x, atol=1e-8)
-
-    def test_a_weight_is_as_good_as_copies(self) -> None:
-        x = self.rows(50)
-        counts = np.random.default_rng(1).integers(0, 4, size=50)
-        make = partial(cf.flows.tabular, 5, num_layers=1, hidden_features=8, seed=3)
-        weighted = cf.flows.whiten(make().double(), x, counts)
-        copied = cf.flows.whiten(make().double(), np.repeat(x, counts, axis=0))
-        point = torch.from_numpy(x[:4])
-        assert torch.allclose(weighted.log_prob(point), copied.log_prob(point), rtol=1e-9)
-
-    def test_columns_that_determine_each_other(self) -> None:
-        x = self.rows()
-        x[:, 1] = x[:, 0]
-        x[:, 2] = 7.0
-        flow = cf.flows.whiten(cf.flows.tabular(5, num_layers=1, hidden_features=8), x.astype(np.float32))
-        assert flow.log_prob(torch.from_numpy(x).float()).isfinite().all()
-
-    @pytest.mark.parametrize(
-        ("flow", "rows", "words"),
-        [
-            (lambda: cf.flows.plane(num_bins=4), np.zeros((9, 2)), "begins with a linear layer"),
-            (lambda: cf.flows.tabular(2, linear=False, num_layers=1), np.zeros((9, 2)), "begins with a linear layer"),
-            (lambda: cf.flows.tabular(2, num_layers=1), np.zeros((9, 3)), r"\(N, 2\)"),
-            (lambda: cf.flows.tabular(2, num_layers=1), np.zeros((1, 2)), "at least 2"),
-            (lambda: cf.flows.tabular(2, num_layers=1), np.full((9, 2), np.nan), "finite"),
-        ],
-    )
-    def test_bad_input(self, flow, rows, words) -> None:
-        with pytest.raises(ValueError, match=words):
-            cf.flows.whiten(flow(), rows)

@@ -81,6 +81,14 @@ def test_conditional_flows_and_mixtures(tmp_path: Path) -> None:
     assert torch.equal(loaded.sample(4, context, seed=0), mixture.sample(4, context, seed=0))
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize("device", ["cuda", "cuda:1", torch.device("cuda")])
+def test_a_gpu_that_is_not_there(tmp_path: Path, device: str | torch.device) -> None:
+    cf.flows.tabular(2, num_layers=1, hidden_features=8).save(tmp_path)
+    with pytest.raises(ValueError, match="needs a GPU, and torch finds none here; leave device= out"):
+        cf.load(tmp_path, device=device)
+
+
 def test_a_loaded_flow_trains_on(tmp_path: Path) -> None:
     small().save(tmp_path)
     flow = cf.load(tmp_path).train()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import pickle
 from functools import partial
 
 import pytest
@@ -82,91 +81,23 @@ class TestHalves:
         assert torch.autograd.gradcheck(function, (x,), check_forward_ad=True, **options)
         assert torch.autograd.gradgradcheck(function, (x,))
 
+    def test_forward_over_reverse_under_vmap(self, first, second) -> None:
+        """Hessians of ``torch.func``, against a double backward pass."""
+        halves = self.halves(first, second)
+
+        def function(row: torch.Tensor) -> torch.Tensor:
+            left, right = split(row[None], halves)
+            return (join(left.sin(), right * (1 + left.sum()).square(), halves) ** 3).sum()
+
+        row = torch.randn(len(first + second), dtype=torch.float64)
+        expected = torch.autograd.functional.hessian(function, row)
+        assert torch.allclose(torch.func.hessian(function)(row), expected, rtol=1e-12, atol=1e-12)
+
     def test_in_compiled_code(self, first, second) -> None:
         halves = self.halves(first, second)
         compiled = torch.compile(lambda x: join(*split(x, halves), halves), fullgraph=True, backend="aot_eager")
         x = torch.randn(3, len(first + second), requires_grad=True)
         assert torch.equal(compiled(x), x)
-
-
-class TestLULinear:
-    @pytest.mark.parametrize("features", [1, 2, 512])
-    def test_against_the_dense_matrix(self, features: int) -> None:
-        layer = shaken(LULinear(features, seed=1)).double()
-        eye = torch.eye(features, dtype=torch.float64)
-        lower = layer.factors.tril(-1) + eye
-        upper = layer.factors.triu(1) + torch.diag(layer.log_diagonal.exp())
-        dense = eye[layer.permutation] @ lower @ upper
-        x = torch.randn(9, features, dtype=torch.float64)
-        z, log_det = layer(x)
-        assert torch.allclose(z, x @ dense.T + layer.bias, rtol=1e-12, atol=1e-12)
-        assert torch.allclose(log_det, dense.slogdet().logabsdet.expand(9), rtol=1e-12, atol=1e-12)
-        solved = torch.linalg.solve(dense, (z - layer.bias).T).T
-        assert torch.allclose(layer.inverse(z)[0], solved, rtol=1e-9, atol=1e-9)
-
-    def test_starts_as_its_permutation(self) -> None:
-        layer = LULinear(6, seed=3)
-        x = torch.randn(4, 6)
-        assert torch.equal(layer(x)[0], x[:, layer.permutation])
-        assert sorted(layer.permutation.tolist()) == list(range(6))
-        assert torch.equal(LULinear(6, seed=3).permutation, layer.permutation)
-
-    def test_the_cached_inverse_follows_every_change(self) -> None:
-        layer = shaken(LULinear(5)).double()
-        z = torch.randn(7, 5, dtype=torch.float64)
-
-        def agrees() -> bool:
-            with torch.no_grad():
-                cached = layer.inverse(z.to(layer.factors.dtype))[0]
-            solved = layer.inverse(z.to(layer.factors.dtype))[0]  # gradients on: triangular solves
-            tolerance = 1e3 * torch.finfo(solved.dtype).eps
-            return torch.allclose(cached, solved, rtol=tolerance, atol=tolerance)
-
-        assert agrees()
-        with torch.no_grad():
-            layer.factors.mul_(1.5)
-        assert agrees(), "an in-place change"
-        layer.load_state_dict(shaken(LULinear(5), by=0.7).double().state_dict())
-        assert agrees(), "loading"
-        layer.load_state_dict(shaken(LULinear(5), by=0.1).double().state_dict(), assign=True)
-        assert agrees(), "loading by assignment"
-        layer.float()
-        assert agrees(), "moving"
-        optimizer = torch.optim.Adam(layer.parameters(), lr=0.1)
-        layer(z.float())[0].square().sum().backward()
-        optimizer.step()
-        assert agrees(), "an optimiser's step"
-        optimizer = torch.optim.Adam(layer.parameters(), lr=0.1, fused=True)
-        layer(z.float())[0].square().sum().backward()
-        optimizer.step()
-        assert agrees(), "a fused optimiser's step, which counts no new version"
-
-    def test_the_cache_is_used_and_not_copied(self) -> None:
-        layer = shaken(LULinear(5))
-        with torch.no_grad():
-            layer.inverse(torch.randn(3, 5))
-            first = layer._dense_inverse
-            layer.inverse(torch.randn(3, 5))
-        assert layer._dense_inverse is first is not None
-        assert copy.deepcopy(layer)._dense_inverse is None
-        assert pickle.loads(pickle.dumps(layer))._dense_inverse is None
-
-    def test_autocast_does_not_reach_it(self) -> None:
-        layer, x = shaken(LULinear(16)), torch.randn(8, 16)
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            z, _ = layer(x)
-            back, _ = layer.inverse(z)
-        assert torch.equal(z, layer(x)[0])
-        assert torch.allclose(back, x, atol=1e-4)
-
-    def test_conv1x1_is_it_on_every_pixel(self) -> None:
-        layer = shaken(Conv1x1(3, seed=0))
-        x = torch.randn(2, 3, 4, 5)
-        z, log_det = layer(x)
-        for i, j in ((0, 0), (3, 4), (1, 2)):
-            pixel, log_det_pixel = layer.linear(x[:, :, i, j])
-            assert torch.allclose(z[:, :, i, j], pixel, atol=1e-6)
-        assert torch.allclose(log_det, 20 * log_det_pixel)
 
 
 class TestCoupling:
@@ -264,6 +195,15 @@ class TestActNorm:
         assert z.tolist() == [[-1, 0], [1, 0]]
         assert log_det.isfinite().all()
 
+    def test_features_whose_mean_is_rounded_are_constant_all_the_same(self) -> None:
+        layer = ActNorm(2).double()
+        x = torch.full((1000, 2), 0.1, dtype=torch.float64)
+        x[0, 1] = 0.2
+        assert (x - x.mean(0))[:, 0].any(), "the mean of equal numbers is not always that number"
+        layer(x)
+        assert layer.log_scale[0] == 0
+        assert torch.allclose(layer.log_scale[1], x[:, 1].std(correction=0).log())
+
     def test_unfitted_layers_say_what_to_do(self) -> None:
         for call in (lambda: ActNorm(2).eval()(torch.zeros(3, 2)), lambda: ActNorm(2).inverse(torch.zeros(3, 2))):
             with pytest.raises(RuntimeError, match="call the flow once on a batch in training mode"):
@@ -280,10 +220,24 @@ class TestSigmoid:
         assert torch.allclose(x, torch.logit(clipped))
         assert torch.allclose(log_det, -(clipped.log() + (1 - clipped).log()).sum(1))
 
-    def test_without_clip_the_ends_are_infinite_and_outside_has_no_density(self) -> None:
-        x, log_det = Logit()(torch.tensor([[0.0], [1.0], [-0.1], [1.1]]))
-        assert x[:2].flatten().tolist() == [-math.inf, math.inf]
-        assert log_det[2:].tolist() == [-math.inf, -math.inf]
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    def test_without_clip_there_is_no_density_from_the_ends_on(self, dtype: torch.dtype) -> None:
+        p = torch.tensor([[0.0], [-0.1], [-math.inf], [1.0], [1.1], [math.inf]], dtype=dtype)
+        x, log_det = Logit()(p)
+        assert x.isfinite().all(), "layers behind it make NaN of what is not"
+        first, last = (torch.nextafter(torch.tensor(end, dtype=dtype), torch.tensor(0.5)) for end in (0.0, 1.0))
+        ends = torch.stack([first.log() - torch.log1p(-first), last.log() - torch.log1p(-last)])
+        assert torch.equal(x.flatten(), ends.repeat_interleave(3))
+        assert log_det.tolist() == [-math.inf] * 6
+        inside = Logit()(torch.stack([first, last])[:, None])
+        assert torch.equal(inside[0].flatten(), ends)
+        assert inside[1].isfinite().all()
+
+    def test_nan_stays_nan(self) -> None:
+        for clip in (None, 1e-6):
+            x, log_det = Logit(clip)(torch.tensor([[math.nan, 0.5], [0.5, 0.5]]))
+            assert x.isnan().tolist() == [[True, False], [False, False]]
+            assert log_det.isnan().tolist() == [True, False]
 
     def test_the_papers_sandwich_agrees_with_the_real_line_inside_the_clip(self) -> None:
         params = torch.randn(4, 22, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -311,6 +265,11 @@ def test_standardise_of_data() -> None:
     assert torch.allclose(z[:, :2].mean(0), torch.zeros(2), atol=1e-5)
     assert torch.allclose(z[:, :2].std(0, correction=0), torch.ones(2), atol=1e-5)
     assert log_det.isfinite().all()
+    tenths = torch.full((1000, 1), 0.1, dtype=torch.float64)
+    assert tenths.std(correction=0) != 0, "rounding alone"
+    assert Standardise.of(tenths).std == 1
+    with pytest.raises(ValueError, match="at least one row"):
+        Standardise.of(torch.zeros(0, 2))
     with pytest.raises(ValueError, match="every std must be positive"):
         Standardise([0.0], [0.0])
     with pytest.raises(ValueError, match="one number for each feature"):
@@ -322,6 +281,15 @@ def test_squeeze_gathers_blocks() -> None:
     z, _ = Squeeze()(x)
     assert z[0, :, 0, 0].tolist() == [0, 1, 4, 5]
     assert torch.equal(z, torch.nn.functional.pixel_unshuffle(x, 2))
+
+
+def test_levels_may_be_one_and_the_same_layer() -> None:
+    layer = MultiScale([Compose([])] * 2, (1, 8, 8))
+    x = torch.randn(3, 1, 8, 8)
+    z, _ = layer(x)
+    assert torch.equal(layer.inverse(z)[0], x)
+    apart = MultiScale([Compose([]), Compose([])], (1, 8, 8))
+    assert torch.equal(z, apart(x)[0])
 
 
 def test_autoregressive_jacobian_is_triangular() -> None:
@@ -348,6 +316,10 @@ def test_autoregressive_jacobian_is_triangular() -> None:
         (lambda: ElementMap("affine", domain="unit"), "does not keep the unit interval"),
         (lambda: ElementMap(num_bins=0), "num_bins must be at least 1, got 0"),
         (lambda: ElementMap(slopes="steep"), "slopes of a cubic spline must be one of"),
+        (lambda: ElementMap(backend="abacus"), "backend must be one of 'auto'"),
+        (lambda: ElementMap("affine", backend="abacus"), "backend must be one of 'auto'"),
+        (lambda: ElementMap(min_bin_width=0.0), "min_bin_width must be above 0"),
+        (lambda: ElementMap("linear", min_bin_height=0.1), "min_bin_height x K must be below 1"),
     ],
 )
 def test_refusals(make, message: str) -> None:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from cubicflow.distributions import Uniform
-
-if TYPE_CHECKING:
-    from cubicflow.flows.flow import Flow
+from cubicflow.flows.flow import Flow, flatten_rows
 
 JACOBIAN_ROWS = 4
 LARGEST_JACOBIAN = 256  # features; a dense Jacobian beyond that takes long and says little more
@@ -45,10 +42,11 @@ class FlowCheck:
 
 @torch.no_grad()
 def check_flow(flow: Flow, x: Tensor, context: Tensor | None = None) -> FlowCheck:
-    """Measure a flow on rows x. Dropout is off while it is measured."""
+    """Measure a flow on rows x, of any batch shape. Dropout is off while it is measured."""
     was_training = flow.training
     flow.eval()
     try:
+        x, context, _ = flatten_rows(x, flow.shape, context, flow.context_features)
         z, log_det = flow.to_noise(x, context)
         back, log_det_back = flow.from_noise(z, context)
         log_prob = flow.base.log_prob(z) + log_det

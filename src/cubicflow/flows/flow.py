@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -218,10 +219,14 @@ def flatten_rows(
 
 
 def check_count(n: int) -> int:
-    """n, if it is a count."""
-    if isinstance(n, bool) or not isinstance(n, int) or n < 0:
+    """n, if it is a count; NumPy's whole numbers are as good."""
+    try:
+        count = -1 if isinstance(n, bool) else operator.index(n)
+    except TypeError:
+        count = -1
+    if count < 0:
         raise ValueError(f"n must be a whole number, 0 or more, got {n!r}")
-    return n
+    return count
 
 
 def as_generator(generator: torch.Generator | None, seed: int | None, device: torch.device) -> torch.Generator | None:

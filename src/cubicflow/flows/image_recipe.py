@@ -33,6 +33,7 @@ class ImageConfig(RecipeConfig):
         num_layers: steps of actnorm, 1x1 convolution and coupling at each level.
         clip: None for the real line without clipping; a number for the paper's clipped sandwich.
         logit_margin: pixel values are mapped to [margin, 1 - margin] before the logit.
+        direction: ``"data"`` alone: images become vectors of noise, so the two do not change places.
 
     >>> ImageConfig.paper_settings()["clip"], ImageConfig().clip
     (1e-06, None)
@@ -52,6 +53,11 @@ class ImageConfig(RecipeConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         positive("num_layers", self.num_layers)
+        if self.direction != "data":
+            raise ValueError(
+                f"an image flow has the direction 'data' alone, got {self.direction!r}: its transform takes images and "
+                "returns vectors, so it cannot be turned round; leave direction= out"
+            )
         if not 0 < self.logit_margin < 0.5:
             raise ValueError(f"logit_margin must lie between 0 and 0.5, got {self.logit_margin}")
 
@@ -82,7 +88,7 @@ def image(shape: Sequence[int] = (1, 28, 28), *, paper: bool = False, **settings
     channels = config.shape[0]
     to_unit = Standardise([-config.logit_margin * scale] * channels, [scale] * channels)
     transform = Compose([to_unit, Logit(), MultiScale(levels, config.shape)])
-    return Flow(StandardNormal(math.prod(config.shape)), config.directed(transform), config.shape)
+    return Flow(StandardNormal(math.prod(config.shape)), transform, config.shape)
 
 
 def dequantise(pixels: Tensor, generator: torch.Generator | None = None) -> Tensor:

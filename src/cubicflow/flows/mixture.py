@@ -43,7 +43,9 @@ class Mixture(nn.Module):
         if len(weights) != len(flows) or not all(0 < w < float("inf") for w in weights):
             raise ValueError(f"weights must be {len(flows)} positive numbers, one for each flow, got {weights}")
         self.members = nn.ModuleList(flows)
-        self.register_buffer("log_weights", torch.tensor(weights).log().log_softmax(0))
+        # Normalised in float64, where every positive weight has a logarithm; then as the flows are.
+        log_weights = torch.tensor(weights, dtype=torch.float64).log().log_softmax(0)
+        self.register_buffer("log_weights", log_weights.to(first.base.anchor))
 
     @property
     def shape(self) -> tuple[int, ...]:

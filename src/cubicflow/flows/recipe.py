@@ -29,7 +29,7 @@ class RecipeConfig:
         identity_start: start every layer at the identity.
         scale_logits: divide the networks' outputs by the square root of their width.
         direction: ``"data"``, or ``"noise"`` for the inverse transform; both are exact both ways, and for
-            autoregressive layers this chooses which way is one network pass.
+            autoregressive layers this chooses which way is one network pass. Image flows have ``"data"`` alone.
         seed: of the permutations.
         backend: of the splines.
     """

@@ -112,6 +112,10 @@ def load(folder: str | Path, device: str | torch.device | None = None) -> Flow |
     >>> torch.equal(again.log_prob(x), flow.log_prob(x))
     True
     """
+    if torch.device(device or "cpu").type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(
+            f"device={str(device)!r} needs a GPU, and torch finds none here; leave device= out for the CPU"
+        )
     folder = Path(folder)
     config = read_config(folder)
     path = folder / WEIGHTS_FILE

@@ -17,7 +17,8 @@ RIDGE = 1e-8  # on the correlations, so that columns that determine each other d
 
 @torch.no_grad()
 def whiten(flow: Flow, rows: Tensor | NDArray[Any], weights: Tensor | NDArray[Any] | None = None) -> Flow:
-    """Set the first linear layer so that these rows leave it with mean 0 and unit covariance, and return the flow.
+    """Set the first linear layer so that these rows leave it with mean 0 and unit covariance, and return the flow. A
+    constant column keeps scale 1. A layer without a bias cannot shift, and leaves the mean where it falls.
 
     Gradient descent finds correlations slowly; where columns are strongly correlated (pixels, positions, spectra) this
     spares it thousands of steps. Everything after the layer, and how the layer trains on, stays as it was.
@@ -25,7 +26,7 @@ def whiten(flow: Flow, rows: Tensor | NDArray[Any], weights: Tensor | NDArray[An
     Args:
         flow: one that begins with an :class:`~cubicflow.transforms.LULinear`, as ``tabular`` makes them.
         rows: (N, D), those that the flow will be fitted to.
-        weights: (N,), of the rows.
+        weights: (N,), of the rows, 0 or more and not all 0.
 
     >>> import cubicflow as cf
     >>> x = torch.randn(500, 3) @ torch.tensor([[1.0, 0.0, 0.0], [0.9, 0.1, 0.0], [0.5, 0.5, 2.0]])
@@ -40,11 +41,17 @@ def whiten(flow: Flow, rows: Tensor | NDArray[Any], weights: Tensor | NDArray[An
         )
     if rows.ndim != 2 or rows.shape[1] != layer.features or len(rows) < 2:
         raise ValueError(f"rows must have shape (N, {layer.features}), N at least 2, got {tuple(rows.shape)}")
-    mean, covariance = _moments(_wide(rows), None if weights is None else _wide(weights))
+    rows, shares = _weighted(_wide(rows), None if weights is None else _wide(weights))
+    mean, covariance = _moments(rows, shares)
     if not np.isfinite(covariance).all():
-        raise ValueError("rows must be finite, and their weights 0 or more and not all 0")
+        raise ValueError("rows must be finite, and so must their squares; drop those that are not, or rescale them")
+    # The mean of equal numbers is rounded, and their variance about it seldom 0. Numbers that are equal in the flow's
+    # precision are equal here: its layer could not tell them apart.
+    seen = torch.from_numpy(rows).to(layer.factors.dtype)
+    constant = (seen.amax(0) == seen.amin(0)).numpy()
+    covariance[constant, :] = covariance[:, constant] = 0.0
+    covariance[constant, constant] = 1.0
     scale = np.sqrt(np.diag(covariance))
-    scale[scale == 0] = 1.0
     correlations = covariance / np.outer(scale, scale) + RIDGE * np.eye(layer.features)
     # correlations = C C' with C lower triangular, so inv(C) ((x - mean) / scale) is white: a lower triangle, that is L
     # times the diagonal of U.
@@ -62,11 +69,23 @@ def _wide(values: Tensor | NDArray[Any]) -> NDArray[np.float64]:
     return wide
 
 
-def _moments(
+def _weighted(
     rows: NDArray[np.float64], weights: NDArray[np.float64] | None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The rows that count, and the share of each."""
+    if weights is None:
+        return rows, np.full(len(rows), 1 / len(rows))
+    if weights.shape != (len(rows),):
+        raise ValueError(f"weights must have shape ({len(rows)},), one for each row, got {weights.shape}")
+    if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
+        raise ValueError("weights must be finite, 0 or more and not all 0; leave out rows that should not count")
+    counted = weights > 0
+    shares = weights[counted] / weights.max()  # no sum of them overflows
+    return rows[counted], shares / shares.sum()
+
+
+def _moments(rows: NDArray[np.float64], shares: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Mean (D,) and covariance (D, D)."""
-    share = np.full(len(rows), 1 / len(rows)) if weights is None else weights / weights.sum()
-    mean = share @ rows
+    mean = shares @ rows
     centred = rows - mean
-    return mean, (centred * share[:, None]).T @ centred
+    return mean, (centred * shares[:, None]).T @ centred

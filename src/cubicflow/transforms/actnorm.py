@@ -63,8 +63,12 @@ class ActNorm(Transform):
             raise ValueError("ActNorm cannot initialise itself from an empty batch; pass at least one row")
         mean = _total(columns.sum(0)) / count
         std = (_total((columns - mean).square().sum(0)) / count).sqrt()
+        # The mean of equal numbers is rounded, and their std from it seldom 0. A process may have no rows of its own.
+        nothing = columns.new_full((1, self.features), -torch.inf)
+        highest = _largest(torch.cat([columns, nothing]).amax(0))
+        lowest = -_largest(torch.cat([-columns, nothing]).amax(0))
         self.shift.copy_(mean)
-        self.log_scale.copy_(torch.where(std > 0, std, 1).log())
+        self.log_scale.copy_(torch.where(highest == lowest, 1, std).log())
         self.initialised.fill_(True)
         self._is_initialised = True
 
@@ -91,4 +95,11 @@ def _total(x: Tensor) -> Tensor:
     """The sum over all processes."""
     if dist.is_available() and dist.is_initialized():
         dist.all_reduce(x)
+    return x
+
+
+def _largest(x: Tensor) -> Tensor:
+    """The largest over all processes, element by element."""
+    if dist.is_available() and dist.is_initialized():
+        dist.all_reduce(x, dist.ReduceOp.MAX)
     return x

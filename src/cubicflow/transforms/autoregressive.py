@@ -75,5 +75,6 @@ class Autoregressive(Transform):
         check_context(self, context, self.context_features, x.shape[0])
 
     def _params(self, x: Tensor, context: Tensor | None) -> Tensor:
+        x = self.element_map.within_domain(x)
         params: Tensor = self.network(x) if context is None else self.network(x, context)
         return params.view(x.shape[0], self.features, self.element_map.num_params)

@@ -129,6 +129,7 @@ class Coupling(Transform):
 
     def _params(self, identity: Tensor, context: Tensor | None) -> Tensor:
         """(N, transformed, *pixels, P), for images a view of the network's channels that needs no copy."""
+        identity = self.element_map.within_domain(identity)
         params: Tensor = self.network(identity) if context is None else self.network(identity, context)
         size = self.element_map.num_params
         by_feature: Tensor = params.unflatten(1, (params.shape[1] // size, size))

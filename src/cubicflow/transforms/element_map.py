@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from cubicflow import splines
+from cubicflow.splines.dispatch import check_backend
+from cubicflow.splines.spec import make_spec
 
 SPLINES = ("cubic", "quadratic", "linear", "rational_quadratic")
 FAMILIES = (*SPLINES, "affine", "additive")
@@ -44,7 +47,11 @@ class ElementMap:
             raise ValueError(f"domain must be 'real' or 'unit', got {self.domain!r}")
         if self.domain == "unit" and self.family not in SPLINES:
             raise ValueError(f"an {self.family} map does not keep the unit interval; use domain='real' or a spline")
-        _ = self.num_params  # refuses wrong slopes and num_bins now rather than at the first call
+        check_backend(self.backend)
+        size = self.num_params  # refuses wrong slopes and num_bins
+        if self.family in SPLINES:
+            nothing = torch.zeros(0, 1, device="meta"), torch.zeros(size, device="meta")
+            make_spec(*nothing, family=self.family, inverse=False, domain=self.domain, **self._settings())
 
     @property
     def num_params(self) -> int:
@@ -61,16 +68,28 @@ class ElementMap:
             return splines.affine(x, params, inverse=inverse)
         if self.family == "additive":
             return splines.additive(x, params, inverse=inverse)
-        settings: dict[str, Any] = {"inverse": inverse, "domain": self.domain, "backend": self.backend}
-        settings["min_bin_height"] = self.min_bin_height
+        settings = {**self._settings(), "inverse": inverse, "domain": self.domain, "backend": self.backend}
         if self.family == "linear":
             return splines.linear_spline(x, params, **settings)
-        settings["min_bin_width"] = self.min_bin_width
         if self.family == "quadratic":
             return splines.quadratic_spline(x, params, **settings)
         if self.family == "rational_quadratic":
             return splines.rational_quadratic_spline(x, params, **settings)
-        return splines.cubic_spline(x, params, slopes=self.slopes, **settings)
+        return splines.cubic_spline(x, params, **settings)
+
+    def within_domain(self, x: Tensor) -> Tensor:
+        """x as a network is to see it. Where a spline on the unit interval clamps its input there is no density, but
+        numbers without bound would make the network's outputs NaN, and the log density NaN rather than -inf."""
+        return x.clamp(0, 1) if self.domain == "unit" else x
+
+    def _settings(self) -> dict[str, Any]:
+        """What this family has settings for."""
+        settings: dict[str, Any] = {"min_bin_height": self.min_bin_height}
+        if self.family != "linear":
+            settings["min_bin_width"] = self.min_bin_width
+        if self.family == "cubic":
+            settings["slopes"] = self.slopes
+        return settings
 
     def config(self) -> dict[str, Any]:
         """The constructor's arguments."""

@@ -60,7 +60,7 @@ def split(x: Tensor, halves: Halves) -> tuple[Tensor, Tensor]:
     """
     if torch.compiler.is_compiling() or nothing_differentiates(x):
         return _split(x, halves)
-    parts: tuple[Tensor, Tensor] = _Split.apply(x, halves)
+    parts: tuple[Tensor, Tensor] = _Split.apply(x, *_one_by_one(halves))
     return parts
 
 
@@ -73,7 +73,7 @@ def join(first: Tensor, second: Tensor, halves: Halves) -> Tensor:
     """
     if torch.compiler.is_compiling() or nothing_differentiates(first, second):
         return _join(first, second, halves)
-    x: Tensor = _Join.apply(first, second, halves)
+    x: Tensor = _Join.apply(first, second, *_one_by_one(halves))
     return x
 
 
@@ -100,37 +100,53 @@ def _join(first: Tensor, second: Tensor, halves: Halves) -> Tensor:
     return torch.cat([first, second], dim=1).index_select(1, halves.restore)
 
 
+def _one_by_one(halves: Halves) -> tuple[Any, ...]:
+    """The arguments of a Function: forward mode under vmap takes no tuples among them."""
+    return halves.first, halves.second, halves.restore, *(halves.slices or (None, None))
+
+
+def _together(arguments: tuple[Any, ...]) -> Halves:
+    first, second, restore, *slices = arguments
+    return Halves(first, second, restore, None if slices[0] is None else (slices[0], slices[1]))
+
+
 class _Split(torch.autograd.Function):
     generate_vmap_rule = True
 
-    forward = staticmethod(with_signature(_split))
+    @staticmethod
+    @with_signature
+    def forward(x: Tensor, *halves: Any) -> tuple[Tensor, Tensor]:
+        return _split(x, _together(halves))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG004
-        ctx.halves = inputs[1]
+        ctx.halves = _together(inputs[1:])
 
     @staticmethod
-    def backward(ctx: Any, grad_first: Tensor, grad_second: Tensor) -> tuple[Tensor, None]:
-        return join(grad_first, grad_second, ctx.halves), None
+    def backward(ctx: Any, grad_first: Tensor, grad_second: Tensor) -> tuple[Tensor | None, ...]:
+        return join(grad_first, grad_second, ctx.halves), None, None, None, None, None
 
     @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, _: None) -> tuple[Tensor, Tensor]:
+    def jvp(ctx: Any, tangent: Tensor, *_: None) -> tuple[Tensor, Tensor]:
         return split(tangent, ctx.halves)
 
 
 class _Join(torch.autograd.Function):
     generate_vmap_rule = True
 
-    forward = staticmethod(with_signature(_join))
+    @staticmethod
+    @with_signature
+    def forward(first: Tensor, second: Tensor, *halves: Any) -> Tensor:
+        return _join(first, second, _together(halves))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG004
-        ctx.halves = inputs[2]
+        ctx.halves = _together(inputs[2:])
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
-        return *split(grad, ctx.halves), None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return *split(grad, ctx.halves), None, None, None, None, None
 
     @staticmethod
-    def jvp(ctx: Any, tangent_first: Tensor, tangent_second: Tensor, _: None) -> Tensor:
+    def jvp(ctx: Any, tangent_first: Tensor, tangent_second: Tensor, *_: None) -> Tensor:
         return join(tangent_first, tangent_second, ctx.halves)

@@ -10,14 +10,22 @@ from torch import Tensor, nn
 
 from cubicflow.nets.exact_linear import exact_linear
 from cubicflow.nets.linear import waited_for
-from cubicflow.transforms.transform import Transform, check_features, no_log_det, positive
+from cubicflow.transforms.transform import Transform, check_features, check_floating, no_log_det, positive
+
+# Solves are made for each layer alone, inverses for all layers together: of small matrices these cost less whatever
+# the number of rows. Solving for a row is also slower than multiplying it, so that the inverse of a large matrix pays
+# for itself after a few times D rows.
+ALWAYS_INVERTED = 48
+ROWS_WORTH_AN_INVERSE = 4
 
 
 class LULinear(Transform):
     """z = P L U x + bias: P a fixed random permutation, L unit lower triangular, U upper with a positive diagonal.
 
     log|det| is the sum of U's log-diagonal, O(D). The layer starts as the permutation alone. The inverse is two
-    triangular solves; while gradients are off, a dense inverse is kept for as long as the parameters stay as they are.
+    triangular solves for every row; with gradients off and many rows it is a product by a dense inverse, which is made
+    anew at every call. Nothing is kept: torch does not count every change of a parameter, such as those by fused
+    optimisers, and asking a GPU whether there was one would wait for it.
 
     The layer computes in the precision of its inputs whatever torch's settings say: TF32 or bf16 here would cost the
     flow its exactness, and D x D products are too small to be worth it.
@@ -48,7 +56,6 @@ class LULinear(Transform):
         self.factors = nn.Parameter(torch.zeros(features, features))
         self.log_diagonal = nn.Parameter(torch.zeros(features))
         self.bias = nn.Parameter(torch.zeros(features)) if bias else None
-        self._dense_inverse: tuple[tuple[Any, ...], Tensor] | None = None
 
     def config(self) -> dict[str, Any]:
         # The permutation itself is a buffer; the seed is written for the reader.
@@ -60,20 +67,28 @@ class LULinear(Transform):
     def through(self, x: Tensor, weight: Tensor) -> Tensor:
         """The forward map with its dense weight, which :func:`dense_weights` makes for many layers at once."""
         check_features(self, x, self.features)
-        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-            # Training: some optimisers (fused Adam) write parameters without counting a new version of them.
-            self._dense_inverse = None
+        check_floating(self, x)
         return exact_linear(x, weight, self.bias)
 
     def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        inverse = dense_inverses([self])[0] if self.takes_dense_inverse(z) else None
+        return self.back_through(z, inverse), -self._log_det(z)
+
+    def takes_dense_inverse(self, z: Tensor) -> bool:
+        """Whether making a dense inverse, D^3, is worth it for these rows, which would take N D^2 to solve for.
+        Compiled code always solves: it should not depend on the number of rows."""
+        if torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return False
+        return self.features <= ALWAYS_INVERTED or len(z) >= ROWS_WORTH_AN_INVERSE * self.features
+
+    def back_through(self, z: Tensor, inverse: Tensor | None) -> Tensor:
+        """The inverse map with its dense inverse, which :func:`dense_inverses` makes for many layers at once, or by
+        solving."""
         check_features(self, z, self.features)
+        check_floating(self, z)
         if self.bias is not None:
             z = z - self.bias
-        if torch.is_grad_enabled() or torch.compiler.is_compiling() or torch.is_inference_mode_enabled():
-            x = self._solve(z)
-        else:
-            x = exact_linear(z, self._cached_inverse())
-        return x, -self._log_det(z)
+        return self._solve(z) if inverse is None else exact_linear(z, inverse)
 
     def _log_det(self, x: Tensor) -> Tensor:
         return self.log_diagonal.sum().to(no_log_det(x).dtype).expand(x.shape[0])
@@ -87,23 +102,6 @@ class LULinear(Transform):
         x: Tensor = columns.T.to(z.dtype)
         return x
 
-    def _cached_inverse(self) -> Tensor:
-        """W^-1, in float64 until it is rounded once. Any change of a parameter, in place, by loading or by moving,
-        changes the key."""
-        parts = (self.factors, self.log_diagonal, self.permutation)
-        key = tuple((id(part), part._version, part.data_ptr(), part.dtype, part.device) for part in parts)
-        if self._dense_inverse is None or self._dense_inverse[0] != key:
-            lower, upper = _triangles(self.factors.double(), self.log_diagonal.double())
-            eye = torch.eye(self.features, dtype=torch.float64, device=self.factors.device)
-            inverse = torch.linalg.solve_triangular(lower, eye, upper=False, unitriangular=True)
-            inverse = torch.linalg.solve_triangular(upper, inverse, upper=True)
-            inverse = inverse.index_select(1, self.permutation).to(self.factors.dtype)
-            self._dense_inverse = key, inverse
-        return self._dense_inverse[1]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_dense_inverse": None}
-
 
 def dense_weights(layers: Sequence[LULinear]) -> Sequence[Tensor]:
     """P L U, (D, D), of several layers of one size, all in the same few batched operations."""
@@ -115,6 +113,21 @@ def dense_weights(layers: Sequence[LULinear]) -> Sequence[Tensor]:
     orders = torch.stack([layer.permutation for layer in layers])
     weights = products.gather(1, orders[:, :, None].expand_as(products))
     return waited_for(weights.to(layers[0].factors.dtype).unbind(0))
+
+
+def dense_inverses(layers: Sequence[LULinear]) -> Sequence[Tensor]:
+    """(P L U)^-1, (D, D), of several layers of one size, in float64 until they are rounded once."""
+    lower, upper = _triangles(
+        torch.stack([layer.factors for layer in layers]).double(),
+        torch.stack([layer.log_diagonal for layer in layers]).double(),
+    )
+    eye = torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device).expand_as(lower)
+    inverses = torch.linalg.solve_triangular(lower, eye, upper=False, unitriangular=True)
+    inverses = torch.linalg.solve_triangular(upper, inverses, upper=True)
+    orders = torch.stack([layer.permutation for layer in layers])
+    inverses = inverses.gather(2, orders[:, None, :].expand_as(inverses))
+    rounded: Sequence[Tensor] = inverses.to(layers[0].factors.dtype).unbind(0)
+    return rounded
 
 
 def _triangles(factors: Tensor, log_diagonal: Tensor) -> tuple[Tensor, Tensor]:

@@ -45,11 +45,11 @@ class MultiScale(Transform):
             raise ValueError(f"MultiScale expects images of shape {self.shape}, got {tuple(x.shape[1:])}")
         finished: list[Tensor] = []
         log_det = no_log_det(x)
-        for transform in self.levels:
+        for level, transform in enumerate(self.levels):
             x, _ = self.squeeze(x)
             x, log_det_level = transform(x, context if transform.context_features else None)
             log_det = log_det + log_det_level
-            if transform is not self.levels[-1]:
+            if level < len(self.levels) - 1:
                 leaving, x = x.chunk(2, dim=1)
                 finished.append(leaving.flatten(1))
         return torch.cat([*finished, x.flatten(1)], dim=1), log_det

@@ -8,15 +8,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cubicflow.transforms.transform import Transform, sum_features
+from cubicflow.transforms.transform import Transform, check_floating, sum_features
 
 
 class Sigmoid(Transform):
     """Real line to (0, 1), element by element.
 
     The inverse is the logit. With ``clip``, its input is first clamped to [clip, 1 - clip], as the paper does with
-    1e-6, and the log-det is that of the clamped value: exact reversibility ends there. Without, the ends map to ±inf,
-    and outside [0, 1] the log-det is -inf.
+    1e-6, and the log-det is that of the clamped value: exact reversibility ends there. Without, the ends and what lies
+    beyond them go where the number nearest to them inside goes, with a log-det of -inf: there is no density, and the
+    layers behind see finite numbers.
 
     >>> Sigmoid()(torch.zeros(1, 2))
     (tensor([[0.5000, 0.5000]]), tensor([-2.7726]))
@@ -35,11 +36,13 @@ class Sigmoid(Transform):
         return torch.sigmoid(x), sum_features(F.logsigmoid(x) + F.logsigmoid(-x))
 
     def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        check_floating(self, z)
         if self.clip is not None:
             z = z.clamp(self.clip, 1 - self.clip)
-        inside = z.clamp(0, 1)
+        limits = torch.finfo(z.dtype)
+        inside = z.clamp(limits.tiny * limits.eps, 1 - limits.eps / 2)  # the first and the last number between 0 and 1
         log_low, log_high = inside.log(), torch.log1p(-inside)
-        log_slope = torch.where((z < 0) | (z > 1), -torch.inf, -log_low - log_high)
+        log_slope = torch.where((z <= 0) | (z >= 1), -torch.inf, -log_low - log_high)
         return log_low - log_high, sum_features(log_slope)
 
 

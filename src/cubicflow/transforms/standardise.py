@@ -38,8 +38,11 @@ class Standardise(Transform):
     def of(cls, x: Tensor) -> Standardise:
         """The mean and standard deviation of the rows of x; a constant feature keeps scale 1."""
         rows = x.movedim(1, -1).reshape(-1, x.shape[1]).double()
-        std = rows.std(0, correction=0)
-        return cls(rows.mean(0), torch.where(std > 0, std, 1))
+        if not len(rows):
+            raise ValueError("Standardise.of needs at least one row to take a mean and a std from, got none")
+        # The mean of equal numbers is rounded, and their std from it seldom 0.
+        constant = rows.amax(0) == rows.amin(0)
+        return cls(rows.mean(0), torch.where(constant, 1, rows.std(0, correction=0)))
 
     def config(self) -> dict[str, Any]:
         return {"mean": [0.0] * len(self.mean), "std": [1.0] * len(self.std)}  # the values themselves are buffers

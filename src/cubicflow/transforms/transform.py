@@ -65,6 +65,12 @@ def check_features(transform: Transform, x: Tensor, features: int) -> None:
         raise ValueError(f"{name} expects {features} features, got {x.shape[1]} in an input of shape {tuple(x.shape)}")
 
 
+def check_floating(transform: Transform, x: Tensor) -> None:
+    """Of layers whose outputs would be rounded to whole numbers with their inputs."""
+    if not x.is_floating_point():
+        raise TypeError(f"{type(transform).__name__} needs floating-point inputs, got {x.dtype}; pass x.float()")
+
+
 def check_context(transform: nn.Module, context: Tensor | None, context_features: int, rows: int) -> None:
     """Context must be given to what was built for it, one row for each row of x."""
     name = type(transform).__name__
