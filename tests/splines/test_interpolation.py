@@ -94,6 +94,37 @@ def test_narrow_bins_among_wide_ones_keep_their_precision():
     assert ((back - x).abs() <= 1e-3 * 16 * torch.finfo(torch.float32).eps / 0.5).all()
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_flat_end_at_zero_is_approached_with_relative_precision(sign, inverse):
+    """Steffen's slopes of the first bin are 0 and twice its secant, so that y = 1e-3 x^2 there."""
+    xk, yk = torch.tensor([0.0, 1.0, 2.0]), torch.tensor([0.0, 1e-3, 2.0])
+    height, x = yk[1].double(), 10.0 ** torch.linspace(-15, -3.1, 60)
+    if inverse:
+        want = (x.double() / height).sqrt()
+        want_slope = -(2 * height * want).log()
+    else:
+        want, want_slope = height * x.double() ** 2, (2 * height * x.double()).log()
+    if sign < 0:
+        xk, yk = -xk.flip(0), -yk.flip(0)
+    y, log_slope = cubic_interpolation(sign * x, xk, yk, inverse=inverse)
+    eps = torch.finfo(torch.float32).eps
+    assert ((sign * y - want).abs() <= 16 * eps * want).all()
+    assert ((log_slope - want_slope).abs() <= 16 * eps * (1 + want_slope.abs())).all()
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_knot_at_zero_is_left_with_relative_precision(sign, inverse):
+    """Float32 against float64."""
+    xk, yk = torch.tensor([-1.0, 0.0, 1.0]), torch.tensor([-1.0, 0.0, 1e-3])
+    if sign < 0:
+        xk, yk = -xk.flip(0), -yk.flip(0)
+    x = sign * 10.0 ** torch.linspace(-25, -3.1, 60)
+    y, _ = cubic_interpolation(x, xk, yk, inverse=inverse)
+    want, _ = cubic_interpolation(x.double(), xk.double(), yk.double(), inverse=inverse)
+    assert (want.sign() == sign).all()
+    assert ((y - want).abs() <= 16 * torch.finfo(torch.float32).eps * want.abs()).all()
+
+
 def test_one_bin_without_slopes_is_a_straight_line(dtype):
     x = torch.linspace(2, 4, 9, dtype=dtype)
     ends = torch.tensor([2.0, 4.0], dtype=dtype), torch.tensor([-1.0, 5.0], dtype=dtype)
@@ -186,6 +217,7 @@ def test_traces_without_validation(inverse):
             torch.testing.assert_close(a, b, rtol=1e-13, atol=1e-13)
 
 
+NAN, INF = float("nan"), float("inf")
 X, KNOTS = torch.tensor([0.5]), torch.tensor([0.0, 1.0, 2.0])
 
 
@@ -194,6 +226,11 @@ X, KNOTS = torch.tensor([0.5]), torch.tensor([0.0, 1.0, 2.0])
     [
         ((X, torch.tensor([0.0, 1.0, 1.0]), KNOTS), ValueError, ("x_knots must be strictly increasing", "0")),
         ((X, KNOTS, torch.tensor([0.0, 2.0, 1.0])), ValueError, ("y_knots must be strictly increasing", "-1")),
+        ((X, torch.tensor([0.0, NAN, 2.0]), KNOTS), ValueError, ("x_knots must be finite", "1 of 3")),
+        ((X, torch.tensor([0.0, 1.0, INF]), KNOTS), ValueError, ("x_knots must be finite", "1 of 3")),
+        ((X, KNOTS, torch.tensor([-INF, NAN, 2.0])), ValueError, ("y_knots must be finite", "2 of 3")),
+        ((X, torch.tensor([-3e38, 3e38]), KNOTS[:2]), ValueError, ("x_knots lie further apart", "float32", "rescale")),
+        ((X, KNOTS, KNOTS, torch.tensor([1.0, NAN, 1.0])), ValueError, ("between 0 and 3 times", "nan")),
         ((X, KNOTS, KNOTS[:2]), ValueError, ("same number of knots", "(3,)", "(2,)")),
         ((X, KNOTS[:1], KNOTS[:1]), ValueError, ("at least 2", "(1,)")),
         ((X, torch.tensor(1.0), torch.tensor(1.0)), ValueError, ("at least 2", "()")),

@@ -49,6 +49,20 @@ def test_compiles_on_the_unit_interval_with_a_shared_spline(inverse):
     assert_same(loss_and_grads(compiled, x, params), loss_and_grads(function, x, params))
 
 
+@pytest.mark.parametrize("dynamic", [None, True], ids=["as sizes change", "dynamic"])
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+def test_one_compiled_function_takes_any_number_of_bins(backend, dynamic):
+    """The second size of an axis makes it symbolic, and so do all with dynamic=True."""
+
+    def function(x, params):
+        return cubic_spline(x, params, backend=backend)
+
+    compiled = torch.compile(function, fullgraph=True, backend="eager", dynamic=dynamic)
+    for batch, size in ((7, 12), (7, 8), (5, 6)):
+        x, params = torch.randn(batch, dtype=torch.float64), torch.randn(batch, size, dtype=torch.float64)
+        assert_same(compiled(x, params), function(x, params))
+
+
 def test_compiles_with_inductor():
     """Generated code, once; every family, both directions and the backward are compiled in test_soak_tracing.py."""
     x, params = torch.randn(64, dtype=torch.float64), torch.randn(64, 6, dtype=torch.float64)

@@ -1,12 +1,15 @@
 """Affine and additive maps with the contract of the splines: (y, log_slope), and all-zero params the identity.
 
-They make Real NVP and NICE out of the same coupling layer, and MAF out of the same autoregressive one.
+They make Real NVP and NICE out of the same coupling layer, and MAF out of the same autoregressive one. Both compute in
+the widest of float32 and the dtypes of x and params; y has x's dtype, and log_slope is at least float32.
 """
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+
+from cubicflow.splines.functions import inner_dtype
 
 # The log-scale is squashed into (-LOG_SCALE_BOUND, LOG_SCALE_BOUND): one layer then scales by at most e^5, and no stack
 # of them overflows on its first wild step.
@@ -20,11 +23,14 @@ def affine(x: Tensor, params: Tensor, *, inverse: bool = False) -> tuple[Tensor,
     (tensor(3.), tensor(0.))
     """
     _check_size("affine", params, 2)
-    shift, raw = params[..., 0], params[..., 1]
+    dtype = inner_dtype(x, params)
+    wide, (shift, raw) = x.to(dtype), params.to(dtype).unbind(-1)
     log_scale = LOG_SCALE_BOUND * torch.tanh(raw / LOG_SCALE_BOUND)
     if inverse:
-        return (x - shift) * torch.exp(-log_scale), (-log_scale).expand_as(x + shift)
-    return x * torch.exp(log_scale) + shift, log_scale.expand_as(x + shift)
+        y, log_slope = (wide - shift) * torch.exp(-log_scale), -log_scale
+    else:
+        y, log_slope = wide * torch.exp(log_scale) + shift, log_scale
+    return y.to(x.dtype), log_slope.expand_as(y)
 
 
 def additive(x: Tensor, params: Tensor, *, inverse: bool = False) -> tuple[Tensor, Tensor]:
@@ -34,9 +40,10 @@ def additive(x: Tensor, params: Tensor, *, inverse: bool = False) -> tuple[Tenso
     (tensor(3.), tensor(0.))
     """
     _check_size("additive", params, 1)
-    shift = params[..., 0]
-    y = x - shift if inverse else x + shift
-    return y, torch.zeros_like(y)
+    dtype = inner_dtype(x, params)
+    wide, shift = x.to(dtype), params[..., 0].to(dtype)
+    y = wide - shift if inverse else wide + shift
+    return y.to(x.dtype), torch.zeros_like(y)
 
 
 def _check_size(name: str, params: Tensor, size: int) -> None:

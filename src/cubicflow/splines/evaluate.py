@@ -102,7 +102,10 @@ def pass_through(
 
     size_in, size_out = index.pick(source.sizes), index.pick(target.sizes)
     start, end = index.pick(bins.start), index.pick(bins.end)
-    near = torch.where(from_low, low - index.pick(source.before), high - index.pick(source.after)) / size_in
+    above, below = low - index.pick(source.before), high - index.pick(source.after)
+    if axes is not None:
+        from_low = above <= below  # no sums, so both differences round once, and the smaller loses nothing
+    near = torch.where(from_low, above, below) / size_in
     # before[k] + sizes[k] and before[k + 1] round differently, so a point an ulp short of a knot may come out beyond
     # its bin: by up to epsilon / size_in, enough for a small end slope to turn negative there. The value is kept in the
     # bin, and the gradient passes as if nothing had happened.

@@ -176,11 +176,20 @@ def _spline(
     )
     if validate and domain == "unit":
         check_inside(x, 0.0, 1.0)
-    dtype = torch.promote_types(torch.promote_types(x.dtype, params.dtype), torch.float32)
+    dtype = inner_dtype(x, params)
     if x.dtype == params.dtype == dtype:  # asking is faster than to(), which small batches notice
         return dispatch.evaluate(spec, x, params, backend)
     y, log_slope = dispatch.evaluate(spec, x.to(dtype), params.to(dtype), backend)
     return y.to(x.dtype), log_slope
+
+
+def inner_dtype(x: Tensor, params: Tensor) -> torch.dtype:
+    """The precision a call is computed in: the widest of float32 and the dtypes of x and params.
+
+    >>> inner_dtype(torch.zeros(3), torch.zeros(3, 8, dtype=torch.bfloat16))
+    torch.float32
+    """
+    return torch.promote_types(torch.promote_types(x.dtype, params.dtype), torch.float32)
 
 
 def check_inside(x: Tensor, low: float | Tensor, high: float | Tensor) -> None:

@@ -24,7 +24,7 @@ def cubic_interpolation(
 
     Args:
         x: inputs of shape broadcast-compatible with ``x_knots[..., 0]``; values of y when ``inverse``.
-        x_knots, y_knots: K + 1 knots in the last axis, strictly increasing.
+        x_knots, y_knots: K + 1 knots in the last axis, finite and strictly increasing.
         slopes: the slopes at the K + 1 knots, each between 0 and 3 times the secants beside it. None takes Steffen's,
             with his one-sided parabola at the two ends.
         inverse: evaluate the inverse.
@@ -63,8 +63,8 @@ def cubic_interpolation(
     x_knots, y_knots, *given = torch.broadcast_tensors(*(table.to(dtype) for table in tables))
     widths, heights = x_knots.diff(dim=-1), y_knots.diff(dim=-1)
     if validate:
-        _check_increasing("x_knots", widths)
-        _check_increasing("y_knots", heights)
+        _check_knots("x_knots", x_knots, widths)
+        _check_knots("y_knots", y_knots, heights)
     bins = bins_from_slopes(widths, heights, given[0] if given else steffen_slopes_with_ends(widths, heights))
     if validate and given:
         _check_slopes(torch.stack([bins.start, bins.end]))
@@ -113,15 +113,21 @@ def _end_slope(widths: Tensor, secants: Tensor) -> Tensor:
     return torch.minimum(parabola.clamp(min=0), 2 * secants[..., :1])
 
 
-def _check_increasing(name: str, steps: Tensor) -> None:
+def _check_knots(name: str, knots: Tensor, steps: Tensor) -> None:
+    if bool(((steps > 0) & (steps < torch.inf)).all()):
+        return
+    if not bool(knots.isfinite().all()):
+        broken = int((~knots.isfinite()).sum())
+        raise ValueError(f"{name} must be finite; {broken} of {knots.numel()} are NaN or infinite")
     if bool((steps <= 0).any()):
         raise ValueError(f"{name} must be strictly increasing; the smallest step is {float(steps.min()):g}")
+    raise ValueError(f"{name} lie further apart than {steps.dtype} reaches; rescale them")
 
 
 def _check_slopes(ratios: Tensor) -> None:
     # A slope computed as 3 x secant may come out a few roundings above 3; the cubic is then monotone to rounding.
     limit = 3 * (1 + 8 * torch.finfo(ratios.dtype).eps)
-    if bool(((ratios < 0) | (ratios > limit)).any()):
+    if not bool(((ratios >= 0) & (ratios <= limit)).all()):
         raise ValueError(
             "every slope must lie between 0 and 3 times the secants beside it, or the cubic is not monotone; "
             f"found ratios from {float(ratios.min()):g} to {float(ratios.max()):g}"

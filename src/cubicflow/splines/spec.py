@@ -136,7 +136,8 @@ def _num_bins(params: Tensor, family: str, slopes: str | None) -> int:
     if params.ndim == 0:
         raise ValueError("params must have at least one axis: the last one holds one spline's parameters")
     size = params.shape[-1]
-    num_bins, rest = divmod(size - count.extra, count.per_bin)
+    available = size - count.extra
+    num_bins, rest = available // count.per_bin, available % count.per_bin  # divmod of a symbolic size does not compile
     if rest or num_bins < 1:
         label = family if slopes is None else f"{family} spline with slopes={slopes!r}"
         examples = ", ".join(str(count.size(k)) for k in (1, 2, 3))

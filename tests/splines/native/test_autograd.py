@@ -108,6 +108,60 @@ def test_jacrev_is_right_and_jacfwd_raises(cubic, inverse):
 
 
 @needs_library
+@pytest.mark.parametrize("create_graph", [False, True], ids=["first order", "with a graph"])
+def test_batched_gradients_are_row_by_row(cubic, inverse, create_graph):
+    """is_grads_batched hands the backward pass tensors that have no memory of their own."""
+    x, params = points(4).requires_grad_(), cubic.params(num_bins=3).requires_grad_()
+    y, log_slope = cubic(x, params, inverse=inverse, backend="native")
+    rows = torch.randn(5, 4, dtype=torch.float64)
+    options = {"retain_graph": True, "create_graph": create_graph}
+    found = torch.autograd.grad((y, log_slope), (x, params), (rows, 2 * rows), is_grads_batched=True, **options)
+    one_by_one = [torch.autograd.grad((y, log_slope), (x, params), (row, 2 * row), **options) for row in rows]
+    assert_close(found, [torch.stack(parts) for parts in zip(*one_by_one, strict=True)])
+
+
+@needs_library
+def test_vectorised_jacobian_is_the_references(cubic, inverse):
+    x, params = points(4), cubic.params(num_bins=3)
+
+    def jacobian(backend):
+        def function(x, params):
+            return cubic(x, params, inverse=inverse, backend=backend)[1]
+
+        return torch.autograd.functional.jacobian(function, (x, params), vectorize=True)
+
+    assert_close(jacobian("native"), jacobian("reference"))
+
+
+def negated_view(values):
+    """The same values, in memory that holds their negatives."""
+    view = torch.complex(torch.zeros_like(values), -values).conj().imag
+    assert view.is_neg()
+    assert torch.equal(view, values)
+    return view
+
+
+@needs_library
+def test_negated_views_are_read_with_their_sign(cubic, inverse):
+    x, params, grads = points(5), cubic.params(5, num_bins=3), points(2, 5, seed=3)
+
+    def results(x, params, grads):
+        quiet = cubic(x, params, inverse=inverse, backend="native")
+        x, params = x.detach().requires_grad_(), params.detach().requires_grad_()
+        outputs = cubic(x, params, inverse=inverse, backend="native")
+        return [*quiet, *outputs, *torch.autograd.grad(outputs, (x, params), list(grads))]
+
+    wanted = results(x, params, grads)
+    for views in (
+        (negated_view(x), params, grads),
+        (x, negated_view(params), grads),
+        (x, params, negated_view(grads)),
+    ):
+        found = results(*views)
+        assert all(torch.equal(got, want) for got, want in zip(found, wanted, strict=True))
+
+
+@needs_library
 def test_forward_mode_raises_without_gradients_too():
     """Where nothing asks for a backward pass calls go straight to the kernel, which knows of no tangents."""
     x, params = torch.randn(5), torch.randn(5, 22)

@@ -136,6 +136,21 @@ def test_gradients_in_float32_are_as_exact_as_the_references(level, cubic, domai
         assert ranks[0][place] <= 2 * ranks[1][place]
 
 
+@pytest.mark.parametrize("leading", [(64,), ()], ids=["own", "shared"])
+def test_equal_secants_share_the_gradient_of_their_minimum(level, inverse, dtype, leading):
+    """All bins are equal, and a reciprocal that is rounded must not make one of them steeper: with 6 bins in float32
+    and with 9 in float64 it would."""
+    x = torch.linspace(-3, 3, 64, dtype=dtype)
+    for k in range(1, 20):
+        params = torch.zeros(*leading, num_params("cubic", k, "free"), dtype=dtype)
+        options = {"slopes": "free", "inverse": inverse}
+        found = with_gradients(cubic_spline, x, params, backend="native", **options)[-1]
+        wanted = with_gradients(cubic_spline, x, params, backend="reference", **options)[-1]
+        # A gradient taken from the wrong secant is off by half of what it should be; roundings, times K for a slope's,
+        # are far below.
+        assert (found - wanted).abs().max() <= 16 * k * torch.finfo(dtype).eps * wanted.abs().max()
+
+
 def test_a_spline_shared_by_many_sums_its_gradients_exactly(level, cubic):
     """In single precision one after the other, 2^18 terms would lose three digits."""
     x, params = points(1 << 18, dtype=torch.float32), cubic.params(num_bins=8, dtype=torch.float32)
@@ -195,16 +210,46 @@ def test_outside_the_unit_interval(level, cubic, inverse):
     assert found[1].isneginf().tolist() == [True, False, False, True]
 
 
-@pytest.mark.parametrize(
-    ("shape", "leading"), [((0,), (0,)), ((0, 3), ()), ((0, 3), (3,)), ((), (0,)), ((2, 0), (2, 1))]
-)
-def test_empty(level, cubic, shape, leading):
-    x, params = torch.zeros(shape, requires_grad=True), cubic.params(*leading, num_bins=4, dtype=torch.float32)
-    y, log_slope = cubic(x, params.requires_grad_(), backend="native")
-    assert y.shape == log_slope.shape == torch.broadcast_shapes(shape, leading)
-    for tensor, gradient in zip((x, params), torch.autograd.grad(y.sum() + log_slope.sum(), (x, params)), strict=True):
-        assert gradient.shape == tensor.shape
-        assert (gradient == 0).all()
+EMPTY = {  # x, leading axes of params
+    "own": ((0,), (0,)),
+    "own, two axes": ((0, 3), (0, 3)),
+    "own, inner": ((2, 0, 3), (2, 0, 3)),
+    "features": ((0, 3), (3,)),
+    "one": ((0, 3), ()),
+    "rows": ((2, 0), (2, 1)),
+    "no rows": ((0, 3), (0, 1)),
+    "x broadcasts": ((), (0,)),
+    "x broadcasts, one row": ((1, 3), (0, 3)),
+    "x broadcasts, both ways": ((0, 1), (1, 3)),
+    "nothing twice": ((0, 0), (0, 0)),
+}
+
+
+@pytest.mark.parametrize(("shape", "leading"), EMPTY.values(), ids=EMPTY)
+@pytest.mark.parametrize("layout", ["as it is", "expanded"])
+def test_empty(level, cubic, inverse, dtype, shape, leading, layout):
+    """Expanded, an empty axis has stride 0 like one that elements share; and there are no params to read."""
+
+    def results(backend):
+        def full(sizes):
+            return [size or 1 for size in sizes] if layout == "expanded" else sizes
+
+        x = torch.zeros(full(shape), dtype=dtype, requires_grad=True)
+        params = cubic.params(*full(leading), num_bins=4, dtype=dtype).requires_grad_()
+        used = x.expand(shape), params.expand(*leading, -1)
+        outputs = cubic(*used, inverse=inverse, backend=backend)
+        return [*outputs, *torch.autograd.grad(outputs, (x, params, *used), [torch.ones_like(y) for y in outputs])]
+
+    for got, want in zip(results("native"), results("reference"), strict=True):
+        assert (got.shape, got.dtype) == (want.shape, want.dtype)
+        assert not got.any()  # of gradients: no element has moved them
+
+
+def test_the_library_reads_no_params_where_there_are_none(level):
+    x, params = torch.zeros(3), torch.zeros(12)
+    spec = make_spec(x, params, family="cubic", inverse=False, domain="real", slopes="steffen")
+    plan = launch.make_plan(spec, x.dtype, x.shape, x.stride(), params.shape, params.stride(), None)
+    assert LOADED.handle.cubicflow_forward(plan.address, level, 1, None, *[None] * 4) == 0
 
 
 # --- layouts ---------------------------------------------------------------------------------------------------------

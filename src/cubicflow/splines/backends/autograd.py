@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_legacy_batchedtensor, peek_interpreter_stack
 
 from cubicflow.splines.backends import reference
 from cubicflow.splines.light_calls import nothing_differentiates, with_signature
@@ -32,6 +33,7 @@ Backward = Callable[[Tensor, Tensor, Tensor, Tensor, SplineSpec], Pair]
 Evaluate = Callable[[SplineSpec, Tensor, Tensor], Pair]
 
 _SPEC = "str family, int num_bins, bool inverse, str domain, str? slopes, float min_bin_width, float min_bin_height"
+_PLAIN_TYPES = (Tensor, torch.nn.Parameter)
 _OPERATORS = torch.library.Library("cubicflow", "FRAGMENT")
 
 
@@ -109,14 +111,20 @@ def differentiable(name: str, forward: Forward, backward: Backward, devices: tup
 
 def _is_watched(*tensors: Tensor) -> bool:
     """Whether there is anybody to see the operators: a tracer, a transform, a mode, a profiler, a kind of tensor."""
-    return (
+    if (
         torch.compiler.is_compiling()
-        or torch._C._functorch.peek_interpreter_stack() is not None
+        or peek_interpreter_stack() is not None
         or torch._C._len_torch_dispatch_stack() > 0
         or torch.autograd.profiler._is_profiler_enabled
         or torch._C._get_tracing_state() is not None
-        or any(type(tensor) not in (Tensor, torch.nn.Parameter) for tensor in tensors)
-    )
+    ):
+        return True
+    # Two kinds call themselves a Tensor: a negated view, whose memory holds minus its values, and one that was batched
+    # by is_grads_batched, which has no memory. The dispatcher makes plain tensors of both.
+    for tensor in tensors:
+        if type(tensor) not in _PLAIN_TYPES or tensor.is_neg() or is_legacy_batchedtensor(tensor):
+            return True
+    return False
 
 
 def _arguments(spec: SplineSpec) -> tuple[Any, ...]:

@@ -110,8 +110,10 @@ def make_plan(
 
 
 def _leading_strides(params_shape: torch.Size, strides: Strides, shape: torch.Size) -> Strides:
-    """The strides along the output's axes, 0 for those that params lack or have a single index on."""
-    own = tuple(0 if size == 1 else stride for size, stride in zip(params_shape[:-1], strides[:-1], strict=True))
+    """The strides along the output's axes, 0 for those that params lack or have a single index on. An empty axis is
+    walked, whatever its stride: were it taken for shared, there would seem to be params to read."""
+    sizes = zip(params_shape[:-1], strides[:-1], strict=True)
+    own = tuple(0 if size == 1 else stride or int(size == 0) for size, stride in sizes)
     return (0,) * (len(shape) - len(own)) + own
 
 

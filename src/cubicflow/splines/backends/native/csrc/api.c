@@ -120,6 +120,7 @@ static int64_t at_least_one(int64_t a) { return a > 1 ? a : 1; }
 
 static int run(const struct spline_call *call, const struct tensors *tensors, int backward, int level, int num_threads,
                parallel_function parallel) {
+    if (!tensors->params) return 0; /* of no elements: there is no spline, hence nothing to write */
     struct job job = {.kernel = kernel_for(level, (int)call->is_double), .work = {call, tensors, backward}};
     if (call->num_shared == 1) {
         run_job(&job, rows_task, divide_up(call->num_rows, TASK_ELEMENTS), num_threads, parallel);

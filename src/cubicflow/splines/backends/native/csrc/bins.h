@@ -129,11 +129,14 @@ struct near_grads {
 INLINE VEC end_backward(int free_slopes, const struct end *e, VEC grad, VEC w, VEC h, VEC w_next, VEC h_next,
                         VEC *grad_w, VEC *grad_h, VEC *grad_w_next, VEC *grad_h_next) {
     VEC zero = splat(0), least = smaller(e->rise, splat(1));
-    MASK falls = lt(e->rise, splat(1));
+    /* The secants of both bins times both widths. Bins of equal sizes have them equal to the last bit; their rise, a
+       product with a rounded reciprocal, may miss 1. */
+    VEC base = h * w_next, crossed = h_next * w;
+    MASK falls = lt(crossed, base);
     VEC grad_log_rise, grad_logit;
     if (free_slopes) {
         /* Equal secants share the gradient of their minimum, as torch has it. */
-        VEC share = pick(falls, e->rise, only_if(eq(e->rise, splat(1)), splat(R(0.5))));
+        VEC share = pick(falls, e->rise, only_if(eq(crossed, base), splat(R(0.5))));
         grad_log_rise = grad * e->ratio.value * share;
         grad_logit = grad * e->ratio.dot * pick(e->edge, splat(1), least);
     } else {
