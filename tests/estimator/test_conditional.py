@@ -105,3 +105,31 @@ def test_several_columns_are_predicted_by_their_mean() -> None:
     assert model.predict(x) == pytest.approx(np.stack([x[:, 0], 2 - x[:, 1]], axis=1), abs=0.1)
     assert model.sample(x[:4], 3, random_state=0).shape == (3, 4, 2)
     assert model.log_prob(x, y).shape == (200,)
+
+
+@pytest.mark.parametrize("weight", [1 / 5_500, 0.01, 3.0])
+def test_equal_weights_of_any_size_leave_intervals_as_they_are(weight: float) -> None:
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(5_500, 1))
+    y = x[:, 0] + generator.normal(size=5_500)
+    model = cf.CubicFlowConditional(max_steps=2, num_layers=1, hidden_features=8, device="cpu", random_state=0)
+    plain = model.fit(x, y).predict_interval(x[:5])
+    weighted = model.fit(x, y, sample_weight=np.full(5_500, weight)).predict_interval(x[:5])
+    assert weighted == pytest.approx(plain, rel=1e-6)  # weights are float32 in training
+
+
+def test_outliers_leave_intervals_finite_and_wide_enough() -> None:
+    generator = np.random.default_rng(1)
+    x = generator.normal(size=(60, 1))
+    y = x[:, 0] + generator.standard_cauchy(60)
+    model = cf.CubicFlowConditional(max_steps=10, random_state=0).fit(x, y)
+    assert set(model.held_out_levels_) & {0.0, 1.0}  # rounded, for the outliers
+    widths = [np.diff(model.predict_interval(x, coverage), axis=1) for coverage in (0.5, 0.9, 0.98, 0.999)]
+    assert np.isfinite(widths).all()
+    assert (np.diff(widths, axis=0) >= 0).all()
+
+
+@pytest.mark.parametrize("calibrated", [True, False])
+def test_coverage_lies_between_none_and_all(model: cf.CubicFlowConditional, calibrated: bool) -> None:
+    with pytest.raises(ValueError, match=r"coverage must be strictly between 0 and 1, got 1\.0"):
+        model.predict_interval(np.zeros((1, 2)), 1.0, calibrated=calibrated)

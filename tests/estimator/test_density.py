@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.integrate
 import scipy.stats
 import torch
+from sklearn.datasets import load_digits
 from sklearn.mixture import GaussianMixture
 
 import cubicflow as cf
@@ -129,3 +131,52 @@ def test_values_that_are_no_numbers_are_refused(bad: float) -> None:
 def test_equal_rows_are_no_density() -> None:
     with pytest.raises(ValueError, match="all rows are the same"):
         cf.CubicFlowDensity(**SMALL).fit(np.ones((20, 2)))
+
+
+def degenerate(case: str) -> Any:
+    """Rows that lie in a plane."""
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(120, 3))
+    return {
+        "constant": np.c_[x, np.full(120, 0.1)],
+        "duplicate": np.c_[x, x[:, 0]],
+        "duplicate in a frame": pd.DataFrame(np.c_[x, x[:, 0]], columns=list("abcd")),
+        "collinear": np.c_[x, x @ [1.0, 2.0, 3.0]],
+        "sum to one": generator.dirichlet([1.0, 2.0, 3.0], 120),
+        "more columns than rows": generator.normal(size=(60, 70)),
+        "digits": load_digits().data[:150],
+    }[case]
+
+
+@pytest.mark.parametrize("weight", [1.0, 1e9])
+@pytest.mark.parametrize(
+    "case",
+    [
+        "constant",
+        "duplicate",
+        "duplicate in a frame",
+        "collinear",
+        "sum to one",
+        "more columns than rows",
+        "digits",
+    ],
+)
+def test_rows_in_a_plane_have_finite_scores(case: str, weight: float) -> None:
+    x = degenerate(case)
+    density = cf.CubicFlowDensity(**SMALL).fit(x, sample_weight=np.full(len(x), weight))
+    assert np.isfinite(density.score_samples(x)).all()
+    assert np.isfinite(density.held_out_score_)
+    assert np.isfinite(np.asarray(density.sample(20, random_state=0))).all()
+
+
+def test_a_copy_of_a_column_is_sampled_as_a_copy() -> None:
+    x = degenerate("duplicate")
+    drawn = cf.CubicFlowDensity(**SMALL).fit(x).sample(2_000, random_state=0)
+    assert np.corrcoef(drawn[:, 0], drawn[:, 3])[0, 1] > 0.999
+    assert np.corrcoef(drawn[:, 0], drawn[:, 1])[0, 1] == pytest.approx(np.corrcoef(x[:, 0], x[:, 1])[0, 1], abs=0.2)
+
+
+def test_a_covariance_that_is_not_singular_is_left_as_it_is() -> None:
+    x = np.random.default_rng(0).normal(size=(100, 2)) @ [[1.0, 1.0], [0.0, 1e-4]]  # a correlation of 1 - 5e-9
+    found = fit_normals(x, np.ones(100), 1, 0.0, np.random.default_rng(0))
+    assert found.covariances[0] == pytest.approx(np.cov(x.T, bias=True), rel=1e-12)

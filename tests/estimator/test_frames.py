@@ -169,3 +169,67 @@ def test_conditional_frames(make: Any, columns: dict[str, Any]) -> None:
     assert medians[oak].mean() - medians[~oak].mean() == pytest.approx(5, abs=2.5)
     with pytest.raises(ValueError, match="column 'rings' is missing"):
         one.predict(given[["kind"]])
+
+
+@pytest.mark.parametrize("make", [pandas_text, polars_text, arrow_frame])
+def test_a_word_in_rows_of_weight_zero_alone_is_not_seen(make: Any, columns: dict[str, Any]) -> None:
+    frame = make({**columns, "kind": [*columns["kind"][:-1], "rare"]})
+    weights = np.ones(150)
+    weights[-1] = 0
+    density = cf.CubicFlowDensity(**SMALL).fit(frame, sample_weight=weights)
+    assert set(density.schema_["kind"].levels) == {"ash", "beech", "oak"}
+    given = frame.select(["kind", "rings"]) if isinstance(frame, pa.Table) else frame[["kind", "rings"]]
+    model = cf.CubicFlowConditional(n_members=2, max_steps=2, random_state=0)
+    model.fit(given, columns["height"], sample_weight=weights)
+    assert set(model.schema_["kind"].levels) == {"ash", "beech", "oak"}
+    removed = cf.CubicFlowConditional(n_members=2, max_steps=2, random_state=0).fit(given[:-1], columns["height"][:-1])
+    assert np.array_equal(model.predict(given[:-1]), removed.predict(given[:-1]))
+
+
+def test_kinds_of_arrays_are_those_of_a_frame(columns: dict[str, Any]) -> None:
+    x = np.stack([np.array(columns["marked"], dtype=float), columns["height"]], axis=1)
+    y = columns["rings"].astype(float)
+    settings = {"n_members": 2, "max_steps": 5, "random_state": 0}
+    told = cf.CubicFlowConditional(**settings, kinds={0: "categorical", "y0": "integer"}).fit(x, y)
+    assert [column.kind for column in told.schema_.columns] == ["categorical", "real", "integer"]
+    framed = cf.CubicFlowConditional(**settings, kinds={"a": "categorical", "b": "real", "y0": "integer"})
+    framed.fit(pd.DataFrame(x, columns=["a", "b"]), y)
+    assert np.array_equal(told.log_prob(x, y), framed.log_prob(pd.DataFrame(x, columns=["a", "b"]), y))
+    drawn = told.sample(x[:5], 3, random_state=0)
+    assert np.array_equal(drawn, np.round(drawn))
+
+
+@pytest.mark.parametrize(
+    ("kinds", "message"),
+    [
+        ({0: "zebra"}, "should be one of real, .*, got 'zebra'"),
+        ({2: "real"}, "kinds names a column 2; the columns of X are 0, 1"),
+        ({"height": "real"}, "kinds names a column 'height'; the columns of X are 0, 1"),
+    ],
+)
+@pytest.mark.parametrize("estimator", [cf.CubicFlowDensity, cf.CubicFlowConditional])
+def test_wrong_kinds_of_arrays_are_refused(estimator: Any, kinds: dict[Any, str], message: str) -> None:
+    x = np.random.default_rng(0).normal(size=(20, 2))
+    with pytest.raises(ValueError, match=message):
+        estimator(max_steps=2, kinds=kinds).fit(x, x[:, 0])
+
+
+def test_x_may_have_columns_named_as_those_of_an_array_y(columns: dict[str, Any]) -> None:
+    given = pd.DataFrame({"y0": columns["height"], "_y1": columns["rings"]})
+    y = np.stack([columns["height"] + 1, columns["rings"] - 3.0], axis=1)
+    settings = {"n_members": 2, "max_steps": 5, "random_state": 0}
+    model = cf.CubicFlowConditional(**settings).fit(given, y)
+    renamed = given.rename(columns={"y0": "a", "_y1": "b"})
+    expected = cf.CubicFlowConditional(**settings).fit(renamed, y)
+    assert np.array_equal(model.log_prob(given, y), expected.log_prob(renamed, y))
+    assert np.array_equal(model.predict(given), expected.predict(renamed))
+
+
+@pytest.mark.parametrize("estimator", [cf.CubicFlowDensity, cf.CubicFlowConditional])
+def test_too_few_rows_to_type_are_refused_without_talk_of_parts(estimator: Any, columns: dict[str, Any]) -> None:
+    frame = pandas_frame(columns)[["rings", "height"]]
+    with pytest.raises(ValueError, match=r"n_samples=9: .* at least 10 rows with a weight; give more rows"):
+        estimator(max_steps=2).fit(frame[:9], columns["height"][:9])
+    with pytest.raises(ValueError, match=r"n_samples=9: .* at least 10 rows with a weight; give more rows"):
+        estimator(max_steps=2).fit(frame[:20], columns["height"][:20], sample_weight=np.arange(20) < 9)
+    estimator(max_steps=2).fit(frame[:9].to_numpy(), columns["height"][:9])

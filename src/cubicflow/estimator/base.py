@@ -39,11 +39,13 @@ class FlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no types
         _check_feature_names(self, frame, reset=True)
         _check_n_features(self, frame, reset=True)
 
-    def _weights(self, sample_weight: Any, rows: Any) -> Floats:
-        weights = np.asarray(_check_sample_weight(sample_weight, rows, dtype=np.float64, ensure_non_negative=True))
-        if not weights.any():
+    def _weighed(self, rows: pa.Table, sample_weight: Any, X: Any) -> tuple[pa.Table, Floats]:  # noqa: N803
+        """The rows to fit and their weights. A row of weight 0 is left out before anything looks at its values."""
+        weights = np.asarray(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
+        kept = weights > 0
+        if not kept.any():
             raise ValueError("Sample weights must contain at least one non-zero number.")
-        return weights
+        return rows.filter(pa.array(kept)), weights[kept]
 
     def _place_flow(self, flow: Flow | Mixture) -> None:
         """Keep a trained flow: in float64, so that scores are, where it is to be evaluated."""

@@ -24,6 +24,7 @@ from cubicflow.estimator.conditional_members import member, starts
 from cubicflow.estimator.cross_fitting import Folds, train
 from cubicflow.estimator.density_members import FEWEST_ROWS
 from cubicflow.estimator.inputs import (
+    array_kinds,
     array_table,
     arrow_table,
     empty_like,
@@ -38,11 +39,13 @@ from cubicflow.estimator.inputs import (
 )
 from cubicflow.estimator.many_rows import MANY, fit_many
 from cubicflow.estimator.quantiles import cumulative, quantile
-from cubicflow.estimator.weighted_rows import Floats, WeightedRows, encode
+from cubicflow.estimator.weighted_rows import Floats, WeightedRows, as_many_as_worth, encode
 from cubicflow.flows import Flow, Mixture
 
 DRAWS = 1_024  # for the mean of several columns
 ROWS_AT_ONCE = 1 << 16
+BEYOND_ALL_ROWS = 0.5 - 1e-9  # half of an interval of levels, where more is asked than held-out rows can vouch for
+WIDEST = 0.5 - 2.0**-53  # 0.5 + WIDEST is the largest float64 below 1, which itself has no quantile
 
 
 class CubicFlowConditional(RegressorMixin, FlowEstimator):  # type: ignore[misc] # sklearn has no types
@@ -60,7 +63,8 @@ class CubicFlowConditional(RegressorMixin, FlowEstimator):  # type: ignore[misc]
         num_layers, hidden_features, num_bins, dropout: of the flow; None for what suits the rows.
         learning_rate: of Adam.
         max_steps: the most steps of training; None for what suits the rows.
-        kinds: what a column of a frame holds, where the guess is wrong; see :class:`CubicFlowDensity`.
+        kinds: what a column holds, where the guess is wrong; see :class:`CubicFlowDensity`. The columns of an array y
+            are named y0, y1, ...
         device: where to evaluate, and with many rows to train: ``"auto"``, or a name such as ``"cpu"`` or ``"cuda:1"``.
         verbose: show progress on standard error.
         random_state: of folds, starts and dropout.
@@ -91,7 +95,7 @@ class CubicFlowConditional(RegressorMixin, FlowEstimator):  # type: ignore[misc]
         dropout: float | None = None,
         learning_rate: float | None = None,
         max_steps: int | None = None,
-        kinds: Mapping[str, str] | None = None,
+        kinds: Mapping[Any, str] | None = None,
         device: str = "auto",
         verbose: bool | int = False,
         random_state: Any = None,
@@ -121,22 +125,24 @@ class CubicFlowConditional(RegressorMixin, FlowEstimator):  # type: ignore[misc]
         self.pattern_ = empty_like(X) if is_frame(X) else None
         self.pattern_y_ = empty_like(y) if is_frame(X) and is_frame(y) else None
         x_rows, y_rows = self._fit_tables(X, y)
-        weights = self._weights(sample_weight, X)
         if common := sorted(set(x_rows.column_names) & set(y_rows.column_names)):
             raise ValueError(f"X and y both have a column {common[0]!r}; take it out of one of them")
-        rows, given = joined(x_rows, y_rows), tuple(x_rows.column_names)
-        if self.pattern_ is None:
-            self.schema_ = learn_real(rows, weights, given)
-        else:
+        rows, weights = self._weighed(joined(x_rows, y_rows), sample_weight, X)
+        given, kinds = tuple(x_rows.column_names), dict(self.kinds or {})
+        if self.pattern_ is not None:
             told = {} if self.pattern_y_ is not None else dict.fromkeys(y_rows.column_names, "real")
-            self.schema_ = learn_typed(rows, weights, given, {**told, **(self.kinds or {})})
+            self.schema_ = learn_typed(rows, weights, given, {**told, **kinds})
+        elif kinds:
+            self.schema_ = learn_typed(rows, weights, given, array_kinds(kinds, given, y_rows.column_names))
+        else:
+            self.schema_ = learn_real(rows, weights, given)
         encoder = TableEncoder(self.schema_)
         numbers = read(encoder, rows)
         if numbers.context is None:
             raise ValueError("no column of X varies, so y cannot depend on it; use CubicFlowDensity for y alone")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         with private_randomness(seed) as generator:
-            if np.count_nonzero(weights) > MANY:
+            if len(weights) > MANY:
                 self._fit_many(encoder, numbers, weights, seed, generator)
             else:
                 self._fit_few(encode(encoder, numbers, weights, generator), seed, generator)
@@ -171,7 +177,7 @@ class CubicFlowConditional(RegressorMixin, FlowEstimator):  # type: ignore[misc]
         if encoder.features == 1 and numbers.context is not None:
             noise = encoder.noise(len(held_out), generator) if encoder.mass_features else None
             levels = _levels(flow, encoder.to_flow(numbers.y[held_out], noise)[0], numbers.context[held_out])
-        self._keep_levels(levels, weights[held_out])
+        self._keep_levels(levels, as_many_as_worth(weights[held_out]))
         self._place_flow(flow)
 
     def _keep_levels(self, levels: Floats, weights: Floats) -> None:
@@ -249,6 +255,8 @@ class CubicFlowConditional(RegressorMixin, FlowEstimator):  # type: ignore[misc]
         distribution function as its score (Chernozhukov, Wüthrich and Zhu 2021), across folds.
         """
         check_is_fitted(self)
+        if not 0 < coverage < 1:
+            raise ValueError(f"coverage must be strictly between 0 and 1, got {coverage!r}")
         half = self._half_width(coverage) if calibrated else coverage / 2
         return self.quantiles(X, [0.5 - half, 0.5 + half])
 
@@ -259,15 +267,14 @@ class CubicFlowConditional(RegressorMixin, FlowEstimator):  # type: ignore[misc]
         return float(np.average(inside, weights=self._held_out_weights))
 
     def _half_width(self, coverage: float) -> float:
-        if not 0 < coverage < 1:
-            raise ValueError(f"coverage must be strictly between 0 and 1, got {coverage!r}")
         self._check_one_ordered_column()
         distances = np.abs(self.held_out_levels_ - 0.5)
         order = np.argsort(distances, kind="stable")
         # the row to come counts as one more, further out than all
         mass = np.cumsum(self._held_out_weights[order]) / (self._held_out_weights.sum() + 1)
         place = int(np.searchsorted(mass, coverage))
-        return float(distances[order][place]) if place < len(order) else 0.5 - 1e-9
+        half = distances[order][place] if place < len(order) else max(distances.max(), BEYOND_ALL_ROWS)
+        return min(float(half), WIDEST)  # an outlier's level may be rounded to 0 or 1
 
     # --- what is passed ---
 
@@ -277,8 +284,7 @@ class CubicFlowConditional(RegressorMixin, FlowEstimator):  # type: ignore[misc]
                 self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2
             )
             self.y_ndim_ = np.ndim(found)
-            y = np.asarray(found, dtype=np.float64)
-            return array_table(x, "x"), array_table(y.reshape(len(x), -1), "y")
+            return array_table(x, "x"), self._y_array(np.asarray(found, dtype=np.float64))
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None")
         self._remember_frame(X)
@@ -298,8 +304,16 @@ class CubicFlowConditional(RegressorMixin, FlowEstimator):  # type: ignore[misc]
             if not is_frame(y):
                 raise ValueError(f"y was a frame with the columns {names(self.pattern_y_)}; give such a frame")
             return without_gaps(arrow_table(y))
-        values = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
-        return array_table(values.reshape(len(values), -1), "y")
+        return self._y_array(check_array(y, dtype=np.float64, ensure_2d=False, input_name="y"))
+
+    def _y_array(self, values: Floats) -> pa.Table:
+        """The columns of an array y, named y0, y1, ..., with underscores in front where X has such a name itself."""
+        values = values.reshape(len(values), -1)
+        taken = set() if self.pattern_ is None else set(names(self.pattern_))
+        prefix = "y"
+        while any(f"{prefix}{i}" in taken for i in range(values.shape[1])):
+            prefix = f"_{prefix}"
+        return array_table(values, prefix)
 
     def _context(self, X: Any) -> Tensor:  # noqa: N803
         check_is_fitted(self)

@@ -18,6 +18,7 @@ from cubicflow.estimator.base import FEWEST_FOLDS, FlowEstimator, private_random
 from cubicflow.estimator.cross_fitting import Folds
 from cubicflow.estimator.density_members import fit_ensemble
 from cubicflow.estimator.inputs import (
+    array_kinds,
     array_table,
     arrow_table,
     empty_like,
@@ -105,18 +106,19 @@ class CubicFlowDensity(DensityMixin, FlowEstimator):  # type: ignore[misc] # skl
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:  # noqa: ARG002, N803 - sklearn's names
         """Fit the density. A weight of 2 is a row that occurs twice, a weight of 0 a row left out; ``y`` is ignored."""
         self.pattern_ = empty_like(X) if is_frame(X) else None
-        rows = self._table(X, fitting=True)
-        weights = self._weights(sample_weight, X)
+        rows, weights = self._weighed(self._table(X, fitting=True), sample_weight, X)
         kinds = dict(self.kinds or {})
-        if self.pattern_ is None and kinds:
-            kinds = {f"x{i}": "real" for i in range(rows.num_columns)} | {f"x{i}": kind for i, kind in kinds.items()}
-        real = self.pattern_ is None and not kinds
-        self.schema_ = learn_real(rows, weights, ()) if real else learn_typed(rows, weights, (), kinds)
+        if self.pattern_ is not None:
+            self.schema_ = learn_typed(rows, weights, (), kinds)
+        elif kinds:
+            self.schema_ = learn_typed(rows, weights, (), array_kinds(kinds, rows.column_names))
+        else:
+            self.schema_ = learn_real(rows, weights, ())
         encoder = TableEncoder(self.schema_)
         numbers = read(encoder, rows)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         with private_randomness(seed) as generator, self._progress() as shown:
-            if np.count_nonzero(weights) > MANY:
+            if len(weights) > MANY:
                 flow, scores, held_out = fit_many(
                     encoder,
                     numbers,

@@ -136,7 +136,10 @@ def _normals(
 def _gaussian(transform: Transform, rows: WeightedRows, folds: Folds, member: int) -> Flow:
     """A normal with the mean and covariance of a member's rows, seen through a transform that is still the identity."""
     seen = ~folds.held_out(member)
-    normal = fit_normals(rows.x[seen], rows.weights[seen], 1, 0.0, np.random.default_rng(0))
+    features = rows.x.shape[1]
+    # no more rows than columns lie in a plane: only borrowed ones can say how wide the density is across it
+    borrowed = 0.0 if seen.sum() > features else float(features)
+    normal = fit_normals(rows.x[seen], rows.weights[seen], 1, borrowed, np.random.default_rng(0))
     return Flow(_base(normal), transform)
 
 

@@ -12,6 +12,8 @@ Floats = NDArray[np.float64]
 MOST_ITERATIONS = 200
 TOLERANCE = 1e-3  # nats per row
 FLOOR = 1e-6  # of the variance of standardised columns: a constant one keeps a density
+SINGULAR = 1e-12  # of the largest variance: spread below it is lost in the float32 of training
+LENT = 1e-4  # of its rows: what a component with a singular covariance borrows, if it would have borrowed less
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,9 @@ def fit_normals(
     components are about their means: a conjugate prior whose scale is learned. It shares what the components have in
     common, so thin components stay well conditioned, and with many components and much borrowed the mixture becomes a
     kernel density whose kernel has the data's own shape.
+
+    Constant or collinear columns, or more columns than rows, make a covariance singular: such a component borrows a
+    little more, and only such a one.
     """
     shares = _nearest(x, weights, _seeds(x, weights, components, generator))
     found, before = _maximise(x, weights, shares, borrowed), -np.inf
@@ -74,6 +79,10 @@ def _maximise(x: Floats, weights: Floats, shares: Floats, borrowed: float) -> No
     total = rows.sum()
     pooled = shrunk(scatters.sum(0) / total, total)
     covariances = (scatters + borrowed * pooled) / (rows + borrowed)[:, None, None]
+    for k, covariance in enumerate(covariances):
+        if _is_singular(covariance):
+            lent = max(borrowed, LENT * rows[k])
+            covariances[k] = (scatters[k] + lent * pooled) / (rows[k] + lent)
     # one pseudo-row to each component: a small one keeps some weight
     return Normals((rows + 1) / (total + len(rows)), means, covariances)
 
@@ -84,6 +93,14 @@ def shrunk(covariance: Floats, rows: float) -> Floats:
     features = len(covariance)
     share = 0.1 * features / (0.1 * features + rows)
     return (1 - share) * covariance + share * np.diag(np.diag(covariance)) + FLOOR * np.eye(features)
+
+
+def _is_singular(covariance: Floats) -> bool:
+    try:
+        pivots = np.square(np.diagonal(np.linalg.cholesky(covariance)))
+    except np.linalg.LinAlgError:
+        return True
+    return bool(pivots.min() < SINGULAR * np.diagonal(covariance).max())
 
 
 def _seeds(x: Floats, weights: Floats, components: int, generator: np.random.Generator) -> Floats:

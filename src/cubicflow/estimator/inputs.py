@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,8 @@ from cubicflow.data.table import Schema, TableEncoder, TableError, TableOptions,
 from cubicflow.data.table.arrow_types import is_readable, schema_without_views, without_views
 from cubicflow.data.table.column import Column
 from cubicflow.data.table.encoder import Numbers
+from cubicflow.data.table.errors import some
+from cubicflow.data.table.infer import FEWEST_ROWS
 from cubicflow.data.table.memory import MemoryTable
 from cubicflow.data.table.shapes import choose_shape
 from cubicflow.data.table.splits import Undivided
@@ -74,6 +76,15 @@ def array_table(x: Floats, prefix: str) -> pa.Table:
     return pa.table({f"{prefix}{i}": np.ascontiguousarray(x[:, i]) for i in range(x.shape[1])})
 
 
+def array_kinds(kinds: Mapping[Any, str], x_names: Sequence[str], y_names: Sequence[str] = ()) -> dict[str, str]:
+    """What each column of arrays holds: real numbers, unless told by the number of a column of X or by y0, y1, ..."""
+    known: dict[Any, str] = {**dict(enumerate(x_names)), **{name: name for name in y_names}}
+    if unknown := [key for key in kinds if key not in known]:
+        of_y = f", and of y {some(y_names)}" if y_names else ""
+        raise ValueError(f"kinds names a column {unknown[0]!r}; the columns of X are {some(range(len(x_names)))}{of_y}")
+    return dict.fromkeys([*x_names, *y_names], "real") | {known[key]: kind for key, kind in kinds.items()}
+
+
 def learn_real(rows: pa.Table, weights: Floats, context: tuple[str, ...]) -> Schema:
     """The schema of a table all of whose columns are taken as real, whatever they hold."""
     found, counts = distinct(np.stack([column.to_numpy() for column in rows.columns], axis=1), weights)
@@ -85,14 +96,18 @@ def learn_real(rows: pa.Table, weights: Floats, context: tuple[str, ...]) -> Sch
         shaped = shape.shaped(values)[0]
         mean = float(np.average(shaped, weights=counts))
         std = float(np.sqrt(np.average(np.square(shaped - mean), weights=counts)))
-        columns.append(replace(column, map=replace(shape, mean=mean, std=std or 1.0)))
+        varies = values.min() < values.max()  # the mean of equal values is rounded, so their std may not be 0
+        columns.append(replace(column, map=replace(shape, mean=mean, std=std if varies and std else 1.0)))
     return Schema(tuple(columns))
 
 
 def learn_typed(rows: pa.Table, weights: Floats, context: tuple[str, ...], kinds: Mapping[str, str]) -> Schema:
     """The schema of a table whose columns are typed as the command line types them, unless told."""
-    chosen = pa.array(weights > 0)
-    rows, weights = rows.filter(chosen), weights[weights > 0]
+    if len(rows) < FEWEST_ROWS:
+        raise ValueError(
+            f"n_samples={len(rows)}: to tell what its columns hold, a frame, or an array with kinds, needs at least "
+            f"{FEWEST_ROWS} rows with a weight; give more rows, or an array of real numbers without kinds"
+        )
     constant = [name for name in context if _is_constant(rows.column(name))]
     weighing = len(np.unique(weights)) > 1
     if weighing:

@@ -69,5 +69,17 @@ def at_least_as_many(weights: Floats) -> Floats:
     >>> at_least_as_many(np.array([0.25, 0.25, 0.25, 0.25])), at_least_as_many(np.array([1.0, 3.0]))
     (array([1., 1., 1., 1.]), array([1., 3.]))
     """
-    raised = max(1.0, float(weights.sum() / np.square(weights).sum()))
-    return weights * raised
+    return weights * max(1.0, _to_worth(weights))
+
+
+def as_many_as_worth(weights: Floats) -> Floats:
+    """Weights that sum to the number of equal rows that would say as much (Kish), whatever their unit.
+
+    >>> as_many_as_worth(np.array([0.25, 0.25, 0.25, 0.25])), as_many_as_worth(np.array([8.0, 8.0]))
+    (array([1., 1., 1., 1.]), array([1., 1.]))
+    """
+    return weights * _to_worth(weights)
+
+
+def _to_worth(weights: Floats) -> float:
+    return float(weights.sum() / np.square(weights).sum())
