@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import gzip
+import os
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cubicflow.data.table import TableError, TableOptions, infer, open_table
+from cubicflow.data.table import Split, TableError, TableOptions, infer, open_table
 from cubicflow.data.table.fingerprint import fingerprint
+from cubicflow.data.table.memory import MemoryTable
 
 GOOD = "a,b\n" + "\n".join(f"{i},{i * 0.5}" for i in range(30)) + "\n"
 
@@ -171,3 +174,81 @@ def test_a_fingerprint_knows_its_file(tmp_path: Path) -> None:
     before = fingerprint(open_table(path))
     assert before == fingerprint(open_table(write(tmp_path, GOOD, "copy.csv")))
     assert before != fingerprint(open_table(write(tmp_path, GOOD.replace("29,", "28,"))))
+
+
+def test_lines_may_end_in_any_way(tmp_path: Path) -> None:
+    expected = infer(open_table(write(tmp_path, GOOD))).schema
+    for end in ("\r", "\r\n"):
+        assert infer(open_table(write(tmp_path, GOOD.replace("\n", end)))).schema == expected
+    header = "a" * 200_000
+    assert "no line of column names: field larger" in refusal(write(tmp_path, f"{header},b\n1,2\n"))
+
+
+def test_delimiters_in_quotes_do_not_count(tmp_path: Path) -> None:
+    rows = "\n".join(f"{i};{i / 8}" for i in range(30))
+    table = open_table(write(tmp_path, f'"mass, kg";"height ""h"", m"\n{rows}\n'))
+    assert table.names == ["mass, kg", 'height "h", m']
+    assert infer(table).schema["mass, kg"].kind == "integer"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["3", "17", "?"], "'c' is taken for words: '?' is no number; write numbers as 1234.5, and leave missing"),
+        (["3", "4", "7", "1,5"], "'1,5' is no number"),
+        (["1,5", "2,25"], "write them as 1234.5 and 2024-12-31"),
+        (["1,084", "12,500"], "write them as 1234.5"),
+        (["12%", "3%"], "write them as 1234.5"),
+        (["31/12/2024", "01/02/2025"], "write them as 1234.5 and 2024-12-31"),
+        (["red", "green"], None),
+        (["red", "7"], None),
+        (["01234", "98765", "45678"], None),
+    ],
+)
+def test_words_that_are_nearly_numbers_are_told(tmp_path: Path, words: list[str], said: str | None) -> None:
+    lines = "".join(f'{i / 7},"{words[i % len(words)]}"\n' for i in range(40))
+    path = write(tmp_path, "x,c\n" + lines)
+    found = infer(open_table(path))
+    assert found.schema["c"].kind == "categorical"
+    assert said in " ".join(found.notes) if said else not found.notes
+    assert not infer(open_table(path), TableOptions(kinds={"c": "categorical"})).notes
+
+
+def test_the_row_index_of_pandas_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    frame = pd.DataFrame({"a": np.arange(50.0) ** 2}, index=np.random.default_rng(0).permutation(50))
+    frame.to_parquet(path)
+    table = open_table(path)
+    assert "__index_level_0__" in table.names
+    found = infer(table)
+    assert found.schema["__index_level_0__"].role == "dropped"
+    assert "'__index_level_0__' is a row index that pandas wrote with the table; it is left out" in found.notes
+    frame.reset_index(drop=True).to_parquet(path)
+    plain = open_table(path)
+    assert found.schema.check(plain) == ["a"]
+    assert infer(plain).schema.check(table) == ["a"]
+    assert "every column is dropped" in refusal(path, drop=("a",))
+
+
+def test_decimals_of_any_width(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    values = pa.array([f"{i / 4:.2f}" for i in range(50)])
+    for type in (pa.decimal32(4, 2), pa.decimal64(18, 2), pa.decimal256(76, 2)):
+        pq.write_table(pa.table({"a": values.cast(type)}), path)
+        assert infer(open_table(path)).schema["a"].kind == "stepped"
+    table = MemoryTable(pa.table({"a": pa.array(range(100, 5100, 100)).cast(pa.decimal128(38, 0)), "b": range(50)}))
+    table.types["a"] = pa.decimal128(4, -2)
+    with pytest.raises(TableError, match=r"'a' \(decimal128\(4, -2\)\)"):
+        infer(table)
+
+
+def test_a_pipe_is_no_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "t.csv")
+    assert "read several times, and a pipe only once; save it as a file first" in refusal(tmp_path / "t.csv")
+
+
+def test_weights_that_are_zero_where_they_count(tmp_path: Path) -> None:
+    train = Split().parts_of(np.arange(40)) == 0
+    for weights, said in ((np.where(train, 0, 1), "all zero in the rows for training"), (np.zeros(40), "all 0.0")):
+        lines = "".join(f"{i / 7},{weight}\n" for i, weight in enumerate(weights))
+        assert said in refusal(write(tmp_path, "x,w\n" + lines), weights="w")

@@ -207,6 +207,7 @@ def test_a_text_table_is_held_to_the_schema(tmp_path: Path) -> None:
     encoder = TableEncoder(schema)
     for row, said in (
         ("x,2024-01-01", "'n' should hold whole numbers, found 'x'"),
+        ("1.0,2024-01-01\nx,2024-01-01", "'n' should hold whole numbers, found 'x'"),
         ("1,soon", "date-times, found 'soon'"),
     ):
         path.write_text(f"n,d\n{row}\n")

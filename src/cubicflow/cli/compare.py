@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -37,7 +38,9 @@ def compare(
         typer.echo(f"{second}: {result.second}")
         gap = result.difference
         typer.echo(f"difference, second minus first: {gap} over {gap.rows:,} rows")
-        if abs(gap.mean) <= gap.error:
+        if math.isnan(gap.error):
+            typer.echo("fewer than two rows cannot tell which is better")
+        elif abs(gap.mean) <= gap.error:
             typer.echo("neither is better beyond the error")
         else:
             typer.echo(f"{second if gap.mean > 0 else first} is better")

@@ -39,6 +39,8 @@ def evaluate(
                 part.see(scores.log_likelihood[chosen], None if scores.weights is None else scores.weights[chosen])
         if not whole.rows:
             raise ValueError(f"{data}: the table has no complete rows")
+        if not whole.result().weight:
+            raise ValueError(f"{data}: there is nothing to score: every row has weight 0")
         width = max(len(column.name) for column in fitted.schema.columns)
         for column in fitted.schema.columns:
             typer.echo(f"  {column.name:<{width}}  {column.statement()}")

@@ -33,7 +33,8 @@ def sample(
             raise ValueError(f"--temperature should be a positive number, got {temperature:g}")
         check_output(output, overwrite=overwrite)
         fitted = load_fitted(run, device)
-        rows = fitted.sample(number, temperature=temperature, seed=seed, given=pairs("--given", given or []))
-        with open_output(output, fitted.decimals(), overwrite=overwrite) as writer:
+        told = pairs("--given", given or [], [column.name for column in fitted.schema.context])
+        rows = fitted.sample(number, temperature=temperature, seed=seed, given=told)
+        with open_output(output, fitted.decimals(told), overwrite=overwrite) as writer:
             for batch in rows:
                 writer.write(batch)

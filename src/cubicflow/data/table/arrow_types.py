@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cubicflow.data.table.errors import TableError
 
@@ -17,6 +18,12 @@ PLAIN = {
         *(pa.date32(), pa.date64()),
         *(pa.timestamp(unit) for unit in ("s", "ms", "us", "ns")),
     )
+}
+DECIMALS = {  # by their bits, and the most digits that these hold
+    "32": (pa.decimal32, 9),
+    "64": (pa.decimal64, 18),
+    "128": (pa.decimal128, 38),
+    "256": (pa.decimal256, 76),
 }
 WORDS = pa.dictionary(pa.int32(), pa.string())  # what pandas calls a categorical
 
@@ -34,8 +41,10 @@ def type_of(name: str) -> pa.DataType:
         return PLAIN[name]
     if match := re.fullmatch(r"timestamp\[(s|ms|us|ns), tz=([\w/+:-]{1,64})\]", name):
         return pa.timestamp(match[1], match[2])
-    if (match := re.fullmatch(r"decimal128\((\d{1,2}), (\d{1,2})\)", name)) and 1 <= int(match[1]) <= 38:
-        return pa.decimal128(int(match[1]), int(match[2]))
+    if match := re.fullmatch(r"decimal(32|64|128|256)\((\d{1,2}), (\d{1,2})\)", name):
+        make, most = DECIMALS[match[1]]
+        if 1 <= int(match[2]) <= most:
+            return make(int(match[2]), int(match[3]))
     raise TableError(f"{name!r} is not the type of a column that cubicflow reads")
 
 
@@ -82,6 +91,8 @@ def is_date(type: pa.DataType) -> bool:
 
 def is_readable(type: pa.DataType) -> bool:
     """Whether a column of the type can be modelled at all."""
+    if pa.types.is_decimal(type) and type.scale < 0:
+        return False
     return is_text(type) or is_number(type) or is_date(type) or bool(pa.types.is_boolean(type))
 
 
@@ -89,3 +100,28 @@ def epsilon_of(type: pa.DataType) -> float:
     """The relative spacing of the floating-point numbers that a column's values are kept in."""
     name = {pa.float16(): "float16", pa.float32(): "float32"}.get(type, "float64")
     return float(np.finfo(name).eps)
+
+
+def exact_cast(array: pa.Array, type: pa.DataType) -> pa.Array:
+    """The values as another type, and null for each that is none of its values: 1.5 is no whole number."""
+    if array.type == type:
+        return array
+    if pa.types.is_float16(array.type):
+        array = array.cast(pa.float32())  # the only way arrow knows
+    if pa.types.is_decimal(array.type) != pa.types.is_decimal(type):
+        array = array.cast(pa.float64(), safe=False)  # arrow finds no room for whole numbers in short decimals
+    if pa.types.is_floating(type) and pa.types.is_floating(array.type):
+        return array.cast(pa.float32()).cast(type) if pa.types.is_float16(type) else array.cast(type)  # the nearest
+    try:
+        cast = array.cast(type, safe=False)
+        same = pc.equal(cast.cast(array.type, safe=False), array)
+    except pa.ArrowInvalid:
+        return pa.nulls(len(array), type)
+    return pc.if_else(same, cast, pa.scalar(None, type))
+
+
+def shown(values: pa.Array) -> list[str]:
+    """Values as messages write them: words in quotes, dates and decimals as in a table."""
+    if is_date(values.type):
+        return [str(text) for text in values.cast(pa.string()).to_pylist()]
+    return [str(value) if pa.types.is_decimal(values.type) else repr(value) for value in values.to_pylist()]

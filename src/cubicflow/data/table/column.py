@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
-from cubicflow.data.table.arrow_types import is_date, is_number, is_text, type_of
+from cubicflow.data.table.arrow_types import is_date, is_number, is_text, shown, type_of
 from cubicflow.data.table.errors import TableError
 from cubicflow.data.table.grid import Grid
 from cubicflow.data.table.maps import Histogram, Map
@@ -72,6 +72,11 @@ class Column:
             return pa.array([f"{value:.{type.scale}f}" for value in values], type=pa.string()).cast(type)
         return pa.array(values, type=type)
 
+    @property
+    def shown_value(self) -> str:
+        """The value of a constant, as messages write it."""
+        return "nothing" if self.value is None else shown(self.decode_values([self.value]))[0]
+
     def statement(self) -> str:
         """What the likelihood counts here, in words."""
         if self.role == "context":
@@ -81,12 +86,12 @@ class Column:
         if self.role == "dropped":
             return "left out"
         if self.kind == "constant":
-            return f"always {self.value!r}: probability 1"
+            return f"always {self.shown_value}: probability 1"
         if self.kind in LEVELLED:
             return f"mass of each of {len(self.levels)} values"
         if self.grid is not None:
             if self.kind == "datetime":
-                return f"mass per step of {_duration(self.arrow_type, self.grid.step)}"
+                return f"mass per step of {duration(self.arrow_type, self.grid.step)}"
             return f"mass per step of {self.grid.width:.12g}"
         return "density per unit"
 
@@ -173,7 +178,8 @@ class Column:
             raise TableError(f"the values of column {self.name!r} are not {self.type}: {error}") from None
 
 
-def _duration(type: pa.DataType, step: int) -> str:
+def duration(type: pa.DataType, step: int) -> str:
+    """A step of a date-time column, in words."""
     unit = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
     seconds = step * (86400.0 if pa.types.is_date32(type) else 1e-3 if pa.types.is_date64(type) else unit[type.unit])
     for name, length in (("day", 86400), ("hour", 3600), ("minute", 60), ("second", 1)):

@@ -30,7 +30,8 @@ def compare_runs(first: FittedTable, second: FittedTable, table: Table, missing:
     missing = missing or ("drop" if "drop" in (first.missing, second.missing) else "error")
     trained = [model for model in (first, second) if model.is_source(table)]
     means = [MeanOfRows() for _ in range(3)]
-    for one, other in zip(first.score(table, missing), second.score(table, missing), strict=True):
+    scores = (model.score(table, missing, weights=True) for model in (first, second))
+    for one, other in zip(*scores, strict=True):
         if not np.array_equal(one.numbers, other.numbers):
             raise TableError(
                 "the models need different columns, and rows lack values in some of them; fill those first"
@@ -39,11 +40,14 @@ def compare_runs(first: FittedTable, second: FittedTable, table: Table, missing:
         for model in trained:
             chosen &= model.split.parts_of(one.numbers) == TEST
         a, b = one.log_likelihood[chosen], other.log_likelihood[chosen]
+        weights = None if one.weights is None else one.weights[chosen]
         for mean, values in zip(means, (a, b, b - a), strict=True):
-            mean.see(values)
+            mean.see(values, weights)
     if not means[0].rows:
         raise TableError(f"{table.path}: no row is left to compare: all were used in training one of the models")
     first_mean, second_mean, difference = (mean.result() for mean in means)
+    if not difference.weight:
+        raise TableError(f"{table.path}: there is nothing to compare: every row that is left has weight 0")
     return Comparison(first_mean, second_mean, difference, bool(trained))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from io import BufferedReader
@@ -26,14 +27,19 @@ BLOCK_BYTES = 1 << 22
 
 
 class CsvTable(Table):
-    """A CSV file with a line of names; the delimiter is the most frequent of ``, ; tab |`` in that line."""
+    """A CSV file with a line of names; the delimiter is the most frequent of ``, ; tab |`` outside of that line's
+    quotes."""
 
     is_text = True
 
     def __init__(self, path: Path) -> None:
         header = _first_line(path)
-        self.delimiter = max(",;\t|", key=header.count)  # ties, as in a file of one column, go to the comma
-        names = [name.strip() for name in next(csv.reader([header], delimiter=self.delimiter), [])]
+        unquoted = re.sub(r'"[^"]*"?', "", header)
+        self.delimiter = max(",;\t|", key=unquoted.count)  # ties, as in a file of one column, go to the comma
+        try:
+            names = [name.strip() for name in next(csv.reader([header], delimiter=self.delimiter), [])]
+        except csv.Error as error:
+            raise TableError(f"{path}: the first line is no line of column names: {error}") from None
         if not any(names):
             raise TableError(f"{path}: the first line is empty; put the column names there")
         check_names(path, names)
@@ -82,10 +88,10 @@ def _first_line(path: Path) -> str:
         raise TableError(f"{path}: cannot be read: {error}") from None
     if b"\0" in line:
         raise TableError(f"{path}: the first line holds NUL bytes, so this is not a file of text")
-    if b"\n" in start:  # the first line is shorter than four bytes
-        line = start.split(b"\n")[0]
+    # a first line shorter than four bytes was read past its end, and some programs end lines by a return alone
+    line = re.split(rb"[\r\n]", line, maxsplit=1)[0]
     try:
-        return line.decode("utf-8-sig").rstrip("\r\n")
+        return line.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise TableError(_not_utf8(path)) from None
 

@@ -13,7 +13,7 @@ from cubicflow.data.table.column import LEVELLED, Column
 from cubicflow.data.table.errors import TableError
 from cubicflow.data.table.maps import Map
 from cubicflow.data.table.schema import Schema
-from cubicflow.data.table.values import check_constant, constants, from_numbers, to_numbers
+from cubicflow.data.table.values import as_given, check_constant, constants, from_numbers, to_numbers
 
 Floats = NDArray[np.float64]
 
@@ -122,10 +122,8 @@ class TableEncoder:
         parts, arrays = [], {}
         for column in self.schema.context:
             text = pa.array([given[column.name]])
-            numbers = to_numbers(column, text)
             parts.append(_context(column, text))
-            halfway = 0.5 if column.counts_mass else 0.0
-            arrays[column.name] = from_numbers(column, np.repeat(numbers + halfway, rows))
+            arrays[column.name] = as_given(column, text).take(pa.array(np.zeros(rows, dtype=np.int64)))
         return np.repeat(np.concatenate(parts, axis=1), rows, axis=0), arrays
 
 

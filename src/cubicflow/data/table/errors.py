@@ -26,5 +26,10 @@ class TableError(ValueError):
 
 def some(values: Sequence[object], most: int = 5) -> str:
     """A few of the values, and how many more there are: ``'a', 'b' and 7 more``."""
-    shown = ", ".join(repr(value) for value in values[:most])
-    return shown if len(values) <= most else f"{shown} and {len(values) - most} more"
+    return listed([repr(value) for value in values], most)
+
+
+def listed(texts: Sequence[str], most: int = 5) -> str:
+    """The same of values that are written already."""
+    first = ", ".join(texts[:most])
+    return first if len(texts) <= most else f"{first} and {len(texts) - most} more"

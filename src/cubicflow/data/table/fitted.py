@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -103,10 +104,11 @@ class FittedTable:
         x = self.flow.sample(1, told, seed=seed, batch_size=SAMPLE_ROWS)[0]
         return encoder.decode(x.double().cpu().numpy())
 
-    def decimals(self) -> dict[str, int]:
-        """The digits after the point with which columns are written as text."""
+    def decimals(self, given: Mapping[str, str] | None = None) -> dict[str, int]:
+        """The digits after the point with which columns are written as text; none where more of them were given."""
         found = {column.name: _digits(column) for column in self.schema.columns}
-        return {name: digits for name, digits in found.items() if digits is not None}
+        written = {name: _digits_of(text) for name, text in (given or {}).items()}
+        return {name: digits for name, digits in found.items() if digits is not None and written.get(name, 0) <= digits}
 
 
 def section(found: Inferred, table: Table, split: Split, missing: Missing) -> dict[str, Any]:
@@ -170,6 +172,14 @@ def read_history(folder: str | Path) -> list[dict[str, Any]]:
         if isinstance(metrics, dict) and isinstance(metrics.get("step"), int):
             history.append(metrics)
     return history
+
+
+def _digits_of(text: str) -> int:
+    try:
+        exponent = Decimal(text).normalize().as_tuple().exponent
+    except InvalidOperation:
+        return 0
+    return max(-exponent, 0) if isinstance(exponent, int) else 0
 
 
 def _digits(column: Column) -> int | None:

@@ -6,6 +6,7 @@ estimated (means, spreads, histograms, the order of words) comes from the traini
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -13,18 +14,18 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from cubicflow.data.table.arrow_types import is_number, is_readable
+from cubicflow.data.table.arrow_types import is_number, is_readable, is_text
 from cubicflow.data.table.column import LEVELLED, Column, Role
 from cubicflow.data.table.errors import TableError, some
 from cubicflow.data.table.facts import Facts
-from cubicflow.data.table.kinds import decide
+from cubicflow.data.table.kinds import decide, near_numbers
 from cubicflow.data.table.options import TableOptions
 from cubicflow.data.table.order import is_numeric, ordered_levels
 from cubicflow.data.table.pieces import pieces
 from cubicflow.data.table.row_sample import RowSample
 from cubicflow.data.table.schema import Schema
 from cubicflow.data.table.shapes import choose_shape, spikes
-from cubicflow.data.table.source import Table
+from cubicflow.data.table.source import ROW_INDEX, Table
 from cubicflow.data.table.splits import PARTS, Split
 from cubicflow.data.table.tally import Tally
 from cubicflow.data.table.text_types import read_text, types_of_text
@@ -55,6 +56,8 @@ def infer(table: Table, options: TableOptions | None = None, split: Split | None
 
 def _infer(table: Table, options: TableOptions, split: Split) -> Inferred:
     options.check_names(table.names)
+    indices = [name for name in table.names if re.fullmatch(ROW_INDEX, name) and name not in options.named]
+    options = replace(options, drop=(*options.drop, *indices))
     types = _types(table, options)
     survey = _survey(table, types, options, split)
     columns = {
@@ -62,7 +65,12 @@ def _infer(table: Table, options: TableOptions, split: Split) -> Inferred:
     }
     _check_roles(columns, options)
     sample = survey.sample.table()
-    notes = [f"{survey.dropped} rows lack a value and are left out"] if survey.dropped else []
+    notes = [f"{name!r} is a row index that pandas wrote with the table; it is left out" for name in indices]
+    notes += [f"{survey.dropped} rows lack a value and are left out"] if survey.dropped else []
+    for name, column in columns.items():
+        if column.kind == "categorical" and is_text(column.arrow_type) and name not in options.kinds:
+            hint = near_numbers([str(level) for level in column.levels])
+            notes += [f"{name!r} is taken for words: {hint}"] if hint else []
     numeric = [column for column in columns.values() if column.role in ("model", "context") and is_numeric(column)]
     for name, column in columns.items():
         if column.kind == "categorical" and column.role == "model":
@@ -76,7 +84,7 @@ def _infer(table: Table, options: TableOptions, split: Split) -> Inferred:
     tallies = _tally(table, types, columns, options, split)
     columns = {name: tally.finish(options.bounds.get(name)) for name, tally in tallies.items()}
     notes += [
-        f"{name!r} is always {c.value!r}; it is remembered" for name, c in columns.items() if c.kind == "constant"
+        f"{name!r} is always {c.shown_value}; it is remembered" for name, c in columns.items() if c.kind == "constant"
     ]
     dropped = [Column(name, "dropped", "string", "dropped") for name in table.names if name not in columns]
     every = {**columns, **{column.name: column for column in dropped}}
@@ -141,16 +149,20 @@ def _tally(
     table: Table, types: dict[str, pa.DataType], columns: dict[str, Column], options: TableOptions, split: Split
 ) -> dict[str, Tally]:
     tallies = {name: Tally(column) for name, column in columns.items()}
+    weighed = 0.0  # of the rows of all parts
     for batch, numbers, _ in _typed(table, types, options):
         train = split.parts_of(numbers) == 0
         rows = batch.filter(pa.array(train))
         weights = _weights(columns, options, batch)
         chosen = None if weights is None else weights[train]
+        weighed += 0.0 if weights is None else float(weights.sum())
         for name, tally in tallies.items():
             tally.see(rows.column(name), chosen)
-    weighed = tallies[options.weights].weight if options.weights is not None else 1.0
-    if not weighed:
-        raise TableError(f"the weights in column {options.weights!r} are all zero")
+    if options.weights is not None and not tallies[options.weights].weight:
+        message = f"the weights in column {options.weights!r} are all zero"
+        if weighed:
+            raise TableError(f"{message} in the rows for training; draw others", "another --seed")
+        raise TableError(message)
     return tallies
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +13,7 @@ from cubicflow.data.table.column import Column, Kind, Level, Role
 from cubicflow.data.table.errors import TableError, some
 from cubicflow.data.table.facts import Facts
 from cubicflow.data.table.grid import LARGEST, MOST_STEPS, Grid
+from cubicflow.data.table.text_types import NOT_DECIMAL, fits
 
 MOST_DIGITS = 8  # decimals kept in samples of a real column; more of them are noise
 ROWS_PER_LEVEL = 10  # numbers without a step are levels only if they repeat this often
@@ -53,18 +56,24 @@ def _text(facts: Facts, told: str | None, role: Role) -> Column:
         how = "every value is different" if len(words) == facts.rows else f"it holds more than {facts.most} words"
         raise TableError(
             f"column {facts.name!r} is text and {how} ({some(words, 3)}), so there is nothing to learn from it"
-            f"{_hint(words)}; leave it out",
+            f"{f'; {hint}' if (hint := near_numbers(words)) else ''}; leave it out",
             f"--drop {facts.name}",
         )
     return Column(facts.name, "categorical", type_name(facts.type), role, levels=tuple(words))
 
 
-def _hint(words: list[Any]) -> str:
-    digits = sum(char.isdigit() for word in words[:50] for char in word)
-    letters = sum(char.isalpha() for word in words[:50] for char in word)
+def near_numbers(words: Sequence[str]) -> str | None:
+    """What keeps words from being numbers, where they look as if they were meant to be: 1,5 or a ? among numbers."""
+    # codes such as 007 are words on purpose
+    odd = [word for word in words if not re.match(NOT_DECIMAL, word) and not fits(pa.array([word]), pa.float64())]
+    if 0 < len(odd) < len(words) / 2:
+        is_no = "is no number" if len(odd) == 1 else "are no numbers"
+        return f"{some(odd, 3)} {is_no}; write numbers as 1234.5, and leave missing values empty"
+    digits = sum(char.isdigit() for word in odd[:50] for char in word)
+    letters = sum(char.isalpha() for word in odd[:50] for char in word)
     if digits > 4 * letters:
-        return "; if these are numbers or dates, write them as 1234.5 and 2024-12-31"
-    return ""
+        return "if these are numbers or dates, write them as 1234.5 and 2024-12-31"
+    return None
 
 
 def _numbered_levels(facts: Facts, told: str, role: Role) -> Column:

@@ -58,22 +58,31 @@ class TableOptions:
             if clash:
                 raise TableError(f"{some(clash)} is named in both {first} and {second}; a column has one part to play")
 
+    @property
+    def named(self) -> set[str]:
+        """Every column that an option names."""
+        weights = () if self.weights is None else (self.weights,)
+        return {*self.kinds, *self.transforms, *self.bounds, *self.context, *self.drop, *weights}
+
     def check_names(self, names: Iterable[str]) -> None:
         """Every column named in an option is in the table."""
         known = list(names)
-        named = {*self.kinds, *self.transforms, *self.bounds, *self.context, *self.drop}
-        if self.weights is not None:
-            named.add(self.weights)
-        unknown = sorted(named - set(known))
+        unknown = sorted(self.named - set(known))
         if unknown:
             raise TableError(f"there is no column {some(unknown)}; the columns are {some(known, 20)}")
 
 
-def pairs(option: str, texts: Iterable[str]) -> dict[str, str]:
-    """``col=value`` texts as a dictionary."""
+def pairs(option: str, texts: Iterable[str], columns: Iterable[str] = ()) -> dict[str, str]:
+    """``col=value`` texts as a dictionary. After one of ``columns`` the value may hold = as well, else the name may.
+
+    >>> pairs("--given", ["pay=<=50", "a=b=3"], ["pay"])
+    {'pay': '<=50', 'a=b': '3'}
+    """
     found: dict[str, str] = {}
+    shortest_first = sorted(columns, key=len)
     for text in texts:
-        column, equals, value = text.rpartition("=")
+        known = next((name for name in shortest_first if text.startswith(f"{name}=")), None)
+        column, equals, value = text.rpartition("=") if known is None else (known, "=", text[len(known) + 1 :])
         if not equals or not column or not value:
             raise TableError(f"{option} takes column=value, got {text!r}")
         if column in found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ import pyarrow as pa
 from cubicflow.data.table.arrow_types import is_date, is_number, is_text
 from cubicflow.data.table.column import Column, Role
 from cubicflow.data.table.errors import TableError, some
-from cubicflow.data.table.source import Table
+from cubicflow.data.table.source import ROW_INDEX, Table
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,8 @@ class Schema:
         known = {column.name: column for column in self.columns}
         needed = self.needed(weights)
         problems = [f"column {name!r} is missing" for name in needed if name not in table.types]
-        problems += [f"column {name!r} is new" for name in table.names if name not in known]
+        new = [name for name in table.names if name not in known and not re.fullmatch(ROW_INDEX, name)]
+        problems += [f"column {name!r} is new" for name in new]
         for name in needed:
             if name in table.types and not table.is_text:
                 expected, found = known[name].arrow_type, table.types[name]

@@ -13,6 +13,7 @@ from cubicflow.data.built_in import BUILT_IN, built_in_table
 from cubicflow.data.table.errors import TableError, some
 
 BATCH_ROWS = 1 << 16
+ROW_INDEX = r"__index_level_\d+__"  # pandas' name, in Parquet files, for an index that has none
 
 
 class Table(ABC):
@@ -56,6 +57,8 @@ def open_table(path: str | Path) -> Table:
         raise TableError(f"{path}: there is no such file, and no built-in table of that name ({', '.join(BUILT_IN)})")
     if path.is_dir():
         return ParquetTable(path)
+    if not path.is_file():
+        raise TableError(f"{path}: a table is read several times, and a pipe only once; save it as a file first")
     if path.stat().st_size == 0:
         raise TableError(f"{path}: the file is empty")
     suffix = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix

@@ -26,6 +26,7 @@ class Tally:
 
     def __init__(self, column: Column) -> None:
         self.column = column
+        self._unmapped = replace(column, map=None)  # nothing is far off before mean and std are known
         self.moments = Moments()
         self.counts = CodeCounts()
         self.rows = 0
@@ -34,7 +35,7 @@ class Tally:
     def see(self, array: pa.Array, weights: NDArray[np.float64] | None) -> None:
         if self.column.role == "constant":
             return
-        y = to_numbers(self.column, array)
+        y = to_numbers(self._unmapped, array)
         self.rows += len(y)
         self.weight += float(len(y) if weights is None else weights.sum())
         if isinstance(self.column.map, Scaled):
@@ -67,7 +68,8 @@ class Tally:
 
     def _limits(self, grid: Grid) -> tuple[int | None, int | None]:
         """Codes that nothing can lie beyond: a smallest value of 0, or an end where values pile up."""
-        if self.column.kind == "datetime":
+        # a value that a density is given need not be one that was seen
+        if self.column.kind == "datetime" or self.column.role == "context":
             return None, None
         last = grid.count - 1
         piled = {end: self._count(end) >= max(PILED_ROWS, PILED * self.rows) for end in (0, last)}

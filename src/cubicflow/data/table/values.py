@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from cubicflow.data.table.arrow_types import epsilon_of, is_date, is_number, is_text
-from cubicflow.data.table.column import GRIDDED, LEVELLED, Column
-from cubicflow.data.table.errors import TableError, some
+from cubicflow.data.table.arrow_types import epsilon_of, exact_cast, is_date, is_number, is_text, shown
+from cubicflow.data.table.column import GRIDDED, LEVELLED, Column, duration
+from cubicflow.data.table.errors import TableError, listed
+from cubicflow.data.table.grid import LARGEST, Codes, Grid
+from cubicflow.data.table.sample_range import code_range, decimal_range, value_range
 from cubicflow.data.table.text_types import read_text
 
 Floats = NDArray[np.float64]
 
-FURTHEST = 2**53  # codes beyond are not exact
 ABSURD = 1e12  # standard deviations; the square of much more is no float32
 
 
@@ -25,11 +28,7 @@ def to_numbers(column: Column, array: pa.Array) -> Floats:
         return _level_codes(column, array)
     if column.kind in GRIDDED:
         return _within_limits(column, _grid_codes(column, array), array)
-    values = floats(array)
-    infinite = ~np.isfinite(values)
-    if infinite.any():
-        raise TableError(f"column {column.name!r} holds {int(infinite.sum())} infinite values; remove those rows")
-    return _within_limits(column, values, array)
+    return _within_limits(column, _finite(column, array), array)
 
 
 def as_type(column: Column, array: pa.Array) -> pa.Array:
@@ -40,16 +39,17 @@ def as_type(column: Column, array: pa.Array) -> pa.Array:
     if not is_text(array.type):
         return array
     if pa.types.is_decimal(type) or (is_number(type) and column.kind not in LEVELLED):
-        type = pa.float64() if column.kind != "integer" else pa.int64()
+        whole = column.kind == "integer" or (column.kind == "constant" and pa.types.is_integer(type))
+        type = pa.int64() if whole else pa.float64()
     try:
         return read_text(array, type)
     except pa.ArrowInvalid:
         pass
-    if column.kind == "integer":  # 3.0 is a whole number too
+    if pa.types.is_integer(type):  # 3.0 is a whole number too
         try:
             return read_text(array, pa.float64())
         except pa.ArrowInvalid:
-            pass
+            type = pa.float64()
     wrong = next(text for text in array.to_pylist() if not _reads(text, type))
     raise TableError(f"column {column.name!r} should hold {_words(column)}, found {wrong!r}")
 
@@ -84,13 +84,14 @@ def from_numbers(column: Column, y: Floats) -> pa.Array:
         codes = np.clip(np.floor(y), 0, len(column.levels) - 1).astype(np.int64)
         return _words_back(column.value_set.take(pa.array(codes)), type)
     if column.grid is not None:
-        codes = np.floor(np.clip(y, -FURTHEST, FURTHEST)).astype(np.int64)
+        codes = np.clip(np.floor(y), *code_range(column)).astype(np.int64)
         if column.kind == "stepped":
             return _floats_back(column.grid.values(codes), type, column.grid.decimals)
-        return _whole_back(column.grid.origin, column.grid.step, codes, type)
-    most = float(np.finfo(np.float32 if pa.types.is_float32(type) else np.float64).max)
-    values = np.clip(y, -most, most)
-    return _floats_back(values if column.decimals is None else np.round(values, column.decimals), type, None)
+        return _whole_back(column.grid, codes, type)
+    digits = type.scale if column.decimals is None and pa.types.is_decimal(type) else column.decimals
+    with np.errstate(over="ignore"):  # digits after the point of a number near the largest
+        values = y if digits is None else np.round(y, digits)
+    return _floats_back(np.clip(values, *value_range(column, digits)), type, digits)
 
 
 def constants(column: Column, rows: int) -> pa.Array:
@@ -105,32 +106,47 @@ def check_constant(column: Column, array: pa.Array) -> None:
     """Refuse any other value."""
     expected = column.decode_values([column.value]) if column.value is not None else pa.nulls(1)
     array = as_type(column, array)
-    if array.type != expected.type:
-        array = array.cast(expected.type, safe=False)
-    other = array.filter(pc.not_equal(array, expected[0]))
-    if len(other):
+    same = pc.fill_null(pc.equal(exact_cast(array, expected.type), expected[0]), False)
+    if not pc.all(same).as_py():
+        other = array.filter(pc.invert(same))[:1]
         raise TableError(
-            f"column {column.name!r} was always {column.value!r} in the fitted table; here it is also "
-            f"{other[0].as_py()!r}"
+            f"column {column.name!r} was always {shown(expected)[0]} in the fitted table; here it is also "
+            f"{shown(other)[0]}"
         )
+
+
+def as_given(column: Column, array: pa.Array) -> pa.Array:
+    """Values of a context column as its own type, or as they were read where that cannot hold them: 2.5 rooms."""
+    read = as_type(column, array)
+    if is_text(column.arrow_type):
+        return _words_back(read, column.arrow_type)
+    own = exact_cast(read, column.arrow_type)
+    return read if own.null_count else own
 
 
 def _level_codes(column: Column, array: pa.Array) -> Floats:
     known = column.value_set
-    if array.type != known.type:
-        array = array.cast(known.type, safe=False)
-    codes = pc.index_in(array, known)
+    codes = pc.index_in(exact_cast(array, known.type), known, skip_nulls=True)
     if codes.null_count:
-        unseen = pc.unique(array.filter(pc.is_null(codes))).to_pylist()
+        unseen = pc.unique(array.filter(pc.is_null(codes)))
         raise TableError(
-            f"column {column.name!r} holds {some(unseen)}, which the fitted table did not; it held "
-            f"{some(list(column.levels), 10)}"
+            f"column {column.name!r} holds {listed(shown(unseen))}, which the fitted table did not; it held "
+            f"{listed(shown(known), 10)}"
         )
     result: Floats = codes.to_numpy().astype(np.float64)
     return result
 
 
+def _finite(column: Column, array: pa.Array) -> Floats:
+    values = floats(array)
+    infinite = ~np.isfinite(values)
+    if infinite.any():
+        raise TableError(f"column {column.name!r} holds {int(infinite.sum())} infinite values; remove those rows")
+    return values
+
+
 def _grid_codes(column: Column, array: pa.Array) -> Floats:
+    """Codes of values on the grid. Between them only a context value may lie: a density can be given anything."""
     grid = column.grid
     assert grid is not None  # noqa: S101 - gridded kinds have one
     if is_date(array.type) and array.type != column.arrow_type:
@@ -140,25 +156,30 @@ def _grid_codes(column: Column, array: pa.Array) -> Floats:
             raise TableError(f"column {column.name!r} holds times finer than {column.type}, as it was fitted") from None
     if pa.types.is_integer(array.type) or is_date(array.type):
         try:
-            values = whole_numbers(array)
+            whole = whole_numbers(array)
         except pa.ArrowInvalid:
             raise TableError(f"column {column.name!r} holds whole numbers beyond 2^63") from None
+        values = whole.astype(np.float64)
         if grid.decimals:
-            codes, fit = grid.codes(values.astype(np.float64))
+            codes, fit = grid.codes(values)
         else:
-            far = np.abs(values.astype(np.float64) - float(grid.origin)) > FURTHEST
+            far = np.abs(values - float(grid.origin)) > LARGEST
             if far.any():
-                raise TableError(f"column {column.name!r} holds {values[far][0]}, absurdly far from what was fitted")
-            codes, fit = (values - grid.origin) // grid.step, (values - grid.origin) % grid.step == 0
+                first = shown(array.filter(pa.array(far))[:1])[0]
+                raise TableError(f"column {column.name!r} holds {first}, absurdly far from what was fitted")
+            codes, fit = (whole - grid.origin) // grid.step, (whole - grid.origin) % grid.step == 0
     else:
-        codes, fit = grid.codes(floats(array), epsilon_of(array.type))
-    if not fit.all():
-        wrong = array.filter(pa.array(~fit))
-        raise TableError(
-            f"column {column.name!r} holds {len(wrong)} values that are not {_words(column)}, the first is "
-            f"{wrong[0].as_py()!r}; round them"
-        )
-    return codes.astype(np.float64)
+        values = _finite(column, array)
+        codes, fit = grid.codes(values, epsilon_of(array.type))
+    if fit.all():
+        return codes.astype(np.float64)
+    if column.role == "context":
+        return np.where(fit, codes, (values * 10.0**grid.decimals - float(grid.origin)) / grid.step)
+    wrong = array.filter(pa.array(~fit))
+    raise TableError(
+        f"column {column.name!r} holds {len(wrong)} values that are not {_on_grid(column)}, the first is "
+        f"{shown(wrong[:1])[0]}; round them"
+    )
 
 
 def _within_limits(column: Column, y: Floats, array: pa.Array) -> Floats:
@@ -168,43 +189,39 @@ def _within_limits(column: Column, y: Floats, array: pa.Array) -> Floats:
     # a code is the left end of its step; a value with a density must lie strictly inside
     outside = (y < low) | (y >= high) if column.counts_mass else (y <= low) | (y >= high)
     if outside.any():
-        first = array.filter(pa.array(outside))[0].as_py()
+        first = shown(array.filter(pa.array(outside))[:1])[0]
         raise TableError(
             f"column {column.name!r} holds {int(outside.sum())} values outside of its range as fitted, the first is "
-            f"{first!r}; leave those rows out, or fit again with wider --bounds"
+            f"{first}; leave those rows out, or fit again with wider --bounds"
         )
     ends = np.array([y.argmin(), y.argmax()])  # the map is increasing
     inside = y[ends] + (0.5 if column.counts_mass else 0.0)
     absurd = ends[np.abs(column.map.forward(inside)[0]) > ABSURD]
     if absurd.size:
         raise TableError(
-            f"column {column.name!r} holds {array[int(absurd[0])].as_py()!r}, absurdly far from what was fitted; "
+            f"column {column.name!r} holds {shown(array[int(absurd[0]) :][:1])[0]}, absurdly far from what was fitted; "
             "remove such rows"
         )
     return y
 
 
-def _whole_back(origin: int, step: int, codes: NDArray[np.int64], type: pa.DataType) -> pa.Array:
-    largest = 2**63 - 1
-    if pa.types.is_integer(type):
-        bits = type.bit_width - (0 if pa.types.is_unsigned_integer(type) else 1)
-        largest = min(largest, 2**bits - 1)
-    smallest = 0 if pa.types.is_unsigned_integer(type) else -largest - 1
-    if pa.types.is_date32(type):
-        smallest, largest = -(2**31), 2**31 - 1
-    codes = np.clip(codes, -((origin - smallest) // step), (largest - origin) // step)
-    whole = pa.array(origin + step * codes, type=pa.int64())
+def _whole_back(grid: Grid, codes: Codes, type: pa.DataType) -> pa.Array:
+    whole = pa.array(grid.origin + grid.step * codes, type=pa.int64())
     if pa.types.is_date32(type):
         return whole.cast(pa.int32()).cast(type)
     if pa.types.is_float16(type):
         return whole.cast(pa.float32()).cast(type)
+    if pa.types.is_decimal(type):
+        return whole.cast(pa.string()).cast(type)
     return whole.cast(type, safe=False)
 
 
 def _floats_back(values: Floats, type: pa.DataType, decimals: int | None) -> pa.Array:
     if pa.types.is_decimal(type):
         scale = type.scale if decimals is None else min(decimals, type.scale)
-        return pa.array([f"{value:.{scale}f}" for value in values.tolist()]).cast(type)
+        smallest, largest = decimal_range(type)
+        exact = (Decimal(f"{value:.{scale}f}") for value in values.tolist())
+        return pa.array([min(max(value, smallest), largest) for value in exact], type=type)
     if pa.types.is_integer(type):
         return pa.array(np.rint(values).astype(np.int64)).cast(type, safe=False)
     if pa.types.is_float16(type):
@@ -224,6 +241,13 @@ def _reads(text: str, type: pa.DataType) -> bool:
     except pa.ArrowInvalid:
         return False
     return True
+
+
+def _on_grid(column: Column) -> str:
+    if column.grid is None or column.kind != "datetime":
+        return _words(column)
+    start = shown(column.decode_values([column.grid.origin]))[0]
+    return f"date-times in steps of {duration(column.arrow_type, column.grid.step)} counted from {start}"
 
 
 def _words(column: Column) -> str:

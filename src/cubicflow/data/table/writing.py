@@ -116,6 +116,8 @@ class NpyWriter(Writer):
 def check_output(path: str, *, overwrite: bool = False) -> None:
     """Refuse an output that cannot be written, before any work is done for it."""
     if path == STANDARD_OUTPUT:
+        if sys.stdout is None:  # Python's word for one that was closed before it began
+            raise TableError("standard output is closed; open it, or give the name of a file")
         return
     target = Path(path)
     if target.suffix.lower() not in (".csv", ".parquet", ".npy"):
