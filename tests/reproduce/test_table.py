@@ -104,7 +104,7 @@ def test_a_model_may_have_seeds_of_its_own(
     ("text", "message"),
     [
         ("[models.mine]\nflow = { num_bins = 3 }", "needs a title for 'mine'"),
-        ("[flow]\nnum_bin = 3", "the recipe of table-1: TabularConfig has no setting 'num_bin'; did you mean 'num_bins'?"),
+        ("[flow]\nnum_bin = 3", "the recipe of table-1: TabularConfig has no setting 'num_bin'; did you mean"),
         ("[training]\nlearning_rat = 1", "no training setting 'learning_rat'; did you mean 'learning_rate'?"),
     ],
 )
