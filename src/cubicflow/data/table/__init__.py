@@ -6,7 +6,7 @@ In the order in which they build on one another:
     arrow_types, text_types, facts, grid, row_sample       what a column holds, from one pass
     options, column, schema, kinds, order, shapes, infer   the schema: found, overridden, kept as JSON
     maps, histogram, statistics, tally                     numbers for a flow, estimated from training rows
-    values, encoder, fit_rows, recipe                      values to numbers and back, batches, a flow that suits them
+    sample_range, values, encoder, fit_rows, recipe        values to numbers and back, batches, a flow that suits them
     offsets, scoring, summary, compare, scores_out         log likelihoods in the data's own units
     splits, fingerprint, fitted, writing                   which rows trained, what a run remembers, outputs
 """
