@@ -6,6 +6,7 @@ import csv
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -116,3 +117,24 @@ def test_what_mirror_images_were_worth() -> None:
     found = json.loads((ROOT / "results" / "table-1" / "table-1.json").read_text(encoding="utf-8"))["results"]
     (pair,) = [pair for pair in found["ablations"] if pair["first"] == "cubic-mirrored"]
     assert re.findall(r"mirror images, and twice the steps, were worth ([\d.]+) nats", text) == [f"{pair['mean']:.2f}"]
+
+
+def test_the_papers_experiments(text: str) -> None:
+    def results(name: str) -> dict[str, Any]:
+        path = ROOT / "results" / name / f"{name}.json"
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["results"]
+        return found
+
+    def score(dataset: str, model: str) -> str:
+        rows = results("table-1")["rows"]
+        (test,) = [row["test"] for row in rows if (row["dataset"], row["model"]) == (dataset, model)]
+        return f"{test['mean']:.2f} ± {test['error']:.2f}"
+
+    flowing = " ".join(text.split())
+    gaussians, images = results("figure-2")["densities"][0], results("figure-3")
+    assert f"learned to {gaussians['gap']:.3f} nats below the truth" in flowing
+    assert f"training rows, scores {score('miniboone', 'cubic')} nats" in flowing
+    published = results("table-1")["datasets"]["bsds300"]["published"]["cubic-paper"]
+    assert f"redrawn, {score('bsds300', 'cubic')} (published: {published})" in flowing
+    assert f"and {score('bsds300', 'cubic-mirrored')} with mirrored patches and twice the steps" in flowing
+    assert f"takes {images['bits_per_dim']:.3f} ± {images['error']:.3f} bits per dimension" in flowing
