@@ -234,3 +234,8 @@ def test_dates_are_written_as_dates(tmp_path: Path) -> None:
         row = {"day": start, "made": start, "told": start, "x": 0.5, **changed}
         with pytest.raises(TableError, match=said):
             TableEncoder(found.schema).read(pa.RecordBatch.from_pylist([row]))
+
+
+def test_a_number_beyond_its_type_is_none_of_its_values() -> None:
+    cast = exact_cast(pa.array([1.5, 1e5, np.inf]), pa.float16())
+    assert cast.is_null().to_pylist() == [False, True, False]

@@ -60,6 +60,28 @@ def test_a_picture_and_the_gaussians(cubicflow: Command, recipe: Path, tmp_path:
     assert gaussians["gap"] == pytest.approx(GaussianGrid().log_prob(points).mean() - score, abs=1e-6)
 
 
+def test_beginning_again_removes_runs_and_nothing_else(cubicflow: Command, recipe: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = ("reproduce", "figure-2", "--recipe", recipe, "--data", tmp_path, "--device", "cpu", "-o", out)
+    assert cubicflow(*command).status == 0
+    run = next((out / "runs").iterdir())
+    for folder in (out, run, out / "somebody's model"):
+        folder.mkdir(exist_ok=True)
+        (folder / "thesis.txt").write_text("mine")
+    for folder in (out, out / "somebody's model"):
+        (folder / "config.json").write_text('{"model_type": "bert"}')
+    first = (run / "model.safetensors").stat().st_mtime_ns
+    done = cubicflow(*command, "--overwrite", "--seconds", 0)
+    assert done.status == 75
+    assert (run / "model.safetensors").stat().st_mtime_ns == first  # without time nothing begins, and nothing is lost
+    (run / "thesis.txt").unlink()
+    assert cubicflow(*command, "--overwrite").status == 0
+    assert (run / "model.safetensors").stat().st_mtime_ns > first
+    for folder in (out, out / "somebody's model"):
+        assert (folder / "thesis.txt").read_text() == "mine"
+        assert json.loads((folder / "config.json").read_text()) == {"model_type": "bert"}
+
+
 def test_without_pictures_grace_hopper_sits_and_the_absent_are_named(
     cubicflow: Command, recipe: Path, tmp_path: Path
 ) -> None:

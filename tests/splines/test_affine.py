@@ -23,6 +23,14 @@ def size(element_map):
     return 2 if element_map is affine else 1
 
 
+def test_whole_numbers_are_refused(element_map):
+    whole, params = torch.tensor([1, 2]), torch.full((2, size(element_map)), 0.7)
+    with pytest.raises(TypeError, match=r"x must be floating point, got torch\.int64"):
+        element_map(whole, params)
+    with pytest.raises(TypeError, match=r"params must be floating point, got torch\.int64"):
+        element_map(whole.float(), params.long())
+
+
 def test_affine_is_its_formula():
     x, params = draw(50, dtype=torch.float64, seed=0), draw(50, 2, dtype=torch.float64, seed=1)
     y, log_slope = affine(x, params)

@@ -19,6 +19,7 @@ import cubicflow as cf
 from cubicflow.training import RunFolderError, TrainingInterrupted, fit
 from cubicflow.training.losses import negative_log_likelihood
 from cubicflow.training.progress import LiveLine, PlainLines, Silent, make_progress
+from cubicflow.training.run_folder import forget_run
 
 SETTINGS = {"steps": 12, "validate_every": 4, "progress": False}
 
@@ -341,3 +342,16 @@ def test_rich_is_optional(monkeypatch):
 def test_flows_stay_loadable_at_every_stage(x, make_flow, unfinished):
     """An interrupted run holds the best weights so far."""
     assert cf.load(unfinished).log_prob(x[:3]).shape == torch.Size([3])
+
+
+def test_a_run_is_forgotten_and_what_lies_beside_it_is_kept(x, make_flow, run):
+    fit(make_flow(), x, run=run, **SETTINGS)
+    (run / "thesis.txt").write_text("mine")
+    forget_run(run)
+    assert contents(run) == {"thesis.txt": b"mine"}
+    forget_run(run)  # holds no run any more
+    forget_run(run / "nowhere")
+    (run / "thesis.txt").unlink()
+    fit(make_flow(), x, run=run, **SETTINGS)
+    forget_run(run)
+    assert not run.exists()

@@ -253,6 +253,11 @@ class TestSigmoid:
         assert (sandwich(far)[0] < 14).all(), "the sandwich saturates where the real line does not"
         assert (real(far)[0] > 30).all()
 
+    def test_a_clip_that_is_rounded_away_still_clips(self) -> None:
+        x, log_det = Logit(1e-8)(torch.tensor([[1.0], [0.0], [2.0]]))  # 1 - 1e-8 is 1 in float32
+        assert x.isfinite().all()
+        assert log_det.isfinite().all()
+
     @pytest.mark.parametrize("clip", [0.0, 0.5, -1.0])
     def test_impossible_clips(self, clip: float) -> None:
         with pytest.raises(ValueError, match=r"clip must lie between 0 and 0\.5"):

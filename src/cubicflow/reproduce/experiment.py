@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,11 +14,12 @@ from typing import Any
 
 import torch
 
-from cubicflow.flows.serialization import CONFIG_FILE, write_atomically
+from cubicflow.flows.serialization import write_atomically
 from cubicflow.reproduce.deadline import Deadline
 from cubicflow.reproduce.hardware import machine_in_use
 from cubicflow.reproduce.recipe import Settings
 from cubicflow.training import FitResult, TrainingConfig, TrainingInterrupted, fit
+from cubicflow.training.run_folder import forget_run
 
 
 class UnfinishedError(Exception):
@@ -90,9 +90,10 @@ class Request:
             raise TrainingInterrupted(f"stopped and saved. To go on: {self.next_command}") from None
 
     def forget_runs(self, folder: Path) -> None:
-        """Drop the runs in a folder, before beginning again: a call that is cut short then goes on like any other."""
-        for config in sorted(folder.rglob(CONFIG_FILE)):
-            shutil.rmtree(config.parent)
+        """Drop the runs that an experiment has in its folder, ``run`` and ``runs/*``, before beginning again: a call
+        that is cut short then goes on like any other."""
+        for run in (folder / "run", *sorted((folder / "runs").glob("*"))):
+            forget_run(run)
 
     @property
     def first_seed(self) -> int:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from cubicflow.splines.functions import inner_dtype
+from cubicflow.splines.spec import check_floating
 
 # The log-scale is squashed into (-LOG_SCALE_BOUND, LOG_SCALE_BOUND): one layer then scales by at most e^5, and no stack
 # of them overflows on its first wild step.
@@ -22,7 +23,7 @@ def affine(x: Tensor, params: Tensor, *, inverse: bool = False) -> tuple[Tensor,
     >>> affine(torch.tensor(2.0), torch.tensor([1.0, 0.0]))
     (tensor(3.), tensor(0.))
     """
-    _check_size("affine", params, 2)
+    _check("affine", x, params, 2)
     dtype = inner_dtype(x, params)
     wide, (shift, raw) = x.to(dtype), params.to(dtype).unbind(-1)
     log_scale = LOG_SCALE_BOUND * torch.tanh(raw / LOG_SCALE_BOUND)
@@ -39,13 +40,15 @@ def additive(x: Tensor, params: Tensor, *, inverse: bool = False) -> tuple[Tenso
     >>> additive(torch.tensor(2.0), torch.tensor([1.0]))
     (tensor(3.), tensor(0.))
     """
-    _check_size("additive", params, 1)
+    _check("additive", x, params, 1)
     dtype = inner_dtype(x, params)
     wide, shift = x.to(dtype), params[..., 0].to(dtype)
     y = wide - shift if inverse else wide + shift
     return y.to(x.dtype), torch.zeros_like(y)
 
 
-def _check_size(name: str, params: Tensor, size: int) -> None:
+def _check(name: str, x: Tensor, params: Tensor, size: int) -> None:
+    check_floating("x", x)
+    check_floating("params", params)
     if params.shape[-1] != size:
         raise ValueError(f"the last axis of params has size {params.shape[-1]}, but an {name} map needs {size}")

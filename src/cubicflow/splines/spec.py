@@ -66,6 +66,14 @@ def num_params(family: str, num_bins: int, slopes: str | None = None) -> int:
     return _param_count(family, slopes).size(num_bins)
 
 
+def check_floating(name: str, value: Tensor) -> None:
+    """Whole numbers are refused: a result of their type would lose its fraction."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name} must be a torch.Tensor, got {type(value).__name__}; wrap it in torch.as_tensor")
+    if not value.is_floating_point():
+        raise TypeError(f"{name} must be floating point, got {value.dtype}; convert it with {name}.float()")
+
+
 def make_spec(
     x: Tensor,
     params: Tensor,
@@ -78,11 +86,8 @@ def make_spec(
     min_bin_height: float | None = None,
 ) -> SplineSpec:
     """Check everything about a call that can be checked without looking at values."""
-    for name, value in (("x", x), ("params", params)):
-        if not isinstance(value, Tensor):
-            raise TypeError(f"{name} must be a torch.Tensor, got {type(value).__name__}; wrap it in torch.as_tensor")
-        if not value.is_floating_point():
-            raise TypeError(f"{name} must be floating point, got {value.dtype}; convert it with {name}.float()")
+    check_floating("x", x)
+    check_floating("params", params)
     if x.device != params.device:
         raise ValueError(f"x is on {x.device} and params on {params.device}; move one to the other's device")
     if domain not in DOMAINS:

@@ -6,7 +6,7 @@ import json
 import os
 import socket
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -220,6 +220,20 @@ def open_run(
                 checkpoints.remove_checkpoints(folder.path)
             folder.begin()
         yield folder
+
+
+def forget_run(path: Path) -> None:
+    """Remove the files of the run in a folder, if there is one, and the folder if nothing else is in it."""
+    if not (path / CONFIG_FILE).is_file():
+        return
+    folder = RunFolder(path, None, {})
+    with _lock(folder), folder.writing():
+        _tidy(folder)
+        checkpoints.remove_checkpoints(path)
+        for name in reversed(OWN_FILES):  # config.json, which makes it a run's, is the last
+            (path / name).unlink(missing_ok=True)
+    with suppress(OSError):
+        path.rmdir()
 
 
 def refuse_reserved_names(sections: Mapping[str, Any]) -> None:

@@ -42,7 +42,9 @@ class Sigmoid(Transform):
         limits = torch.finfo(z.dtype)
         inside = z.clamp(limits.tiny * limits.eps, 1 - limits.eps / 2)  # the first and the last number between 0 and 1
         log_low, log_high = inside.log(), torch.log1p(-inside)
-        log_slope = torch.where((z <= 0) | (z >= 1), -torch.inf, -log_low - log_high)
+        log_slope = -log_low - log_high
+        if self.clip is None:  # 1 - clip may be rounded to 1, which is not outside
+            log_slope = torch.where((z <= 0) | (z >= 1), -torch.inf, log_slope)
         return log_low - log_high, sum_features(log_slope)
 
 

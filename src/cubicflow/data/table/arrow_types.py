@@ -111,7 +111,10 @@ def exact_cast(array: pa.Array, type: pa.DataType) -> pa.Array:
     if pa.types.is_decimal(array.type) != pa.types.is_decimal(type):
         array = array.cast(pa.float64(), safe=False)  # arrow finds no room for whole numbers in short decimals
     if pa.types.is_floating(type) and pa.types.is_floating(array.type):
-        return array.cast(pa.float32()).cast(type) if pa.types.is_float16(type) else array.cast(type)  # the nearest
+        nearest = array.cast(pa.float32()).cast(type) if pa.types.is_float16(type) else array.cast(type)
+        wide = nearest.cast(pa.float32()) if pa.types.is_float16(type) else nearest
+        too_large = pc.and_(pc.is_inf(wide), pc.is_finite(array))
+        return pc.if_else(too_large, pa.scalar(None, type), nearest)
     try:
         cast = array.cast(type, safe=False)
         same = pc.equal(cast.cast(array.type, safe=False), array)
