@@ -103,6 +103,13 @@ def test_power_from_text_and_from_the_published_array(tmp_path: Path) -> None:
     assert_is(load_benchmark("power", tmp_path, form="raw"), expected)
 
 
+def test_a_blank_line_at_the_end_is_no_row(tmp_path: Path) -> None:
+    path = put(tmp_path / "power/household_power_consumption.txt", power_text(100))
+    rows = power.read_text(path)
+    put(path, power_text(100).rstrip("\n") + "\n\n")
+    np.testing.assert_array_equal(power.read_text(path), rows)
+
+
 @pytest.mark.parametrize(("ending", "packer"), [(".txt.gz", gzip), (".txt.xz", lzma), (".head.txt.xz", lzma)])
 def test_power_from_packed_text(tmp_path: Path, ending: str, packer) -> None:
     text = power_text(300)
@@ -447,8 +454,21 @@ def test_damaged_files(tmp_path: Path) -> None:
     put(path.with_name(path.name + ".xz"), packed[: len(packed) // 2])
     with pytest.raises(ValueError, match="is damaged"):
         load_benchmark("power", tmp_path)
+    path.with_name(path.name + ".xz").unlink()
+    for ending in (".xz", ".gz"):
+        packed_path = put(path.with_name(path.name + ending), "<html>not found</html>")
+        with pytest.raises(ValueError, match=f"{packed_path} is damaged"):
+            load_benchmark("power", tmp_path)
+        packed_path.unlink()
 
     data = put(tmp_path / "power/data.npy", b"\x93NUMPY nonsense")
+    with pytest.raises(ValueError, match=r"not a whole \.npy file"):
+        load_benchmark("power", tmp_path)
+    with data.open("wb") as file:
+        np.savez(file, rows=np.ones((50, 8)))
+    with pytest.raises(ValueError, match="is an archive of arrays under another name"):
+        load_benchmark("power", tmp_path)
+    data.write_bytes(data.read_bytes()[:100])
     with pytest.raises(ValueError, match=r"not a whole \.npy file"):
         load_benchmark("power", tmp_path)
     np.save(data, np.array([{}, {}], dtype=object), allow_pickle=True)
@@ -472,6 +492,9 @@ def test_damaged_files(tmp_path: Path) -> None:
     splits[1][3, 4] = np.nan
     np.save(tmp_path / "miniboone/val.npy", splits[1])
     with pytest.raises(ValueError, match="validation holds NaN"):
+        load_benchmark("miniboone", tmp_path)
+    np.save(tmp_path / "miniboone/val.npy", splits[1][:0])
+    with pytest.raises(ValueError, match="validation has no rows"):
         load_benchmark("miniboone", tmp_path)
     put(tmp_path / "gas/ethylene_CO.txt", "nothing of the kind\n")
     with pytest.raises(ValueError, match=r"not ethylene_CO.txt"):

@@ -144,6 +144,11 @@ def test_bsds300_errors(tmp_path: Path) -> None:
     path.write_bytes(bsds_archive(two_hundred))
     with pytest.raises(ValueError, match="checksum is wrong"):
         load_benchmark("bsds300", tmp_path)
+    folder = tmp_path / "folder"
+    for name in ("train/a.jpg", "train/b.jpg", "test/c.jpg"):
+        put(folder / name, "not a picture")
+    with pytest.raises(ValueError, match=r"test/c\.jpg is not a whole picture"):
+        bsds300.read_images(folder)
     with pytest.raises(ValueError, match="at least 8 x 8"):
         bsds300.draw_patches([tiny], 3, 0)
 

@@ -60,6 +60,12 @@ def test_expected_log_prob_agrees_with_adaptive_quadrature() -> None:
     assert grid.expected_log_prob() == pytest.approx(2 * sum(value for value, _ in pieces), abs=1e-9)
 
 
+@pytest.mark.parametrize(("side", "std"), [(1, 1e-4), (15, 1e-5), (15, 1e-7)])
+def test_narrow_gaussians_have_the_entropy_of_gaussians_far_apart(side: int, std: float) -> None:
+    expected = -np.log(2 * np.pi * np.e * std**2 * side**2)  # of two axes, each a mixture that does not overlap
+    assert GaussianGrid(side, std).expected_log_prob() == pytest.approx(expected, abs=1e-6)
+
+
 def test_samples_score_the_expected_log_prob() -> None:
     grid = GaussianGrid()
     scores = grid.log_prob(grid.sample(200_000, 3))
@@ -211,8 +217,25 @@ def test_built_in_picture_is_upright() -> None:
     assert uniform / (0.4 * 0.2) > 1.2 * wall / (0.2 * 0.4)
 
 
+@pytest.mark.parametrize("ending", ["png", "tiff"])
+def test_pictures_of_16_bits_are_those_of_8(tmp_path, ending: str) -> None:
+    image = pytest.importorskip("PIL.Image")
+    ramp = np.tile(np.arange(256, dtype=np.uint16), (256, 1))
+    image.fromarray(ramp * 257).save(tmp_path / f"deep.{ending}")
+    image.fromarray(ramp.astype(np.uint8)).save(tmp_path / f"plain.{ending}")
+    deep, plain = (read_grey(tmp_path / f"{name}.{ending}", size=256) for name in ("deep", "plain"))
+    np.testing.assert_array_equal(deep, plain)
+    image.fromarray((ramp / 255).astype(np.float32)).save(tmp_path / "float.tiff")
+    with pytest.raises(ValueError, match=r"float\.tiff has pixels of 32 bits.* save it in 8 bits"):
+        read_grey(tmp_path / "float.tiff")
+
+
 def test_picture_errors(tmp_path) -> None:
-    pytest.importorskip("PIL")
+    image = pytest.importorskip("PIL.Image")
+    image.fromarray(np.random.default_rng(0).integers(0, 255, (64, 64), np.uint8)).save(tmp_path / "half.jpg")
+    (tmp_path / "half.jpg").write_bytes((tmp_path / "half.jpg").read_bytes()[:1500])
+    with pytest.raises(ValueError, match=r"half\.jpg is not a whole picture"):
+        read_grey(tmp_path / "half.jpg")
     with pytest.raises(FileNotFoundError, match="no picture at"):
         read_grey(tmp_path / "none.jpg")
     (tmp_path / "text.jpg").write_text("not a picture")

@@ -34,6 +34,8 @@ def test_the_training_curve_shows_every_series() -> None:
     np.testing.assert_allclose(axes.lines[1].get_ydata(), [6 / i for i in range(1, 50)])
     assert training_curve([]).axes  # a run without metrics is drawn empty
     assert training_curve([{"step": 1, "loss": 2.0}]).axes
+    (axes,) = training_curve([{"step": i, "loss": loss} for i, loss in enumerate([np.nan, 3.0, np.inf, 2.0])]).axes
+    np.testing.assert_allclose(axes.lines[0].get_ydata(), [3.0, 2.0])
 
 
 def test_marginals_draw_shares() -> None:

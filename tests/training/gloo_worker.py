@@ -35,4 +35,6 @@ def outcome(result: FitResult) -> dict[str, Tensor]:
 if __name__ == "__main__":
     from safetensors.torch import save_file
 
+    for _ in range(5):  # fits that came before are forgotten
+        fit(cf.flows.tabular(1, num_layers=1, hidden_features=4), torch.randn(64, 1), steps=1, progress=False)
     save_file(outcome(train()), Path(sys.argv[1]) / f"{os.environ['RANK']}.safetensors")

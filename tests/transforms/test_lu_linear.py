@@ -184,3 +184,10 @@ def test_hooks_of_linear_layers_fire() -> None:
     layer.register_forward_pre_hook(lambda *_: seen.append("before"))
     Compose([layer, plain])(torch.randn(2, 3))
     assert seen == ["before", "after"]
+
+
+def test_a_layer_without_memory_takes_none() -> None:
+    with torch.device("meta"):
+        layer = LULinear(10**9, seed=0)  # a permutation of so many would take gigabytes
+    assert layer.permutation.is_meta
+    assert layer.permutation.shape == (10**9,)

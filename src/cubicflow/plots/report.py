@@ -113,7 +113,7 @@ def _page(run: Path, data: Path, fitted: FittedTable, pictures: Mapping[str, byt
     parts = ", ".join(f"{count} {name}" for name, count in fitted.parts.items())
     return PAGE.format(
         style=STYLE,
-        run=html.escape(run.name),
+        run=html.escape(run.resolve().name),
         data=html.escape(data.name),
         rows=rows,
         samples=samples,

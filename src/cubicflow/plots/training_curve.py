@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,7 +28,11 @@ def training_curve(history: Sequence[dict[str, Any]]) -> Figure:
     axes = figure.subplots()
     values: list[float] = []
     for key, label, colour in LINES:
-        points = [(line["step"], line[key]) for line in history if isinstance(line.get(key), int | float)]
+        points = [
+            (line["step"], line[key])
+            for line in history
+            if isinstance(line.get(key), int | float) and math.isfinite(line[key])
+        ]
         if points:
             axes.plot(*zip(*points, strict=True), color=colour, label=label, linewidth=1.2)
             values += [value for _, value in points]

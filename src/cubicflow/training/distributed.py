@@ -6,6 +6,7 @@ all take the same step. Process 0 alone writes.
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -69,6 +70,9 @@ class World:
         return any_stop > 0, clock
 
 
+_joins = itertools.count()  # of this process; all processes of a job join as often
+
+
 @contextmanager
 def join(device: str) -> Iterator[World]:
     """Join the processes that torchrun started, or be alone. A process group that exists already is used as it is."""
@@ -96,6 +100,8 @@ def join(device: str) -> Iterator[World]:
 
 def _connect(backend: str) -> None:
     store, rank, size = next(rendezvous("env://"))
+    # The store outlives a group, and with it the addresses of its members: a later one must not find them there.
+    store = PrefixStore(f"join-{next(_joins)}", store)
     if os.environ.get("LOCAL_WORLD_SIZE") == str(size):
         # On one machine torchrun keeps its store when it restarts the processes, and with it the addresses of the dead
         # ones: every attempt needs keys of its own.

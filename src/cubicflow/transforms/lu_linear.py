@@ -49,13 +49,18 @@ class LULinear(Transform):
         self.features = positive("features", features)
         self.permute = permute
         self.seed = seed
-        generator = None if seed is None else torch.Generator().manual_seed(seed)
-        order = torch.randperm(features, generator=generator, device="cpu") if permute else torch.arange(features)
-        self.register_buffer("permutation", order.to(torch.get_default_device()))
+        self.register_buffer("permutation", self._draw_permutation())
         # The strict lower triangle holds L's, the strict upper U's; the diagonal of `factors` is not used.
         self.factors = nn.Parameter(torch.zeros(features, features))
         self.log_diagonal = nn.Parameter(torch.zeros(features))
         self.bias = nn.Parameter(torch.zeros(features)) if bias else None
+
+    def _draw_permutation(self) -> Tensor:
+        device = torch.get_default_device()
+        if not self.permute or device.type == "meta":  # where shapes are all there is, and memory should be none
+            return torch.arange(self.features, device=device)
+        generator = None if self.seed is None else torch.Generator().manual_seed(self.seed)
+        return torch.randperm(self.features, generator=generator, device="cpu").to(device)
 
     def config(self) -> dict[str, Any]:
         # The permutation itself is a buffer; the seed is written for the reader.

@@ -64,8 +64,11 @@ def read_images(path: Path) -> Images:
     images: dict[str, list[Grey]] = {"test": [], "train": []}
     for (split, name), content in sorted(found.items()):
         digest.update(f"BSDS300/images/{split}/{name}".encode() + b"\0" + content)
-        with Image.open(io.BytesIO(content)) as image:
-            images[split].append(np.asarray(image.convert("L"), dtype=np.uint8))  # ITU-R 601 luma
+        try:
+            with Image.open(io.BytesIO(content)) as image:
+                images[split].append(np.asarray(image.convert("L"), dtype=np.uint8))  # ITU-R 601 luma
+        except OSError as error:
+            raise ValueError(f"{path}: {split}/{name} is not a whole picture; fetch the images again") from error
     if len(images["train"]) < 2 or not images["test"]:
         raise ValueError(
             f"{path} holds {len(images['train'])} training and {len(images['test'])} test images, as train/*.jpg and "

@@ -38,6 +38,8 @@ def read_text(path: Path) -> Rows:
 
 def _complete_rows(lines: Iterator[str]) -> Iterator[str]:
     for line in lines:
+        if line.isspace():
+            continue
         _, time, readings = line.rstrip("\n").split(";", 2)
         if "?" in readings or readings.endswith(";"):  # missing: "?;?;?;?;?;?;"
             continue

@@ -6,6 +6,7 @@ these benchmarks (Papamakarios et al., "Masked Autoregressive Flow", 2017), so t
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,6 +110,8 @@ def make_benchmark(
     for split, rows in zip(Splits._fields, (train, validation, test), strict=True):
         if rows.ndim != 2 or rows.shape[1] != train.shape[1]:
             raise ValueError(f"{source}: {split} has shape {rows.shape}, expected (rows, {train.shape[-1]})")
+        if not len(rows):
+            raise ValueError(f"{source}: {split} has no rows, so there is nothing to fit or to score")
         if not np.isfinite(rows).all():
             raise ValueError(f"{source}: {split} holds NaN or infinite values, so the file is damaged; fetch it again")
     found = Size(len(train), len(validation), len(test), train.shape[1])
@@ -157,9 +160,12 @@ def repeats_its_smallest(rows: Rows) -> NDArray[np.bool_]:
 def load_array(path: Path, dimensions: int = 2) -> NDArray[np.generic]:
     """A .npy file of numbers; arrays of Python objects, which could run code, are refused."""
     try:
-        array: NDArray[np.generic] = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError) as error:
+        with path.open("rb") as file:  # numpy leaves what it cannot read open
+            array: NDArray[np.generic] = np.load(file, allow_pickle=False)
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} is not a whole .npy file of numbers ({error}); fetch it again") from error
+    if not isinstance(array, np.ndarray):
+        raise ValueError(f"{path} is an archive of arrays under another name, expected a .npy file")  # noqa: TRY004
     if array.ndim != dimensions or array.dtype.kind not in "fiu":
         raise ValueError(
             f"{path} holds {array.dtype} of shape {array.shape}, expected numbers in {dimensions} dimension(s)"

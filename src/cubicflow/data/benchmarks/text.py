@@ -5,21 +5,24 @@ from __future__ import annotations
 import gzip
 import lzma
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO, cast
+from typing import Any, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 
-def open_text(path: Path) -> TextIO:
-    """Open ``path`` as text, through gzip or xz if its name says so."""
-    if path.suffix == ".gz":
-        return cast("TextIO", gzip.open(path, "rt", encoding="ascii"))
-    if path.suffix == ".xz":
-        return cast("TextIO", lzma.open(path, "rt", encoding="ascii"))
-    return path.open(encoding="ascii")
+@contextmanager
+def open_text(path: Path) -> Iterator[TextIO]:
+    """``path`` as text, through gzip or xz if its name says so. What cannot be unpacked is named."""
+    opener: Any = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix, open)
+    try:
+        with opener(path, "rt", encoding="ascii") as file:
+            yield file
+    except (UnicodeDecodeError, EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
+        raise ValueError(f"{path} is damaged: {error}. Fetch it again") from error
 
 
 def parse_numbers(
@@ -37,5 +40,5 @@ def parse_numbers(
 
     try:
         return np.loadtxt(with_first(), dtype=np.float64, delimiter=delimiter, usecols=columns, ndmin=2, comments=None)
-    except (ValueError, EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
+    except ValueError as error:
         raise ValueError(f"{source} is damaged: {error}. Fetch it again") from error
