@@ -32,22 +32,19 @@ def free_port():
 
 def test_two_gloo_processes_agree_with_one(tmp_path):
     """float64, no dropout, the same global batches of 33 rows, which two processes cannot halve."""
-    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
-    workers = [
-        subprocess.Popen(
-            [sys.executable, str(WORKER), str(tmp_path)],
-            env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-        )
-        for rank in range(2)
-    ]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    command += ["--master-port", str(free_port()), str(WORKER), str(tmp_path)]
+    together = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"})
     try:
         spec = importlib.util.spec_from_file_location("gloo_worker", WORKER)
         alone = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(alone)
         expected = alone.outcome(alone.train())
+        assert together.wait(timeout=240) == 0
     finally:
-        statuses = [worker.wait() for worker in workers]
-    assert statuses == [0, 0]
+        if together.poll() is None:
+            together.terminate()
+            together.wait()
     first, second = (load_file(tmp_path / f"{rank}.safetensors") for rank in range(2))
     for name, value in expected.items():
         assert torch.equal(first[name], second[name]), name
