@@ -1,14 +1,13 @@
 """The five tables: each recipe against a second implementation written out here, on files in each public format.
 
 The second implementations follow the code that introduced the benchmarks, step by step, with pandas and in-place
-numpy where it used them. Then folders, labels and errors, and last the real files where there are some.
+numpy where it used them. Last come the real files, where there are some.
 """
 
 from __future__ import annotations
 
 import gzip
 import lzma
-import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -16,20 +15,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cubicflow.data.benchmarks import BENCHMARKS, PUBLISHED, gas, hepmass, load_benchmark, miniboone, power
-from cubicflow.data.benchmarks.table import Benchmark, Size, split_last_tenths
-from cubicflow.data.folders import MissingDataError, cache_folder, data_folder
+from cubicflow.data.benchmarks import PUBLISHED, gas, hepmass, load_benchmark, miniboone, power
+from cubicflow.data.benchmarks.table import Benchmark, Size
+from cubicflow.data.folders import MissingDataError
+
+from .made_up_benchmarks import miniboone_rows, miniboone_text, power_text, put, put_miniboone_splits
 
 pytestmark = pytest.mark.usefixtures("cache")
 
 # The reference and the loader run the same float64 operations in nearly the same order, then round to float32.
 FLOAT32 = {"rtol": 3e-7, "atol": 3e-7}
-
-
-def put(path: Path, content: str | bytes) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return path
 
 
 def reference_split(data: np.ndarray) -> list[np.ndarray]:
@@ -52,21 +47,6 @@ def assert_is(benchmark: Benchmark, expected: list[np.ndarray]) -> None:
 
 
 # POWER
-
-
-def power_text(n: int) -> str:
-    random = np.random.default_rng(0)
-    readings = "Global_active_power;Global_reactive_power;Voltage;Global_intensity"
-    lines = [f"Date;Time;{readings};Sub_metering_1;Sub_metering_2;Sub_metering_3"]
-    for i in range(n):
-        stamp = f"{1 + i % 28}/{1 + i % 12}/2007;{i // 60 % 24:02d}:{i % 60:02d}:00"
-        if i % 17 == 3:
-            lines.append(f"{stamp};?;?;?;?;?;?;")
-            continue
-        a, r, v, w = random.random(4)
-        meters = ";".join(f"{m:.3f}" for m in random.integers(40, size=3))
-        lines.append(f"{stamp};{5 * a:.3f};{r:.3f};{235 + 10 * v:.3f};{20 * w:.3f};{meters}")
-    return "\n".join(lines) + "\n"
 
 
 def reference_power_array(path: Path) -> np.ndarray:
@@ -295,21 +275,6 @@ def test_hepmass_files_that_do_not_match(tmp_path: Path) -> None:
 # MINIBOONE
 
 
-def miniboone_rows(signal: int, background: int) -> np.ndarray:
-    random = np.random.default_rng(2)
-    rows = random.gamma(2.0, size=(signal + background, 50))
-    for column in (5, 13, 44):
-        rows[:, column] = np.where(random.random(len(rows)) < 0.1, 0.0, rows[:, column])
-    rows[[7, 20], 0] = -999.0  # outliers, dropped before columns are judged
-    rows[signal:, 30] = 0.0  # repeated in the background only
-    return np.array([[float(f"{value:.6e}") for value in row] for row in rows])
-
-
-def miniboone_text(rows: np.ndarray, signal: int) -> str:
-    lines = "\n".join("  ".join(f"{value:.6e}" for value in row) for row in rows)
-    return f" {signal} {len(rows) - signal}\n{lines}\n"
-
-
 def reference_miniboone_array(rows: np.ndarray, signal: int) -> np.ndarray:
     data = rows[:signal]
     data = data[~(data[:, 0] < -100)]
@@ -328,17 +293,6 @@ def test_miniboone_from_text_and_from_the_published_array(tmp_path: Path) -> Non
     np.save(tmp_path / "miniboone/data.npy", array)
     path.unlink()
     assert_is(load_benchmark("miniboone", tmp_path), expected)
-
-
-def put_miniboone_splits(folder: Path, weights: np.ndarray | None) -> list[np.ndarray]:
-    folder.mkdir(parents=True, exist_ok=True)
-    random = np.random.default_rng(0)
-    splits = [random.standard_normal((n, 43)).astype(np.float32) for n in (40, 10, 10)]
-    for name, rows in zip(("train", "val", "test"), splits, strict=True):
-        np.save(folder / f"{name}.npy", rows)
-    if weights is not None:
-        np.save(folder / "train_weights.npy", weights)
-    return splits
 
 
 def test_miniboone_splits_with_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -360,145 +314,6 @@ def test_miniboone_weights_are_checked(tmp_path: Path, weights: np.ndarray) -> N
     put_miniboone_splits(tmp_path / "miniboone", weights)
     with pytest.raises(ValueError, match="one positive weight for each of the 40 training rows"):
         load_benchmark("miniboone", tmp_path)
-
-
-# Labels, folders, errors
-
-
-def test_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put(tmp_path / "power/household_power_consumption.txt", power_text(800))
-    found = load_benchmark("power", tmp_path)
-    size = Size(len(found.train), len(found.validation), len(found.test), 6)
-    assert found.features == 6
-    monkeypatch.setitem(PUBLISHED, "power", size)
-    whole = load_benchmark("power", tmp_path)
-    assert (whole.provenance, whole.name, whole.weights) == ("whole", "power", None)
-    assert whole.note.startswith("All ")
-    monkeypatch.setitem(PUBLISHED, "power", size._replace(train=size.train - 1))
-    with pytest.raises(ValueError, match="more than the published"):
-        load_benchmark("power", tmp_path)
-    monkeypatch.setitem(PUBLISHED, "power", size._replace(features=7))
-    with pytest.raises(ValueError, match="6 columns stay, 7 were published"):
-        load_benchmark("power", tmp_path)
-
-
-def test_published_sizes_follow_from_the_numbers_of_rows() -> None:
-    for name, rows in (("power", 2_049_280), ("gas", round(0.25 * 4_208_261)), ("miniboone", 36_488)):
-        splits = split_last_tenths(np.empty((rows, 1)), name)
-        assert tuple(map(len, splits)) == PUBLISHED[name][:3]
-    assert int(0.1 * 350_136) == PUBLISHED["hepmass"].validation
-
-
-@pytest.mark.parametrize("name", sorted(BENCHMARKS))
-def test_missing_data_names_files_origin_and_folder(tmp_path: Path, name: str) -> None:
-    with pytest.raises(MissingDataError) as caught:
-        load_benchmark(name, tmp_path)
-    message = str(caught.value)
-    for form in BENCHMARKS[name]:
-        for names in form.files:
-            assert str(tmp_path / names[0]) in message
-    for part in ("https://", "zenodo", f'download("{name}", folder)', "CUBICFLOW_DATA"):
-        assert part in message
-
-
-def test_half_a_form_is_said_to_be_half(tmp_path: Path) -> None:
-    put(tmp_path / "hepmass/1000_train.csv", "")
-    with pytest.raises(MissingDataError, match=r"Still missing: \S*1000_test.csv"):
-        load_benchmark("hepmass", tmp_path)
-
-
-def test_a_form_that_is_asked_for_is_the_one_that_is_read(tmp_path: Path) -> None:
-    put(tmp_path / "power/household_power_consumption.txt", power_text(300))
-    with pytest.raises(MissingDataError, match=r"data\.npy") as caught:
-        load_benchmark("power", tmp_path, form="published")
-    assert "household" not in str(caught.value)
-
-
-def test_unknown_names() -> None:
-    with pytest.raises(ValueError, match="there are power, gas, hepmass, miniboone, bsds300"):
-        load_benchmark("mnist")
-    with pytest.raises(ValueError, match="its forms are 'published', 'raw', 'splits'"):
-        load_benchmark("miniboone", form="csv")
-
-
-def test_folders(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert data_folder(tmp_path) == tmp_path
-    assert data_folder() == cache / "data"
-    monkeypatch.setenv("CUBICFLOW_DATA", str(tmp_path / "named"))
-    assert data_folder() == tmp_path / "named"
-    assert data_folder(tmp_path) == tmp_path
-    monkeypatch.delenv("CUBICFLOW_CACHE")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert cache_folder() == tmp_path / "xdg" / "cubicflow"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    assert cache_folder() == Path.home() / ".cache" / "cubicflow"
-
-
-def test_damaged_files(tmp_path: Path) -> None:
-    text = power_text(100)
-    path = tmp_path / "power/household_power_consumption.txt"
-    cases = [
-        ("<html>", "not household_power_consumption.txt"),
-        (text.splitlines()[0] + "\n", "holds no rows of numbers"),
-        (text.replace("2007;00:21:00;", "2007;00:21:00;x", 1), "is damaged"),
-        ("\n".join(text.splitlines()[:8]), "at least 20 are needed"),
-        (text[:-30], "is damaged"),  # the last line lacks readings
-        (text + "1/1/2", "is damaged"),
-    ]
-    for content, message in cases:
-        put(path, content)
-        with pytest.raises(ValueError, match=message):
-            load_benchmark("power", tmp_path)
-    path.unlink()
-    packed = lzma.compress(text.encode())
-    put(path.with_name(path.name + ".xz"), packed[: len(packed) // 2])
-    with pytest.raises(ValueError, match="is damaged"):
-        load_benchmark("power", tmp_path)
-    path.with_name(path.name + ".xz").unlink()
-    for ending in (".xz", ".gz"):
-        packed_path = put(path.with_name(path.name + ending), "<html>not found</html>")
-        with pytest.raises(ValueError, match=f"{packed_path} is damaged"):
-            load_benchmark("power", tmp_path)
-        packed_path.unlink()
-
-    data = put(tmp_path / "power/data.npy", b"\x93NUMPY nonsense")
-    with pytest.raises(ValueError, match=r"not a whole \.npy file"):
-        load_benchmark("power", tmp_path)
-    with data.open("wb") as file:
-        np.savez(file, rows=np.ones((50, 8)))
-    with pytest.raises(ValueError, match="is an archive of arrays under another name"):
-        load_benchmark("power", tmp_path)
-    data.write_bytes(data.read_bytes()[:100])
-    with pytest.raises(ValueError, match=r"not a whole \.npy file"):
-        load_benchmark("power", tmp_path)
-    np.save(data, np.array([{}, {}], dtype=object), allow_pickle=True)
-    with pytest.raises(ValueError, match=r"not a whole \.npy file of numbers"):
-        load_benchmark("power", tmp_path)
-    np.save(data, np.ones(5))
-    with pytest.raises(ValueError, match=r"shape \(5,\), expected numbers in 2 dimension"):
-        load_benchmark("power", tmp_path)
-    np.save(data, np.ones((50, 7)))
-    with pytest.raises(ValueError, match="7 columns, expected 8"):
-        load_benchmark("power", tmp_path)
-
-    put(tmp_path / "miniboone/MiniBooNE_PID.txt", "1 2 3\n")
-    with pytest.raises(ValueError, match="expected two row counts"):
-        load_benchmark("miniboone", tmp_path)
-    put(tmp_path / "miniboone/MiniBooNE_PID.txt", miniboone_text(miniboone_rows(30, 0), 30).replace("30 0", "31 0", 1))
-    with pytest.raises(ValueError, match="cut short"):
-        load_benchmark("miniboone", tmp_path)
-    shutil.rmtree(tmp_path / "miniboone")
-    splits = put_miniboone_splits(tmp_path / "miniboone", None)
-    splits[1][3, 4] = np.nan
-    np.save(tmp_path / "miniboone/val.npy", splits[1])
-    with pytest.raises(ValueError, match="validation holds NaN"):
-        load_benchmark("miniboone", tmp_path)
-    np.save(tmp_path / "miniboone/val.npy", splits[1][:0])
-    with pytest.raises(ValueError, match="validation has no rows"):
-        load_benchmark("miniboone", tmp_path)
-    put(tmp_path / "gas/ethylene_CO.txt", "nothing of the kind\n")
-    with pytest.raises(ValueError, match=r"not ethylene_CO.txt"):
-        load_benchmark("gas", tmp_path)
 
 
 # Real files

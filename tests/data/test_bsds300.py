@@ -13,13 +13,9 @@ import pytest
 from cubicflow.data.benchmarks import PUBLISHED, bsds300, load_benchmark
 from cubicflow.data.benchmarks.table import Benchmark, Size
 
+from .made_up_benchmarks import put
+
 pytestmark = pytest.mark.usefixtures("cache")
-
-
-def put(path: Path, content: str | bytes) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return path
 
 
 def assert_is(benchmark: Benchmark, expected: list[np.ndarray]) -> None:

@@ -29,15 +29,9 @@ from cubicflow.transforms import (
 from cubicflow.transforms.coupling import alternating_mask, contiguous_mask
 from cubicflow.transforms.halves import Halves, join, slices_of, split
 
+from .conftest import shaken
+
 mlp = partial(ResidualMLP, hidden_features=8, num_blocks=1)
-
-
-def shaken(layer: torch.nn.Module, by: float = 0.3) -> torch.nn.Module:
-    torch.manual_seed(0)
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.add_(by * torch.randn_like(parameter) / max(parameter.shape[-1:] or (1,)) ** 0.5)
-    return layer
 
 
 SETS = {

@@ -9,13 +9,7 @@ import cubicflow as cf
 from cubicflow.transforms import Compose, Conv1x1, Elementwise, LULinear
 from cubicflow.transforms.lu_linear import ALWAYS_INVERTED, ROWS_WORTH_AN_INVERSE
 
-
-def shaken(layer: torch.nn.Module, by: float = 0.3) -> torch.nn.Module:
-    torch.manual_seed(0)
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.add_(by * torch.randn_like(parameter) / max(parameter.shape[-1:] or (1,)) ** 0.5)
-    return layer
+from .conftest import shaken
 
 
 class TestLULinear:

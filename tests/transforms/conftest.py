@@ -1,0 +1,14 @@
+"""What the tests of the layers share."""
+
+from __future__ import annotations
+
+import torch
+
+
+def shaken(layer: torch.nn.Module, by: float = 0.3) -> torch.nn.Module:
+    """The layer away from where it starts, which is the identity."""
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.add_(by * torch.randn_like(parameter) / max(parameter.shape[-1:] or (1,)) ** 0.5)
+    return layer
