@@ -11,13 +11,7 @@ import cubicflow as cf
 from cubicflow.nets import MaskedResidualMLP
 from cubicflow.transforms import Autoregressive, ElementMap
 
-
-def shaken(flow: cf.Flow) -> cf.Flow:
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in flow.parameters():
-            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
-    return flow.eval()
+from .conftest import shaken
 
 
 def autoregressive() -> cf.Flow:
@@ -37,7 +31,7 @@ PLANES = {
 
 @pytest.mark.parametrize("make", PLANES.values(), ids=list(PLANES))
 def test_beside_the_unit_square(make) -> None:
-    flow = shaken(make())
+    flow = shaken(make(), 0.1)
     for far in (math.inf, -math.inf, 1e38, -1e38, 1.5, -0.1):
         for row in ([0.5, far], [far, 0.5], [far, far]):
             assert flow.log_prob(torch.tensor([row])).item() == -math.inf, row
@@ -45,7 +39,7 @@ def test_beside_the_unit_square(make) -> None:
 
 @pytest.mark.parametrize("make", PLANES.values(), ids=list(PLANES))
 def test_nan_stays_nan(make) -> None:
-    flow = shaken(make())
+    flow = shaken(make(), 0.1)
     for row in ([0.5, math.nan], [math.nan, 0.5], [math.nan, 0.7]):
         log_prob = flow.log_prob(torch.tensor([row, [0.5, 0.5]]))
         assert log_prob.isnan().tolist() == [True, False]
@@ -55,7 +49,7 @@ def small_image() -> cf.Flow:
     torch.manual_seed(0)
     flow = cf.flows.image((1, 4, 4), num_layers=2, hidden_features=6, num_bins=4)
     flow.log_prob(256 * torch.rand(64, 1, 4, 4))  # actnorm
-    return shaken(flow)
+    return shaken(flow, 0.1)
 
 
 @pytest.mark.parametrize("pixel", [-50.0, 300.0, math.inf, -math.inf, 1e38])

@@ -13,13 +13,7 @@ import cubicflow as cf
 from cubicflow.distributions import NormalMixture, StandardNormal, Uniform
 from cubicflow.flows import ImageConfig, PlaneConfig, TabularConfig, bits_per_dim, dequantise
 
-
-def shaken(flow: cf.Flow, by: float, seed: int = 0) -> cf.Flow:
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in flow.parameters():
-            parameter.add_(by * torch.randn(parameter.shape, generator=generator))
-    return flow.eval()
+from .conftest import shaken
 
 
 def parts(flow: cf.Flow) -> Counter[str]:

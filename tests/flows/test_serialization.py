@@ -13,34 +13,28 @@ import cubicflow as cf
 from cubicflow.flows import FlowFileError
 from cubicflow.flows.serialization import TYPES, build, describe
 
-
-def trained(flow: cf.Flow) -> cf.Flow:
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in flow.parameters():
-            parameter.add_(0.2 * torch.randn(parameter.shape, generator=generator))
-    return flow.eval()
+from .conftest import shaken
 
 
 def small() -> cf.Flow:
-    return trained(cf.flows.tabular(3, num_layers=2, hidden_features=8, num_bins=4))
+    return shaken(cf.flows.tabular(3, num_layers=2, hidden_features=8, num_bins=4), 0.2)
 
 
 def image() -> cf.Flow:
     flow = cf.flows.image((1, 4, 4), num_layers=1, hidden_features=4)
     flow.log_prob(256 * torch.rand(8, 1, 4, 4))
-    return trained(flow)
+    return shaken(flow, 0.2)
 
 
 SAVED = {
     "tabular": small,
-    "paper": lambda: trained(cf.flows.tabular(3, num_layers=2, hidden_features=8, paper=True)),
+    "paper": lambda: shaken(cf.flows.tabular(3, num_layers=2, hidden_features=8, paper=True), 0.2),
     "float64": lambda: small().double(),
-    "autoregressive": lambda: trained(cf.flows.tabular(3, num_layers=1, hidden_features=8, layer="autoregressive")),
-    "towards data": lambda: trained(cf.flows.tabular(3, num_layers=1, hidden_features=8, direction="noise")),
-    "mixture base": lambda: trained(cf.flows.tabular(2, num_layers=1, hidden_features=8, base_components=3)),
-    "one feature": lambda: trained(cf.flows.tabular(1, num_layers=2)),
-    "plane": lambda: trained(cf.flows.plane(num_bins=8, hidden_features=8)),
+    "autoregressive": lambda: shaken(cf.flows.tabular(3, num_layers=1, hidden_features=8, layer="autoregressive"), 0.2),
+    "towards data": lambda: shaken(cf.flows.tabular(3, num_layers=1, hidden_features=8, direction="noise"), 0.2),
+    "mixture base": lambda: shaken(cf.flows.tabular(2, num_layers=1, hidden_features=8, base_components=3), 0.2),
+    "one feature": lambda: shaken(cf.flows.tabular(1, num_layers=2), 0.2),
+    "plane": lambda: shaken(cf.flows.plane(num_bins=8, hidden_features=8), 0.2),
     "image": image,
     "standardised": lambda: cf.Flow(
         cf.distributions.StandardNormal(2),
@@ -69,9 +63,9 @@ def test_reloaded_flows_are_bit_identical(make, tmp_path: Path) -> None:
 
 
 def test_conditional_flows_and_mixtures(tmp_path: Path) -> None:
-    flow = trained(cf.flows.tabular(2, num_layers=1, hidden_features=8, context_features=3))
+    flow = shaken(cf.flows.tabular(2, num_layers=1, hidden_features=8, context_features=3), 0.2)
     mixture = cf.Mixture(
-        [flow, trained(cf.flows.tabular(2, num_layers=2, hidden_features=4, context_features=3))], [2, 1]
+        [flow, shaken(cf.flows.tabular(2, num_layers=2, hidden_features=4, context_features=3), 0.2)], [2, 1]
     )
     mixture.save(tmp_path)
     loaded = cf.load(tmp_path)

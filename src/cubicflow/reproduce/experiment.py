@@ -89,9 +89,11 @@ class Request:
                 raise self.unfinished() from None
             raise TrainingInterrupted(f"stopped and saved. To go on: {self.next_command}") from None
 
-    def forget_runs(self, folder: Path) -> None:
-        """Drop the runs that an experiment has in its folder, ``run`` and ``runs/*``, before beginning again: a call
-        that is cut short then goes on like any other."""
+    def begin(self, folder: Path) -> None:
+        """Where it is asked to begin again, and there is time to, drop the runs in a folder, ``run`` and ``runs/*``: a
+        call that is cut short then goes on like any other."""
+        if not self.overwrite or self.deadline.over:
+            return
         for run in (folder / "run", *sorted((folder / "runs").glob("*"))):
             forget_run(run)
 

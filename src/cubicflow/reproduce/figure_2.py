@@ -45,6 +45,7 @@ class Settings:
 def run(request: Request) -> None:
     """Fit a flow to each density, score it on unseen points beside the true density, draw all three."""
     settings = typed(Settings, request.recipe, request.name)
+    request.begin(request.folder)
     densities, notes = _densities(settings, request)
     dots = round(DOTS_PER_PIXEL * settings.pixels)
     for note in notes:

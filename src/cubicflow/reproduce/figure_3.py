@@ -46,6 +46,7 @@ class Settings:
 def run(request: Request) -> None:
     """Fit the flow, score the test images, draw samples and the course of the training."""
     settings = typed(Settings, request.recipe, request.name)
+    request.begin(request.folder)
     data = load_fashion_mnist(request.data, validation=settings.validation)
     train, validation, test = (
         part[: settings.most_images, None] for part in (data.train, data.validation, data.test)

@@ -35,10 +35,9 @@ def run(request: Request) -> None:
     try:
         if cells and request.deadline.over:
             raise request.unfinished()
-        if request.overwrite:
-            for cell in cells:
-                forget(request.folder, cell)
-                request.forget_runs(cell.folder(request.folder))
+        for cell in cells if request.overwrite else ():
+            forget(request.folder, cell)
+            request.begin(cell.folder(request.folder))
         read_cells(request.folder, settings)  # refuses what does not belong together before anything is trained
         for dataset in dict.fromkeys(cell.dataset for cell in cells):
             if not request.datasets and (why := why_left_out(dataset, request.data)):

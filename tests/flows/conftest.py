@@ -1,0 +1,16 @@
+"""What the tests of flows share."""
+
+from __future__ import annotations
+
+import torch
+
+import cubicflow as cf
+
+
+def shaken(flow: torch.nn.Module, by: float = 0.3, seed: int = 0) -> cf.Flow:
+    """A flow away from its start, in evaluation mode."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in flow.parameters():
+            parameter.add_(by * torch.randn(parameter.shape, generator=generator).to(parameter))
+    return flow.eval()
