@@ -22,7 +22,7 @@ from cubicflow.splines.bins import (
     slope_ratio,
     steffen_slopes,
 )
-from cubicflow.splines.evaluate import Family, Shape
+from cubicflow.splines.evaluate import Family, Shape, with_rest
 from cubicflow.splines.spec import SplineSpec
 
 # From the start below, 5 steps converge in float64 for every a, b in [1e-7, 3 - 1e-3] and c in [4e-18, 1/2].
@@ -130,4 +130,4 @@ def cubic_root(start: Tensor, end: Tensor, c: Tensor) -> Tensor:
     return root
 
 
-CUBIC = Family(cubic_shape, cubic_root)
+CUBIC = Family(cubic_shape, with_rest(cubic_root))

@@ -37,11 +37,22 @@ class Family(NamedTuple):
     """The unit map of a family of splines, and its inverse.
 
     shape: (t, tau, start, end) -> Shape.
-    root:  (start, end, c) -> t with f(t) = c, for c <= 1/2; differentiable in all three.
+    root:  (start, end, c) -> t and 1 - t with f(t) = c, for c <= 1/2; differentiable in all three.
     """
 
     shape: Callable[[Tensor, Tensor, Tensor, Tensor], Shape]
-    root: Callable[[Tensor, Tensor, Tensor], Tensor]
+    root: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+def with_rest(root: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Callable[..., tuple[Tensor, Tensor]]:
+    """A root and one minus it, which is precise where no slope is many times the secant: c <= 1/2 then keeps t away
+    from 1."""
+
+    def both(start: Tensor, end: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+        t = root(start, end, c)
+        return t, 1 - t
+
+    return both
 
 
 class Passage(NamedTuple):
@@ -139,10 +150,9 @@ def solve(family: Family, start: Tensor, end: Tensor, c_low: Tensor, c_high: Ten
     """(t, 1 - t) with f(t) = c_low, found from the nearer end of the bin: the map seen from the other end has its
     slopes swapped, and a small root keeps its relative precision."""
     mirrored = c_low > c_high
-    root = family.root(
+    root, rest = family.root(
         torch.where(mirrored, end, start), torch.where(mirrored, start, end), torch.where(mirrored, c_high, c_low)
     )
-    rest = 1 - root
     return torch.where(mirrored, rest, root), torch.where(mirrored, root, rest)
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from cubicflow.splines.bins import Bins, floored_softmax
-from cubicflow.splines.evaluate import Family, Shape
+from cubicflow.splines.evaluate import Family, Shape, with_rest
 from cubicflow.splines.spec import SplineSpec
 
 
@@ -26,4 +26,4 @@ def linear_root(start: Tensor, end: Tensor, c: Tensor) -> Tensor:
     return c
 
 
-LINEAR = Family(linear_shape, linear_root)
+LINEAR = Family(linear_shape, with_rest(linear_root))

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cubicflow.splines.bins import Bins, bins_from_slopes, floored_softmax
-from cubicflow.splines.evaluate import Family, Shape
+from cubicflow.splines.evaluate import Family, Shape, with_rest
 from cubicflow.splines.spec import SplineSpec
 
 
@@ -42,4 +42,4 @@ def quadratic_root(start: Tensor, end: Tensor, c: Tensor) -> Tensor:
     return 2 * c / (start + discriminant.sqrt())
 
 
-QUADRATIC = Family(quadratic_shape, quadratic_root)
+QUADRATIC = Family(quadratic_shape, with_rest(quadratic_root))

@@ -40,18 +40,24 @@ def rational_quadratic_shape(t: Tensor, tau: Tensor, start: Tensor, end: Tensor)
     )
 
 
-def rational_quadratic_root(start: Tensor, end: Tensor, c: Tensor) -> Tensor:
+def rational_quadratic_root(start: Tensor, end: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
     """(1 - B) t^2 + B t = c with B = a - c (a + b - 2).
 
     The discriminant B^2 + 4 c (1 - B) is (B - 2c)^2 + 4 c (1 - c), a sum of squares. Of the quadratic's two forms each
     branch takes the one that adds numbers of one sign; the branch that is not taken is given a harmless denominator.
+
+    An end slope of many secants may put t so near to 1 that one minus it would be noise. Seen from the other end B is
+    2 - B, c is 1 - c and the discriminant is the same; t > 1/2 >= c only where 2 - B > 0, since B >= 2 would mean
+    t <= c / (B - c) <= 1/3.
     """
     slope = start * (1 - c) + (2 - end) * c
     root = ((slope - 2 * c).square() + 4 * c * (1 - c)).sqrt()
     rising = slope >= 0
     from_low = 2 * c / torch.where(rising, slope + root, 1)
     from_high = (root - slope) / torch.where(rising, 1, 2 * (1 - slope))
-    return torch.where(rising, from_low, from_high)
+    t = torch.where(rising, from_low, from_high)
+    beyond = t > 0.5
+    return t, torch.where(beyond, 2 * (1 - c) / torch.where(beyond, 2 - slope + root, 1), 1 - t)
 
 
 RATIONAL_QUADRATIC = Family(rational_quadratic_shape, rational_quadratic_root)

@@ -281,11 +281,13 @@ def cubic_root(start, end, c, STEPS: tl.constexpr):
 
 @triton.jit
 def rational_root(start, end, c):
+    """t and 1 - t."""
     slope = start * (1 - c) + (2 - end) * c
     shifted = slope - 2 * c
     root = tl.sqrt(shifted * shifted + 4 * c * (1 - c))
     rising = slope >= 0
-    return tl.where(rising, 2 * c, root - slope) / tl.where(rising, slope + root, 2 * (1 - slope))
+    t = tl.where(rising, 2 * c, root - slope) / tl.where(rising, slope + root, 2 * (1 - slope))
+    return t, tl.where(t > 0.5, 2 * (1 - c) / (2 - slope + root), 1 - t)
 
 
 @triton.jit
@@ -302,10 +304,11 @@ def solve(start, end, c_low, c_high, SLOPES: tl.constexpr, STEPS: tl.constexpr):
     far_slope = tl.where(mirrored, start, end)
     c = tl.where(mirrored, c_high, c_low)
     if SLOPES == RATIONAL:
-        root = rational_root(near_slope, far_slope, c)
+        root, rest = rational_root(near_slope, far_slope, c)
     elif SLOPES == QUADRATIC:
         root = quadratic_root(near_slope, c)
+        rest = 1 - root
     else:
         root = cubic_root(near_slope, far_slope, c, STEPS)
-    rest = 1 - root
+        rest = 1 - root
     return tl.where(mirrored, rest, root), tl.where(mirrored, root, rest)
