@@ -36,9 +36,13 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
+def draw(path: Path) -> Path:
+    Image.fromarray(np.tile(np.arange(64, dtype=np.uint8), (64, 1))).save(path)
+    return path
+
+
 def test_a_picture_and_the_gaussians(cubicflow: Command, recipe: Path, tmp_path: Path) -> None:
-    drawing = tmp_path / "my_drawing.png"
-    Image.fromarray(np.tile(np.arange(64, dtype=np.uint8), (64, 1))).save(drawing)
+    drawing = draw(tmp_path / "my_drawing.png")
     out = tmp_path / "out"
     done = cubicflow("reproduce", "figure-2", "-o", out, "--recipe", recipe, "--image", drawing, "--device", "cpu")
     assert done.status == 0, done.errors
@@ -92,6 +96,17 @@ def test_without_pictures_grace_hopper_sits_and_the_absent_are_named(
     assert [row["density"] for row in record["results"]["densities"]] == ["225 Gaussians", "Grace Hopper"]
     assert len(record["notes"]) == 2
     assert str(tmp_path) not in json.dumps(record["notes"])
+
+
+def test_grace_hopper_sits_beside_the_pictures_that_are_there(cubicflow: Command, recipe: Path, tmp_path: Path) -> None:
+    (tmp_path / "data" / "plane").mkdir(parents=True)
+    draw(tmp_path / "data" / "plane" / "gauss.jpg")
+    command = ("reproduce", "figure-2", "-o", tmp_path / "out", "--recipe", recipe, "--device", "cpu")
+    done = cubicflow(*command, "--data", tmp_path / "data")
+    assert done.status == 0, done.errors
+    record = json.loads((tmp_path / "out" / "figure-2.json").read_text())
+    assert [row["density"] for row in record["results"]["densities"]] == ["225 Gaussians", "Gauss", "Grace Hopper"]
+    assert (tmp_path / "out" / "figure-2-grace-hopper.png").exists()
 
 
 def test_a_flow_above_the_bound_is_refused(cubicflow: Command, recipe: Path, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ class Settings:
 
 
 def run(request: Request) -> None:
-    """Fit a flow to each density, score it on unseen points beside the true density, draw all three."""
+    """Fit a flow to each density, score it on unseen points beside the true density, draw it."""
     settings = typed(Settings, request.recipe, request.name)
     request.begin(request.folder)
     densities, notes = _densities(settings, request)
@@ -80,7 +80,8 @@ def run(request: Request) -> None:
 
 
 def _densities(settings: Settings, request: Request) -> tuple[dict[str, GaussianGrid | ImageDensity], list[str]]:
-    """The Gaussians, then the pictures that were asked for or are there, and a note about each that is not."""
+    """The Gaussians, then the pictures that were asked for, or those that are there, a note about each that is not, and
+    Grace Hopper."""
     root, notes = data_folder(request.data), []
     paths: list[Path | None] = list(request.images)
     if not paths:
@@ -89,8 +90,9 @@ def _densities(settings: Settings, request: Request) -> tuple[dict[str, Gaussian
                 paths.append(path)
             else:
                 notes.append(f"{name} is not in the data folder; put one there, or give a picture with --image")
+        paths.append(None)  # the picture that comes with matplotlib
     densities: dict[str, GaussianGrid | ImageDensity] = {GAUSSIANS: GaussianGrid()}
-    for path in paths or [None]:
+    for path in paths:
         name = "Grace Hopper" if path is None else path.stem.replace("_", " ").title()
         if name in densities:
             raise ValueError(f"two pictures are called {name}; rename one of the files")
