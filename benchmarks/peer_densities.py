@@ -29,7 +29,15 @@ from torch import Tensor, nn
 
 from cubicflow.data.benchmarks import Benchmark
 from cubicflow.data.rows import Batch
-from cubicflow.reproduce.cells import Cell, TableSettings, all_settings, load_rows, record_cell, table_settings
+from cubicflow.reproduce.cells import (
+    Cell,
+    TableSettings,
+    all_settings,
+    load_rows,
+    record_cell,
+    table_settings,
+    why_left_out,
+)
 from cubicflow.reproduce.experiment import Request
 from cubicflow.reproduce.recipe import Settings, load_recipe
 from cubicflow.reproduce.table_1 import chosen_cells, write_table
@@ -209,11 +217,29 @@ def main() -> int:
         datasets=tuple(arguments.dataset),
         models=tuple(arguments.model),
     )
+    try:
+        return run_peers(request, end)
+    except (ValueError, OSError) as error:
+        parser.error(str(error))
+
+
+def run_peers(request: Request, end: float | None) -> int:
+    """Train every peer that is asked for and has no record yet, on the tables that are there."""
+    if end is not None and end < request.began:
+        raise ValueError("--seconds must be 0 or more")
+    request.check()
     settings = table_settings(request.recipe)
     peers = settings.peers["models"]
     tables: dict[str, Benchmark] = {}
+    left_out: dict[str, str | None] = {}
     status = 0
     for cell in chosen_cells(request, settings, peers):
+        if cell.dataset not in left_out:
+            left_out[cell.dataset] = None if request.datasets else why_left_out(cell.dataset, request.data)
+            if left_out[cell.dataset]:
+                print(f"{cell.dataset.upper()} is left out: {left_out[cell.dataset]}")
+        if left_out[cell.dataset]:
+            continue
         if importlib.util.find_spec(peers[cell.model]["package"]) is None:
             print(f"{cell}: {peers[cell.model]['package']} is not installed (pip install 'cubicflow[bench]')")
             continue

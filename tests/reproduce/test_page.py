@@ -12,6 +12,7 @@ from cubicflow.reproduce.cells import load_scores
 from cubicflow.reproduce.claims import CLAIMS, NOT_RUN
 
 from .conftest import Command
+from .test_plane import TINY, draw
 
 
 def test_the_page_is_made_from_records(cubicflow: Command, tmp_path: Path) -> None:
@@ -33,21 +34,73 @@ def test_the_page_is_made_from_records(cubicflow: Command, tmp_path: Path) -> No
     assert claims.count("| holds |") == 2
 
 
-def test_a_damaged_record_is_named(cubicflow: Command, tmp_path: Path) -> None:
-    assert cubicflow("reproduce", "figure-1", "-o", tmp_path / "figure-1").status == 0
-    record = tmp_path / "figure-1" / "figure-1.json"
-    record.write_bytes(record.read_bytes()[:50])
-    done = cubicflow("reproduce", "page", "-o", tmp_path)
-    assert done.status == 2
-    assert f"{record} is damaged; run again: cubicflow reproduce figure-1 -o {record.parent}" in done.errors
-
-
 def test_quick_runs_are_no_results(cubicflow: Command, tmp_path: Path) -> None:
     assert cubicflow("reproduce", "figure-1", "--quick", "-o", tmp_path / "figure-1").status == 0
     assert cubicflow("reproduce", "page", "-o", tmp_path).status == 0
     page = (tmp_path / "README.md").read_text()
     assert "Figure 1: a random cubic spline: not yet run" in page
     assert page.count("Not yet run: `cubicflow reproduce") == 5
+
+
+def test_a_quick_run_does_not_replace_results(cubicflow: Command, tmp_path: Path) -> None:
+    folder = tmp_path / "figure-1"
+    assert cubicflow("reproduce", "figure-1", "-o", folder).status == 0
+    record = (folder / "figure-1.json").read_bytes()
+    done = cubicflow("reproduce", "figure-1", "--quick", "-o", folder)
+    assert done.status == 2
+    assert f"{folder} holds results of the full form, and --quick would replace them" in done.errors
+    assert (folder / "figure-1.json").read_bytes() == record
+    assert cubicflow("reproduce", "figure-1", "--quick", "--overwrite", "-o", folder).status == 0
+    assert cubicflow("reproduce", "figure-1", "-o", folder).status == 0  # a result may replace a trial
+
+
+def test_somebody_elses_page_is_kept(cubicflow: Command, tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("# My project\n")
+    done = cubicflow("reproduce", "page", "-o", tmp_path)
+    assert done.status == 2
+    assert "is not a page of results, and would be lost" in done.errors
+    assert (tmp_path / "README.md").read_text() == "# My project\n"
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", "not JSON", '{"quick": false}'])
+def test_a_damaged_record_is_named(cubicflow: Command, tmp_path: Path, content: str) -> None:
+    (tmp_path / "figure-1").mkdir()
+    (tmp_path / "figure-1" / "figure-1.json").write_text(content)
+    done = cubicflow("reproduce", "page", "-o", tmp_path)
+    assert done.status == 2
+    assert "figure-1.json is damaged; run again: cubicflow reproduce figure-1" in done.errors
+
+
+def test_remarks_and_pictures_that_are_not_there(cubicflow: Command, tmp_path: Path) -> None:
+    folder = tmp_path / "figure-1"
+    assert cubicflow("reproduce", "figure-1", "-o", folder).status == 0
+    (folder / "figure-1.png").unlink()
+    image = draw(tmp_path / "drawing.png")
+    recipe = tmp_path / "tiny.toml"
+    recipe.write_text(TINY)
+    plane = ("reproduce", "figure-2", "-o", tmp_path / "figure-2", "--recipe", recipe, "--image", image)
+    assert cubicflow(*plane, "--device", "cpu").status == 0
+    (tmp_path / "figure-2" / "remarks.md").write_text("A ramp of grey\nis seen.\n")
+    assert cubicflow("reproduce", "page", "-o", tmp_path).status == 0
+    page = (tmp_path / "README.md").read_text()
+    assert "figure-1/figure-1.png is not here." in page
+    assert "\n\nLooked at: A ramp of grey is seen.\n\n" in page
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--seed", 10**30), "--seed must be a whole number from 0 to 2^32 - 1"),
+        (("--seed", -1), "--seed must be a whole number from 0 to 2^32 - 1"),
+        (("--device", "nope"), "device must be 'auto', 'cpu', 'cuda' or 'cuda:N', got 'nope'"),
+    ],
+)
+def test_options_are_looked_at_by_every_experiment(
+    cubicflow: Command, tmp_path: Path, options: tuple[object, ...], message: str
+) -> None:
+    done = cubicflow("reproduce", "figure-1", "-o", tmp_path / "out", *options)
+    assert done.status == 2
+    assert message in done.errors
 
 
 def test_the_table_on_the_page(cubicflow: Command, table_data: Path, tiny_table: Path, tmp_path: Path) -> None:
@@ -67,5 +120,5 @@ def test_the_table_on_the_page(cubicflow: Command, table_data: Path, tiny_table:
         for model in ("cubic", "cubic-autoregressive")
     }
     assert pair["mean"] == pytest.approx((scores["cubic-autoregressive"] - scores["cubic"][:1]).mean(), rel=1e-6)
-    assert f"paired: MINIBOONE {pair['mean']:+.3f} ± {pair['error']:.3f}, {pair['verdict']}" in page
+    assert f"paired: MINIBOONE {pair['mean']:+.3f} ± {pair['error']:.3f} (1 seed), {pair['verdict']}" in page
     assert "not comparable: not the published test rows" in page

@@ -67,6 +67,37 @@ def test_a_peer_is_trained_by_a_loss_that_is_never_replayed(
     assert json.loads((tmp_path / "out/table-1.json").read_text())["results"]["rows"][0]["model"] == "zuko-maf"
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--dataset", "iris"), "no dataset 'iris'"),
+        (("--seconds", -3), "--seconds must be 0 or more"),
+        (("--device", "nope"), "device must be"),
+    ],
+)
+def test_bad_options_are_refused(
+    run: Any, options: tuple[object, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run(*options)
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_tables_that_are_not_whole_are_left_out(
+    run: Any, table_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run() == 0
+    arguments = ["peer", "-o", tmp_path / "all", "--data", table_data, "--device", "cpu"]
+    monkeypatch.setattr(sys, "argv", list(map(str, arguments)))
+    assert peer_densities.main() == 0
+    said = capsys.readouterr().out
+    assert "GAS is left out: the data is not here" in said
+    assert "MINIBOONE is left out: only part of its test rows is here" in said
+    assert not (tmp_path / "all" / "cells").exists()
+    assert (tmp_path / "all" / "table-1.md").exists()
+
+
 def test_a_peer_that_cannot_end_is_not_begun(run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--seconds", 30) == 75
     assert "not begun, it may take 61 seconds" in capsys.readouterr().out

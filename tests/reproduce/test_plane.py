@@ -109,6 +109,38 @@ def test_grace_hopper_sits_beside_the_pictures_that_are_there(cubicflow: Command
     assert (tmp_path / "out" / "figure-2-grace-hopper.png").exists()
 
 
+def test_the_quick_form(cubicflow: Command, tmp_path: Path) -> None:
+    drawing = draw(tmp_path / "drawing.png")
+    out = tmp_path / "out"
+    done = cubicflow("reproduce", "figure-2", "--quick", "-o", out, "--image", drawing, "--device", "cpu")
+    assert done.status == 0, done.errors
+    record = json.loads((out / "figure-2.json").read_text())
+    gaps = {row["density"]: row["gap"] for row in record["results"]["densities"]}
+    assert gaps.keys() == {"225 Gaussians", "Drawing"}
+    # A uniform density would be 1.769 nats below the Gaussians and 0.193 below this ramp of grey.
+    assert 0 < gaps["225 Gaussians"] < 1
+    assert 0 < gaps["Drawing"] < 0.1
+
+
+@pytest.mark.parametrize("names", [["---.png"], ["a b.png", "a-b.png"], ["225-gaussians.png"]])
+def test_pictures_whose_files_would_have_one_name_are_refused(
+    cubicflow: Command, recipe: Path, tmp_path: Path, names: list[str]
+) -> None:
+    images = [part for name in names for part in ("--image", draw(tmp_path / name))]
+    done = cubicflow("reproduce", "figure-2", "-o", tmp_path / "out", "--recipe", recipe, "--device", "cpu", *images)
+    assert done.status == 2
+    assert f"{names[-1]} needs a name with letters or digits that no other picture has; rename it" in done.errors
+    assert not (tmp_path / "out" / "runs").exists()  # before anything was trained
+
+
+def test_a_name_in_another_script(cubicflow: Command, recipe: Path, tmp_path: Path) -> None:
+    image = draw(tmp_path / "Гаусс.png")
+    out = tmp_path / "out"
+    done = cubicflow("reproduce", "figure-2", "-o", out, "--recipe", recipe, "--device", "cpu", "--image", image)
+    assert done.status == 0, done.errors
+    assert (out / "figure-2-гаусс.png").exists()
+
+
 def test_a_flow_above_the_bound_is_refused(cubicflow: Command, recipe: Path, tmp_path: Path) -> None:
     recipe.write_text(f"{TINY}\n[flow]\nhidden_features = 96\n")
     done = cubicflow("reproduce", "figure-2", "-o", tmp_path / "out", "--recipe", recipe, "--device", "cpu")

@@ -36,6 +36,16 @@ def test_several_seeds_widen_the_error_by_their_spread() -> None:
     assert estimate(list(first.values())).spread == pytest.approx(np.std([0.5, -0.5, 0.3], ddof=1))
 
 
+def test_one_seed_borrows_the_spread_of_refits_once_for_each_side() -> None:
+    random = np.random.default_rng(2)
+    first, second = random.normal(size=(2, 300))
+    found = paired_difference({0: first}, {0: second}, refits=0.4)
+    assert found is not None
+    assert found.error == pytest.approx(2 * np.sqrt(stats.sem(first - second) ** 2 + 0.4**2 + 0.4**2))
+    several = paired_difference({0: first, 1: second}, {0: second, 1: first}, refits=0.4)
+    assert several == paired_difference({0: first, 1: second}, {0: second, 1: first})
+
+
 def test_models_without_a_seed_in_common_are_not_compared() -> None:
     assert paired_difference({0: np.zeros(3)}, {1: np.zeros(3)}) is None
 

@@ -139,6 +139,25 @@ def test_a_model_for_no_dataset_is_refused(
 
 
 @pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("models = 3", "models = 3 replaces"),
+        ('[flow]\nnum_bins = "x"', "[flow]: num_bins = 'x' replaces 10; one is a number, the other is not"),
+        ("[datasets.iris]\nseeds = [0]", "has a dataset 'iris'; known are power, gas"),
+    ],
+)
+def test_a_recipe_of_the_wrong_kind_is_refused_at_once(
+    cubicflow: Command, table_data: Path, tmp_path: Path, change: str, message: str
+) -> None:
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text(change)
+    done = cubicflow("reproduce", "table-1", "-o", tmp_path / "out", "--data", table_data, "--recipe", recipe)
+    assert done.status == 2
+    assert message in done.errors
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
     ("reach", "aim", "met"),
     [(-3.5, -2.5, ["the goal", "the aim"]), (-2, -1, ["neither", "the goal"]), (0, 1, ["neither"] * 2)],
 )
@@ -152,6 +171,7 @@ def test_fits_and_their_mixture_are_held_against_the_goals(reach: float, aim: fl
         "steps": 1,
         "seconds": 1.0,
         "stopped": "steps",
+        "weights": "raw",
         "command": "",
         "machine": {"processor": "a processor", "gpu": None},
         "comparable": True,
@@ -167,9 +187,9 @@ def test_fits_and_their_mixture_are_held_against_the_goals(reach: float, aim: fl
         for seed in (0, 1)
     ]
     summary = summarise(records, settings, {})
-    assert [(row["model"], row["fits"], row["met"]) for row in summary["goals"]] == [
-        ("cubic", 1, met[0]),
-        ("cubic", 2, met[1]),
+    assert [(row["model"], row["of"], row["met"]) for row in summary["goals"]] == [
+        ("cubic", "mean of 2 fits", met[0]),
+        ("cubic", "mixture of 2 fits", met[1]),
     ]
     assert [row["mean"] for row in summary["goals"]] == pytest.approx([-3, np.log((np.exp(-5) + np.exp(-1)) / 2)])
     assert f"| mixture of 2 fits | -1.67 ± 0.00 | {reach} | {aim} | {met[1]} |" in table_markdown(summary)
@@ -184,12 +204,18 @@ def test_damaged_scores_are_named(cubicflow: Command, command: tuple[object, ...
         path.write_bytes(content)
         done = cubicflow(*command, "-o", out)
         assert done.status == 2
-        assert f"{path} is damaged; begin the cell again with --overwrite" in done.errors
+        assert f"{path} is damaged; remove {path.parent}, and the same command runs that cell again" in done.errors
         assert "pickle" not in done.errors  # numpy's advice
     path.write_bytes(whole)
     record = path.with_name("record.json")
     record.write_bytes(record.read_bytes()[:100])
-    assert f"{record} is damaged; begin the cell again with --overwrite" in cubicflow(*command, "-o", out).errors
+    assert f"{record} is damaged; remove {path.parent}" in cubicflow(*command, "-o", out).errors
+    others = sorted(other for other in out.glob("cells/*/*/*/record.json") if other != record)
+    before = [other.stat().st_mtime_ns for other in others]
+    shutil.rmtree(path.parent)
+    assert cubicflow(*command, "-o", out).status == 0
+    assert path.read_bytes() == whole  # that cell again, and no other
+    assert [other.stat().st_mtime_ns for other in others] == before
     assert cubicflow(*command, "-o", out, "--overwrite").status == 0
 
 
@@ -278,12 +304,27 @@ def test_missing_data_is_named_with_its_origin(cubicflow: Command, table_data: P
     assert "https://archive.ics.uci.edu/dataset/347" in done.errors
     # Without a name everything that is not there, or not whole, is left out, and the table says so.
     done = cubicflow("reproduce", "table-1", "-o", tmp_path / "out", "--data", table_data)
-    assert done.status == 0, done.errors
+    assert done.status == 2
+    assert f"nothing was run: none of the tables is whole in {table_data}" in done.errors
     assert "GAS is left out: the data is not here" in done.output
     assert "MINIBOONE is left out: only part of its test rows is here" in done.output
     markdown = (tmp_path / "out" / "table-1.md").read_text()
     assert "| cubic coupling, ours |" + 5 * " cannot be rerun |" in markdown
     assert str(tmp_path) not in json.dumps(read(tmp_path / "out")["results"])
+    done = cubicflow("reproduce", "table-1", "-o", tmp_path / "out", "--data", tmp_path / "nowhere")
+    assert f"there is no folder {tmp_path / 'nowhere'}" in done.errors
+
+
+def test_the_quick_form_on_real_tables(cubicflow: Command, real_data: Path, tmp_path: Path) -> None:
+    command = ("reproduce", "table-1", "--quick", "-o", tmp_path, "--data", real_data, "--device", "cpu")
+    done = cubicflow(*command)
+    assert done.status == 0, done.errors
+    recipe = load_recipe("table-1", quick=True)
+    cells = {(row["dataset"], row["model"]) for row in read(tmp_path)["results"]["rows"]}
+    for dataset in {dataset for dataset, _ in cells}:
+        ours = {name for name, model in recipe["models"].items() if dataset in model.get("only", [dataset])}
+        assert {model for found, model in cells if found == dataset} == ours
+    assert cells
 
 
 def test_records_of_another_recipe_are_refused(

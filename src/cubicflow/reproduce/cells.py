@@ -44,6 +44,9 @@ class TableSettings:
 def table_settings(recipe: Mapping[str, Any]) -> TableSettings:
     """The recipe, checked."""
     settings = typed(TableSettings, recipe, "table-1")
+    for name in settings.datasets:
+        if name not in BENCHMARKS:
+            raise ValueError(f"the recipe of table-1 has a dataset {name!r}; known are {', '.join(BENCHMARKS)}")
     for name, model in (settings.models | settings.peers["models"]).items():
         if "title" not in model:
             raise ValueError(f"the recipe of table-1 needs a title for {name!r}")
@@ -147,7 +150,7 @@ def load_scores(path: Path) -> Scores:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             by_byte = file["by_byte"]
     except (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{path} is damaged; begin the cell again with --overwrite") from error
+        raise ValueError(f"{path} is damaged; {_to_begin_again(path)}") from error
     scores: Scores = np.ascontiguousarray(by_byte.T).view("<f4").ravel().astype(np.float32)
     return scores
 
@@ -218,14 +221,18 @@ def read_cells(root: Path, settings: TableSettings) -> list[CellRecord]:
             about = json.loads(path.read_text(encoding="utf-8"))
             cell = Cell(about["dataset"], about["model"], about["seed"])
         except (ValueError, TypeError, KeyError) as error:
-            raise ValueError(f"{path} is damaged; begin the cell again with --overwrite") from error
+            raise ValueError(f"{path} is damaged; {_to_begin_again(path)}") from error
         if cell.dataset in settings.datasets and about["settings"] != all_settings(settings, cell):
             raise ValueError(
                 f"{path.parent} was recorded with other settings than this recipe's (a quick form among full ones?); "
-                "choose another folder, or begin the cell again with --overwrite"
+                f"choose another folder, or {_to_begin_again(path)}"
             )
         found.append(CellRecord(cell, about, load_scores(path.with_name(SCORES_FILE))))
     return found
+
+
+def _to_begin_again(path: Path) -> str:
+    return f"remove {path.parent}, and the same command runs that cell again"
 
 
 def by_seed(records: Sequence[CellRecord], dataset: str, model: str) -> dict[int, CellRecord]:

@@ -34,7 +34,8 @@ def _smooth_and_invertible(records: Records) -> tuple[str, str] | None:
     if "figure-1" not in records:
         return None
     found = records["figure-1"]["results"]
-    holds = found["smallest_slope"] > 0 and found["largest_round_trip_error"] < 1e-12
+    smooth = found["largest_relative_jump_of_slope"] < 1e-6
+    holds = found["smallest_slope"] > 0 and smooth and found["largest_round_trip_error"] < 1e-12
     evidence = (
         f"smallest slope {found['smallest_slope']:.3g}, jump at a knot {found['largest_relative_jump_of_slope']:.1g}, "
         f"round trip to {found['largest_round_trip_error']:.1g}"
@@ -46,7 +47,8 @@ def _quadratic_cannot(records: Records) -> tuple[str, str] | None:
     if "appendix" not in records:
         return None
     found = records["appendix"]["results"]["three_bins"]
-    holds = found["quadratic_smallest_slope"] < 0 <= found["cubic_smallest_slope"]
+    passes = found["cubic_largest_miss_of_a_knot"] < 1e-12 and found["cubic_smallest_slope"] >= 0
+    holds = found["quadratic_smallest_slope"] < 0 and passes
     evidence = (
         f"through flat, steep, flat the best quadratic needs a slope of {found['quadratic_smallest_slope']:.2f}; the "
         f"cubic passes through, nowhere falling"
@@ -77,8 +79,8 @@ def _cubic_against_quadratic(dataset: str) -> Callable[[Records], tuple[str, str
         if not pairs:
             return None
         evidence = "; ".join(
-            f"{pair['first']} - {pair['second']}: {pair['mean']:+.3f} ± {pair['error']:.3f} nats "
-            f"({pair['seeds']} {'seed' if pair['seeds'] == 1 else 'seeds'}), {pair['verdict']}"
+            f"{pair['first']} - {pair['second']}: {pair['mean']:+.3f} ± {pair['error']:.3f} nats ({_seeds(pair)}), "
+            f"{pair['verdict']}"
             for pair in pairs
         )
         if not about["comparable"]:
@@ -90,6 +92,10 @@ def _cubic_against_quadratic(dataset: str) -> Callable[[Records], tuple[str, str
     return judge
 
 
+def _seeds(pair: Mapping[str, Any]) -> str:
+    return f"{pair['seeds']} {'seed' if pair['seeds'] == 1 else 'seeds'}"
+
+
 def _coupling_keeps_up(records: Records) -> tuple[str, str] | None:
     if "table-1" not in records:
         return None
@@ -97,7 +103,8 @@ def _coupling_keeps_up(records: Records) -> tuple[str, str] | None:
     if not pairs:
         return None
     evidence = "; ".join(
-        f"{pair['dataset'].upper()} {pair['mean']:+.3f} ± {pair['error']:.3f}, {pair['verdict']}" for pair in pairs
+        f"{pair['dataset'].upper()} {pair['mean']:+.3f} ± {pair['error']:.3f} ({_seeds(pair)}), {pair['verdict']}"
+        for pair in pairs
     )
     behind = [pair["dataset"].upper() for pair in pairs if pair["verdict"] == "better"]
     if not behind:
@@ -113,7 +120,9 @@ def _images(records: Records) -> tuple[str, str] | None:
     if "figure-3" not in records:
         return None
     found = records["figure-3"]["results"]
-    return f"{found['bits_per_dim']:.3f} ± {found['error']:.3f} bits per dimension; samples above", "see the pictures"
+    bits = f"{found['bits_per_dim']:.3f} ± {found['error']:.3f} bits per dimension"
+    said = records["figure-3"]["remarks"]
+    return f"{bits}; {said or 'samples above'}", HOLDS if found["reached"] and said else "see the pictures"
 
 
 CLAIMS = (

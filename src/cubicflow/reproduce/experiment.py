@@ -19,6 +19,7 @@ from cubicflow.reproduce.deadline import Deadline
 from cubicflow.reproduce.hardware import machine_in_use
 from cubicflow.reproduce.recipe import Settings
 from cubicflow.training import FitResult, TrainingConfig, TrainingInterrupted, fit
+from cubicflow.training.distributed import choose_device
 from cubicflow.training.run_folder import forget_run
 
 
@@ -89,6 +90,20 @@ class Request:
                 raise self.unfinished() from None
             raise TrainingInterrupted(f"stopped and saved. To go on: {self.next_command}") from None
 
+    def check(self) -> None:
+        """Refuse, before anything is trained, what would end badly or replace results by a trial."""
+        if self.seed is not None and not 0 <= self.seed < 2**32:
+            raise ValueError(f"--seed must be a whole number from 0 to 2^32 - 1, got {self.seed}")
+        choose_device(self.device)
+        if self.folder.exists() and not self.folder.is_dir():
+            raise ValueError(f"{self.folder} is a file; give a folder with -o")
+        path = self.folder / f"{self.name}.json"
+        if self.quick and not self.overwrite and path.exists() and not read_json(path).get("quick", False):
+            raise ValueError(
+                f"{self.folder} holds results of the full form, and --quick would replace them; choose another folder "
+                "with -o, or use --overwrite"
+            )
+
     def begin(self, folder: Path) -> None:
         """Where it is asked to begin again, and there is time to, drop the runs in a folder, ``run`` and ``runs/*``: a
         call that is cut short then goes on like any other."""
@@ -150,6 +165,15 @@ class Request:
         return self.folder / name
 
 
+def read_json(path: Path) -> dict[str, Any]:
+    """A record; an empty one if the file is none."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """A table in Markdown.
 
@@ -158,5 +182,5 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> s
     |---|---|
     | 1 | 2 |
     """
-    first, *others = ("| " + " | ".join(map(str, line)) + " |" for line in (header, *rows))
+    first, *others = ("| " + " | ".join(str(c).replace("|", "\\|") for c in line) + " |" for line in (header, *rows))
     return "\n".join([first, "|" + "---|" * len(header), *others])

@@ -17,4 +17,5 @@ EXPERIMENTS = {
 
 def run_experiment(request: Request) -> None:
     """Run the one that is asked for. Its module is imported now: only one is needed, and it may need matplotlib."""
+    request.check()
     importlib.import_module(EXPERIMENTS[request.name]).run(request)

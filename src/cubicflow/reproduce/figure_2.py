@@ -94,20 +94,28 @@ def _densities(settings: Settings, request: Request) -> tuple[dict[str, Gaussian
     densities: dict[str, GaussianGrid | ImageDensity] = {GAUSSIANS: GaussianGrid()}
     for path in paths:
         name = "Grace Hopper" if path is None else path.stem.replace("_", " ").title()
-        if name in densities:
-            raise ValueError(f"two pictures are called {name}; rename one of the files")
+        if slug(name) in map(slug, densities) or not slug(name):
+            raise ValueError(f"{path} needs a name with letters or digits that no other picture has; rename it")
         densities[name] = ImageDensity.from_file(path, size=settings.pixels, by=settings.by)
     return densities, notes
+
+
+def slug(name: str) -> str:
+    """A density's name in the names of files.
+
+    >>> slug("225 Gaussians"), slug("Гаусс")
+    ('225-gaussians', 'гаусс')
+    """
+    return re.sub(r"[\W_]+", "-", name.lower()).strip("-")
 
 
 def _fit(
     name: str, density: GaussianGrid | ImageDensity, settings: Settings, request: Request
 ) -> tuple[PlaneRow, dict[str, Any]]:
     seed = request.first_seed
-    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     points = density.sample(settings.points, 2 * seed)
     fitted = request.train(
-        lambda: plane(**settings.flow), points, None, settings.training, request.folder / "runs" / slug, seed=seed
+        lambda: plane(**settings.flow), points, None, settings.training, request.folder / "runs" / slug(name), seed=seed
     )
     flow = fitted.flow
     parameters = sum(parameter.numel() for parameter in flow.parameters())
@@ -136,7 +144,7 @@ def _fit(
         "parameters": parameters,
         "steps": fitted.steps,
         "seconds": round(fitted.seconds, 1),
-        "picture": f"figure-2-{slug}.png",
+        "picture": f"figure-2-{slug(name)}.png",
         "private": name in settings.private,
     }
 

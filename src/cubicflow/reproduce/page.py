@@ -3,14 +3,15 @@ so the page is written by a command and never by hand."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from cubicflow.flows.serialization import write_atomically
 from cubicflow.reproduce.claims import claims_table
+from cubicflow.reproduce.experiment import read_json
 from cubicflow.reproduce.experiments import EXPERIMENTS
+from cubicflow.reproduce.figure_2 import GAUSSIANS
 from cubicflow.reproduce.hardware import name_of
 from cubicflow.reproduce.table_1_report import table_markdown
 
@@ -22,9 +23,10 @@ HEAD = """# The paper, rerun
 *Cubic-Spline Flows* (Durkan, Bekasov, Murray and Papamakarios, 2019), figure by figure. This page is written by
 `cubicflow reproduce page -o results` from the records beside it (`NAME/NAME.json`: numbers, settings, seed, hardware,
 versions, time). Quick runs are no results and do not appear. Every setting stands in a recipe,
-[`src/cubicflow/reproduce/recipes`](../src/cubicflow/reproduce/recipes). The data folder is the one that
-`CUBICFLOW_DATA` names. Each command goes on where an earlier call of it stopped; `benchmarks/reproduce_gpu.sh` runs
-several of them side by side on one GPU, in calls of under ten minutes."""
+[`src/cubicflow/reproduce/recipes`](../src/cubicflow/reproduce/recipes), and what other packages ask for beside it in
+`benchmarks/peer_densities.py`. The data folder is the one that `CUBICFLOW_DATA` names. Each command goes on where an
+earlier call of it stopped; with `--seconds` a call ends when told, and where it ends changes no result.
+`benchmarks/reproduce_gpu.sh` runs several of them side by side on one GPU."""
 
 TITLES = {
     "figure-1": "Figure 1: a random cubic spline",
@@ -46,20 +48,23 @@ def write_page(folder: Path) -> Path:
     parts.append("## The paper's claims, one by one\n\n" + claims_table(records))
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / PAGE_FILE
+    if path.exists() and not path.read_text(encoding="utf-8", errors="replace").startswith(HEAD.splitlines()[0]):
+        raise ValueError(f"{path} is not a page of results, and would be lost; choose another folder with -o")
     write_atomically(path, ("\n\n".join(parts) + "\n").encode())
     return path
 
 
 def read_record(folder: Path, name: str) -> Record | None:
-    """The record of an experiment; None if there is none, or that of a quick run."""
-    path = folder / f"{name}.json"
+    """The record of an experiment; None if there is none, or that of a quick run. ``remarks`` is what somebody wrote
+    of the pictures into remarks.md beside it."""
+    path, remarks = folder / f"{name}.json", folder / "remarks.md"
     if not path.exists():
         return None
-    try:
-        record: Record = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged; run again: cubicflow reproduce {name} -o {folder}") from error
-    return None if record["quick"] else record
+    record = read_json(path)
+    if not {"quick", "results", "settings", "machine", "command", "finished"} <= record.keys():
+        raise ValueError(f"{path} is damaged; run again: cubicflow reproduce {name} -o {folder}")
+    said = " ".join(remarks.read_text(encoding="utf-8").split()) if remarks.exists() else ""
+    return None if record["quick"] else {**record, "remarks": said}
 
 
 def _not_rerun(records: Mapping[str, Record]) -> str:
@@ -85,8 +90,15 @@ def _provenance(record: Record) -> str:
 
 def _pictures(folder: Path, names: list[str]) -> str:
     return "\n".join(
-        f"![{name.removesuffix('.png')}]({folder.name}/{name})" for name in names if (folder / name).exists()
+        f"![{name.removesuffix('.png')}]({folder.name}/{name})"
+        if (folder / name).exists()
+        else f"{folder.name}/{name} is not here."
+        for name in names
     )
+
+
+def _looked_at(record: Record) -> str:
+    return f"\n\nLooked at: {record['remarks']}" if record["remarks"] else ""
 
 
 def _figure_1(record: Record, folder: Path) -> str:
@@ -106,16 +118,20 @@ def _figure_2(record: Record, folder: Path) -> str:
     flow = settings["flow"]
     gaps = " ".join(
         f"{row['density']}: {row['gap']:.3f} ± {row['gap_error']:.3f} nats below the true density on "
-        f"{settings['test_points']:,} unseen points, {_goal(row['reached'], row['aim_met'])}."
+        f"{settings['test_points']:,} unseen points"
+        + (f", {_goal(row['reached'], row['aim_met'])}." if row["density"] == GAUSSIANS else ".")
         for row in densities
     )
+    private = [row["density"] for row in densities if row["private"]]
+    hidden = f" {', '.join(private)} is not shown: who may copy the photograph is not known." if private else ""
     parameters = max(row["parameters"] for row in densities)
     return (
         f"{flow['num_layers']} coupling layers with K = {flow['num_bins']}, no linear layers, a uniform base; "
         f"{settings['points']:,} points of each density; {parameters:,} parameters, against a bound of "
-        f"{settings['most_parameters']:,}. The goal is a gap of {settings['gap_reach']}, the aim "
-        f"{settings['gap_aim']}. {gaps} From left to right: data, model density, model samples.\n\n"
+        f"{settings['most_parameters']:,}. For the Gaussians the goal is a gap of {settings['gap_reach']}, the "
+        f"aim {settings['gap_aim']}. {gaps} From left to right: data, model density, model samples.{hidden}\n\n"
         + _pictures(folder, [row["picture"] for row in densities if not row["private"]])
+        + _looked_at(record)
         + f"\n\n{(folder / 'figure-2.md').read_text(encoding='utf-8').strip()}"
     )
 
@@ -137,6 +153,7 @@ def _figure_3(record: Record, folder: Path) -> str:
         f"{record['settings']['bits_aim']}. {found['bound']} The noise is drawn {found['noise_draws']} times for each "
         "image. Samples at three temperatures, and the course of the training:\n\n"
         + _pictures(folder, ["figure-3.png", "figure-3-training.png"])
+        + _looked_at(record)
     )
 
 

@@ -31,9 +31,11 @@ def load_recipe(name: str, changes: Path | None = None, *, quick: bool = False) 
         if not changes.is_file():
             raise FileNotFoundError(f"there is no recipe at {changes}")
         try:
-            settings = merged(settings, tomllib.loads(changes.read_text(encoding="utf-8")))
+            changed = tomllib.loads(changes.read_text(encoding="utf-8"))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ValueError(f"{changes} is not a TOML file: {error}") from None
+        _check_kinds(settings, changed, str(changes))
+        settings = merged(settings, changed)
     without_null: Settings = _with_none(settings)
     return without_null
 
@@ -50,6 +52,22 @@ def merged(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> Settings:
         both = isinstance(before, Mapping) and isinstance(value, Mapping)
         result[name] = merged(before, value) if both else value  # type: ignore[arg-type] # both are mappings
     return result
+
+
+def _check_kinds(settings: Mapping[str, Any], changes: Mapping[str, Any], where: str) -> None:
+    """Refuse a value of another kind than the one it replaces; nobody knows what it would do later."""
+    for name, value in changes.items():
+        if name not in settings or NOTHING in (settings[name], value):
+            continue
+        before = settings[name]
+        for kinds, kind in KINDS.items():
+            if isinstance(before, kinds) != isinstance(value, kinds):
+                raise ValueError(f"{where}: {name} = {value!r} replaces {before!r}; one is {kind}, the other is not")
+        if isinstance(before, Mapping):
+            _check_kinds(before, value, f"{where}, [{name}]")
+
+
+KINDS = {(bool,): "true or false", (int, float): "a number", (str,): "a string", (list,): "a list", (dict,): "a table"}
 
 
 def typed(kind: type[T], settings: Mapping[str, Any], experiment: str) -> T:

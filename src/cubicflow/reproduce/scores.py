@@ -74,11 +74,14 @@ class Difference:
         return {**asdict(self), "verdict": self.verdict}
 
 
-def paired_difference(first: Mapping[int, Scores], second: Mapping[int, Scores]) -> Difference | None:
+def paired_difference(
+    first: Mapping[int, Scores], second: Mapping[int, Scores], refits: float | None = None
+) -> Difference | None:
     """First minus second, over the seeds that both have; None where they share none.
 
-    Two sources of error add up, in squares: which rows are in the test set, and, where there are several seeds, which
-    fits were drawn. Models fitted with one seed each can only show the first.
+    Two sources of error add up, in squares: which rows are in the test set, and which fits were drawn. Several seeds
+    show the second. One seed does not: there ``refits``, the standard deviation of a fit's mean over seeds as other
+    models on the same data show it, stands in for it, once for each side.
     """
     seeds = sorted(first.keys() & second.keys())
     if not seeds:
@@ -88,6 +91,8 @@ def paired_difference(first: Mapping[int, Scores], second: Mapping[int, Scores])
     variance = float(by_seed.mean(axis=0).var(ddof=1)) / rows
     if len(seeds) > 1:
         variance += float(by_seed.mean(axis=1).var(ddof=1)) / len(seeds)
+    elif refits is not None:
+        variance += 2 * refits**2
     return Difference(float(by_seed.mean()), 2 * math.sqrt(variance), rows, len(seeds))
 
 

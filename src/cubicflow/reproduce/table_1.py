@@ -7,6 +7,7 @@ from typing import Any
 
 from cubicflow.data.benchmarks import Benchmark
 from cubicflow.data.benchmarks.bsds300 import mirrored
+from cubicflow.data.folders import MissingDataError, data_folder
 from cubicflow.flows import Flow, tabular, whiten
 from cubicflow.reproduce.cells import (
     Cell,
@@ -23,7 +24,7 @@ from cubicflow.reproduce.cells import (
 from cubicflow.reproduce.experiment import Request, UnfinishedError
 from cubicflow.reproduce.recipe import Settings
 from cubicflow.reproduce.table_1_report import summarise, table_csv, table_markdown
-from cubicflow.training import TrainingError
+from cubicflow.training import TrainingError, TrainingInterrupted
 
 
 def run(request: Request) -> None:
@@ -32,6 +33,7 @@ def run(request: Request) -> None:
     settings = table_settings(request.recipe)
     cells = chosen_cells(request, settings, settings.models)
     failed: list[str] = []
+    left_out: set[str] = set()
     try:
         if cells and request.deadline.over:
             raise request.unfinished()
@@ -42,6 +44,7 @@ def run(request: Request) -> None:
         for dataset in dict.fromkeys(cell.dataset for cell in cells):
             if not request.datasets and (why := why_left_out(dataset, request.data)):
                 request.say(f"{dataset.upper()} is left out: {why}")
+                left_out.add(dataset)
                 continue
             table = load_rows(dataset, settings, request.data)
             for cell in cells:
@@ -52,12 +55,16 @@ def run(request: Request) -> None:
                 except TrainingError as error:
                     request.say(f"{cell}: failed. {error}")
                     failed.append(str(cell))
-    except UnfinishedError:
+    except (UnfinishedError, TrainingInterrupted):
         write_table(request, settings)
         raise
     write_table(request, settings)
     if failed:
         raise TrainingError(f"{len(failed)} of {len(cells)} cells failed, for the reasons above: {'; '.join(failed)}")
+    if left_out == settings.datasets.keys():
+        folder = data_folder(request.data)
+        where = f"in {folder}" if folder.is_dir() else f"here, and there is no folder {folder}"
+        raise MissingDataError(f"nothing was run: none of the tables is whole {where}")
 
 
 def chosen_cells(request: Request, settings: TableSettings, models: Mapping[str, Any]) -> list[Cell]:

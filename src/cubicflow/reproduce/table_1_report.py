@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 from collections.abc import Mapping, Sequence
@@ -47,6 +48,7 @@ def summarise(records: Sequence[CellRecord], settings: TableSettings, left_out: 
         }
         rows = [row for model in titles if (row := _row(found, dataset, model)) is not None]
         summary["rows"] += rows
+        refits = summary["datasets"][dataset]["refits"] = _spread_of_refits(rows)
         if "reach" in about and summary["datasets"][dataset]["comparable"]:
             summary["goals"] += _goals(rows, comparisons["measured"], about["reach"], about["aim"])
         for kind, pairs in (
@@ -56,7 +58,7 @@ def summarise(records: Sequence[CellRecord], settings: TableSettings, left_out: 
             ("rivals", [[peer, comparisons["base"]] for peer in peers]),
         ):
             for first, second in pairs:
-                if (pair := _pair(found, dataset, first, second)) is not None:
+                if (pair := _pair(found, dataset, first, second, refits)) is not None:
                     pair["paper"] = about["cubic_against_quadratic"] if kind == "comparisons" else None
                     summary[kind].append(pair)
     return summary
@@ -79,22 +81,34 @@ def _row(records: Sequence[CellRecord], dataset: str, model: str) -> dict[str, A
         "steps": round(statistics.fmean(about["steps"] for about in abouts)),
         "seconds": round(sum(about["seconds"] for about in abouts), 1),
         "stopped": sorted({about["stopped"] for about in abouts}),
+        "weights": sorted({about["weights"] for about in abouts}),
         "commands": sorted({_without_limit(about["command"]) for about in abouts}),
         "hardware": sorted({name_of(about["machine"]) for about in abouts}),
+        "processors": sorted({about["machine"]["gpu"] or "CPU" for about in abouts}),
         "lanes": max(about["machine"].get("lanes", 1) for about in abouts),
     }
 
 
+def _spread_of_refits(rows: Sequence[Mapping[str, Any]]) -> float | None:
+    """The standard deviation of a fit's mean over seeds, pooled over the models that have several."""
+    spreads = [(len(row["seeds"]) - 1, row["test"]["spread"]) for row in rows if len(row["seeds"]) > 1]
+    if not spreads:
+        return None
+    return math.sqrt(sum(n * spread**2 for n, spread in spreads) / sum(n for n, _ in spreads))
+
+
 def _goals(rows: Sequence[Mapping[str, Any]], models: Sequence[str], reach: float, aim: float) -> list[dict[str, Any]]:
-    """Single fits and mixtures of several, held against what was to be reached."""
+    """Means of fits, and mixtures of several, held against what was to be reached."""
     found = []
     for row in rows:
         if row["model"] not in models:
             continue
-        for fits, test in ((1, row["test"]), (len(row["seeds"]), row["mixture"])):
+        fits = len(row["seeds"])
+        mean = "one fit" if fits == 1 else f"mean of {fits} fits"
+        for of, test in ((mean, row["test"]), (f"mixture of {fits} fits", row["mixture"])):
             if test is not None:
                 met = "the aim" if test["mean"] >= aim else "the goal" if test["mean"] >= reach else "neither"
-                about = {"dataset": row["dataset"], "model": row["model"], "fits": fits, "reach": reach, "aim": aim}
+                about = {"dataset": row["dataset"], "model": row["model"], "of": of, "reach": reach, "aim": aim}
                 found.append({**about, "mean": test["mean"], "error": test["error"], "met": met})
     return found
 
@@ -104,9 +118,11 @@ def _without_limit(command: str) -> str:
     return re.sub(r" --seconds \S+", "", command)
 
 
-def _pair(records: Sequence[CellRecord], dataset: str, first: str, second: str) -> dict[str, Any] | None:
+def _pair(
+    records: Sequence[CellRecord], dataset: str, first: str, second: str, refits: float | None
+) -> dict[str, Any] | None:
     one, other = ({s: r.scores for s, r in by_seed(records, dataset, model).items()} for model in (first, second))
-    difference = paired_difference(one, other)
+    difference = paired_difference(one, other, refits)
     if difference is None:
         return None
     return {"dataset": dataset, "first": first, "second": second, **difference.as_dict()}
@@ -192,7 +208,7 @@ def _against_goals(summary: Mapping[str, Any]) -> str:
         [
             row["dataset"].upper(),
             summary["titles"][row["model"]],
-            "one fit" if row["fits"] == 1 else f"mixture of {row['fits']} fits",
+            row["of"],
             f"{row['mean']:.2f} ± {row['error']:.2f}",
             row["reach"],
             row["aim"],
@@ -220,30 +236,38 @@ def _comparisons(summary: Mapping[str, Any]) -> str:
         )
     header = ["dataset", "paired difference of", "nats", "seeds", "ours: the first is", "the paper's"]
     return (
-        "Cubic against quadratic, row by row of the test set, at two standard errors; with several seeds the error "
-        "holds their spread as well.\n\n" + markdown_table(header, lines)
+        "Cubic against quadratic, row by row of the test set, at two standard errors. The error holds how far refits "
+        "lie apart: those of the pair where it has several seeds, otherwise those of the models that have some on the "
+        f"same dataset ({_refits(summary)}).\n\n" + markdown_table(header, lines)
     )
 
 
+def _refits(summary: Mapping[str, Any]) -> str:
+    known = {dataset: about["refits"] for dataset, about in summary["datasets"].items() if about["refits"] is not None}
+    if not known:
+        return "here none"
+    return "standard deviation " + ", ".join(f"{spread:.2f} on {name.upper()}" for name, spread in known.items())
+
+
 AGAINST_OURS = {
-    "ablations": "Against ours. What differs is what the name says.",
+    "ablations": "Variations of ours against it, with the same errors.",
     "relatives": "Other layers in the same stack, against ours.",
-    "rivals": "Other packages against ours, on the same arrays.",
+    "rivals": "Other packages against ours, on the same arrays, as they start by themselves. A fit that the clock "
+    "ended (time_budget) took fewer steps than were planned, and beside other processes fewer still.",
 }
 
 
 def _against_ours(summary: Mapping[str, Any], kind: str, heading: str) -> str:
-    lines = [
-        [
-            pair["dataset"].upper(),
-            summary["titles"][pair["first"]],
-            f"{pair['mean']:+.3f} ± {pair['error']:.3f}",
-            pair["seeds"],
-            pair["verdict"],
-        ]
-        for pair in summary[kind]
-    ]
+    rows = {(row["dataset"], row["model"]): row for row in summary["rows"]}
     header = ["dataset", "model", "paired difference, nats", "seeds", "it is"]
+    if kind == "rivals":
+        header += ["steps", "ended by"]
+    lines = []
+    for pair in summary[kind]:
+        row = rows[pair["dataset"], pair["first"]]
+        line = [pair["dataset"].upper(), summary["titles"][pair["first"]], f"{pair['mean']:+.3f} ± {pair['error']:.3f}"]
+        line += [pair["seeds"], pair["verdict"], f"{row['steps']:,}", ", ".join(row["stopped"])]
+        lines.append(line[: len(header)])
     return f"{heading}\n\n{markdown_table(header, lines)}"
 
 
@@ -274,13 +298,15 @@ def _details(summary: Mapping[str, Any]) -> str:
             f"{row['parameters']:,}",
             f"{row['steps']:,}",
             f"{row['seconds'] / 60:.1f}",
+            ", ".join(row["processors"]),
             row["lanes"],
             ", ".join(row["stopped"]),
+            ", ".join(row["weights"]),
         ]
         for row in summary["rows"]
     ]
-    minutes = ["minutes, all seeds", "processes at once"]
-    header = ["dataset", "model", "seeds", "validation, nats", "parameters", "steps", *minutes, "ended by"]
+    minutes = ["minutes, all seeds", "on", "processes at once"]
+    header = ["dataset", "model", "seeds", "validation, nats", "parameters", "steps", *minutes, "ended by", "weights"]
     shared = " Those that shared their machine with other processes took longer than they would have alone."
     heading = "The fits behind it." + (shared if any(row["lanes"] > 1 for row in summary["rows"]) else "")
     return f"{heading}\n\n{markdown_table(header, lines)}"
