@@ -41,6 +41,38 @@ def assert_as_exact_as_the_reference(
     assert all(mine <= 2 * its for mine, its in zip(found, wanted, strict=True)), (found, wanted)
 
 
+def assert_gradients_as_exact_as_the_references(
+    backend: str,
+    case: Case,
+    *,
+    domain: str,
+    inverse: bool,
+    num_bins: int,
+    scale: float,
+    count: int,
+    device: str = "cpu",
+) -> None:
+    """Over ``count`` inputs drawn at random, the 99.9th percentile of the largest error in an input's gradients of
+    params, in units of 1 + the largest of them, is at most twice the reference's."""
+    generator = torch.Generator().manual_seed(2)
+    x = torch.randn(count, generator=generator) if domain == "real" else torch.rand(count, generator=generator)
+    params = case.params(count, num_bins=num_bins, scale=scale, dtype=torch.float32, seed=num_bins)
+    x, params = x.to(device), params.to(device)
+
+    def gradients(dtype: torch.dtype, backend: str) -> Tensor:
+        leaf = params.to(dtype).requires_grad_()
+        y, log_slope = case(x.to(dtype), leaf, backend=backend, domain=domain, inverse=inverse)
+        return torch.autograd.grad((y.square() / 2 - log_slope).sum(), leaf)[0].double()
+
+    exact = gradients(torch.float64, "reference")
+    size = 1 + exact.abs().amax(-1)
+    mine, its = (
+        quantile((gradients(torch.float32, name) - exact).abs().amax(-1) / size, 0.999)
+        for name in (backend, "reference")
+    )
+    assert mine <= 2 * its
+
+
 def adversarial(case: Case, num_bins: int, scale: float, domain: str, inverse: bool, rows: int) -> Pair:
     """Points at the knots, beside them and between them, and on the real line far out as well; and params. The knots
     are the true ones, rounded: at those that a backend finds in float32 it would be better than any other."""

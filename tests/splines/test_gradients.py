@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import contextlib
 
+import mpmath
 import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 from torch.autograd.forward_ad import dual_level, make_dual, unpack_dual
+
+from cubicflow.splines import rational_quadratic_spline
+from cubicflow.splines.bins import MARGIN
 
 EPS = torch.finfo(torch.float64).eps
 
@@ -133,3 +137,25 @@ def test_forward_mode_is_right_or_raises(case, domain, inverse, smooth_inputs):
     slope_tangent, bend_tangent = (torch.zeros_like(x) if tangent is None else tangent for tangent in tangents)
     torch.testing.assert_close(slope_tangent, log_slope.exp().detach(), rtol=1e-10, atol=0)
     torch.testing.assert_close(bend_tangent, bend, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("slope", [30.0, 1e3, 1e4])
+def test_a_rational_quadratics_inverse_has_its_own_slope_as_derivative_where_the_root_is_near_the_far_end(slope):
+    """Its root in the bin is all but 1, and what is left of 1 carries the derivative."""
+    params = torch.tensor([0.0, 0.3, -10.0, 0.0, 0.0, slope, 0.0])
+    x = torch.linspace(1e-5, 1e-3, 2000).requires_grad_()
+    y, log_slope = rational_quadratic_spline(x, params, inverse=True, domain="unit")
+    (derivative,) = torch.autograd.grad(y.sum(), x)
+    # The two are computed apart, each with a few roundings.
+    torch.testing.assert_close(derivative, log_slope.detach().exp(), rtol=64 * torch.finfo(x.dtype).eps, atol=0)
+
+
+def test_a_rational_quadratics_slopes_have_no_step_where_softplus_becomes_linear():
+    logits = torch.arange(15, 60, 0.25, dtype=torch.float64)
+    params = torch.zeros(len(logits), 4, dtype=torch.float64)  # one bin: its secant is 1
+    params[:, 2] = logits
+    _, log_slope = rational_quadratic_spline(torch.zeros(len(logits), dtype=torch.float64), params, domain="unit")
+    found = [mpmath.mpf(value.item()) for value in log_slope]
+    shift = mpmath.log(mpmath.e - 1)
+    wanted = [mpmath.log(MARGIN + (1 - MARGIN) * mpmath.log1p(mpmath.exp(logit.item() + shift))) for logit in logits]
+    assert max(abs(a - b) for a, b in zip(found, wanted, strict=True)) <= 8 * torch.finfo(torch.float64).eps

@@ -26,7 +26,8 @@ def rational_quadratic_bins(params: Tensor, spec: SplineSpec) -> Bins:
     k = spec.num_bins
     widths = floored_softmax(params[..., :k], spec.min_bin_width)
     heights = floored_softmax(params[..., k : 2 * k], spec.min_bin_height)
-    slopes = MARGIN + (1 - MARGIN) * F.softplus(params[..., 2 * k :] + _SOFTPLUS_ONE)
+    # torch's softplus is the identity above its threshold, 20 by default, where float64 still sees the step.
+    slopes = MARGIN + (1 - MARGIN) * F.softplus(params[..., 2 * k :] + _SOFTPLUS_ONE, threshold=40)
     return bins_from_slopes(widths, heights, slopes)
 
 
@@ -57,7 +58,8 @@ def rational_quadratic_root(start: Tensor, end: Tensor, c: Tensor) -> tuple[Tens
     from_high = (root - slope) / torch.where(rising, 1, 2 * (1 - slope))
     t = torch.where(rising, from_low, from_high)
     beyond = t > 0.5
-    return t, torch.where(beyond, 2 * (1 - c) / torch.where(beyond, 2 - slope + root, 1), 1 - t)
+    rest = torch.where(beyond, 2 * (1 - c) / torch.where(beyond, 2 - slope + root, 1), 1 - t)
+    return torch.where(beyond, 1 - rest, t), rest  # the gradient of t, too, would be noise there
 
 
 RATIONAL_QUADRATIC = Family(rational_quadratic_shape, rational_quadratic_root)

@@ -12,7 +12,7 @@ from cubicflow.splines import (
 from cubicflow.splines.backends import triton as backend
 from cubicflow.splines.spec import make_spec
 
-from ..accuracy import SCALES, assert_as_exact_as_the_reference
+from ..accuracy import SCALES, assert_as_exact_as_the_reference, assert_gradients_as_exact_as_the_references
 from .conftest import assert_close, draw, gradients, points, spline
 
 triton = pytest.importorskip("triton", reason="Triton is for Linux only")
@@ -142,6 +142,14 @@ def test_float32_everywhere(c1, domain, inverse, num_bins, scale, device):
         pytest.skip(f"the {c1} kernel takes up to {most} bins")
     about = {"domain": domain, "inverse": inverse, "num_bins": num_bins, "scale": scale}
     assert_as_exact_as_the_reference(backend.evaluate, c1, **about, count=100_000, device=device)
+
+
+@pytest.mark.parametrize("num_bins", [2, 10, 40])
+def test_float32_gradients_are_as_exact_as_the_references(c1, domain, inverse, num_bins, device):
+    if num_bins > (most := backend.MAX_BINS[c1.family]):
+        pytest.skip(f"the {c1} kernel takes up to {most} bins")
+    about = {"domain": domain, "inverse": inverse, "num_bins": num_bins, "scale": 10.0}
+    assert_gradients_as_exact_as_the_references("triton", c1, **about, count=4_000, device=device)
 
 
 @pytest.mark.soak

@@ -61,9 +61,9 @@ def softmax_scale(total, K: tl.constexpr, FLOOR: tl.constexpr):
 
 
 @triton.jit
-def bin_sizes(bin, scale, floor, raw, after, K: tl.constexpr):
-    """Exponentials to sizes: (before, after, size, down, up)."""
-    before, size, down, up = raw
+def bin_sizes(bin, scale, floor, raw, K: tl.constexpr):
+    """Exponentials to sizes: (before, after, size, down, up) of either."""
+    before, after, size, down, up = raw
     index = bin.to(scale.dtype)
     return (
         scale * before + index * floor,
@@ -172,10 +172,12 @@ def evaluate_backward(
     SLOPES: tl.constexpr,
     STEPS: tl.constexpr,
 ):
-    """Gradients of x; of (before, size, down, up) of the source and of the target; and of the two logits.
+    """Gradients of x; of (before, after, size, down, up) of the source and of the target; and of the two logits.
 
-    Sums after the bin count as one minus the rest, which is what they are, so they get none. The sums before the first
-    bin are empty; their gradients there are 0 instead of infinite in the far tail.
+    On the real line the target's sums after the bin have gradients of their own. As one minus the rest they would need
+    none, but where they are small theirs are large: given to the rest, they would cancel there, under the softmax, but
+    for roundings as large as the result. The sums before the first bin are empty; their gradients there are 0 instead
+    of infinite in the far tail.
 
     With G the output's distance from the near end, and G = (size) t (q, or 1 for the inverse) in the first bin, what
     divides by G multiplies by t: t / G is computed as one number that stays finite there.
@@ -190,7 +192,7 @@ def evaluate_backward(
     if INVERSE:
         t, tau = solve(start, end, t, tau, SLOPES, STEPS)
     q, qbar, slope = shape(t, tau, start, end, SLOPES)
-    f_start, f_end, slope_start, slope_end, slope_t = shape_derivatives(t, tau, start, end, q, slope, SLOPES)
+    f_start, f_end, slope_start, slope_end, slope_t = shape_derivatives(t, tau, start, end, q, qbar, slope, SLOPES)
     if INVERSE:
         low = target_before + target_size * t
         high = target_after + target_size * tau
@@ -205,12 +207,20 @@ def evaluate_backward(
         by_low = (grad_out - grad_log) / tl.where(first, edge_size, low)
         by_high = (grad_out + grad_log) / high
         grad_low = tl.where(first, zero, by_low + by_high)
-        grad_low_t = tl.where(first, by_low, by_low * t) + by_high * t
+        of_low_t = tl.where(first, by_low, by_low * t)
+        grad_low_t = of_low_t + by_high * t
+        grad_target_before = tl.where(first, zero, by_low)
+        grad_target_after = -by_high
+        of_high = by_high * tau
     else:
         outside = (x < 0) | (x > 1)
         grad_log = tl.where(outside, zero, grad_log_slope)
         grad_low = grad_out
         grad_low_t = grad_out * t
+        of_low_t = grad_low_t
+        grad_target_before = tl.where(first, zero, grad_out)
+        grad_target_after = zero
+        of_high = zero
 
     per_slope = 1 / slope
     by_curve = grad_log * slope_t * per_slope
@@ -220,7 +230,7 @@ def evaluate_backward(
         # low = before + size t with f(t) = c: dt = (dc - f_start dstart - f_end dend) / f'
         grad_t_t = (target_size * grad_low_t - by_curve * t) * per_slope
         grad_near = (target_size * grad_low - by_curve) * per_slope / source_size
-        grad_target_size = grad_low_t + grad_log / target_size
+        grad_target_size = (of_low_t - of_high) + grad_log / target_size
         grad_source_size = -(q * grad_t_t + grad_log) / source_size
         grad_start = -f_start * grad_t_t - by_start
         grad_end = -f_end * grad_t_t - by_end
@@ -230,7 +240,7 @@ def evaluate_backward(
         by_curve *= per_size
         steep = target_size * slope
         grad_near = steep * per_size * grad_low + by_curve
-        grad_target_size = q * grad_low_t + grad_log / target_size
+        grad_target_size = (q * of_low_t - qbar * of_high) + grad_log / target_size
         grad_source_size = -(steep * grad_low_t + grad_log) * per_size - by_curve * t
         grad_start = target_size * f_start * grad_low_t + by_start
         grad_end = target_size * f_end * grad_low_t + by_end
@@ -241,7 +251,6 @@ def evaluate_backward(
         grad_x = tl.where(outside, zero, grad_near)
     grad_x = tl.where(flipped, -grad_x, grad_x)
     grad_source_before = tl.where(first, zero, -grad_near)
-    grad_target_before = tl.where(first, zero, grad_low)
 
     if INVERSE:
         low_logit, target_low, source_low, target_at, source_at = end_slope_backward(
@@ -257,6 +266,8 @@ def evaluate_backward(
         high_logit, source_high, target_high, source_at_high, target_at_high = end_slope_backward(
             grad_end, bin == K - 1, logits[1], source_up, target_up, source_size, target_size, SLOPES
         )
-    grad_source = (grad_source_before, grad_source_size + source_at + source_at_high, source_low, source_high)
-    grad_target = (grad_target_before, grad_target_size + target_at + target_at_high, target_low, target_high)
+    grad_source_size += source_at + source_at_high
+    grad_target_size += target_at + target_at_high
+    grad_source = (grad_source_before, zero, grad_source_size, source_low, source_high)
+    grad_target = (grad_target_before, grad_target_after, grad_target_size, target_low, target_high)
     return grad_x, grad_source, grad_target, (low_logit, high_logit)

@@ -207,8 +207,9 @@ def locate(
     inner = find(position, before, source_scale, FLOOR_SOURCE, base.to(dtype), CHUNK)
     bin = base + inner
     down, up = load_beside(pointer, rows, stride, bin, flipped, source_top, SOURCE, K)
-    raw = (select(before, inner, 0, CHUNK), select(exps, inner, 0, CHUNK), down, up)
-    source = bin_sizes(bin, source_scale, FLOOR_SOURCE, raw, raw[0], K)
+    before_bin = select(before, inner, 0, CHUNK)
+    raw = (before_bin, before_bin, select(exps, inner, 0, CHUNK), down, up)  # nobody asks what lies after it here
+    source = bin_sizes(bin, source_scale, FLOOR_SOURCE, raw, K)
     source_axis = (source_top, raw, source_total, source_scale)
 
     logits = flip(load_chunk(pointer, rows, stride, first, TARGET, K, CHUNK, WAY, BLOCK), flipped, 0, CHUNK)
@@ -217,8 +218,8 @@ def locate(
     down, up = load_beside(pointer, rows, stride, bin, flipped, target_top, TARGET, K)
     before_bin = select(target_before, found, 0, CHUNKS) + select(before, inner, 0, CHUNK)
     after_bin = select(target_after, found, 0, CHUNKS) + select(sums_after(exps, CHUNK), inner, 0, CHUNK)
-    raw = (before_bin, select(exps, inner, 0, CHUNK), down, up)
-    target = bin_sizes(bin, target_scale, FLOOR_TARGET, raw, after_bin, K)
+    raw = (before_bin, after_bin, select(exps, inner, 0, CHUNK), down, up)
+    target = bin_sizes(bin, target_scale, FLOOR_TARGET, raw, K)
     target_axis = (target_top, raw, target_total, target_scale)
 
     if SLOPES == STEFFEN:

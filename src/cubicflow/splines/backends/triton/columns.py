@@ -200,13 +200,15 @@ def select(columns, index, SHIFT: tl.constexpr, SIZE: tl.constexpr):
 @triton.jit
 def softmax_weight(column, bin, grads):
     """The gradient of one bin's size, counted from the near end: `before` for the bins that stand before the element's,
-    `size` for its own, `down` and `up` beside for its neighbours."""
-    before, size, down, up = grads
-    beside = tl.where(bin == column + 1, before + down, tl.where(bin == column - 1, up, 0.0))
-    return tl.where(bin == column, size, tl.where(bin > column + 1, before, beside))
+    `after` for those behind it, `size` for its own, `down` and `up` beside for its neighbours."""
+    before, after, size, down, up = grads
+    outside = tl.where(bin > column, before, after)
+    beside = tl.where(bin == column + 1, down, tl.where(bin == column - 1, up, 0.0))
+    return tl.where(bin == column, size, outside + beside)
 
 
 @triton.jit
 def softmax_mean(raw, total, grads):
     """The mean of these gradients under the softmax: known without a pass over the bins."""
-    return (grads[0] * raw[0] + grads[1] * raw[1] + grads[2] * raw[2] + grads[3] * raw[3]) / total
+    outside = grads[0] * raw[0] + grads[1] * raw[1]
+    return (outside + grads[2] * raw[2] + (grads[3] * raw[3] + grads[4] * raw[4])) / total

@@ -32,9 +32,10 @@ from cubicflow.splines.backends.triton.unit import QUADRATIC, STEFFEN
 
 
 @triton.jit
-def read_axis(exps, before, bin, K: tl.constexpr):
-    """(before, size, down, up) as sums of exponentials."""
-    return select(before, bin, 0, K), select(exps, bin, 0, K), select(exps, bin, -1, K), select(exps, bin, 1, K)
+def read_axis(exps, before, after, bin, K: tl.constexpr):
+    """(before, after, size, down, up) as sums of exponentials."""
+    sums = (select(before, bin, 0, K), select(after, bin, 0, K))
+    return sums + (select(exps, bin, 0, K), select(exps, bin, -1, K), select(exps, bin, 1, K))
 
 
 @triton.jit
@@ -57,12 +58,12 @@ def locate(
         flipped = ends[2]
         exps, before, total, scale = softmax_axis(columns, flipped, K if INVERSE else 0, K, FLOOR_SOURCE)
         bin = find(search_position(ends[0], flipped), before, scale, FLOOR_SOURCE, 0, K)
-        raw = read_axis(exps, before, bin, K)
-        source = bin_sizes(bin, scale, FLOOR_SOURCE, raw, raw[0], K)
+        raw = read_axis(exps, before, before, bin, K)  # nobody asks what lies after it here
+        source = bin_sizes(bin, scale, FLOOR_SOURCE, raw, K)
         source_axis = (exps, raw, total, scale)
         exps, before, total, scale = softmax_axis(columns, flipped, 0 if INVERSE else K, K, FLOOR_TARGET)
-        raw = read_axis(exps, before, bin, K)
-        target = bin_sizes(bin, scale, FLOOR_TARGET, raw, select(sums_after(exps, K), bin, 0, K), K)
+        raw = read_axis(exps, before, sums_after(exps, K), bin, K)
+        target = bin_sizes(bin, scale, FLOOR_TARGET, raw, K)
         target_axis = (exps, raw, total, scale)
         slopes = flip(columns, flipped, 2 * K, COUNT - 2 * K)
         if SLOPES == STEFFEN:

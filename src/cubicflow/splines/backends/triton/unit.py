@@ -215,7 +215,7 @@ def shape(t, tau, start, end, SLOPES: tl.constexpr):
 
 
 @triton.jit
-def shape_derivatives(t, tau, start, end, q, slope, SLOPES: tl.constexpr):
+def shape_derivatives(t, tau, start, end, q, qbar, slope, SLOPES: tl.constexpr):
     """df/dstart / t, df/dend / t, and the derivatives of f' in start, end and t."""
     tt = t * t
     mixed = t * tau
@@ -223,7 +223,7 @@ def shape_derivatives(t, tau, start, end, q, slope, SLOPES: tl.constexpr):
     if SLOPES == RATIONAL:
         scale = 1 / (tt + (start + end) * mixed + tautau)
         drop = 2 * slope * mixed
-        f_start = tau * (1 - t * q) * scale
+        f_start = tautau * qbar * scale
         f_end = -q * mixed * scale
         slope_start = (tautau * scale - drop) * scale
         slope_end = (tt * scale - drop) * scale
