@@ -32,7 +32,7 @@ def bench(
         from cubicflow.bench.run import PART_RUNS, run
         from cubicflow.training.distributed import choose_device
 
-        parts = tuple(only.split(",")) if only else tuple(PART_RUNS)
+        parts = tuple(PART_RUNS) if only is None else tuple(part.strip() for part in only.split(","))
         if unknown := [part for part in parts if part not in PART_RUNS]:
             raise ValueError(f"there is no part {unknown[0]!r} to measure; there are {PARTS}")
         if not 0 < seconds < float("inf"):
@@ -40,11 +40,14 @@ def bench(
         if output.exists():
             raise FileExistsError(f"{output} exists; choose another folder")
         chosen = choose_device(device)
+        output.mkdir(parents=True)  # now, rather than fail after the first measurement
         try:
             # Written again after each measurement, so that a run that is stopped leaves what it has.
             for found in run(parts, chosen, seconds=seconds, quick=quick, say=typer.echo):
                 report.write(output, found, f"cubicflow {shlex.join(sys.argv[1:])}")
         finally:
-            if output.exists():
+            if any(output.iterdir()):
                 report.draw(output)
+            else:
+                output.rmdir()
         typer.echo(f"wrote {', '.join(str(path) for path in sorted(output.iterdir()))}")
