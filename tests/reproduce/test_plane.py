@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
@@ -44,8 +45,10 @@ def draw(path: Path) -> Path:
 def test_a_picture_and_the_gaussians(cubicflow: Command, recipe: Path, tmp_path: Path) -> None:
     drawing = draw(tmp_path / "my_drawing.png")
     out = tmp_path / "out"
+    figures = plt.get_fignums()
     done = cubicflow("reproduce", "figure-2", "-o", out, "--recipe", recipe, "--image", drawing, "--device", "cpu")
     assert done.status == 0, done.errors
+    assert plt.get_fignums() == figures  # none stays open
     record = json.loads((out / "figure-2.json").read_text())
     rows = {row["density"]: row for row in record["results"]["densities"]}
     assert list(rows) == ["225 Gaussians", "My Drawing"]

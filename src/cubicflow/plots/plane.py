@@ -67,16 +67,10 @@ def plane_figure(rows: Sequence[PlaneRow], cut: float = 0.995) -> Figure:
     >>> len(plane_figure([PlaneRow("uniform", image, image, image)]).axes)
     3
     """
-    import matplotlib.pyplot as plt
+    from cubicflow.plots.style import make_figure
 
-    figure, axes = plt.subplots(
-        len(rows),
-        3,
-        figsize=(9, 3 * len(rows) + 0.3),
-        layout="constrained",
-        squeeze=False,
-        subplot_kw={"aspect": "equal"},
-    )
+    figure = make_figure(9, 3 * len(rows) + 0.3)
+    axes = figure.subplots(len(rows), 3, squeeze=False, subplot_kw={"aspect": "equal"})
     for number, (line, row) in enumerate(zip(axes, rows, strict=True)):
         data, samples = (_as_density(image) for image in (row.data, row.samples))
         top = float(np.quantile(data, cut))
