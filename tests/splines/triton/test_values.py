@@ -149,7 +149,7 @@ def test_float32_gradients_are_as_exact_as_the_references(c1, domain, inverse, n
     if num_bins > (most := backend.MAX_BINS[c1.family]):
         pytest.skip(f"the {c1} kernel takes up to {most} bins")
     about = {"domain": domain, "inverse": inverse, "num_bins": num_bins, "scale": 10.0}
-    assert_gradients_as_exact_as_the_references("triton", c1, **about, count=4_000, device=device)
+    assert_gradients_as_exact_as_the_references("triton", c1, **about, count=40_000, device=device)
 
 
 @pytest.mark.soak

@@ -43,6 +43,11 @@ class Tuning(NamedTuple):
 DEFAULT = Tuning(num_warps=0) if INTERPRETED else Tuning()
 
 
+def _most_interpreted(num_params: int, packed: bool) -> int:
+    """Elements of a program in the interpreter. Packed params are a tile, which may have no more than 2^20 numbers."""
+    return int(min(2**16, 2**20 // triton.next_power_of_2(num_params))) if packed else 2**16
+
+
 def forward(x: Tensor, params: Tensor, spec: SplineSpec, tuning: Tuning = DEFAULT) -> Pair:
     x_even, stride_x = _even(x)
     y, log_slope = _new(x), _new(x)
@@ -159,7 +164,9 @@ def _plan(
     packed = not shared and numbers["DIMS"] == 1 and _packed(numbers, num_params, backward)
     most, chunk = (tuning.max_row_bins, tuning.chunk) if packed else (tuning.max_column_bins, tuning.column_chunk)
     few = spec.num_bins <= most or spec.family == "quadratic"  # which has no kernels for many
-    block = 32 * tuning.num_warps or triton.next_power_of_2(min(numbers["count"], 2**16))
+    block = 32 * tuning.num_warps or triton.next_power_of_2(
+        min(numbers["count"], _most_interpreted(num_params, packed))
+    )
     blocks = -(-numbers["count"] // block)
     floors = (spec.min_bin_width, spec.min_bin_height)
     arguments = {
