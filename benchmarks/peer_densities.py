@@ -204,6 +204,8 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--recipe", type=Path, default=None)
     arguments = parser.parse_args()
+    if arguments.seconds is not None and not arguments.seconds >= 0:
+        parser.error(f"--seconds must be a number, 0 or more, got {arguments.seconds}")
     end = None if arguments.seconds is None else time.monotonic() + arguments.seconds
     request = Request(
         name="table-1",
@@ -225,8 +227,6 @@ def main() -> int:
 
 def run_peers(request: Request, end: float | None) -> int:
     """Train every peer that is asked for and has no record yet, on the tables that are there."""
-    if end is not None and end < request.began:
-        raise ValueError("--seconds must be 0 or more")
     request.check()
     settings = table_settings(request.recipe)
     peers = settings.peers["models"]

@@ -71,7 +71,8 @@ def test_a_peer_is_trained_by_a_loss_that_is_never_replayed(
     ("options", "message"),
     [
         (("--dataset", "iris"), "no dataset 'iris'"),
-        (("--seconds", -3), "--seconds must be 0 or more"),
+        (("--seconds", -3), "--seconds must be a number, 0 or more, got -3"),
+        (("--seconds", "nan"), "--seconds must be a number, 0 or more, got nan"),
         (("--device", "nope"), "device must be"),
     ],
 )
@@ -99,6 +100,7 @@ def test_tables_that_are_not_whole_are_left_out(
 
 
 def test_a_peer_that_cannot_end_is_not_begun(run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--seconds", 0) == 75
     assert run("--seconds", 30) == 75
     assert "not begun, it may take 61 seconds" in capsys.readouterr().out
     assert (tmp_path / "out" / "table-1.json").exists()

@@ -141,8 +141,8 @@ def test_a_model_for_no_dataset_is_refused(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("models = 3", "models = 3 replaces"),
-        ('[flow]\nnum_bins = "x"', "[flow]: num_bins = 'x' replaces 10; one is a number, the other is not"),
+        ("models = 3", "models must be a table, got a number: 3"),
+        ('[flow]\nnum_bins = "x"', "[flow]: num_bins must be a number, got a string: 'x'"),
         ("[datasets.iris]\nseeds = [0]", "has a dataset 'iris'; known are power, gas"),
     ],
 )

@@ -60,14 +60,16 @@ def _check_kinds(settings: Mapping[str, Any], changes: Mapping[str, Any], where:
         if name not in settings or NOTHING in (settings[name], value):
             continue
         before = settings[name]
-        for kinds, kind in KINDS.items():
-            if isinstance(before, kinds) != isinstance(value, kinds):
-                raise ValueError(f"{where}: {name} = {value!r} replaces {before!r}; one is {kind}, the other is not")
+        if _kind(before) != _kind(value):
+            raise ValueError(f"{where}: {name} must be {_kind(before)}, got {_kind(value)}: {value!r}")
         if isinstance(before, Mapping):
             _check_kinds(before, value, f"{where}, [{name}]")
 
 
-KINDS = {(bool,): "true or false", (int, float): "a number", (str,): "a string", (list,): "a list", (dict,): "a table"}
+def _kind(value: Any) -> str:
+    number = "a number"
+    kinds = {bool: "true or false", int: number, float: number, str: "a string", list: "a list", dict: "a table"}
+    return kinds.get(type(value), "a date or time")
 
 
 def typed(kind: type[T], settings: Mapping[str, Any], experiment: str) -> T:
