@@ -177,10 +177,10 @@ def read_json(path: Path) -> dict[str, Any]:
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """A table in Markdown.
 
-    >>> print(markdown_table(["a", "b"], [[1, 2]]))
+    >>> print(markdown_table(["a", "b"], [[1, "2 | 3"]]))
     | a | b |
     |---|---|
-    | 1 | 2 |
+    | 1 | 2 \\| 3 |
     """
     first, *others = ("| " + " | ".join(str(c).replace("|", "\\|") for c in line) + " |" for line in (header, *rows))
     return "\n".join([first, "|" + "---|" * len(header), *others])
