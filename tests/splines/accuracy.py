@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 
 import torch
@@ -104,7 +103,7 @@ def largest_backward_error(spec: SplineSpec, x: Tensor, params: Tensor, y: Tenso
     and a flat one, an x that is an ulp off may change y by many, and a y that is then an ulp off may belong to an x
     anywhere in the flat bin.
     """
-    inverse = dataclasses.replace(spec, inverse=not spec.inverse)
+    inverse = spec._replace(inverse=not spec.inverse)
     back, _ = reference.evaluate(inverse, y, params)
     of_y, of_x = (y - exact).abs() / (1 + y.abs()), (back - x).abs() / (1 + x.abs())
     enough, order = torch.minimum(of_y, of_x).flatten().sort(descending=True)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from cubicflow.nets.linear import forked_linear
 from cubicflow.nets.precision import exactly
-from cubicflow.splines.light_calls import with_signature
+from cubicflow.splines.light_calls import light_apply
 
 
 def exact_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -24,7 +24,7 @@ def exact_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tenso
         outputs = F.linear(inputs.double(), weight.double(), None if bias is None else bias.double())
     elif x.is_cuda:
         forked = forked_linear(inputs, weight, bias, exact=True)
-        outputs = _ExactLinear.apply(inputs, weight, bias) if forked is None else forked
+        outputs = _apply(inputs, weight, bias) if forked is None else forked
     else:
         with torch.autocast(x.device.type, enabled=False):
             outputs = F.linear(inputs, weight, bias)
@@ -37,7 +37,6 @@ class _ExactLinear(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    @with_signature
     def forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         with exactly(x.device):
             return F.linear(x, weight, bias)
@@ -52,8 +51,8 @@ class _ExactLinear(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         x, weight = ctx.saved_tensors
-        grad_x = _ExactLinear.apply(grad, weight.T, None) if ctx.needs_input_grad[0] else None
-        grad_weight = _ExactLinear.apply(grad.T, x.T, None) if ctx.needs_input_grad[1] else None
+        grad_x = _apply(grad, weight.T, None) if ctx.needs_input_grad[0] else None
+        grad_weight = _apply(grad.T, x.T, None) if ctx.needs_input_grad[1] else None
         return grad_x, grad_weight, grad.sum(0) if ctx.has_bias else None
 
     @staticmethod
@@ -62,6 +61,9 @@ class _ExactLinear(torch.autograd.Function):
         out: Tensor | None = None if bias_tangent is None else bias_tangent.expand(len(x), -1)
         for inputs, matrix in ((x_tangent, weight), (x, weight_tangent)):
             if inputs is not None and matrix is not None:
-                part = _ExactLinear.apply(inputs, matrix, None)
+                part = _apply(inputs, matrix, None)
                 out = part if out is None else out + part
         return torch.zeros(len(x), len(weight), dtype=x.dtype, device=x.device) if out is None else out
+
+
+_apply = light_apply(_ExactLinear)

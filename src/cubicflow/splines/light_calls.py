@@ -2,39 +2,29 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch._C._functorch import peek_interpreter_stack, unwrap_if_dead
 from torch.autograd import forward_ad
 
 F = TypeVar("F", bound=Callable[..., object])
 
 
-class _Bound(NamedTuple):
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+def light_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
+    """A Function's ``apply``, which at every call looks for the signature of ``forward`` and binds the arguments to it:
+    that takes longer than a small kernel runs, and only transforms and compilers need it. All of the arguments have to
+    be given, by position."""
+    apply_alone = super(torch.autograd.Function, function).apply  # type: ignore[misc]
 
-    def apply_defaults(self) -> None: ...
+    def apply(*args: Any) -> Any:
+        if torch.compiler.is_compiling() or peek_interpreter_stack() is not None:
+            return function.apply(*args)
+        return apply_alone(*[unwrap_if_dead(arg) if isinstance(arg, Tensor) else arg for arg in args])
 
-
-class _AsGiven(inspect.Signature):
-    """Binds arguments without looking at them, which is right for functions without default values."""
-
-    def bind(self, *args: Any, **kwargs: Any) -> Any:
-        return _Bound(args, kwargs)
-
-
-def with_signature(forward: F) -> F:
-    """Find the signature of a Function's ``forward`` once: ``apply()`` asks for it and binds arguments to it at every
-    call, which takes longer than a small kernel runs. All of the arguments have to be given, by position."""
-    parameters = inspect.signature(forward).parameters.values()
-    if any(parameter.default is not parameter.empty for parameter in parameters):
-        raise TypeError(f"{forward.__qualname__} has default values, which would not be filled in")
-    forward.__signature__ = _AsGiven(list(parameters))  # type: ignore[attr-defined]
-    return forward
+    return apply
 
 
 def nothing_differentiates(*tensors: Tensor) -> bool:
@@ -42,7 +32,7 @@ def nothing_differentiates(*tensors: Tensor) -> bool:
     Compilers find that out for themselves."""
     if torch.compiler.is_compiling() or (torch.is_grad_enabled() and any(t.requires_grad for t in tensors)):
         return False
-    return forward_ad._current_level < 0 and torch._C._functorch.peek_interpreter_stack() is None
+    return forward_ad._current_level < 0 and peek_interpreter_stack() is None
 
 
 def constant_when_compiled(function: F) -> F:

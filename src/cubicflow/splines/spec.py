@@ -6,7 +6,6 @@ kernels on it, and every message about a wrong argument is written here and nowh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -40,8 +39,7 @@ PARAM_COUNTS = {
 }
 
 
-@dataclass(frozen=True)
-class SplineSpec:
+class SplineSpec(NamedTuple):
     """One spline call without its tensors."""
 
     family: str

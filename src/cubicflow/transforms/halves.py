@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from cubicflow.splines.light_calls import nothing_differentiates, with_signature
+from cubicflow.splines.light_calls import light_apply, nothing_differentiates
 
 
 class Halves(NamedTuple):
@@ -60,7 +60,7 @@ def split(x: Tensor, halves: Halves) -> tuple[Tensor, Tensor]:
     """
     if torch.compiler.is_compiling() or nothing_differentiates(x):
         return _split(x, halves)
-    parts: tuple[Tensor, Tensor] = _Split.apply(x, *_one_by_one(halves))
+    parts: tuple[Tensor, Tensor] = _apply_split(x, *_one_by_one(halves))
     return parts
 
 
@@ -73,7 +73,7 @@ def join(first: Tensor, second: Tensor, halves: Halves) -> Tensor:
     """
     if torch.compiler.is_compiling() or nothing_differentiates(first, second):
         return _join(first, second, halves)
-    x: Tensor = _Join.apply(first, second, *_one_by_one(halves))
+    x: Tensor = _apply_join(first, second, *_one_by_one(halves))
     return x
 
 
@@ -114,7 +114,6 @@ class _Split(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    @with_signature
     def forward(x: Tensor, *halves: Any) -> tuple[Tensor, Tensor]:
         return _split(x, _together(halves))
 
@@ -135,7 +134,6 @@ class _Join(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    @with_signature
     def forward(first: Tensor, second: Tensor, *halves: Any) -> Tensor:
         return _join(first, second, _together(halves))
 
@@ -150,3 +148,6 @@ class _Join(torch.autograd.Function):
     @staticmethod
     def jvp(ctx: Any, tangent_first: Tensor, tangent_second: Tensor, *_: None) -> Tensor:
         return join(tangent_first, tangent_second, ctx.halves)
+
+
+_apply_split, _apply_join = light_apply(_Split), light_apply(_Join)

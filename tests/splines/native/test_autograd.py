@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from functools import partial
 
 import pytest
@@ -67,13 +66,23 @@ def test_a_watched_call_goes_through_its_operator():
 
 
 @needs_library
+def test_a_tensor_that_outlived_its_transform():
+    kept = []
+    grad(lambda x: (kept.append(x), x.sum())[1])(points(4))
+    params = torch.zeros(8, dtype=torch.float64, requires_grad=True)
+    results = [cubic_spline(x, params, backend="native") for x in (kept[0], points(4))]
+    gradients = [torch.autograd.grad(y.sum() + log_slope.sum(), params)[0] for y, log_slope in results]
+    torch.testing.assert_close(results[0], results[1])
+    torch.testing.assert_close(gradients[0], gradients[1])
+
+
+@needs_library
 @pytest.mark.parametrize("leading", [(4, 3), (3,), (4, 1)], ids=str)
 def test_opcheck(cubic, inverse, leading):
     x, params = points(4, 3, dtype=torch.float32), cubic.params(*leading, num_bins=3, dtype=torch.float32)
     spec = make_spec(x, params, family="cubic", inverse=inverse, domain="real", slopes=cubic.slopes)
-    arguments = dataclasses.astuple(spec)
-    torch.library.opcheck(torch.ops.cubicflow.native_spline.default, (x, params, *arguments))
-    torch.library.opcheck(torch.ops.cubicflow.native_spline_backward.default, (x, params, x, 2 * x, *arguments))
+    torch.library.opcheck(torch.ops.cubicflow.native_spline.default, (x, params, *spec))
+    torch.library.opcheck(torch.ops.cubicflow.native_spline_backward.default, (x, params, x, 2 * x, *spec))
 
 
 @needs_library

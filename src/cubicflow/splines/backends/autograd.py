@@ -22,7 +22,7 @@ from torch import Tensor
 from torch._C._functorch import is_legacy_batchedtensor, peek_interpreter_stack
 
 from cubicflow.splines.backends import reference
-from cubicflow.splines.light_calls import nothing_differentiates, with_signature
+from cubicflow.splines.light_calls import light_apply, nothing_differentiates
 from cubicflow.splines.spec import SplineSpec, output_shape
 
 Pair = tuple[Tensor, Tensor]
@@ -43,13 +43,13 @@ def differentiable(name: str, forward: Forward, backward: Backward, devices: tup
 
     def call_forward(x: Tensor, params: Tensor, spec: SplineSpec) -> Pair:
         if _is_watched(x, params):
-            result: Pair = forward_op(x, params, *_arguments(spec))
+            result: Pair = forward_op(x, params, *spec)
             return result
         return forward(x, params, spec)
 
     def call_backward(x: Tensor, params: Tensor, grad_y: Tensor, grad_log_slope: Tensor, spec: SplineSpec) -> Pair:
         if _is_watched(x, params, grad_y, grad_log_slope):
-            result: Pair = backward_op(x, params, grad_y, grad_log_slope, *_arguments(spec))
+            result: Pair = backward_op(x, params, grad_y, grad_log_slope, *spec)
             return result
         return backward(x, params, grad_y, grad_log_slope, spec)
 
@@ -57,7 +57,6 @@ def differentiable(name: str, forward: Forward, backward: Backward, devices: tup
         generate_vmap_rule = True
 
         @staticmethod
-        @with_signature
         def forward(x: Tensor, params: Tensor, spec: SplineSpec) -> Pair:
             return call_forward(x, params, spec)
 
@@ -79,7 +78,6 @@ def differentiable(name: str, forward: Forward, backward: Backward, devices: tup
         generate_vmap_rule = True
 
         @staticmethod
-        @with_signature
         def forward(x: Tensor, params: Tensor, grad_y: Tensor, grad_log_slope: Tensor, spec: SplineSpec) -> Pair:
             return call_backward(x, params, grad_y, grad_log_slope, spec)
 
@@ -97,13 +95,15 @@ def differentiable(name: str, forward: Forward, backward: Backward, devices: tup
             pull = torch.func.vjp(first_order, *ctx.saved_tensors)[1]
             return *pull(grads), None
 
+    apply = light_apply(Spline)
+
     def evaluate(spec: SplineSpec, x: Tensor, params: Tensor) -> Pair:
         shape = output_shape(x, params)
         if x.shape != shape:
             x = x.expand(shape)
         if nothing_differentiates(x, params):  # a Function would cost more time than a small kernel
             return call_forward(x, params, spec)
-        result: Pair = Spline.apply(x, params, spec)
+        result: Pair = apply(x, params, spec)
         return result
 
     return evaluate
@@ -125,18 +125,6 @@ def _is_watched(*tensors: Tensor) -> bool:
         if type(tensor) not in _PLAIN_TYPES or tensor.is_neg() or is_legacy_batchedtensor(tensor):
             return True
     return False
-
-
-def _arguments(spec: SplineSpec) -> tuple[Any, ...]:
-    return (
-        spec.family,
-        spec.num_bins,
-        spec.inverse,
-        spec.domain,
-        spec.slopes,
-        spec.min_bin_width,
-        spec.min_bin_height,
-    )
 
 
 def _define(name: str, forward: Forward, backward: Backward, devices: tuple[str, ...]) -> tuple[Any, Any]:
