@@ -6,6 +6,7 @@ kernels on it, and every message about a wrong argument is written here and nowh
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -88,20 +89,41 @@ def make_spec(
     check_floating("params", params)
     if x.device != params.device:
         raise ValueError(f"x is on {x.device} and params on {params.device}; move one to the other's device")
+    width = None if min_bin_width is None else float(min_bin_width)
+    height = None if min_bin_height is None else float(min_bin_height)
+    arguments = (x.shape, params.shape, family, bool(inverse), domain, slopes, width, height)
+    if not torch.compiler.is_compiling():  # which takes no caches
+        try:
+            return _known_spec(*arguments)
+        except TypeError:  # a symbolic size has no hash
+            pass
+    return _find_spec(*arguments)
+
+
+def _find_spec(
+    shape: torch.Size,
+    params_shape: torch.Size,
+    family: str,
+    inverse: bool,
+    domain: str,
+    slopes: str | None,
+    min_bin_width: float | None,
+    min_bin_height: float | None,
+) -> SplineSpec:
     if domain not in DOMAINS:
         raise ValueError(f"domain must be one of {', '.join(map(repr, DOMAINS))}, got {domain!r}")
-    num_bins = _num_bins(params, family, slopes)
+    num_bins = _num_bins(params_shape, family, slopes)
     try:
-        output_shape(x, params)
+        output_shape(shape, params_shape)
     except RuntimeError:
         raise ValueError(
-            f"x of shape {tuple(x.shape)} does not broadcast with params of shape {tuple(params.shape)}, "
+            f"x of shape {tuple(shape)} does not broadcast with params of shape {tuple(params_shape)}, "
             "whose last axis holds one spline's parameters; all its other axes must match x's or be 1"
         ) from None
     return SplineSpec(
         family=family,
         num_bins=num_bins,
-        inverse=bool(inverse),
+        inverse=inverse,
         domain=domain,
         slopes=slopes,
         min_bin_width=_floor("min_bin_width", min_bin_width, num_bins),
@@ -109,17 +131,20 @@ def make_spec(
     )
 
 
-def output_shape(x: Tensor, params: Tensor) -> torch.Size:
+_known_spec = lru_cache(maxsize=4096)(_find_spec)  # the checks take longer than a small kernel
+
+
+def output_shape(shape: torch.Size, params_shape: torch.Size) -> torch.Size:
     """The shape of both results of a call: broadcast(x, params[..., 0]).
 
-    >>> output_shape(torch.zeros(5, 3), torch.zeros(3, 8)), output_shape(torch.zeros(3), torch.zeros(5, 1, 8))
+    >>> output_shape(torch.Size([5, 3]), torch.Size([3, 8])), output_shape(torch.Size([3]), torch.Size([5, 1, 8]))
     (torch.Size([5, 3]), torch.Size([5, 3]))
     """
-    own = params.shape[:-1]
-    if x.shape[max(0, x.ndim - len(own)) :] == own:  # the general answer takes longer than a small kernel
-        return x.shape
-    shape: torch.Size = torch.broadcast_shapes(x.shape, own)
-    return shape
+    own = params_shape[:-1]
+    if shape[max(0, len(shape) - len(own)) :] == own:  # the general answer takes longer than a small kernel
+        return shape
+    both: torch.Size = torch.broadcast_shapes(shape, own)
+    return both
 
 
 def _param_count(family: str, slopes: str | None) -> ParamCount:
@@ -134,11 +159,11 @@ def _param_count(family: str, slopes: str | None) -> ParamCount:
     raise ValueError(f"slopes of a {family} spline must be one of {', '.join(choices)}, got {slopes!r}")
 
 
-def _num_bins(params: Tensor, family: str, slopes: str | None) -> int:
+def _num_bins(params_shape: torch.Size, family: str, slopes: str | None) -> int:
     count = _param_count(family, slopes)
-    if params.ndim == 0:
+    if not params_shape:
         raise ValueError("params must have at least one axis: the last one holds one spline's parameters")
-    size = params.shape[-1]
+    size = params_shape[-1]
     available = size - count.extra
     num_bins, rest = available // count.per_bin, available % count.per_bin  # divmod of a symbolic size does not compile
     if rest or num_bins < 1:
@@ -155,7 +180,6 @@ def _num_bins(params: Tensor, family: str, slopes: str | None) -> int:
 def _floor(name: str, value: float | None, num_bins: int) -> float:
     if value is None:
         return min(DEFAULT_FLOOR, 0.1 / num_bins)
-    value = float(value)
     if not value > 0:
         raise ValueError(f"{name} must be above 0, so that every bin can be inverted; got {value}")
     if value * num_bins >= 1:

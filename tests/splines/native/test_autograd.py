@@ -66,6 +66,14 @@ def test_a_watched_call_goes_through_its_operator():
 
 
 @needs_library
+def test_traced_with_symbolic_sizes():
+    x, params = points(7), 3 * torch.randn(7, 8, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    function = partial(cubic_spline, backend="native")
+    traced = make_fx(function, tracing_mode="symbolic")(x[:5], params[:5])
+    torch.testing.assert_close(traced(x, params), function(x, params))
+
+
+@needs_library
 def test_a_tensor_that_outlived_its_transform():
     kept = []
     grad(lambda x: (kept.append(x), x.sum())[1])(points(4))

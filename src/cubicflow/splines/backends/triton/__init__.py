@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import importlib.util
 from functools import cache
+from types import ModuleType
 
 import torch
 from torch import Tensor
@@ -46,11 +47,18 @@ def _unavailable() -> str | None:
     return "there is no CUDA device; set TRITON_INTERPRET=1 to run the kernels, slowly, in Triton's interpreter"
 
 
-@constant_when_compiled
-def _interpreted() -> bool:
+@cache
+def _kernels() -> ModuleType:
+    """Imported at the first call: Triton may be missing."""
     from cubicflow.splines.backends.triton import launch
 
-    return launch.INTERPRETED
+    return launch
+
+
+@constant_when_compiled
+def _interpreted() -> bool:
+    interpreted: bool = _kernels().INTERPRETED
+    return interpreted
 
 
 def refuses(spec: SplineSpec, x: Tensor, params: Tensor) -> str | None:
@@ -65,15 +73,13 @@ def refuses(spec: SplineSpec, x: Tensor, params: Tensor) -> str | None:
 
 
 def _forward(x: Tensor, params: Tensor, spec: SplineSpec) -> Pair:
-    from cubicflow.splines.backends.triton import launch
-
-    return launch.forward(x, params, spec)
+    result: Pair = _kernels().forward(x, params, spec)
+    return result
 
 
 def _backward(x: Tensor, params: Tensor, grad_y: Tensor, grad_log_slope: Tensor, spec: SplineSpec) -> Pair:
-    from cubicflow.splines.backends.triton import launch
-
-    return launch.backward(x, params, grad_y, grad_log_slope, spec)
+    result: Pair = _kernels().backward(x, params, grad_y, grad_log_slope, spec)
+    return result
 
 
 evaluate = differentiable("triton", _forward, _backward, ("CPU", "CUDA"))
