@@ -121,10 +121,11 @@ def _launch(plan: Plan, tensors: tuple[Tensor, ...], strides: tuple[int, ...]) -
         with torch.cuda.device(device):
             _launch(plan, tensors, strides)
         return
-    known = (device, strides, *[tensor.data_ptr() % 16 == 0 for tensor in tensors])
+    pointers = [tensor.data_ptr() for tensor in tensors]
+    known = (device, strides, *[pointer % 16 == 0 for pointer in pointers])
     if known in plan.compiled:
         run, rest = plan.compiled[known]
-        run(*tensors, *rest)
+        run(*pointers, *rest)  # of a tensor Triton would ask where it is, and then the driver whether that is on a GPU
         return
     names = list(inspect.signature(plan.kernel.fn).parameters)
     named = plan.arguments | dict(zip([name for name in names if name.startswith("STRIDE_")], strides, strict=True))
