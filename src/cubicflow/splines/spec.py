@@ -141,7 +141,8 @@ def output_shape(shape: torch.Size, params_shape: torch.Size) -> torch.Size:
     (torch.Size([5, 3]), torch.Size([5, 3]))
     """
     own = params_shape[:-1]
-    if shape[max(0, len(shape) - len(own)) :] == own:  # the general answer takes longer than a small kernel
+    # The general answer takes longer than a small kernel.
+    if shape == own or shape[max(0, len(shape) - len(own)) :] == own:
         return shape
     both: torch.Size = torch.broadcast_shapes(shape, own)
     return both
