@@ -240,6 +240,9 @@ def test_what_begins_again_and_is_stopped_ends_with_the_same_numbers(
     assert "To go on: cubicflow reproduce table-1" in done.errors
     assert "--overwrite" not in done.errors
     assert len(list(stopped.glob("cells/*/*/*/record.json"))) == 1
+    (row,) = read(stopped)["results"]["rows"]  # the table is of what was finished
+    assert (row["model"], row["seeds"]) == ("cubic", [0])
+    assert f"{row['test']['mean']:.2f}" in (stopped / "table-1.md").read_text()
     assert cubicflow(*command, "-o", stopped).status == 0
     assert taken == 48  # 4 cells of 12 steps: none was taken twice
     for model in ("cubic", "quadratic"):

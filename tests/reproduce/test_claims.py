@@ -1,0 +1,106 @@
+"""What the records must say for each of the paper's claims to hold, and that less is not enough."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cubicflow.reproduce.claims import CLAIMS, FAILS, HOLDS
+
+
+def verdict(beginning: str, experiment: str, results: dict[str, Any], **about: Any) -> str:
+    (claim,) = [claim for claim in CLAIMS if claim.text.startswith(beginning)]
+    judged = claim.judge({experiment: {"results": results, **about}})
+    assert judged is not None
+    return judged[1]
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        ({}, HOLDS),
+        ({"smallest_slope": 0.0}, FAILS),
+        ({"largest_relative_jump_of_slope": 1e-3}, FAILS),
+        ({"largest_round_trip_error": 1e-9}, FAILS),
+    ],
+)
+def test_smooth_and_invertible(found: dict[str, float], expected: str) -> None:
+    right = {"smallest_slope": 0.07, "largest_relative_jump_of_slope": 7e-8, "largest_round_trip_error": 5e-16}
+    assert verdict("The cubic spline is increasing", "figure-1", right | found) == expected
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        ({}, HOLDS),
+        ({"quadratic_smallest_slope": 0.1}, FAILS),
+        ({"cubic_largest_miss_of_a_knot": 1e-6}, FAILS),
+        ({"cubic_smallest_slope": -1e-3}, FAILS),
+    ],
+)
+def test_quadratics_cannot_pass_through_arbitrary_knots(found: dict[str, float], expected: str) -> None:
+    right = {"quadratic_smallest_slope": -2.4, "cubic_largest_miss_of_a_knot": 0.0, "cubic_smallest_slope": 4e-5}
+    assert verdict("A monotone quadratic spline", "appendix", {"three_bins": right | found}) == expected
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"), [({}, HOLDS), ({"reached": False}, FAILS), ({"parameters": 100_001}, FAILS)]
+)
+def test_plane(found: dict[str, Any], expected: str) -> None:
+    right = {"density": "225 Gaussians", "gap": 0.006, "reached": True, "parameters": 69_896}
+    results = {"densities": [right, right | found]}
+    assert verdict("Two coupling layers", "figure-2", results, settings={"most_parameters": 100_000}) == expected
+
+
+def pair(dataset: str, verdict: str, first: str = "cubic", paper: str | None = None) -> dict[str, Any]:
+    about = {"first": first, "second": "quadratic", "mean": 0.1, "error": 0.2, "seeds": 2}
+    return {"dataset": dataset, "verdict": verdict, "paper": paper, **about}
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "about", "expected"),
+    [
+        (("worse", "worse"), {}, HOLDS),  # as in the paper, by the paper's models and by ours
+        (("worse", "better"), {}, "only for one of the two"),
+        (("indistinguishable", "better"), {}, FAILS),
+        (("worse", "worse"), {"comparable": False}, "not comparable: not the published test rows"),
+        (("worse", "worse"), {"left_out": "the data is not here"}, "cannot be rerun here"),
+    ],
+)
+def test_cubic_against_quadratic(verdicts: tuple[str, str], about: dict[str, Any], expected: str) -> None:
+    dataset = {"left_out": None, "comparable": True, "provenance": "exact"} | about
+    results = {
+        "datasets": {"bsds300": dataset},
+        "comparisons": [
+            *(pair("bsds300", said, paper="worse") for said in verdicts),
+            pair("miniboone", "better", paper="worse"),  # has no say
+        ],
+    }
+    assert verdict("BSDS300", "table-1", results) == expected
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "expected"),
+    [
+        (("indistinguishable", "worse"), HOLDS),
+        (("better", "indistinguishable"), "not on MINIBOONE"),
+        (("better", "better"), FAILS),
+    ],
+)
+def test_coupling_keeps_up(verdicts: tuple[str, str], expected: str) -> None:
+    autoregressive = [
+        pair(dataset, said, first="cubic-autoregressive")
+        for dataset, said in zip(("miniboone", "bsds300"), verdicts, strict=True)
+    ]
+    results = {"relatives": [*autoregressive, pair("miniboone", "better", first="cubic-free")]}
+    assert verdict("Coupling layers keep up", "table-1", results) == expected
+
+
+@pytest.mark.parametrize(
+    ("reached", "remarks", "expected"),
+    [(True, "shirts and shoes", HOLDS), (True, "", "see the pictures"), (False, "shirts", "see the pictures")],
+)
+def test_clothes_need_a_number_and_an_eye(reached: bool, remarks: str, expected: str) -> None:
+    results = {"bits_per_dim": 2.887, "error": 0.017, "reached": reached}
+    assert verdict("The same layers in a Glow-like flow", "figure-3", results, remarks=remarks) == expected
