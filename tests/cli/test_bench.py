@@ -18,7 +18,9 @@ def test_measures_and_reports(cubicflow, tmp_path):
     found = report.read(out / "bench.csv")
     assert {m.work.split(",")[0] for m in found} == {"spline forward", "spline inverse", "spline forward + backward"}
     assert all(0 < m.p10 <= m.median <= m.p90 for m in found)
-    assert "cubicflow reference" in {m.implementation for m in found}
+    assert {"cubicflow reference", "cubicflow quadratic", "cubicflow rational-quadratic"} <= {
+        m.implementation for m in found
+    }
     about = json.loads((out / "machine.json").read_text())
     assert about["versions"]["torch"]
     assert (out / "bench.md").read_text() == report.page(out)
@@ -63,7 +65,9 @@ def test_the_glance_compares_within_one_piece_of_work():
         row(work, "cubicflow triton", 0.2, peak_memory=88_000 + 4_400),  # the gradient of params, and a twentieth more
         row(work, "cubicflow reference", 5.0),
         row(work, "cubicflow quadratic, captured", 0.08),
+        row(work, "cubicflow rational-quadratic", 0.3, peak_memory=88_000),
         row(work, "nflows cubic", 20.0),
+        row(work, "nflows rational-quadratic", 15.0),
         row(work, "a copy of as many bytes", 0.05),
         row("training step, D = 6, batch 512", "cubicflow", 2.0),
         row("training step, D = 6, batch 512", "its networks alone", 1.0),
@@ -73,6 +77,7 @@ def test_the_glance_compares_within_one_piece_of_work():
     assert lines[2:] == [
         [work, "cubicflow triton, captured", "0.1", "200", "2.00", "", "1.25", ""],
         [work, "cubicflow triton", "0.2", "100", "4.00", "", "", "1.02"],
+        [work, "cubicflow rational-quadratic", "0.3", "50", "", "", "", ""],  # against its like
         ["training step, D = 6, batch 512", "cubicflow", "2", "", "", "2.00", "", ""],
     ]
 

@@ -33,7 +33,12 @@ def run(
     begun = time.monotonic()
     if device.type == "cuda" and not quick and {"splines", "scaling"} & set(parts):
         sizes = [num_bins for _, num_bins in GPU_SPLINES]
-        compile_ahead([*(("cubic", k) for k in sorted({*BINS, *sizes})), *(("quadratic", k) for k in sizes)])
+        compile_ahead(
+            [
+                *(("cubic", k) for k in sorted({*BINS, *sizes})),
+                *((name, k) for name in workloads.RELATIVES for k in sizes),
+            ]
+        )
         say(f"kernels compiled, {time.monotonic() - begun:.0f} s")
     for part in parts:
         try:
@@ -51,7 +56,7 @@ def run(
 def _splines(device: torch.device, seconds: float, quick: bool) -> Iterator[Measurement]:
     sizes = GPU_SPLINES if device.type == "cuda" else [(2**17, 10)]
     for rows, num_bins in [(2**12, 10)] if quick else sizes:
-        yield from workloads.splines(device, rows=rows, num_bins=num_bins, seconds=seconds, quadratic=True)
+        yield from workloads.splines(device, rows=rows, num_bins=num_bins, seconds=seconds, relatives=True)
 
 
 def _training(device: torch.device, seconds: float, quick: bool) -> Iterator[Measurement]:

@@ -18,7 +18,7 @@ from cubicflow.flows import tabular
 from cubicflow.flows.flow import Flow
 from cubicflow.nets.linear import Fork, weight_gradients_on
 from cubicflow.nets.precision import float32_products
-from cubicflow.splines import cubic_spline, quadratic_spline
+from cubicflow.splines import cubic_spline, quadratic_spline, rational_quadratic_spline
 from cubicflow.splines.dispatch import BACKENDS
 from cubicflow.training.captured_step import CapturedStep
 from cubicflow.training.config import TrainingConfig
@@ -31,6 +31,7 @@ OURS = "cubicflow"
 NETWORKS_ALONE = "its networks alone"
 FLOOR = "a copy of as many bytes"
 CAPTURED = ", captured"
+RELATIVES = ("quadratic", "rational-quadratic")
 TOO_SLOW = 5.0  # seconds of one run along a curve
 SplineFunction = Callable[[Tensor, Tensor, bool], tuple[Tensor, Tensor]]
 
@@ -41,21 +42,22 @@ def splines(
     rows: int,
     num_bins: int,
     seconds: float,
-    quadratic: bool = False,
+    relatives: bool = False,
     rivals: tuple[str, ...] | None = None,
 ) -> Iterator[Measurement]:
-    """Forward, inverse, and forward with backward of one spline for each element. With ``rivals`` the fastest of our
-    backends meets those alone."""
+    """Forward, inverse, and forward with backward of one spline for each element. With ``relatives`` our
+    other splines are there too. With ``rivals`` the fastest of our backends meets those alone."""
     x, params = peers.spline_params(rows, num_bins, device)
     backends = backends_on(device) if rivals is None else backends_on(device)[:1]
     contenders = {f"{OURS} {name}": our_spline("cubic", params, name) for name in backends}
-    if quadratic:
-        contenders[f"{OURS} quadratic"] = our_spline("quadratic", params, "auto")
+    if relatives:
+        contenders |= {f"{OURS} {name}": our_spline(name, params, "auto") for name in RELATIVES}
     for name, function in peers.spline_functions(num_bins).items():
         if rivals is None or name in rivals:
             contenders[name] = function, params
     # What is replayed as a graph has tensors of its own: the plain call must find no gradient, for its peak of memory.
-    fused = [name for name in (f"{OURS} triton", f"{OURS} quadratic") if name in contenders and device.type == "cuda"]
+    captured = ["triton", *RELATIVES] if device.type == "cuda" else []
+    fused = [name for name in (f"{OURS} {kind}" for kind in captured) if name in contenders]
     label = f"{rows:,} elements, K = {num_bins}"
     makers: dict[str, Callable[[SplineFunction, Tensor, Tensor], Callable[[], Any]]] = {
         "spline forward": partial(one_way, inverse=False),
@@ -80,6 +82,9 @@ def our_spline(family: str, params: Tensor, backend: str) -> tuple[SplineFunctio
     """One of our splines, and as many params as it takes."""
     if family == "quadratic":
         return partial(_spline, quadratic_spline, backend), params[..., :-1].contiguous()
+    if family == "rational-quadratic":
+        more = params[..., : params.shape[-1] // 2 - 2]  # 3K + 1 in all
+        return partial(_spline, rational_quadratic_spline, backend), torch.cat([params, more], -1)
     return partial(_spline, cubic_spline, backend), params
 
 

@@ -7,6 +7,8 @@ import torch
 
 from cubicflow.splines.backends.native import launch, library
 
+from ..conftest import CASES, Case
+
 LOADED = library.load()
 HERE = [] if isinstance(LOADED, str) else [i for i in range(3) if LOADED.handle.cubicflow_levels() >> i & 1]
 needs_library = pytest.mark.skipif(isinstance(LOADED, str), reason=str(LOADED))
@@ -18,6 +20,14 @@ def level(request, monkeypatch) -> int:
     if isinstance(LOADED, str):
         pytest.skip(LOADED)
     monkeypatch.setattr(launch, "load", lambda: LOADED._replace(level=request.param))
+    return request.param
+
+
+@pytest.fixture(
+    scope="session", params=[case for case in CASES if (case.family, case.slopes) in launch.SLOPES], ids=str
+)
+def spline(request) -> Case:
+    """Those that have a native kernel."""
     return request.param
 
 

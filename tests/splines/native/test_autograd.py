@@ -17,21 +17,21 @@ from cubicflow.splines.spec import make_spec
 from .conftest import assert_close, needs_library, points, with_gradients
 
 
-def test_gradcheck(level, cubic, domain, inverse, smooth_inputs):
-    x, params = smooth_inputs(cubic, 3, domain, inverse)
+def test_gradcheck(level, spline, domain, inverse, smooth_inputs):
+    x, params = smooth_inputs(spline, 3, domain, inverse)
 
     def function(x, params):
-        return cubic(x, params, domain=domain, inverse=inverse, backend="native")
+        return spline(x, params, domain=domain, inverse=inverse, backend="native")
 
     assert torch.autograd.gradcheck(function, (x, params))
 
 
 @needs_library
-def test_gradgradcheck(cubic, domain, inverse, smooth_inputs):
-    x, params = smooth_inputs(cubic, 2, domain, inverse)
+def test_gradgradcheck(spline, domain, inverse, smooth_inputs):
+    x, params = smooth_inputs(spline, 2, domain, inverse)
 
     def function(x, params):
-        return cubic(x, params, domain=domain, inverse=inverse, backend="native")
+        return spline(x, params, domain=domain, inverse=inverse, backend="native")
 
     assert torch.autograd.gradgradcheck(function, (x, params), atol=1e-4)
 
@@ -86,22 +86,22 @@ def test_a_tensor_that_outlived_its_transform():
 
 @needs_library
 @pytest.mark.parametrize("leading", [(4, 3), (3,), (4, 1)], ids=str)
-def test_opcheck(cubic, inverse, leading):
-    x, params = points(4, 3, dtype=torch.float32), cubic.params(*leading, num_bins=3, dtype=torch.float32)
-    spec = make_spec(x, params, family="cubic", inverse=inverse, domain="real", slopes=cubic.slopes)
+def test_opcheck(spline, inverse, leading):
+    x, params = points(4, 3, dtype=torch.float32), spline.params(*leading, num_bins=3, dtype=torch.float32)
+    spec = make_spec(x, params, family=spline.family, inverse=inverse, domain="real", slopes=spline.slopes)
     torch.library.opcheck(torch.ops.cubicflow.native_spline.default, (x, params, *spec))
     torch.library.opcheck(torch.ops.cubicflow.native_spline_backward.default, (x, params, x, 2 * x, *spec))
 
 
 @needs_library
 @pytest.mark.parametrize("axes", [(0, None), (None, 0), (0, 0)], ids=["x", "params", "both"])
-def test_vmap_and_grad(cubic, inverse, axes):
-    x, params = points(5), cubic.params(5, num_bins=3)
+def test_vmap_and_grad(spline, inverse, axes):
+    x, params = points(5), spline.params(5, num_bins=3)
     x, params = x if axes[0] == 0 else x[0], params if axes[1] == 0 else params[0]
 
     def loss(backend):
         def function(x, params):
-            y, log_slope = cubic(x, params, inverse=inverse, backend=backend)
+            y, log_slope = spline(x, params, inverse=inverse, backend=backend)
             return y + 2 * log_slope
 
         return [
@@ -113,11 +113,11 @@ def test_vmap_and_grad(cubic, inverse, axes):
 
 
 @needs_library
-def test_jacrev_is_right_and_jacfwd_raises(cubic, inverse):
-    x, params = points(4), cubic.params(num_bins=3)
+def test_jacrev_is_right_and_jacfwd_raises(spline, inverse):
+    x, params = points(4), spline.params(num_bins=3)
 
     def function(backend):
-        return lambda params: cubic(x, params, inverse=inverse, backend=backend)[0]
+        return lambda params: spline(x, params, inverse=inverse, backend=backend)[0]
 
     assert_close([jacrev(function("native"))(params)], [jacrev(function("reference"))(params)])
     with pytest.raises(RuntimeError, match="jvp"):
@@ -126,10 +126,10 @@ def test_jacrev_is_right_and_jacfwd_raises(cubic, inverse):
 
 @needs_library
 @pytest.mark.parametrize("create_graph", [False, True], ids=["first order", "with a graph"])
-def test_batched_gradients_are_row_by_row(cubic, inverse, create_graph):
+def test_batched_gradients_are_row_by_row(spline, inverse, create_graph):
     """is_grads_batched hands the backward pass tensors that have no memory of their own."""
-    x, params = points(4).requires_grad_(), cubic.params(num_bins=3).requires_grad_()
-    y, log_slope = cubic(x, params, inverse=inverse, backend="native")
+    x, params = points(4).requires_grad_(), spline.params(num_bins=3).requires_grad_()
+    y, log_slope = spline(x, params, inverse=inverse, backend="native")
     rows = torch.randn(5, 4, dtype=torch.float64)
     options = {"retain_graph": True, "create_graph": create_graph}
     found = torch.autograd.grad((y, log_slope), (x, params), (rows, 2 * rows), is_grads_batched=True, **options)
@@ -138,12 +138,12 @@ def test_batched_gradients_are_row_by_row(cubic, inverse, create_graph):
 
 
 @needs_library
-def test_vectorised_jacobian_is_the_references(cubic, inverse):
-    x, params = points(4), cubic.params(num_bins=3)
+def test_vectorised_jacobian_is_the_references(spline, inverse):
+    x, params = points(4), spline.params(num_bins=3)
 
     def jacobian(backend):
         def function(x, params):
-            return cubic(x, params, inverse=inverse, backend=backend)[1]
+            return spline(x, params, inverse=inverse, backend=backend)[1]
 
         return torch.autograd.functional.jacobian(function, (x, params), vectorize=True)
 
@@ -159,13 +159,13 @@ def negated_view(values):
 
 
 @needs_library
-def test_negated_views_are_read_with_their_sign(cubic, inverse):
-    x, params, grads = points(5), cubic.params(5, num_bins=3), points(2, 5, seed=3)
+def test_negated_views_are_read_with_their_sign(spline, inverse):
+    x, params, grads = points(5), spline.params(5, num_bins=3), points(2, 5, seed=3)
 
     def results(x, params, grads):
-        quiet = cubic(x, params, inverse=inverse, backend="native")
+        quiet = spline(x, params, inverse=inverse, backend="native")
         x, params = x.detach().requires_grad_(), params.detach().requires_grad_()
-        outputs = cubic(x, params, inverse=inverse, backend="native")
+        outputs = spline(x, params, inverse=inverse, backend="native")
         return [*quiet, *outputs, *torch.autograd.grad(outputs, (x, params), list(grads))]
 
     wanted = results(x, params, grads)
@@ -188,11 +188,11 @@ def test_forward_mode_raises_without_gradients_too():
 
 @needs_library
 @pytest.mark.parametrize("leading", [(7, 3), (3,)], ids=str)
-def test_compiles_to_one_graph_with_its_backward(cubic, inverse, leading):
-    x, params = points(7, 3), cubic.params(*leading, num_bins=5)
+def test_compiles_to_one_graph_with_its_backward(spline, inverse, leading):
+    x, params = points(7, 3), spline.params(*leading, num_bins=5)
 
     def function(x, params):
-        return cubic(x, params, inverse=inverse, backend="native")
+        return spline(x, params, inverse=inverse, backend="native")
 
     torch.compiler.reset()
     compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
@@ -202,9 +202,9 @@ def test_compiles_to_one_graph_with_its_backward(cubic, inverse, leading):
 
 
 @needs_library
-def test_saves_x_and_params_alone(cubic):
-    x, params = points(50).requires_grad_(), cubic.params(50, num_bins=4).requires_grad_()
+def test_saves_x_and_params_alone(spline):
+    x, params = points(50).requires_grad_(), spline.params(50, num_bins=4).requires_grad_()
     saved = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t.data_ptr()) or t, lambda t: t):
-        cubic(x, params, backend="native")
+        spline(x, params, backend="native")
     assert saved == [x.data_ptr(), params.data_ptr()]

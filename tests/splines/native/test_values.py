@@ -66,32 +66,32 @@ SHAPES = {  # x, leading axes of params
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 8, 10, 33])
-def test_agrees_with_the_reference(level, cubic, domain, inverse, k):
+def test_agrees_with_the_reference(level, spline, domain, inverse, k):
     for shape, leading in SHAPES.values():
         for scale in (0.0, 1.0, 3.0):
-            x, params = points(*shape, domain=domain), cubic.params(*leading, num_bins=k, scale=scale)
+            x, params = points(*shape, domain=domain), spline.params(*leading, num_bins=k, scale=scale)
             options = {"domain": domain, "inverse": inverse}
             assert_close(
-                with_gradients(cubic, x, params, backend="native", **options),
-                with_gradients(cubic, x, params, backend="reference", **options),
+                with_gradients(spline, x, params, backend="native", **options),
+                with_gradients(spline, x, params, backend="reference", **options),
             )
 
 
 @pytest.mark.parametrize("k", [64, 128, 256, 300])
-def test_agrees_with_the_reference_for_many_bins(level, cubic, inverse, k):
+def test_agrees_with_the_reference_for_many_bins(level, spline, inverse, k):
     for shape, leading in [SHAPES["own"], SHAPES["features"]]:
-        x, params = points(*shape), cubic.params(*leading, num_bins=k)
+        x, params = points(*shape), spline.params(*leading, num_bins=k)
         assert_close(
-            with_gradients(cubic, x, params, backend="native", inverse=inverse),
-            with_gradients(cubic, x, params, backend="reference", inverse=inverse),
+            with_gradients(spline, x, params, backend="native", inverse=inverse),
+            with_gradients(spline, x, params, backend="reference", inverse=inverse),
         )
 
 
-def test_agrees_with_the_reference_for_given_floors(level, cubic, inverse):
-    x, params = points(50), cubic.params(50, num_bins=4, scale=3)
+def test_agrees_with_the_reference_for_given_floors(level, spline, inverse):
+    x, params = points(50), spline.params(50, num_bins=4, scale=3)
     options = {"inverse": inverse, "min_bin_width": 0.2, "min_bin_height": 1e-6}
     for got, want in zip(
-        cubic(x, params, backend="native", **options), cubic(x, params, backend="reference", **options), strict=True
+        spline(x, params, backend="native", **options), spline(x, params, backend="reference", **options), strict=True
     ):
         torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-9)
 
@@ -108,23 +108,23 @@ def test_no_bins_are_too_many():
 
 @pytest.mark.parametrize("num_bins", [1, 2, 8, 10, 128])
 @pytest.mark.parametrize("scale", [0.01, 1.0, 30.0])
-def test_float32_is_as_exact_as_the_reference(level, cubic, domain, inverse, num_bins, scale):
+def test_float32_is_as_exact_as_the_reference(level, spline, domain, inverse, num_bins, scale):
     about = {"domain": domain, "inverse": inverse, "num_bins": num_bins, "scale": scale}
-    assert_as_exact_as_the_reference(native.evaluate, cubic, **about, count=40_000)
+    assert_as_exact_as_the_reference(native.evaluate, spline, **about, count=40_000)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("num_bins", [1, 2, 3, 8, 10, 16, 32, 33, 128])
 @pytest.mark.parametrize("scale", SCALES)
-def test_float32_is_as_exact_as_the_reference_at_length(level, cubic, domain, inverse, num_bins, scale):
+def test_float32_is_as_exact_as_the_reference_at_length(level, spline, domain, inverse, num_bins, scale):
     about = {"domain": domain, "inverse": inverse, "num_bins": num_bins, "scale": scale}
-    assert_as_exact_as_the_reference(native.evaluate, cubic, **about, count=1_000_000)
+    assert_as_exact_as_the_reference(native.evaluate, spline, **about, count=1_000_000)
 
 
 @pytest.mark.parametrize("scale", [1.0, 10.0])
-def test_gradients_in_float32_are_as_exact_as_the_references(level, cubic, domain, inverse, scale):
+def test_gradients_in_float32_are_as_exact_as_the_references(level, spline, domain, inverse, scale):
     about = {"domain": domain, "inverse": inverse, "num_bins": 10, "scale": scale}
-    assert_gradients_as_exact_as_the_references("native", cubic, **about, count=40_000)
+    assert_gradients_as_exact_as_the_references("native", spline, **about, count=40_000)
 
 
 @pytest.mark.parametrize("leading", [(64,), ()], ids=["own", "shared"])
@@ -142,13 +142,13 @@ def test_equal_secants_share_the_gradient_of_their_minimum(level, inverse, dtype
         assert (found - wanted).abs().max() <= 16 * k * torch.finfo(dtype).eps * wanted.abs().max()
 
 
-def test_a_spline_shared_by_many_sums_its_gradients_exactly(level, cubic):
+def test_a_spline_shared_by_many_sums_its_gradients_exactly(level, spline):
     """In single precision one after the other, 2^18 terms would lose three digits."""
-    x, params = points(1 << 18, dtype=torch.float32), cubic.params(num_bins=8, dtype=torch.float32)
+    x, params = points(1 << 18, dtype=torch.float32), spline.params(num_bins=8, dtype=torch.float32)
 
     def ones(x, params):
         params = params.requires_grad_()
-        y, log_slope = cubic(x, params, backend="native")
+        y, log_slope = spline(x, params, backend="native")
         return torch.autograd.grad((y + log_slope).sum(), params)[0].double()
 
     exact = ones(x.double(), params.double())
@@ -159,12 +159,12 @@ def test_a_spline_shared_by_many_sums_its_gradients_exactly(level, cubic):
 
 
 @pytest.mark.parametrize("leading", [(64,), ()], ids=["own", "shared"])
-def test_nan_stays_in_its_own_element(level, cubic, domain, inverse, dtype, leading):
-    x, params = points(64, domain=domain, dtype=dtype), cubic.params(*leading, num_bins=5, dtype=dtype)
+def test_nan_stays_in_its_own_element(level, spline, domain, inverse, dtype, leading):
+    x, params = points(64, domain=domain, dtype=dtype), spline.params(*leading, num_bins=5, dtype=dtype)
     options = {"domain": domain, "inverse": inverse, "backend": "native"}
-    clean = cubic(x, params, **options)
+    clean = spline(x, params, **options)
     hole = torch.arange(64) % 7 == 3
-    for got, want in zip(cubic(torch.where(hole, torch.nan, x), params, **options), clean, strict=True):
+    for got, want in zip(spline(torch.where(hole, torch.nan, x), params, **options), clean, strict=True):
         assert got[hole].isnan().all()
         assert torch.equal(got[~hole], want[~hole])
 
@@ -184,18 +184,18 @@ def test_nan_params_stay_with_their_element(level, dtype, inverse, where):
         assert cubic_spline(x, broken, inverse=inverse, backend="native")[0][hole].isnan().all()
 
 
-def test_infinities_stay_infinite(level, cubic, inverse, dtype):
+def test_infinities_stay_infinite(level, spline, inverse, dtype):
     x = torch.tensor([torch.inf, -torch.inf, 1e30, -1e30], dtype=dtype)
-    y, log_slope = cubic(x, cubic.params(4, num_bins=6, dtype=dtype), inverse=inverse, backend="native")
+    y, log_slope = spline(x, spline.params(4, num_bins=6, dtype=dtype), inverse=inverse, backend="native")
     torch.testing.assert_close(y, x, rtol=1e-6, atol=0)
     assert (log_slope.abs() <= 1e-5).all()  # tails are lines of slope 1
 
 
-def test_outside_the_unit_interval(level, cubic, inverse):
+def test_outside_the_unit_interval(level, spline, inverse):
     x = torch.tensor([-0.5, 0.0, 1.0, 1.5], dtype=torch.float64)
-    params = cubic.params(num_bins=4)
-    found = with_gradients(cubic, x, params, domain="unit", inverse=inverse, backend="native")
-    wanted = with_gradients(cubic, x, params, domain="unit", inverse=inverse, backend="reference")
+    params = spline.params(num_bins=4)
+    found = with_gradients(spline, x, params, domain="unit", inverse=inverse, backend="native")
+    wanted = with_gradients(spline, x, params, domain="unit", inverse=inverse, backend="reference")
     for got, want in zip(found, wanted, strict=True):
         torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-10)
     assert found[1].isneginf().tolist() == [True, False, False, True]
@@ -218,7 +218,7 @@ EMPTY = {  # x, leading axes of params
 
 @pytest.mark.parametrize(("shape", "leading"), EMPTY.values(), ids=EMPTY)
 @pytest.mark.parametrize("layout", ["as it is", "expanded"])
-def test_empty(level, cubic, inverse, dtype, shape, leading, layout):
+def test_empty(level, spline, inverse, dtype, shape, leading, layout):
     """Expanded, an empty axis has stride 0 like one that elements share; and there are no params to read."""
 
     def results(backend):
@@ -226,9 +226,9 @@ def test_empty(level, cubic, inverse, dtype, shape, leading, layout):
             return [size or 1 for size in sizes] if layout == "expanded" else sizes
 
         x = torch.zeros(full(shape), dtype=dtype, requires_grad=True)
-        params = cubic.params(*full(leading), num_bins=4, dtype=dtype).requires_grad_()
+        params = spline.params(*full(leading), num_bins=4, dtype=dtype).requires_grad_()
         used = x.expand(shape), params.expand(*leading, -1)
-        outputs = cubic(*used, inverse=inverse, backend=backend)
+        outputs = spline(*used, inverse=inverse, backend=backend)
         return [*outputs, *torch.autograd.grad(outputs, (x, params, *used), [torch.ones_like(y) for y in outputs])]
 
     for got, want in zip(results("native"), results("reference"), strict=True):
@@ -257,12 +257,12 @@ def layouts(params):
     yield "transposed", params.transpose(0, 1).contiguous().transpose(0, 1)
 
 
-def test_any_layout_gives_the_same_bits(level, cubic, inverse, dtype):
-    x, params = points(6, 5, dtype=dtype), cubic.params(6, 5, num_bins=7, dtype=dtype)
-    wanted = with_gradients(cubic, x, params, inverse=inverse, backend="native")
+def test_any_layout_gives_the_same_bits(level, spline, inverse, dtype):
+    x, params = points(6, 5, dtype=dtype), spline.params(6, 5, num_bins=7, dtype=dtype)
+    wanted = with_gradients(spline, x, params, inverse=inverse, backend="native")
     for name, laid_out in layouts(params):
         for x_laid_out in (x, x.T.contiguous().T, torch.stack([x, x], -1)[..., 0]):
-            found = with_gradients(cubic, x_laid_out, laid_out, inverse=inverse, backend="native")
+            found = with_gradients(spline, x_laid_out, laid_out, inverse=inverse, backend="native")
             assert all(torch.equal(got, want) for got, want in zip(found, wanted, strict=True)), name
 
 
@@ -275,10 +275,10 @@ def test_the_gradient_has_the_layout_of_params():
     assert grad_params.stride() == params.stride()
 
 
-def test_expanded_params(level, cubic):
-    x, params = points(5, 40), cubic.params(1, 40, num_bins=4)
-    found = with_gradients(lambda x, p: cubic(x, p.expand(5, -1, -1), backend="native"), x, params)
-    wanted = with_gradients(lambda x, p: cubic(x, p, backend="reference"), x, params)
+def test_expanded_params(level, spline):
+    x, params = points(5, 40), spline.params(1, 40, num_bins=4)
+    found = with_gradients(lambda x, p: spline(x, p.expand(5, -1, -1), backend="native"), x, params)
+    wanted = with_gradients(lambda x, p: spline(x, p, backend="reference"), x, params)
     assert_close(found, wanted)
 
 
@@ -296,12 +296,12 @@ def eager_threads(monkeypatch):
 
 @needs_library
 @pytest.mark.parametrize(("shape", "leading"), [((5000,), (5000,)), ((2000, 20), (20,)), ((30_000,), ())])
-def test_threads_give_the_same_bits(eager_threads, cubic, dtype, shape, leading):
-    x, params = points(*shape, dtype=dtype), cubic.params(*leading, num_bins=6, dtype=dtype)
+def test_threads_give_the_same_bits(eager_threads, spline, dtype, shape, leading):
+    x, params = points(*shape, dtype=dtype), spline.params(*leading, num_bins=6, dtype=dtype)
     results = []
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
-        results.append(with_gradients(cubic, x, params, backend="native"))
+        results.append(with_gradients(spline, x, params, backend="native"))
     for other in results[1:]:
         assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
 

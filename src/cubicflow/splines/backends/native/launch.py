@@ -14,6 +14,9 @@ from cubicflow.splines.spec import SplineSpec
 
 Strides: TypeAlias = tuple[int, ...]
 
+# The splines that have a kernel, numbered as in csrc/call.h.
+SLOPES = {("cubic", "steffen"): 0, ("cubic", "free"): 1, ("rational_quadratic", None): 2}
+
 
 class Plan(NamedTuple):
     """All that a call needs beside the addresses of its tensors."""
@@ -94,7 +97,7 @@ def make_plan(
         is_double=dtype == torch.float64,
         inverse=spec.inverse,
         real_line=spec.domain == "real",
-        free_slopes=spec.slopes == "free",
+        slopes=SLOPES[spec.family, spec.slopes],
         min_width=spec.min_bin_width,
         min_height=spec.min_bin_height,
         params_stride=params_strides[-1],

@@ -8,7 +8,7 @@
 
 #define MARGIN R(1e-3)
 #define RATIO_SHIFT R(0.6936475558518466) /* log((2 - MARGIN) / (1 - MARGIN)): r(0) = 1 */
-
+#define SOFTPLUS_ONE R(0.5413248546129181) /* log(e - 1): softplus of it is 1 */
 
 /* A running sum in two levels: terms are added to "recent", and every few terms "recent" to "settled". That keeps the
    roundings of K terms at about 2 sqrt(K), at the price of one more addition each. It never decreases, whatever the
@@ -74,12 +74,21 @@ INLINE void make_axes(const struct spline_call *call, const REAL *params, MASK m
     *heights = (struct axis){h_numerators, h_before, h_total, h_free / h_total, R(call->min_height)};
 }
 
-/* r(logit), the slope at an edge in units of the secant, and its derivative. */
+/* What a param says of the slope at its knot, and the derivative of that. */
 struct ratio {
     VEC value, dot;
 };
 
-INLINE struct ratio make_ratio(VEC logit) {
+/* Of a cubic: r(logit), the slope in units of a secant. Of a rational quadratic: the slope itself. */
+INLINE struct ratio make_ratio(int slopes, VEC logit) {
+    if (slopes == RATIONAL) {
+        VEC shifted = logit + SOFTPLUS_ONE;
+        MASK positive = lt(splat(0), shifted);
+        VEC tail = vec_exp_below(pick(positive, -shifted, shifted)), sigmoid = 1 / (1 + tail);
+        VEC softplus = larger(splat(0), shifted) + vec_log1p(tail); /* NaN stays */
+        return (struct ratio){MARGIN + (1 - MARGIN) * softplus,
+                              (1 - MARGIN) * pick(positive, sigmoid, tail * sigmoid)};
+    }
     VEC tail = vec_exp(RATIO_SHIFT - logit), sigmoid = 1 / (1 + tail);
     return (struct ratio){MARGIN + (3 - 2 * MARGIN) * sigmoid, (3 - 2 * MARGIN) * sigmoid * (tail * sigmoid)};
 }
@@ -94,7 +103,8 @@ struct end {
     MASK edge;
 };
 
-INLINE struct end make_end(int free_slopes, MASK edge, struct ratio ratio, VEC w, VEC h, VEC w_next, VEC h_next) {
+INLINE struct end make_end(int slopes, MASK edge, struct ratio ratio, VEC w, VEC h, VEC w_next, VEC h_next) {
+    if (slopes == RATIONAL) return (struct end){.slope = ratio.value * w / h, .ratio = ratio};
     /* rise = (h_next w) / (h w_next) and parabola = (rise w + w_next) / (w + w_next), over one denominator: it cannot
        underflow, since native.refuses() keeps the floors above the fourth root of the smallest number. */
     struct end e;
@@ -106,18 +116,18 @@ INLINE struct end make_end(int free_slopes, MASK edge, struct ratio ratio, VEC w
     e.parabola = (crossed * w + base * w_next) * per_all;
     e.per_both = base * per_all;
     VEC least = smaller(e.rise, splat(1));
-    e.slope = pick(edge, ratio.value, free_slopes ? ratio.value * least : smaller(e.parabola, 2 * least));
+    e.slope = pick(edge, ratio.value, slopes == FREE ? ratio.value * least : smaller(e.parabola, 2 * least));
     return e;
 }
 
 /* Both ends of a bin. Steffen's spline has a ratio at the edges only, so with two bins or more one will do. */
 INLINE void make_ends(const struct spline_call *call, MASK first, MASK last, VEC start_logit, VEC end_logit, VEC w,
                       VEC h, VEC w_before, VEC h_before, VEC w_after, VEC h_after, struct end *start, struct end *end) {
-    int free_slopes = (int)call->free_slopes;
-    struct ratio at_start = make_ratio(free_slopes || call->num_bins == 1 ? start_logit : pick(first, start_logit, end_logit));
-    struct ratio at_end = free_slopes || call->num_bins == 1 ? make_ratio(end_logit) : at_start;
-    *start = make_end(free_slopes, first, at_start, w, h, w_before, h_before);
-    *end = make_end(free_slopes, last, at_end, w, h, w_after, h_after);
+    int slopes = (int)call->slopes, two = slopes != STEFFEN || call->num_bins == 1;
+    struct ratio at_start = make_ratio(slopes, two ? start_logit : pick(first, start_logit, end_logit));
+    struct ratio at_end = two ? make_ratio(slopes, end_logit) : at_start;
+    *start = make_end(slopes, first, at_start, w, h, w_before, h_before);
+    *end = make_end(slopes, last, at_end, w, h, w_after, h_after);
 }
 
 /* Gradients with respect to a bin, the one before it and the one after it. */
@@ -126,15 +136,21 @@ struct near_grads {
 };
 
 /* grad: of e.slope. Adds what flows to the sizes, and returns what flows to the logit. */
-INLINE VEC end_backward(int free_slopes, const struct end *e, VEC grad, VEC w, VEC h, VEC w_next, VEC h_next,
-                        VEC *grad_w, VEC *grad_h, VEC *grad_w_next, VEC *grad_h_next) {
+INLINE VEC end_backward(int slopes, const struct end *e, VEC grad, VEC w, VEC h, VEC w_next, VEC h_next, VEC *grad_w,
+                        VEC *grad_h, VEC *grad_w_next, VEC *grad_h_next) {
+    if (slopes == RATIONAL) {
+        VEC of_w = grad * e->ratio.value / h, per_secant = w / h;
+        *grad_w += of_w;
+        *grad_h -= of_w * per_secant;
+        return grad * per_secant * e->ratio.dot;
+    }
     VEC zero = splat(0), least = smaller(e->rise, splat(1));
     /* The secants of both bins times both widths. Bins of equal sizes have them equal to the last bit; their rise, a
        product with a rounded reciprocal, may miss 1. */
     VEC base = h * w_next, crossed = h_next * w;
     MASK falls = lt(crossed, base);
     VEC grad_log_rise, grad_logit;
-    if (free_slopes) {
+    if (slopes == FREE) {
         /* Equal secants share the gradient of their minimum, as torch has it. */
         VEC share = pick(falls, e->rise, only_if(eq(crossed, base), splat(R(0.5))));
         grad_log_rise = grad * e->ratio.value * share;

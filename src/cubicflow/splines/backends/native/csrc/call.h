@@ -20,6 +20,10 @@ struct axes {
     int64_t grad[MAX_AXES];
 };
 
+/* Cubics with Steffen's slopes, cubics with a param for the slope at every knot, rational quadratics, which have those
+   too. Numbered as in launch.py. */
+enum { STEFFEN, FREE, RATIONAL };
+
 /* Mirrored field by field in library.py. */
 struct spline_call {
     int64_t num_bins;
@@ -27,7 +31,7 @@ struct spline_call {
     int64_t is_double;
     int64_t inverse;
     int64_t real_line;
-    int64_t free_slopes;
+    int64_t slopes;
     double min_width;
     double min_height;
     int64_t params_stride; /* along the last axis of params */

@@ -1,4 +1,4 @@
-/* One point in one bin, forward, inverse and the backward of both: cubic.py and evaluate.py. */
+/* One point in one bin, forward, inverse and the backward of both: cubic.py, rational_quadratic.py and evaluate.py. */
 #ifndef CUBICFLOW_POINT_H
 #define CUBICFLOW_POINT_H
 
@@ -54,13 +54,21 @@ INLINE struct point make_point(int real_line, VEC x, int with_logs) {
 struct shape {
     VEC t, tau;
     VEC q, qbar, slope;
+    VEC scale; /* of a rational quadratic: one over its denominator */
 };
 
-INLINE struct shape make_shape(VEC t, VEC tau, VEC start, VEC end) {
+INLINE struct shape make_shape(int slopes, VEC t, VEC tau, VEC start, VEC end) {
     VEC tt = t * t, mixed = t * tau, tautau = tau * tau;
     struct shape s;
     s.t = t;
     s.tau = tau;
+    if (slopes == RATIONAL) {
+        s.scale = 1 / (tt + (start + end) * mixed + tautau);
+        s.q = (start * tau + t) * s.scale;
+        s.qbar = (end * t + tau) * s.scale;
+        s.slope = (start * tautau + 2 * mixed + end * tt) * (s.scale * s.scale);
+        return s;
+    }
     s.q = start * tautau + ((3 - end) * mixed + tt);
     s.qbar = end * tt + ((3 - start) * mixed + tautau);
     s.slope = larger(splat(0), start * tautau + (2 * (3 - start - end) * mixed + end * tt)); /* NaN stays */
@@ -87,7 +95,7 @@ INLINE VEC first_guess(VEC start, VEC end, VEC target) {
 }
 
 /* t in [0, 1] with f(t) = c for c <= 1/2: bracketed Newton, see cubic.py. */
-INLINE VEC unit_root(VEC start, VEC end, VEC c) {
+INLINE VEC cubic_root(VEC start, VEC end, VEC c) {
     VEC zero = splat(0), target = pick(lt(c, zero), zero, c);
     VEC t = first_guess(start, end, target), low = zero, high = splat(1);
 #pragma GCC unroll 1
@@ -104,6 +112,30 @@ INLINE VEC unit_root(VEC start, VEC end, VEC c) {
     return t + 0 * (start + end + c); /* the bracket has swallowed any NaN; give it back */
 }
 
+/* The same for a rational quadratic, and 1 - t: rational_quadratic.py. */
+INLINE VEC rational_root(VEC start, VEC end, VEC c, VEC *rest) {
+    VEC slope = start * (1 - c) + (2 - end) * c, shifted = slope - 2 * c;
+    VEC root = square_root(shifted * shifted + 4 * c * (1 - c));
+    MASK rising = le(splat(0), slope);
+    VEC t = pick(rising, 2 * c, root - slope) / pick(rising, slope + root, 2 * (1 - slope));
+    *rest = pick(lt(splat(R(0.5)), t), 2 * (1 - c) / (2 - slope + root), 1 - t);
+    return t;
+}
+
+/* (t, 1 - t) with f(t) = near, found from the nearer end of the bin. */
+INLINE void solve(int slopes, VEC start, VEC end, VEC near, VEC far, VEC *t, VEC *tau) {
+    MASK upper = lt(far, near);
+    VEC c = pick(upper, far, near), from = pick(upper, end, start), to = pick(upper, start, end), root, rest;
+    if (slopes == RATIONAL) {
+        root = rational_root(from, to, c, &rest);
+    } else {
+        root = cubic_root(from, to, c);
+        rest = 1 - root;
+    }
+    *t = pick(upper, rest, root);
+    *tau = pick(upper, root, rest);
+}
+
 /* Everything between an element and its results that forward and backward share. */
 struct passage {
     struct shape shape;
@@ -112,23 +144,23 @@ struct passage {
     VEC low, high;
 };
 
-INLINE struct passage pass(int inverse, VEC low, const struct bin *b) {
+INLINE struct passage pass(const struct spline_call *call, VEC low, const struct bin *b) {
+    int slopes = (int)call->slopes;
     struct passage p;
     /* A point an ulp short of a knot may come out beyond its bin, where a small end slope could turn negative: the value
        is kept in the bin. Its gradient passes as if nothing had happened, as in evaluate.py. */
     p.near = (low - b->in_before) / b->in_size;
     p.near = pick(lt(splat(1), p.near), splat(1), p.near); /* low >= in_before already */
     VEC far = 1 - p.near;
-    if (inverse) {
-        MASK upper = lt(far, p.near);
-        VEC root = unit_root(pick(upper, b->end, b->start), pick(upper, b->start, b->end), pick(upper, far, p.near));
-        VEC rest = 1 - root;
-        p.shape = make_shape(pick(upper, rest, root), pick(upper, root, rest), b->start, b->end);
+    if (call->inverse) {
+        VEC t, tau;
+        solve(slopes, b->start, b->end, p.near, far, &t, &tau);
+        p.shape = make_shape(slopes, t, tau, b->start, b->end);
         p.secant = b->in_size / b->out_size;
         p.low = b->out_before + b->out_size * p.shape.t;
         p.high = b->out_after + b->out_size * p.shape.tau;
     } else {
-        p.shape = make_shape(p.near, far, b->start, b->end);
+        p.shape = make_shape(slopes, p.near, far, b->start, b->end);
         p.secant = b->out_size / b->in_size;
         p.low = b->out_before + b->out_size * (p.shape.t * p.shape.q);
         p.high = b->out_after + b->out_size * (p.shape.tau * p.shape.qbar);
@@ -140,7 +172,7 @@ INLINE struct passage pass(int inverse, VEC low, const struct bin *b) {
 INLINE void finish(const struct spline_call *call, const struct point *at, const struct bin *b, VEC *y,
                    VEC *log_slope) {
     int inverse = (int)call->inverse;
-    struct passage p = pass(inverse, at->low, b);
+    struct passage p = pass(call, at->low, b);
     VEC slope = p.secant * p.shape.slope;
     if (call->real_line) {
         /* low_out and high_out, but in the first bin low_out / low_in, which is secant x q exactly (inverse: one over
@@ -181,7 +213,7 @@ INLINE VEC finish_backward(const struct spline_call *call, const struct point *a
                            VEC grad_log_slope, struct bin_grads *g) {
     int inverse = (int)call->inverse;
     VEC zero = splat(0), sign = splat(inverse ? -1 : 1);
-    struct passage p = pass(inverse, at->low, b);
+    struct passage p = pass(call, at->low, b);
     VEC t = p.shape.t, tau = p.shape.tau, start = b->start, end = b->end;
     grad_y = pick(at->mirrored, -grad_y, grad_y);
 
@@ -205,19 +237,32 @@ INLINE VEC finish_backward(const struct spline_call *call, const struct point *a
         log_secant_slope = pick(at->outside, zero, sign * grad_log_slope);
     }
 
-    VEC of_q = log_q / p.shape.q, of_qbar = log_qbar / p.shape.qbar, of_slope = log_secant_slope / p.shape.slope;
-    VEC skew = tau - t;
-    VEC of_t = of_q * ((3 - end) * skew + 2 * (t - start * tau)) + of_qbar * ((3 - start) * skew + 2 * (end * t - tau)) +
-               of_slope * (2 * (3 - start - end) * skew + 2 * (end * t - start * tau));
+    VEC q = p.shape.q, qbar = p.shape.qbar, slope = p.shape.slope, scale = p.shape.scale;
+    VEC of_q = log_q / q, of_qbar = log_qbar / qbar, of_slope = log_secant_slope / slope;
+    VEC skew = tau - t, bend = end * t - start * tau, of_t;
+    if (call->slopes == RATIONAL) {
+        VEC denominator_t = (start + end - 2) * skew;
+        of_t = scale * (of_q * (1 - start - q * denominator_t) + of_qbar * (end - 1 - qbar * denominator_t) +
+                        2 * of_slope * ((bend + skew) * scale - slope * denominator_t));
+    } else {
+        of_t = of_q * ((3 - end) * skew + 2 * (t - start * tau)) + of_qbar * ((3 - start) * skew + 2 * (end * t - tau)) +
+               of_slope * (2 * (3 - start - end) * skew + 2 * bend);
+    }
     VEC of_f = b->out_size * (low - high), near;
     if (inverse) {
-        near = (of_f + of_t) / p.shape.slope;
+        near = (of_f + of_t) / slope;
         of_f = -near;
     } else {
-        near = of_f * p.shape.slope + of_t;
+        near = of_f * slope + of_t;
     }
-    g->start = tau * (tau * (of_f * t + of_q + of_slope) - t * (of_qbar + 2 * of_slope));
-    g->end = t * (t * (of_qbar + of_slope - of_f * tau) - tau * (of_q + 2 * of_slope));
+    if (call->slopes == RATIONAL) {
+        VEC twice = 2 * of_slope * slope, steady = of_slope * scale;
+        g->start = scale * tau * (tau * ((of_f * t + of_q) * qbar + steady) - t * (of_qbar * qbar + twice));
+        g->end = scale * t * (t * ((of_qbar - of_f * tau) * q + steady) - tau * (of_q * q + twice));
+    } else {
+        g->start = tau * (tau * (of_f * t + of_q + of_slope) - t * (of_qbar + 2 * of_slope));
+        g->end = t * (t * (of_qbar + of_slope - of_f * tau) - tau * (of_q + 2 * of_slope));
+    }
 
     VEC log_secant = log_secant_slope + log_q + log_qbar;
     VEC per_size = 1 / b->in_size, grad_low = near * per_size;
@@ -225,7 +270,7 @@ INLINE VEC finish_backward(const struct spline_call *call, const struct point *a
         g->out_size = low * t + high * tau - log_secant / b->out_size;
         g->in_size = (log_secant - near * p.near) * per_size;
     } else {
-        g->out_size = low * (t * p.shape.q) + high * (tau * p.shape.qbar) + log_secant / b->out_size;
+        g->out_size = low * (t * q) + high * (tau * qbar) + log_secant / b->out_size;
         g->in_size = -(log_secant + near * p.near) * per_size;
     }
     g->in_before = -grad_low;

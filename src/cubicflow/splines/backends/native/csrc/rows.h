@@ -56,7 +56,7 @@ INLINE struct located locate(const struct spline_call *call, const struct axis *
         f.out.here = pick(beyond, here, f.out.here);
         f.in.after = pick(beyond, load(in->numerators + next), f.in.after);
         f.out.after = pick(beyond, load(out->numerators + next), f.out.after);
-        if (call->free_slopes) {
+        if (call->slopes != STEFFEN) {
             f.start_logit = pick(beyond, f.end_logit, f.start_logit);
             f.end_logit = pick(beyond, from_end(logits, num_logits, j + 1, at->mirrored), f.end_logit);
         }
@@ -124,7 +124,7 @@ INLINE void block_find(const struct work *work, struct block *block) {
 INLINE void block_evaluate(const struct work *work, struct block *block) {
     const struct spline_call *call = work->call;
     const struct tensors *data = work->tensors;
-    int inverse = (int)call->inverse, free_slopes = (int)call->free_slopes;
+    int inverse = (int)call->inverse, slopes = (int)call->slopes;
     const struct axis *widths = &block->widths, *heights = &block->heights;
     const struct axis *in = inverse ? heights : widths, *out = inverse ? widths : heights;
     const struct located *f = &block->found;
@@ -161,10 +161,10 @@ INLINE void block_evaluate(const struct work *work, struct block *block) {
     VEC zero = splat(0);
     struct near_grads gw = {zero, inverse ? g->out_size : g->in_size, zero};
     struct near_grads gh = {zero, inverse ? g->in_size : g->out_size, zero};
-    block->grad_start_logit = end_backward(free_slopes, &start, g->start, w, h, w_before, h_before, &gw.here, &gh.here,
+    block->grad_start_logit = end_backward(slopes, &start, g->start, w, h, w_before, h_before, &gw.here, &gh.here,
                                            &gw.before, &gh.before);
     block->grad_end_logit =
-        end_backward(free_slopes, &end, g->end, w, h, w_after, h_after, &gw.here, &gh.here, &gw.after, &gh.after);
+        end_backward(slopes, &end, g->end, w, h, w_after, h_after, &gw.here, &gh.here, &gw.after, &gh.after);
     block->grad_w = gw;
     block->grad_h = gh;
 }
@@ -188,7 +188,7 @@ INLINE void block_spread(const struct work *work, struct block *block) {
     }
     VEC low = pick(mirrored, block->grad_end_logit, block->grad_start_logit);
     VEC high = pick(mirrored, block->grad_start_logit, block->grad_end_logit);
-    if (call->free_slopes) {
+    if (call->slopes != STEFFEN) {
         VEC low_knot = pick(mirrored, (REAL)(k - 1) - f->index, f->index);
         for (int64_t j = 0; j <= k; j++) {
             VEC grad = only_if(eq(low_knot, splat((REAL)j)), low);

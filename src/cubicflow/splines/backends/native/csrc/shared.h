@@ -57,7 +57,8 @@ struct row_bin {
 
 INLINE struct row_bin make_row_bin(const struct spline_call *call, const struct rows *r, int64_t j) {
     int64_t k = call->num_bins, previous = (j > 0 ? j - 1 : j) * VL, next = (j + 1 < k ? j + 1 : j) * VL;
-    int64_t start = call->free_slopes ? j : 0, end = call->free_slopes ? j + 1 : 1;
+    int each = call->slopes != STEFFEN; /* whether each knot has a param */
+    int64_t start = each ? j : 0, end = each ? j + 1 : 1;
     struct row_bin b;
     b.w = axis_size(&r->widths, load(r->widths.numerators + j * VL));
     b.h = axis_size(&r->heights, load(r->heights.numerators + j * VL));
@@ -237,7 +238,7 @@ INLINE void add_to(REAL *cell, VEC v) { store(cell, load(cell) + v); }
 static void finish_shared(const struct work *work, int64_t row, const double *sums, void *scratch) {
     const struct spline_call *call = work->call;
     int64_t k = call->num_bins, rows = chunk_rows(call, row);
-    int inverse = (int)call->inverse, free_slopes = (int)call->free_slopes;
+    int inverse = (int)call->inverse, slopes = (int)call->slopes, each = slopes != STEFFEN;
     for (int64_t done = 0; done < rows; done += VL) {
         struct places params_at, grad_at;
         int count = place_rows(call, row + done, &params_at, &grad_at);
@@ -252,12 +253,12 @@ static void finish_shared(const struct work *work, int64_t row, const double *su
             int64_t here = j * VL, previous = (j > 0 ? j - 1 : j) * VL, next = (j + 1 < k ? j + 1 : j) * VL;
             VEC zero = splat(0);
             struct near_grads w = {zero, zero, zero}, h = {zero, zero, zero};
-            VEC start = end_backward(free_slopes, &b.start, summed(mine, k, count, j, START, END), b.w, b.h, b.w_before,
+            VEC start = end_backward(slopes, &b.start, summed(mine, k, count, j, START, END), b.w, b.h, b.w_before,
                                      b.h_before, &w.here, &h.here, &w.before, &h.before);
-            VEC end = end_backward(free_slopes, &b.end, summed(mine, k, count, j, END, START), b.w, b.h, b.w_after,
+            VEC end = end_backward(slopes, &b.end, summed(mine, k, count, j, END, START), b.w, b.h, b.w_after,
                                    b.h_after, &w.here, &h.here, &w.after, &h.after);
-            add_to(logits + (free_slopes ? here : 0), start);
-            add_to(logits + (free_slopes ? here + VL : VL), end);
+            add_to(logits + (each ? here : 0), start);
+            add_to(logits + (each ? here + VL : VL), end);
             add_to(gw + here, w.here);
             add_to(gh + here, h.here);
             add_to(gw + previous, w.before);
