@@ -24,7 +24,7 @@ def level(request, monkeypatch) -> int:
 
 
 @pytest.fixture(
-    scope="session", params=[case for case in CASES if (case.family, case.slopes) in launch.SLOPES], ids=str
+    scope="session", params=[case for case in CASES if (case.family, case.slopes) in library.KINDS], ids=str
 )
 def spline(request) -> Case:
     """Those that have a native kernel."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from cubicflow.splines import cubic_spline, quadratic_spline
+from cubicflow.splines import cubic_spline, linear_spline
 from cubicflow.splines.backends import native
 from cubicflow.splines.backends.native import library
 
@@ -26,7 +26,7 @@ X, PARAMS = torch.zeros(3), torch.zeros(3, 10)
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: quadratic_spline(X, PARAMS[:, :9], backend="native"), "no native kernel for the quadratic spline"),
+        (lambda: linear_spline(X, PARAMS, backend="native"), "no native kernel for the linear spline"),
         (lambda: cubic_spline(X.to("meta"), PARAMS.to("meta"), backend="native"), "must be on the CPU; got meta"),
         (lambda: cubic_spline(torch.zeros([1] * 13), PARAMS[0], backend="native"), "up to 12 axes, got 13"),
         (
@@ -44,7 +44,7 @@ def test_what_it_refuses_and_why(call, message):
 def test_auto_takes_it_on_the_cpu():
     found, named = (cubic_spline(points(9), torch.ones(9, 12), backend=backend)[0] for backend in ("auto", "native"))
     assert torch.equal(found, named)
-    assert quadratic_spline(X, PARAMS[:, :9])[0].shape == (3,)  # by the reference
+    assert linear_spline(X, PARAMS)[0].shape == (3,)  # by the reference
 
 
 @pytest.fixture
@@ -70,6 +70,10 @@ def test_without_the_library_auto_goes_on_and_the_name_says_what_to_do(monkeypat
 @needs_library
 def test_a_library_of_another_version_is_not_used(monkeypatch, reload):
     monkeypatch.setattr(library, "Call", library.Axes)
+    assert "another version" in native.unavailable()
+    monkeypatch.undo()
+    library.load.cache_clear()
+    monkeypatch.setattr(library, "KINDS", library.KINDS | {("linear", None): 4})
     assert "another version" in native.unavailable()
 
 

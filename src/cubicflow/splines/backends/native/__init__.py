@@ -1,5 +1,5 @@
-"""The CPU backend: cubic and rational-quadratic splines as one fused C kernel, vectorised and threaded, in float32 and
-float64.
+"""The CPU backend: one fused C kernel for cubic, quadratic and rational-quadratic splines, vectorised and threaded, in
+float32 and float64.
 
     library.py   finds and loads the compiled library
     launch.py    describes a call to it
@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from cubicflow.splines.backends.autograd import differentiable
-from cubicflow.splines.backends.native.launch import SLOPES, backward, forward
-from cubicflow.splines.backends.native.library import MAX_AXES, load
+from cubicflow.splines.backends.native.launch import backward, forward
+from cubicflow.splines.backends.native.library import KINDS, MAX_AXES, load
 from cubicflow.splines.light_calls import constant_when_compiled
 from cubicflow.splines.spec import SplineSpec
 
@@ -32,7 +32,7 @@ def unavailable() -> str | None:
 
 
 def refuses(spec: SplineSpec, x: Tensor, params: Tensor) -> str | None:
-    if (spec.family, spec.slopes) not in SLOPES:
+    if (spec.family, spec.slopes) not in KINDS:
         return f"there is no native kernel for the {spec.family} spline"
     if x.device.type != "cpu":
         return f"tensors must be on the CPU; got {x.device}"

@@ -9,13 +9,10 @@ from typing import NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from cubicflow.splines.backends.native.library import Axis, Call, Library, group, load
+from cubicflow.splines.backends.native.library import KINDS, Axis, Call, Library, group, load
 from cubicflow.splines.spec import SplineSpec
 
 Strides: TypeAlias = tuple[int, ...]
-
-# The splines that have a kernel, numbered as in csrc/call.h.
-SLOPES = {("cubic", "steffen"): 0, ("cubic", "free"): 1, ("rational_quadratic", None): 2}
 
 
 class Plan(NamedTuple):
@@ -97,7 +94,7 @@ def make_plan(
         is_double=dtype == torch.float64,
         inverse=spec.inverse,
         real_line=spec.domain == "real",
-        slopes=SLOPES[spec.family, spec.slopes],
+        slopes=KINDS[spec.family, spec.slopes],
         min_width=spec.min_bin_width,
         min_height=spec.min_bin_height,
         params_stride=params_strides[-1],

@@ -19,6 +19,9 @@ LIBRARY = Path(__file__).with_name("libcubicflow.so")
 LEVELS = ("baseline", "avx2", "avx512")  # bit i of cubicflow_levels()
 MAX_AXES = 12  # MAX_AXES of csrc/call.h
 
+# The splines that there is a kernel for, by family and slopes, numbered as in csrc/call.h.
+KINDS = {("cubic", "steffen"): 0, ("cubic", "free"): 1, ("rational_quadratic", None): 2, ("quadratic", None): 3}
+
 # Work for which a second thread is worth waking, in params read: about 20 microseconds of one core.
 GRAIN = 30_000
 
@@ -110,13 +113,19 @@ def load() -> Library | str:
         handle = ctypes.CDLL(str(LIBRARY))
     except OSError as error:
         return f"its compiled library does not load here ({error}); reinstall cubicflow to build it for this machine"
-    handle.cubicflow_call_bytes.restype = ctypes.c_int64
-    if handle.cubicflow_call_bytes() != ctypes.sizeof(Call):
+    if not _same_version(handle):
         return "its compiled library belongs to another version of cubicflow; reinstall to build it again"
     pointer, number = ctypes.c_void_p, ctypes.c_int
     handle.cubicflow_forward.argtypes = (pointer, number, number, *[pointer] * 5)
     handle.cubicflow_backward.argtypes = (pointer, number, number, *[pointer] * 7)
     return Library(handle, handle.cubicflow_levels().bit_length() - 1, _gomp_parallel())
+
+
+def _same_version(handle: ctypes.CDLL) -> bool:
+    if not hasattr(handle, "cubicflow_kinds"):
+        return False
+    handle.cubicflow_call_bytes.restype = ctypes.c_int64
+    return bool(handle.cubicflow_call_bytes() == ctypes.sizeof(Call) and handle.cubicflow_kinds() == len(KINDS))
 
 
 def _gomp_parallel() -> int | None:

@@ -52,8 +52,10 @@ EXPORT int cubicflow_levels(void) {
     return levels;
 }
 
-/* Checked on loading: a library and a library.py that disagree about struct spline_call must not meet. */
+/* Checked on loading: a library and a library.py that disagree about struct spline_call, or about how many kinds of
+   splines there are, must not meet. */
 EXPORT int64_t cubicflow_call_bytes(void) { return sizeof(struct spline_call); }
+EXPORT int cubicflow_kinds(void) { return QUADRATIC + 1; }
 
 typedef void (*parallel_function)(void (*)(void *), void *, unsigned, unsigned); /* GOMP_parallel */
 

@@ -30,6 +30,11 @@ struct axis {
     REAL floor;
 };
 
+/* Room for params, in whose place a backward puts gradients: of a quadratic those of widths, heights and densities. */
+INLINE int64_t params_reals(const struct spline_call *call) {
+    return (call->slopes == QUADRATIC ? 3 * call->num_bins + 1 : call->num_params) * VL;
+}
+
 INLINE VEC axis_size(const struct axis *a, VEC numerator) { return a->floor + a->scale * numerator; }
 
 /* The place of knot j, from the sum of numerators before it. */
@@ -74,13 +79,17 @@ INLINE void make_axes(const struct spline_call *call, const REAL *params, MASK m
     *heights = (struct axis){h_numerators, h_before, h_total, h_free / h_total, R(call->min_height)};
 }
 
-/* What a param says of the slope at its knot, and the derivative of that. */
+/* Whether the slopes at the knots are given as they are, not in units of secants. */
+INLINE int given_slopes(int slopes) { return slopes == RATIONAL || slopes == QUADRATIC; }
+
+/* What a logit says of the slope at its knot, and the derivative of that. */
 struct ratio {
     VEC value, dot;
 };
 
-/* Of a cubic: r(logit), the slope in units of a secant. Of a rational quadratic: the slope itself. */
+/* Of a cubic: r(logit), the slope in units of a secant. Of the others the slope itself; a quadratic's logit is that. */
 INLINE struct ratio make_ratio(int slopes, VEC logit) {
+    if (slopes == QUADRATIC) return (struct ratio){logit, splat(1)};
     if (slopes == RATIONAL) {
         VEC shifted = logit + SOFTPLUS_ONE;
         MASK positive = lt(splat(0), shifted);
@@ -104,7 +113,7 @@ struct end {
 };
 
 INLINE struct end make_end(int slopes, MASK edge, struct ratio ratio, VEC w, VEC h, VEC w_next, VEC h_next) {
-    if (slopes == RATIONAL) return (struct end){.slope = ratio.value * w / h, .ratio = ratio};
+    if (given_slopes(slopes)) return (struct end){.slope = ratio.value * w / h, .ratio = ratio};
     /* rise = (h_next w) / (h w_next) and parabola = (rise w + w_next) / (w + w_next), over one denominator: it cannot
        underflow, since native.refuses() keeps the floors above the fourth root of the smallest number. */
     struct end e;
@@ -138,7 +147,7 @@ struct near_grads {
 /* grad: of e.slope. Adds what flows to the sizes, and returns what flows to the logit. */
 INLINE VEC end_backward(int slopes, const struct end *e, VEC grad, VEC w, VEC h, VEC w_next, VEC h_next, VEC *grad_w,
                         VEC *grad_h, VEC *grad_w_next, VEC *grad_h_next) {
-    if (slopes == RATIONAL) {
+    if (given_slopes(slopes)) {
         VEC of_w = grad * e->ratio.value / h, per_secant = w / h;
         *grad_w += of_w;
         *grad_h -= of_w * per_secant;

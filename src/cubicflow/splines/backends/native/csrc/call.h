@@ -21,8 +21,8 @@ struct axes {
 };
 
 /* Cubics with Steffen's slopes, cubics with a param for the slope at every knot, rational quadratics, which have those
-   too. Numbered as in launch.py. */
-enum { STEFFEN, FREE, RATIONAL };
+   too, and quadratics, whose slopes at the knots are densities. Numbered as in launch.py. */
+enum { STEFFEN, FREE, RATIONAL, QUADRATIC };
 
 /* Mirrored field by field in library.py. */
 struct spline_call {

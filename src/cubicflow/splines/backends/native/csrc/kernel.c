@@ -1,6 +1,7 @@
-/* Cubic and rational-quadratic splines on vectors: forward, inverse and the backward of both.
+/* Cubic, quadratic and rational-quadratic splines on vectors: forward, inverse and the backward of both.
 
-   The arithmetic is that of the reference (bins.py, cubic.py, rational_quadratic.py, evaluate.py); the order of work is not. An element reads
+   The arithmetic is that of the reference (bins.py, cubic.py, quadratic.py, rational_quadratic.py,
+   evaluate.py); the order of work is not. An element reads
    its own spline's params once, finds its bin while the knots are being summed, and from there on needs that bin and
    its two neighbours only. Nothing per knot is written to memory outside of scratch.
 
@@ -12,7 +13,7 @@
 
 static int64_t scratch_bytes(const struct spline_call *call) {
     int64_t tables = table_at(call->num_bins, ROW_CHUNK, 0, 0);
-    int64_t shared = tables + rows_reals(call) + call->num_params * VL;
+    int64_t shared = tables + rows_reals(call) + params_reals(call);
     int64_t own = MAX_GROUP * block_reals(call);
     return (shared > own ? shared : own) * (int64_t)sizeof(REAL);
 }

@@ -1,4 +1,5 @@
-/* One point in one bin, forward, inverse and the backward of both: cubic.py, rational_quadratic.py and evaluate.py. */
+/* One point in one bin, forward, inverse and the backward of both: cubic.py, quadratic.py,
+   rational_quadratic.py and evaluate.py. */
 #ifndef CUBICFLOW_POINT_H
 #define CUBICFLOW_POINT_H
 
@@ -69,6 +70,12 @@ INLINE struct shape make_shape(int slopes, VEC t, VEC tau, VEC start, VEC end) {
         s.slope = (start * tautau + 2 * mixed + end * tt) * (s.scale * s.scale);
         return s;
     }
+    if (slopes == QUADRATIC) {
+        s.q = start * tau + t;
+        s.qbar = end * t + tau;
+        s.slope = start * tau + end * t;
+        return s;
+    }
     s.q = start * tautau + ((3 - end) * mixed + tt);
     s.qbar = end * tt + ((3 - start) * mixed + tautau);
     s.slope = larger(splat(0), start * tautau + (2 * (3 - start - end) * mixed + end * tt)); /* NaN stays */
@@ -122,6 +129,11 @@ INLINE VEC rational_root(VEC start, VEC end, VEC c, VEC *rest) {
     return t;
 }
 
+INLINE VEC quadratic_root(VEC start, VEC c) {
+    VEC shifted = start - 2 * c;
+    return 2 * c / (start + square_root(shifted * shifted + 4 * c * (1 - c)));
+}
+
 /* (t, 1 - t) with f(t) = near, found from the nearer end of the bin. */
 INLINE void solve(int slopes, VEC start, VEC end, VEC near, VEC far, VEC *t, VEC *tau) {
     MASK upper = lt(far, near);
@@ -129,7 +141,7 @@ INLINE void solve(int slopes, VEC start, VEC end, VEC near, VEC far, VEC *t, VEC
     if (slopes == RATIONAL) {
         root = rational_root(from, to, c, &rest);
     } else {
-        root = cubic_root(from, to, c);
+        root = slopes == QUADRATIC ? quadratic_root(from, c) : cubic_root(from, to, c);
         rest = 1 - root;
     }
     *t = pick(upper, rest, root);
@@ -244,6 +256,8 @@ INLINE VEC finish_backward(const struct spline_call *call, const struct point *a
         VEC denominator_t = (start + end - 2) * skew;
         of_t = scale * (of_q * (1 - start - q * denominator_t) + of_qbar * (end - 1 - qbar * denominator_t) +
                         2 * of_slope * ((bend + skew) * scale - slope * denominator_t));
+    } else if (call->slopes == QUADRATIC) {
+        of_t = of_q * (1 - start) + of_qbar * (end - 1) + of_slope * (end - start);
     } else {
         of_t = of_q * ((3 - end) * skew + 2 * (t - start * tau)) + of_qbar * ((3 - start) * skew + 2 * (end * t - tau)) +
                of_slope * (2 * (3 - start - end) * skew + 2 * bend);
@@ -259,6 +273,9 @@ INLINE VEC finish_backward(const struct spline_call *call, const struct point *a
         VEC twice = 2 * of_slope * slope, steady = of_slope * scale;
         g->start = scale * tau * (tau * ((of_f * t + of_q) * qbar + steady) - t * (of_qbar * qbar + twice));
         g->end = scale * t * (t * ((of_qbar - of_f * tau) * q + steady) - tau * (of_q * q + twice));
+    } else if (call->slopes == QUADRATIC) { /* start + end = 2, so f may be seen as a function of start alone */
+        g->start = tau * (of_f * t + of_q + of_slope);
+        g->end = t * (of_qbar + of_slope);
     } else {
         g->start = tau * (tau * (of_f * t + of_q + of_slope) - t * (of_qbar + 2 * of_slope));
         g->end = t * (t * (of_qbar + of_slope - of_f * tau) - tau * (of_q + 2 * of_slope));

@@ -5,6 +5,7 @@
 #include "bins.h"
 #include "lanes.h"
 #include "point.h"
+#include "quadratic.h"
 
 
 /* The numerators of the bin found and of its neighbours. */
@@ -21,7 +22,7 @@ struct located {
 
 INLINE struct located locate(const struct spline_call *call, const struct axis *in, const struct axis *out,
                              const REAL *logits, const struct point *at) {
-    int64_t k = call->num_bins, num_logits = call->num_params - 2 * k, every = settle_every(k);
+    int64_t k = call->num_bins, num_logits = call->slopes == STEFFEN ? 2 : k + 1, every = settle_every(k);
     struct located f;
     VEC zero = splat(0);
     f.index = zero;
@@ -95,6 +96,7 @@ struct block {
     REAL *params; /* transposed; in their place a backward later puts their gradients */
     struct point at;
     struct axis widths, heights;
+    struct densities densities; /* of quadratics */
     struct located found;
     struct bin_grads grads;
     struct near_grads grad_w, grad_h;
@@ -108,17 +110,26 @@ INLINE int64_t group_size(const struct work *work) {
     return work->call->num_bins <= 32 && !work->backward ? MAX_GROUP : 1;
 }
 
-/* Scratch of one block: the params and both axes. */
-INLINE int64_t block_reals(const struct spline_call *call) { return (call->num_params + 4 * call->num_bins) * VL; }
+/* Scratch of one block: the params, both axes, the densities. */
+INLINE int64_t block_reals(const struct spline_call *call) {
+    return params_reals(call) + 4 * call->num_bins * VL + densities_reals(call);
+}
 
 INLINE void block_find(const struct work *work, struct block *block) {
     const struct spline_call *call = work->call;
     load_rows(work->tensors->params, &block->params_at, call->params_stride, call->num_params, block->params);
-    make_axes(call, block->params, block->at.mirrored, block->params + call->num_params * VL, &block->widths,
-              &block->heights);
+    REAL *room = block->params + params_reals(call);
+    const REAL *logits = block->params + 2 * call->num_bins * VL;
+    if (call->slopes == QUADRATIC) {
+        block->densities = make_quadratic_axes(call, block->params, block->at.mirrored, room,
+                                               room + 4 * call->num_bins * VL, &block->widths, &block->heights);
+        logits = block->densities.values;
+    } else {
+        make_axes(call, block->params, block->at.mirrored, room, &block->widths, &block->heights);
+    }
     const struct axis *in = call->inverse ? &block->heights : &block->widths;
     const struct axis *out = call->inverse ? &block->widths : &block->heights;
-    block->found = locate(call, in, out, block->params + 2 * call->num_bins * VL, &block->at);
+    block->found = locate(call, in, out, logits, &block->at);
 }
 
 INLINE void block_evaluate(const struct work *work, struct block *block) {
@@ -169,6 +180,17 @@ INLINE void block_evaluate(const struct work *work, struct block *block) {
     block->grad_h = gh;
 }
 
+/* The gradients of a quadratic's widths and heights, for quadratic_backward: sizes before the element's bin have one in
+   common, and so have those after it. */
+INLINE void sizes_backward(int64_t num_bins, VEC index, MASK mirrored, VEC far_before, VEC here, VEC far_after,
+                           REAL *grads) {
+    VEC offset = pick(mirrored, (REAL)(num_bins - 1) - index, -index), step = pick(mirrored, splat(-1), splat(1));
+    for (int64_t j = 0; j < num_bins; j++, offset += step) {
+        VEC grad = pick(lt(offset, splat(0)), far_before, far_after);
+        store(grads + j * VL, pick(eq(offset, splat(0)), here, grad));
+    }
+}
+
 INLINE void block_spread(const struct work *work, struct block *block) {
     const struct spline_call *call = work->call;
     int64_t k = call->num_bins;
@@ -177,7 +199,12 @@ INLINE void block_spread(const struct work *work, struct block *block) {
     const struct bin_grads *g = &block->grads;
     MASK mirrored = block->at.mirrored;
     REAL *of_widths = block->params, *of_heights = of_widths + k * VL, *of_logits = of_widths + 2 * k * VL;
-    if (inverse) {
+    if (call->slopes == QUADRATIC) {
+        sizes_backward(k, f->index, mirrored, g->in_before, inverse ? block->grad_h.here : block->grad_w.here, splat(0),
+                       inverse ? of_heights : of_widths);
+        sizes_backward(k, f->index, mirrored, g->out_before, inverse ? block->grad_w.here : block->grad_h.here,
+                       g->out_after, inverse ? of_widths : of_heights);
+    } else if (inverse) {
         axis_backward(&block->heights, k, f->index, mirrored, &f->in, g->in_before, splat(0), &block->grad_h, of_heights);
         axis_backward(&block->widths, k, f->index, mirrored, &f->out, g->out_before, g->out_after, &block->grad_w,
                       of_widths);
@@ -198,6 +225,7 @@ INLINE void block_spread(const struct work *work, struct block *block) {
         store(of_logits, low);
         store(of_logits + VL, high);
     }
+    if (call->slopes == QUADRATIC) quadratic_backward(k, &block->widths, &block->densities, mirrored, of_widths);
     store_rows(work->tensors->grad_params, &block->grad_at, call->grad_stride, call->num_params, block->count,
                block->params);
 }

@@ -5,6 +5,7 @@
 #include "bins.h"
 #include "lanes.h"
 #include "point.h"
+#include "quadratic.h"
 
 
 /* A chunk of splines as tables, one record of TABLE_FIELDS per bin, and each spline twice: as it is, and mirrored.
@@ -18,10 +19,13 @@ INLINE int64_t table_at(int64_t num_bins, int64_t row, int64_t mirrored, int64_t
 /* VL splines laid out along the lanes, with sums from both ends. */
 struct rows {
     struct axis widths, heights;
+    struct densities densities; /* of quadratics */
     REAL *logits, *widths_after, *heights_after;
 };
 
-INLINE int64_t rows_reals(const struct spline_call *call) { return (call->num_params + 6 * call->num_bins) * VL; }
+INLINE int64_t rows_reals(const struct spline_call *call) {
+    return params_reals(call) + 6 * call->num_bins * VL + densities_reals(call);
+}
 
 /* Sums of the numerators after each. */
 INLINE void sums_after(const REAL *numerators, REAL *after, int64_t num_bins) {
@@ -36,12 +40,17 @@ INLINE void sums_after(const REAL *numerators, REAL *after, int64_t num_bins) {
 INLINE struct rows make_rows(const struct work *work, const struct places *params_at, REAL *scratch) {
     const struct spline_call *call = work->call;
     int64_t k = call->num_bins;
-    REAL *room = scratch + call->num_params * VL;
+    REAL *room = scratch + params_reals(call);
     load_rows(work->tensors->params, params_at, call->params_stride, call->num_params, scratch);
     struct rows r;
     MASK nowhere = lt(splat(0), splat(0));
-    make_axes(call, scratch, nowhere, room, &r.widths, &r.heights);
-    r.logits = scratch + 2 * k * VL;
+    if (call->slopes == QUADRATIC) {
+        r.densities = make_quadratic_axes(call, scratch, nowhere, room, room + 6 * k * VL, &r.widths, &r.heights);
+        r.logits = r.densities.values;
+    } else {
+        make_axes(call, scratch, nowhere, room, &r.widths, &r.heights);
+        r.logits = scratch + 2 * k * VL;
+    }
     r.widths_after = room + 4 * k * VL;
     r.heights_after = room + 5 * k * VL;
     sums_after(r.widths.numerators, r.widths_after, k);
@@ -247,7 +256,7 @@ static void finish_shared(const struct work *work, int64_t row, const double *su
         const double *mine = sums + table_at(k, done, 0, 0);
         REAL *grads = (REAL *)scratch + rows_reals(call), *gw = grads, *gh = grads + k * VL, *logits = grads + 2 * k * VL;
         REAL *g_in = inverse ? gh : gw, *g_out = inverse ? gw : gh;
-        memset(grads, 0, (size_t)(call->num_params * VL) * sizeof(REAL));
+        memset(grads, 0, (size_t)params_reals(call) * sizeof(REAL));
         for (int64_t j = 0; j < k; j++) {
             struct row_bin b = make_row_bin(call, &r, j);
             int64_t here = j * VL, previous = (j > 0 ? j - 1 : j) * VL, next = (j + 1 < k ? j + 1 : j) * VL;
@@ -283,7 +292,8 @@ static void finish_shared(const struct work *work, int64_t row, const double *su
             in += summed_one(mine, k, count, j, 0, IN_BEFORE);
             out += summed(mine, k, count, j, OUT_BEFORE, OUT_AFTER);
         }
-        for (int axis = 0; axis < 2; axis++) {
+        if (call->slopes == QUADRATIC) quadratic_backward(k, &r.widths, &r.densities, lt(splat(0), splat(0)), grads);
+        for (int axis = 0; axis < 2 && call->slopes != QUADRATIC; axis++) {
             const struct axis *a = axis ? &r.heights : &r.widths;
             REAL *g = axis ? gh : gw;
             VEC mean = splat(0);
