@@ -94,7 +94,7 @@ def make_plan(
         is_double=dtype == torch.float64,
         inverse=spec.inverse,
         real_line=spec.domain == "real",
-        slopes=KINDS[spec.family, spec.slopes],
+        kind=KINDS[spec.family, spec.slopes],
         min_width=spec.min_bin_width,
         min_height=spec.min_bin_height,
         params_stride=params_strides[-1],

@@ -48,7 +48,7 @@ class Call(ctypes.Structure):
         ("is_double", ctypes.c_int64),
         ("inverse", ctypes.c_int64),
         ("real_line", ctypes.c_int64),
-        ("slopes", ctypes.c_int64),
+        ("kind", ctypes.c_int64),
         ("min_width", ctypes.c_double),
         ("min_height", ctypes.c_double),
         ("params_stride", ctypes.c_int64),

@@ -32,7 +32,7 @@ struct axis {
 
 /* Room for params, in whose place a backward puts gradients: of a quadratic those of widths, heights and densities. */
 INLINE int64_t params_reals(const struct spline_call *call) {
-    return (call->slopes == QUADRATIC ? 3 * call->num_bins + 1 : call->num_params) * VL;
+    return (call->kind == QUADRATIC ? 3 * call->num_bins + 1 : call->num_params) * VL;
 }
 
 INLINE VEC axis_size(const struct axis *a, VEC numerator) { return a->floor + a->scale * numerator; }
@@ -80,7 +80,7 @@ INLINE void make_axes(const struct spline_call *call, const REAL *params, MASK m
 }
 
 /* Whether the slopes at the knots are given as they are, not in units of secants. */
-INLINE int given_slopes(int slopes) { return slopes == RATIONAL || slopes == QUADRATIC; }
+INLINE int given_slopes(int kind) { return kind == RATIONAL || kind == QUADRATIC; }
 
 /* What a logit says of the slope at its knot, and the derivative of that. */
 struct ratio {
@@ -88,9 +88,9 @@ struct ratio {
 };
 
 /* Of a cubic: r(logit), the slope in units of a secant. Of the others the slope itself; a quadratic's logit is that. */
-INLINE struct ratio make_ratio(int slopes, VEC logit) {
-    if (slopes == QUADRATIC) return (struct ratio){logit, splat(1)};
-    if (slopes == RATIONAL) {
+INLINE struct ratio make_ratio(int kind, VEC logit) {
+    if (kind == QUADRATIC) return (struct ratio){logit, splat(1)};
+    if (kind == RATIONAL) {
         VEC shifted = logit + SOFTPLUS_ONE;
         MASK positive = lt(splat(0), shifted);
         VEC tail = vec_exp_below(pick(positive, -shifted, shifted)), sigmoid = 1 / (1 + tail);
@@ -112,8 +112,8 @@ struct end {
     MASK edge;
 };
 
-INLINE struct end make_end(int slopes, MASK edge, struct ratio ratio, VEC w, VEC h, VEC w_next, VEC h_next) {
-    if (given_slopes(slopes)) return (struct end){.slope = ratio.value * w / h, .ratio = ratio};
+INLINE struct end make_end(int kind, MASK edge, struct ratio ratio, VEC w, VEC h, VEC w_next, VEC h_next) {
+    if (given_slopes(kind)) return (struct end){.slope = ratio.value * w / h, .ratio = ratio};
     /* rise = (h_next w) / (h w_next) and parabola = (rise w + w_next) / (w + w_next), over one denominator: it cannot
        underflow, since native.refuses() keeps the floors above the fourth root of the smallest number. */
     struct end e;
@@ -125,18 +125,18 @@ INLINE struct end make_end(int slopes, MASK edge, struct ratio ratio, VEC w, VEC
     e.parabola = (crossed * w + base * w_next) * per_all;
     e.per_both = base * per_all;
     VEC least = smaller(e.rise, splat(1));
-    e.slope = pick(edge, ratio.value, slopes == FREE ? ratio.value * least : smaller(e.parabola, 2 * least));
+    e.slope = pick(edge, ratio.value, kind == FREE ? ratio.value * least : smaller(e.parabola, 2 * least));
     return e;
 }
 
 /* Both ends of a bin. Steffen's spline has a ratio at the edges only, so with two bins or more one will do. */
 INLINE void make_ends(const struct spline_call *call, MASK first, MASK last, VEC start_logit, VEC end_logit, VEC w,
                       VEC h, VEC w_before, VEC h_before, VEC w_after, VEC h_after, struct end *start, struct end *end) {
-    int slopes = (int)call->slopes, two = slopes != STEFFEN || call->num_bins == 1;
-    struct ratio at_start = make_ratio(slopes, two ? start_logit : pick(first, start_logit, end_logit));
-    struct ratio at_end = two ? make_ratio(slopes, end_logit) : at_start;
-    *start = make_end(slopes, first, at_start, w, h, w_before, h_before);
-    *end = make_end(slopes, last, at_end, w, h, w_after, h_after);
+    int kind = (int)call->kind, two = kind != STEFFEN || call->num_bins == 1;
+    struct ratio at_start = make_ratio(kind, two ? start_logit : pick(first, start_logit, end_logit));
+    struct ratio at_end = two ? make_ratio(kind, end_logit) : at_start;
+    *start = make_end(kind, first, at_start, w, h, w_before, h_before);
+    *end = make_end(kind, last, at_end, w, h, w_after, h_after);
 }
 
 /* Gradients with respect to a bin, the one before it and the one after it. */
@@ -145,9 +145,9 @@ struct near_grads {
 };
 
 /* grad: of e.slope. Adds what flows to the sizes, and returns what flows to the logit. */
-INLINE VEC end_backward(int slopes, const struct end *e, VEC grad, VEC w, VEC h, VEC w_next, VEC h_next, VEC *grad_w,
+INLINE VEC end_backward(int kind, const struct end *e, VEC grad, VEC w, VEC h, VEC w_next, VEC h_next, VEC *grad_w,
                         VEC *grad_h, VEC *grad_w_next, VEC *grad_h_next) {
-    if (given_slopes(slopes)) {
+    if (given_slopes(kind)) {
         VEC of_w = grad * e->ratio.value / h, per_secant = w / h;
         *grad_w += of_w;
         *grad_h -= of_w * per_secant;
@@ -159,7 +159,7 @@ INLINE VEC end_backward(int slopes, const struct end *e, VEC grad, VEC w, VEC h,
     VEC base = h * w_next, crossed = h_next * w;
     MASK falls = lt(crossed, base);
     VEC grad_log_rise, grad_logit;
-    if (slopes == FREE) {
+    if (kind == FREE) {
         /* Equal secants share the gradient of their minimum, as torch has it. */
         VEC share = pick(falls, e->rise, only_if(eq(crossed, base), splat(R(0.5))));
         grad_log_rise = grad * e->ratio.value * share;

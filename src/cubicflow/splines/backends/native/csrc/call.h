@@ -20,8 +20,8 @@ struct axes {
     int64_t grad[MAX_AXES];
 };
 
-/* Cubics with Steffen's slopes, cubics with a param for the slope at every knot, rational quadratics, which have those
-   too, and quadratics, whose slopes at the knots are densities. Numbered as in launch.py. */
+/* The kinds of splines: cubics with Steffen's slopes, cubics with a param for the slope at every knot, rational
+   quadratics, which have those too, and quadratics, whose slopes at the knots are densities. KINDS of library.py. */
 enum { STEFFEN, FREE, RATIONAL, QUADRATIC };
 
 /* Mirrored field by field in library.py. */
@@ -31,7 +31,7 @@ struct spline_call {
     int64_t is_double;
     int64_t inverse;
     int64_t real_line;
-    int64_t slopes;
+    int64_t kind;
     double min_width;
     double min_height;
     int64_t params_stride; /* along the last axis of params */

@@ -1,9 +1,9 @@
 /* Cubic, quadratic and rational-quadratic splines on vectors: forward, inverse and the backward of both.
 
-   The arithmetic is that of the reference (bins.py, cubic.py, quadratic.py, rational_quadratic.py,
-   evaluate.py); the order of work is not. An element reads
-   its own spline's params once, finds its bin while the knots are being summed, and from there on needs that bin and
-   its two neighbours only. Nothing per knot is written to memory outside of scratch.
+   The arithmetic is that of the reference (bins.py, cubic.py, quadratic.py, rational_quadratic.py, evaluate.py); the
+   order of work is not. An element reads its own spline's params once, finds its bin while the knots are being summed,
+   and from there on needs that bin and its two neighbours only. Nothing per knot is written to memory outside of
+   scratch.
 
    Elements in the upper half are handled as their mirror image: a spline read from its other end, x -> -x, y -> -y.
    After that every element is nearer to the low end of the axis it enters by, the distance to its bin is a difference

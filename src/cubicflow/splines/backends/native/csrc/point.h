@@ -1,5 +1,5 @@
-/* One point in one bin, forward, inverse and the backward of both: cubic.py, quadratic.py,
-   rational_quadratic.py and evaluate.py. */
+/* One point in one bin, forward, inverse and the backward of both: cubic.py, quadratic.py, rational_quadratic.py and
+   evaluate.py. */
 #ifndef CUBICFLOW_POINT_H
 #define CUBICFLOW_POINT_H
 
@@ -55,22 +55,23 @@ INLINE struct point make_point(int real_line, VEC x, int with_logs) {
 struct shape {
     VEC t, tau;
     VEC q, qbar, slope;
-    VEC scale; /* of a rational quadratic: one over its denominator */
+    VEC scale; /* one over the denominator, where there is one */
 };
 
-INLINE struct shape make_shape(int slopes, VEC t, VEC tau, VEC start, VEC end) {
+INLINE struct shape make_shape(int kind, VEC t, VEC tau, VEC start, VEC end) {
     VEC tt = t * t, mixed = t * tau, tautau = tau * tau;
     struct shape s;
     s.t = t;
     s.tau = tau;
-    if (slopes == RATIONAL) {
+    s.scale = splat(1);
+    if (kind == RATIONAL) {
         s.scale = 1 / (tt + (start + end) * mixed + tautau);
         s.q = (start * tau + t) * s.scale;
         s.qbar = (end * t + tau) * s.scale;
         s.slope = (start * tautau + 2 * mixed + end * tt) * (s.scale * s.scale);
         return s;
     }
-    if (slopes == QUADRATIC) {
+    if (kind == QUADRATIC) {
         s.q = start * tau + t;
         s.qbar = end * t + tau;
         s.slope = start * tau + end * t;
@@ -135,13 +136,13 @@ INLINE VEC quadratic_root(VEC start, VEC c) {
 }
 
 /* (t, 1 - t) with f(t) = near, found from the nearer end of the bin. */
-INLINE void solve(int slopes, VEC start, VEC end, VEC near, VEC far, VEC *t, VEC *tau) {
+INLINE void solve(int kind, VEC start, VEC end, VEC near, VEC far, VEC *t, VEC *tau) {
     MASK upper = lt(far, near);
     VEC c = pick(upper, far, near), from = pick(upper, end, start), to = pick(upper, start, end), root, rest;
-    if (slopes == RATIONAL) {
+    if (kind == RATIONAL) {
         root = rational_root(from, to, c, &rest);
     } else {
-        root = slopes == QUADRATIC ? quadratic_root(from, c) : cubic_root(from, to, c);
+        root = kind == QUADRATIC ? quadratic_root(from, c) : cubic_root(from, to, c);
         rest = 1 - root;
     }
     *t = pick(upper, rest, root);
@@ -157,7 +158,7 @@ struct passage {
 };
 
 INLINE struct passage pass(const struct spline_call *call, VEC low, const struct bin *b) {
-    int slopes = (int)call->slopes;
+    int kind = (int)call->kind;
     struct passage p;
     /* A point an ulp short of a knot may come out beyond its bin, where a small end slope could turn negative: the value
        is kept in the bin. Its gradient passes as if nothing had happened, as in evaluate.py. */
@@ -166,13 +167,13 @@ INLINE struct passage pass(const struct spline_call *call, VEC low, const struct
     VEC far = 1 - p.near;
     if (call->inverse) {
         VEC t, tau;
-        solve(slopes, b->start, b->end, p.near, far, &t, &tau);
-        p.shape = make_shape(slopes, t, tau, b->start, b->end);
+        solve(kind, b->start, b->end, p.near, far, &t, &tau);
+        p.shape = make_shape(kind, t, tau, b->start, b->end);
         p.secant = b->in_size / b->out_size;
         p.low = b->out_before + b->out_size * p.shape.t;
         p.high = b->out_after + b->out_size * p.shape.tau;
     } else {
-        p.shape = make_shape(slopes, p.near, far, b->start, b->end);
+        p.shape = make_shape(kind, p.near, far, b->start, b->end);
         p.secant = b->out_size / b->in_size;
         p.low = b->out_before + b->out_size * (p.shape.t * p.shape.q);
         p.high = b->out_after + b->out_size * (p.shape.tau * p.shape.qbar);
@@ -252,11 +253,11 @@ INLINE VEC finish_backward(const struct spline_call *call, const struct point *a
     VEC q = p.shape.q, qbar = p.shape.qbar, slope = p.shape.slope, scale = p.shape.scale;
     VEC of_q = log_q / q, of_qbar = log_qbar / qbar, of_slope = log_secant_slope / slope;
     VEC skew = tau - t, bend = end * t - start * tau, of_t;
-    if (call->slopes == RATIONAL) {
+    if (call->kind == RATIONAL) {
         VEC denominator_t = (start + end - 2) * skew;
         of_t = scale * (of_q * (1 - start - q * denominator_t) + of_qbar * (end - 1 - qbar * denominator_t) +
                         2 * of_slope * ((bend + skew) * scale - slope * denominator_t));
-    } else if (call->slopes == QUADRATIC) {
+    } else if (call->kind == QUADRATIC) {
         of_t = of_q * (1 - start) + of_qbar * (end - 1) + of_slope * (end - start);
     } else {
         of_t = of_q * ((3 - end) * skew + 2 * (t - start * tau)) + of_qbar * ((3 - start) * skew + 2 * (end * t - tau)) +
@@ -269,11 +270,11 @@ INLINE VEC finish_backward(const struct spline_call *call, const struct point *a
     } else {
         near = of_f * slope + of_t;
     }
-    if (call->slopes == RATIONAL) {
+    if (call->kind == RATIONAL) {
         VEC twice = 2 * of_slope * slope, steady = of_slope * scale;
         g->start = scale * tau * (tau * ((of_f * t + of_q) * qbar + steady) - t * (of_qbar * qbar + twice));
         g->end = scale * t * (t * ((of_qbar - of_f * tau) * q + steady) - tau * (of_q * q + twice));
-    } else if (call->slopes == QUADRATIC) { /* start + end = 2, so f may be seen as a function of start alone */
+    } else if (call->kind == QUADRATIC) { /* start + end = 2, so f may be seen as a function of start alone */
         g->start = tau * (of_f * t + of_q + of_slope);
         g->end = t * (of_qbar + of_slope);
     } else {

@@ -14,7 +14,7 @@ struct densities {
 };
 
 INLINE int64_t densities_reals(const struct spline_call *call) {
-    return call->slopes == QUADRATIC ? 2 * (call->num_bins + 1) * VL : 0;
+    return call->kind == QUADRATIC ? 2 * (call->num_bins + 1) * VL : 0;
 }
 
 /* The mean of two neighbours among count values, counted from the other end in the mirrored lanes. */

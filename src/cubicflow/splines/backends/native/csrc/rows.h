@@ -22,7 +22,7 @@ struct located {
 
 INLINE struct located locate(const struct spline_call *call, const struct axis *in, const struct axis *out,
                              const REAL *logits, const struct point *at) {
-    int64_t k = call->num_bins, num_logits = call->slopes == STEFFEN ? 2 : k + 1, every = settle_every(k);
+    int64_t k = call->num_bins, num_logits = call->kind == STEFFEN ? 2 : k + 1, every = settle_every(k);
     struct located f;
     VEC zero = splat(0);
     f.index = zero;
@@ -57,7 +57,7 @@ INLINE struct located locate(const struct spline_call *call, const struct axis *
         f.out.here = pick(beyond, here, f.out.here);
         f.in.after = pick(beyond, load(in->numerators + next), f.in.after);
         f.out.after = pick(beyond, load(out->numerators + next), f.out.after);
-        if (call->slopes != STEFFEN) {
+        if (call->kind != STEFFEN) {
             f.start_logit = pick(beyond, f.end_logit, f.start_logit);
             f.end_logit = pick(beyond, from_end(logits, num_logits, j + 1, at->mirrored), f.end_logit);
         }
@@ -120,7 +120,7 @@ INLINE void block_find(const struct work *work, struct block *block) {
     load_rows(work->tensors->params, &block->params_at, call->params_stride, call->num_params, block->params);
     REAL *room = block->params + params_reals(call);
     const REAL *logits = block->params + 2 * call->num_bins * VL;
-    if (call->slopes == QUADRATIC) {
+    if (call->kind == QUADRATIC) {
         block->densities = make_quadratic_axes(call, block->params, block->at.mirrored, room,
                                                room + 4 * call->num_bins * VL, &block->widths, &block->heights);
         logits = block->densities.values;
@@ -135,7 +135,7 @@ INLINE void block_find(const struct work *work, struct block *block) {
 INLINE void block_evaluate(const struct work *work, struct block *block) {
     const struct spline_call *call = work->call;
     const struct tensors *data = work->tensors;
-    int inverse = (int)call->inverse, slopes = (int)call->slopes;
+    int inverse = (int)call->inverse, kind = (int)call->kind;
     const struct axis *widths = &block->widths, *heights = &block->heights;
     const struct axis *in = inverse ? heights : widths, *out = inverse ? widths : heights;
     const struct located *f = &block->found;
@@ -172,10 +172,10 @@ INLINE void block_evaluate(const struct work *work, struct block *block) {
     VEC zero = splat(0);
     struct near_grads gw = {zero, inverse ? g->out_size : g->in_size, zero};
     struct near_grads gh = {zero, inverse ? g->in_size : g->out_size, zero};
-    block->grad_start_logit = end_backward(slopes, &start, g->start, w, h, w_before, h_before, &gw.here, &gh.here,
+    block->grad_start_logit = end_backward(kind, &start, g->start, w, h, w_before, h_before, &gw.here, &gh.here,
                                            &gw.before, &gh.before);
     block->grad_end_logit =
-        end_backward(slopes, &end, g->end, w, h, w_after, h_after, &gw.here, &gh.here, &gw.after, &gh.after);
+        end_backward(kind, &end, g->end, w, h, w_after, h_after, &gw.here, &gh.here, &gw.after, &gh.after);
     block->grad_w = gw;
     block->grad_h = gh;
 }
@@ -199,7 +199,7 @@ INLINE void block_spread(const struct work *work, struct block *block) {
     const struct bin_grads *g = &block->grads;
     MASK mirrored = block->at.mirrored;
     REAL *of_widths = block->params, *of_heights = of_widths + k * VL, *of_logits = of_widths + 2 * k * VL;
-    if (call->slopes == QUADRATIC) {
+    if (call->kind == QUADRATIC) {
         sizes_backward(k, f->index, mirrored, g->in_before, inverse ? block->grad_h.here : block->grad_w.here, splat(0),
                        inverse ? of_heights : of_widths);
         sizes_backward(k, f->index, mirrored, g->out_before, inverse ? block->grad_w.here : block->grad_h.here,
@@ -215,7 +215,7 @@ INLINE void block_spread(const struct work *work, struct block *block) {
     }
     VEC low = pick(mirrored, block->grad_end_logit, block->grad_start_logit);
     VEC high = pick(mirrored, block->grad_start_logit, block->grad_end_logit);
-    if (call->slopes != STEFFEN) {
+    if (call->kind != STEFFEN) {
         VEC low_knot = pick(mirrored, (REAL)(k - 1) - f->index, f->index);
         for (int64_t j = 0; j <= k; j++) {
             VEC grad = only_if(eq(low_knot, splat((REAL)j)), low);
@@ -225,7 +225,7 @@ INLINE void block_spread(const struct work *work, struct block *block) {
         store(of_logits, low);
         store(of_logits + VL, high);
     }
-    if (call->slopes == QUADRATIC) quadratic_backward(k, &block->widths, &block->densities, mirrored, of_widths);
+    if (call->kind == QUADRATIC) quadratic_backward(k, &block->widths, &block->densities, mirrored, of_widths);
     store_rows(work->tensors->grad_params, &block->grad_at, call->grad_stride, call->num_params, block->count,
                block->params);
 }

@@ -44,7 +44,7 @@ INLINE struct rows make_rows(const struct work *work, const struct places *param
     load_rows(work->tensors->params, params_at, call->params_stride, call->num_params, scratch);
     struct rows r;
     MASK nowhere = lt(splat(0), splat(0));
-    if (call->slopes == QUADRATIC) {
+    if (call->kind == QUADRATIC) {
         r.densities = make_quadratic_axes(call, scratch, nowhere, room, room + 6 * k * VL, &r.widths, &r.heights);
         r.logits = r.densities.values;
     } else {
@@ -66,7 +66,7 @@ struct row_bin {
 
 INLINE struct row_bin make_row_bin(const struct spline_call *call, const struct rows *r, int64_t j) {
     int64_t k = call->num_bins, previous = (j > 0 ? j - 1 : j) * VL, next = (j + 1 < k ? j + 1 : j) * VL;
-    int each = call->slopes != STEFFEN; /* whether each knot has a param */
+    int each = call->kind != STEFFEN; /* whether each knot has a param */
     int64_t start = each ? j : 0, end = each ? j + 1 : 1;
     struct row_bin b;
     b.w = axis_size(&r->widths, load(r->widths.numerators + j * VL));
@@ -247,7 +247,7 @@ INLINE void add_to(REAL *cell, VEC v) { store(cell, load(cell) + v); }
 static void finish_shared(const struct work *work, int64_t row, const double *sums, void *scratch) {
     const struct spline_call *call = work->call;
     int64_t k = call->num_bins, rows = chunk_rows(call, row);
-    int inverse = (int)call->inverse, slopes = (int)call->slopes, each = slopes != STEFFEN;
+    int inverse = (int)call->inverse, kind = (int)call->kind, each = kind != STEFFEN;
     for (int64_t done = 0; done < rows; done += VL) {
         struct places params_at, grad_at;
         int count = place_rows(call, row + done, &params_at, &grad_at);
@@ -262,9 +262,9 @@ static void finish_shared(const struct work *work, int64_t row, const double *su
             int64_t here = j * VL, previous = (j > 0 ? j - 1 : j) * VL, next = (j + 1 < k ? j + 1 : j) * VL;
             VEC zero = splat(0);
             struct near_grads w = {zero, zero, zero}, h = {zero, zero, zero};
-            VEC start = end_backward(slopes, &b.start, summed(mine, k, count, j, START, END), b.w, b.h, b.w_before,
+            VEC start = end_backward(kind, &b.start, summed(mine, k, count, j, START, END), b.w, b.h, b.w_before,
                                      b.h_before, &w.here, &h.here, &w.before, &h.before);
-            VEC end = end_backward(slopes, &b.end, summed(mine, k, count, j, END, START), b.w, b.h, b.w_after,
+            VEC end = end_backward(kind, &b.end, summed(mine, k, count, j, END, START), b.w, b.h, b.w_after,
                                    b.h_after, &w.here, &h.here, &w.after, &h.after);
             add_to(logits + (each ? here : 0), start);
             add_to(logits + (each ? here + VL : VL), end);
@@ -292,8 +292,8 @@ static void finish_shared(const struct work *work, int64_t row, const double *su
             in += summed_one(mine, k, count, j, 0, IN_BEFORE);
             out += summed(mine, k, count, j, OUT_BEFORE, OUT_AFTER);
         }
-        if (call->slopes == QUADRATIC) quadratic_backward(k, &r.widths, &r.densities, lt(splat(0), splat(0)), grads);
-        for (int axis = 0; axis < 2 && call->slopes != QUADRATIC; axis++) {
+        if (call->kind == QUADRATIC) quadratic_backward(k, &r.widths, &r.densities, lt(splat(0), splat(0)), grads);
+        for (int axis = 0; axis < 2 && call->kind != QUADRATIC; axis++) {
             const struct axis *a = axis ? &r.heights : &r.widths;
             REAL *g = axis ? gh : gw;
             VEC mean = splat(0);
