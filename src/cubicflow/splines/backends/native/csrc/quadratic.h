@@ -22,11 +22,14 @@ INLINE VEC between(const REAL *values, int64_t count, int64_t j, MASK mirrored) 
     return R(0.5) * (from_end(values, count, j, mirrored) + from_end(values, count, j + 1, mirrored));
 }
 
-/* As make_axes; the heights' axis holds them as they are. own: densities_reals. */
+/* As make_axes. The uniform density makes a floor of the widths' own: h_j = uniform (floor + scale x numerator_j) +
+   (1 - uniform) w_j (v_j + v_j+1) / 2 / A. Where most bins are as good as that floor, which is when params are large,
+   their sums so round once and not with every bin. own: densities_reals. */
 INLINE struct densities make_quadratic_axes(const struct spline_call *call, const REAL *params, MASK mirrored,
                                             REAL *room, REAL *own, struct axis *widths, struct axis *heights) {
     int64_t k = call->num_bins, every = settle_every(k);
-    REAL *w_numerators = room, *w_before = room + k * VL, *sizes = room + 2 * k * VL, *before = room + 3 * k * VL;
+    REAL *w_numerators = room, *w_before = room + k * VL, *h_numerators = room + 2 * k * VL;
+    REAL *h_before = room + 3 * k * VL;
     const REAL *logits = params + k * VL;
     struct densities d = {.vertices = own, .values = own + (k + 1) * VL};
     VEC zero = splat(0), w_most = maximum(params, k), v_most = maximum(logits, k + 1);
@@ -43,7 +46,9 @@ INLINE struct densities make_quadratic_axes(const struct spline_call *call, cons
     for (int64_t j = 0; j <= k; j++) store(d.vertices + j * VL, vec_exp_below(load(logits + j * VL) - v_most));
     for (int64_t j = 0; j < k; j++) {
         if (j % every == 0) area = (struct sum){sum_value(area), zero};
-        area.recent += axis_size(widths, load(w_numerators + j * VL)) * between(d.vertices, k + 1, j, mirrored);
+        VEC here = axis_size(widths, load(w_numerators + j * VL)) * between(d.vertices, k + 1, j, mirrored);
+        store(h_numerators + j * VL, here);
+        area.recent += here;
     }
     REAL uniform = R((double)k * call->min_height);
     d.area = sum_value(area);
@@ -51,12 +56,12 @@ INLINE struct densities make_quadratic_axes(const struct spline_call *call, cons
     for (int64_t j = 0; j <= k; j++) store(d.values + j * VL, uniform + d.share * load(d.vertices + j * VL));
     for (int64_t j = 0; j < k; j++) {
         if (j % every == 0) h = (struct sum){sum_value(h), zero};
-        VEC here = axis_size(widths, load(w_numerators + j * VL)) * between(d.values, k + 1, j, mirrored);
-        store(sizes + j * VL, here);
-        store(before + j * VL, sum_value(h));
+        VEC here = uniform * widths->scale * load(w_numerators + j * VL) + d.share * load(h_numerators + j * VL);
+        store(h_numerators + j * VL, here);
+        store(h_before + j * VL, sum_value(h));
         h.recent += here;
     }
-    *heights = (struct axis){sizes, before, sum_value(h), splat(1), 0};
+    *heights = (struct axis){h_numerators, h_before, sum_value(h), splat(1), uniform * widths->floor};
     return d;
 }
 
