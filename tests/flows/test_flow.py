@@ -117,9 +117,10 @@ def test_counts_may_be_numpys() -> None:
     assert cf.Mixture([flow]).sample(np.uint8(3)).shape == (3, 2)
 
 
-def test_hessians_of_torch_func() -> None:
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+def test_hessians_of_torch_func(backend: str) -> None:
     """Forward over reverse, through the backend that has a forward mode, against a double backward pass."""
-    flow = small(3, backend="reference")
+    flow = small(3, backend=backend)
     row = torch.randn(3, dtype=torch.float64)
     expected = torch.autograd.functional.hessian(flow.log_prob, row)
     assert torch.allclose(torch.func.hessian(flow.log_prob)(row), expected, rtol=1e-9, atol=1e-9)

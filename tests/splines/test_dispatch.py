@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.autograd.forward_ad import dual_level, make_dual, unpack_dual
 
 from cubicflow.splines import cubic_spline, dispatch
 
@@ -68,6 +69,15 @@ def test_one_that_cannot_run_raises_when_named_and_is_passed_over_by_auto(instal
     y, _ = cubic_spline(X, PARAMS, backend="auto")
     assert ((y - X).abs() <= 1e-6).all()  # zero params are the identity
     assert backend.calls == []
+
+
+def test_auto_leaves_forward_mode_to_the_reference(install):
+    backend = install(fake())
+    with dual_level():
+        y, log_slope = cubic_spline(make_dual(X, torch.ones(3)), PARAMS)
+        tangent = unpack_dual(y).tangent
+    assert backend.calls == []
+    torch.testing.assert_close(tangent, log_slope.exp())
 
 
 def test_unknown_names_are_refused_with_the_known_ones(install):

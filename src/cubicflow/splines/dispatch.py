@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from cubicflow.splines.backends import native, reference, triton
+from cubicflow.splines.light_calls import in_forward_mode
 from cubicflow.splines.spec import SplineSpec
 
 
@@ -34,13 +35,16 @@ def check_backend(name: str) -> None:
 
 
 def evaluate(spec: SplineSpec, x: Tensor, params: Tensor, backend: str) -> tuple[Tensor, Tensor]:
-    """Run a call on the named backend, or for "auto" on the first that takes it. A named one that cannot run raises."""
+    """Run a call on the named backend, or for "auto" on the first that takes it. A named one that cannot run raises.
+    Kernels know no forward mode, so "auto" leaves that to the reference."""
     check_backend(backend)
     if backend != "auto":
         chosen = BACKENDS[backend]
         if reason := chosen.unavailable() or chosen.refuses(spec, x, params):
             raise RuntimeError(f"backend={backend!r} cannot run this call: {reason}; backend='auto' picks one that can")
         return chosen.evaluate(spec, x, params)
+    if in_forward_mode():
+        return reference.evaluate(spec, x, params)
     for candidate in BACKENDS.values():
         if (
             candidate.at_home_on(x.device)

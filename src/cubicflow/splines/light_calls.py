@@ -35,6 +35,11 @@ def nothing_differentiates(*tensors: Tensor) -> bool:
     return forward_ad._current_level < 0 and peek_interpreter_stack() is None
 
 
+def in_forward_mode() -> bool:
+    """Whether tensors may have tangents. Compilers take none."""
+    return not torch.compiler.is_compiling() and forward_ad._current_level >= 0
+
+
 def constant_when_compiled(function: F) -> F:
     """``torch.compiler.assume_constant_result``, which imports the whole compiler in order to set this mark."""
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
