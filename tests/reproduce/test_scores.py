@@ -42,8 +42,24 @@ def test_one_seed_borrows_the_spread_of_refits_once_for_each_side() -> None:
     found = paired_difference({0: first}, {0: second}, refits=0.4)
     assert found is not None
     assert found.error == pytest.approx(2 * np.sqrt(stats.sem(first - second) ** 2 + 0.4**2 + 0.4**2))
-    several = paired_difference({0: first, 1: second}, {0: second, 1: first}, refits=0.4)
-    assert several == paired_difference({0: first, 1: second}, {0: second, 1: first})
+
+
+def test_two_seeds_that_are_alike_by_chance_borrow_it_too_and_three_tell_for_themselves() -> None:
+    rows = np.random.default_rng(3).normal(size=(2, 300))
+
+    def error(shifts: list[float], refits: float) -> float:
+        found = paired_difference(
+            {seed: rows[0] + shift for seed, shift in enumerate(shifts)},
+            dict.fromkeys(range(len(shifts)), rows[1]),
+            refits,
+        )
+        assert found is not None
+        return found.error
+
+    of_rows = stats.sem(rows[0] - rows[1])
+    assert error([0.1, 0.1], refits=0.4) == pytest.approx(2 * np.sqrt(of_rows**2 + (0.4**2 + 0.4**2) / 2))
+    assert error([2.0, -2.0], refits=0.4) == pytest.approx(2 * np.hypot(of_rows, stats.sem([2.0, -2.0])))
+    assert error([0.1, 0.2, 0.3], refits=0.4) == pytest.approx(2 * np.hypot(of_rows, stats.sem([0.1, 0.2, 0.3])))
 
 
 def test_models_without_a_seed_in_common_are_not_compared() -> None:

@@ -52,7 +52,8 @@ def test_the_table_says_what_the_scores_say(
     difference = cubic - quadratic
     (pair,) = [pair for pair in results["comparisons"] if pair["first"] == "cubic"]
     of_rows = difference.mean(0).std(ddof=1) / np.sqrt(ROWS["test"])
-    of_seeds = difference.mean(1).std(ddof=1) / np.sqrt(2)
+    refits = np.mean([cubic.mean(1).var(ddof=1), quadratic.mean(1).var(ddof=1)])  # two seeds may be alike by chance
+    of_seeds = np.sqrt(max(difference.mean(1).var(ddof=1), 2 * refits) / 2)
     assert pair["mean"] == pytest.approx(difference.mean(), rel=1e-6)
     assert pair["error"] == pytest.approx(2 * np.hypot(of_rows, of_seeds), rel=1e-6)
     assert pair["paper"] == "better"

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 Scores = NDArray[np.floating[Any]]
 
 BETTER, WORSE, TIED = "better", "worse", "indistinguishable"
+ENOUGH_SEEDS = 3  # to tell from themselves how far refits lie apart: two may be alike by chance
 
 
 @dataclass(frozen=True)
@@ -79,21 +80,20 @@ def paired_difference(
 ) -> Difference | None:
     """First minus second, over the seeds that both have; None where they share none.
 
-    Two sources of error add up, in squares: which rows are in the test set, and which fits were drawn. Several seeds
-    show the second. One seed does not: there ``refits``, the standard deviation of a fit's mean over seeds as other
-    models on the same data show it, stands in for it, once for each side.
+    Two sources of error add up, in squares: which rows are in the test set, and which fits were drawn. Three seeds or
+    more show the second. With fewer it is taken for no less than ``refits`` makes it, once for each side: the standard
+    deviation of a fit's mean over seeds, as all models on the same data show it.
     """
     seeds = sorted(first.keys() & second.keys())
     if not seeds:
         return None
     by_seed = np.stack([np.asarray(first[s], np.float64) - np.asarray(second[s], np.float64) for s in seeds])
     rows = by_seed.shape[1]
-    variance = float(by_seed.mean(axis=0).var(ddof=1)) / rows
-    if len(seeds) > 1:
-        variance += float(by_seed.mean(axis=1).var(ddof=1)) / len(seeds)
-    elif refits is not None:
-        variance += 2 * refits**2
-    return Difference(float(by_seed.mean()), 2 * math.sqrt(variance), rows, len(seeds))
+    of_rows = float(by_seed.mean(axis=0).var(ddof=1)) / rows
+    of_fits = float(by_seed.mean(axis=1).var(ddof=1)) / len(seeds) if len(seeds) > 1 else 0.0
+    if len(seeds) < ENOUGH_SEEDS and refits is not None:
+        of_fits = max(of_fits, 2 * refits**2 / len(seeds))
+    return Difference(float(by_seed.mean()), 2 * math.sqrt(of_rows + of_fits), rows, len(seeds))
 
 
 def mixture_scores(scores: Sequence[Scores]) -> Scores:

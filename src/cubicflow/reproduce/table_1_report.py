@@ -12,7 +12,7 @@ from typing import Any
 from cubicflow.reproduce.cells import CellRecord, TableSettings, by_seed
 from cubicflow.reproduce.experiment import markdown_table
 from cubicflow.reproduce.hardware import name_of
-from cubicflow.reproduce.scores import estimate, mixture_scores, paired_difference
+from cubicflow.reproduce.scores import ENOUGH_SEEDS, estimate, mixture_scores, paired_difference
 
 ABSENT = "not yet run"
 NO_DATA = "cannot be rerun"
@@ -237,8 +237,8 @@ def _comparisons(summary: Mapping[str, Any]) -> str:
     header = ["dataset", "paired difference of", "nats", "seeds", "ours: the first is", "the paper's"]
     return (
         "Cubic against quadratic, row by row of the test set, at two standard errors. The error holds how far refits "
-        "lie apart: those of the pair where it has several seeds, otherwise those of the models that have some on the "
-        f"same dataset ({_refits(summary)}).\n\n" + markdown_table(header, lines)
+        f"lie apart: those of the pair where it has {ENOUGH_SEEDS} seeds or more; with fewer no less than those of all "
+        f"models with several seeds on the same dataset ({_refits(summary)}).\n\n" + markdown_table(header, lines)
     )
 
 
