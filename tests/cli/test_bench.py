@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import json
 
 import pytest
+import torch
 
 from cubicflow.bench import report, run, start, summary
 from cubicflow.bench.timing import Measurement, measure
@@ -22,7 +24,12 @@ def test_measures_and_reports(cubicflow, tmp_path):
         m.implementation for m in found
     }
     about = json.loads((out / "machine.json").read_text())
-    assert about["versions"]["torch"]
+    with (out / "bench.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(found)
+    for row in rows:
+        assert row["hardware"] == f"{about['processor']} ({torch.get_num_threads()} threads)"
+        assert f"torch {torch.__version__}" in row["versions"]
     assert (out / "bench.md").read_text() == report.page(out)
 
 

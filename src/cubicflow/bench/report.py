@@ -7,7 +7,7 @@ import importlib
 import importlib.metadata
 import json
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -65,10 +65,11 @@ def write(folder: Path, measurements: Sequence[Measurement], command: str) -> No
     folder.mkdir(parents=True, exist_ok=True)
     about = {"command": command, **machine("cuda" if any(m.device == "cuda" for m in measurements) else "cpu")}
     (folder / MACHINE_FILE).write_text(json.dumps(about, indent=2) + "\n")
+    said = {"hardware": _hardware(about), "versions": _versions(about)}  # in every row, so that CSVs can be joined
     with (folder / CSV_FILE).open("w", newline="") as file:
-        writer = csv.DictWriter(file, [field.name for field in fields(Measurement)])
+        writer = csv.DictWriter(file, [*(field.name for field in fields(Measurement)), *said])
         writer.writeheader()
-        writer.writerows(measurement.as_dict() for measurement in measurements)
+        writer.writerows(measurement.as_dict() | said for measurement in measurements)
     (folder / PAGE_FILE).write_text(page(folder))
 
 
@@ -105,14 +106,20 @@ def page(folder: Path) -> str:
     """Markdown, from the CSV and the description of the machine: what the run comes to, and every row of it."""
     measurements = read(folder / CSV_FILE)
     about = json.loads((folder / MACHINE_FILE).read_text())
-    versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
-    where = f"{about['gpu'] or about['processor']} ({about['threads']} threads)"
-    lines = [f"Measured by `{about['command']}` on {where}, {versions}. Times are medians."]
+    lines = [f"Measured by `{about['command']}` on {_hardware(about)}, {_versions(about)}. Times are medians."]
     tables = {GLANCE: glance(measurements), GROWTH: growth(measurements), EVERY_ROW: _table(measurements)}
     for text, table in tables.items():
         if table:
             lines += ["", text, "", *table]
     return "\n".join(lines) + "\n"
+
+
+def _hardware(about: Mapping[str, Any]) -> str:
+    return f"{about['gpu'] or about['processor']} ({about['threads']} threads)"
+
+
+def _versions(about: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in about["versions"].items())
 
 
 def _table(measurements: Sequence[Measurement]) -> list[str]:
