@@ -44,15 +44,18 @@ VIEWS = {
 }
 
 
-@pytest.mark.parametrize(("view", "num_bins"), [*((view, 4) for view in VIEWS), ("channels of an image", 33)])
-def test_strides(view, num_bins, device):
-    params = VIEWS[view](draw("free", 3, 4, 5, num_bins=num_bins, device=device))
+@pytest.mark.parametrize(
+    ("view", "name", "num_bins"),
+    [*((view, "free", 4) for view in VIEWS), *(("channels of an image", name, 33) for name in ("free", "quadratic"))],
+)
+def test_strides(view, name, num_bins, device):
+    params = VIEWS[view](draw(name, 3, 4, 5, num_bins=num_bins, device=device))
     assert not params.is_contiguous()
     x = points(*params.shape[:-1], device=device)
-    found = gradients("free", x, params, "triton")
-    assert_close(found, gradients("free", x, params, "reference"))
+    found = gradients(name, x, params, "triton")
+    assert_close(found, gradients(name, x, params, "reference"))
     strided = points(*reversed(x.shape), device=device).permute(2, 1, 0)
-    assert_close(gradients("free", strided, params, "triton"), gradients("free", strided, params, "reference"))
+    assert_close(gradients(name, strided, params, "triton"), gradients(name, strided, params, "reference"))
 
 
 def test_gradients_that_are_one_number_or_strided(device):

@@ -1,13 +1,16 @@
 """Fused kernels for the GPU, in Triton: raw params in, (y, log_slope) out, nothing in between in global memory.
 
-    places.py    which elements a program takes, and where their params lie
-    columns.py   params of many elements as one vector for each parameter, a thread to an element
-    unit.py      the bin's own unit square: end slopes, the map, its root
-    bin.py       one element in its bin, and the gradients
-    quadratic.py the quadratic spline's bins, which are made another way
-    rows.py      kernels for few bins
-    chunks.py    kernels for many
-    launch.py    which kernel, with which arguments
+    places.py            which elements a program takes, and where their params lie
+    columns.py           params of many elements as one vector for each parameter, a thread to an element
+    unit.py              the bin's own unit square: end slopes, the map, its root
+    bin.py               one element in its bin, and the gradients
+    rows.py              kernels for few bins
+    quadratic.py         the quadratic spline's bins, which are made another way
+    chunks.py            kernels for many bins
+    chunk_memory.py      a few params at a time, in and out
+    axis_chunks.py       many bins on two axes that do not know of each other
+    quadratic_chunks.py  many bins of the quadratic spline
+    launch.py            which kernel, with which arguments
 
 The backward pass recomputes what it needs from x and params. Under TRITON_INTERPRET=1 the kernels run in Triton's
 interpreter on the CPU, for tests; "auto" never asks for that.
@@ -26,7 +29,8 @@ from cubicflow.splines.backends.autograd import Pair, differentiable
 from cubicflow.splines.light_calls import constant_when_compiled
 from cubicflow.splines.spec import SplineSpec
 
-MAX_BINS = {"cubic": 256, "rational_quadratic": 256, "quadratic": 32}
+FAMILIES = ("cubic", "rational_quadratic", "quadratic")
+MAX_BINS = 256
 
 
 def at_home_on(device: torch.device) -> bool:
@@ -62,10 +66,10 @@ def _interpreted() -> bool:
 
 
 def refuses(spec: SplineSpec, x: Tensor, params: Tensor) -> str | None:
-    if spec.family not in MAX_BINS:
+    if spec.family not in FAMILIES:
         return f"there is no Triton kernel for the {spec.family} spline"
-    if spec.num_bins > MAX_BINS[spec.family]:
-        return f"its kernels take up to {MAX_BINS[spec.family]} bins, got {spec.num_bins}"
+    if spec.num_bins > MAX_BINS:
+        return f"its kernels take up to {MAX_BINS} bins, got {spec.num_bins}"
     if x.device.type != ("cpu" if _interpreted() else "cuda"):
         where = "the CPU, under TRITON_INTERPRET=1" if _interpreted() else "a CUDA device"
         return f"tensors must be on {where}; got {x.device}"

@@ -1,6 +1,6 @@
 # mypy: ignore-errors
-# ruff: noqa: N803, N806, RET505, RUF005
-"""Many bins: a thread reads its element's spline in chunks of a few bins, and searches twice.
+# ruff: noqa: N803, RET505
+"""Kernels for many bins: a thread reads its element's spline in chunks of a few bins, and searches twice.
 
 First it sums each chunk of both axes, which is the one pass over all params; then it finds its element's chunk among
 the sums, reads that chunk once more and finds the bin in it as ``rows.py`` does. The backward pass goes over all chunks
@@ -13,145 +13,10 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from cubicflow.splines.backends.triton.bin import (
-    bin_sizes,
-    evaluate,
-    evaluate_backward,
-    locate_ends,
-    search_position,
-    softmax_scale,
-)
-from cubicflow.splines.backends.triton.columns import (
-    columns_to_tile,
-    exponentials,
-    find,
-    flip,
-    maximum,
-    prefix_sums,
-    select,
-    softmax_mean,
-    softmax_weight,
-    sums_after,
-    sums_before,
-    tile_to_columns,
-)
-from cubicflow.splines.backends.triton.places import (
-    BACKWARD_NUMBERS,
-    COLUMNS,
-    FORWARD_NUMBERS,
-    SHARED,
-    place,
-    place_rows,
-)
-from cubicflow.splines.backends.triton.unit import STEFFEN, exp_below
-
-
-@triton.jit
-def load_chunk(
-    pointer,
-    rows,
-    stride,
-    first,
-    START: tl.constexpr,
-    K: tl.constexpr,
-    CHUNK: tl.constexpr,
-    WAY: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """CHUNK logits of the axis whose params start at START, for each element from its `first` on; -inf past the end."""
-    if WAY == COLUMNS:
-        columns = ()
-        for j in tl.static_range(CHUNK):
-            at = first + j
-            logit = tl.load(pointer + (rows + (START + at) * stride), mask=at < K, other=float("-inf"))
-            columns = columns + (logit,)
-        return columns
-    else:
-        at = first[None, :] + tl.arange(0, CHUNK)[:, None]
-        offsets = rows[None, :] + (START + at)
-        if K % CHUNK == 0:
-            tile = tl.load(pointer + offsets)
-        else:
-            tile = tl.load(pointer + offsets, mask=at < K, other=float("-inf"))
-        return tile_to_columns(tile, CHUNK, BLOCK)
-
-
-@triton.jit
-def store_chunk(
-    pointer,
-    rows,
-    stride,
-    exists,
-    grads,
-    first,
-    START: tl.constexpr,
-    K: tl.constexpr,
-    CHUNK: tl.constexpr,
-    DIMS: tl.constexpr,
-    WAY: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """The other way; for a shared spline, summed over the elements."""
-    if DIMS == SHARED:
-        at = first + tl.arange(0, CHUNK)
-        tl.store(pointer + START + at, tl.sum(columns_to_tile(grads, 0, CHUNK, CHUNK, BLOCK), axis=1), mask=at < K)
-    elif WAY == COLUMNS:
-        for j in tl.static_range(CHUNK):
-            at = tl.zeros((BLOCK,), tl.int32) + (first + j)
-            tl.store(pointer + (rows + (START + at) * stride), grads[j], mask=exists & (at < K))
-    else:
-        at = first + tl.arange(0, CHUNK)[:, None]
-        tile = columns_to_tile(grads, 0, CHUNK, CHUNK, BLOCK)
-        tl.store(pointer + (rows[None, :] + (START + at)), tile, mask=exists[None, :] & (at < K))
-
-
-@triton.jit
-def axis_sums(
-    pointer,
-    rows,
-    stride,
-    chunks,
-    START: tl.constexpr,
-    K: tl.constexpr,
-    CHUNK: tl.constexpr,
-    PADDED: tl.constexpr,
-    WAY: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """The largest logit of an axis, and the sum of exponentials of each chunk."""
-    dtype = pointer.dtype.element_ty
-    index = tl.arange(0, PADDED)[:, None]
-    top = tl.full((BLOCK,), -1e30, dtype)  # not -inf: a chunk of them sums to 0
-    sums = tl.zeros((PADDED, BLOCK), dtype)
-    for c in range(chunks):
-        first = tl.zeros((BLOCK,), tl.int32) + c * CHUNK
-        logits = load_chunk(pointer, rows, stride, first, START, K, CHUNK, WAY, BLOCK)
-        higher = tl.maximum(top, maximum(logits, CHUNK))
-        exps = prefix_sums(exponentials(logits, higher, CHUNK), 1, CHUNK)
-        lowered = sums * exp_below(top, higher)[None, :]
-        sums = tl.where(index == c, exps[CHUNK - 1][None, :], lowered)
-        top = higher
-    return top, tile_to_columns(sums, PADDED, BLOCK)
-
-
-@triton.jit
-def shift(values, amount, SIZE: tl.constexpr):
-    out = ()
-    for j in tl.static_range(SIZE):
-        out = out + (values[j] + amount,)
-    return out
-
-
-@triton.jit
-def load_beside(pointer, rows, stride, bin, flipped, top, START: tl.constexpr, K: tl.constexpr):
-    """The exponentials of the bins one down and one up, which may stand in other chunks."""
-    lower = tl.where(flipped, K - bin, bin - 1)
-    upper = tl.where(flipped, K - 2 - bin, bin + 1)
-    lower = tl.minimum(tl.maximum(lower, 0), K - 1)
-    upper = tl.minimum(tl.maximum(upper, 0), K - 1)
-    down = tl.load(pointer + (rows + (START + lower) * stride))
-    up = tl.load(pointer + (rows + (START + upper) * stride))
-    return exp_below(down, top), exp_below(up, top)
+from cubicflow.splines.backends.triton import axis_chunks, quadratic_chunks
+from cubicflow.splines.backends.triton.bin import evaluate, evaluate_backward
+from cubicflow.splines.backends.triton.places import BACKWARD_NUMBERS, FORWARD_NUMBERS, SHARED, place, place_rows
+from cubicflow.splines.backends.triton.unit import QUADRATIC
 
 
 @triton.jit
@@ -171,103 +36,15 @@ def locate(
     WAY: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """What ``bin.evaluate`` asks for, and both axes for the backward pass."""
-    ends = locate_ends(x, REAL)
-    flipped = ends[2]
-    position = search_position(ends[0], flipped)
-    SOURCE: tl.constexpr = K if INVERSE else 0
-    TARGET: tl.constexpr = 0 if INVERSE else K
-    CHUNKS: tl.constexpr = (K + CHUNK - 1) // CHUNK
-    PADDED: tl.constexpr = triton.next_power_of_2(CHUNKS)
-
-    source_top, sums = axis_sums(pointer, rows, stride, chunks, SOURCE, K, CHUNK, PADDED, WAY, BLOCK)
-    source_before, source_total = sums_before(flip(sums, flipped, 0, CHUNKS), CHUNKS)
-    target_top, sums = axis_sums(pointer, rows, stride, chunks, TARGET, K, CHUNK, PADDED, WAY, BLOCK)
-    sums = flip(sums, flipped, 0, CHUNKS)
-    target_before, target_total = sums_before(sums, CHUNKS)
-    target_after = sums_after(sums, CHUNKS)
-    source_scale = softmax_scale(source_total, K, FLOOR_SOURCE)
-    target_scale = softmax_scale(target_total, K, FLOOR_TARGET)
-
-    # Seen from above, the first chunk is the one that K may leave incomplete: the bins it lacks count below 0, and lie
-    # before every position.
-    dtype = position.dtype
-    lacking = tl.where(flipped, CHUNKS * CHUNK - K, 0)
-    found = tl.zeros_like(position).to(tl.int32)
-    for c in tl.static_range(1, CHUNKS):
-        bins_before = (c * CHUNK - lacking).to(dtype)
-        found = tl.where(source_scale * source_before[c] + bins_before * FLOOR_SOURCE <= position, c, found)
-    base = found * CHUNK - lacking
-    first = tl.where(flipped, CHUNKS - 1 - found, found) * CHUNK
-
-    logits = flip(load_chunk(pointer, rows, stride, first, SOURCE, K, CHUNK, WAY, BLOCK), flipped, 0, CHUNK)
-    exps = exponentials(logits, source_top, CHUNK)
-    before, _ = sums_before(exps, CHUNK)
-    before = shift(before, select(source_before, found, 0, CHUNKS), CHUNK)
-    inner = find(position, before, source_scale, FLOOR_SOURCE, base.to(dtype), CHUNK)
-    bin = base + inner
-    down, up = load_beside(pointer, rows, stride, bin, flipped, source_top, SOURCE, K)
-    before_bin = select(before, inner, 0, CHUNK)
-    raw = (before_bin, before_bin, select(exps, inner, 0, CHUNK), down, up)  # nobody asks what lies after it here
-    source = bin_sizes(bin, source_scale, FLOOR_SOURCE, raw, K)
-    source_axis = (source_top, raw, source_total, source_scale)
-
-    logits = flip(load_chunk(pointer, rows, stride, first, TARGET, K, CHUNK, WAY, BLOCK), flipped, 0, CHUNK)
-    exps = exponentials(logits, target_top, CHUNK)
-    before, _ = sums_before(exps, CHUNK)
-    down, up = load_beside(pointer, rows, stride, bin, flipped, target_top, TARGET, K)
-    before_bin = select(target_before, found, 0, CHUNKS) + select(before, inner, 0, CHUNK)
-    after_bin = select(target_after, found, 0, CHUNKS) + select(sums_after(exps, CHUNK), inner, 0, CHUNK)
-    raw = (before_bin, after_bin, select(exps, inner, 0, CHUNK), down, up)
-    target = bin_sizes(bin, target_scale, FLOOR_TARGET, raw, K)
-    target_axis = (target_top, raw, target_total, target_scale)
-
-    if SLOPES == STEFFEN:
-        low = tl.where(flipped, 1, 0)
-        high = 1 - low
+    """What ``bin.evaluate`` asks for, and what the backward pass keeps."""
+    if SLOPES == QUADRATIC:
+        return quadratic_chunks.locate(
+            x, pointer, rows, stride, chunks, K, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, REAL, CHUNK, WAY, BLOCK
+        )
     else:
-        low = tl.minimum(tl.maximum(tl.where(flipped, K - bin, bin), 0), K)
-        high = tl.minimum(tl.maximum(tl.where(flipped, K - 1 - bin, bin + 1), 0), K)
-    logits = (
-        tl.load(pointer + (rows + (2 * K + low) * stride)),
-        tl.load(pointer + (rows + (2 * K + high) * stride)),
-    )
-    return ends, bin, source, target, logits, source_axis, target_axis
-
-
-@triton.jit
-def axis_backward(
-    pointer,
-    rows,
-    stride,
-    chunks,
-    out_pointer,
-    out_rows,
-    out_stride,
-    exists,
-    axis,
-    bin,
-    grads,
-    flipped,
-    START: tl.constexpr,
-    K: tl.constexpr,
-    CHUNK: tl.constexpr,
-    DIMS: tl.constexpr,
-    WAY: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """Write the gradients of one axis's logits."""
-    top, raw, total, scale = axis
-    mean = softmax_mean(raw, total, grads)
-    for c in range(chunks):
-        first = c * CHUNK
-        logits = load_chunk(pointer, rows, stride, tl.zeros((BLOCK,), tl.int32) + first, START, K, CHUNK, WAY, BLOCK)
-        exps = exponentials(logits, top, CHUNK)
-        chunk = ()
-        for j in tl.static_range(CHUNK):
-            column = tl.where(flipped, (K - 1 - j) - first, j + first)
-            chunk = chunk + (scale * exps[j] * (softmax_weight(column, bin, grads) - mean),)
-        store_chunk(out_pointer, out_rows, out_stride, exists, chunk, first, START, K, CHUNK, DIMS, WAY, BLOCK)
+        return axis_chunks.locate(
+            x, pointer, rows, stride, chunks, K, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, REAL, SLOPES, CHUNK, WAY, BLOCK
+        )
 
 
 @triton.jit(do_not_specialize=["chunks", *FORWARD_NUMBERS])
@@ -305,7 +82,7 @@ def chunks_forward(
     )
     x = tl.load(x_ptr + element * STRIDE_X)
     # fmt: off
-    ends, bin, source, target, logits, _, _ = locate(
+    ends, bin, source, target, logits, _ = locate(
         x, pointer, rows, stride_k, chunks,
         K, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, REAL, SLOPES, CHUNK, WAY, BLOCK,
     )
@@ -360,7 +137,7 @@ def chunks_backward(
     grad_y = tl.load(grad_y_ptr + element * STRIDE_GRAD_Y, mask=exists, other=0.0)
     grad_log_slope = tl.load(grad_log_slope_ptr + element * STRIDE_GRAD_LOG_SLOPE, mask=exists, other=0.0)
     # fmt: off
-    ends, bin, source, target, logits, source_axis, target_axis = locate(
+    ends, bin, source, target, logits, kept = locate(
         x, pointer, rows, stride_k, chunks,
         K, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, REAL, SLOPES, CHUNK, WAY, BLOCK,
     )
@@ -379,30 +156,16 @@ def chunks_backward(
             grad_params_ptr, element, count, splines, size_1, size_2, out_0, out_1, out_2, DIMS, COUNT, WAY, BLOCK
         )
     # fmt: off
-    axis_backward(
-        pointer, rows, stride_k, chunks, out_pointer, out_rows, out_k, exists, source_axis, bin, grad_source, flipped,
-        K if INVERSE else 0, K, CHUNK, DIMS, WAY, BLOCK,
-    )
-    axis_backward(
-        pointer, rows, stride_k, chunks, out_pointer, out_rows, out_k, exists, target_axis, bin, grad_target, flipped,
-        0 if INVERSE else K, K, CHUNK, DIMS, WAY, BLOCK,
-    )
-    # fmt: on
-    low = tl.where(flipped, grad_logits[1], grad_logits[0])
-    high = tl.where(flipped, grad_logits[0], grad_logits[1])
-    if SLOPES == STEFFEN:  # 0 where the bin is not at that edge
-        edges = (low, high)
-        for j in tl.static_range(2):
-            if DIMS == SHARED:
-                tl.store(out_pointer + 2 * K + j, tl.sum(edges[j], axis=0))
-            else:
-                tl.store(out_pointer + (out_rows + (2 * K + j) * out_k), edges[j], mask=exists)
+    if SLOPES == QUADRATIC:
+        quadratic_chunks.params_backward(
+            pointer, rows, stride_k, chunks, out_pointer, out_rows, out_k, exists,
+            kept, bin, grad_source, grad_target, grad_logits, flipped,
+            K, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, CHUNK, DIMS, WAY, BLOCK,
+        )
     else:
-        where = tl.where(flipped, K - 1 - bin, bin)
-        for c in range(chunks + (1 if K % CHUNK == 0 else 0)):
-            first = c * CHUNK
-            chunk = ()
-            for j in tl.static_range(CHUNK):
-                inner = tl.where(where == first + (j - 1), high, 0.0)
-                chunk = chunk + (tl.where(where == first + j, low, inner),)
-            store_chunk(out_pointer, out_rows, out_k, exists, chunk, first, 2 * K, K + 1, CHUNK, DIMS, WAY, BLOCK)
+        axis_chunks.params_backward(
+            pointer, rows, stride_k, chunks, out_pointer, out_rows, out_k, exists,
+            kept, bin, grad_source, grad_target, grad_logits, flipped,
+            K, INVERSE, SLOPES, CHUNK, DIMS, WAY, BLOCK,
+        )
+    # fmt: on

@@ -35,8 +35,15 @@ class Tuning(NamedTuple):
     num_warps: int = 2  # of 32 elements; 0 takes all elements at once
     max_row_bins: int = 32  # more bins are read in chunks
     chunk: int = 32
+    quadratic_chunk: int = 16  # with 32 a thread's registers would not hold it
     max_column_bins: int = 16
     column_chunk: int = 8
+
+    def limits(self, packed: bool, family: str) -> tuple[int, int]:
+        """The most bins that are not read in chunks, and the bins of a chunk."""
+        if family == "quadratic":
+            return self.max_row_bins, self.quadratic_chunk if packed else self.column_chunk
+        return (self.max_row_bins, self.chunk) if packed else (self.max_column_bins, self.column_chunk)
 
 
 # The interpreter's time goes by programs, not by elements.
@@ -163,8 +170,8 @@ def _plan(
     if numbers is None:
         return None
     packed = not shared and numbers["DIMS"] == 1 and _packed(numbers, num_params, backward)
-    most, chunk = (tuning.max_row_bins, tuning.chunk) if packed else (tuning.max_column_bins, tuning.column_chunk)
-    few = spec.num_bins <= most or spec.family == "quadratic"  # which has no kernels for many
+    most, chunk = tuning.limits(packed, spec.family)
+    few = spec.num_bins <= most
     block = 32 * tuning.num_warps or triton.next_power_of_2(
         min(numbers["count"], _most_interpreted(num_params, packed))
     )
