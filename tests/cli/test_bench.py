@@ -8,7 +8,8 @@ import json
 import pytest
 import torch
 
-from cubicflow.bench import report, run, start, summary
+from cubicflow.bench import report, run, start, summary, workloads
+from cubicflow.bench.memory import peak_of_run
 from cubicflow.bench.timing import Measurement, measure
 
 
@@ -23,6 +24,8 @@ def test_measures_and_reports(cubicflow, tmp_path):
     assert {"cubicflow reference", "cubicflow quadratic", "cubicflow rational-quadratic"} <= {
         m.implementation for m in found
     }
+    for m in found:  # everybody holds y and log_slope
+        assert m.implementation == workloads.FLOOR or m.peak_memory >= 2 * 4 * 2**12
     about = json.loads((out / "machine.json").read_text())
     with (out / "bench.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -31,6 +34,21 @@ def test_measures_and_reports(cubicflow, tmp_path):
         assert row["hardware"] == f"{about['processor']} ({torch.get_num_threads()} threads)"
         assert f"torch {torch.__version__}" in row["versions"]
     assert (out / "bench.md").read_text() == report.page(out)
+
+
+def test_peak_memory_on_the_cpu():
+    kept = []
+
+    def run():
+        first = torch.zeros(1_000)  # 4,000 bytes
+        second = first + 1
+        del first
+        third = torch.cat([second, second])
+        del second  # the peak was 12,000; one that adds all up would say 20,000
+        kept.append(third[:500] + 1)
+
+    assert peak_of_run(run, torch.device("cpu")) == 12_000
+    assert peak_of_run(kept.clear, torch.device("cpu")) == 0  # what is only given back
 
 
 def test_help_says_what_to_install(cubicflow):

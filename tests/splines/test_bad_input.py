@@ -56,6 +56,12 @@ def test_floors_that_leave_no_room(name, value, words):
         cubic_spline(X, torch.zeros(10), **{name: value})
 
 
+@pytest.mark.parametrize("value", ["a", [0.1, 0.2]])
+def test_floors_that_are_no_numbers(value):
+    with expect(TypeError, "min_bin_width must be a number", "None for the default", repr(value)):
+        cubic_spline(X, torch.zeros(10), min_bin_width=value)
+
+
 def test_floors_just_below_the_limit_work(case):
     params = case.params(3, num_bins=4, scale=30, dtype=torch.float32)
     widths = {} if case.family == "linear" else {"min_bin_width": 0.2499}

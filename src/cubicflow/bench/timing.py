@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from cubicflow.bench.captured import Captured
+from cubicflow.bench.memory import peak_of_run
 
 WARM_UPS = 3
 TOGETHER_MS = 3.0
@@ -70,7 +70,10 @@ def measure(
     for name, run in contenders.items():
         try:
             begun = time.perf_counter()
-            peaks[name] = _first_run(run, device)
+            if memory:
+                peaks[name] = peak_of_run(run, device)
+            else:
+                _milliseconds(run, device)
             first = (time.perf_counter() - begun) * 1e3
             warm_ups: list[float] = [first] if first >= LONG * 1e3 else []  # nobody waits for that twice
             while len(warm_ups) < WARM_UPS - 1 and sum(warm_ups) < seconds * 1e3:
@@ -95,7 +98,7 @@ def measure(
             p10=float(np.quantile(taken, 0.1)),
             p90=float(np.quantile(taken, 0.9)),
             repeats=len(taken),
-            peak_memory=peaks[name] if memory else None,
+            peak_memory=peaks.get(name),
         )
         for name, taken in times.items()
     ]
@@ -115,19 +118,3 @@ def _milliseconds(run: Callable[[], Any], device: torch.device, together: int = 
     begun = time.perf_counter()
     run()
     return (time.perf_counter() - begun) * 1e3
-
-
-def _first_run(run: Callable[[], Any], device: torch.device) -> int | None:
-    """The peak of the memory allocated on the GPU during the first run, beyond what was there before it: results,
-    gradients, which do not exist yet, and whatever lies between. A graph has its own memory from the capture on, and
-    allocates none when it runs: of that there is nothing to compare."""
-    if device.type != "cuda":
-        run()
-        return None
-    gc.collect()
-    torch.cuda.synchronize(device)
-    before = torch.cuda.memory_allocated(device)
-    torch.cuda.reset_peak_memory_stats(device)
-    run()
-    torch.cuda.synchronize(device)
-    return None if isinstance(run, Captured) else torch.cuda.max_memory_allocated(device) - before

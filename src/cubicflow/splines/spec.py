@@ -89,8 +89,8 @@ def make_spec(
     check_floating("params", params)
     if x.device != params.device:
         raise ValueError(f"x is on {x.device} and params on {params.device}; move one to the other's device")
-    width = None if min_bin_width is None else float(min_bin_width)
-    height = None if min_bin_height is None else float(min_bin_height)
+    width = None if min_bin_width is None else _number("min_bin_width", min_bin_width)
+    height = None if min_bin_height is None else _number("min_bin_height", min_bin_height)
     arguments = (x.shape, params.shape, family, bool(inverse), domain, slopes, width, height)
     if not torch.compiler.is_compiling():  # which takes no caches
         try:
@@ -176,6 +176,13 @@ def _num_bins(params_shape: torch.Size, family: str, slopes: str | None) -> int:
             f"({examples}, ...); {nearest} bins would need {count.size(nearest)}"
         )
     return num_bins
+
+
+def _number(name: str, value: float) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be a number, or None for the default; got {value!r}") from None
 
 
 def _floor(name: str, value: float | None, num_bins: int) -> float:

@@ -35,7 +35,7 @@ class Tuning(NamedTuple):
     num_warps: int = 2  # of 32 elements; 0 takes all elements at once
     max_row_bins: int = 32  # more bins are read in chunks
     chunk: int = 32
-    quadratic_chunk: int = 16  # with 32 a thread's registers would not hold it
+    quadratic_chunk: int = 16  # not timed against others: with 32 a thread's registers do not hold it
     max_column_bins: int = 16
     column_chunk: int = 8
 
