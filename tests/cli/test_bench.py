@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -49,6 +51,12 @@ def test_peak_memory_on_the_cpu():
 
     assert peak_of_run(run, torch.device("cpu")) == 12_000
     assert peak_of_run(kept.clear, torch.device("cpu")) == 0  # what is only given back
+
+
+def test_the_profiler_behind_it_does_not_talk():
+    code = "import torch; from cubicflow.bench.memory import peak_of_run as p; print(p(int, torch.device('cpu')))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("0\n", "")
 
 
 def test_help_says_what_to_install(cubicflow):

@@ -65,7 +65,7 @@ def test_speed(machine: str, text: str) -> None:
         assert ratio == (f"{other / mine:.2g}" if other < 99.5 * mine else f"{other / mine:.0f}")
 
 
-def test_memory_and_starts_on_a_gpu(text: str) -> None:
+def test_memory_and_cold_starts(text: str) -> None:
     flowing = " ".join(text.split())
     quoted = re.findall(r"need ([\d.]+) times the memory of params", flowing)
     quoted += re.findall(r"first training steps ([\d.]+) s after Python starts, ([\d.]+) s", flowing)
@@ -78,11 +78,18 @@ def test_memory_and_starts_on_a_gpu(text: str) -> None:
         for run in ("gpu", "slower-host")
     )
     both = recorded["spline forward + backward, 1,048,576 elements, K = 10", "cubicflow triton"]
+    (here,) = [
+        m
+        for m in report.read(RESULTS / "speed" / "cpu" / "bench.csv")
+        if (m.work.split(",")[0], m.implementation, m.curve) == ("spline forward + backward", "cubicflow native", "")
+    ]
     starts = [
         tuple(f"{times['cold start, POWER model', name].median / 1e3:.1f}" for name in (start.COLD, start.WARM))
         for times in (recorded, slower)
     ]
     assert quoted == [f"{summary.memory_ratio(both):.2f}", *starts]
+    assert f"need {summary.memory_ratio(here):.2f} times" in flowing
+    assert "their gradient, there and on the CPU." in flowing
 
 
 @pytest.mark.parametrize(

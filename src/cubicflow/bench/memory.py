@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -34,6 +35,7 @@ def _on_cpu(run: Callable[[], Any]) -> int | None:
     if not kineto_available():
         run()
         return None
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # it would announce every start and stop on stderr
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         run()
     changes = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
