@@ -28,12 +28,12 @@ from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import cross_val_score
 
 from cubicflow.data.rows import TensorRows
-from cubicflow.data.table import Split, TableEncoder, TableOptions, infer, open_table
-from cubicflow.data.table.fit_rows import load_parts
-from cubicflow.data.table.fitted import load_fitted
-from cubicflow.data.table.recipe import SUITED_TRAINING, suited_flow
+from cubicflow.tables import Split, TableEncoder, TableOptions, infer, open_table
+from cubicflow.tables.fit import fit_table
+from cubicflow.tables.fit_rows import load_parts
+from cubicflow.tables.fitted import load_fitted
+from cubicflow.tables.recipe import SUITED_TRAINING, suited_flow
 from cubicflow.training import TrainingConfig, fit
-from cubicflow.training.table import fit_table
 
 WORDS = ("cut", "color", "clarity")
 COMPONENTS = range(1, 21)

@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from cubicflow.data.table import TableError, TableOptions, infer, open_table
+from cubicflow.tables import TableError, TableOptions, infer, open_table
 
 from .conftest import Command, make_frame
 

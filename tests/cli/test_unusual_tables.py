@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cubicflow.data.table import Split
+from cubicflow.tables import Split
 
 from .conftest import Command
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from cubicflow.data.built_in import BUILT_IN, built_in_table
-from cubicflow.data.table.errors import TableError
-from cubicflow.data.table.source import open_table
+from cubicflow.tables.errors import TableError
+from cubicflow.tables.source import open_table
 
 
 @pytest.fixture(autouse=True)

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 import cubicflow as cf
-from cubicflow.data.table.column import Column
-from cubicflow.data.table.grid import Grid
 from cubicflow.plots.learned_splines import learned_splines, spline_curves
 from cubicflow.plots.marginals import corner, marginals
 from cubicflow.plots.panels import Panel, make_panel, most_telling
 from cubicflow.plots.training_curve import training_curve
+from cubicflow.tables.column import Column
+from cubicflow.tables.grid import Grid
 
 RNG = np.random.default_rng(0)
 

@@ -25,10 +25,10 @@ def compare(
     On a file that a model was fitted to, only its test rows are compared.
     """
     with clear_errors():
-        from cubicflow.data.table.compare import compare_runs
-        from cubicflow.data.table.fitted import load_fitted
-        from cubicflow.data.table.options import missing_policy
-        from cubicflow.data.table.source import open_table
+        from cubicflow.tables.compare import compare_runs
+        from cubicflow.tables.fitted import load_fitted
+        from cubicflow.tables.options import missing_policy
+        from cubicflow.tables.source import open_table
 
         models = load_fitted(first, device), load_fitted(second, device)
         result = compare_runs(*models, open_table(data), missing_policy(missing))

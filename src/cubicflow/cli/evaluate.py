@@ -23,11 +23,11 @@ def evaluate(
     On the very file that the model was fitted to, training, validation and test rows are told apart.
     """
     with clear_errors():
-        from cubicflow.data.table.fitted import load_fitted
-        from cubicflow.data.table.options import missing_policy
-        from cubicflow.data.table.source import open_table
-        from cubicflow.data.table.splits import PARTS
-        from cubicflow.data.table.summary import MeanOfRows
+        from cubicflow.tables.fitted import load_fitted
+        from cubicflow.tables.options import missing_policy
+        from cubicflow.tables.source import open_table
+        from cubicflow.tables.splits import PARTS
+        from cubicflow.tables.summary import MeanOfRows
 
         fitted, table = load_fitted(run, device), open_table(data)
         parts = [MeanOfRows() for _ in PARTS]

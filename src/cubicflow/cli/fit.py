@@ -94,10 +94,10 @@ def fit(
         "checkpoint_seconds": checkpoint_seconds,
     }
     with clear_errors():
-        from cubicflow.data.table import options
-        from cubicflow.data.table.recipe import SUITED_TRAINING
+        from cubicflow.tables import options
+        from cubicflow.tables.fit import fit_table
+        from cubicflow.tables.recipe import SUITED_TRAINING
         from cubicflow.training import TrainingConfig
-        from cubicflow.training.table import fit_table
 
         found = options.TableOptions(
             kinds=options.pairs("--type", kind or []),

@@ -25,9 +25,9 @@ def sample(
     Example: cubicflow sample run -n 1000 -o samples.csv
     """
     with clear_errors():
-        from cubicflow.data.table.fitted import load_fitted
-        from cubicflow.data.table.options import pairs
-        from cubicflow.data.table.writing import check_output, open_output
+        from cubicflow.tables.fitted import load_fitted
+        from cubicflow.tables.options import pairs
+        from cubicflow.tables.writing import check_output, open_output
 
         if not 0 < temperature < float("inf"):
             raise ValueError(f"--temperature should be a positive number, got {temperature:g}")

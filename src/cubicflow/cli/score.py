@@ -27,11 +27,11 @@ def score(
     The lowest scores are the rows that surprise the model most.
     """
     with clear_errors():
-        from cubicflow.data.table.fitted import load_fitted
-        from cubicflow.data.table.options import missing_policy
-        from cubicflow.data.table.scores_out import score_batches
-        from cubicflow.data.table.source import open_table
-        from cubicflow.data.table.writing import check_output, open_output
+        from cubicflow.tables.fitted import load_fitted
+        from cubicflow.tables.options import missing_policy
+        from cubicflow.tables.scores_out import score_batches
+        from cubicflow.tables.source import open_table
+        from cubicflow.tables.writing import check_output, open_output
 
         check_output(output, overwrite=overwrite)
         fitted = load_fitted(run, device)

@@ -15,10 +15,6 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, validate_data
 from torch import Tensor
 
-from cubicflow.data.table import TableEncoder
-from cubicflow.data.table.column import LEVELLED
-from cubicflow.data.table.encoder import Numbers
-from cubicflow.data.table.scoring import log_likelihood
 from cubicflow.estimator.base import FEWEST_FOLDS, FlowEstimator, joined, private_randomness, whole_number
 from cubicflow.estimator.conditional_members import member, starts
 from cubicflow.estimator.cross_fitting import Folds, train
@@ -41,6 +37,10 @@ from cubicflow.estimator.many_rows import MANY, fit_many
 from cubicflow.estimator.quantiles import cumulative, quantile
 from cubicflow.estimator.weighted_rows import Floats, WeightedRows, as_many_as_worth, encode
 from cubicflow.flows import Flow, Mixture
+from cubicflow.tables import TableEncoder
+from cubicflow.tables.column import LEVELLED
+from cubicflow.tables.encoder import Numbers
+from cubicflow.tables.scoring import log_likelihood
 
 DRAWS = 1_024  # for the mean of several columns
 ROWS_AT_ONCE = 1 << 16

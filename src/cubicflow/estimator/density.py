@@ -12,8 +12,6 @@ from sklearn.base import DensityMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from cubicflow.data.table import TableEncoder
-from cubicflow.data.table.scoring import log_likelihood
 from cubicflow.estimator.base import FEWEST_FOLDS, FlowEstimator, private_randomness, whole_number
 from cubicflow.estimator.cross_fitting import Folds
 from cubicflow.estimator.density_members import fit_ensemble
@@ -32,6 +30,8 @@ from cubicflow.estimator.inputs import (
 )
 from cubicflow.estimator.many_rows import MANY, fit_many
 from cubicflow.estimator.weighted_rows import Floats, encode
+from cubicflow.tables import TableEncoder
+from cubicflow.tables.scoring import log_likelihood
 
 SAMPLE_ROWS = 1 << 14
 

@@ -10,16 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cubicflow.data.table import Schema, TableEncoder, TableError, TableOptions, infer
-from cubicflow.data.table.arrow_types import is_readable, schema_without_views, without_views
-from cubicflow.data.table.column import Column
-from cubicflow.data.table.encoder import Numbers
-from cubicflow.data.table.errors import some
-from cubicflow.data.table.infer import FEWEST_ROWS
-from cubicflow.data.table.memory import MemoryTable
-from cubicflow.data.table.shapes import choose_shape
-from cubicflow.data.table.splits import Undivided
 from cubicflow.estimator.weighted_rows import Floats, distinct
+from cubicflow.tables import Schema, TableEncoder, TableError, TableOptions, infer
+from cubicflow.tables.arrow_types import is_readable, schema_without_views, without_views
+from cubicflow.tables.column import Column
+from cubicflow.tables.encoder import Numbers
+from cubicflow.tables.errors import some
+from cubicflow.tables.infer import FEWEST_ROWS
+from cubicflow.tables.memory import MemoryTable
+from cubicflow.tables.shapes import choose_shape
+from cubicflow.tables.splits import Undivided
 
 WEIGHTS = "sample_weight of fit"
 

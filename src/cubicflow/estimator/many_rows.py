@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from cubicflow.data.table.encoder import Numbers, TableEncoder
-from cubicflow.data.table.fit_rows import TableRows
-from cubicflow.data.table.recipe import SUITED_TRAINING, suited_flow
-from cubicflow.data.table.scoring import log_likelihood
 from cubicflow.estimator.weighted_rows import Floats
 from cubicflow.flows import Flow
+from cubicflow.tables.encoder import Numbers, TableEncoder
+from cubicflow.tables.fit_rows import TableRows
+from cubicflow.tables.recipe import SUITED_TRAINING, suited_flow
+from cubicflow.tables.scoring import log_likelihood
 from cubicflow.training import TrainingConfig, fit
 
 MANY = 5_000  # rows; training all members on all rows at once would no longer be the faster way

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cubicflow.data.table.encoder import Numbers, TableEncoder
+from cubicflow.tables.encoder import Numbers, TableEncoder
 
 Floats = NDArray[np.float64]
 

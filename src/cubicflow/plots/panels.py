@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from cubicflow.data.table.column import LEVELLED, Column
-from cubicflow.data.table.values import floats, to_numbers, whole_numbers
+from cubicflow.tables.column import LEVELLED, Column
+from cubicflow.tables.values import floats, to_numbers, whole_numbers
 
 Floats = NDArray[np.float64]
 

@@ -13,17 +13,17 @@ import pyarrow as pa
 import torch
 from matplotlib.figure import Figure
 
-from cubicflow.data.table.errors import TableError
-from cubicflow.data.table.fitted import FittedTable, load_fitted, read_history
-from cubicflow.data.table.pieces import pieces
-from cubicflow.data.table.row_sample import RowSample
-from cubicflow.data.table.source import Table, open_table
 from cubicflow.flows.serialization import write_atomically
 from cubicflow.plots.learned_splines import learned_splines, spline_curves
 from cubicflow.plots.marginals import corner, marginals
 from cubicflow.plots.page import PAGE, STYLE
 from cubicflow.plots.panels import make_panel, most_telling
 from cubicflow.plots.training_curve import training_curve
+from cubicflow.tables.errors import TableError
+from cubicflow.tables.fitted import FittedTable, load_fitted, read_history
+from cubicflow.tables.pieces import pieces
+from cubicflow.tables.row_sample import RowSample
+from cubicflow.tables.source import Table, open_table
 
 PAGE_NAME = "report.html"
 MOST_MARGINALS = 40

@@ -1,0 +1,126 @@
+"""The rows of a table as training reads them: numbers in memory, or in a file where they are many, noise on top."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cubicflow.data.rows import SCAN_ROWS, Batch, IndexedRows, Order, derive_seed
+from cubicflow.data.summary import ContentDigest
+from cubicflow.tables.encoder import Numbers, TableEncoder
+from cubicflow.tables.options import Missing
+from cubicflow.tables.pieces import pieces
+from cubicflow.tables.source import Table
+from cubicflow.tables.splits import PARTS, Split, scramble
+
+MOST_IN_MEMORY = 1 << 27  # numbers; a gigabyte
+TOGETHER = 1 << 14  # rows encoded at once: the maps' cost per call is shared
+NOISE = 11  # a key that keeps this noise apart from other random numbers of the same seed
+
+
+class TableRows(IndexedRows):
+    """Numbers (N, D + C + weight) of a table, encoded as they are taken.
+
+    In an epoch every row meets fresh noise, a function of the order's seed, the epoch and the place in it. Taken by
+    number, or in order, a row always has the same noise, so a validation score does not flicker.
+    """
+
+    def __init__(self, encoder: TableEncoder, numbers: NDArray[np.float64]) -> None:
+        self.encoder = encoder
+        self.numbers = numbers
+        self.num_rows = len(numbers)
+        self.names = [column.name for column in encoder.columns]
+
+    def take(self, rows: Tensor) -> Batch:
+        places = rows.numpy()
+        columns = np.arange(self.encoder.mass_features, dtype=np.uint64)
+        keys = places.astype(np.uint64)[:, None] * np.uint64(len(columns) + 1) + columns
+        noise = ((scramble(keys) >> np.uint64(12)).astype(np.float64) + 0.5) / 2.0**52
+        return self._encode(self.numbers[places], noise)
+
+    def epoch(self, order: Order, epoch: int, first: int = 0) -> Iterator[Batch]:
+        permutation = order.permutation(self.num_rows, epoch)
+        rows = (permutation if self.chosen is None else self.chosen[permutation]).numpy()
+        together = max(TOGETHER // order.batch_size, 1)
+        last = self.num_rows // order.batch_size
+        # Groups start at the same batches whatever ``first`` is, so that a resumed epoch meets the same noise.
+        for group in range(first - first % together, last, together):
+            stop = min(group + together, last)
+            part = rows[group * order.batch_size : stop * order.batch_size]
+            generator = np.random.default_rng(derive_seed(order.seed, NOISE, epoch, group))
+            encoded = self._encode(self.numbers[part], self.encoder.noise(len(part), generator))
+            for i in range(max(first, group), stop):
+                place = slice((i - group) * order.batch_size, (i - group + 1) * order.batch_size)
+                yield Batch(*(None if piece is None else piece[place][order.share] for piece in encoded))  # type: ignore[arg-type] # x is never None
+
+    def _encode(self, numbers: NDArray[np.float64], noise: NDArray[np.float64]) -> Batch:
+        y, context, weights = _parts(self.encoder, numbers)
+        x, _ = self.encoder.to_flow(y, noise if self.encoder.mass_features else None)
+        parts = (None if part is None else torch.from_numpy(part.astype(np.float32)) for part in (x, context, weights))
+        return Batch(*parts)  # type: ignore[arg-type] # x is never None
+
+    def fingerprint(self) -> str:
+        """A digest of the numbers as they were read: what they are encoded to may differ in a last bit between
+        processors."""
+        digest = ContentDigest()
+        rows = np.arange(self.num_rows) if self.chosen is None else self.chosen.numpy()
+        for first in range(0, self.num_rows, SCAN_ROWS):
+            digest.see([torch.from_numpy(np.asarray(self.numbers[rows[first : first + SCAN_ROWS]]))])
+        return digest.result()
+
+    def part(self, rows: NDArray[np.int64]) -> TableRows:
+        """Some of the rows."""
+        some = copy.copy(self)
+        some.__dict__.pop("summary", None)
+        some.chosen, some.num_rows = torch.from_numpy(rows), len(rows)
+        return some
+
+    def plain(self, first: int, last: int) -> Numbers:
+        """Rows of this part as plain numbers, for scoring."""
+        rows = np.arange(first, last) if self.chosen is None else self.chosen[first:last].numpy()
+        return _parts(self.encoder, np.asarray(self.numbers[rows]))
+
+
+class Parts(NamedTuple):
+    """The three parts of a table."""
+
+    train: TableRows
+    validation: TableRows
+    test: TableRows
+
+
+def load_parts(table: Table, encoder: TableEncoder, split: Split, missing: Missing, rows: int, spool: Path) -> Parts:
+    """Read a table of ``rows`` complete rows into memory, or, where it is large, into the file ``spool``, which loses
+    its name at once and so goes with the process, however that ends."""
+    columns = encoder.schema.check(table, weights=True)
+    width = encoder.features + encoder.context_features + (encoder.schema.weights is not None)
+    if rows * width <= MOST_IN_MEMORY:
+        numbers: NDArray[np.float64] = np.empty((rows, width))
+    else:
+        numbers = np.lib.format.open_memmap(spool, mode="w+", dtype=np.float64, shape=(rows, width))
+        spool.unlink()
+    labels = np.empty(rows, dtype=np.int8)
+    filled = 0
+    for piece in pieces(table, columns, missing):
+        found = [part for part in encoder.read(piece.batch, weights=True) if part is not None]
+        stop = filled + len(piece.numbers)
+        numbers[filled:stop] = np.concatenate([part.reshape(len(part), -1) for part in found], axis=1)
+        labels[filled:stop] = split.parts_of(piece.numbers)
+        filled = stop
+    everything = TableRows(encoder, numbers)
+    return Parts(*(everything.part(np.flatnonzero(labels == i)) for i in range(len(PARTS))))
+
+
+def _parts(encoder: TableEncoder, numbers: NDArray[np.float64]) -> Numbers:
+    ends = list(itertools.accumulate((encoder.features, encoder.context_features)))
+    context = numbers[:, ends[0] : ends[1]] if encoder.context_features else None
+    weights = numbers[:, ends[1]] if numbers.shape[1] > ends[1] else None
+    return Numbers(numbers[:, : ends[0]], context, weights)

@@ -1,0 +1,239 @@
+"""From a column's number to a number for the flow, and back, with the exact log slope.
+
+A map is increasing. ``forward`` takes y, the value itself for a column with a density, or code + u with u in (0, 1) for
+a column with masses, and returns (z, log dz/dy). ``inverse`` takes z to y. All in float64.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cubicflow.tables.errors import TableError
+
+Floats = NDArray[np.float64]
+
+
+class Map(ABC):
+    """An increasing map of a column's numbers onto the real line."""
+
+    @abstractmethod
+    def forward(self, y: Floats) -> tuple[Floats, Floats]: ...
+
+    @abstractmethod
+    def inverse(self, z: Floats) -> Floats: ...
+
+    @property
+    @abstractmethod
+    def limits(self) -> tuple[float, float]:
+        """The open interval of y on which the map is defined."""
+
+    @abstractmethod
+    def to_json(self) -> dict[str, Any]: ...
+
+    @classmethod
+    def from_json(cls, value: Any) -> Map:
+        known: dict[str, type[Scaled] | type[Histogram]] = {"scaled": Scaled, "histogram": Histogram}
+        if not isinstance(value, dict) or value.get("type") not in known:
+            raise TableError(f"a map should be one of {', '.join(known)}, got {str(value)[:80]}")
+        arguments = {key: _numbers(item) for key, item in value.items() if key != "type"}
+        try:
+            return known[value["type"]](**arguments)
+        except (TypeError, ValueError, IndexError) as error:
+            raise TableError(f"a map cannot be made of {sorted(arguments)}: {error}") from None
+
+
+def _numbers(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_numbers(item) for item in value)
+    if value is None or isinstance(value, str) or (isinstance(value, int | float) and not isinstance(value, bool)):
+        return value
+    raise TableError(f"a map is made of numbers, got {str(value)[:80]}")
+
+
+@dataclass(frozen=True)
+class Scaled(Map):
+    """(shape(y) - mean) / std, where y is first unit * y + start.
+
+    The shapes: ``identity``; ``log`` of y; ``asinh`` of (y - centre) / scale; ``bounded``, the logit of
+    (y - low) / (high - low), or a logarithm where one end is missing.
+    """
+
+    shape: str = "identity"
+    mean: float = 0.0
+    std: float = 1.0
+    centre: float = 0.0
+    scale: float = 1.0
+    low: float | None = None
+    high: float | None = None
+    start: float = 0.0
+    unit: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.shape not in ("identity", "log", "asinh", "bounded"):
+            raise ValueError(f"shape must be identity, log, asinh or bounded, got {self.shape!r}")
+        for name in ("std", "scale", "unit"):
+            if not (0 < getattr(self, name) < math.inf):
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)!r}")
+        if not all(math.isfinite(value) for value in (self.mean, self.centre, self.start)):
+            raise ValueError("mean, centre and start must be finite")
+        if self.low is not None and self.high is not None and not self.low < self.high:
+            raise ValueError(f"low must be below high, got {self.low} and {self.high}")
+
+    def forward(self, y: Floats) -> tuple[Floats, Floats]:
+        t, log_slope = self.shaped(self.start + self.unit * y)
+        return (t - self.mean) / self.std, log_slope + math.log(self.unit) - math.log(self.std)
+
+    def shaped(self, v: Floats) -> tuple[Floats, Floats]:
+        """The shape alone: what mean and std are taken of."""
+        if self.shape == "log":
+            t = np.log(v)
+            return t, -t
+        if self.shape == "asinh":
+            w = (v - self.centre) / self.scale
+            return np.arcsinh(w), -np.log(np.hypot(1.0, w)) - math.log(self.scale)
+        if self.shape == "bounded":
+            t, log_slope = np.zeros_like(v), np.zeros_like(v)
+            if self.low is not None:
+                log_low = np.log(v - self.low)
+                t, log_slope = t + log_low, log_slope - log_low
+            if self.high is not None:
+                log_high = np.log(self.high - v)
+                t, log_slope = t - log_high, log_slope - log_high
+            if self.low is not None and self.high is not None:
+                log_slope = log_slope + math.log(self.high - self.low)
+            return t, log_slope
+        return v, np.zeros_like(v)
+
+    def inverse(self, z: Floats) -> Floats:
+        t = self.mean + self.std * z
+        with np.errstate(over="ignore"):  # a sample far in the tails of a log column may exceed float64
+            if self.shape == "log":
+                v = np.exp(t)
+            elif self.shape == "asinh":
+                v = self.centre + self.scale * np.sinh(t)
+            elif self.shape == "bounded" and self.low is not None and self.high is not None:
+                # from the nearer end, so that neither end is rounded away
+                span, small = self.high - self.low, np.exp(-np.abs(t))
+                inside = span * small / (1 + small)
+                v = np.where(t < 0, self.low + inside, self.high - inside)
+            elif self.shape == "bounded" and self.low is not None:
+                v = self.low + np.exp(t)
+            elif self.shape == "bounded" and self.high is not None:
+                v = self.high - np.exp(-t)
+            else:
+                v = t
+        return (v - self.start) / self.unit
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        low, high = -math.inf, math.inf
+        if self.shape == "log":
+            low = 0.0
+        elif self.shape == "bounded":
+            low = low if self.low is None else self.low
+            high = high if self.high is None else self.high
+        return (low - self.start) / self.unit, (high - self.start) / self.unit
+
+    def to_json(self) -> dict[str, Any]:
+        given = {key: value for key, value in vars(self).items() if value != getattr(Scaled, key)}
+        return {"type": "scaled", **given}
+
+
+@dataclass(frozen=True)
+class Histogram(Map):
+    """The normal quantile of a histogram's distribution function: what the histogram describes becomes normal.
+
+    ``edges`` are codes, ``masses`` the shares of the bins between them, summing to 1. At a closed end the outermost
+    edge is a hard limit and maps to infinity. At an open end ``below`` or ``above`` is a small share left for codes
+    nobody has seen; there the map goes on as a straight line, so every code has a finite log probability.
+    """
+
+    edges: tuple[int, ...]
+    masses: tuple[float, ...]
+    below: float = 0.0
+    above: float = 0.0
+    reach_below: float = 1.0
+    reach_above: float = 1.0
+
+    def __post_init__(self) -> None:
+        edges = np.asarray(self.edges, dtype=np.float64)
+        masses = np.asarray(self.masses, dtype=np.float64)
+        if len(edges) != len(masses) + 1 or len(masses) < 1 or not (np.diff(edges) >= 1).all():
+            raise ValueError("edges must increase, one more of them than masses")
+        if not (masses > 0).all() or abs(masses.sum() - 1) > 1e-6:
+            raise ValueError("masses must be positive and sum to 1")
+        if not (0 <= self.below < 0.25 and 0 <= self.above < 0.25 and self.reach_below > 0 and self.reach_above > 0):
+            raise ValueError("the shares outside must be small, their reach positive")
+        inner = masses * (1 - self.below - self.above)
+        # Distribution function and its complement, each summed from its own end: neither is one minus the other.
+        lower = self.below + np.concatenate([[0.0], np.cumsum(inner)])
+        upper = self.above + np.concatenate([np.cumsum(inner[::-1])[::-1], [0.0]])
+        object.__setattr__(self, "_edges", edges)
+        object.__setattr__(self, "_slopes", inner / np.diff(edges))
+        object.__setattr__(self, "_lower", lower)
+        object.__setattr__(self, "_upper", upper)
+        object.__setattr__(self, "_knots", quantile(lower, upper))
+
+    def forward(self, y: Floats) -> tuple[Floats, Floats]:
+        edges, slopes, lower, upper, knots = self._tables()
+        bin = np.clip(np.searchsorted(edges, y, side="right") - 1, 0, len(slopes) - 1)
+        slope = slopes[bin]
+        inside = np.clip(y, edges[0], edges[-1])
+        z = quantile(lower[bin] + slope * (inside - edges[bin]), upper[bin + 1] + slope * (edges[bin + 1] - inside))
+        with np.errstate(invalid="ignore"):  # at the very edge of a closed end, z and the log slope are infinite
+            log_slope = np.log(slope) + 0.5 * z * z + 0.5 * math.log(2 * math.pi)
+        for end, share, reach in ((0, self.below, self.reach_below), (-1, self.above, self.reach_above)):
+            if share:
+                outside = y < edges[0] if end == 0 else y > edges[-1]
+                rate = 1 / (abs(knots[end]) * reach)
+                z = np.where(outside, knots[end] + rate * (y - edges[end]), z)
+                log_slope = np.where(outside, math.log(rate), log_slope)
+        return z, log_slope
+
+    def inverse(self, z: Floats) -> Floats:
+        edges, slopes, lower, upper, knots = self._tables()
+        bin = np.clip(np.searchsorted(knots, z, side="right") - 1, 0, len(slopes) - 1)
+        low, high = _normal_cdf(z), _normal_cdf(-z)
+        from_left = edges[bin] + (low - lower[bin]) / slopes[bin]
+        from_right = edges[bin + 1] - (high - upper[bin + 1]) / slopes[bin]
+        y = np.clip(np.where(z < 0, from_left, from_right), edges[bin], np.nextafter(edges[bin + 1], -np.inf))
+        for end, share, reach in ((0, self.below, self.reach_below), (-1, self.above, self.reach_above)):
+            if share:
+                outside = z < knots[0] if end == 0 else z > knots[-1]
+                y = np.where(outside, edges[end] + (z - knots[end]) * (abs(knots[end]) * reach), y)
+        return y
+
+    def _tables(self) -> tuple[Floats, Floats, Floats, Floats, Floats]:
+        tables = vars(self)
+        return tables["_edges"], tables["_slopes"], tables["_lower"], tables["_upper"], tables["_knots"]
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        return -math.inf if self.below else self.edges[0], math.inf if self.above else self.edges[-1]
+
+    def to_json(self) -> dict[str, Any]:
+        names = ("edges", "masses", "below", "above", "reach_below", "reach_above")
+        return {"type": "histogram", **{name: _plain(getattr(self, name)) for name in names}}
+
+
+def quantile(lower: Floats, upper: Floats) -> Floats:
+    """The normal quantile of a probability, given with its complement, from the smaller of the two."""
+    z: Floats = torch.special.ndtri(torch.from_numpy(np.minimum(lower, upper))).numpy()
+    return np.where(lower <= upper, z, -z)
+
+
+def _normal_cdf(z: Floats) -> Floats:
+    # torch's own ndtr is (1 + erf) / 2, which has no relative precision in the lower tail
+    result: Floats = torch.special.erfc(torch.from_numpy(z * -math.sqrt(0.5))).numpy() / 2
+    return result
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value

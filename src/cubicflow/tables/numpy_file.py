@@ -1,0 +1,117 @@
+"""Tables of numbers in .npy and .npz files."""
+
+from __future__ import annotations
+
+import tokenize
+import warnings
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from cubicflow.tables.errors import TableError, some
+from cubicflow.tables.source import BATCH_ROWS, Table, check_names
+
+Array = NDArray[Any]
+UNREADABLE = (
+    ValueError,
+    TypeError,
+    OSError,
+    EOFError,
+    KeyError,
+    OverflowError,
+    MemoryError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
+
+class NumpyTable(Table):
+    """Rows by columns in a .npy file, named x0, x1, ...; a structured array or the arrays of a .npz name their own.
+
+    A .npy file is mapped into memory, not read; the arrays of a .npz are read whole.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._columns = _columns(path)
+        check_names(path, list(self._columns))
+        lengths = {name: len(column) for name, column in self._columns.items()}
+        if len(set(lengths.values())) > 1:
+            raise TableError(f"{path}: the arrays are columns of different lengths: {lengths}")
+        super().__init__(path, {name: _type(path, name, column.dtype) for name, column in self._columns.items()})
+
+    def batches(self, columns: Sequence[str] | None = None, rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+        wanted = self.names if columns is None else list(columns)
+        length = len(next(iter(self._columns.values())))
+        for start in range(0, length, rows):
+            pieces = [np.ascontiguousarray(self._columns[name][start : start + rows]) for name in wanted]
+            # byte order is a matter of the file; arrow knows only this machine's
+            native = [piece.astype(piece.dtype.newbyteorder("="), copy=False) for piece in pieces]
+            arrays = [pa.array(piece, type=self.types[name]) for name, piece in zip(wanted, native, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, names=wanted)
+
+
+def _columns(path: Path) -> dict[str, Array]:
+    try:
+        arrays = _load(path)
+    # a damaged header is handed to Python's own parser, which has errors of its own
+    except (*UNREADABLE, SyntaxError, tokenize.TokenError, RecursionError) as error:
+        if isinstance(error, TableError):
+            raise
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        if "allow_pickle" in reason or "Python objects" in reason:
+            reason = "it holds Python objects, which are never loaded; save numbers"
+        raise TableError(f"{path}: not a readable NumPy file: {reason}") from None
+    if not arrays:
+        raise TableError(f"{path}: the archive holds no array")
+    if len(arrays) == 1:
+        return _split(path, next(iter(arrays.values())), "x")
+    flat = {name: array for name, array in arrays.items() if array.ndim == 1}
+    if len(flat) < len(arrays):
+        raise TableError(
+            f"{path}: of several arrays each is a column, so each must have one dimension; "
+            f"{some([name for name in arrays if name not in flat])} has not. To use one of them, save it alone"
+        )
+    return flat
+
+
+def _load(path: Path) -> dict[str, Array]:
+    with warnings.catch_warnings(action="ignore", category=UserWarning):  # headers that Python 2 wrote are as good
+        if path.suffix.lower() == ".npy":
+            return {"x": np.load(path, mmap_mode="r", allow_pickle=False)}
+        with np.load(path, allow_pickle=False) as archive:
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise TableError(f"{path}: not a .npz archive; is it a .npy file under another name?")
+            return {name: archive[name] for name in archive.files}
+
+
+def _split(path: Path, array: Array, prefix: str) -> dict[str, Array]:
+    if array.dtype.names:
+        if array.ndim != 1:
+            raise TableError(f"{path}: a structured array should have one dimension, this one has shape {array.shape}")
+        return {name: array[name] for name in array.dtype.names}
+    if array.ndim == 1:
+        return {f"{prefix}0": array}
+    if array.ndim != 2:
+        raise TableError(f"{path}: expected rows by columns, got an array of shape {array.shape}")
+    if not array.shape[1]:
+        raise TableError(f"{path}: the array of shape {array.shape} has no columns")
+    return {f"{prefix}{i}": array[:, i] for i in range(array.shape[1])}
+
+
+def _type(path: Path, name: str, dtype: np.dtype[Any]) -> pa.DataType:
+    if dtype.kind == "f" and dtype.itemsize > 8:
+        raise TableError(f"{path}: column {name!r} is {dtype}; save it as float64")
+    if dtype.kind in "biufM" and dtype != np.dtype("M8"):
+        try:
+            return pa.from_numpy_dtype(dtype.newbyteorder("="))
+        except (pa.ArrowException, ValueError, TypeError):
+            pass
+    if dtype.kind == "U":
+        return pa.string()
+    raise TableError(f"{path}: column {name!r} holds {dtype}, expected numbers, booleans, dates or text")

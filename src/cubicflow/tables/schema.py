@@ -1,0 +1,90 @@
+"""The schema of a table: its columns, kept as JSON in a run's config, and compared with a table that comes later."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from cubicflow.tables.arrow_types import is_date, is_number, is_text
+from cubicflow.tables.column import Column, Role
+from cubicflow.tables.errors import TableError, some
+from cubicflow.tables.source import ROW_INDEX, Table
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The columns of a fitted table, in the order of the table."""
+
+    columns: tuple[Column, ...]
+
+    def of_role(self, role: Role) -> list[Column]:
+        return [column for column in self.columns if column.role == role]
+
+    @property
+    def model(self) -> list[Column]:
+        return self.of_role("model")
+
+    @property
+    def context(self) -> list[Column]:
+        return self.of_role("context")
+
+    @property
+    def weights(self) -> Column | None:
+        return next(iter(self.of_role("weights")), None)
+
+    def __getitem__(self, name: str) -> Column:
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise TableError(f"there is no column {name!r}; the columns are {some([c.name for c in self.columns], 20)}")
+
+    def needed(self, weights: bool) -> list[str]:
+        """The columns a table must have to be scored: all but dropped ones and, if not wanted, the weights."""
+        unneeded = ("dropped",) if weights else ("dropped", "weights")
+        return [column.name for column in self.columns if column.role not in unneeded]
+
+    def check(self, table: Table, *, weights: bool = False) -> list[str]:
+        """Refuse a table that differs, spelling out how; the columns to read from it otherwise."""
+        known = {column.name: column for column in self.columns}
+        needed = self.needed(weights)
+        problems = [f"column {name!r} is missing" for name in needed if name not in table.types]
+        new = [name for name in table.names if name not in known and not re.fullmatch(ROW_INDEX, name)]
+        problems += [f"column {name!r} is new" for name in new]
+        for name in needed:
+            if name in table.types and not table.is_text:
+                expected, found = known[name].arrow_type, table.types[name]
+                if _family(expected) != _family(found):
+                    problems.append(f"column {name!r} should be {known[name].kind} ({expected}), is {found}")
+        if problems:
+            more = f"; and {len(problems) - 8} more" if len(problems) > 8 else ""
+            raise TableError(
+                f"{table.path}: this table is not like the one the model was fitted to: {'; '.join(problems[:8])}{more}"
+            )
+        return needed
+
+    def to_json(self) -> list[dict[str, Any]]:
+        return [column.to_json() for column in self.columns]
+
+    @classmethod
+    def from_json(cls, value: Any) -> Schema:
+        if not isinstance(value, list) or not value:
+            raise TableError("a schema should be a list of columns")
+        schema = cls(tuple(Column.from_json(item) for item in value))
+        twice = [name for name, count in Counter(column.name for column in schema.columns).items() if count > 1]
+        if twice:
+            raise TableError(f"the schema has more than one column {some(twice)}")
+        if not schema.model or len(schema.of_role("weights")) > 1:
+            raise TableError("a schema needs a column to model, and at most one of weights")
+        return schema
+
+
+def _family(type: pa.DataType) -> str:
+    if is_text(type):
+        return "text"
+    if is_number(type):
+        return "number"
+    return "date" if is_date(type) else str(type)

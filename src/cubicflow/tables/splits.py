@@ -1,0 +1,70 @@
+"""Which rows are for training, which for validation, which for the test: decided from the row's number alone.
+
+In every ten consecutive rows one is for validation and one for the test, drawn from a hash of the seed and the ten's
+number. So the shares are exact, every stretch of the table is in every part, and a stream of rows needs no memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cubicflow.tables.errors import TableError
+
+Part = Literal["train", "validation", "test"]
+PARTS: tuple[Part, ...] = ("train", "validation", "test")
+BLOCK = 10
+
+
+@dataclass(frozen=True)
+class Split:
+    """The parts of a table, reproducible from the seed."""
+
+    seed: int = 0
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Those that must have rows."""
+        return PARTS
+
+    def parts_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int8]:
+        """0, 1, 2 for train, validation, test of the rows with these numbers, counted from 0."""
+        number = numbers.astype(np.uint64)
+        block, place = number // np.uint64(BLOCK), number % np.uint64(BLOCK)
+        drawn = scramble(block ^ scramble(np.array([self.seed], dtype=np.uint64)))
+        validation = drawn % np.uint64(BLOCK)
+        test = (validation + np.uint64(1) + (drawn >> np.uint64(32)) % np.uint64(BLOCK - 1)) % np.uint64(BLOCK)
+        parts: NDArray[np.int8] = np.where(place == validation, 1, np.where(place == test, 2, 0)).astype(np.int8)
+        return parts
+
+    def to_json(self) -> dict[str, Any]:
+        return {"rule": "one validation and one test row in every ten", "seed": self.seed}
+
+    @classmethod
+    def from_json(cls, value: Any) -> Split:
+        if not isinstance(value, dict) or not isinstance(value.get("seed"), int) or not 0 <= value["seed"] < 2**63:
+            raise TableError(f"the split should be a seed, got {value!r}")
+        return cls(value["seed"])
+
+
+class Undivided(Split):
+    """Every row is for training: whoever fits sees to validation in another way."""
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return PARTS[:1]
+
+    def parts_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int8]:
+        return np.zeros(len(numbers), dtype=np.int8)
+
+
+def scramble(number: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """splitmix64 (Steele, Lea and Flood 2014): a bijection of 64 bits whose outputs pass for random."""
+    with np.errstate(over="ignore"):
+        z = number + np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return z ^ (z >> np.uint64(31))
