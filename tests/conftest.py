@@ -1,9 +1,10 @@
-"""Which device the tests of kernels run on, and which examples Hypothesis tries."""
+"""Which device the tests of kernels run on, which examples Hypothesis tries, and where real data lies."""
 
 from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -26,3 +27,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="cpu",
         help="where GPU kernels are tested: cpu runs them in Triton's interpreter",
     )
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """A folder of real data: the one CUBICFLOW_DATA names, or one that lies beside the checkout."""
+    beside = Path(__file__).resolve().parents[2] / "shared" / "data"
+    folder = Path(os.environ.get("CUBICFLOW_DATA", beside))
+    if not folder.is_dir():
+        pytest.skip(f"no real data: {folder} is not there, set CUBICFLOW_DATA to a folder that docs/data.md describes")
+    return folder

@@ -1,8 +1,7 @@
-"""Fixtures for the data loaders: a folder of real data beside the checkout, and a web server of our own."""
+"""Fixtures for the data loaders: an empty cache, and a web server of our own."""
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -10,16 +9,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-
-
-@pytest.fixture(scope="session")
-def real_data() -> Path:
-    """A folder of real data: the one CUBICFLOW_DATA names, or one that lies beside the checkout."""
-    beside = Path(__file__).resolve().parents[3] / "shared" / "data"
-    folder = Path(os.environ.get("CUBICFLOW_DATA", beside))
-    if not folder.is_dir():
-        pytest.skip(f"no real data: {folder} is not there, set CUBICFLOW_DATA to a folder that docs/data.md describes")
-    return folder
 
 
 @pytest.fixture
