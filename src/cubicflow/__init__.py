@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from cubicflow.accel import fill_hooks
+
 if TYPE_CHECKING:
     from cubicflow import data, distributions, flows, nets, splines, training, transforms
     from cubicflow.estimator import CubicFlowConditional, CubicFlowDensity
@@ -26,6 +28,8 @@ __all__ = [
     "training",
     "transforms",
 ]
+
+fill_hooks()
 
 # Everything is imported when it is first asked for: the command line prints its help without waiting for torch.
 _HOMES = {

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 
 import cubicflow as cf
+from cubicflow.accel.captured_step import CapturedStep, written_by
+from cubicflow.accel.forked_gradients import Fork
 from cubicflow.data.rows import Batch, TensorRows
 from cubicflow.nets.exact_linear import exact_linear
-from cubicflow.nets.linear import Fork
 from cubicflow.nets.precision import float32_products
 from cubicflow.training import TrainingConfig, fit
-from cubicflow.training.captured_step import CapturedStep, written_by
 from cubicflow.training.distributed import World
 from cubicflow.training.losses import negative_log_likelihood
+from cubicflow.training.parts import parts
 from cubicflow.training.step import Step
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -79,7 +82,8 @@ def taken(captured: bool, batches, *, fork: bool = True, **settings):
     flow = cf.flows.tabular(6, num_layers=3, hidden_features=32, **settings).cuda()
     config = TrainingConfig(steps=1000, batch_size=len(batches[0]), precision="float32").resolve(10_000)
     step = Step(flow, negative_log_likelihood, config, World(torch.device("cuda", 0)), 1.0)
-    step.fork = Fork(step.world.device) if fork else None
+    if fork:
+        step.passes = Fork(step.world.device).weight_gradients
     take = CapturedStep(step, pytest.fail) if captured else step
     for i, x in enumerate(batches):
         torch.cuda.manual_seed(i)
@@ -100,7 +104,7 @@ def test_a_captured_step_is_the_step_itself_bit_for_bit(settings):
 def test_gradients_of_weights_on_a_second_stream_are_the_same():
     batches = torch.randn(5, 64, 6, device="cuda").unbind(0)
     forked, plain = taken(False, batches), taken(False, batches, fork=False)
-    for mine, theirs in zip(forked.params, plain.params, strict=True):
+    for mine, theirs in zip(forked.weights.params, plain.weights.params, strict=True):
         # Adam divides gradients by their size, so that differences in rounding show in full where they are tiny.
         torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-3)
 
@@ -127,7 +131,7 @@ def test_what_cannot_be_captured_is_said_and_trains_all_the_same(x):
         flow = cf.flows.Flow(inner.base, cf.transforms.Compose([Waiting(), inner.transform])).cuda()
         config = TrainingConfig(steps=1000, batch_size=64, precision="float32").resolve(10_000)
         step = Step(flow, negative_log_likelihood, config, World(torch.device("cuda", 0)), 1.0)
-        take = CapturedStep(step, said.append) if captures else step
+        take = parts.repeated(step, said.append) if captures else step
         for i in range(5):
             torch.cuda.manual_seed(i)
             step.tell(1e-3, 0.1)
@@ -146,11 +150,44 @@ def test_a_captured_step_that_is_not_finite_changes_nothing(norm):
     broken = taken(True, [*batches[:-1], torch.full_like(batches[-1], torch.nan)], norm=norm)
     good = taken(True, batches[:-1], norm=norm)
     mine, theirs = (
-        [*step.flow.state_dict().values(), *step.adam.moments.values(), step.averages.vector] for step in (broken, good)
+        [*step.flow.state_dict().values(), *itertools.chain(*step.adam.moments.values()), *step.averages.tensors]
+        for step in (broken, good)
     )
     for one, other in zip(mine, theirs, strict=True):
         assert torch.equal(one, other)
     assert int(broken.failed_at) == 5
+
+
+def shared_network_flow() -> cf.Flow:
+    """One network in two couplings: autograd adds two gradients for each of its weights."""
+    torch.manual_seed(0)
+    network = cf.nets.ResidualMLP(3, 3 * 22, hidden_features=256, identity_start=False)
+    masks = ([True, False] * 3, [False, True] * 3)
+    couplings = [cf.transforms.Coupling(mask, lambda *_, **__: network, cf.transforms.ElementMap()) for mask in masks]
+    return cf.Flow(cf.distributions.StandardNormal(6), cf.transforms.Compose(couplings)).cuda()
+
+
+def test_a_network_in_two_couplings_gets_both_gradients():
+    """On a second stream the two gradients would be added without waiting for either."""
+    x = torch.randn(4096, 6, device="cuda")
+    flow, said = shared_network_flow(), []
+    config = TrainingConfig(steps=1000, batch_size=len(x), precision="float32", clip_norm=None).resolve(10_000)
+    step = Step(flow, negative_log_likelihood, config, World(torch.device("cuda", 0)), 1.0)
+    take = parts.repeated(step, said.append)
+    assert "used in more than one place" in said[0]
+    for _ in range(5):
+        expected = torch.autograd.grad(-flow.log_prob(x).mean(), step.weights.params)
+        step.tell(1e-3, 0.1)
+        take(Batch(x))
+        for parameter, gradient in zip(step.weights.params, expected, strict=True):
+            assert (parameter.grad - gradient).norm() <= 1e-4 * gradient.norm()
+
+
+def test_hooks_run_at_every_step(x, make_flow):
+    flow, calls = make_flow(), []
+    flow.transform.register_forward_hook(lambda *_: calls.append(1))
+    fit(flow, x, steps=12, device="cuda", validation_fraction=0.0, progress=False)
+    assert len(calls) >= 12
 
 
 def test_losses_of_the_users_own_are_not_captured(x, make_flow):

@@ -12,7 +12,6 @@ import torch
 import cubicflow as cf
 from cubicflow.data.rows import Batch, TensorRows
 from cubicflow.training import NonFiniteLossError, TrainingConfig, TrainingError, fit, importance_weighted, reverse_kl
-from cubicflow.training.adam import Adam
 from cubicflow.training.distributed import World
 from cubicflow.training.loop import evaluate
 from cubicflow.training.losses import negative_log_likelihood
@@ -279,24 +278,3 @@ def test_validation_rows_outside_the_flows_domain_are_a_clear_error():
     x = torch.rand(200, 2, generator=torch.Generator().manual_seed(0))
     with pytest.raises(TrainingError, match=r"no validation loss was finite: .*scale the data to \[0, 1\]"):
         fit(cf.flows.plane(num_bins=4, hidden_features=4), x, x + 1, steps=5, progress=False)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_adam_is_torchs(dtype) -> None:
-    """Against the class in its plain form, one parameter at a time, with a void step in between."""
-    torch.manual_seed(0)
-    vector = torch.randn(50, dtype=dtype)
-    theirs = torch.nn.Parameter(vector.clone())
-    mine = Adam(vector, weight_decay=0.1)
-    optimiser = torch.optim.AdamW([theirs], lr=1e-2, weight_decay=0.1, foreach=False, fused=False)
-    for i in range(20):
-        gradient = torch.randn(50, dtype=dtype)
-        if i == 7:
-            before = vector.clone(), {name: value.clone() for name, value in mine.moments.items()}
-            mine.update(torch.full_like(vector, torch.nan), torch.tensor(1e-2), torch.tensor(True))
-            assert torch.equal(vector, before[0])
-            assert all(torch.equal(mine.moments[name], before[1][name]) for name in before[1])
-        mine.update(gradient.clone(), torch.tensor(1e-2), torch.tensor(False))
-        theirs.grad = gradient
-        optimiser.step()
-    assert torch.allclose(vector, theirs, rtol=1e-6, atol=1e-6 if dtype == torch.float32 else 1e-12)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from cubicflow.flows.capture import capture
+from cubicflow.accel.capture import capture
 
 
 class Captured:

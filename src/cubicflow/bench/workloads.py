@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from cubicflow.accel.forked_gradients import Fork
 from cubicflow.bench import peers
 from cubicflow.bench.captured import Captured
 from cubicflow.bench.timing import Measurement, measure
 from cubicflow.data.rows import Batch
 from cubicflow.flows import tabular
 from cubicflow.flows.flow import Flow
-from cubicflow.nets.linear import Fork, weight_gradients_on
 from cubicflow.nets.precision import float32_products
 from cubicflow.splines import cubic_spline, quadratic_spline, rational_quadratic_spline
 from cubicflow.splines.dispatch import BACKENDS
-from cubicflow.training.captured_step import CapturedStep
 from cubicflow.training.config import TrainingConfig
 from cubicflow.training.distributed import World
 from cubicflow.training.losses import negative_log_likelihood
+from cubicflow.training.parts import parts
 from cubicflow.training.step import Step
 from cubicflow.transforms import Coupling
 
@@ -155,7 +156,7 @@ def our_step(flow: Flow, x: Tensor) -> Callable[[], Any]:
     config = TrainingConfig(steps=10**6, batch_size=len(x)).resolve(10**6)
     step = Step(flow, negative_log_likelihood, config, World(x.device), 1.0)
     step.tell(5e-4, 1e-3)
-    taken = CapturedStep(step, print)
+    taken = parts.repeated(step, print)
     return lambda: taken(Batch(x))
 
 
@@ -164,16 +165,14 @@ def networks_alone(flow: Flow, x: Tensor) -> Callable[[], Any]:
     undercut."""
     couplings = [module for module in flow.modules() if isinstance(module, Coupling)]
     inputs = [x[:, coupling.identity].clone() for coupling in couplings]
-    fork = Fork(x.device) if x.is_cuda else None
+    passes = Fork(x.device).weight_gradients if x.is_cuda else nullcontext
 
     def run() -> None:
-        for coupling, part in zip(couplings, inputs, strict=True):
-            coupling.network.zero_grad()
-            with weight_gradients_on(fork):
+        with passes():
+            for coupling, part in zip(couplings, inputs, strict=True):
+                coupling.network.zero_grad()
                 params = coupling.network(part)
-            params.backward(torch.ones_like(params))
-        if fork is not None:
-            fork.join()
+                params.backward(torch.ones_like(params))
 
     return run
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from cubicflow.distributions import Base
-from cubicflow.flows.pieces import RowFunction, in_pieces, worth_a_capture
+from cubicflow.flows.pieces import RowFunction, pieces
 from cubicflow.transforms import Transform
 
 if TYPE_CHECKING:
@@ -172,21 +172,13 @@ class Flow(nn.Module):
         rows, context, batch = flatten_rows(x, shape, context, self.context_features)
         if batch_size is not None and batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-        alone = rows.is_cuda and not torch.is_grad_enabled() and not torch.compiler.is_compiling()
-        if batch_size is None and alone:
+        if batch_size is None and rows.is_cuda and not torch.is_grad_enabled() and not torch.compiler.is_compiling():
             batch_size = max(1, ROWS_AT_ONCE // math.prod(shape[1:]))
         if batch_size is None:
             outputs = function(rows, context)
         else:
-            replay = alone and worth_a_capture(len(rows), batch_size) and self._only_launches()
-            outputs = in_pieces(function, rows, context, batch_size, replay=replay)
+            outputs = pieces.apply(function, rows, context, batch_size, self)
         return [output.reshape(batch + output.shape[1:]) for output in outputs]
-
-    def _only_launches(self) -> bool:
-        """Whether a call does nothing but launch kernels: layers of ours do, and of others one cannot know."""
-        return not torch.cuda.is_current_stream_capturing() and all(
-            type(module).__module__.startswith(("cubicflow.", "torch.nn.")) for module in self.modules()
-        )
 
 
 def flatten_rows(

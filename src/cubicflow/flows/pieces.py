@@ -1,62 +1,48 @@
-"""Large calls in pieces of so many rows: memory is that of one piece, and on a GPU many are replays of one."""
+"""Large calls in pieces of so many rows: the hook of the flows, in which a GPU may replay one piece for all others."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from cubicflow.flows.capture import capture
+from cubicflow.hooks import hook
 
 # (rows, context) -> tensors with a row for each row
 RowFunction = Callable[[Tensor, Tensor | None], tuple[Tensor, ...]]
-PIECES_WORTH_A_CAPTURE = 8
 
 
-def worth_a_capture(rows: int, size: int) -> bool:
-    """Whether there are so many pieces of that size that one is better captured.
+class Pieces:
+    """The plain way: one piece after the other."""
 
-    >>> worth_a_capture(1_000, 100), worth_a_capture(1_000, 500)
-    (True, False)
-    """
-    return rows > PIECES_WORTH_A_CAPTURE * size
+    def apply(
+        self, function: RowFunction, rows: Tensor, context: Tensor | None, size: int, module: nn.Module
+    ) -> tuple[Tensor, ...]:
+        """``function``, a method of ``module``, of ``size`` rows at a time: memory is that of one piece.
+
+        >>> function = lambda x, _: (x, x.sum(1))
+        >>> Pieces().apply(function, torch.arange(6.0).reshape(3, 2), None, 2, torch.nn.Identity())[1]
+        tensor([1., 5., 9.])
+        """
+        parts = rows.split(size)  # no rows are one empty part, so an empty batch works too
+        contexts = [None] * len(parts) if context is None else context.split(size)
+        results = [function(parts[0], contexts[0])]
+        if len(parts) == 1:
+            return results[0]
+        function = self.repeated(function, parts, contexts[0], module)
+        results += [function(part, told) for part, told in zip(parts[1:], contexts[1:], strict=True)]
+        return tuple(torch.cat(output) for output in zip(*results, strict=True))
+
+    def repeated(
+        self,
+        function: RowFunction,
+        parts: tuple[Tensor, ...],  # noqa: ARG002
+        context: Tensor | None,  # noqa: ARG002
+        module: nn.Module,  # noqa: ARG002
+    ) -> RowFunction:
+        """The function as it is called for all pieces but the first. ``context`` is that of the first."""
+        return function
 
 
-def in_pieces(
-    function: RowFunction, rows: Tensor, context: Tensor | None, size: int, *, replay: bool = False
-) -> tuple[Tensor, ...]:
-    """``function`` of ``size`` rows at a time. ``replay`` says that it does nothing but launch kernels on a GPU, always
-    the same ones: they may be launched again without it.
-
-    >>> in_pieces(lambda x, _: (x, x.sum(1)), torch.arange(6.0).reshape(3, 2), None, 2)[1]
-    tensor([1., 5., 9.])
-    """
-    parts = rows.split(size)  # no rows are one empty part, so an empty batch works too
-    contexts = [None] * len(parts) if context is None else context.split(size)
-    pieces = [function(parts[0], contexts[0])]
-    if replay:
-        with suppress(RuntimeError):  # such as too little memory for a capture: then it goes as without
-            function = replayed(function, parts[0], contexts[0])
-    pieces += [function(part, told) for part, told in zip(parts[1:], contexts[1:], strict=True)]
-    if len(pieces) == 1:
-        return pieces[0]
-    return tuple(torch.cat(output) for output in zip(*pieces, strict=True))
-
-
-def replayed(function: RowFunction, rows: Tensor, context: Tensor | None) -> RowFunction:
-    """The same function, by replaying the kernels of one call where there are as many rows."""
-    buffers = rows.clone(), None if context is None else context.clone()
-    graph, outputs = capture(lambda: function(*buffers), rows.device)
-
-    def replay(part: Tensor, told: Tensor | None) -> tuple[Tensor, ...]:
-        if part.shape != buffers[0].shape:
-            return function(part, told)
-        buffers[0].copy_(part)
-        if buffers[1] is not None and told is not None:
-            buffers[1].copy_(told)
-        graph.replay()
-        return tuple(output.clone() for output in outputs)
-
-    return replay
+pieces = hook("flows", Pieces)

@@ -8,9 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cubicflow.nets.linear import forked_linear
 from cubicflow.nets.precision import exactly
-from cubicflow.splines.light_calls import light_apply
+from cubicflow.splines.calls import calls
 
 
 def exact_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -23,8 +22,7 @@ def exact_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tenso
     if torch.compiler.is_compiling() and x.is_cuda:  # settings cannot change inside compiled code, but float64 has none
         outputs = F.linear(inputs.double(), weight.double(), None if bias is None else bias.double())
     elif x.is_cuda:
-        forked = forked_linear(inputs, weight, bias, exact=True)
-        outputs = _apply(inputs, weight, bias) if forked is None else forked
+        outputs = _apply(inputs, weight, bias)
     else:
         with torch.autocast(x.device.type, enabled=False):
             outputs = F.linear(inputs, weight, bias)
@@ -66,4 +64,4 @@ class _ExactLinear(torch.autograd.Function):
         return torch.zeros(len(x), len(weight), dtype=x.dtype, device=x.device) if out is None else out
 
 
-_apply = light_apply(_ExactLinear)
+_apply = calls.applier(_ExactLinear)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cubicflow.nets.linear import Linear
+from cubicflow.nets.products import Linear
 from cubicflow.nets.residual_mlp import ResidualMLP
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from cubicflow.nets.linear import Linear
+from cubicflow.nets.products import Linear
 from cubicflow.nets.residual_net import ResidualBlock, ResidualNet
 
 
@@ -25,7 +25,7 @@ class ResidualMLP(ResidualNet):
 
     def _make_block(self) -> ResidualBlock:
         width = self.hidden_features
-        layers = Linear(width, width), Linear(width, width)
+        layers = Linear(width, width, relu=self.norm is None), Linear(width, width)
         return ResidualBlock(layers, (self._make_norm(), self._make_norm()), self.dropout)
 
     def _make_norm(self) -> nn.Module:

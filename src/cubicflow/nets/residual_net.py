@@ -9,8 +9,6 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cubicflow.nets.linear import Linear
-
 NORMS = (None, "batch", "layer")
 
 
@@ -107,7 +105,8 @@ class ResidualNet(nn.Module, ABC):
 
 
 class ResidualBlock(nn.Module):
-    """h + second(dropout(relu(norm(first(relu(norm(h)))))))."""
+    """h + second(dropout(relu(norm(first(relu(norm(h))))))). A first layer that rectifies its outputs has no norm after
+    it."""
 
     def __init__(self, layers: tuple[nn.Module, nn.Module], norms: tuple[nn.Module, nn.Module], dropout: float) -> None:
         super().__init__()
@@ -117,9 +116,8 @@ class ResidualBlock(nn.Module):
 
     def forward(self, h: Tensor) -> Tensor:
         inputs = F.relu(self.first_norm(h))
-        if isinstance(self.first, Linear) and isinstance(self.second_norm, nn.Identity):
-            inner = self.first.activated(inputs)
-        else:
-            inner = F.relu(self.second_norm(self.first(inputs)))
+        inner = self.first(inputs)
+        if not getattr(self.first, "relu", False):
+            inner = F.relu(self.second_norm(inner))
         out: Tensor = h + self.second(self.dropout(inner))
         return out

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from cubicflow.splines.backends import native, reference, triton
-from cubicflow.splines.light_calls import in_forward_mode
+from cubicflow.splines.calls import calls
 from cubicflow.splines.spec import SplineSpec
 
 
@@ -43,7 +43,7 @@ def evaluate(spec: SplineSpec, x: Tensor, params: Tensor, backend: str) -> tuple
         if reason := chosen.unavailable() or chosen.refuses(spec, x, params):
             raise RuntimeError(f"backend={backend!r} cannot run this call: {reason}; backend='auto' picks one that can")
         return chosen.evaluate(spec, x, params)
-    if in_forward_mode():
+    if calls.in_forward_mode():
         return reference.evaluate(spec, x, params)
     for candidate in BACKENDS.values():
         if (

@@ -1,6 +1,8 @@
-"""Adam with decoupled weight decay, on one vector, in one operation."""
+"""Adam with decoupled weight decay, as a step needs it: nothing is read back, and an update can be void."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -10,42 +12,37 @@ EPSILON = 1e-8  # all three as in torch
 
 
 class Adam:
-    """The moments of a vector, and its updates. The operation is that of ``torch.optim.AdamW(fused=True)``, whose class
-    imports torch's compiler before a first step.
+    """The moments of tensors, and their updates: the formulas of ``torch.optim.AdamW``.
+
+    By hand because torch's optimisers read numbers back, cannot leave out an update where a tensor says so, and import
+    torch's compiler before a first step.
 
     Attributes:
-        moments: its state, by the names torch has for it.
+        tensors: what is updated, in place.
+        moments: the state by the names torch has for it, a list of tensors each.
     """
 
-    def __init__(self, vector: Tensor, weight_decay: float) -> None:
-        self.vector = vector
+    def __init__(self, tensors: Sequence[Tensor], weight_decay: float) -> None:
+        self.tensors = list(tensors)
         self.weight_decay = weight_decay
+        count = torch.zeros((), dtype=torch.float32, device=tensors[0].device)  # as in torch, whatever the default
         self.moments = {
-            "step": torch.zeros((), dtype=torch.float32, device=vector.device),  # as in torch, whatever the default
-            "exp_avg": torch.zeros_like(vector),
-            "exp_avg_sq": torch.zeros_like(vector),
+            "step": [count],
+            "exp_avg": [torch.zeros_like(tensor) for tensor in tensors],
+            "exp_avg_sq": [torch.zeros_like(tensor) for tensor in tensors],
         }
 
     @torch.no_grad()
-    def update(self, gradient: Tensor, learning_rate: Tensor, void: Tensor) -> None:
+    def update(self, gradients: Sequence[Tensor], learning_rate: Tensor, void: Tensor) -> None:
         """Take one step, in place; where ``void`` is true, nothing changes."""
-        step, mean, square = self.moments.values()
-        void = void.to(step.dtype)
-        step += 1
-        torch._fused_adamw_(
-            [self.vector],
-            [gradient],
-            [mean],
-            [square],
-            [],
-            [step],
-            lr=learning_rate,
-            beta1=BETAS[0],
-            beta2=BETAS[1],
-            weight_decay=self.weight_decay,
-            eps=EPSILON,
-            amsgrad=False,
-            maximize=False,
-            found_inf=void,
-        )
-        step -= void
+        (count,), means, squares = self.moments.values()
+        steps, rate = count.double() + 1, learning_rate.double()
+        mean_weight, square_weight = (1 - beta**steps for beta in BETAS)  # the moments began at 0
+        for tensor, gradient, mean, square in zip(self.tensors, gradients, means, squares, strict=True):
+            new_mean = mean.lerp(gradient, 1 - BETAS[0])
+            new_square = BETAS[1] * square + (1 - BETAS[1]) * gradient.square()
+            direction = (new_mean / mean_weight) / ((new_square / square_weight).sqrt() + EPSILON)
+            moved = tensor * (1 - rate * self.weight_decay) - rate * direction
+            for old, new in ((tensor, moved), (mean, new_mean), (square, new_square)):
+                old.copy_(torch.where(void, old, new))
+        count += (~void).to(count.dtype)

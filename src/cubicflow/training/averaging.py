@@ -7,27 +7,29 @@ from contextlib import contextmanager
 
 from torch import Tensor
 
-from cubicflow.training.flat import FlatParameters
+from cubicflow.training.weights import Weights
 
 
 class Averages:
-    """The exponential average of a flow's parameters, as one vector beside theirs."""
+    """The exponential averages of a flow's weights, ``tensors`` beside theirs."""
 
-    def __init__(self, flat: FlatParameters) -> None:
-        self.flat = flat
-        self.vector = flat.vector.clone()
+    def __init__(self, weights: Weights) -> None:
+        self.weights = weights
+        self.tensors = [tensor.clone() for tensor in weights.tensors]
 
     def restart(self) -> None:
-        """Begin again from the parameters as they are."""
-        self.vector.copy_(self.flat.vector)
+        """Begin again from the weights as they are."""
+        for average, tensor in zip(self.tensors, self.weights.tensors, strict=True):
+            average.copy_(tensor)
 
-    def update(self, weight: Tensor) -> None:
-        """Move by ``weight`` (a tensor, so that a captured graph can be told another) towards the parameters."""
-        self.vector.lerp_(self.flat.vector, weight)
+    def update(self, share: Tensor) -> None:
+        """Move by ``share`` (a tensor, so that a captured graph can be told another) towards the weights."""
+        for average, tensor in zip(self.tensors, self.weights.tensors, strict=True):
+            average.lerp_(tensor, share)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """The parameters hold their averages while this lasts."""
+        """The weights hold their averages while this lasts."""
         self._swap()
         try:
             yield
@@ -35,7 +37,8 @@ class Averages:
             self._swap()
 
     def _swap(self) -> None:
-        kept = self.flat.vector.clone()
-        self.flat.vector.copy_(self.vector)
-        self.vector.copy_(kept)
-        self.flat.written()
+        for average, tensor in zip(self.tensors, self.weights.tensors, strict=True):
+            kept = tensor.clone()
+            tensor.copy_(average)
+            average.copy_(kept)
+        self.weights.written()

@@ -39,13 +39,15 @@ class World:
             dist.all_reduce(tensor)
         return tensor
 
-    def sum_gradient_(self, gradient: Tensor, loss: Tensor) -> Tensor:
-        """Sum the gradient in place and return the sum of the losses, in one exchange."""
+    def sum_gradients_(self, gradients: Sequence[Tensor], loss: Tensor) -> Tensor:
+        """Sum the gradients in place and return the sum of the losses, in one exchange."""
         if self.size == 1:
             return loss
-        both = self.sum_(torch.cat([gradient, loss.to(gradient.dtype).reshape(1)]))
-        gradient.copy_(both[:-1])
-        return both[-1].to(loss.dtype)
+        parts = [*gradients, loss.to(gradients[0].dtype)]
+        summed = self.sum_(torch.cat([part.flatten() for part in parts])).split([part.numel() for part in parts])
+        for gradient, total in zip(gradients, summed, strict=False):
+            gradient.copy_(total.view_as(gradient))
+        return summed[-1][0].to(loss.dtype)
 
     def copy_from_first_(self, tensors: Iterable[Tensor]) -> None:
         """Process 0's values for everyone, in place."""

@@ -17,13 +17,13 @@ from cubicflow.data.rows import Batch, Draws, Order, Rows, derive_seed, endless
 from cubicflow.data.sources import as_rows
 from cubicflow.data.summary import Summary
 from cubicflow.nets.precision import float32_products
-from cubicflow.training.captured_step import CapturedStep
 from cubicflow.training.config import TrainingConfig
 from cubicflow.training.diagnosis import likely_cause
 from cubicflow.training.distributed import World, join, random_state_kept, seed_everything
 from cubicflow.training.errors import NonFiniteLossError, TrainingError, TrainingInterrupted
 from cubicflow.training.interrupts import Interrupts
 from cubicflow.training.losses import SINGLE_PASS, Loss, dequantised_likelihood, negative_log_likelihood
+from cubicflow.training.parts import parts
 from cubicflow.training.progress import Progress, make_progress
 from cubicflow.training.run_folder import RESULT_ENTRIES, RunFolder, open_run, refuse_reserved_names
 from cubicflow.training.schedule import averaging_weight, done, learning_rate
@@ -139,7 +139,7 @@ def fit(
             try:
                 result = train_to_the_end(step, rows, held_out, folder, shown, interrupts)
             finally:
-                step.flat.release()
+                step.weights.release()
         # Only now do signals act as usual again: none that came before, however late, is lost.
         if interrupts.received is not None:
             raise TrainingInterrupted(
@@ -174,7 +174,7 @@ def train_to_the_end(
         state.restore_numbers(folder.checkpoint.numbers)
         shown.say(f"resuming at step {state.step:,}")
     state.restore_numbers(world.tell(state.numbers()))
-    world.copy_from_first_(state.tensors().values())
+    world.copy_from_first_(itertools.chain(*state.memory().values()))
     state.refresh()
 
     flow.train()
@@ -189,7 +189,7 @@ def train_to_the_end(
         if folder is not None:
             folder.save(state.tensors(), state.numbers())  # a disk that refuses says so now, not after an hour
 
-    take = CapturedStep(step, shown.say)
+    take = parts.repeated(step, shown.say)
     began = time.monotonic() - state.elapsed
     saved = logged = time.monotonic()
     logged_step = state.step

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase  # what all norms with running statistics have in common
 
 
 class RunningStatistics:
     """The buffers of a flow's batch norms; none where it has none, and then everything here costs nothing."""
 
     def __init__(self, flow: nn.Module) -> None:
-        norms = [module for module in flow.modules() if isinstance(module, _NormBase)]
-        self.buffers = [buffer for norm in norms for buffer in norm.buffers(recurse=False)]
+        own = [dict(module.named_buffers(recurse=False)) for module in flow.modules()]
+        self.buffers = [buffer for buffers in own if "running_mean" in buffers for buffer in buffers.values()]
 
     def copy(self) -> list[Tensor]:
         """What they are now."""

@@ -51,24 +51,35 @@ class TrainingState:
         best_loss = self.best_loss if math.isfinite(self.best_loss) else None
         return {**{name: getattr(self, name) for name in names}, "best_loss": best_loss}
 
-    def tensors(self) -> dict[str, Tensor]:
-        """The tensors themselves, not copies."""
+    def memory(self) -> dict[str, list[Tensor]]:
+        """All tensors of the run, by the names they are saved under. Several under one name are saved as one vector,
+        so that it does not matter how the weights were laid out."""
         parts = self.parts
-        tensors = {f"flow.{name}": value for name, value in parts.flow.state_dict().items()}
-        tensors |= {f"best.{name}": value for name, value in self.best.items()}
+        tensors = {f"flow.{name}": [value] for name, value in parts.flow.state_dict().items()}
+        tensors |= {f"best.{name}": [value] for name, value in self.best.items()}
         if parts.averages is not None:
-            tensors["average"] = parts.averages.vector
-        tensors |= {f"optimiser.{key}": value for key, value in parts.adam.moments.items()}
-        return {**tensors, "step.count": parts.count, "step.loss_sum": parts.loss_sum}
+            tensors["average"] = parts.averages.tensors
+        tensors |= {f"optimiser.{name}": values for name, values in parts.adam.moments.items()}
+        return {**tensors, "step.count": [parts.count], "step.loss_sum": [parts.loss_sum]}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors as they are saved."""
+        flat = ("average", "optimiser.exp_avg", "optimiser.exp_avg_sq")
+        return {
+            name: torch.cat([part.flatten() for part in values]) if name in flat else values[0]
+            for name, values in self.memory().items()
+        }
 
     @torch.no_grad()
     def restore_tensors(self, tensors: dict[str, Tensor]) -> None:
         """Fill the tensors in place, where they have been: the same memory rounds the same way."""
-        mine = self.tensors()
-        if mine.keys() != tensors.keys() or any(mine[name].shape != tensors[name].shape for name in mine):
+        expected = {name: value.shape for name, value in self.tensors().items()}
+        if expected != {name: value.shape for name, value in tensors.items()}:
             raise ValueError("the checkpoint's tensors are not those of this flow")
-        for name, value in tensors.items():
-            mine[name].copy_(value)
+        for name, values in self.memory().items():
+            saved = tensors[name].flatten().split([value.numel() for value in values])
+            for value, part in zip(values, saved, strict=True):
+                value.copy_(part.view_as(value))
         self.refresh()
 
     def restore_numbers(self, numbers: dict[str, Any]) -> None:

@@ -7,21 +7,20 @@ record of its number. So the same code can be replayed as one captured graph.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from cubicflow.data.rows import Batch
-from cubicflow.nets.linear import Fork, weight_gradients_on
 from cubicflow.nets.precision import float32_products
-from cubicflow.training.adam import Adam
 from cubicflow.training.averaging import Averages
 from cubicflow.training.config import TrainingConfig
 from cubicflow.training.distributed import World
-from cubicflow.training.flat import FlatParameters
 from cubicflow.training.losses import SINGLE_PASS, Loss
+from cubicflow.training.parts import parts
 from cubicflow.training.running_statistics import RunningStatistics
 
 TINY = 1e-6  # a gradient of 0 is not divided by its norm
@@ -32,29 +31,31 @@ class Step:
 
     Attributes:
         learning_rate, averaging_weight: tensors that :meth:`tell` fills before a step.
-        adam: the optimiser.
+        weights: the parameters.
+        adam: their optimiser.
         averages: the averaged weights, or None.
         statistics: those of batch norms.
         count: steps taken.
         loss_sum: of all global batches since it was last read.
         gradient_norm: of the last step, before clipping.
         failed_at: the number of the first step that was not finite, or -1.
+        passes: makes the context in which a forward and a backward pass run; when it ends the gradients are there.
     """
 
     def __init__(self, flow: Any, loss: Loss, config: TrainingConfig, world: World, mean_weight: float) -> None:
         self.flow, self.loss, self.config, self.world = flow, loss, config, world
         self.mean_weight = mean_weight
-        self.params = [param for param in flow.parameters() if param.requires_grad]
-        if not self.params:
+        params = [param for param in flow.parameters() if param.requires_grad]
+        if not params:
             raise ValueError("this flow has no parameters to train")
-        self.dtype = self.params[0].dtype
+        self.dtype = params[0].dtype
         self.learning_rate = torch.zeros((), dtype=torch.float32, device=world.device)
         self.averaging_weight = torch.zeros((), dtype=self.dtype, device=world.device)
-        self.flat = FlatParameters(self.params)
-        self.adam = Adam(self.flat.vector, config.weight_decay)
-        self.averages = None if config.average_decay is None else Averages(self.flat)
+        self.weights = parts.weights(params)
+        self.adam = parts.adam(self.weights, config.weight_decay)
+        self.averages = None if config.average_decay is None else Averages(self.weights)
         self.statistics = RunningStatistics(flow)
-        self.fork: Fork | None = None  # a second stream for the gradients of weights, where a captured step has one
+        self.passes: Callable[[], AbstractContextManager[None]] = nullcontext
         self.count = torch.zeros((), dtype=torch.int64, device=world.device)
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=world.device)
         self.gradient_norm = torch.zeros((), dtype=torch.float64, device=world.device)
@@ -67,23 +68,22 @@ class Step:
 
     def __call__(self, batch: Batch) -> None:
         """Take a step on this process's share of a global batch."""
-        self.flat.forget_gradients()
+        self.weights.forget_gradients()
         statistics = self.statistics.copy()
-        with float32_products(self.config.precision != "float32", self.world.device):
-            with weight_gradients_on(self.fork):
-                share = self.share_of_loss(batch)
+        with float32_products(self.config.precision != "float32", self.world.device), self.passes():
+            share = self.share_of_loss(batch)
             share.backward()
-        if self.fork is not None:
-            self.fork.join()
-        gradient = self.flat.gradient()
-        loss = self.world.sum_gradient_(gradient, share.detach())
-        norm = torch.linalg.vector_norm(gradient)
+        gradients = self.weights.gradients()
+        loss = self.world.sum_gradients_(gradients, share.detach())
+        norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(part) for part in gradients]))
         if self.config.clip_norm is not None:
-            gradient *= (self.config.clip_norm / (norm + TINY)).clamp(max=1)
+            factor = (self.config.clip_norm / (norm + TINY)).clamp(max=1)
+            for part in gradients:
+                part *= factor
 
         bad = ~torch.isfinite(loss + norm)
-        self.adam.update(gradient, self.learning_rate, void=bad)
-        self.flat.written()
+        self.adam.update(gradients, self.learning_rate, void=bad)
+        self.weights.written()
         self.statistics.put_back(statistics, where=bad)
         if self.averages is not None:
             self.averages.update(self.averaging_weight * ~bad)

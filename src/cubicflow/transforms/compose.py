@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from cubicflow.transforms.lu_linear import LULinear, dense_inverses, dense_weights
+from cubicflow.transforms.lu_linear import Dense, LULinear, dense_inverses, dense_layers
 from cubicflow.transforms.transform import Transform, no_log_det
 
 
@@ -32,56 +32,53 @@ class Compose(Transform):
         return {"transforms": list(self.transforms)}
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        linear = self._plain_linear_layers()
-        weights = _of_every_size(linear, dense_weights)
+        linear = dict(self._linear_layers("forward"))
+        dense = _made_together(linear, dense_layers)
         log_dets = []
         for place, part in enumerate(self.transforms):
-            if place in linear:
-                x = linear[place].through(x, weights[place])
+            if place in dense:
+                x, _ = part(x, dense=dense[place])
             else:
                 x, log_det = part(x, context if part.context_features else None)
                 log_dets.append(log_det)
         log_det = torch.stack(log_dets).sum(0) if log_dets else no_log_det(x)
-        if linear:
-            log_det = log_det + torch.cat([layer.log_diagonal for layer in linear.values()]).sum()
-        return x, log_det
+        return x, log_det + _log_diagonals(linear) if linear else log_det
 
     def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        linear = {place: layer for place, layer in self._plain_linear_layers().items() if layer.takes_dense_inverse(z)}
-        inverses = _of_every_size(linear, dense_inverses)
+        linear = {place: layer for place, layer in self._linear_layers("inverse") if layer.takes_dense_inverse(z)}
+        dense = _made_together(linear, dense_inverses)
         log_det = no_log_det(z)
         for place, part in reversed(list(enumerate(self.transforms))):
-            if place in linear:
-                z = linear[place].back_through(z, inverses[place])
+            if place in dense:
+                z, _ = linear[place].inverse(z, dense=dense[place])
             else:
                 z, log_det_part = part.inverse(z, context if part.context_features else None)
                 log_det = log_det + log_det_part
-        if linear:
-            log_det = log_det - torch.cat([layer.log_diagonal for layer in linear.values()]).sum()
-        return z, log_det
+        return z, log_det - _log_diagonals(linear) if linear else log_det
 
-    def _plain_linear_layers(self) -> dict[int, LULinear]:
-        """The linear layers that need not be called one by one, by place: a subclass, a layer with hooks or one whose
-        methods were replaced may do something else than multiply."""
-        return {place: part for place, part in enumerate(self.transforms) if type(part) is LULinear and _is_plain(part)}
-
-
-def _is_plain(layer: LULinear) -> bool:
-    replaced = "forward" in layer.__dict__ or "inverse" in layer.__dict__
-    hooked = layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks
-    return not (replaced or hooked)
+    def _linear_layers(self, direction: str) -> Iterator[tuple[int, LULinear]]:
+        """The linear layers by place, but none whose method was replaced: it may do something else than multiply."""
+        for place, part in enumerate(self.transforms):
+            if type(part) is LULinear and direction not in vars(part):
+                yield place, part
 
 
-def _of_every_size(
-    layers: dict[int, LULinear], make: Callable[[Sequence[LULinear]], Sequence[Tensor]]
-) -> dict[int, Tensor]:
+def _made_together(
+    layers: dict[int, LULinear], make: Callable[[Sequence[LULinear]], Sequence[Dense]]
+) -> dict[int, Dense]:
     """The matrices of all linear layers, those of one size together: one by one they would cost more time than the
     products they are for."""
-    matrices: dict[int, Tensor] = {}
+    dense: dict[int, Dense] = {}
     for features in {layer.features for layer in layers.values()}:
         alike = {place: layer for place, layer in layers.items() if layer.features == features}
-        matrices.update(zip(alike, make(list(alike.values())), strict=True))
-    return matrices
+        dense.update(zip(alike, make(list(alike.values())), strict=True))
+    return dense
+
+
+def _log_diagonals(layers: dict[int, LULinear]) -> Tensor:
+    """The sum of all log-determinants, which needs no row: added to every row by itself it would be a sum over rows in
+    the backward pass of every layer."""
+    return torch.cat([layer.log_diagonal for layer in layers.values()]).sum()
 
 
 class Inverse(Transform):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from cubicflow.splines.light_calls import light_apply, nothing_differentiates
+from cubicflow.splines.calls import calls
 
 
 class Halves(NamedTuple):
@@ -58,7 +58,7 @@ def split(x: Tensor, halves: Halves) -> tuple[Tensor, Tensor]:
     >>> split(torch.tensor([[10.0, 20.0, 30.0]]), halves)
     (tensor([[20.]]), tensor([[10., 30.]]))
     """
-    if torch.compiler.is_compiling() or nothing_differentiates(x):
+    if torch.compiler.is_compiling() or calls.only_values(x):
         return _split(x, halves)
     parts: tuple[Tensor, Tensor] = _apply_split(x, *_one_by_one(halves))
     return parts
@@ -71,7 +71,7 @@ def join(first: Tensor, second: Tensor, halves: Halves) -> Tensor:
     >>> join(torch.tensor([[20.0]]), torch.tensor([[10.0, 30.0]]), halves)
     tensor([[10., 20., 30.]])
     """
-    if torch.compiler.is_compiling() or nothing_differentiates(first, second):
+    if torch.compiler.is_compiling() or calls.only_values(first, second):
         return _join(first, second, halves)
     x: Tensor = _apply_join(first, second, *_one_by_one(halves))
     return x
@@ -150,4 +150,4 @@ class _Join(torch.autograd.Function):
         return join(tangent_first, tangent_second, ctx.halves)
 
 
-_apply_split, _apply_join = light_apply(_Split), light_apply(_Join)
+_apply_split, _apply_join = calls.applier(_Split), calls.applier(_Join)

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from cubicflow.nets.exact_linear import exact_linear
-from cubicflow.nets.linear import waited_for
-from cubicflow.transforms.transform import Transform, check_features, check_floating, no_log_det, positive
+from cubicflow.nets.products import products
+from cubicflow.transforms.transform import Transform, check_features, check_floating, positive
 
 # Solves are made for each layer alone, inverses for all layers together: of small matrices these cost less whatever
 # the number of rows. Solving for a row is also slower than multiplying it, so that the inverse of a large matrix pays
 # for itself after a few times D rows.
 ALWAYS_INVERTED = 48
 ROWS_WORTH_AN_INVERSE = 4
+
+
+class Dense(NamedTuple):
+    """One direction of a layer as a matrix."""
+
+    weight: Tensor  # (D, D)
+    log_det: Tensor  # ()
 
 
 class LULinear(Transform):
@@ -66,18 +72,34 @@ class LULinear(Transform):
         # The permutation itself is a buffer; the seed is written for the reader.
         return {"features": self.features, "bias": self.bias is not None, "permute": self.permute, "seed": self.seed}
 
-    def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
-        return self.through(x, dense_weights([self])[0]), self._log_det(x)
-
-    def through(self, x: Tensor, weight: Tensor) -> Tensor:
-        """The forward map with its dense weight, which :func:`dense_weights` makes for many layers at once."""
+    def forward(
+        self,
+        x: Tensor,
+        context: Tensor | None = None,  # noqa: ARG002
+        *,
+        dense: Dense | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """``dense`` is this layer's, where it was made together with those of other layers."""
         check_features(self, x, self.features)
         check_floating(self, x)
-        return exact_linear(x, weight, self.bias)
+        weight, log_det = dense or dense_layers([self])[0]
+        return products.exact(x, weight, self.bias), _expanded(log_det, x)
 
-    def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
-        inverse = dense_inverses([self])[0] if self.takes_dense_inverse(z) else None
-        return self.back_through(z, inverse), -self._log_det(z)
+    def inverse(
+        self,
+        z: Tensor,
+        context: Tensor | None = None,  # noqa: ARG002
+        *,
+        dense: Dense | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """``dense`` is this layer's inverse, where it was made together with those of other layers."""
+        check_features(self, z, self.features)
+        check_floating(self, z)
+        shifted = z if self.bias is None else z - self.bias
+        if dense is None and not self.takes_dense_inverse(z):
+            return self._solve(shifted), _expanded(-self.log_diagonal.sum(), z)
+        weight, log_det = dense or dense_inverses([self])[0]
+        return products.exact(shifted, weight), _expanded(log_det, z)
 
     def takes_dense_inverse(self, z: Tensor) -> bool:
         """Whether making a dense inverse, D^3, is worth it for these rows, which would take N D^2 to solve for.
@@ -85,18 +107,6 @@ class LULinear(Transform):
         if torch.is_grad_enabled() or torch.compiler.is_compiling():
             return False
         return self.features <= ALWAYS_INVERTED or len(z) >= ROWS_WORTH_AN_INVERSE * self.features
-
-    def back_through(self, z: Tensor, inverse: Tensor | None) -> Tensor:
-        """The inverse map with its dense inverse, which :func:`dense_inverses` makes for many layers at once, or by
-        solving."""
-        check_features(self, z, self.features)
-        check_floating(self, z)
-        if self.bias is not None:
-            z = z - self.bias
-        return self._solve(z) if inverse is None else exact_linear(z, inverse)
-
-    def _log_det(self, x: Tensor) -> Tensor:
-        return self.log_diagonal.sum().to(no_log_det(x).dtype).expand(x.shape[0])
 
     def _solve(self, z: Tensor) -> Tensor:
         lower, upper = _triangles(_widen(self.factors), _widen(self.log_diagonal))
@@ -108,31 +118,33 @@ class LULinear(Transform):
         return x
 
 
-def dense_weights(layers: Sequence[LULinear]) -> Sequence[Tensor]:
-    """P L U, (D, D), of several layers of one size, all in the same few batched operations."""
+def dense_layers(layers: Sequence[LULinear]) -> Sequence[Dense]:
+    """Several layers of one size, all made by the same few batched operations."""
     factors = _widen(torch.stack([layer.factors for layer in layers]))  # (layers, D, D)
-    log_diagonals = _widen(torch.stack([layer.log_diagonal for layer in layers]))
-    lower, upper = _triangles(factors, log_diagonals)
+    log_diagonals = torch.stack([layer.log_diagonal for layer in layers])  # (layers, D)
+    lower, upper = _triangles(factors, _widen(log_diagonals))
     with _full_precision(lower):
-        products = lower @ upper
+        lu = lower @ upper
     orders = torch.stack([layer.permutation for layer in layers])
-    weights = products.gather(1, orders[:, :, None].expand_as(products))
-    return waited_for(weights.to(layers[0].factors.dtype).unbind(0))
+    weights = lu.gather(1, orders[:, :, None].expand_as(lu)).to(log_diagonals.dtype)
+    return list(map(Dense, products.made(weights.unbind(0)), log_diagonals.sum(1).unbind(0)))
 
 
-def dense_inverses(layers: Sequence[LULinear]) -> Sequence[Tensor]:
-    """(P L U)^-1, (D, D), of several layers of one size, in float64 until they are rounded once."""
-    lower, upper = _triangles(
-        torch.stack([layer.factors for layer in layers]).double(),
-        torch.stack([layer.log_diagonal for layer in layers]).double(),
-    )
+def dense_inverses(layers: Sequence[LULinear]) -> Sequence[Dense]:
+    """The inverses of several layers of one size, in float64 until they are rounded once."""
+    log_diagonals = torch.stack([layer.log_diagonal for layer in layers])
+    lower, upper = _triangles(torch.stack([layer.factors for layer in layers]).double(), log_diagonals.double())
     eye = torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device).expand_as(lower)
     inverses = torch.linalg.solve_triangular(lower, eye, upper=False, unitriangular=True)
     inverses = torch.linalg.solve_triangular(upper, inverses, upper=True)
     orders = torch.stack([layer.permutation for layer in layers])
-    inverses = inverses.gather(2, orders[:, None, :].expand_as(inverses))
-    rounded: Sequence[Tensor] = inverses.to(layers[0].factors.dtype).unbind(0)
-    return rounded
+    weights = inverses.gather(2, orders[:, None, :].expand_as(inverses)).to(log_diagonals.dtype)
+    return list(map(Dense, weights.unbind(0), (-log_diagonals.sum(1)).unbind(0)))
+
+
+def _expanded(log_det: Tensor, x: Tensor) -> Tensor:
+    """(N,), never below float32."""
+    return log_det.to(torch.promote_types(x.dtype, torch.float32)).expand(x.shape[0])
 
 
 def _triangles(factors: Tensor, log_diagonal: Tensor) -> tuple[Tensor, Tensor]:

@@ -3,8 +3,6 @@
 A backend hands in two functions of plain tensors, a spline and its vector-Jacobian product. :func:`differentiable`
 turns them into operators that tracers see as one node, and into an ``evaluate`` of the backend contract:
 
-- A call that nobody watches skips the operators: torch's way to one that is written in Python, and back, takes longer
-  than a small kernel.
 - The operators carry no autograd of their own. It lives in an ``autograd.Function`` around them, because one that is
   registered on an operator makes ``jacrev`` raise and ``jacfwd`` return zeros.
 - The backward pass is a Function of its own, whose backward recomputes through the reference: derivatives of second
@@ -19,10 +17,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._functorch import is_legacy_batchedtensor, peek_interpreter_stack
 
 from cubicflow.splines.backends import reference
-from cubicflow.splines.light_calls import light_apply, nothing_differentiates
+from cubicflow.splines.calls import calls
 from cubicflow.splines.spec import SplineSpec, output_shape
 
 Pair = tuple[Tensor, Tensor]
@@ -33,7 +30,6 @@ Backward = Callable[[Tensor, Tensor, Tensor, Tensor, SplineSpec], Pair]
 Evaluate = Callable[[SplineSpec, Tensor, Tensor], Pair]
 
 _SPEC = "str family, int num_bins, bool inverse, str domain, str? slopes, float min_bin_width, float min_bin_height"
-_PLAIN_TYPES = (Tensor, torch.nn.Parameter)
 _OPERATORS = torch.library.Library("cubicflow", "FRAGMENT")
 
 
@@ -42,16 +38,16 @@ def differentiable(name: str, forward: Forward, backward: Backward, devices: tup
     forward_op, backward_op = _define(name, forward, backward, devices)
 
     def call_forward(x: Tensor, params: Tensor, spec: SplineSpec) -> Pair:
-        if _is_watched(x, params):
-            result: Pair = forward_op(x, params, *spec)
-            return result
-        return forward(x, params, spec)
+        if calls.unseen(x, params):
+            return forward(x, params, spec)
+        result: Pair = forward_op(x, params, *spec)
+        return result
 
     def call_backward(x: Tensor, params: Tensor, grad_y: Tensor, grad_log_slope: Tensor, spec: SplineSpec) -> Pair:
-        if _is_watched(x, params, grad_y, grad_log_slope):
-            result: Pair = backward_op(x, params, grad_y, grad_log_slope, *spec)
-            return result
-        return backward(x, params, grad_y, grad_log_slope, spec)
+        if calls.unseen(x, params, grad_y, grad_log_slope):
+            return backward(x, params, grad_y, grad_log_slope, spec)
+        result: Pair = backward_op(x, params, grad_y, grad_log_slope, *spec)
+        return result
 
     class Spline(torch.autograd.Function):
         generate_vmap_rule = True
@@ -95,36 +91,18 @@ def differentiable(name: str, forward: Forward, backward: Backward, devices: tup
             pull = torch.func.vjp(first_order, *ctx.saved_tensors)[1]
             return *pull(grads), None
 
-    apply = light_apply(Spline)
+    apply = calls.applier(Spline)
 
     def evaluate(spec: SplineSpec, x: Tensor, params: Tensor) -> Pair:
         shape = output_shape(x.shape, params.shape)
         if x.shape != shape:
             x = x.expand(shape)
-        if nothing_differentiates(x, params):  # a Function would cost more time than a small kernel
+        if calls.only_values(x, params):
             return call_forward(x, params, spec)
         result: Pair = apply(x, params, spec)
         return result
 
     return evaluate
-
-
-def _is_watched(*tensors: Tensor) -> bool:
-    """Whether there is anybody to see the operators: a tracer, a transform, a mode, a profiler, a kind of tensor."""
-    if (
-        torch.compiler.is_compiling()
-        or peek_interpreter_stack() is not None
-        or torch._C._len_torch_dispatch_stack() > 0
-        or torch.autograd.profiler._is_profiler_enabled
-        or torch._C._get_tracing_state() is not None
-    ):
-        return True
-    # Two kinds call themselves a Tensor: a negated view, whose memory holds minus its values, and one that was batched
-    # by is_grads_batched, which has no memory. The dispatcher makes plain tensors of both.
-    for tensor in tensors:
-        if type(tensor) not in _PLAIN_TYPES or tensor.is_neg() or is_legacy_batchedtensor(tensor):
-            return True
-    return False
 
 
 def _define(name: str, forward: Forward, backward: Backward, devices: tuple[str, ...]) -> tuple[Any, Any]:

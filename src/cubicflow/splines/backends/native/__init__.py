@@ -17,7 +17,7 @@ from torch import Tensor
 from cubicflow.splines.backends.autograd import differentiable
 from cubicflow.splines.backends.native.launch import backward, forward
 from cubicflow.splines.backends.native.library import KINDS, MAX_AXES, load
-from cubicflow.splines.light_calls import constant_when_compiled
+from cubicflow.splines.calls import calls
 from cubicflow.splines.spec import SplineSpec
 
 
@@ -25,7 +25,7 @@ def at_home_on(device: torch.device) -> bool:
     return device.type == "cpu"
 
 
-@constant_when_compiled
+@calls.constant
 def unavailable() -> str | None:
     library = load()
     return library if isinstance(library, str) else None

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from cubicflow.splines.backends.autograd import Pair, differentiable
-from cubicflow.splines.light_calls import constant_when_compiled
+from cubicflow.splines.calls import calls
 from cubicflow.splines.spec import SplineSpec
 
 FAMILIES = ("cubic", "rational_quadratic", "quadratic")
@@ -37,7 +37,7 @@ def at_home_on(device: torch.device) -> bool:
     return device.type == "cuda"  # the interpreter, which takes CPU tensors, is for tests
 
 
-@constant_when_compiled
+@calls.constant
 def unavailable() -> str | None:
     return _unavailable()
 
@@ -59,7 +59,7 @@ def _kernels() -> ModuleType:
     return launch
 
 
-@constant_when_compiled
+@calls.constant
 def _interpreted() -> bool:
     interpreted: bool = _kernels().INTERPRETED
     return interpreted

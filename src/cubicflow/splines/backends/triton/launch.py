@@ -13,6 +13,7 @@ from torch import Tensor
 
 from cubicflow.splines.backends.autograd import Pair
 from cubicflow.splines.backends.triton import chunks, places, rows, unit
+from cubicflow.splines.calls import calls
 from cubicflow.splines.spec import SplineSpec
 
 # Triton decides when a kernel is defined whether it will be compiled or interpreted.
@@ -107,38 +108,28 @@ def _even(tensor: Tensor) -> tuple[Tensor, int]:
 
 
 class Plan(NamedTuple):
-    """All of a launch but its tensors."""
+    """All of a launch but its tensors and their strides."""
 
     kernel: Any
     grid: tuple[int, int, int]
     arguments: dict[str, Any]
     sums: tuple[int, ...]  # the shape of a shared spline's partial sums; empty where none is shared
-    compiled: dict[Any, tuple[Any, tuple[Any, ...]]]  # by what :func:`_launch` finds it by
+    compiled: dict[Any, Any]  # of :class:`cubicflow.splines.calls.Launch`
+
+    def named(self, strides: tuple[int, ...]) -> dict[str, Any]:
+        """The kernel's arguments beside its tensors."""
+        names = [name for name in inspect.signature(self.kernel.fn).parameters if name.startswith("STRIDE_")]
+        return self.arguments | dict(zip(names, strides, strict=True))
 
 
 def _launch(plan: Plan, tensors: tuple[Tensor, ...], strides: tuple[int, ...]) -> None:
-    """Run a kernel on its tensors, the first of its parameters; ``strides`` are those that the plan does not know.
-
-    Triton looks at all arguments of a call to find out which compiled kernel is meant, which takes longer than the
-    kernel. Beside the plan and the strides that depends on the device and on which tensors begin at a multiple of 16
-    bytes; who has met those before need not ask.
-    """
+    """Run a kernel on the device of its tensors; ``strides`` are those that the plan does not know."""
     device = tensors[0].get_device()
     if device >= 0 and device != torch.cuda.current_device():
         with torch.cuda.device(device):
-            _launch(plan, tensors, strides)
-        return
-    pointers = [tensor.data_ptr() for tensor in tensors]
-    known = (device, strides, *[pointer % 16 == 0 for pointer in pointers])
-    if known in plan.compiled:
-        run, rest = plan.compiled[known]
-        run(*pointers, *rest)  # of a tensor Triton would ask where it is, and then the driver whether that is on a GPU
-        return
-    names = list(inspect.signature(plan.kernel.fn).parameters)
-    named = plan.arguments | dict(zip([name for name in names if name.startswith("STRIDE_")], strides, strict=True))
-    run = plan.kernel[plan.grid](*tensors, **named)
-    if run is not None:  # as it is after the interpreter
-        plan.compiled[known] = run[plan.grid], tuple(named[name] for name in names[len(tensors) :])
+            calls.launch(plan, tensors, strides)
+    else:
+        calls.launch(plan, tensors, strides)
 
 
 # --- plans ------------------------------------------------------------------------------------------------------------

@@ -2,41 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from cubicflow.accel.capture import capture
+from cubicflow.accel.flat_weights import FlatWeights, can_be_flat, make_adam
+from cubicflow.accel.forked_gradients import Fork
+from cubicflow.accel.safety import why_unsafe
 from cubicflow.data.rows import Batch
-from cubicflow.flows.capture import capture
-from cubicflow.nets.linear import Fork
+from cubicflow.hooks import fill
+from cubicflow.training.adam import Adam
 from cubicflow.training.losses import SINGLE_PASS
-from cubicflow.training.step import Step
+from cubicflow.training.parts import Parts
+from cubicflow.training.weights import Weights
+
+if TYPE_CHECKING:
+    from cubicflow.training.step import Step
 
 WARM_UP_STEPS = 3  # kernels compile, libraries choose algorithms and allocate; none of that may happen in a capture
+NOT_CAPTURED = "steps are not captured as one CUDA graph, and so are slower: {}"
+
+
+class FastParts(Parts):
+    """Flat weights where they can be, and captured steps on a GPU."""
+
+    def weights(self, params: Sequence[Tensor]) -> Weights:
+        return FlatWeights(params) if can_be_flat(params) else super().weights(params)
+
+    def adam(self, weights: Weights, weight_decay: float) -> Adam:
+        return make_adam(weights, weight_decay)
+
+    def repeated(self, step: Step, say: Callable[[str], None]) -> Callable[[Batch], None]:
+        if step.world.device.type != "cuda":
+            return step
+        if reason := why_not_captured(step):
+            say(NOT_CAPTURED.format(reason))
+            return step
+        return CapturedStep(step, say)
+
+
+def why_not_captured(step: Step) -> str | None:
+    """Why a step cannot be captured, or None."""
+    if step.world.size > 1:
+        return "several processes exchange gradients in the middle of them"
+    if step.loss not in SINGLE_PASS:
+        return "the loss is a function of your own, of which a replay would only repeat the kernels"
+    return why_unsafe(step.flow)
 
 
 class CapturedStep:
-    """Takes the steps of a :class:`Step` by replaying a graph of one, captured at the first call.
+    """Takes the steps of a :class:`~cubicflow.training.step.Step` by replaying a graph of one, captured at the first
+    call.
 
     What a step reads is copied into buffers that stay where they are; the learning rate and the averaging weight are
-    tensors already, and a step that is not finite voids itself, so a replay needs nothing from Python. Where a step
-    cannot be captured (several processes, a loss of the user's own), it is taken as it is, and on a GPU ``say`` is told
-    why.
+    tensors already, and a step that is not finite voids itself, so a replay needs nothing from Python. Where the
+    capture fails, steps are taken as they are, and ``say`` is told why.
     """
 
     def __init__(self, step: Step, say: Callable[[str], None]) -> None:
         self.step = step
         self.say = say
+        self.captures = True
         self.graph: torch.cuda.CUDAGraph | None = None
         self.buffers: Batch | None = None
-        self.captures = step.world.device.type == "cuda"
-        if self.captures and step.world.size > 1:
-            self._give_up("several processes exchange gradients in the middle of them")
-        elif self.captures and step.loss not in SINGLE_PASS:
-            self._give_up("the loss is a function of your own, of which a replay would only repeat the kernels")
-        if self.captures:
-            step.fork = Fork(step.world.device)
+        step.passes = Fork(step.world.device).weight_gradients
 
     def __call__(self, batch: Batch) -> None:
         if self.captures and self.graph is None:
@@ -48,8 +81,7 @@ class CapturedStep:
             if buffer is not None and part is not None:
                 buffer.copy_(part)
         self.graph.replay()
-        # A replay writes the weights without telling autograd, whose count of versions caches rely on.
-        self.step.flat.written()
+        self.step.weights.written()  # a replay does not tell autograd
 
     def _capture(self, batch: Batch) -> None:
         """Rehearse on a stream of its own, capture, and put everything back as it was before the rehearsal."""
@@ -67,25 +99,26 @@ class CapturedStep:
             self.graph, _ = capture(lambda: self.step(buffers), self.step.world.device)
             self.buffers = buffers
         except RuntimeError as error:
-            self._give_up(str(error).splitlines()[0])
+            self.captures = False
+            self.step.passes = nullcontext
+            self.say(NOT_CAPTURED.format(str(error).splitlines()[0]))
         finally:
             _put_back(tensors, kept)
             torch.cuda.set_rng_state(random_state, self.step.world.device)
 
-    def _give_up(self, reason: str) -> None:
-        self.captures = False
-        self.step.fork = None
-        self.say(f"steps are not captured as one CUDA graph, and so are slower: {reason}")
-
 
 def written_by(step: Step) -> list[Tensor]:
     """Every tensor that a step changes."""
-    averages = [] if step.averages is None else [step.averages.vector]
+    averages = [] if step.averages is None else step.averages.tensors
+    moments = [tensor for tensors in step.adam.moments.values() for tensor in tensors]
     record = [step.count, step.loss_sum, step.gradient_norm, step.failed_at]
-    return [*step.flow.state_dict().values(), *step.adam.moments.values(), *averages, *record]
+    return [*step.flow.state_dict().values(), *moments, *averages, *record]
 
 
 @torch.no_grad()
 def _put_back(tensors: list[Tensor], kept: list[Tensor]) -> None:
     for tensor, value in zip(tensors, kept, strict=True):
         tensor.copy_(value)
+
+
+fill("training", FastParts)

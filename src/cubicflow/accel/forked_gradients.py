@@ -1,4 +1,5 @@
-"""Linear layers whose weight gradients can run beside the rest of the backward pass."""
+"""Gradients of weights on a second stream, beside the rest of the backward pass: nothing waits for them until the
+update, while every layer below waits for the gradient of the inputs."""
 
 from __future__ import annotations
 
@@ -8,9 +9,14 @@ from contextvars import ContextVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
+from cubicflow.accel.private import find
+from cubicflow.hooks import fill
 from cubicflow.nets.precision import exactly
+from cubicflow.nets.products import Products
+
+_addmm_activation = find("torch", "_addmm_activation")
 
 
 class Fork:
@@ -24,6 +30,18 @@ class Fork:
         self.stream = torch.cuda.Stream(device)
         self.held: list[Tensor] = []
         self._ones: dict[tuple[int, torch.dtype], Tensor] = {}
+
+    @contextmanager
+    def weight_gradients(self) -> Iterator[None]:
+        """A forward and a backward pass whose gradients of weights are there when the block ends. No weight may be used
+        twice in it: autograd would add two gradients without waiting for them."""
+        token = _fork.set(self)
+        try:
+            yield
+        finally:
+            _fork.reset(token)
+        self.wait()
+        self.held.clear()
 
     def ones_like_column(self, matrix: Tensor) -> Tensor:
         """Ones, by which a product sums the rows of a matrix: in a third of the time that ``sum`` takes for few rows.
@@ -39,69 +57,44 @@ class Fork:
         if self.held:
             torch.cuda.current_stream(self.stream.device).wait_stream(self.stream)
 
-    def join(self) -> None:
-        """Wait, and let go of what was held."""
-        self.wait()
-        self.held.clear()
-
 
 _fork: ContextVar[Fork | None] = ContextVar("fork", default=None)
 
 
-@contextmanager
-def weight_gradients_on(fork: Fork | None) -> Iterator[None]:
-    """Layers called inside leave the gradients of their weights to ``fork``, which has to be joined before anyone reads
-    them; a layer may be called only once. None changes nothing."""
-    token = _fork.set(fork)
-    try:
-        yield
-    finally:
-        _fork.reset(token)
+class ForkedProducts(Products):
+    """Inside :meth:`Fork.weight_gradients` the gradients of weights and biases are left to the fork. Without gradients
+    a rectifier on a GPU is part of the product's kernel."""
 
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None, *, relu: bool = False) -> Tensor:
+        if torch.compiler.is_compiling() or not x.is_cuda or x.ndim != 2 or torch.is_autocast_enabled("cuda"):
+            return super().linear(x, weight, bias, relu=relu)
+        fork = _fork.get()
+        if fork is not None:
+            outputs: Tensor = _ForkedLinear.apply(x, weight, bias, relu, False, fork)
+            return outputs
+        if relu and not torch.is_grad_enabled():
+            return _linear_relu(x, weight, bias)
+        return super().linear(x, weight, bias, relu=relu)
 
-def waited_for(weights: Sequence[Tensor]) -> Sequence[Tensor]:
-    """The same weights; where their gradients are left to a fork, what made the weights gets them when they are there.
-    Weights that are parameters themselves do not need it: nobody reads their gradients before the step does."""
-    fork = None if torch.compiler.is_compiling() else _fork.get()
-    waiting: Sequence[Tensor] = weights if fork is None else _WaitedFor.apply(fork, *weights)
-    return waiting
+    def exact(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        fork = None if torch.compiler.is_compiling() or x.ndim != 2 else _fork.get()
+        if fork is None:
+            return super().exact(x, weight, bias)
+        outputs: Tensor = _ForkedLinear.apply(x.to(weight.dtype), weight, bias, False, True, fork)
+        return outputs.to(x.dtype)
 
-
-class Linear(nn.Linear):
-    """A linear layer. Called inside :func:`weight_gradients_on`, its backward pass computes the gradients of weight and
-    bias on another stream: nothing waits for them until the update, while every layer below waits for the gradient of
-    the inputs."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        forked = forked_linear(x, self.weight, self.bias)
-        return F.linear(x, self.weight, self.bias) if forked is None else forked
-
-    def activated(self, x: Tensor) -> Tensor:
-        """relu of the outputs, in one kernel on a GPU where autograd does not need to see both."""
-        forked = forked_linear(x, self.weight, self.bias, relu=True)
-        if forked is not None:
-            return forked
-        if x.is_cuda and x.ndim == 2 and not torch.is_grad_enabled() and not torch.is_autocast_enabled("cuda"):
-            return _linear_relu(x, self.weight, self.bias)
-        return F.relu(F.linear(x, self.weight, self.bias))
-
-
-def forked_linear(
-    x: Tensor, weight: Tensor, bias: Tensor | None, *, relu: bool = False, exact: bool = False
-) -> Tensor | None:
-    """x weight' + bias, with the gradients of weight and bias left to the fork there is; None where there is none, or
-    where autocast has a say. ``exact`` products do not heed it, nor TF32."""
-    if torch.compiler.is_compiling() or x.ndim != 2 or (torch.is_autocast_enabled("cuda") and not exact):
-        return None
-    fork = _fork.get()
-    outputs: Tensor | None = None if fork is None else _ForkedLinear.apply(x, weight, bias, relu, exact, fork)
-    return outputs
+    def made(self, weights: Sequence[Tensor]) -> Sequence[Tensor]:
+        """What made the weights gets their gradients when those are there. Weights that are parameters themselves do
+        not need it: nobody reads their gradients before the step does."""
+        fork = None if torch.compiler.is_compiling() else _fork.get()
+        waiting: Sequence[Tensor] = weights if fork is None else _WaitedFor.apply(fork, *weights)
+        return waiting
 
 
 def _linear_relu(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    if bias is None:
-        return F.relu(F.linear(x, weight))
-    outputs: Tensor = torch._addmm_activation(bias, x, weight.T)
+    if bias is None or _addmm_activation is None:
+        return F.relu(F.linear(x, weight, bias))
+    outputs: Tensor = _addmm_activation(bias, x, weight.T)
     return outputs
 
 
@@ -142,3 +135,6 @@ class _WaitedFor(torch.autograd.Function):
     def backward(ctx, *grads: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[no-untyped-def]
         ctx.fork.wait()
         return None, *grads
+
+
+fill("nets", ForkedProducts)

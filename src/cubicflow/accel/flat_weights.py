@@ -1,0 +1,82 @@
+"""All parameters of a flow side by side in one vector, updated by one kernel.
+
+Clipping, Adam and averaging are then single operations: over a list of small tensors they keep a GPU waiting for most
+of their time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from cubicflow.accel.private import find
+from cubicflow.training.adam import BETAS, EPSILON, Adam
+from cubicflow.training.weights import Weights
+
+_fused_adamw_ = find("torch", "_fused_adamw_")
+
+
+def can_be_flat(params: Sequence[Tensor]) -> bool:
+    """Whether these are plain parameters of one dtype on one device, so that they can be views of one vector."""
+    kinds = {(type(param), param.dtype, param.device, param.layout) for param in params}
+    return len(kinds) == 1 and next(iter(kinds))[0] is nn.Parameter and next(iter(kinds))[3] is torch.strided
+
+
+class FlatWeights(Weights):
+    """Parameters laid side by side in one vector, of which they become views."""
+
+    @torch.no_grad()
+    def __init__(self, params: Sequence[Tensor]) -> None:
+        super().__init__(params)
+        vector = torch.cat([param.detach().flatten() for param in params])
+        parts = vector.split([param.numel() for param in params])
+        for param, part in zip(self.params, parts, strict=True):
+            param.data = part.view_as(param)
+        self.tensors = [vector]
+
+    def gradients(self) -> list[Tensor]:
+        return [torch.cat([gradient.flatten() for gradient in super().gradients()])]
+
+    def written(self) -> None:
+        """Autograd cannot know that the vector holds the parameters: what was made from them would seem current."""
+        torch.autograd.graph.increment_version(self.params)
+
+    def release(self) -> None:
+        """Give every parameter memory of its own again."""
+        for param in self.params:
+            param.data = param.detach().clone()
+
+
+class FusedAdam(Adam):
+    """Adam by the one kernel of ``torch.optim.AdamW(fused=True)``."""
+
+    @torch.no_grad()
+    def update(self, gradients: Sequence[Tensor], learning_rate: Tensor, void: Tensor) -> None:
+        (count,), means, squares = self.moments.values()
+        void = void.to(count.dtype)
+        count += 1
+        _fused_adamw_(
+            self.tensors,
+            list(gradients),
+            means,
+            squares,
+            [],
+            [count],
+            lr=learning_rate,
+            beta1=BETAS[0],
+            beta2=BETAS[1],
+            weight_decay=self.weight_decay,
+            eps=EPSILON,
+            amsgrad=False,
+            maximize=False,
+            found_inf=void,
+        )
+        count -= void
+
+
+def make_adam(weights: Weights, weight_decay: float) -> Adam:
+    """The fused one for a flat vector, where torch has it."""
+    fused = _fused_adamw_ is not None and len(weights.tensors) == 1
+    return (FusedAdam if fused else Adam)(weights.tensors, weight_decay)

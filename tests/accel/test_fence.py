@@ -1,0 +1,76 @@
+"""The fence around the shortcuts: everything works without them, and nothing outside of them is private."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import cubicflow
+from cubicflow.accel import choice, private
+
+SOURCES = Path(cubicflow.__file__).parent
+PROGRAM = Path(__file__).with_name("everything.py")
+# torch._C, torch._anything, x._forward_hooks, forward_ad._current_level, torch._dynamo, ...
+PRIVATE = re.compile(
+    r"(?<![\w.])(torch(\.\w+)*|nn(\.\w+)*|forward_ad|profiler)\._[a-z]\w*|_(forward|backward)_(pre_)?hooks"
+)
+
+
+def run(accel: str, program: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(program)],
+        env={**os.environ, "CUBICFLOW_ACCEL": accel},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def accelerated() -> dict:
+    done = run("on", PROGRAM)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(("accel", "kinds"), [("off", ["Calls", "Parts"]), ("public", ["LightCalls", "FastParts"])])
+def test_everything_works_without_shortcuts_and_without_private_names(accelerated, accel, kinds):
+    done = run(accel, PROGRAM)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found.pop("kinds") == kinds
+    assert accelerated["kinds"] == ["LightCalls", "FastParts"]
+    for name, values in found.items():
+        for mine, theirs in zip(values, accelerated[name], strict=True):
+            # Adam divides gradients by their size, so rounding shows in full where they are tiny.
+            tolerance = 2e-3 if name in ("training", "flow", "loaded") else 1e-5
+            torch.testing.assert_close(torch.tensor(mine), torch.tensor(theirs), rtol=tolerance, atol=tolerance)
+
+
+def test_private_names_of_torch_are_used_in_one_package():
+    found = [
+        f"{path.relative_to(SOURCES)}: {match.group()}"
+        for path in SOURCES.rglob("*.py")
+        if path.parent.name != "accel"
+        for match in PRIVATE.finditer(path.read_text())
+    ]
+    assert found == []
+
+
+def test_this_torch_has_all_private_names():
+    """A reminder rather than a need: each name that is gone costs a shortcut."""
+    assert private.missing() == set()
+    assert private.hooks_are_known()
+
+
+def test_a_wrong_choice_is_refused(monkeypatch):
+    monkeypatch.setenv("CUBICFLOW_ACCEL", "fast")
+    with pytest.raises(ValueError, match="CUBICFLOW_ACCEL must be one of on, public, off, got 'fast'"):
+        choice()
