@@ -184,6 +184,7 @@ def test_bad_input_at_fit_time(cubicflow: Command, table: Path, tmp_path: Path) 
 
 def test_doctor(cubicflow: Command) -> None:
     status, output, _ = cubicflow("doctor")
+    assert "yes  shortcuts" in output
     assert status == 0
     assert "yes  backend reference" in output
     assert "pyarrow" in output

@@ -24,13 +24,14 @@ PACKAGES = {
 
 
 def doctor() -> None:
-    """What works on this machine, and why the rest does not: packages, devices, backends of the splines.
+    """What works on this machine, and why the rest does not: packages, devices, backends of the splines,
+    shortcuts.
 
     Example: cubicflow doctor
     """
     with clear_errors():
         typer.echo(f"cubicflow {version('cubicflow')}, Python {sys.version.split()[0]}, {platform.platform()}")
-        for works, name, detail in (*packages(), *devices(), *backends()):
+        for works, name, detail in (*packages(), *devices(), *backends(), *shortcuts()):
             typer.echo(f"  {'yes' if works else 'no '}  {name:<16}  {detail}")
 
 
@@ -76,3 +77,16 @@ def backends() -> Iterator[tuple[bool, str, str]]:
             yield False, f"backend {name}", " ".join(str(error).split())
             continue
         yield True, f"backend {name}", f"tried on {device}: round trip to {float((back - x).abs().max()):.1g}"
+
+
+def shortcuts() -> Iterator[tuple[bool, str, str]]:
+    """Whether the fast paths are taken."""
+    from cubicflow.accel import VARIABLE, choice
+    from cubicflow.accel.private import missing
+
+    if choice() != "on":
+        yield False, "shortcuts", f"{VARIABLE}={choice()}: everything works, slower"
+    elif gone := missing():
+        yield False, "shortcuts", f"this torch lacks {', '.join(sorted(gone))}: everything works, some of it slower"
+    else:
+        yield True, "shortcuts", "captured steps, light calls, flat weights, forked gradients, replayed pieces"

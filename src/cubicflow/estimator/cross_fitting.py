@@ -15,9 +15,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cubicflow.data.rows import Batch
 from cubicflow.estimator.weighted_rows import Floats, WeightedRows
 from cubicflow.flows import Flow
+from cubicflow.training.config import TrainingConfig
+from cubicflow.training.distributed import World
+from cubicflow.training.losses import negative_log_likelihood
 from cubicflow.training.progress import Progress
+from cubicflow.training.step import Step
 
 CLIP_NORM = 5.0
 WEIGHT_DECAY = 1e-2  # all-zero parameters are the identity, so it pulls towards where training began
@@ -61,16 +66,17 @@ class Schedule:
 
 def train(flows: Sequence[Flow], rows: WeightedRows, folds: Folds, schedule: Schedule, shown: Progress) -> Floats:
     """Train each member on the rows outside of its fold, and leave all of them where the held-out log likelihood was
-    best, which may be where they began. Returns the held-out log density (N,) of every judged row."""
+    best, which may be where they began. Returns the held-out log density (N,) of every judged row.
+
+    The steps are those of :func:`cubicflow.training.fit`. The loop is not: when to stop is one decision for all."""
     began = time.monotonic()
     dtype = torch.get_default_dtype()
     x = torch.as_tensor(rows.x, dtype=dtype)
     context = None if rows.context is None else torch.as_tensor(rows.context, dtype=dtype)
     weights = torch.as_tensor(rows.weights, dtype=dtype)
     seen = [torch.as_tensor(~folds.held_out(m)).nonzero()[:, 0] for m in range(folds.members)]
-    optimisers = [
-        torch.optim.AdamW(flow.parameters(), lr=schedule.learning_rate, weight_decay=WEIGHT_DECAY) for flow in flows
-    ]
+    batches = [Batch(x[mine], None if context is None else context[mine], weights[mine]) for mine in seen]
+    steps = [_step(flow, batch) for flow, batch in zip(flows, batches, strict=True)]
     best, best_score, waited = np.empty(0), -np.inf, 0
     states: list[dict[str, Tensor]] = []
     for step in range(schedule.steps + 1):
@@ -86,16 +92,24 @@ def train(flows: Sequence[Flow], rows: WeightedRows, folds: Folds, schedule: Sch
             elif waited >= schedule.patience:
                 break
         if step < schedule.steps:
-            for flow, optimiser, mine in zip(flows, optimisers, seen, strict=True):
-                optimiser.zero_grad()
-                told = None if context is None else context[mine]
-                (-(weights[mine] * flow.log_prob(x[mine], told)).sum() / weights[mine].sum()).backward()
-                torch.nn.utils.clip_grad_norm_(flow.parameters(), CLIP_NORM)
-                optimiser.step()
-    for flow, state in zip(flows, states, strict=True):
+            for take, batch in zip(steps, batches, strict=True):
+                take.tell(schedule.learning_rate, averaging_weight=0.0)
+                take(batch)
+    for flow, state, taken in zip(flows, states, steps, strict=True):
         flow.load_state_dict(state)
+        taken.weights.release()
         flow.eval()
     return best
+
+
+def _step(flow: Flow, batch: Batch) -> Step:
+    """A step on all rows of a member at once."""
+    assert batch.weights is not None  # noqa: S101 - made above
+    config = TrainingConfig(
+        batch_size=len(batch.x), weight_decay=WEIGHT_DECAY, clip_norm=CLIP_NORM, average_decay=None, precision="float32"
+    )
+    mean_weight = float(batch.weights.double().mean())
+    return Step(flow, negative_log_likelihood, config, World(batch.x.device), mean_weight)
 
 
 @torch.no_grad()

@@ -53,7 +53,7 @@ def fit_normals(
     Constant or collinear columns, or more columns than rows, make a covariance singular: such a component borrows a
     little more, and only such a one.
     """
-    shares = _nearest(x, weights, _seeds(x, weights, components, generator))
+    shares = _clusters(x, weights, components, generator)
     found, before = _maximise(x, weights, shares, borrowed), -np.inf
     for _ in range(MOST_ITERATIONS):
         parts = found.log_parts(x)
@@ -103,24 +103,11 @@ def _is_singular(covariance: Floats) -> bool:
     return bool(pivots.min() < SINGULAR * np.diagonal(covariance).max())
 
 
-def _seeds(x: Floats, weights: Floats, components: int, generator: np.random.Generator) -> Floats:
-    """k-means++ (Arthur and Vassilvitskii 2007): rows far from one another."""
-    chance = weights / weights.sum()
-    seeds = [x[generator.choice(len(x), p=chance)]]
-    distances = np.square(x - seeds[0]).sum(1)
-    while len(seeds) < components and (mass := float((weights * distances).sum())) > 0:
-        seeds.append(x[generator.choice(len(x), p=weights * distances / mass)])
-        distances = np.minimum(distances, np.square(x - seeds[-1]).sum(1))
-    return np.array(seeds)
+def _clusters(x: Floats, weights: Floats, components: int, generator: np.random.Generator) -> Floats:
+    """(N, K): 1 where a row belongs to a cluster of k-means."""
+    from sklearn.cluster import KMeans
 
-
-def _nearest(x: Floats, weights: Floats, centres: Floats, rounds: int = 10) -> Floats:
-    """(N, K): 1 where a centre is the row's nearest, after a few rounds of k-means."""
-    shares = np.empty(0)
-    for _ in range(rounds):
-        distances = np.square(x).sum(1)[:, None] - 2 * x @ centres.T + np.square(centres).sum(1)
-        shares = np.eye(len(centres))[distances.argmin(1)]
-        counts = shares * weights[:, None]
-        rows = counts.sum(0)
-        centres = np.where(rows[:, None] > 0, counts.T @ x / np.maximum(rows, 1e-300)[:, None], centres)
+    # More components than different rows would be refused. Rows were merged where they are the same.
+    found = KMeans(min(components, len(x)), n_init=1, max_iter=10, random_state=int(generator.integers(2**31)))
+    shares: Floats = np.eye(found.n_clusters)[found.fit(x, sample_weight=weights).labels_]
     return shares
