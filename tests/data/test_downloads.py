@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from cubicflow.data.benchmarks import BENCHMARKS, download, load_benchmark, sources
-from cubicflow.data.fetch import DownloadError, checksum, fetch, replacing
+from cubicflow.data.fetch import DownloadError, checksum, fetch
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -108,17 +108,6 @@ def test_an_interrupt_leaves_nothing(site, tmp_path: Path) -> None:
 def test_only_the_web_is_fetched(tmp_path: Path, url: str) -> None:
     with pytest.raises(ValueError, match="only http and https"):
         fetch(url, tmp_path / "file")
-
-
-def test_replacing_is_all_or_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    with replacing(path) as (file, _):
-        file.write(b"one")
-        assert not path.exists()
-    with pytest.raises(TypeError), replacing(path) as (file, _):
-        file.write("text where bytes should be")
-    assert path.read_bytes() == b"one"
-    assert files_under(tmp_path) == ["file"]
 
 
 # The tables

@@ -8,7 +8,6 @@ then is a tensor read.
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from cubicflow import distributions, nets, transforms
+from cubicflow.atomic_files import write_atomically
 from cubicflow.flows.flow import Flow
 from cubicflow.flows.mixture import Mixture
 
@@ -216,19 +216,6 @@ def read_tensors(path: Path, device: str | torch.device | None) -> dict[str, Ten
 
     tensors: dict[str, Tensor] = load_file(path, device=str(device or "cpu"))
     return tensors
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file in one step: whoever reads it sees the old content or the new, whatever happens in between."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _most_blocks(description: Any) -> int:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import torch
 from matplotlib.figure import Figure
 
-from cubicflow.flows.serialization import write_atomically
+from cubicflow.atomic_files import write_atomically
 from cubicflow.plots.learned_splines import learned_splines, spline_curves
 from cubicflow.plots.marginals import corner, marginals
 from cubicflow.plots.page import PAGE, STYLE

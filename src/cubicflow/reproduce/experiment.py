@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from cubicflow.flows.serialization import write_atomically
+from cubicflow.atomic_files import write_atomically
 from cubicflow.reproduce.deadline import Deadline
 from cubicflow.reproduce.hardware import machine_in_use
 from cubicflow.reproduce.recipe import Settings

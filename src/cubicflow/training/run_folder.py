@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
+from cubicflow.atomic_files import write_atomically
 from cubicflow.flows.serialization import (
     CONFIG_FILE,
     FORMAT,
@@ -25,7 +26,6 @@ from cubicflow.flows.serialization import (
     read_header,
     read_tensors,
     save_flow,
-    write_atomically,
 )
 from cubicflow.training import checkpoint as checkpoints
 from cubicflow.training.checkpoint import Checkpoint, DamagedCheckpointError
