@@ -35,7 +35,7 @@ def run(request: Request) -> None:
     failed: list[str] = []
     left_out: set[str] = set()
     try:
-        if cells and request.deadline.over:
+        if cells and request.deadline.over():
             raise request.unfinished()
         for cell in cells if request.overwrite else ():
             forget(request.folder, cell)

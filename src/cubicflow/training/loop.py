@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +33,8 @@ from cubicflow.training.step import Step
 VALIDATION_ROWS = {"cpu": 2_048, "cuda": 16_384}  # at once; a GPU waits longer for a call than it works on small ones
 DRAWN_ROWS = 50_000  # an epoch of a loss that needs no data
 AGREE_EVERY = 10  # steps between exchanges about stopping, where there are several processes
+GO_ON = "and saved. To go on: the same call with resume=True, or the same command with --resume"
+NOT_SAVED = "with the best weights so far. Nothing was saved: give fit a folder, run=, to be able to go on"
 INITIALISE, STEP, VALIDATE = 3, 4, 5  # keys that keep the random numbers of one seed apart
 
 
@@ -80,6 +82,7 @@ def fit(
     overwrite: bool = False,
     loss: Loss | None = None,
     progress: bool = True,
+    stop: Callable[[], bool] | None = None,
     sections: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> FitResult:
@@ -98,6 +101,8 @@ def fit(
         loss: a function of (flow, batch) that returns one number for each row, and may take gradients on its way; see
             :mod:`cubicflow.training.losses`.
         progress: show it, on standard error.
+        stop: asked after each step whether to stop there; a run that stops is saved, and ends with
+            :class:`TrainingInterrupted` as after Ctrl-C. The run is the same however often it was stopped and resumed.
         sections: further plain values to keep in the run's config.json, under names that are not the run's own.
 
     >>> import torch, cubicflow as cf
@@ -131,7 +136,7 @@ def fit(
                 about |= {"validation_rows": held_out.num_rows, "validation_fingerprint": held_out.fingerprint()}
             kept = {"training": config.as_dict(), "data": about, **(sections or {})}
             opened = open_run(run, flow, kept, resume=resume, overwrite=overwrite)
-        interrupts = Interrupts(enabled=run is not None, patient=world.size > 1)
+        interrupts = Interrupts(saved=run is not None, patient=world.size > 1, stop=stop)
         shown = make_progress(progress and world.is_writer, validates=held_out is not None)
         with closing(shown), opened as folder, interrupts:
             flow.to(world.device)
@@ -203,8 +208,7 @@ def train_to_the_end(
         take(batch)
         state.step += 1
         if world.size == 1 or state.step % AGREE_EVERY == 0:
-            wants_to = interrupts.received is not None
-            interrupted, state.elapsed = world.agree(wants_to, time.monotonic() - began)
+            interrupted, state.elapsed = world.agree(interrupts.asked(), time.monotonic() - began)
 
         # --- read the loss, now and then; on the CPU looking for a failed step costs nothing ---
         metrics: dict[str, Any] = {}
@@ -259,10 +263,7 @@ def train_to_the_end(
     if interrupted and stopped is None:
         if folder is not None:
             folder.save_model({**summary, "finished": False})
-        raise TrainingInterrupted(
-            f"stopped at step {state.step:,} and saved. To go on: the same call with resume=True, or the same command "
-            "with --resume"
-        )
+        raise TrainingInterrupted(f"stopped at step {state.step:,} {GO_ON if interrupts.saved else NOT_SAVED}")
     if folder is not None:
         folder.finish(summary)
     return FitResult(flow=flow, config=config, history=history, **summary)
