@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cubicflow import data, distributions, flows, nets, splines, training, transforms
     from cubicflow.estimator import CubicFlowConditional, CubicFlowDensity
-    from cubicflow.flows import Flow, Mixture, load
+    from cubicflow.flows import Flow, Mixture, load, register
 
 __version__ = "0.1.0"
 
@@ -22,6 +22,7 @@ __all__ = [
     "flows",
     "load",
     "nets",
+    "register",
     "splines",
     "training",
     "transforms",
@@ -34,6 +35,7 @@ _HOMES = {
     "Flow": "cubicflow.flows",
     "Mixture": "cubicflow.flows",
     "load": "cubicflow.flows",
+    "register": "cubicflow.flows",
 }
 
 

@@ -13,8 +13,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 class Interrupts:
     """While this lasts, the first signal is only noted. A second one acts as usual, unless ``patient``: torchrun passes
-    on what the terminal has already sent, and that must not cut the saving short. Where nothing is ``saved``, signals act
-    as usual, and only ``stop`` is asked."""
+    on what the terminal has already sent, and that must not cut the saving short. Signals act as usual where nothing is
+    ``saved``; ``stop`` is asked all the same."""
 
     def __init__(self, *, saved: bool, patient: bool = False, stop: Callable[[], bool] | None = None) -> None:
         if stop is not None and not callable(stop):

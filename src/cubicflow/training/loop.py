@@ -25,7 +25,7 @@ from cubicflow.training.errors import NonFiniteLossError, TrainingError, Trainin
 from cubicflow.training.interrupts import Interrupts
 from cubicflow.training.losses import SINGLE_PASS, Loss, dequantised_likelihood, negative_log_likelihood
 from cubicflow.training.progress import Progress, make_progress
-from cubicflow.training.run_folder import RESULT_ENTRIES, RunFolder, open_run, refuse_reserved_names
+from cubicflow.training.run_folder import RESULT_ENTRIES, RunFolder, check_run, open_run
 from cubicflow.training.schedule import averaging_weight, done, learning_rate
 from cubicflow.training.state import AVERAGED, RAW, TrainingState
 from cubicflow.training.step import Step
@@ -33,7 +33,7 @@ from cubicflow.training.step import Step
 VALIDATION_ROWS = {"cpu": 2_048, "cuda": 16_384}  # at once; a GPU waits longer for a call than it works on small ones
 DRAWN_ROWS = 50_000  # an epoch of a loss that needs no data
 AGREE_EVERY = 10  # steps between exchanges about stopping, where there are several processes
-GO_ON = "and saved. To go on: the same call with resume=True, or the same command with --resume"
+RESUME = "the same call with resume=True, or the same command with --resume"
 NOT_SAVED = "with the best weights so far. Nothing was saved: give fit a folder, run=, to be able to go on"
 INITIALISE, STEP, VALIDATE = 3, 4, 5  # keys that keep the random numbers of one seed apart
 
@@ -101,8 +101,8 @@ def fit(
         loss: a function of (flow, batch) that returns one number for each row, and may take gradients on its way; see
             :mod:`cubicflow.training.losses`.
         progress: show it, on standard error.
-        stop: asked after each step whether to stop there; a run that stops is saved, and ends with
-            :class:`TrainingInterrupted` as after Ctrl-C. The run is the same however often it was stopped and resumed.
+        stop: asked after each step. Where it returns True the run is saved and ends with :class:`TrainingInterrupted`,
+            as after Ctrl-C, in any thread.
         sections: further plain values to keep in the run's config.json, under names that are not the run's own.
 
     >>> import torch, cubicflow as cf
@@ -147,10 +147,8 @@ def fit(
                 step.flat.release()
         # Only now do signals act as usual again: none that came before, however late, is lost.
         if interrupts.received is not None:
-            raise TrainingInterrupted(
-                f"stopped after the last step, {result.steps:,}: the run is finished and saved. To get its result: the "
-                "same call with resume=True, or the same command with --resume"
-            )
+            finished = f"stopped after the last step, {result.steps:,}: the run is finished and saved"
+            raise TrainingInterrupted(f"{finished}. To get its result: {RESUME}")
         return result
 
 
@@ -263,7 +261,8 @@ def train_to_the_end(
     if interrupted and stopped is None:
         if folder is not None:
             folder.save_model({**summary, "finished": False})
-        raise TrainingInterrupted(f"stopped at step {state.step:,} {GO_ON if interrupts.saved else NOT_SAVED}")
+        then = f"and saved. To go on: {RESUME}" if interrupts.saved else NOT_SAVED
+        raise TrainingInterrupted(f"stopped at step {state.step:,} {then}")
     if folder is not None:
         folder.finish(summary)
     return FitResult(flow=flow, config=config, history=history, **summary)
@@ -345,13 +344,6 @@ def restore_finished(
     return FitResult(flow=step.flow, config=step.config, history=history, **entries)
 
 
-def check_run(run: str | Path | None, *, resume: bool, sections: Mapping[str, Any]) -> None:
-    """What is asked of a run folder makes sense, whatever the rows are."""
-    if resume and run is None:
-        raise ValueError("resume=True needs run=, the folder of the run to go on with")
-    refuse_reserved_names(sections)
-
-
 def check_rows(flow: Any, rows: Rows, name: str, loss: Loss | None) -> Summary:
     """One pass over the rows: they are finite, and of the shape the flow is on."""
     try:
@@ -362,6 +354,8 @@ def check_rows(flow: Any, rows: Rows, name: str, loss: Loss | None) -> Summary:
         if loss is None:
             raise ValueError("train=None needs a loss that draws its own samples, such as losses.reverse_kl(...)")
         return summary
+    if loss is None and not hasattr(flow, "log_prob"):
+        raise TypeError(f"{type(flow).__name__} has no log_prob(x); add it, or give fit a loss of your own, loss=")
     shape = getattr(flow, "shape", None)
     if shape is not None and tuple(shape) != summary.shape:
         raise ValueError(f"{name}: rows have shape {summary.shape}, but this flow is on data of shape {tuple(shape)}")
