@@ -205,9 +205,14 @@ def test_what_is_no_tensor_cannot_be_kept(x, run):
         def set_extra_state(self, state):
             pass
 
-    with pytest.raises(TypeError, match=r"_extra_state in the flow's state_dict\(\) is not a tensor.*use a buffer"):
-        fit(Remembering(), x, run=run, **SETTINGS)
-    assert not run.exists()
+        def config(self):
+            return {"features": 2}
+
+    for _ in range(2):
+        with pytest.raises(TypeError, match=r"_extra_state in the flow's state_dict\(\) is not a tensor.*use a buffer"):
+            fit(Remembering(), x, run=run, **SETTINGS)
+        assert not run.exists()
+        cf.register(Remembering)
 
 
 def test_a_run_begun_before_the_class_was_registered_goes_on(x, run, assert_same):

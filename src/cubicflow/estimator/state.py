@@ -22,6 +22,6 @@ def unpack(packed: dict[str, Any]) -> Flow | Mixture:
     from safetensors.torch import load
 
     state = load(packed["weights"])
-    flow = build_flow(packed["flow"], DTYPES[packed["dtype"]])
+    flow: Flow | Mixture = build_flow(packed["flow"], DTYPES[packed["dtype"]])
     flow.load_state_dict(state, assign=True)
     return flow.eval()

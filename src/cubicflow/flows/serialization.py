@@ -131,7 +131,7 @@ def load(folder: str | Path, device: str | torch.device | None = None) -> Flow |
     if _most_blocks(description) > len(shapes):
         raise FlowFileError(config_path, "it describes more layers than the weights hold")
     try:
-        flow = build_flow(description, dtype)
+        flow: Flow | Mixture = build_flow(description, dtype)
     except ValueError as error:
         raise FlowFileError(config_path, f"it does not describe a flow: {error}") from error
     compare(path, state_shapes(flow), shapes)
@@ -150,7 +150,8 @@ def load(folder: str | Path, device: str | torch.device | None = None) -> Flow |
 
 def flow_dtype(flow: nn.Module) -> str:
     """The one floating dtype of a flow, by name."""
-    found = {str(t.dtype).removeprefix("torch.") for t in flow.state_dict().values() if t.is_floating_point()}
+    dtypes = {dtype for _, dtype in state_shapes(flow).values()}
+    found = {str(dtype).removeprefix("torch.") for dtype in dtypes if dtype.is_floating_point}
     if len(found) != 1 or not found <= set(DTYPES):
         raise ValueError(
             f"a flow is saved in one dtype, float32 or float64; this one has {sorted(found)}: use flow.float()"
