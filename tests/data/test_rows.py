@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from cubicflow.data.as_rows import as_rows
 from cubicflow.data.parquet_rows import ParquetRows, uniform_hash
+from cubicflow.data.row_summary import NonFiniteRowsError
 from cubicflow.data.rows import Draws, NpyRows, Order, TensorRows, endless
-from cubicflow.data.sources import as_rows
-from cubicflow.data.summary import NonFiniteRowsError
 
 N, D = 1000, 3
 

@@ -18,7 +18,7 @@ from cubicflow.atomic_files import replacing, write_atomically
 from cubicflow.data.benchmarks import BENCHMARKS, PUBLISHED, Benchmark, load_benchmark
 from cubicflow.data.folders import MissingDataError
 from cubicflow.reproduce.hardware import machine_in_use
-from cubicflow.reproduce.recipe import Settings, merged, typed
+from cubicflow.reproduce.recipe_files import Settings, merged, typed
 from cubicflow.reproduce.scores import Scores, estimate
 from cubicflow.training import FitResult
 

@@ -17,7 +17,7 @@ import torch
 from cubicflow.atomic_files import write_atomically
 from cubicflow.reproduce.deadline import Deadline
 from cubicflow.reproduce.hardware import machine_in_use
-from cubicflow.reproduce.recipe import Settings
+from cubicflow.reproduce.recipe_files import Settings
 from cubicflow.training import FitResult, TrainingConfig, TrainingInterrupted, fit
 from cubicflow.training.distributed import choose_device
 from cubicflow.training.run_folder import forget_run

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
+from cubicflow.data.as_rows import as_rows
+from cubicflow.data.row_summary import Summary
 from cubicflow.data.rows import Batch, Draws, Order, Rows, derive_seed, endless
-from cubicflow.data.sources import as_rows
-from cubicflow.data.summary import Summary
 from cubicflow.nets.precision import float32_products
 from cubicflow.training.captured_step import CapturedStep
 from cubicflow.training.config import TrainingConfig
