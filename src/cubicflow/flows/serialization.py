@@ -52,10 +52,11 @@ class FlowFileError(ValueError):
 def about_flow(flow: Any, *, or_state: bool = False) -> dict[str, Any]:
     """What config.json says of a flow: its dtype and description. A flow with modules that no description can name is
     refused, or with ``or_state`` told by the names, dtypes and shapes of its tensors."""
-    description, missing = described(flow)
+    missing = described(flow)[1]
     if missing and or_state:
         return {"dtype": None, "flow": {UNREGISTERED: missing, "state": describe_state(flow)}}
-    about = {"dtype": flow_dtype(flow), "flow": describe(flow)}
+    description = describe(flow)
+    about = {"dtype": flow_dtype(flow), "flow": description}
     if shared := shared_names(flow):
         about[SHARED] = shared
     if names := registered_names(description):

@@ -90,7 +90,7 @@ def fit(
     validation. Under torchrun, call it in every process.
 
     Args:
-        flow: trained in place, and moved to the device.
+        flow: a flow, or any module with ``log_prob(x)``; trained in place, and moved to the device.
         train: a tensor or array of rows, a tuple of them (x, context, weights), a path of .npy or Parquet files, any
             :class:`~cubicflow.data.rows.Rows`, or None for a loss that draws its own samples.
         validation: the same; by default rows are split off ``train``.
