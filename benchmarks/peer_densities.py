@@ -39,7 +39,7 @@ from cubicflow.reproduce.cells import (
     why_left_out,
 )
 from cubicflow.reproduce.experiment import Request
-from cubicflow.reproduce.recipe import Settings, load_recipe
+from cubicflow.reproduce.recipe_files import Settings, load_recipe
 from cubicflow.reproduce.table_1 import chosen_cells, write_table
 from cubicflow.training import fit
 from cubicflow.training.distributed import choose_device

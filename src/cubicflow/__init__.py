@@ -10,7 +10,7 @@ from cubicflow.accel import fill_hooks
 if TYPE_CHECKING:
     from cubicflow import data, distributions, flows, nets, splines, training, transforms
     from cubicflow.estimator import CubicFlowConditional, CubicFlowDensity
-    from cubicflow.flows import Flow, Mixture, load
+    from cubicflow.flows import Flow, Mixture, load, register
 
 __version__ = "0.1.0"
 
@@ -24,6 +24,7 @@ __all__ = [
     "flows",
     "load",
     "nets",
+    "register",
     "splines",
     "training",
     "transforms",
@@ -38,6 +39,7 @@ _HOMES = {
     "Flow": "cubicflow.flows",
     "Mixture": "cubicflow.flows",
     "load": "cubicflow.flows",
+    "register": "cubicflow.flows",
 }
 
 

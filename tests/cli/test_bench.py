@@ -10,7 +10,7 @@ import sys
 import pytest
 import torch
 
-from cubicflow.bench import report, run, start, summary, workloads
+from cubicflow.bench import bench_report, multiples, run, start, workloads
 from cubicflow.bench.memory import peak_of_run
 from cubicflow.bench.timing import Measurement, measure
 
@@ -20,7 +20,7 @@ def test_measures_and_reports(cubicflow, tmp_path):
     done = cubicflow("bench", "-o", out, "--only", "splines", "--quick", "--device", "cpu")
     assert done.status == 0, done.errors
     assert sorted(path.name for path in out.iterdir()) == ["bench.csv", "bench.md", "bench.png", "machine.json"]
-    found = report.read(out / "bench.csv")
+    found = bench_report.read(out / "bench.csv")
     assert {m.work.split(",")[0] for m in found} == {"spline forward", "spline inverse", "spline forward + backward"}
     assert all(0 < m.p10 <= m.median <= m.p90 for m in found)
     assert {"cubicflow reference", "cubicflow quadratic", "cubicflow rational-quadratic"} <= {
@@ -35,7 +35,7 @@ def test_measures_and_reports(cubicflow, tmp_path):
     for row in rows:
         assert row["hardware"] == f"{about['processor']} ({torch.get_num_threads()} threads)"
         assert f"torch {torch.__version__}" in row["versions"]
-    assert (out / "bench.md").read_text() == report.page(out)
+    assert (out / "bench.md").read_text() == bench_report.page(out)
 
 
 def test_peak_memory_on_the_cpu():
@@ -67,7 +67,7 @@ def test_curves_are_drawn_of_what_grows(cubicflow, tmp_path):
     out = tmp_path / "bench"
     done = cubicflow("bench", "-o", out, "--only", "scaling", "--quick", "--device", "cpu")
     assert done.status == 0, done.errors
-    found = report.read(out / "bench.csv")
+    found = bench_report.read(out / "bench.csv")
     assert {(m.curve, m.at) for m in found} == {("elements", 2**10), ("elements", 2**12)} | {
         ("bins", k) for k in (1, 4, 16)
     }
@@ -78,7 +78,7 @@ def test_starts_are_timed_in_fresh_processes(cubicflow, tmp_path):
     out = tmp_path / "bench"
     done = cubicflow("bench", "-o", out, "--only", "start", "--quick", "--device", "cpu")
     assert done.status == 0, done.errors
-    found = {(m.work, m.implementation): m.median for m in report.read(out / "bench.csv")}
+    found = {(m.work, m.implementation): m.median for m in bench_report.read(out / "bench.csv")}
     for implementation in (start.COLD, start.WARM):
         parts = [
             found[f"cold start: {part}", implementation] for part in ("imports", "flow on the device", "first steps")
@@ -106,7 +106,7 @@ def test_the_glance_compares_within_one_piece_of_work():
         row("training step, D = 6, batch 512", "its networks alone", 1.0),
         row(work, "cubicflow triton", 7.0, at=1000),  # a point of a curve is another measurement
     ]
-    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in summary.glance(found)]
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in multiples.glance(found)]
     assert lines[2:] == [
         [work, "cubicflow triton, captured", "0.1", "200", "2.00", "", "1.25", ""],
         [work, "cubicflow triton", "0.2", "100", "4.00", "", "", "1.02"],
@@ -121,7 +121,7 @@ def test_growth_is_read_off_the_end_of_a_curve():
         Measurement(f"spline forward, K = {at}", "cubicflow native", "cpu", ms, ms, ms, 1, curve="bins", at=at)
         for at, ms in points
     ]
-    assert summary.growth(found)[2:] == ["| spline forward, bins 4 → 16 | cubicflow native | 2 → 16 | 2.00 |"]
+    assert multiples.growth(found)[2:] == ["| spline forward, bins 4 → 16 | cubicflow native | 2 → 16 | 2.00 |"]
 
 
 def test_a_part_that_fails_leaves_the_others(monkeypatch):

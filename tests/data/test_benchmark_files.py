@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cubicflow.data.benchmarks import BENCHMARKS, PUBLISHED, load_benchmark
-from cubicflow.data.benchmarks.table import Size, split_last_tenths
+from cubicflow.data.benchmarks.benchmark_table import Size, split_last_tenths
 from cubicflow.data.folders import MissingDataError, cache_folder, data_folder
 
 from .made_up_benchmarks import miniboone_rows, miniboone_text, power_text, put, put_miniboone_splits

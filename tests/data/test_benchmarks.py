@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 from cubicflow.data.benchmarks import PUBLISHED, gas, hepmass, load_benchmark, miniboone, power
-from cubicflow.data.benchmarks.table import Benchmark, Size
+from cubicflow.data.benchmarks.benchmark_table import Benchmark, Size
 from cubicflow.data.folders import MissingDataError
 
 from .made_up_benchmarks import miniboone_rows, miniboone_text, power_text, put, put_miniboone_splits

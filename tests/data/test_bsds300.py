@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cubicflow.data.benchmarks import PUBLISHED, bsds300, load_benchmark
-from cubicflow.data.benchmarks.table import Benchmark, Size
+from cubicflow.data.benchmarks.benchmark_table import Benchmark, Size
 
 from .made_up_benchmarks import put
 

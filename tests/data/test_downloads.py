@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cubicflow.data.benchmarks import BENCHMARKS, download, load_benchmark, sources
-from cubicflow.data.fetch import DownloadError, checksum, fetch, replacing
+from cubicflow.data.benchmarks import BENCHMARKS, download, downloads, load_benchmark
+from cubicflow.data.fetch import DownloadError, checksum, fetch
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -110,17 +110,6 @@ def test_only_the_web_is_fetched(tmp_path: Path, url: str) -> None:
         fetch(url, tmp_path / "file")
 
 
-def test_replacing_is_all_or_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    with replacing(path) as (file, _):
-        file.write(b"one")
-        assert not path.exists()
-    with pytest.raises(TypeError), replacing(path) as (file, _):
-        file.write("text where bytes should be")
-    assert path.read_bytes() == b"one"
-    assert files_under(tmp_path) == ["file"]
-
-
 # The tables
 
 
@@ -129,25 +118,25 @@ def published(site, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
     """The archive of published arrays, with tiny contents."""
     array = io.BytesIO()
     np.save(array, np.random.default_rng(0).random((200, 8)))
-    files = {member: name.encode() for name, member in sources.PUBLISHED_ARRAYS.files.items()}
+    files = {member: name.encode() for name, member in downloads.PUBLISHED_ARRAYS.files.items()}
     files["data/power/data.npy"] = array.getvalue()
     files["data/cifar10/batch"] = b"not wanted"
     files["../../escape"] = b"not wanted either"
     archive = make_tar(files)
     site.pages["/data.tar.gz"] = archive
-    source = sources.Source(
+    source = downloads.Source(
         f"{site.url}/data.tar.gz?download=1",
-        sources.PUBLISHED_ARRAYS.files,
+        downloads.PUBLISHED_ARRAYS.files,
         checksum("md5", hashlib.md5(archive).hexdigest()),
     )
-    monkeypatch.setattr(sources, "PUBLISHED_ARRAYS", source)
+    monkeypatch.setattr(downloads, "PUBLISHED_ARRAYS", source)
     return files
 
 
 def test_one_archive_serves_all_tables(site, published: dict[str, bytes], tmp_path: Path) -> None:
     root = tmp_path / "data"
     assert download("POWER", root) == [root / "power/data.npy"]
-    assert files_under(tmp_path) == sorted(f"data/{name}" for name in sources.PUBLISHED_ARRAYS.files)
+    assert files_under(tmp_path) == sorted(f"data/{name}" for name in downloads.PUBLISHED_ARRAYS.files)
     assert load_benchmark("power", root).train.shape == (162, 6)
     assert download("hepmass", root) == [root / "hepmass/1000_train.csv", root / "hepmass/1000_test.csv"]
     assert download("bsds300", root) == [root / "BSDS300/BSDS300.hdf5"]
@@ -175,12 +164,12 @@ def raw(site, monkeypatch: pytest.MonkeyPatch) -> None:
     """The raw files' addresses on the local server, with their real last parts."""
     moved = {
         name: tuple(
-            sources.Source(f"{site.url}/{source.url.rpartition('/')[2]}", source.files, source.check)
+            downloads.Source(f"{site.url}/{source.url.rpartition('/')[2]}", source.files, source.check)
             for source in found
         )
-        for name, found in sources.RAW_FILES.items()
+        for name, found in downloads.RAW_FILES.items()
     }
-    monkeypatch.setattr(sources, "RAW_FILES", moved)
+    monkeypatch.setattr(downloads, "RAW_FILES", moved)
     site.pages |= {
         "/household_power_consumption.zip": make_zip({"household_power_consumption.txt": b"power"}),
         "/data.zip": make_zip({"ethylene_CO.txt": b"gas", "ethylene_methane.txt": b"other", "../escape": b"no"}),
@@ -245,7 +234,7 @@ def test_wrong_arguments(tmp_path: Path) -> None:
 
 
 def test_addresses_are_of_the_web_and_destinations_are_the_loaders() -> None:
-    every = [sources.PUBLISHED_ARRAYS, *(source for found in sources.RAW_FILES.values() for source in found)]
+    every = [downloads.PUBLISHED_ARRAYS, *(source for found in downloads.RAW_FILES.values() for source in found)]
     known = {name for forms in BENCHMARKS.values() for form in forms for names in form.files for name in names}
     for source in every:
         assert source.url.startswith("https://")

@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from cubicflow.data.as_rows import as_rows
 from cubicflow.data.parquet_rows import ParquetRows, uniform_hash
+from cubicflow.data.row_summary import NonFiniteRowsError
 from cubicflow.data.rows import Draws, NpyRows, Order, TensorRows, endless
-from cubicflow.data.sources import as_rows
-from cubicflow.data.summary import NonFiniteRowsError
 
 N, D = 1000, 3
 
@@ -329,6 +329,8 @@ def test_files_that_are_not_what_they_should_be(tmp_path, table):
         ParquetRows(path)
     with pytest.raises(ValueError, match="has no column 'lable'; did you mean 'label'"):
         ParquetRows(path, columns=["c0", "lable"])
+    with pytest.raises(ValueError, match=r"has no column 'zebra'\. It has: c0, "):
+        ParquetRows(path, columns=["zebra"])
     other = write_parquet(tmp_path / "z.parquet", table[:, :2], 100)
     with pytest.raises(ValueError, match="has other columns than"):
         ParquetRows([path, other])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cubicflow.bench import report, start, summary
+from cubicflow.bench import bench_report, multiples, start
 from cubicflow.bench.timing import milliseconds
 
 ROOT = Path(__file__).parents[2]
@@ -74,21 +74,21 @@ def test_memory_and_cold_starts(text: str) -> None:
         assert not quoted
         return
     recorded, slower = (
-        {(m.work, m.implementation): m for m in report.read(RESULTS / "speed" / run / "bench.csv") if not m.curve}
+        {(m.work, m.implementation): m for m in bench_report.read(RESULTS / "speed" / run / "bench.csv") if not m.curve}
         for run in ("gpu", "slower-host")
     )
     both = recorded["spline forward + backward, 1,048,576 elements, K = 10", "cubicflow triton"]
     (here,) = [
         m
-        for m in report.read(RESULTS / "speed" / "cpu" / "bench.csv")
+        for m in bench_report.read(RESULTS / "speed" / "cpu" / "bench.csv")
         if (m.work.split(",")[0], m.implementation, m.curve) == ("spline forward + backward", "cubicflow native", "")
     ]
     starts = [
         tuple(f"{times['cold start, POWER model', name].median / 1e3:.1f}" for name in (start.COLD, start.WARM))
         for times in (recorded, slower)
     ]
-    assert quoted == [f"{summary.memory_ratio(both):.2f}", *starts]
-    assert f"need {summary.memory_ratio(here):.2f} times" in flowing
+    assert quoted == [f"{multiples.memory_ratio(both):.2f}", *starts]
+    assert f"need {multiples.memory_ratio(here):.2f} times" in flowing
     assert "their gradient, there and on the CPU." in flowing
 
 
@@ -96,7 +96,7 @@ def test_memory_and_cold_starts(text: str) -> None:
     "folder", sorted(path.parent for path in RESULTS.glob("speed/*/bench.csv")), ids=lambda f: f.name
 )
 def test_pages_of_times_are_made_of_the_recorded_ones(folder: Path) -> None:
-    assert (folder / "bench.md").read_text(encoding="utf-8") == report.page(folder)
+    assert (folder / "bench.md").read_text(encoding="utf-8") == bench_report.page(folder)
 
 
 def test_share_of_the_networks(text: str) -> None:

@@ -212,6 +212,7 @@ def test_dequantise_adds_less_than_one() -> None:
     ("make", "error", "message"),
     [
         (lambda: cf.flows.tabular(3, num_layer=2), TypeError, "no setting 'num_layer'; did you mean 'num_layers'"),
+        (lambda: cf.flows.tabular(3, colour=2), TypeError, "TabularConfig has no setting 'colour'. It has: family, "),
         (lambda: cf.flows.tabular(0), ValueError, "features must be a positive integer, got 0"),
         (lambda: cf.flows.tabular(3, num_layers=0), ValueError, "num_layers must be a positive integer, got 0"),
         (lambda: cf.flows.tabular(3, layer="recurrent"), ValueError, "layer must be 'coupling' or 'autoregressive'"),

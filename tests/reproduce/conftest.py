@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from ..cli.conftest import Command, cubicflow
-from ..data.conftest import real_data
 
-__all__ = ["Command", "cubicflow", "real_data"]
+__all__ = ["Command", "cubicflow"]
 
 ROWS = {"train": 400, "val": 100, "test": 150}
 TINY_TABLE = """

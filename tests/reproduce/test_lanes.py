@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from cubicflow.reproduce.cells import load_scores, read_cells, rounded, save_scores, table_settings
-from cubicflow.reproduce.recipe import load_recipe
+from cubicflow.reproduce.recipe_files import load_recipe
 
 from .conftest import Command
 

@@ -15,7 +15,7 @@ import torch
 
 import cubicflow as cf
 from cubicflow.reproduce.cells import Cell, CellRecord, load_scores, table_settings
-from cubicflow.reproduce.recipe import load_recipe
+from cubicflow.reproduce.recipe_files import load_recipe
 from cubicflow.reproduce.table_1_report import summarise, table_markdown
 from cubicflow.training import NonFiniteLossError
 from cubicflow.training.step import Step

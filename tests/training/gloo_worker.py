@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import cubicflow as cf
-from cubicflow.training import FitResult, fit
+from cubicflow.training import FitResult, TrainingInterrupted, fit
 
 
 def train() -> FitResult:
@@ -37,4 +37,9 @@ if __name__ == "__main__":
 
     for _ in range(5):  # fits that came before are forgotten
         fit(cf.flows.tabular(1, num_layers=1, hidden_features=4), torch.randn(64, 1), steps=1, progress=False)
+    try:  # one process asks to stop; all do, after the same step
+        flow = cf.flows.tabular(1, num_layers=1, hidden_features=4)
+        fit(flow, torch.randn(64, 1), steps=50, stop=lambda: os.environ["RANK"] == "1", progress=False)
+    except TrainingInterrupted as stopped:
+        (Path(sys.argv[1]) / f"{os.environ['RANK']}.stopped").write_text(str(stopped))
     save_file(outcome(train()), Path(sys.argv[1]) / f"{os.environ['RANK']}.safetensors")

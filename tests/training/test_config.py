@@ -18,9 +18,9 @@ from cubicflow.training.schedule import averaging_weight, learning_rate
     ("name", "nearest"), [("step", "steps"), ("lr", None), ("batchsize", "batch_size"), ("time_buget", "time_budget")]
 )
 def test_unknown_settings_name_the_nearest(name, nearest, x, make_flow):
-    with pytest.raises(TypeError, match=f"there is no training setting '{name}'") as caught:
+    with pytest.raises(TypeError, match=f"fit has no training setting '{name}'") as caught:
         fit(make_flow(), x, **{name: 1})
-    assert "There are: steps, time_budget, batch_size" in str(caught.value)
+    assert "It has: steps, time_budget, batch_size" in str(caught.value)
     if nearest is not None:
         assert f"did you mean {nearest!r}?" in str(caught.value)
 

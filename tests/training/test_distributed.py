@@ -49,6 +49,8 @@ def test_two_gloo_processes_agree_with_one(tmp_path):
     for name, value in expected.items():
         assert torch.equal(first[name], second[name]), name
         torch.testing.assert_close(first[name].double(), value.double(), rtol=0, atol=1e-9)
+    for rank in range(2):
+        assert "stopped at step 10 " in (tmp_path / f"{rank}.stopped").read_text()
 
 
 def workers_of(agent):

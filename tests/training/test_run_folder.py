@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from torch import nn
 
 import cubicflow as cf
 from cubicflow.training import RunFolderError, TrainingInterrupted, fit
@@ -179,7 +178,9 @@ def test_sections_are_kept_and_compared(x, make_flow, run):
     refused(r"other settings \(table\)", make_flow(), x, run, resume=True, sections={"table": {"columns": ["a", "c"]}})
 
 
-@pytest.mark.parametrize("name", ["flow", "folder", "result", "training", "data", "format", "version", "dtype"])
+@pytest.mark.parametrize(
+    "name", ["flow", "folder", "result", "training", "data", "format", "version", "dtype", "shared_tensors"]
+)
 def test_sections_cannot_take_the_place_of_the_runs_own(x, make_flow, run, name):
     def never(flow, batch):
         raise AssertionError("training began")
@@ -281,29 +282,6 @@ def test_within_one_process_too(x, make_flow, run):
         return negative_log_likelihood(flow, batch)
 
     fit(make_flow(), x, run=run, loss=loss, **{**SETTINGS, "steps": 4})
-
-
-class Own(nn.Module):
-    """A network no config can describe."""
-
-    in_features, out_features, context_features = 1, 10, 0
-
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(1, 10)
-
-    def forward(self, x):
-        return self.layer(x)
-
-
-def test_modules_of_the_users_own_train_but_need_no_folder(x, run):
-    element_map = cf.transforms.ElementMap(num_bins=4)
-    layer = cf.transforms.Coupling([True, False], Own(), element_map)
-    flow = cf.Flow(cf.distributions.StandardNormal(2), layer)
-    with pytest.raises(TypeError, match="Own is not one of cubicflow's own modules"):
-        fit(flow, x, run=run, **SETTINGS)
-    assert not run.exists()
-    assert fit(flow, x, **SETTINGS).steps == 12
 
 
 # --- progress ---

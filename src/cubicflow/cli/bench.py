@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from cubicflow.cli.errors import clear_errors
+from cubicflow.cli.clear_errors import clear_errors
 
 PARTS = "splines, training, densities, start, one-pass or scaling"
 
@@ -28,7 +28,7 @@ def bench(
     Example: cubicflow bench -o bench --only splines,training
     """
     with clear_errors():
-        from cubicflow.bench import report
+        from cubicflow.bench import bench_report
         from cubicflow.bench.run import PART_RUNS, run
         from cubicflow.training.distributed import choose_device
 
@@ -44,10 +44,10 @@ def bench(
         try:
             # Written again after each measurement, so that a run that is stopped leaves what it has.
             for found in run(parts, chosen, seconds=seconds, quick=quick, say=typer.echo):
-                report.write(output, found, f"cubicflow {shlex.join(sys.argv[1:])}")
+                bench_report.write(output, found, f"cubicflow {shlex.join(sys.argv[1:])}")
         finally:
             if any(output.iterdir()):
-                report.draw(output)
+                bench_report.draw(output)
             else:
                 output.rmdir()
         typer.echo(f"wrote {', '.join(str(path) for path in sorted(output.iterdir()))}")

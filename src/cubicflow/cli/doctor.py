@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import typer
 
-from cubicflow.cli.errors import clear_errors
+from cubicflow.cli.clear_errors import clear_errors
 
 PACKAGES = {
     "torch": "everything",

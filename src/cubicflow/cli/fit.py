@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cubicflow.cli.errors import clear_errors
+from cubicflow.cli.clear_errors import clear_errors
 
 TABLE, MODEL, TRAINING = "Table", "Model", "Training"
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cubicflow.cli.errors import clear_errors
+from cubicflow.cli.clear_errors import clear_errors
 
 
 def plot(
@@ -25,7 +25,7 @@ def plot(
     Example: cubicflow plot run
     """
     with clear_errors():
-        from cubicflow.plots.report import draw_report
+        from cubicflow.plots.run_report import draw_report
 
         folder = run / "plots" if output is None else output
         page = draw_report(run, data, folder, rows=rows, seed=seed, overwrite=overwrite)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from cubicflow.cli.errors import clear_errors
+from cubicflow.cli.clear_errors import clear_errors
 
 UNFINISHED = 75  # what sysexits.h calls a temporary failure: the same command goes on
 NAMES = "figure-1, figure-2, table-1, figure-3, appendix, or page"
@@ -44,8 +44,8 @@ def reproduce(
         from cubicflow.reproduce.deadline import Deadline
         from cubicflow.reproduce.experiment import Request, UnfinishedError
         from cubicflow.reproduce.experiments import EXPERIMENTS, run_experiment
-        from cubicflow.reproduce.page import write_page
-        from cubicflow.reproduce.recipe import load_recipe
+        from cubicflow.reproduce.recipe_files import load_recipe
+        from cubicflow.reproduce.results_page import write_page
 
         if name == "page":
             typer.echo(f"wrote {write_page(output or Path('results'))}")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
+from cubicflow.atomic_files import replacing
 from cubicflow.data.folders import cache_folder
 from cubicflow.data.plane import GaussianGrid, ImageDensity
 
@@ -27,7 +27,6 @@ def built_in_table(name: str) -> Path:
     if not path.exists():
         points = BUILT_IN[name]().sample(POINTS, 0)
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{name}.{os.getpid()}.npz")
-        np.savez(temporary, x=points[:, 0], y=points[:, 1])
-        temporary.replace(path)
+        with replacing(path) as file:
+            np.savez(file, x=points[:, 0], y=points[:, 1])
     return path

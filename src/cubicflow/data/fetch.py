@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import http.client
-import os
-import tempfile
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
+
+from cubicflow.atomic_files import replacing
 
 CHUNK = 1 << 20
 Progress = Callable[[int, int | None], None]  # bytes so far, bytes in all where the server says
@@ -38,7 +37,8 @@ def fetch(
     """Download ``url`` to ``path``, replacing it only by a complete file that passes ``check``."""
     if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
         raise ValueError(f"only http and https addresses are downloaded, got {url!r}")
-    with replacing(path) as (file, temporary):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as file:
         try:
             # The scheme was checked above, so this never opens a local file.
             request = urllib.request.Request(url, headers={"User-Agent": "cubicflow"})  # noqa: S310
@@ -59,7 +59,7 @@ def fetch(
             ) from error
         file.flush()
         if check is not None:
-            check(temporary)
+            check(Path(file.name))
     return path
 
 
@@ -80,24 +80,6 @@ def checksum(algorithm: str, expected: str) -> Check:
 def file_digest(path: Path, algorithm: str) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, algorithm).hexdigest()
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[tuple[BinaryIO, Path]]:
-    """A temporary file beside ``path`` that takes its name when the block ends, and vanishes if the block raises."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    temporary = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            yield file, temporary
-        # mkstemp makes files that only their owner can read; a data file is shared like any other new file.
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _copy(response: BinaryIO, file: BinaryIO, total: int | None, progress: Progress | None) -> None:

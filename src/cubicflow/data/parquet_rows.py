@@ -9,7 +9,6 @@ and no further: shuffle such a file once, or write it with smaller row groups.
 from __future__ import annotations
 
 import copy
-import difflib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cubicflow.data.rows import SPLIT, Batch, Order, Rows, TensorRows, derive_seed
+from cubicflow.near_names import no_such
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -81,9 +81,7 @@ class ParquetRows(Rows):
         named = [*(columns or ()), *context, *([weights] if weights else ()), *(read or ())]
         for name in named:
             if name not in schema.names:
-                near = difflib.get_close_matches(name, schema.names, n=1)
-                hint = f"; did you mean {near[0]!r}?" if near else ""
-                raise ValueError(f"{self.paths[0]} has no column {name!r}{hint} It has: {', '.join(schema.names)}")
+                raise ValueError(no_such(str(self.paths[0]), "column", name, schema.names))
         if encode is None:
             taken = {*context, weights}
             x_columns = list(columns) if columns is not None else [name for name in schema.names if name not in taken]

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cubicflow.data.summary import Summary, summarise
+from cubicflow.data.row_summary import Summary, summarise
 
 SCAN_ROWS = 65_536  # rows held at once by a pass over everything
 SPLIT = 1  # keys that keep the streams of random numbers of one seed apart

@@ -15,10 +15,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, validate_data
 from torch import Tensor
 
-from cubicflow.estimator.base import FEWEST_FOLDS, FlowEstimator, joined, private_randomness, whole_number
 from cubicflow.estimator.conditional_members import member, starts
 from cubicflow.estimator.cross_fitting import Folds, train
 from cubicflow.estimator.density_members import FEWEST_ROWS
+from cubicflow.estimator.flow_estimator import FEWEST_FOLDS, FlowEstimator, joined, private_randomness, whole_number
 from cubicflow.estimator.inputs import (
     array_kinds,
     array_table,

@@ -12,9 +12,9 @@ from sklearn.base import DensityMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from cubicflow.estimator.base import FEWEST_FOLDS, FlowEstimator, private_randomness, whole_number
 from cubicflow.estimator.cross_fitting import Folds
 from cubicflow.estimator.density_members import fit_ensemble
+from cubicflow.estimator.flow_estimator import FEWEST_FOLDS, FlowEstimator, private_randomness, whole_number
 from cubicflow.estimator.inputs import (
     array_kinds,
     array_table,

@@ -1,5 +1,6 @@
 """Flows, mixtures of them, and the named recipes of the paper: plane, tabular, image."""
 
+from cubicflow.flows.descriptions import register
 from cubicflow.flows.flow import Flow
 from cubicflow.flows.flow_distribution import FlowDistribution
 from cubicflow.flows.image_recipe import ImageConfig, bits_per_dim, dequantise, image
@@ -22,6 +23,7 @@ __all__ = [
     "image",
     "load",
     "plane",
+    "register",
     "tabular",
     "whiten",
 ]

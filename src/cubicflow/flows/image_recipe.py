@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cubicflow.distributions import StandardNormal
 from cubicflow.flows.flow import Flow
-from cubicflow.flows.recipe import PAPER_CLIP, RecipeConfig
+from cubicflow.flows.recipe_config import PAPER_CLIP, RecipeConfig
 from cubicflow.nets import ResidualConv
 from cubicflow.transforms import ActNorm, Compose, Conv1x1, Logit, MultiScale, Standardise, Transform
 from cubicflow.transforms.coupling import contiguous_mask

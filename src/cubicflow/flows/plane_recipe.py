@@ -8,7 +8,7 @@ from typing import Any
 
 from cubicflow.distributions import Uniform
 from cubicflow.flows.flow import Flow
-from cubicflow.flows.recipe import RecipeConfig
+from cubicflow.flows.recipe_config import RecipeConfig
 from cubicflow.nets import FourierMLP
 from cubicflow.transforms import Compose, Coupling
 from cubicflow.transforms.coupling import alternating_mask

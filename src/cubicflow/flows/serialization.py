@@ -1,21 +1,21 @@
 """Flows in files: config.json says what to build, model.safetensors holds its numbers. Nothing is ever a pickle.
 
-Loading trusts nothing. The config names types from a fixed list and plain values; the model is built on the meta
-device, where a shape costs no memory; its keys, shapes and dtypes are compared with the header of the weights; only
-then is a tensor read.
+Loading trusts nothing. The config holds plain values and names of classes, cubicflow's own or registered; the model is
+built on the meta device, where a shape costs no memory; its keys, shapes and dtypes are compared with the header of the
+weights; only then is a tensor read.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from cubicflow import distributions, nets, transforms
+from cubicflow.atomic_files import write_atomically
+from cubicflow.flows.descriptions import OWN, build, describe, described, registered_names
 from cubicflow.flows.flow import Flow
 from cubicflow.flows.mixture import Mixture
 
@@ -23,18 +23,16 @@ FORMAT = "cubicflow"
 VERSION = 1
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
+UNREGISTERED = "unregistered"  # the entry, instead of "type", about a flow that no config can describe
+SHARED = "shared_tensors"  # the section about tensors of several names, where there are any
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
-# What a config may name.
-TYPES: dict[str, type] = {
-    cls.__name__: cls
-    for cls in (
-        Flow,
-        Mixture,
-        *(getattr(module, name) for module in (distributions, nets, transforms) for name in module.__all__),
-    )
-    if cls not in (distributions.Base, transforms.Transform)
-}
+# What safetensors calls the dtypes of torch.
+TENSOR_DTYPES = {
+    "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "C64": torch.complex64,
+    "I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool,
+}  # fmt: skip
+Shapes = dict[str, tuple[tuple[int, ...], torch.dtype]]  # and dtypes, by name
 
 
 class FlowFileError(ValueError):
@@ -51,49 +49,49 @@ class FlowFileError(ValueError):
         super().__init__(f"{path}: {reason}")
 
 
-def describe(part: Any) -> Any:
-    """A flow, or any part of one, as plain JSON values. Refuses modules that are not cubicflow's own, by name."""
-    if isinstance(part, list | tuple):
-        return [describe(item) for item in part]
-    if isinstance(part, nn.Module | transforms.ElementMap):
-        name = type(part).__name__
-        if TYPES.get(name) is not type(part):
-            raise TypeError(
-                f"{type(part).__module__}.{name} is not one of cubicflow's own modules, so no config can describe it; "
-                "save the flow's state_dict() and rebuild the flow in code"
-            )
-        config: dict[str, Any] = part.config()  # type: ignore[operator] # every type in the list has one
-        return {"type": name, **{key: describe(value) for key, value in config.items()}}
-    return part
-
-
-def build(config: Any) -> Any:
-    """The inverse of :func:`describe`. Raises ValueError or TypeError for what describes nothing."""
-    if isinstance(config, list):
-        return [build(item) for item in config]
-    if isinstance(config, dict):
-        arguments = dict(config)
-        name = arguments.pop("type", None)
-        if not isinstance(name, str) or name not in TYPES:
-            raise ValueError(f"{name!r} is not a type that cubicflow builds")
+def about_flow(flow: Any, *, or_state: bool = False) -> dict[str, Any]:
+    """What config.json says of a flow: its dtype and description. A flow with modules that no description can name is
+    refused, or with ``or_state`` told by the names, dtypes and shapes of its tensors."""
+    missing = described(flow)[1]
+    if missing and or_state:
+        return {"dtype": None, "flow": {UNREGISTERED: missing, "state": describe_state(flow)}}
+    description = describe(flow)
+    about = {"dtype": flow_dtype(flow), "flow": description}
+    if shared := shared_names(flow):
+        about[SHARED] = shared
+    if names := registered_names(description):
         try:
-            return TYPES[name](**{key: build(value) for key, value in arguments.items()})
-        except (TypeError, AttributeError, RuntimeError) as error:
-            raise ValueError(f"{name} cannot be built from {sorted(arguments)}: {error}") from error
-    return config
+            problems = differences(state_shapes(flow), state_shapes(build_flow(description, DTYPES[about["dtype"]])))
+        except ValueError as error:
+            problems = str(error)
+        if problems:
+            raise ValueError(
+                f"what config() of {', '.join(names)} builds is not this flow: {problems}. config() must return all "
+                "arguments of the constructor; that is called on the meta device, where tensors have no values"
+            )
+    return about
 
 
-def save_flow(flow: Flow | Mixture, folder: str | Path, **sections: Any) -> None:
+def save_flow(flow: Any, folder: str | Path, **sections: Any) -> None:
     """Write a flow; ``sections`` are further JSON values for config.json. Each file is replaced in one step."""
+    about = about_flow(flow)
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    write_flow(flow, Path(folder), about, sections)
+
+
+def write_flow(flow: Any, folder: Path, about: dict[str, Any], sections: dict[str, Any]) -> None:
+    """Write the weights of a flow, and what ``about`` and the sections say of it."""
     from safetensors.torch import save
 
-    folder = Path(folder)
-    dtype = flow_dtype(flow)
-    config = {"format": FORMAT, "version": VERSION, "dtype": dtype, **sections, "flow": describe(flow)}
     # safetensors refuses tensors that share memory, as equal buffers of one layer may
     state = {key: value.detach().cpu().clone().contiguous() for key, value in flow.state_dict().items()}
-    folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / WEIGHTS_FILE, save(state, metadata={FORMAT: str(VERSION)}))
+    write_config(folder, about, sections)
+
+
+def write_config(folder: Path, about: dict[str, Any], sections: dict[str, Any]) -> None:
+    """Replace config.json."""
+    config = {"format": FORMAT, "version": VERSION, "dtype": None, **sections, **about}
     write_atomically(folder / CONFIG_FILE, (json.dumps(config, indent=2) + "\n").encode())
 
 
@@ -118,20 +116,43 @@ def load(folder: str | Path, device: str | torch.device | None = None) -> Flow |
         )
     folder = Path(folder)
     config = read_config(folder)
-    path = folder / WEIGHTS_FILE
+    path, config_path = folder / WEIGHTS_FILE, folder / CONFIG_FILE
+    description = config.get("flow")
+    if isinstance(description, dict) and UNREGISTERED in description:
+        raise FlowFileError(
+            config_path,
+            f"its flow has classes that were not registered when it was fitted, {description[UNREGISTERED]}: it cannot "
+            "be built from here; call cubicflow.register on them before fit, or build the flow in code and call "
+            f"flow.load_state_dict(safetensors.torch.load_file({str(path)!r}))",
+        )
     shapes = read_header(path)
     dtype = DTYPES.get(str(config.get("dtype")))
     if dtype is None:
-        raise FlowFileError(folder / CONFIG_FILE, f"dtype must be one of {sorted(DTYPES)}, got {config.get('dtype')!r}")
-    flow = build_on_meta(folder / CONFIG_FILE, config.get("flow"), dtype, len(shapes))
-    compare(path, {key: (tuple(t.shape), t.dtype) for key, t in flow.state_dict().items()}, shapes)
-    flow.load_state_dict(read_tensors(path, device), assign=True)
+        raise FlowFileError(config_path, f"dtype must be one of {sorted(DTYPES)}, got {config.get('dtype')!r}")
+    if _most_blocks(description) > len(shapes):
+        raise FlowFileError(config_path, "it describes more layers than the weights hold")
+    try:
+        flow: Flow | Mixture = build_flow(description, dtype)
+    except ValueError as error:
+        raise FlowFileError(config_path, f"it does not describe a flow: {error}") from error
+    compare(path, state_shapes(flow), shapes)
+    if registered_names(description):
+        # A class of the user's own may keep tensors beside its state, which have no values on the meta device. What
+        # there is to build is of the size of the file by now.
+        with torch.random.fork_rng(devices=[]):
+            flow = build_flow(description, dtype, "cpu")
+        flow.load_state_dict(read_tensors(path, "cpu"))
+        flow.to(device or "cpu")
+    else:
+        flow.load_state_dict(read_tensors(path, device), assign=True)
+    share(flow, config_path, config.get(SHARED, {}))
     return flow.eval()
 
 
 def flow_dtype(flow: nn.Module) -> str:
     """The one floating dtype of a flow, by name."""
-    found = {str(t.dtype).removeprefix("torch.") for t in flow.state_dict().values() if t.is_floating_point()}
+    dtypes = {dtype for _, dtype in state_shapes(flow).values()}
+    found = {str(dtype).removeprefix("torch.") for dtype in dtypes if dtype.is_floating_point}
     if len(found) != 1 or not found <= set(DTYPES):
         raise ValueError(
             f"a flow is saved in one dtype, float32 or float64; this one has {sorted(found)}: use flow.float()"
@@ -159,31 +180,68 @@ def read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def build_on_meta(path: Path, description: Any, dtype: torch.dtype, num_tensors: int) -> Flow | Mixture:
-    """The described flow without memory for its numbers."""
-    if _most_blocks(description) > num_tensors:
-        raise FlowFileError(path, "it describes more layers than the weights hold")
+def build_flow(description: Any, dtype: torch.dtype, device: str = "meta") -> Any:
+    """The described flow, by default without memory for its numbers."""
     default = torch.get_default_dtype()
     try:
         torch.set_default_dtype(dtype)
-        with torch.device("meta"):
+        with torch.device(device):
             flow = build(description)
-    except (ValueError, TypeError, RecursionError) as error:
-        raise FlowFileError(path, f"it does not describe a flow: {error}") from error
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
     finally:
         torch.set_default_dtype(default)
-    if not isinstance(flow, Flow | Mixture):
-        raise FlowFileError(path, "it does not describe a flow")
+    if not isinstance(flow, Flow | Mixture) and not (isinstance(flow, nn.Module) and type(flow).__name__ not in OWN):
+        raise ValueError(f"it describes a {type(flow).__name__}")
     return flow
 
 
-def read_header(path: Path) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+def state_shapes(flow: Any) -> Shapes:
+    """Shapes and dtypes of a flow's tensors."""
+    state = flow.state_dict()
+    for name, value in state.items():
+        if not isinstance(value, Tensor):
+            raise TypeError(f"{name} in the flow's state_dict() is not a tensor, so no file can hold it; use a buffer")
+    return {name: (tuple(value.shape), value.dtype) for name, value in state.items()}
+
+
+def describe_state(flow: Any) -> dict[str, str]:
+    """The dtype and shape of every tensor of a flow, to be read by people and compared by programs."""
+    return {name: f"{dtype}{list(shape)}".removeprefix("torch.") for name, (shape, dtype) in state_shapes(flow).items()}
+
+
+def shared_names(flow: Any) -> dict[str, str]:
+    """Names in a flow's state that are a second name of a parameter, or of a buffer in a module that is used twice,
+    with the first name of it."""
+    modules = dict(flow.named_modules(remove_duplicate=False))
+    first: dict[Any, str] = {}
+    second = {}
+    for name, value in flow.state_dict(keep_vars=True).items():
+        path, _, last = name.rpartition(".")
+        owner = value if isinstance(value, nn.Parameter) else modules.get(path, name)
+        if (known := first.setdefault((id(owner), owner is value or last), name)) != name:
+            second[name] = known
+    return second
+
+
+def share(flow: Any, path: Path, shared: Any) -> None:
+    """Make one tensor again of those that were one when the flow was saved, as those of a network in two layers."""
+    state = flow.state_dict(keep_vars=True)
+    kinds = {name: (type(value), value.shape, value.dtype) for name, value in state.items()}
+    pairs = shared.items() if isinstance(shared, dict) else [("", "")]
+    if any(name not in kinds or kinds[name] != kinds.get(str(first)) for name, first in pairs):
+        raise FlowFileError(path, f"the section {SHARED!r} does not fit the flow")
+    for name, first in pairs:
+        module, _, last = name.rpartition(".")
+        setattr(flow.get_submodule(module), last, state[first])
+
+
+def read_header(path: Path) -> Shapes:
     """Shapes and dtypes of the tensors in a safetensors file, none of which is read."""
     from safetensors import SafetensorError, safe_open
 
     if not path.is_file():
         raise FlowFileError(path, "there is no such file")
-    names = {"F32": torch.float32, "F64": torch.float64, "I64": torch.int64, "BOOL": torch.bool}
     try:
         with safe_open(path, framework="pt") as file:
             slices = {key: file.get_slice(key) for key in file.keys()}  # noqa: SIM118 - not a dict
@@ -191,23 +249,27 @@ def read_header(path: Path) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
             shapes = {key: tuple(part.get_shape()) for key, part in slices.items()}
     except (SafetensorError, OSError) as error:
         raise FlowFileError(path, f"not a whole safetensors file: {error}") from None
-    unknown = sorted(set(kinds.values()) - set(names))
+    unknown = sorted(set(kinds.values()) - set(TENSOR_DTYPES))
     if unknown:
         raise FlowFileError(path, f"it holds tensors of dtype {', '.join(unknown)}, which no flow has")
-    return {key: (shapes[key], names[kinds[key]]) for key in shapes}
+    return {key: (shapes[key], TENSOR_DTYPES[kinds[key]]) for key in shapes}
 
 
-def compare(path: Path, expected: dict[str, Any], found: dict[str, Any]) -> None:
-    """The keys, shapes and dtypes the config asks for, against those the weights have."""
+def differences(expected: Shapes, found: Shapes) -> str:
+    """Names, shapes and dtypes that are not as expected, in words; nothing where all are."""
     problems = [f"{key} is missing" for key in sorted(expected.keys() - found.keys())]
     problems += [f"{key} is not part of the flow" for key in sorted(found.keys() - expected.keys())]
     for key in sorted(expected.keys() & found.keys()):
         if expected[key] != found[key]:
             (shape, dtype), (shape_found, dtype_found) = expected[key], found[key]
             problems.append(f"{key} should be {dtype} of shape {shape}, is {dtype_found} of shape {shape_found}")
-    if problems:
-        more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
-        raise FlowFileError(path, f"does not fit its {CONFIG_FILE}: {'; '.join(problems[:3])}{more}")
+    return "; ".join(problems[:3]) + (f" (and {len(problems) - 3} more)" if len(problems) > 3 else "")
+
+
+def compare(path: Path, expected: Shapes, found: Shapes) -> None:
+    """Refuse weights that are not those the config asks for."""
+    if problems := differences(expected, found):
+        raise FlowFileError(path, f"does not fit its {CONFIG_FILE}: {problems}")
 
 
 def read_tensors(path: Path, device: str | torch.device | None) -> dict[str, Tensor]:
@@ -216,19 +278,6 @@ def read_tensors(path: Path, device: str | torch.device | None) -> dict[str, Ten
 
     tensors: dict[str, Tensor] = load_file(path, device=str(device or "cpu"))
     return tensors
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file in one step: whoever reads it sees the old content or the new, whatever happens in between."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _most_blocks(description: Any) -> int:

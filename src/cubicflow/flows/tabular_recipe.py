@@ -7,7 +7,7 @@ from typing import Any
 
 from cubicflow.distributions import Base, NormalMixture, StandardNormal
 from cubicflow.flows.flow import Flow
-from cubicflow.flows.recipe import PAPER_CLIP, RecipeConfig, sandwich
+from cubicflow.flows.recipe_config import PAPER_CLIP, RecipeConfig, sandwich
 from cubicflow.nets import MaskedResidualMLP, ResidualMLP
 from cubicflow.transforms import Autoregressive, Compose, Elementwise, LULinear, Transform
 from cubicflow.transforms.coupling import alternating_mask, contiguous_mask

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from cubicflow.plots.spline_figures import KnotPanel, through_knots
 from cubicflow.reproduce.experiment import Request, markdown_table
-from cubicflow.reproduce.recipe import typed
+from cubicflow.reproduce.recipe_files import typed
 from cubicflow.splines import cubic_interpolation, num_params
 
 Floats = NDArray[np.float64]

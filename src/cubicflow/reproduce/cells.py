@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from cubicflow.atomic_files import replacing, write_atomically
 from cubicflow.data.benchmarks import BENCHMARKS, PUBLISHED, Benchmark, load_benchmark
-from cubicflow.data.fetch import replacing
 from cubicflow.data.folders import MissingDataError
-from cubicflow.flows.serialization import write_atomically
 from cubicflow.reproduce.hardware import machine_in_use
-from cubicflow.reproduce.recipe import Settings, merged, typed
+from cubicflow.reproduce.recipe_files import Settings, merged, typed
 from cubicflow.reproduce.scores import Scores, estimate
 from cubicflow.training import FitResult
 
@@ -140,7 +139,7 @@ def save_scores(path: Path, scores: Scores) -> None:
     """Write rounded scores under their name when they are complete. The first bytes of all of them lie side by side,
     then the second bytes and so on, which packs to about half."""
     by_byte = np.ascontiguousarray(scores.astype("<f4").view(np.uint8).reshape(-1, 4).T)
-    with replacing(path) as (file, _):
+    with replacing(path) as file:
         np.savez_compressed(file, by_byte=by_byte)
 
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
-from cubicflow.flows.serialization import write_atomically
+from cubicflow.atomic_files import write_atomically
 from cubicflow.reproduce.deadline import Deadline
 from cubicflow.reproduce.hardware import machine_in_use
-from cubicflow.reproduce.recipe import Settings
+from cubicflow.reproduce.recipe_files import Settings
 from cubicflow.training import FitResult, TrainingConfig, TrainingInterrupted, fit
 from cubicflow.training.distributed import choose_device
 from cubicflow.training.run_folder import forget_run
@@ -75,7 +75,7 @@ class Request:
     ) -> FitResult:
         """Fit the flow that ``build`` makes, in the run folder ``run``: from the beginning, or from where an earlier
         call left it. Whether it took one call or ten, the result is the same."""
-        if self.deadline.over:
+        if self.deadline.over():
             raise self.unfinished()
         torch.manual_seed(seed)
         try:
@@ -83,10 +83,9 @@ class Request:
         except TypeError as error:  # a name that the flow or the training does not know
             raise ValueError(f"the recipe of {self.name}: {error}") from error
         try:
-            with self.deadline.watched():
-                return fit(flow, train, validation, config, run=run, resume=True)
+            return fit(flow, train, validation, config, run=run, resume=True, stop=self.deadline.over)
         except TrainingInterrupted:
-            if self.deadline.over:
+            if self.deadline.over():
                 raise self.unfinished() from None
             raise TrainingInterrupted(f"stopped and saved. To go on: {self.next_command}") from None
 
@@ -107,7 +106,7 @@ class Request:
     def begin(self, folder: Path) -> None:
         """Where it is asked to begin again, and there is time to, drop the runs in a folder, ``run`` and ``runs/*``: a
         call that is cut short then goes on like any other."""
-        if not self.overwrite or self.deadline.over:
+        if not self.overwrite or self.deadline.over():
             return
         for run in (folder / "run", *sorted((folder / "runs").glob("*"))):
             forget_run(run)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from cubicflow.plots.spline_figures import spline_and_derivative
 from cubicflow.reproduce.experiment import Request
-from cubicflow.reproduce.recipe import typed
+from cubicflow.reproduce.recipe_files import typed
 from cubicflow.splines import cubic_spline, num_params
 from cubicflow.splines.cubic import cubic_bins
 from cubicflow.splines.spec import make_spec

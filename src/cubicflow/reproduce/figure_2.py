@@ -15,7 +15,7 @@ from cubicflow.data.plane import GaussianGrid, ImageDensity
 from cubicflow.flows import plane
 from cubicflow.plots.plane import PlaneRow, density_image, histogram_image, plane_figure
 from cubicflow.reproduce.experiment import Request, UnfinishedError, markdown_table
-from cubicflow.reproduce.recipe import typed
+from cubicflow.reproduce.recipe_files import typed
 from cubicflow.reproduce.scores import estimate
 
 GAUSSIANS = "225 Gaussians"

@@ -16,7 +16,7 @@ from cubicflow.flows import Flow, bits_per_dim, dequantise, image
 from cubicflow.plots.image_grid import image_grids
 from cubicflow.plots.training_curve import training_curve
 from cubicflow.reproduce.experiment import Request, markdown_table
-from cubicflow.reproduce.recipe import typed
+from cubicflow.reproduce.recipe_files import typed
 from cubicflow.reproduce.scores import estimate
 
 IMAGES_AT_ONCE = 500

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from cubicflow import __version__
-from cubicflow.bench.report import machine
+from cubicflow.bench.bench_report import machine
 
 LANES_VARIABLE = "CUBICFLOW_LANES"
 

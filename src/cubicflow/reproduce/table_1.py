@@ -22,7 +22,7 @@ from cubicflow.reproduce.cells import (
     why_left_out,
 )
 from cubicflow.reproduce.experiment import Request, UnfinishedError
-from cubicflow.reproduce.recipe import Settings
+from cubicflow.reproduce.recipe_files import Settings
 from cubicflow.reproduce.table_1_report import summarise, table_csv, table_markdown
 from cubicflow.training import TrainingError, TrainingInterrupted
 
@@ -35,7 +35,7 @@ def run(request: Request) -> None:
     failed: list[str] = []
     left_out: set[str] = set()
     try:
-        if cells and request.deadline.over:
+        if cells and request.deadline.over():
             raise request.unfinished()
         for cell in cells if request.overwrite else ():
             forget(request.folder, cell)

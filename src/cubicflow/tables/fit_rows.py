@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cubicflow.data.row_summary import ContentDigest
 from cubicflow.data.rows import SCAN_ROWS, Batch, IndexedRows, Order, derive_seed
-from cubicflow.data.summary import ContentDigest
 from cubicflow.tables.encoder import Numbers, TableEncoder
 from cubicflow.tables.options import Missing
 from cubicflow.tables.pieces import pieces

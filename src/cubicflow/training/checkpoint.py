@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from cubicflow.flows.serialization import write_atomically
+from cubicflow.atomic_files import write_atomically
 
 FORMAT = "cubicflow-checkpoint"
 VERSION = "1"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import operator
 from dataclasses import asdict, dataclass, fields, replace
 from numbers import Integral, Real
 from typing import Any, Self
+
+from cubicflow.near_names import no_such
 
 PRECISIONS = ("float32", "tf32", "bf16")
 MOST_VALIDATION_ROWS = 50_000
@@ -88,9 +89,7 @@ class TrainingConfig:
         known = [field.name for field in fields(cls)]
         for name in settings:
             if name not in known:
-                near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-                hint = f"; did you mean {near[0]!r}?" if near else "."
-                raise TypeError(f"there is no training setting {name!r}{hint} There are: {', '.join(known)}")
+                raise TypeError(no_such("fit", "training setting", name, known))
         return replace(config, **settings) if config is not None else cls(**settings)
 
     def validation_rows(self, num_rows: int) -> int:

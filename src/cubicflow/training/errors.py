@@ -41,7 +41,7 @@ class NonFiniteLossError(TrainingError):
 
 
 class TrainingInterrupted(KeyboardInterrupt):
-    """Ctrl-C or SIGTERM ended the run after saving it; the message says how to resume.
+    """Ctrl-C, SIGTERM or ``stop`` ended the run after saving it; the message says how to resume.
 
     It is a KeyboardInterrupt, so that a script that does not know it ends as any other does:
 

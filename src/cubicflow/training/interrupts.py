@@ -1,9 +1,10 @@
-"""Ctrl-C and SIGTERM as a request that the loop answers between two steps."""
+"""Ctrl-C, SIGTERM and a function of the caller's as requests that the loop answers between two steps."""
 
 from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -12,12 +13,17 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 class Interrupts:
     """While this lasts, the first signal is only noted. A second one acts as usual, unless ``patient``: torchrun passes
-    on what the terminal has already sent, and that must not cut the saving short."""
+    on what the terminal has already sent, and that must not cut the saving short. Signals act as usual where nothing is
+    ``saved``; ``stop`` is asked all the same."""
 
-    def __init__(self, *, enabled: bool, patient: bool = False) -> None:
+    def __init__(self, *, saved: bool, patient: bool = False, stop: Callable[[], bool] | None = None) -> None:
+        if stop is not None and not callable(stop):
+            raise TypeError(f"stop must be a function without arguments that says whether to stop, got {stop!r}")
+        self.saved = saved
         # Handlers can be set in the main thread alone; elsewhere signals act as usual.
-        self.enabled = enabled and threading.current_thread() is threading.main_thread()
+        self.enabled = saved and threading.current_thread() is threading.main_thread()
         self.patient = patient
+        self.stop = stop
         self.received: signal.Signals | None = None
         self.before: dict[signal.Signals, Any] = {}
 
@@ -30,6 +36,10 @@ class Interrupts:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._restore()
+
+    def asked(self) -> bool:
+        """Whether a signal came, or ``stop`` says so."""
+        return self.received is not None or (self.stop is not None and bool(self.stop()))
 
     def _note(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         self.received = signal.Signals(number)

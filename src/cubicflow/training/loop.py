@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
+from cubicflow.data.as_rows import as_rows
+from cubicflow.data.row_summary import Summary
 from cubicflow.data.rows import Batch, Draws, Order, Rows, derive_seed, endless
-from cubicflow.data.sources import as_rows
-from cubicflow.data.summary import Summary
 from cubicflow.nets.precision import float32_products
 from cubicflow.training.config import TrainingConfig
 from cubicflow.training.diagnosis import likely_cause
@@ -25,7 +25,7 @@ from cubicflow.training.interrupts import Interrupts
 from cubicflow.training.losses import SINGLE_PASS, Loss, dequantised_likelihood, negative_log_likelihood
 from cubicflow.training.parts import parts
 from cubicflow.training.progress import Progress, make_progress
-from cubicflow.training.run_folder import RESULT_ENTRIES, RunFolder, open_run, refuse_reserved_names
+from cubicflow.training.run_folder import RESULT_ENTRIES, RunFolder, check_run, open_run
 from cubicflow.training.schedule import averaging_weight, done, learning_rate
 from cubicflow.training.state import AVERAGED, RAW, TrainingState
 from cubicflow.training.step import Step
@@ -33,6 +33,8 @@ from cubicflow.training.step import Step
 VALIDATION_ROWS = {"cpu": 2_048, "cuda": 16_384}  # at once; a GPU waits longer for a call than it works on small ones
 DRAWN_ROWS = 50_000  # an epoch of a loss that needs no data
 AGREE_EVERY = 10  # steps between exchanges about stopping, where there are several processes
+RESUME = "the same call with resume=True, or the same command with --resume"
+NOT_SAVED = "with the best weights so far. Nothing was saved: give fit a folder, run=, to be able to go on"
 INITIALISE, STEP, VALIDATE = 3, 4, 5  # keys that keep the random numbers of one seed apart
 
 
@@ -80,6 +82,7 @@ def fit(
     overwrite: bool = False,
     loss: Loss | None = None,
     progress: bool = True,
+    stop: Callable[[], bool] | None = None,
     sections: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> FitResult:
@@ -87,7 +90,7 @@ def fit(
     validation. Under torchrun, call it in every process.
 
     Args:
-        flow: trained in place, and moved to the device.
+        flow: a flow, or any module with ``log_prob(x)``; trained in place, and moved to the device.
         train: a tensor or array of rows, a tuple of them (x, context, weights), a path of .npy or Parquet files, any
             :class:`~cubicflow.data.rows.Rows`, or None for a loss that draws its own samples.
         validation: the same; by default rows are split off ``train``.
@@ -98,6 +101,8 @@ def fit(
         loss: a function of (flow, batch) that returns one number for each row, and may take gradients on its way; see
             :mod:`cubicflow.training.losses`.
         progress: show it, on standard error.
+        stop: asked after each step. Where it returns True the run is saved and ends with :class:`TrainingInterrupted`,
+            as after Ctrl-C, in any thread.
         sections: further plain values to keep in the run's config.json, under names that are not the run's own.
 
     >>> import torch, cubicflow as cf
@@ -131,7 +136,7 @@ def fit(
                 about |= {"validation_rows": held_out.num_rows, "validation_fingerprint": held_out.fingerprint()}
             kept = {"training": config.as_dict(), "data": about, **(sections or {})}
             opened = open_run(run, flow, kept, resume=resume, overwrite=overwrite)
-        interrupts = Interrupts(enabled=run is not None, patient=world.size > 1)
+        interrupts = Interrupts(saved=run is not None, patient=world.size > 1, stop=stop)
         shown = make_progress(progress and world.is_writer, validates=held_out is not None)
         with closing(shown), opened as folder, interrupts:
             flow.to(world.device)
@@ -142,10 +147,8 @@ def fit(
                 step.weights.release()
         # Only now do signals act as usual again: none that came before, however late, is lost.
         if interrupts.received is not None:
-            raise TrainingInterrupted(
-                f"stopped after the last step, {result.steps:,}: the run is finished and saved. To get its result: the "
-                "same call with resume=True, or the same command with --resume"
-            )
+            finished = f"stopped after the last step, {result.steps:,}: the run is finished and saved"
+            raise TrainingInterrupted(f"{finished}. To get its result: {RESUME}")
         return result
 
 
@@ -203,8 +206,7 @@ def train_to_the_end(
         take(batch)
         state.step += 1
         if world.size == 1 or state.step % AGREE_EVERY == 0:
-            wants_to = interrupts.received is not None
-            interrupted, state.elapsed = world.agree(wants_to, time.monotonic() - began)
+            interrupted, state.elapsed = world.agree(interrupts.asked(), time.monotonic() - began)
 
         # --- read the loss, now and then; on the CPU looking for a failed step costs nothing ---
         metrics: dict[str, Any] = {}
@@ -259,10 +261,8 @@ def train_to_the_end(
     if interrupted and stopped is None:
         if folder is not None:
             folder.save_model({**summary, "finished": False})
-        raise TrainingInterrupted(
-            f"stopped at step {state.step:,} and saved. To go on: the same call with resume=True, or the same command "
-            "with --resume"
-        )
+        then = f"and saved. To go on: {RESUME}" if interrupts.saved else NOT_SAVED
+        raise TrainingInterrupted(f"stopped at step {state.step:,} {then}")
     if folder is not None:
         folder.finish(summary)
     return FitResult(flow=flow, config=config, history=history, **summary)
@@ -344,13 +344,6 @@ def restore_finished(
     return FitResult(flow=step.flow, config=step.config, history=history, **entries)
 
 
-def check_run(run: str | Path | None, *, resume: bool, sections: Mapping[str, Any]) -> None:
-    """What is asked of a run folder makes sense, whatever the rows are."""
-    if resume and run is None:
-        raise ValueError("resume=True needs run=, the folder of the run to go on with")
-    refuse_reserved_names(sections)
-
-
 def check_rows(flow: Any, rows: Rows, name: str, loss: Loss | None) -> Summary:
     """One pass over the rows: they are finite, and of the shape the flow is on."""
     try:
@@ -361,6 +354,8 @@ def check_rows(flow: Any, rows: Rows, name: str, loss: Loss | None) -> Summary:
         if loss is None:
             raise ValueError("train=None needs a loss that draws its own samples, such as losses.reverse_kl(...)")
         return summary
+    if loss is None and not hasattr(flow, "log_prob"):
+        raise TypeError(f"{type(flow).__name__} has no log_prob(x); add it, or give fit a loss of your own, loss=")
     shape = getattr(flow, "shape", None)
     if shape is not None and tuple(shape) != summary.shape:
         raise ValueError(f"{name}: rows have shape {summary.shape}, but this flow is on data of shape {tuple(shape)}")

@@ -29,8 +29,7 @@ def negative_log_likelihood(flow: Any, batch: Batch) -> Tensor:
     >>> torch.equal(negative_log_likelihood(flow, Batch(x)), -flow.log_prob(x))
     True
     """
-    log_prob: Tensor = flow.log_prob(batch.x, batch.context)  # (B,)
-    return -log_prob
+    return -log_prob(flow, batch.x, batch.context)
 
 
 def dequantised_likelihood(flow: Any, batch: Batch) -> Tensor:
@@ -42,8 +41,13 @@ def dequantised_likelihood(flow: Any, batch: Batch) -> Tensor:
     >>> dequantised_likelihood(flow, Batch(pixels)).shape
     torch.Size([3])
     """
-    log_prob: Tensor = flow.log_prob(dequantise(batch.x), batch.context)  # (B,)
-    return -log_prob
+    return -log_prob(flow, dequantise(batch.x), batch.context)
+
+
+def log_prob(flow: Any, x: Tensor, context: Tensor | None) -> Tensor:
+    """(B,). A flow of the user's own need not have an argument for a context that there is not."""
+    found: Tensor = flow.log_prob(x) if context is None else flow.log_prob(x, context)
+    return found
 
 
 # Known to call every layer once and to do nothing beside: such a step can be replayed without Python, and leave the

@@ -12,20 +12,21 @@ from typing import Any
 
 from torch import Tensor
 
+from cubicflow.atomic_files import write_atomically
 from cubicflow.flows.serialization import (
     CONFIG_FILE,
-    FORMAT,
-    VERSION,
+    UNREGISTERED,
     WEIGHTS_FILE,
     FlowFileError,
+    about_flow,
     compare,
-    describe,
-    flow_dtype,
+    describe_state,
     read_config,
     read_header,
     read_tensors,
-    save_flow,
-    write_atomically,
+    state_shapes,
+    write_config,
+    write_flow,
 )
 from cubicflow.training import checkpoint as checkpoints
 from cubicflow.training.checkpoint import Checkpoint, DamagedCheckpointError
@@ -39,7 +40,7 @@ OWN_FILES = (CONFIG_FILE, WEIGHTS_FILE, METRICS_FILE)
 HARMLESS = (LOCK_FILE, "plots", "lost+found")
 # Sections of config.json that say what was trained, how, on what, and with which outcome; "folder" is an argument of
 # save_flow's.
-RESERVED = ("format", "version", "dtype", "training", "data", "result", "flow", "folder")
+RESERVED = ("format", "version", "dtype", "training", "data", "result", "flow", "shared_tensors", "folder")
 RESULT_ENTRIES = ("steps", "stopped", "validation_loss", "best_step", "weights", "seconds")  # of a finished run
 BEGIN_AGAIN = "begin again with overwrite (--overwrite)"
 
@@ -58,6 +59,7 @@ class RunFolder:
         self.path = path
         self.flow = flow
         self.sections = dict(sections)
+        self.about = {} if flow is None else about_flow(flow, or_state=True)  # refuses before anything is written
         self.finished: dict[str, Any] | None = None
         self.checkpoint: Checkpoint | None = None
         self.note: str | None = None
@@ -67,11 +69,8 @@ class RunFolder:
 
     def begin(self) -> None:
         """A new run."""
-        result = {"finished": False}
-        config = {"format": FORMAT, "version": VERSION, "dtype": flow_dtype(self.flow), **self.sections}
-        config |= {"result": result, "flow": describe(self.flow)}
         with self.writing():
-            write_atomically(self.path / CONFIG_FILE, (json.dumps(config, indent=2) + "\n").encode())
+            write_config(self.path, self.about, {**self.sections, "result": {"finished": False}})
             (self.path / METRICS_FILE).write_bytes(b"")
 
     def resume(self) -> None:
@@ -101,10 +100,15 @@ class RunFolder:
             self._cut_metrics(self.saved_step or 0)
 
     def _compare(self, config: dict[str, Any]) -> None:
-        if config.get("dtype") != flow_dtype(self.flow) or config.get("flow") != json.loads(
-            json.dumps(describe(self.flow))
-        ):
-            where = first_difference(config.get("flow"), json.loads(json.dumps(describe(self.flow)))) or "its dtype"
+        dtype, before, after = config.get("dtype"), config.get("flow"), self.about["flow"]
+        if isinstance(before, dict) and UNREGISTERED in before:  # its tensors are all that is known of it
+            dtype, before, after = self.about["dtype"], before.get("state"), describe_state(self.flow)
+        elif UNREGISTERED in after:
+            raise RunFolderError(
+                f"{self.path} was begun when all classes in its flow were registered; call cubicflow.register on "
+                f"{', '.join(after[UNREGISTERED])} before you resume it"
+            )
+        if where := first_difference(before, after) or (None if dtype == self.about["dtype"] else "its dtype"):
             raise RunFolderError(
                 f"{self.path} holds a run of another model (it differs in {where}); resume it with the flow it was "
                 "begun with, or choose another folder"
@@ -144,7 +148,7 @@ class RunFolder:
     def save_model(self, result: Mapping[str, Any]) -> None:
         """Write the flow as it is, and what the config says of it."""
         with self.writing():
-            save_flow(self.flow, self.path, **self.sections, result=dict(result))
+            write_flow(self.flow, self.path, self.about, {**self.sections, "result": dict(result)})
 
     def finish(self, result: Mapping[str, Any]) -> None:
         """Write the model, and then drop the checkpoints. Killed in between, a run resumes at its end."""
@@ -156,8 +160,7 @@ class RunFolder:
         """The tensors of the finished model, if they are those of this flow."""
         path = self.path / WEIGHTS_FILE
         try:
-            expected = {name: (tuple(value.shape), value.dtype) for name, value in self.flow.state_dict().items()}
-            compare(path, expected, read_header(path))
+            compare(path, state_shapes(self.flow), read_header(path))
             return read_tensors(path, None)
         except FlowFileError as error:
             raise RunFolderError(f"cannot resume: {error}; {BEGIN_AGAIN}") from None
@@ -190,7 +193,6 @@ def open_run(
     if resume and overwrite:
         raise ValueError("resume and overwrite contradict each other; choose one")
     folder = RunFolder(Path(path), flow, sections)
-    describe(flow)  # refuses what could never be saved before anything is written
     if folder.path.exists() and not folder.path.is_dir():
         raise RunFolderError(f"{path} is a file; a run needs a folder")
     with folder.writing():
@@ -236,14 +238,16 @@ def forget_run(path: Path) -> None:
         path.rmdir()
 
 
-def refuse_reserved_names(sections: Mapping[str, Any]) -> None:
-    """Sections of the user's own must not take the place of the run's.
+def check_run(run: str | Path | None, *, resume: bool, sections: Mapping[str, Any]) -> None:
+    """What is asked of a run folder makes sense: sections of the user's own do not take the place of the run's.
 
-    >>> refuse_reserved_names({"flow": {}})
+    >>> check_run("runs/first", resume=False, sections={"flow": {}})
     Traceback (most recent call last):
     ...
     ValueError: sections may not be named 'flow': a run keeps its own there; choose another name
     """
+    if resume and run is None:
+        raise ValueError("resume=True needs run=, the folder of the run to go on with")
     if taken := [name for name in sections if name in RESERVED]:
         names = ", ".join(map(repr, taken))
         raise ValueError(f"sections may not be named {names}: a run keeps its own there; choose another name")

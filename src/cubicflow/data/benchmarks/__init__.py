@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from cubicflow.data.benchmarks import bsds300, gas, hepmass, miniboone, power
-from cubicflow.data.benchmarks.sources import download
-from cubicflow.data.benchmarks.table import PUBLISHED, Benchmark, Form, Provenance
+from cubicflow.data.benchmarks.benchmark_table import PUBLISHED, Benchmark, Form, Provenance
+from cubicflow.data.benchmarks.downloads import download
 from cubicflow.data.folders import MissingDataError, data_folder, find, how_to_choose_folder
 
 __all__ = ["BENCHMARKS", "PUBLISHED", "Benchmark", "Form", "Provenance", "download", "load_benchmark"]

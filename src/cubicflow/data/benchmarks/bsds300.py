@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cubicflow.data.benchmarks.table import (
+from cubicflow.data.benchmarks.benchmark_table import (
     PUBLISHED,
     Benchmark,
     Form,

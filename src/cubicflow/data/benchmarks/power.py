@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cubicflow.data.benchmarks.table import (
+from cubicflow.data.benchmarks.benchmark_table import (
     Benchmark,
     Form,
     Rows,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, Self
 
+from cubicflow.near_names import no_such
 from cubicflow.nets.residual_net import ResidualNet
 from cubicflow.transforms import Compose, Coupling, ElementMap, Inverse, Logit, Sigmoid, Transform
 
@@ -60,9 +60,7 @@ class RecipeConfig:
         known = [field.name for field in fields(cls)]
         for name in settings:
             if name not in known:
-                near = difflib.get_close_matches(name, known, n=1)
-                hint = f"; did you mean {near[0]!r}?" if near else ""
-                raise TypeError(f"{cls.__name__} has no setting {name!r}{hint} It has: {', '.join(known)}")
+                raise TypeError(no_such(cls.__name__, "setting", name, known))
         return cls(**{**(cls.paper_settings() if paper else {}), **settings})
 
     def __post_init__(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cubicflow.flows.serialization import write_atomically
+from cubicflow.atomic_files import write_atomically
 from cubicflow.reproduce.claims import claims_table
 from cubicflow.reproduce.experiment import read_json
 from cubicflow.reproduce.experiments import EXPERIMENTS

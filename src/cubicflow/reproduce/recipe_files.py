@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
+
+from cubicflow.near_names import no_such
 
 Settings = dict[str, Any]
 T = TypeVar("T")
@@ -77,9 +78,7 @@ def typed(kind: type[T], settings: Mapping[str, Any], experiment: str) -> T:
     known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type] # T is a dataclass
     for name in settings:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else "."
-            raise ValueError(f"the recipe of {experiment} has no setting {name!r}{hint} It has: {', '.join(known)}")
+            raise ValueError(no_such(f"the recipe of {experiment}", "setting", name, known))
     for name, field in known.items():
         if name not in settings and field.default is MISSING and field.default_factory is MISSING:
             raise ValueError(f"the recipe of {experiment} lacks {name!r}; it has: {', '.join(known)}")

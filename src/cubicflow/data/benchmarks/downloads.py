@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Literal
 
-from cubicflow.data.fetch import Check, DownloadError, Progress, checksum, fetch, replacing
+from cubicflow.atomic_files import replacing
+from cubicflow.data.fetch import Check, DownloadError, Progress, checksum, fetch
 from cubicflow.data.folders import data_folder
 
 _COPY = 1 << 20
@@ -137,7 +138,8 @@ def unpack(archive: Path, root: Path, wanted: dict[str, str], url: str) -> None:
             seen.append(name)
             for path, member in list(left.items()):
                 if PurePosixPath(name) == PurePosixPath(member):
-                    with replacing(root / path) as (out, _):
+                    (root / path).parent.mkdir(parents=True, exist_ok=True)
+                    with replacing(root / path) as out:
                         while block := file.read(_COPY):
                             out.write(block)
                     del left[path]

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cubicflow.data.fetch import replacing
+from cubicflow.atomic_files import replacing
 
 Rows = NDArray[np.float64]
 Rows32 = NDArray[np.float32]
@@ -175,7 +175,8 @@ def load_array(path: Path, dimensions: int = 2) -> NDArray[np.generic]:
 
 def save_array(path: Path, array: NDArray[np.generic]) -> None:
     """Write a .npy file that appears under its name only when complete."""
-    with replacing(path) as (file, _):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as file:
         np.save(file, array, allow_pickle=False)
 
 

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from cubicflow.bench import peers
+from cubicflow.bench.multiples import glance, growth, markdown, ours
 from cubicflow.bench.pictures import draw_curve, draw_times
-from cubicflow.bench.summary import glance, growth, markdown, ours
 from cubicflow.bench.timing import Measurement, milliseconds
 from cubicflow.bench.workloads import CAPTURED
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from cubicflow.flows import Flow, Mixture
-from cubicflow.flows.serialization import DTYPES, build_on_meta, describe, flow_dtype
+from cubicflow.flows.descriptions import describe
+from cubicflow.flows.serialization import DTYPES, build_flow, flow_dtype
 
 
 def pack(flow: Flow | Mixture) -> dict[str, Any]:
@@ -22,6 +22,6 @@ def unpack(packed: dict[str, Any]) -> Flow | Mixture:
     from safetensors.torch import load
 
     state = load(packed["weights"])
-    flow = build_on_meta(Path("the pickle"), packed["flow"], DTYPES[packed["dtype"]], len(state))
+    flow: Flow | Mixture = build_flow(packed["flow"], DTYPES[packed["dtype"]])
     flow.load_state_dict(state, assign=True)
     return flow.eval()

@@ -13,11 +13,11 @@ import pyarrow as pa
 import torch
 from matplotlib.figure import Figure
 
-from cubicflow.flows.serialization import write_atomically
+from cubicflow.atomic_files import write_atomically
 from cubicflow.plots.learned_splines import learned_splines, spline_curves
 from cubicflow.plots.marginals import corner, marginals
-from cubicflow.plots.page import PAGE, STYLE
 from cubicflow.plots.panels import make_panel, most_telling
+from cubicflow.plots.report_frame import PAGE, STYLE
 from cubicflow.plots.training_curve import training_curve
 from cubicflow.tables.errors import TableError
 from cubicflow.tables.fitted import FittedTable, load_fitted, read_history
