@@ -66,11 +66,6 @@ def family_names() -> list[str]:
     return list(dict.fromkeys(name for name, _ in FAMILIES))
 
 
-def slope_choices(family: str) -> list[str | None]:
-    """What ``slopes`` may be for a family: ``[None]`` where there is no choice."""
-    return [slopes for name, slopes in FAMILIES if name == family]
-
-
 def find_family(family: str, slopes: str | None) -> Family:
     """The record of a family, or a ValueError that says what there is."""
     if (family, slopes) in FAMILIES:
@@ -78,5 +73,5 @@ def find_family(family: str, slopes: str | None) -> Family:
     names = sorted(family_names())
     if family not in names:
         raise ValueError(f"family must be one of {', '.join(map(repr, names))}, got {family!r}")
-    choices = ", ".join(map(repr, slope_choices(family)))
+    choices = ", ".join(repr(choice) for name, choice in FAMILIES if name == family)
     raise ValueError(f"slopes of a {family} spline must be one of {choices}, got {slopes!r}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 from cubicflow import splines
 from cubicflow.splines.dispatch import check_backend
 from cubicflow.splines.domains import find_domain
-from cubicflow.splines.families import family_names, find_family, slope_choices
+from cubicflow.splines.families import FAMILIES, family_names
 from cubicflow.splines.spec import make_spec
 
 # The maps that are no splines, and how many numbers describe one. All of them map the real line to itself.
@@ -56,7 +57,7 @@ class ElementMap:
         size = self.num_params  # refuses wrong slopes and num_bins
         if is_spline(self.family):
             nothing = torch.zeros(0, 1, device="meta"), torch.zeros(size, device="meta")
-            make_spec(*nothing, inverse=False, domain=self.domain, **self._settings())
+            make_spec(*nothing, inverse=False, domain=self.domain, **self._settings)
         elif self.domain != "real":
             raise ValueError(f"an {self.family} map does not keep {title}; use domain='real' or a spline")
 
@@ -65,13 +66,13 @@ class ElementMap:
         """How many numbers describe one map."""
         if self.family in PLAIN_MAPS:
             return PLAIN_MAPS[self.family][1]
-        return splines.num_params(self.family, self.num_bins, self._slopes())
+        return splines.num_params(self.family, self.num_bins, self._slopes)
 
     def __call__(self, x: Tensor, params: Tensor, *, inverse: bool = False) -> tuple[Tensor, Tensor]:
         """(y, log_slope) of shape broadcast(x, params[..., 0])."""
         if self.family in PLAIN_MAPS:
             return PLAIN_MAPS[self.family][0](x, params, inverse=inverse)
-        return splines.spline(x, params, inverse=inverse, domain=self.domain, backend=self.backend, **self._settings())
+        return splines.spline(x, params, inverse=inverse, domain=self.domain, backend=self.backend, **self._settings)
 
     def within_domain(self, x: Tensor) -> Tensor:
         """x as a network is to see it. Where a spline on the unit interval clamps its input there is no density, but
@@ -79,13 +80,15 @@ class ElementMap:
         bounds = find_domain(self.domain).bounds
         return x if bounds is None else x.clamp(*bounds)
 
+    @property
     def _slopes(self) -> str | None:
-        return None if None in slope_choices(self.family) else self.slopes
+        return None if (self.family, None) in FAMILIES else self.slopes
 
+    @cached_property
     def _settings(self) -> dict[str, Any]:
-        """The family of splines, and what it has settings for."""
-        slopes = self._slopes()
-        floors = {name: getattr(self, name) for name in find_family(self.family, slopes).floors}
+        """The family of splines, and what it has settings for: small batches notice the time to find that out."""
+        slopes = self._slopes
+        floors = {name: getattr(self, name) for name in FAMILIES[self.family, slopes].floors}
         return {"family": self.family, "slopes": slopes, **floors}
 
     def config(self) -> dict[str, Any]:
