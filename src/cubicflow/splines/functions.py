@@ -51,18 +51,7 @@ def cubic_spline(
     >>> torch.allclose(cubic_spline(y, params, inverse=True)[0], x, atol=1e-5)
     True
     """
-    return spline(
-        x,
-        params,
-        "cubic",
-        slopes,
-        inverse=inverse,
-        domain=domain,
-        min_bin_width=min_bin_width,
-        min_bin_height=min_bin_height,
-        validate=validate,
-        backend=backend,
-    )
+    return _evaluate(x, params, "cubic", slopes, inverse, domain, min_bin_width, min_bin_height, validate, backend)
 
 
 def quadratic_spline(
@@ -82,17 +71,7 @@ def quadratic_spline(
     >>> quadratic_spline(torch.tensor(0.25), torch.zeros(9), domain="unit")
     (tensor(0.2500), tensor(0.))
     """
-    return spline(
-        x,
-        params,
-        "quadratic",
-        inverse=inverse,
-        domain=domain,
-        min_bin_width=min_bin_width,
-        min_bin_height=min_bin_height,
-        validate=validate,
-        backend=backend,
-    )
+    return _evaluate(x, params, "quadratic", None, inverse, domain, min_bin_width, min_bin_height, validate, backend)
 
 
 def linear_spline(
@@ -111,16 +90,7 @@ def linear_spline(
     >>> linear_spline(torch.tensor(0.25), torch.zeros(4), domain="unit")
     (tensor(0.2500), tensor(0.))
     """
-    return spline(
-        x,
-        params,
-        "linear",
-        inverse=inverse,
-        domain=domain,
-        min_bin_height=min_bin_height,
-        validate=validate,
-        backend=backend,
-    )
+    return _evaluate(x, params, "linear", None, inverse, domain, None, min_bin_height, validate, backend)
 
 
 def rational_quadratic_spline(
@@ -140,16 +110,8 @@ def rational_quadratic_spline(
     >>> rational_quadratic_spline(torch.tensor(0.25), torch.zeros(13), domain="unit")
     (tensor(0.2500), tensor(0.))
     """
-    return spline(
-        x,
-        params,
-        "rational_quadratic",
-        inverse=inverse,
-        domain=domain,
-        min_bin_width=min_bin_width,
-        min_bin_height=min_bin_height,
-        validate=validate,
-        backend=backend,
+    return _evaluate(
+        x, params, "rational_quadratic", None, inverse, domain, min_bin_width, min_bin_height, validate, backend
     )
 
 
@@ -177,6 +139,21 @@ def spline(
     >>> spline(torch.tensor(0.25), torch.zeros(10), "cubic", "steffen", domain="unit")
     (tensor(0.2500), tensor(0.))
     """
+    return _evaluate(x, params, family, slopes, inverse, domain, min_bin_width, min_bin_height, validate, backend)
+
+
+def _evaluate(
+    x: Tensor,
+    params: Tensor,
+    family: str,
+    slopes: str | None,
+    inverse: bool,
+    domain: str,
+    min_bin_width: float | None,
+    min_bin_height: float | None,
+    validate: bool,
+    backend: str,
+) -> tuple[Tensor, Tensor]:
     dispatch.check_backend(backend)
     spec = make_spec(
         x,
