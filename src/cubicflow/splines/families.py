@@ -41,7 +41,7 @@ class Family(NamedTuple):
         return self.per_bin * num_bins + self.extra
 
     @property
-    def count(self) -> str:
+    def formula(self) -> str:
         """How many params there are, in words: ``"2K + 2"``."""
         bins = "K" if self.per_bin == 1 else f"{self.per_bin}K"
         return bins if self.extra == 0 else f"{bins} + {self.extra}"

@@ -139,7 +139,7 @@ def _num_bins(params_shape: torch.Size, family: Family, label: str) -> int:
         examples = ", ".join(str(family.num_params(k)) for k in (1, 2, 3))
         nearest = max(1, num_bins)
         raise ValueError(
-            f"the last axis of params has size {size}, but a {label} needs {family.count} of them for K >= 1 bins "
+            f"the last axis of params has size {size}, but a {label} needs {family.formula} of them for K >= 1 bins "
             f"({examples}, ...); {nearest} bins would need {family.num_params(nearest)}"
         )
     return num_bins

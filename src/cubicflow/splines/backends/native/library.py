@@ -100,7 +100,7 @@ class Library(NamedTuple):
 
     def number(self, name: str | None) -> int:
         """The number of a family or a domain in the kernels."""
-        return int(ask_number(self.handle, name or ""))
+        return int(ask_number(self.handle, str(name)))
 
     def threads(self, work: int) -> int:
         return max(1, min(max_threads(), work // GRAIN))
@@ -163,8 +163,8 @@ def _disagrees(handle: ctypes.CDLL) -> str | None:
     ]
     if ask_number(handle, "NEWTON_STEPS", is_double=False) != FLOAT32_NEWTON_STEPS:
         wrong.append("NEWTON_STEPS in float32")
-    named = [record.native for record in (*FAMILIES.values(), *DOMAINS.values()) if record.native is not None]
-    wrong += [name for name in named if math.isnan(ask_number(handle, name))]
+    named = [family.native for family in FAMILIES.values()] + [domain.native for domain in DOMAINS.values()]
+    wrong += [name for name in named if name is not None and math.isnan(ask_number(handle, name))]
     if wrong:
         return f"its compiled library belongs to another version of cubicflow ({', '.join(wrong)}); {_rebuild()}"
     return None
