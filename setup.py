@@ -8,6 +8,7 @@ leaves it out.
 from __future__ import annotations
 
 import platform
+import runpy
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -17,6 +18,7 @@ from setuptools.errors import CCompilerError
 
 PACKAGE = "cubicflow.splines.backends.native"
 SOURCES = Path("src", *PACKAGE.split("."), "csrc")
+source_hash = runpy.run_path(str(SOURCES.with_name("source_hash.py")))["source_hash"]
 
 # No -ffast-math: the kernel needs NaN, infinities and the order of its additions. These three it does not need: errno
 # from sqrt, floating-point exceptions, and a rounding between a product and its sum.
@@ -50,7 +52,8 @@ class BuildLibrary(build_ext):
         levels: dict[str, list[str]] = {}
         if platform.machine().lower() in {"x86_64", "amd64"}:
             levels = {name: flags for name, flags in X86_LEVELS.items() if self._compiles(flags)}
-        objects = self._compile("api.c", "api", [f"HAVE_{name.upper()}" for name in levels], [])
+        macros = [f"HAVE_{name.upper()}" for name in levels]
+        objects = self._compile("api.c", "api", [*macros, f"SOURCE_HASH={source_hash(SOURCES)}"], [])
         for level, flags in {"": [], **levels}.items():
             for precision in ("f32", "f64"):
                 name = "_".join(filter(None, ("kernel", precision, level)))

@@ -35,7 +35,7 @@ from torch import Tensor
 from benchmarks.closed_form import closed_form_root
 from cubicflow.splines import cubic_spline, num_params, quadratic_spline
 from cubicflow.splines.cubic import cubic_bins, cubic_shape
-from cubicflow.splines.evaluate import Family, evaluate_unit, with_rest
+from cubicflow.splines.evaluate import UnitMap, evaluate_unit, with_rest
 from cubicflow.splines.spec import make_spec
 
 BINS = (1, 2, 8, 10, 128)
@@ -192,7 +192,8 @@ def judge_exactly(method: Method, params: Tensor, k: int, x: float, y: float) ->
 def run_closed_form(x: Tensor, params: Tensor, inverse: bool) -> tuple[Tensor, Tensor]:
     """Our bins and our forward map; only the root is the closed form."""
     spec = make_spec(x, params, family="cubic", inverse=inverse, domain="unit", slopes="steffen")
-    return evaluate_unit(x, cubic_bins(params, spec), Family(cubic_shape, with_rest(closed_form_root)), inverse)
+    bins = cubic_bins(params, spec.num_bins, spec.min_bin_width, spec.min_bin_height)
+    return evaluate_unit(x, bins, UnitMap(cubic_shape, with_rest(closed_form_root)), inverse)
 
 
 def run_nflows(x: Tensor, params: Tensor, inverse: bool) -> tuple[Tensor, Tensor]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
+from functools import partial
 
 import mpmath
 import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 from torch.autograd.forward_ad import dual_level, make_dual, unpack_dual
+from torch.func import jacfwd, jacrev, jvp
 
 from cubicflow.splines import rational_quadratic_spline
 from cubicflow.splines.bins import MARGIN
+from cubicflow.splines.cubic import cubic_root
 
 EPS = torch.finfo(torch.float64).eps
 
@@ -84,8 +86,6 @@ def test_double_backward_through_the_inverse_is_right(cubic):
 
 def test_third_derivative_of_the_inverse_is_right():
     """In the unit bin with K = 1, from the formula (g^-1)''' = (3 g''^2 - g' g''') / g'^5."""
-    from cubicflow.splines.cubic import cubic_root
-
     a, b, t = 0.6, 1.9, 0.37
     g1 = a + 2 * (3 - 2 * a - b) * t + 3 * (a + b - 2) * t * t
     g2 = 2 * (3 - 2 * a - b) + 6 * (a + b - 2) * t
@@ -122,21 +122,68 @@ def test_the_gradient_an_ulp_beside_a_knot_is_the_slope(case, inverse, dtype):
     assert_slopes_agree(x, y, log_slope, torch.finfo(dtype).eps, condition)
 
 
-def test_forward_mode_is_right_or_raises(case, domain, inverse, smooth_inputs):
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+def test_forward_mode_is_right(case, domain, inverse, smooth_inputs, backend):
     x, params = smooth_inputs(case, 3, domain, inverse)
-    _, log_slope = case(x, params, domain=domain, inverse=inverse)
+    y, log_slope = case(x, params, domain=domain, inverse=inverse)
     (bend,) = torch.autograd.grad(log_slope.sum(), x, materialize_grads=True, allow_unused=True)
-    tangents = None
-    with dual_level(), contextlib.suppress(NotImplementedError, RuntimeError):
+    with dual_level():
         dual = make_dual(x.detach(), torch.ones_like(x))
-        outputs = case(dual, params.detach(), domain=domain, inverse=inverse, backend="reference")
+        outputs = case(dual, params.detach(), domain=domain, inverse=inverse, backend=backend)
+        torch.testing.assert_close(outputs[0].detach(), y.detach(), rtol=1e-13, atol=1e-13)
         tangents = [unpack_dual(output).tangent for output in outputs]
-    if tangents is None:
-        assert (case.family, inverse) == ("cubic", True)  # only the implicit root may lack a forward-mode rule
-        return
     slope_tangent, bend_tangent = (torch.zeros_like(x) if tangent is None else tangent for tangent in tangents)
     torch.testing.assert_close(slope_tangent, log_slope.exp().detach(), rtol=1e-10, atol=0)
     torch.testing.assert_close(bend_tangent, bend, rtol=1e-9, atol=1e-9)
+
+
+def test_forward_mode_in_x_and_params_at_once_is_the_difference_quotient(case, domain, inverse, smooth_inputs):
+    x, params = (value.detach() for value in smooth_inputs(case, 3, domain, inverse))
+    generator = torch.Generator().manual_seed(5)
+    directions = [torch.randn(value.shape, generator=generator, dtype=value.dtype) for value in (x, params)]
+
+    def function(x, params):
+        return torch.stack(case(x, params, domain=domain, inverse=inverse))
+
+    def moved(step):
+        return function(*(value + step * way for value, way in zip((x, params), directions, strict=True)))
+
+    _, tangent = jvp(function, (x, params), tuple(directions))
+    torch.testing.assert_close(tangent, (moved(1e-6) - moved(-1e-6)) / 2e-6, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("argument", [0, 1], ids=["x", "params"])
+def test_forward_mode_agrees_with_reverse_mode_in_every_order(case, domain, inverse, smooth_inputs, argument):
+    """Jacobians, and all four ways to a Hessian: torch drops tangents in some of them where a Function is involved."""
+    x, params = (value.detach() for value in smooth_inputs(case, 2, domain, inverse))
+
+    def function(x, params):
+        return torch.stack(case(x, params, domain=domain, inverse=inverse, backend="reference"))
+
+    of_forward, of_reverse = (partial(jac, argnums=argument) for jac in (jacfwd, jacrev))
+    wanted = of_reverse(function)(x, params)
+    torch.testing.assert_close(of_forward(function)(x, params), wanted, rtol=1e-9, atol=1e-9)
+    wanted = of_reverse(of_reverse(function))(x, params)
+    for outer, inner in ((of_forward, of_reverse), (of_reverse, of_forward), (of_forward, of_forward)):
+        torch.testing.assert_close(outer(inner(function))(x, params), wanted, rtol=1e-8, atol=1e-8)
+
+
+def test_forward_mode_of_the_root_is_right_in_higher_orders():
+    """Of f(t) = t^3, whose root is c^(1/3): a = 0 and b = 3."""
+    function = partial(cubic_root, torch.tensor(0.0).double(), torch.tensor(3.0).double())
+    at, want, exponent = 0.2, 1.0, mpmath.mpf(1) / 3
+    for order in range(1, 5):  # each takes many times the one before it
+        function = jacfwd(function)
+        want *= exponent - (order - 1)
+        found = function(torch.tensor(at, dtype=torch.float64)).item()
+        assert abs(found - want * at ** (exponent - order)) <= 1e-9 * abs(found)
+
+
+def test_forward_mode_keeps_the_value_where_the_inverse_has_no_slope():
+    """a = b = 3 is flat in the middle of its bin."""
+    three, half = torch.tensor(3.0).double(), torch.tensor(0.5).double()
+    value, _ = jvp(lambda c: cubic_root(three, three, c), (half,), (torch.ones_like(half),))
+    torch.testing.assert_close(value, half, rtol=0, atol=1e-4)  # a triple root: c's rounding, to the power 1/3
 
 
 @pytest.mark.parametrize("slope", [30.0, 1e3, 1e4])

@@ -13,6 +13,7 @@ from torch import Tensor
 
 import cubicflow as cf
 from cubicflow.nets import MaskedResidualMLP, ResidualConv, ResidualMLP
+from cubicflow.splines.families import FAMILIES
 from cubicflow.transforms import (
     ActNorm,
     Autoregressive,
@@ -31,6 +32,7 @@ from cubicflow.transforms import (
     Standardise,
     Transform,
 )
+from cubicflow.transforms.element_map import PLAIN_MAPS
 
 CONTEXT = 2
 mlp = partial(ResidualMLP, hidden_features=12, num_blocks=1)
@@ -54,15 +56,11 @@ class Case:
 
 
 def couplings() -> dict[str, Case]:
-    maps = {
-        "cubic": ElementMap("cubic", 6),
-        "cubic free": ElementMap("cubic", 6, "free"),
-        "quadratic": ElementMap("quadratic", 6),
-        "linear": ElementMap("linear", 6),
-        "rational_quadratic": ElementMap("rational_quadratic", 6),
-        "affine": ElementMap("affine"),
-        "additive": ElementMap("additive"),
+    splines = {
+        name if slopes in (None, "steffen") else f"{name} {slopes}": ElementMap(name, 6, slopes or "steffen")
+        for name, slopes in FAMILIES
     }
+    maps = splines | {name: ElementMap(name) for name in PLAIN_MAPS}
     mask = [True, False, False, True, True]
     return {f"Coupling {name}": Case(partial(Coupling, mask, mlp, each), (5,)) for name, each in maps.items()} | {
         f"Autoregressive {name}": Case(partial(Autoregressive, 5, made, maps[name]), (5,))

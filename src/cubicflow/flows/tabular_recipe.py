@@ -11,7 +11,7 @@ from cubicflow.flows.recipe_config import PAPER_CLIP, RecipeConfig, sandwich
 from cubicflow.nets import MaskedResidualMLP, ResidualMLP
 from cubicflow.transforms import Autoregressive, Compose, Elementwise, LULinear, Transform
 from cubicflow.transforms.coupling import alternating_mask, contiguous_mask
-from cubicflow.transforms.element_map import SPLINES
+from cubicflow.transforms.element_map import is_spline
 from cubicflow.transforms.transform import positive
 
 
@@ -95,7 +95,7 @@ def _linear(config: TabularConfig, i: int) -> Transform:
 
 
 def _nonlinear(config: TabularConfig, i: int) -> Transform:
-    clip = config.clip if config.family in SPLINES else None
+    clip = config.clip if is_spline(config.family) else None
     domain = "real" if clip is None else "unit"
     if config.layer == "autoregressive":
         network = config.network(MaskedResidualMLP)

@@ -70,6 +70,6 @@ def _spline(x: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
 
 def _knots(params: Tensor) -> tuple[Tensor, Tensor]:
     spec = make_spec(params[:1], params, family="cubic", inverse=False, domain="unit", slopes="steffen")
-    bins = cubic_bins(params, spec)
+    bins = cubic_bins(params, spec.num_bins, spec.min_bin_width, spec.min_bin_height)
     zero = torch.zeros(1, dtype=params.dtype)
     return torch.cat([zero, bins.widths.cumsum(-1)]), torch.cat([zero, bins.heights.cumsum(-1)])

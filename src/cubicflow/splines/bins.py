@@ -12,7 +12,7 @@ from torch import Tensor
 # The edge slopes are r(p) x secant with r strictly inside (MARGIN, 3 - MARGIN): at 0 the log-slope would be infinite,
 # and at 3 a one-bin spline could have a stationary point inside its bin.
 MARGIN = 1e-3
-_RATIO_SHIFT = math.log((2 - MARGIN) / (1 - MARGIN))  # makes r(0) = 1
+RATIO_SHIFT = math.log((2 - MARGIN) / (1 - MARGIN))  # makes r(0) = 1
 
 
 class Bins(NamedTuple):
@@ -34,7 +34,7 @@ def floored_softmax(logits: Tensor, floor: float) -> Tensor:
 
 def slope_ratio(logits: Tensor) -> Tensor:
     """r of the design: strictly increasing onto (MARGIN, 3 - MARGIN), with r(0) = 1."""
-    return MARGIN + (3 - 2 * MARGIN) * torch.sigmoid(logits - _RATIO_SHIFT)
+    return MARGIN + (3 - 2 * MARGIN) * torch.sigmoid(logits - RATIO_SHIFT)
 
 
 def bins_from_slopes(widths: Tensor, heights: Tensor, slopes: Tensor) -> Bins:

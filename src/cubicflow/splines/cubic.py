@@ -22,21 +22,24 @@ from cubicflow.splines.bins import (
     slope_ratio,
     steffen_slopes,
 )
-from cubicflow.splines.evaluate import Family, Shape, with_rest
-from cubicflow.splines.spec import SplineSpec
+from cubicflow.splines.calls import calls
+from cubicflow.splines.evaluate import Shape, UnitMap, with_rest
 
 # From the start below, 5 steps converge in float64 for every a, b in [1e-7, 3 - 1e-3] and c in [4e-18, 1/2].
-# One more is to spare.
+# One more is to spare. Convergence is quadratic, so float32 is there two steps earlier, which the kernels make use of.
 NEWTON_STEPS = 6
+FLOAT32_NEWTON_STEPS = NEWTON_STEPS - 2
 
 
-def cubic_bins(params: Tensor, spec: SplineSpec) -> Bins:
+def cubic_bins(
+    params: Tensor, num_bins: int, min_bin_width: float, min_bin_height: float, slopes: str = "steffen"
+) -> Bins:
     """params: K widths, K heights, then the two edge slopes, or all K + 1 slopes in knot order."""
-    k = spec.num_bins
-    widths = floored_softmax(params[..., :k], spec.min_bin_width)
-    heights = floored_softmax(params[..., k : 2 * k], spec.min_bin_height)
+    k = num_bins
+    widths = floored_softmax(params[..., :k], min_bin_width)
+    heights = floored_softmax(params[..., k : 2 * k], min_bin_height)
     secants = heights / widths
-    if spec.slopes == "steffen":
+    if slopes == "steffen":
         interior = steffen_slopes(widths, heights)
     else:
         interior = free_slopes(params[..., 2 * k + 1 : -1], widths, heights)
@@ -126,8 +129,27 @@ class CubicRoot(torch.autograd.Function):
 
 
 def cubic_root(start: Tensor, end: Tensor, c: Tensor) -> Tensor:
+    """The differentiable root."""
+    if calls.in_forward_mode():
+        return reattached_root(start, end, c)
     root: Tensor = CubicRoot.apply(start, end, c)
     return root
 
 
-CUBIC = Family(cubic_shape, with_rest(cubic_root))
+def reattached_root(start: Tensor, end: Tensor, c: Tensor) -> Tensor:
+    """The root made of plain operations, for forward mode. A jvp of ``CubicRoot`` would not do: torch runs it without
+    the tangents of outer levels, so forward mode within forward mode would silently return 0.
+
+    The steps are Newton's at the root: each changes no value, and n of them carry the root's derivatives up to order
+    2^n - 1, because the error of their Taylor series is squared by each. Three are right up to order 7.
+    """
+    t = solve_unit_cubic(start.detach(), end.detach(), c.detach())
+    for _ in range(3):
+        form = cubic_shape(t, 1 - t, start, end)
+        residual = t * form.q - c
+        # A slope of 0 has no derivative; it must not cost the value.
+        t = t - (residual - residual.detach()) / form.slope.clamp(min=torch.finfo(t.dtype).tiny)
+    return t
+
+
+CUBIC = UnitMap(cubic_shape, with_rest(cubic_root))

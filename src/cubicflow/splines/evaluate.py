@@ -33,8 +33,8 @@ class Shape(NamedTuple):
     slope: Tensor
 
 
-class Family(NamedTuple):
-    """The unit map of a family of splines, and its inverse.
+class UnitMap(NamedTuple):
+    """The map of one bin onto the unit square, and its inverse.
 
     shape: (t, tau, start, end) -> Shape.
     root:  (start, end, c) -> t and 1 - t with f(t) = c, for c <= 1/2; differentiable in all three.
@@ -68,18 +68,18 @@ class Passage(NamedTuple):
     near_low: Tensor  # whether the output is nearer to the lower end of its bin than to the upper
 
 
-def evaluate_unit(x: Tensor, bins: Bins, family: Family, inverse: bool) -> tuple[Tensor, Tensor]:
+def evaluate_unit(x: Tensor, bins: Bins, unit_map: UnitMap, inverse: bool) -> tuple[Tensor, Tensor]:
     """The spline on [0, 1]. Outside, y is clamped and the log-slope is -inf."""
     clamped = x.clamp(0, 1)
-    path = pass_through(clamped, 1 - clamped, bins, family, inverse)
+    path = pass_through(clamped, 1 - clamped, bins, unit_map, inverse)
     y = torch.where(path.low <= path.high, path.low, 1 - path.high)
     return y, mask_outside(path.log_slope, (x < 0) | (x > 1))
 
 
-def evaluate_real(x: Tensor, bins: Bins, family: Family, inverse: bool) -> tuple[Tensor, Tensor]:
+def evaluate_real(x: Tensor, bins: Bins, unit_map: UnitMap, inverse: bool) -> tuple[Tensor, Tensor]:
     """logit . spline . sigmoid on the whole real line, without ever forming a saturated sigmoid."""
     log_low, log_high = F.logsigmoid(x), F.logsigmoid(-x)
-    path = pass_through(torch.sigmoid(x), torch.sigmoid(-x), bins, family, inverse)
+    path = pass_through(torch.sigmoid(x), torch.sigmoid(-x), bins, unit_map, inverse)
     # In the edge bins log(out) may be log(0): the 1 keeps the branch that is not taken free of NaN gradients.
     log_inner_low = torch.where(path.first, 1, path.low).log()
     log_inner_high = torch.where(path.last, 1, path.high).log()
@@ -96,7 +96,7 @@ def mask_outside(log_slope: Tensor, outside: Tensor) -> Tensor:
 
 
 def pass_through(
-    low: Tensor, high: Tensor, bins: Bins, family: Family, inverse: bool, axes: tuple[Axis, Axis] | None = None
+    low: Tensor, high: Tensor, bins: Bins, unit_map: UnitMap, inverse: bool, axes: tuple[Axis, Axis] | None = None
 ) -> Passage:
     """Send points, given by their distances from both ends, through the bins they fall into.
 
@@ -125,8 +125,8 @@ def pass_through(
     in_low, in_high = torch.where(from_low, near, far), torch.where(from_low, far, near)
 
     if inverse:
-        in_low, in_high = solve(family, start, end, in_low, in_high)
-    form = family.shape(in_low, in_high, start, end)
+        in_low, in_high = solve(unit_map, start, end, in_low, in_high)
+    form = unit_map.shape(in_low, in_high, start, end)
     if inverse:
         out_low, out_high = in_low, in_high
         secant = size_in / size_out
@@ -146,11 +146,11 @@ def pass_through(
     )
 
 
-def solve(family: Family, start: Tensor, end: Tensor, c_low: Tensor, c_high: Tensor) -> tuple[Tensor, Tensor]:
+def solve(unit_map: UnitMap, start: Tensor, end: Tensor, c_low: Tensor, c_high: Tensor) -> tuple[Tensor, Tensor]:
     """(t, 1 - t) with f(t) = c_low, found from the nearer end of the bin: the map seen from the other end has its
     slopes swapped, and a small root keeps its relative precision."""
     mirrored = c_low > c_high
-    root, rest = family.root(
+    root, rest = unit_map.root(
         torch.where(mirrored, end, start), torch.where(mirrored, start, end), torch.where(mirrored, c_high, c_low)
     )
     return torch.where(mirrored, rest, root), torch.where(mirrored, root, rest)

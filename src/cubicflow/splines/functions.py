@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from cubicflow.splines import dispatch
+from cubicflow.splines.domains import find_domain
 from cubicflow.splines.spec import make_spec
 
 _INNER = (torch.float32, torch.float64)
@@ -50,18 +51,7 @@ def cubic_spline(
     >>> torch.allclose(cubic_spline(y, params, inverse=True)[0], x, atol=1e-5)
     True
     """
-    return _spline(
-        x,
-        params,
-        family="cubic",
-        slopes=slopes,
-        inverse=inverse,
-        domain=domain,
-        min_bin_width=min_bin_width,
-        min_bin_height=min_bin_height,
-        validate=validate,
-        backend=backend,
-    )
+    return _evaluate(x, params, "cubic", slopes, inverse, domain, min_bin_width, min_bin_height, validate, backend)
 
 
 def quadratic_spline(
@@ -81,17 +71,7 @@ def quadratic_spline(
     >>> quadratic_spline(torch.tensor(0.25), torch.zeros(9), domain="unit")
     (tensor(0.2500), tensor(0.))
     """
-    return _spline(
-        x,
-        params,
-        family="quadratic",
-        inverse=inverse,
-        domain=domain,
-        min_bin_width=min_bin_width,
-        min_bin_height=min_bin_height,
-        validate=validate,
-        backend=backend,
-    )
+    return _evaluate(x, params, "quadratic", None, inverse, domain, min_bin_width, min_bin_height, validate, backend)
 
 
 def linear_spline(
@@ -110,16 +90,7 @@ def linear_spline(
     >>> linear_spline(torch.tensor(0.25), torch.zeros(4), domain="unit")
     (tensor(0.2500), tensor(0.))
     """
-    return _spline(
-        x,
-        params,
-        family="linear",
-        inverse=inverse,
-        domain=domain,
-        min_bin_height=min_bin_height,
-        validate=validate,
-        backend=backend,
-    )
+    return _evaluate(x, params, "linear", None, inverse, domain, None, min_bin_height, validate, backend)
 
 
 def rational_quadratic_spline(
@@ -139,31 +110,49 @@ def rational_quadratic_spline(
     >>> rational_quadratic_spline(torch.tensor(0.25), torch.zeros(13), domain="unit")
     (tensor(0.2500), tensor(0.))
     """
-    return _spline(
-        x,
-        params,
-        family="rational_quadratic",
-        inverse=inverse,
-        domain=domain,
-        min_bin_width=min_bin_width,
-        min_bin_height=min_bin_height,
-        validate=validate,
-        backend=backend,
+    return _evaluate(
+        x, params, "rational_quadratic", None, inverse, domain, min_bin_width, min_bin_height, validate, backend
     )
 
 
-def _spline(
+def spline(
     x: Tensor,
     params: Tensor,
-    *,
     family: str,
-    inverse: bool,
-    domain: str,
-    validate: bool,
-    backend: str,
     slopes: str | None = None,
+    *,
+    inverse: bool = False,
+    domain: str = "real",
     min_bin_width: float | None = None,
     min_bin_height: float | None = None,
+    validate: bool = False,
+    backend: str = "auto",
+) -> tuple[Tensor, Tensor]:
+    """Monotone spline of any family, by its name. The other functions are this one with the family filled in.
+
+    Args:
+        family, slopes: as in :func:`num_params`; slopes is None for every family but the cubic.
+
+    All other arguments are those of :func:`cubic_spline`. The linear spline, whose bins are of equal width, refuses
+    ``min_bin_width``.
+
+    >>> spline(torch.tensor(0.25), torch.zeros(10), "cubic", "steffen", domain="unit")
+    (tensor(0.2500), tensor(0.))
+    """
+    return _evaluate(x, params, family, slopes, inverse, domain, min_bin_width, min_bin_height, validate, backend)
+
+
+def _evaluate(
+    x: Tensor,
+    params: Tensor,
+    family: str,
+    slopes: str | None,
+    inverse: bool,
+    domain: str,
+    min_bin_width: float | None,
+    min_bin_height: float | None,
+    validate: bool,
+    backend: str,
 ) -> tuple[Tensor, Tensor]:
     dispatch.check_backend(backend)
     spec = make_spec(
@@ -176,8 +165,8 @@ def _spline(
         min_bin_width=min_bin_width,
         min_bin_height=min_bin_height,
     )
-    if validate and domain == "unit":
-        check_inside(x, 0.0, 1.0)
+    if validate and (bounds := find_domain(domain).bounds) is not None:
+        check_inside(x, *bounds)
     dtype = inner_dtype(x, params)
     if x.dtype == params.dtype == dtype:  # asking is faster than to(), which small batches notice
         return dispatch.evaluate(spec, x, params, backend)

@@ -6,15 +6,14 @@ import torch
 from torch import Tensor
 
 from cubicflow.splines.bins import Bins, floored_softmax
-from cubicflow.splines.evaluate import Family, Shape, with_rest
-from cubicflow.splines.spec import SplineSpec
+from cubicflow.splines.evaluate import Shape, UnitMap, with_rest
 
 
-def linear_bins(params: Tensor, spec: SplineSpec) -> Bins:
+def linear_bins(params: Tensor, num_bins: int, min_bin_width: float, min_bin_height: float) -> Bins:
     """params: K heights."""
-    heights = floored_softmax(params, spec.min_bin_height)
+    heights = floored_softmax(params, min_bin_height)
     ones = torch.ones_like(heights)
-    return Bins(ones / spec.num_bins, heights, ones, ones)
+    return Bins(ones / num_bins, heights, ones, ones)
 
 
 def linear_shape(t: Tensor, tau: Tensor, start: Tensor, end: Tensor) -> Shape:
@@ -26,4 +25,4 @@ def linear_root(start: Tensor, end: Tensor, c: Tensor) -> Tensor:
     return c
 
 
-LINEAR = Family(linear_shape, with_rest(linear_root))
+LINEAR = UnitMap(linear_shape, with_rest(linear_root))

@@ -11,21 +11,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cubicflow.splines.bins import Bins, bins_from_slopes, floored_softmax
-from cubicflow.splines.evaluate import Family, Shape, with_rest
-from cubicflow.splines.spec import SplineSpec
+from cubicflow.splines.evaluate import Shape, UnitMap, with_rest
 
 
-def quadratic_bins(params: Tensor, spec: SplineSpec) -> Bins:
+def quadratic_bins(params: Tensor, num_bins: int, min_bin_width: float, min_bin_height: float) -> Bins:
     """params: K widths, then the densities at the K + 1 vertices.
 
     The floor on heights acts on the density: a share K x min_bin_height of it is uniform. That keeps the area at 1, and
     every bin at least min_bin_height x (its width x K) high.
     """
-    k = spec.num_bins
-    widths = floored_softmax(params[..., :k], spec.min_bin_width)
-    vertices = F.softmax(params[..., k:], dim=-1)  # exp up to a factor that the area divides out; never overflows
+    widths = floored_softmax(params[..., :num_bins], min_bin_width)
+    vertices = F.softmax(params[..., num_bins:], dim=-1)  # exp up to a factor, which the area divides out
     area = (widths * (vertices[..., :-1] + vertices[..., 1:])).sum(-1, keepdim=True) / 2
-    uniform = k * spec.min_bin_height
+    uniform = num_bins * min_bin_height
     density = uniform + (1 - uniform) * vertices / area
     heights = widths * (density[..., :-1] + density[..., 1:]) / 2
     return bins_from_slopes(widths, heights, density)
@@ -42,4 +40,4 @@ def quadratic_root(start: Tensor, end: Tensor, c: Tensor) -> Tensor:
     return 2 * c / (start + discriminant.sqrt())
 
 
-QUADRATIC = Family(quadratic_shape, with_rest(quadratic_root))
+QUADRATIC = UnitMap(quadratic_shape, with_rest(quadratic_root))

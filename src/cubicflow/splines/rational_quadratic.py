@@ -15,19 +15,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cubicflow.splines.bins import MARGIN, Bins, bins_from_slopes, floored_softmax
-from cubicflow.splines.evaluate import Family, Shape
-from cubicflow.splines.spec import SplineSpec
+from cubicflow.splines.evaluate import Shape, UnitMap
 
-_SOFTPLUS_ONE = math.log(math.e - 1)  # softplus of it is 1
+SOFTPLUS_ONE = math.log(math.e - 1)  # softplus of it is 1
 
 
-def rational_quadratic_bins(params: Tensor, spec: SplineSpec) -> Bins:
+def rational_quadratic_bins(params: Tensor, num_bins: int, min_bin_width: float, min_bin_height: float) -> Bins:
     """params: K widths, K heights, K + 1 slopes."""
-    k = spec.num_bins
-    widths = floored_softmax(params[..., :k], spec.min_bin_width)
-    heights = floored_softmax(params[..., k : 2 * k], spec.min_bin_height)
+    widths = floored_softmax(params[..., :num_bins], min_bin_width)
+    heights = floored_softmax(params[..., num_bins : 2 * num_bins], min_bin_height)
     # torch's softplus is the identity above its threshold, 20 by default, where float64 still sees the step.
-    slopes = MARGIN + (1 - MARGIN) * F.softplus(params[..., 2 * k :] + _SOFTPLUS_ONE, threshold=40)
+    slopes = MARGIN + (1 - MARGIN) * F.softplus(params[..., 2 * num_bins :] + SOFTPLUS_ONE, threshold=40)
     return bins_from_slopes(widths, heights, slopes)
 
 
@@ -62,4 +60,4 @@ def rational_quadratic_root(start: Tensor, end: Tensor, c: Tensor) -> tuple[Tens
     return torch.where(beyond, 1 - rest, t), rest  # the gradient of t, too, would be noise there
 
 
-RATIONAL_QUADRATIC = Family(rational_quadratic_shape, rational_quadratic_root)
+RATIONAL_QUADRATIC = UnitMap(rational_quadratic_shape, rational_quadratic_root)

@@ -12,32 +12,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-DOMAINS = ("real", "unit")
+from cubicflow.splines.domains import find_domain
+from cubicflow.splines.families import Family, find_family
+
 DEFAULT_FLOOR = 1e-3
-
-
-class ParamCount(NamedTuple):
-    """The size of the params axis as ``per_bin * K + extra``."""
-
-    per_bin: int
-    extra: int
-
-    def size(self, num_bins: int) -> int:
-        return self.per_bin * num_bins + self.extra
-
-    def __str__(self) -> str:
-        bins = "K" if self.per_bin == 1 else f"{self.per_bin}K"
-        return bins if self.extra == 0 else f"{bins} + {self.extra}"
-
-
-# (family, slopes) -> how many params a spline of K bins takes.
-PARAM_COUNTS = {
-    ("cubic", "steffen"): ParamCount(2, 2),
-    ("cubic", "free"): ParamCount(3, 1),
-    ("quadratic", None): ParamCount(2, 1),
-    ("linear", None): ParamCount(1, 0),
-    ("rational_quadratic", None): ParamCount(3, 1),
-}
 
 
 class SplineSpec(NamedTuple):
@@ -62,7 +40,7 @@ def num_params(family: str, num_bins: int, slopes: str | None = None) -> int:
         raise TypeError(f"num_bins must be an int, got {type(num_bins).__name__}")
     if num_bins < 1:
         raise ValueError(f"num_bins must be at least 1, got {num_bins}")
-    return _param_count(family, slopes).size(num_bins)
+    return find_family(family, slopes).num_params(num_bins)
 
 
 def check_floating(name: str, value: Tensor) -> None:
@@ -110,9 +88,13 @@ def _find_spec(
     min_bin_width: float | None,
     min_bin_height: float | None,
 ) -> SplineSpec:
-    if domain not in DOMAINS:
-        raise ValueError(f"domain must be one of {', '.join(map(repr, DOMAINS))}, got {domain!r}")
-    num_bins = _num_bins(params_shape, family, slopes)
+    find_domain(domain)
+    record = find_family(family, slopes)
+    num_bins = _num_bins(params_shape, record, family if slopes is None else f"{family} spline with slopes={slopes!r}")
+    floors = {"min_bin_width": min_bin_width, "min_bin_height": min_bin_height}
+    for name, value in floors.items():
+        if value is not None and name not in record.floors:
+            raise ValueError(f"a {family} spline has no {name}; it has {' and '.join(record.floors)}")
     try:
         output_shape(shape, params_shape)
     except RuntimeError:
@@ -126,8 +108,7 @@ def _find_spec(
         inverse=inverse,
         domain=domain,
         slopes=slopes,
-        min_bin_width=_floor("min_bin_width", min_bin_width, num_bins),
-        min_bin_height=_floor("min_bin_height", min_bin_height, num_bins),
+        **{name: _floor(name, value, num_bins) for name, value in floors.items()},
     )
 
 
@@ -148,32 +129,18 @@ def output_shape(shape: torch.Size, params_shape: torch.Size) -> torch.Size:
     return both
 
 
-def _param_count(family: str, slopes: str | None) -> ParamCount:
-    try:
-        return PARAM_COUNTS[family, slopes]
-    except KeyError:
-        pass
-    families = sorted({name for name, _ in PARAM_COUNTS})
-    if family not in families:
-        raise ValueError(f"family must be one of {', '.join(map(repr, families))}, got {family!r}")
-    choices = [repr(choice) for name, choice in PARAM_COUNTS if name == family]
-    raise ValueError(f"slopes of a {family} spline must be one of {', '.join(choices)}, got {slopes!r}")
-
-
-def _num_bins(params_shape: torch.Size, family: str, slopes: str | None) -> int:
-    count = _param_count(family, slopes)
+def _num_bins(params_shape: torch.Size, family: Family, label: str) -> int:
     if not params_shape:
         raise ValueError("params must have at least one axis: the last one holds one spline's parameters")
     size = params_shape[-1]
-    available = size - count.extra
-    num_bins, rest = available // count.per_bin, available % count.per_bin  # divmod of a symbolic size does not compile
-    if rest or num_bins < 1:
-        label = family if slopes is None else f"{family} spline with slopes={slopes!r}"
-        examples = ", ".join(str(count.size(k)) for k in (1, 2, 3))
+    available = size - family.extra
+    num_bins = available // family.per_bin  # divmod of a symbolic size does not compile
+    if available % family.per_bin or num_bins < 1:
+        examples = ", ".join(str(family.num_params(k)) for k in (1, 2, 3))
         nearest = max(1, num_bins)
         raise ValueError(
-            f"the last axis of params has size {size}, but a {label} needs {count} of them for K >= 1 bins "
-            f"({examples}, ...); {nearest} bins would need {count.size(nearest)}"
+            f"the last axis of params has size {size}, but a {label} needs {family.formula} of them for K >= 1 bins "
+            f"({examples}, ...); {nearest} bins would need {family.num_params(nearest)}"
         )
     return num_bins
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -10,10 +11,17 @@ from torch import Tensor
 
 from cubicflow import splines
 from cubicflow.splines.dispatch import check_backend
+from cubicflow.splines.domains import find_domain
+from cubicflow.splines.families import FAMILIES, family_names
 from cubicflow.splines.spec import make_spec
 
-SPLINES = ("cubic", "quadratic", "linear", "rational_quadratic")
-FAMILIES = (*SPLINES, "affine", "additive")
+# The maps that are no splines, and how many numbers describe one. All of them map the real line to itself.
+PLAIN_MAPS = {"affine": (splines.affine, 2), "additive": (splines.additive, 1)}
+
+
+def is_spline(family: str) -> bool:
+    """Whether an element map of this family is a spline, which has a version of the unit interval."""
+    return family in family_names()
 
 
 @dataclass(frozen=True)
@@ -41,55 +49,47 @@ class ElementMap:
     backend: str = "auto"
 
     def __post_init__(self) -> None:
-        if self.family not in FAMILIES:
-            raise ValueError(f"family must be one of {', '.join(map(repr, FAMILIES))}, got {self.family!r}")
-        if self.domain not in ("real", "unit"):
-            raise ValueError(f"domain must be 'real' or 'unit', got {self.domain!r}")
-        if self.domain == "unit" and self.family not in SPLINES:
-            raise ValueError(f"an {self.family} map does not keep the unit interval; use domain='real' or a spline")
+        families = [*family_names(), *PLAIN_MAPS]
+        if self.family not in families:
+            raise ValueError(f"family must be one of {', '.join(map(repr, families))}, got {self.family!r}")
+        title = find_domain(self.domain).title
         check_backend(self.backend)
         size = self.num_params  # refuses wrong slopes and num_bins
-        if self.family in SPLINES:
+        if is_spline(self.family):
             nothing = torch.zeros(0, 1, device="meta"), torch.zeros(size, device="meta")
-            make_spec(*nothing, family=self.family, inverse=False, domain=self.domain, **self._settings())
+            make_spec(*nothing, inverse=False, domain=self.domain, **self._settings)
+        elif self.domain != "real":
+            raise ValueError(f"an {self.family} map does not keep {title}; use domain='real' or a spline")
 
     @property
     def num_params(self) -> int:
         """How many numbers describe one map."""
-        if self.family == "affine":
-            return 2
-        if self.family == "additive":
-            return 1
-        return splines.num_params(self.family, self.num_bins, self.slopes if self.family == "cubic" else None)
+        if self.family in PLAIN_MAPS:
+            return PLAIN_MAPS[self.family][1]
+        return splines.num_params(self.family, self.num_bins, self._slopes)
 
     def __call__(self, x: Tensor, params: Tensor, *, inverse: bool = False) -> tuple[Tensor, Tensor]:
         """(y, log_slope) of shape broadcast(x, params[..., 0])."""
-        if self.family == "affine":
-            return splines.affine(x, params, inverse=inverse)
-        if self.family == "additive":
-            return splines.additive(x, params, inverse=inverse)
-        settings = {**self._settings(), "inverse": inverse, "domain": self.domain, "backend": self.backend}
-        if self.family == "linear":
-            return splines.linear_spline(x, params, **settings)
-        if self.family == "quadratic":
-            return splines.quadratic_spline(x, params, **settings)
-        if self.family == "rational_quadratic":
-            return splines.rational_quadratic_spline(x, params, **settings)
-        return splines.cubic_spline(x, params, **settings)
+        if self.family in PLAIN_MAPS:
+            return PLAIN_MAPS[self.family][0](x, params, inverse=inverse)
+        return splines.spline(x, params, inverse=inverse, domain=self.domain, backend=self.backend, **self._settings)
 
     def within_domain(self, x: Tensor) -> Tensor:
         """x as a network is to see it. Where a spline on the unit interval clamps its input there is no density, but
         numbers without bound would make the network's outputs NaN, and the log density NaN rather than -inf."""
-        return x.clamp(0, 1) if self.domain == "unit" else x
+        bounds = find_domain(self.domain).bounds
+        return x if bounds is None else x.clamp(*bounds)
 
+    @property
+    def _slopes(self) -> str | None:
+        return None if (self.family, None) in FAMILIES else self.slopes
+
+    @cached_property
     def _settings(self) -> dict[str, Any]:
-        """What this family has settings for."""
-        settings: dict[str, Any] = {"min_bin_height": self.min_bin_height}
-        if self.family != "linear":
-            settings["min_bin_width"] = self.min_bin_width
-        if self.family == "cubic":
-            settings["slopes"] = self.slopes
-        return settings
+        """The family of splines, and what it has settings for: small batches notice the time to find that out."""
+        slopes = self._slopes
+        floors = {name: getattr(self, name) for name in FAMILIES[self.family, slopes].floors}
+        return {"family": self.family, "slopes": slopes, **floors}
 
     def config(self) -> dict[str, Any]:
         """The constructor's arguments."""

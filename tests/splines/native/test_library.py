@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,6 +17,8 @@ import torch
 from cubicflow.splines import cubic_spline, linear_spline
 from cubicflow.splines.backends import native
 from cubicflow.splines.backends.native import library
+from cubicflow.splines.domains import DOMAINS
+from cubicflow.splines.families import FAMILIES
 
 from .conftest import needs_library, points
 
@@ -69,12 +73,67 @@ def test_without_the_library_auto_goes_on_and_the_name_says_what_to_do(monkeypat
 
 @needs_library
 def test_a_library_of_another_version_is_not_used(monkeypatch, reload):
-    monkeypatch.setattr(library, "Call", library.Axes)
-    assert "another version" in native.unavailable()
-    monkeypatch.undo()
+    for constant in library.CONSTANTS:  # the size of struct spline_call among them
+        library.load.cache_clear()
+        with monkeypatch.context() as patch:
+            patch.setitem(library.CONSTANTS, constant, library.CONSTANTS[constant] * 1.001)
+            assert f"another version of cubicflow ({constant})" in native.unavailable()
+    for table, key in ((FAMILIES, ("linear", None)), (DOMAINS, "unit")):
+        library.load.cache_clear()
+        with monkeypatch.context() as patch:
+            patch.setitem(table, key, table[key]._replace(native="UNHEARD_OF"))
+            assert "another version of cubicflow (UNHEARD_OF)" in native.unavailable()
+
+
+@needs_library
+@pytest.mark.parametrize("change", ["edited", "added", "renamed"])
+def test_a_library_of_other_sources_is_not_used(monkeypatch, tmp_path, reload, change):
+    """Sources beside the library that are not those it was built from, as after a pull or a switch of branches."""
+    root = tmp_path / "checkout"
+    sources = root / "src" / "cubicflow" / "splines" / "backends" / "native" / "csrc"
+    shutil.copytree(library.SOURCES, sources)
+    monkeypatch.setattr(library, "SOURCES", sources)
+    assert native.unavailable() is None
     library.load.cache_clear()
-    monkeypatch.setattr(library, "KINDS", library.KINDS | {("linear", None): 4})
-    assert "another version" in native.unavailable()
+    if change == "edited":
+        header = sources / "unit.h"
+        header.write_text(header.read_text().replace("1e-3", "2e-3"))
+    elif change == "added":
+        (sources / "new.h").write_text("")
+    else:
+        (sources / "unit.h").rename(sources / "other.h")
+    advice = f"built from other sources than those in {sources}; reinstall with: pip install --no-deps -e {root}"
+    assert advice in native.unavailable()
+    with pytest.raises(RuntimeError, match="built from other sources"):
+        cubic_spline(X, PARAMS, backend="native")
+    assert (cubic_spline(X, PARAMS)[0].abs() <= 1e-6).all()  # by the reference
+
+
+@needs_library
+def test_a_library_from_before_there_were_hashes_is_not_used(monkeypatch, reload):
+    monkeypatch.setattr(library.ctypes, "CDLL", lambda *_, **__: object())
+    assert "another version of cubicflow; reinstall with: pip install" in native.unavailable()
+
+
+@needs_library
+def test_an_installed_library_has_no_sources_beside_it(monkeypatch, tmp_path, reload):
+    monkeypatch.setattr(library, "SOURCES", tmp_path / "csrc")
+    assert native.unavailable() is None
+    library.load.cache_clear()
+    monkeypatch.setitem(library.CONSTANTS, "MARGIN", 2e-3)
+    assert "reinstall with: pip install --no-deps --force-reinstall --no-cache-dir cubicflow" in native.unavailable()
+
+
+def test_a_call_is_described_to_c_as_c_declares_it():
+    """The fields of both structs, their types and their order, read from the header."""
+    header = (library.SOURCES / "call.h").read_text()
+    types = {"int64_t": ctypes.c_int64, "double": ctypes.c_double, "struct axes": library.Axes}
+    for name, structure in (("axes", library.Axes), ("spline_call", library.Call)):
+        body = re.search(rf"struct {name} {{(.*?)}};", header, re.DOTALL).group(1)
+        declared = re.findall(r"^ *(int64_t|double|struct axes) (\w+)(\[MAX_AXES\])?;", body, re.MULTILINE)
+        fields = [(field, types[kind] * library.MAX_AXES if array else types[kind]) for kind, field, array in declared]
+        assert fields == list(structure._fields_)
+        assert len(fields) == body.count(";")
 
 
 @needs_library

@@ -6,20 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from cubicflow.splines import (
-    cubic_spline,
-    num_params,
-    quadratic_spline,
-    rational_quadratic_spline,
-)
+from cubicflow import splines
 from cubicflow.splines.backends import triton as backend
 
-FAMILIES = {
-    "steffen": ("cubic", "steffen"),
-    "free": ("cubic", "free"),
-    "rational_quadratic": ("rational_quadratic", None),
-    "quadratic": ("quadratic", None),
-}
+from ..conftest import CASES
+
+# Those that have a Triton kernel, the cubics by their slopes.
+FAMILIES = {case.slopes or case.family: (case.family, case.slopes) for case in CASES if case.record.triton is not None}
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
@@ -36,16 +29,13 @@ def device(request) -> str:
 
 
 def spline(family: str, x: Tensor, params: Tensor, backend: str = "triton", **options) -> tuple[Tensor, Tensor]:
-    if family == "rational_quadratic":
-        return rational_quadratic_spline(x, params, backend=backend, **options)
-    if family == "quadratic":
-        return quadratic_spline(x, params, backend=backend, **options)
-    return cubic_spline(x, params, slopes=family, backend=backend, **options)
+    return splines.spline(x, params, *FAMILIES[family], backend=backend, **options)
 
 
 def draw(family, *shape, num_bins, scale=1.0, dtype=torch.float64, seed=0, device="cpu") -> Tensor:
     generator = torch.Generator().manual_seed(seed)
-    size = num_params(FAMILIES[family][0], num_bins, FAMILIES[family][1])
+    kind, slopes = FAMILIES[family]
+    size = splines.num_params(kind, num_bins, slopes)
     return (scale * torch.randn(*shape, size, generator=generator, dtype=torch.float64)).to(device, dtype)
 
 

@@ -14,6 +14,8 @@ from cubicflow.splines import (
     dispatch,
     linear_spline,
 )
+from cubicflow.splines.domains import DOMAINS
+from cubicflow.splines.families import FAMILIES
 
 from .conftest import assert_close, draw, gradients, points, spline
 
@@ -122,6 +124,16 @@ def test_auto_takes_it_for_cuda_tensors_alone(monkeypatch, device):
     x, params = points(3, device=device), draw("steffen", 3, num_bins=3, device=device)
     cubic_spline(x, params)
     assert len(chosen) == (device == "cuda")
+
+
+def test_the_kernels_have_every_name_that_the_records_give_them():
+    from cubicflow.splines.backends.triton import bin as element
+    from cubicflow.splines.backends.triton import unit
+
+    for module, table in ((unit, FAMILIES), (element, DOMAINS)):
+        names = [record.triton for record in table.values() if record.triton is not None]
+        numbers = [getattr(module, name).value for name in names]
+        assert len(set(numbers)) == len(names) > 1
 
 
 def test_refusals(device):

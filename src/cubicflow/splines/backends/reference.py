@@ -5,19 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cubicflow.splines.cubic import CUBIC, cubic_bins
-from cubicflow.splines.evaluate import evaluate_real, evaluate_unit
-from cubicflow.splines.linear import LINEAR, linear_bins
-from cubicflow.splines.quadratic import QUADRATIC, quadratic_bins
-from cubicflow.splines.rational_quadratic import RATIONAL_QUADRATIC, rational_quadratic_bins
+from cubicflow.splines.domains import find_domain
+from cubicflow.splines.families import find_family
 from cubicflow.splines.spec import SplineSpec
-
-FAMILIES = {
-    "cubic": (cubic_bins, CUBIC),
-    "quadratic": (quadratic_bins, QUADRATIC),
-    "linear": (linear_bins, LINEAR),
-    "rational_quadratic": (rational_quadratic_bins, RATIONAL_QUADRATIC),
-}
 
 
 def at_home_on(device: torch.device) -> bool:
@@ -33,6 +23,6 @@ def refuses(spec: SplineSpec, x: Tensor, params: Tensor) -> str | None:
 
 
 def evaluate(spec: SplineSpec, x: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
-    make_bins, family = FAMILIES[spec.family]
-    evaluate_domain = evaluate_real if spec.domain == "real" else evaluate_unit
-    return evaluate_domain(x, make_bins(params, spec), family, spec.inverse)
+    family = find_family(spec.family, spec.slopes)
+    bins = family.make_bins(params, spec.num_bins, spec.min_bin_width, spec.min_bin_height)
+    return find_domain(spec.domain).evaluate(x, bins, family.unit_map, spec.inverse)

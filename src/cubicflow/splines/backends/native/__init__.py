@@ -16,8 +16,10 @@ from torch import Tensor
 
 from cubicflow.splines.backends.autograd import differentiable
 from cubicflow.splines.backends.native.launch import backward, forward
-from cubicflow.splines.backends.native.library import KINDS, MAX_AXES, load
+from cubicflow.splines.backends.native.library import MAX_AXES, load
 from cubicflow.splines.calls import calls
+from cubicflow.splines.domains import find_domain
+from cubicflow.splines.families import find_family
 from cubicflow.splines.spec import SplineSpec
 
 
@@ -32,8 +34,10 @@ def unavailable() -> str | None:
 
 
 def refuses(spec: SplineSpec, x: Tensor, params: Tensor) -> str | None:
-    if (spec.family, spec.slopes) not in KINDS:
+    if find_family(spec.family, spec.slopes).native is None:
         return f"there is no native kernel for the {spec.family} spline"
+    if find_domain(spec.domain).native is None:
+        return f"there is no native kernel for domain={spec.domain!r}"
     if x.device.type != "cpu":
         return f"tensors must be on the CPU; got {x.device}"
     if x.ndim > MAX_AXES or params.ndim > MAX_AXES:

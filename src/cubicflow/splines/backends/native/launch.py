@@ -9,7 +9,9 @@ from typing import NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from cubicflow.splines.backends.native.library import KINDS, Axis, Call, Library, group, load
+from cubicflow.splines.backends.native.library import Axis, Call, Library, group, load
+from cubicflow.splines.domains import find_domain
+from cubicflow.splines.families import find_family
 from cubicflow.splines.spec import SplineSpec
 
 Strides: TypeAlias = tuple[int, ...]
@@ -88,13 +90,14 @@ def make_plan(
     is_shared = [axis.params == 0 and axis.grad == 0 for axis in axes]
     rows, num_rows = group(axis for axis, shared in zip(axes, is_shared, strict=True) if not shared)
     others, num_shared = group(axis for axis, shared in zip(axes, is_shared, strict=True) if shared)
+    library = _library()
     call = Call(
         num_bins=spec.num_bins,
         num_params=params_shape[-1],
         is_double=dtype == torch.float64,
         inverse=spec.inverse,
-        real_line=spec.domain == "real",
-        kind=KINDS[spec.family, spec.slopes],
+        domain=library.number(find_domain(spec.domain).native),
+        kind=library.number(find_family(spec.family, spec.slopes).native),
         min_width=spec.min_bin_width,
         min_height=spec.min_bin_height,
         params_stride=params_strides[-1],

@@ -7,6 +7,7 @@ come from the OpenMP runtime that torch has loaded already: the same pool, never
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 from collections.abc import Iterable
 from functools import cache
@@ -15,12 +16,17 @@ from typing import NamedTuple
 
 import torch
 
-LIBRARY = Path(__file__).with_name("libcubicflow.so")
-LEVELS = ("baseline", "avx2", "avx512")  # bit i of cubicflow_levels()
-MAX_AXES = 12  # MAX_AXES of csrc/call.h
+from cubicflow.splines.backends.native.source_hash import source_hash
+from cubicflow.splines.bins import MARGIN, RATIO_SHIFT
+from cubicflow.splines.cubic import FLOAT32_NEWTON_STEPS, NEWTON_STEPS
+from cubicflow.splines.domains import DOMAINS
+from cubicflow.splines.families import FAMILIES
+from cubicflow.splines.rational_quadratic import SOFTPLUS_ONE
 
-# The splines that there is a kernel for, by family and slopes, numbered as in csrc/call.h.
-KINDS = {("cubic", "steffen"): 0, ("cubic", "free"): 1, ("rational_quadratic", None): 2, ("quadratic", None): 3}
+LIBRARY = Path(__file__).with_name("libcubicflow.so")
+SOURCES = Path(__file__).with_name("csrc")  # absent where cubicflow was installed from a wheel
+LEVELS = ("baseline", "avx2", "avx512")  # bit i of cubicflow_levels()
+MAX_AXES = 12
 
 # Work for which a second thread is worth waking, in params read: about 20 microseconds of one core.
 GRAIN = 30_000
@@ -47,7 +53,7 @@ class Call(ctypes.Structure):
         ("num_params", ctypes.c_int64),
         ("is_double", ctypes.c_int64),
         ("inverse", ctypes.c_int64),
-        ("real_line", ctypes.c_int64),
+        ("domain", ctypes.c_int64),
         ("kind", ctypes.c_int64),
         ("min_width", ctypes.c_double),
         ("min_height", ctypes.c_double),
@@ -58,6 +64,17 @@ class Call(ctypes.Structure):
         ("rows", Axes),
         ("shared", Axes),
     )
+
+
+# What the kernels in double precision must say of these names.
+CONSTANTS = {
+    "sizeof(struct spline_call)": ctypes.sizeof(Call),
+    "MAX_AXES": MAX_AXES,
+    "MARGIN": MARGIN,
+    "RATIO_SHIFT": RATIO_SHIFT,
+    "SOFTPLUS_ONE": SOFTPLUS_ONE,
+    "NEWTON_STEPS": NEWTON_STEPS,
+}
 
 
 class Axis(NamedTuple):
@@ -80,6 +97,10 @@ class Library(NamedTuple):
     handle: ctypes.CDLL
     level: int
     parallel: int | None  # the address of GOMP_parallel
+
+    def number(self, name: str | None) -> int:
+        """The number of a family or a domain in the kernels."""
+        return int(ask_number(self.handle, str(name)))
 
     def threads(self, work: int) -> int:
         return max(1, min(max_threads(), work // GRAIN))
@@ -107,25 +128,52 @@ def load() -> Library | str:
     if not LIBRARY.exists():
         return (
             f"its compiled library {LIBRARY.name} was not built when cubicflow was installed; put a C compiler on PATH "
-            "(gcc or clang) and reinstall with: pip install --force-reinstall --no-deps --no-cache-dir cubicflow"
+            f"(gcc or clang) and {_rebuild()}"
         )
     try:
         handle = ctypes.CDLL(str(LIBRARY))
     except OSError as error:
-        return f"its compiled library does not load here ({error}); reinstall cubicflow to build it for this machine"
-    if not _same_version(handle):
-        return "its compiled library belongs to another version of cubicflow; reinstall to build it again"
+        return f"its compiled library does not load here ({error}); {_rebuild()}"
+    if reason := _disagrees(handle):
+        return reason
     pointer, number = ctypes.c_void_p, ctypes.c_int
     handle.cubicflow_forward.argtypes = (pointer, number, number, *[pointer] * 5)
     handle.cubicflow_backward.argtypes = (pointer, number, number, *[pointer] * 7)
     return Library(handle, handle.cubicflow_levels().bit_length() - 1, _gomp_parallel())
 
 
-def _same_version(handle: ctypes.CDLL) -> bool:
-    if not hasattr(handle, "cubicflow_kinds"):
-        return False
-    handle.cubicflow_call_bytes.restype = ctypes.c_int64
-    return bool(handle.cubicflow_call_bytes() == ctypes.sizeof(Call) and handle.cubicflow_kinds() == len(KINDS))
+def ask_number(handle: ctypes.CDLL, name: str, is_double: bool = True) -> float:
+    """What the library calls by a name of ``number`` in csrc/kernel.c; NaN for a name that it does not know."""
+    handle.cubicflow_number.restype = ctypes.c_double
+    number: float = handle.cubicflow_number(int(is_double), name.encode())
+    return number
+
+
+def _disagrees(handle: ctypes.CDLL) -> str | None:
+    """Why a library that loads must not be used: other sources, other numbers, or a family or domain that it lacks."""
+    if not hasattr(handle, "cubicflow_source_hash"):
+        return f"its compiled library belongs to another version of cubicflow; {_rebuild()}"
+    handle.cubicflow_source_hash.restype = ctypes.c_char_p
+    if SOURCES.is_dir() and handle.cubicflow_source_hash().decode() != source_hash(SOURCES):
+        return f"its compiled library was built from other sources than those in {SOURCES}; {_rebuild()}"
+    wrong = [
+        name
+        for name, value in CONSTANTS.items()
+        if not math.isclose(ask_number(handle, name), value, rel_tol=1e-15)  # a library's own log may differ by an ulp
+    ]
+    if ask_number(handle, "NEWTON_STEPS", is_double=False) != FLOAT32_NEWTON_STEPS:
+        wrong.append("NEWTON_STEPS in float32")
+    named = [family.native for family in FAMILIES.values()] + [domain.native for domain in DOMAINS.values()]
+    wrong += [name for name in named if name is not None and math.isnan(ask_number(handle, name))]
+    if wrong:
+        return f"its compiled library belongs to another version of cubicflow ({', '.join(wrong)}); {_rebuild()}"
+    return None
+
+
+def _rebuild() -> str:
+    """The command that builds the library again: from a checkout, or from a package."""
+    what = f"-e {SOURCES.parents[5]}" if SOURCES.is_dir() else "--force-reinstall --no-cache-dir cubicflow"
+    return f"reinstall with: pip install --no-deps {what}"
 
 
 def _gomp_parallel() -> int | None:

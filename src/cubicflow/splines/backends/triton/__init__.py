@@ -27,9 +27,10 @@ from torch import Tensor
 
 from cubicflow.splines.backends.autograd import Pair, differentiable
 from cubicflow.splines.calls import calls
+from cubicflow.splines.domains import find_domain
+from cubicflow.splines.families import find_family
 from cubicflow.splines.spec import SplineSpec
 
-FAMILIES = ("cubic", "rational_quadratic", "quadratic")
 MAX_BINS = 256
 
 
@@ -66,8 +67,10 @@ def _interpreted() -> bool:
 
 
 def refuses(spec: SplineSpec, x: Tensor, params: Tensor) -> str | None:
-    if spec.family not in FAMILIES:
+    if find_family(spec.family, spec.slopes).triton is None:
         return f"there is no Triton kernel for the {spec.family} spline"
+    if find_domain(spec.domain).triton is None:
+        return f"there is no Triton kernel for domain={spec.domain!r}"
     if spec.num_bins > MAX_BINS:
         return f"its kernels take up to {MAX_BINS} bins, got {spec.num_bins}"
     if x.device.type != ("cpu" if _interpreted() else "cuda"):

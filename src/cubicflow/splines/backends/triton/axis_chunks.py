@@ -86,14 +86,14 @@ def locate(
     FLOOR_SOURCE: tl.constexpr,
     FLOOR_TARGET: tl.constexpr,
     INVERSE: tl.constexpr,
-    REAL: tl.constexpr,
+    DOMAIN: tl.constexpr,
     SLOPES: tl.constexpr,
     CHUNK: tl.constexpr,
     WAY: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """What ``bin.evaluate`` asks for, and what ``params_backward`` does."""
-    ends = locate_ends(x, REAL)
+    ends = locate_ends(x, DOMAIN)
     flipped = ends[2]
     position = search_position(ends[0], flipped)
     SOURCE: tl.constexpr = K if INVERSE else 0

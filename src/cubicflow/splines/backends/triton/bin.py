@@ -30,11 +30,14 @@ from cubicflow.splines.backends.triton.unit import (
     solve,
 )
 
+# By these names the records in ``domains.py`` know them.
+REAL_LINE, UNIT_INTERVAL = (tl.constexpr(number) for number in range(2))
+
 
 @triton.jit
-def locate_ends(x, REAL: tl.constexpr):
+def locate_ends(x, DOMAIN: tl.constexpr):
     """(near, far, flipped). NaN stays NaN."""
-    if REAL:
+    if DOMAIN == REAL_LINE:
         near, far = exact_sigmoids(x)
         return near, far, x > 0
     else:
@@ -107,7 +110,7 @@ def evaluate(
     logits,
     K: tl.constexpr,
     INVERSE: tl.constexpr,
-    REAL: tl.constexpr,
+    DOMAIN: tl.constexpr,
     SLOPES: tl.constexpr,
     STEPS: tl.constexpr,
 ):
@@ -128,7 +131,7 @@ def evaluate(
         secant = divide(target_size, source_size)
         low = target_before + target_size * (t * q)
         high = target_after + target_size * (tau * qbar)
-    if REAL:
+    if DOMAIN == REAL_LINE:
         # low / near and high / far are known from the secant in the first and in the last bin, without the distances,
         # which may be 0 at the near end.
         first = bin == 0
@@ -168,7 +171,7 @@ def evaluate_backward(
     grad_log_slope,
     K: tl.constexpr,
     INVERSE: tl.constexpr,
-    REAL: tl.constexpr,
+    DOMAIN: tl.constexpr,
     SLOPES: tl.constexpr,
     STEPS: tl.constexpr,
 ):
@@ -202,7 +205,7 @@ def evaluate_backward(
         high = target_after + target_size * (tau * qbar)
         edge_size = target_size * q
     grad_out = tl.where(flipped, -grad_y, grad_y)
-    if REAL:
+    if DOMAIN == REAL_LINE:
         grad_log = grad_log_slope
         by_low = (grad_out - grad_log) / tl.where(first, edge_size, low)
         by_high = (grad_out + grad_log) / high
@@ -245,7 +248,7 @@ def evaluate_backward(
         grad_start = target_size * f_start * grad_low_t + by_start
         grad_end = target_size * f_end * grad_low_t + by_end
         edge_near = steep * grad_low_t + by_curve * near
-    if REAL:
+    if DOMAIN == REAL_LINE:
         grad_x = tl.where(first, edge_near, grad_near * near) * far + grad_log * (far - near)
     else:
         grad_x = tl.where(outside, zero, grad_near)

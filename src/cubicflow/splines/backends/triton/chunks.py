@@ -30,7 +30,7 @@ def locate(
     FLOOR_SOURCE: tl.constexpr,
     FLOOR_TARGET: tl.constexpr,
     INVERSE: tl.constexpr,
-    REAL: tl.constexpr,
+    DOMAIN: tl.constexpr,
     SLOPES: tl.constexpr,
     CHUNK: tl.constexpr,
     WAY: tl.constexpr,
@@ -39,11 +39,11 @@ def locate(
     """What ``bin.evaluate`` asks for, and what the backward pass keeps."""
     if SLOPES == QUADRATIC:
         return quadratic_chunks.locate(
-            x, pointer, rows, stride, chunks, K, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, REAL, CHUNK, WAY, BLOCK
+            x, pointer, rows, stride, chunks, K, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, DOMAIN, CHUNK, WAY, BLOCK
         )
     else:
         return axis_chunks.locate(
-            x, pointer, rows, stride, chunks, K, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, REAL, SLOPES, CHUNK, WAY, BLOCK
+            x, pointer, rows, stride, chunks, K, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, DOMAIN, SLOPES, CHUNK, WAY, BLOCK
         )
 
 
@@ -70,7 +70,7 @@ def chunks_forward(
     FLOOR_SOURCE: tl.constexpr,
     FLOOR_TARGET: tl.constexpr,
     INVERSE: tl.constexpr,
-    REAL: tl.constexpr,
+    DOMAIN: tl.constexpr,
     SLOPES: tl.constexpr,
     STEPS: tl.constexpr,
     WAY: tl.constexpr,
@@ -84,10 +84,10 @@ def chunks_forward(
     # fmt: off
     ends, bin, source, target, logits, _ = locate(
         x, pointer, rows, stride_k, chunks,
-        K, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, REAL, SLOPES, CHUNK, WAY, BLOCK,
+        K, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, DOMAIN, SLOPES, CHUNK, WAY, BLOCK,
     )
     # fmt: on
-    y, log_slope = evaluate(x, ends, bin, source, target, logits, K, INVERSE, REAL, SLOPES, STEPS)
+    y, log_slope = evaluate(x, ends, bin, source, target, logits, K, INVERSE, DOMAIN, SLOPES, STEPS)
     tl.store(y_ptr + element, y, mask=exists)
     tl.store(log_slope_ptr + element, log_slope, mask=exists)
 
@@ -123,7 +123,7 @@ def chunks_backward(
     FLOOR_SOURCE: tl.constexpr,
     FLOOR_TARGET: tl.constexpr,
     INVERSE: tl.constexpr,
-    REAL: tl.constexpr,
+    DOMAIN: tl.constexpr,
     SLOPES: tl.constexpr,
     STEPS: tl.constexpr,
     WAY: tl.constexpr,
@@ -139,11 +139,11 @@ def chunks_backward(
     # fmt: off
     ends, bin, source, target, logits, kept = locate(
         x, pointer, rows, stride_k, chunks,
-        K, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, REAL, SLOPES, CHUNK, WAY, BLOCK,
+        K, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, DOMAIN, SLOPES, CHUNK, WAY, BLOCK,
     )
     # fmt: on
     grad_x, grad_source, grad_target, grad_logits = evaluate_backward(
-        x, ends, bin, source, target, logits, grad_y, grad_log_slope, K, INVERSE, REAL, SLOPES, STEPS
+        x, ends, bin, source, target, logits, grad_y, grad_log_slope, K, INVERSE, DOMAIN, SLOPES, STEPS
     )
     tl.store(grad_x_ptr + element, grad_x, mask=exists)
 

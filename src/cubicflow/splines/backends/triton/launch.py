@@ -12,21 +12,18 @@ import triton
 from torch import Tensor
 
 from cubicflow.splines.backends.autograd import Pair
+from cubicflow.splines.backends.triton import bin as element
 from cubicflow.splines.backends.triton import chunks, places, rows, unit
 from cubicflow.splines.calls import calls
+from cubicflow.splines.cubic import FLOAT32_NEWTON_STEPS, NEWTON_STEPS
+from cubicflow.splines.domains import find_domain
+from cubicflow.splines.families import find_family
 from cubicflow.splines.spec import SplineSpec
 
 # Triton decides when a kernel is defined whether it will be compiled or interpreted.
 INTERPRETED = not isinstance(rows.rows_forward, triton.JITFunction)
 
-_SLOPES = {
-    ("cubic", "steffen"): unit.STEFFEN.value,
-    ("cubic", "free"): unit.FREE.value,
-    ("rational_quadratic", None): unit.RATIONAL.value,
-    ("quadratic", None): unit.QUADRATIC.value,
-}
-# From the start in bin.py all slopes and targets converge in 4 steps in float32, and in 5 in float64.
-_NEWTON_STEPS = {torch.float32: 4, torch.float64: 6}
+_NEWTON_STEPS = {torch.float32: FLOAT32_NEWTON_STEPS, torch.float64: NEWTON_STEPS}
 
 
 class Tuning(NamedTuple):
@@ -175,8 +172,8 @@ def _plan(
         "FLOOR_SOURCE": floors[spec.inverse],
         "FLOOR_TARGET": floors[not spec.inverse],
         "INVERSE": spec.inverse,
-        "REAL": spec.domain == "real",
-        "SLOPES": _SLOPES[spec.family, spec.slopes],
+        "DOMAIN": getattr(element, str(find_domain(spec.domain).triton)).value,
+        "SLOPES": getattr(unit, str(find_family(spec.family, spec.slopes).triton)).value,
         "STEPS": _NEWTON_STEPS[dtype],
         "WAY": (places.TILE if packed else places.COLUMNS).value,
         "BLOCK": block,

@@ -53,13 +53,13 @@ def locate(
     FLOOR_SOURCE: tl.constexpr,
     FLOOR_TARGET: tl.constexpr,
     INVERSE: tl.constexpr,
-    REAL: tl.constexpr,
+    DOMAIN: tl.constexpr,
 ):
     """What ``bin.evaluate`` asks for, with the densities at the bin's ends as its logits, and what ``params_backward``
     does."""
     FLOOR: tl.constexpr = FLOOR_TARGET if INVERSE else FLOOR_SOURCE
     UNIFORM: tl.constexpr = K * (FLOOR_SOURCE if INVERSE else FLOOR_TARGET)
-    ends = locate_ends(x, REAL)
+    ends = locate_ends(x, DOMAIN)
     flipped = ends[2]
     exps, _, total, scale = softmax_axis(columns, flipped, 0, K, FLOOR)
     widths = ()

@@ -175,7 +175,7 @@ def locate(
     FLOOR_SOURCE: tl.constexpr,
     FLOOR_TARGET: tl.constexpr,
     INVERSE: tl.constexpr,
-    REAL: tl.constexpr,
+    DOMAIN: tl.constexpr,
     CHUNK: tl.constexpr,
     WAY: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -186,7 +186,7 @@ def locate(
     UNIFORM: tl.constexpr = K * (FLOOR_SOURCE if INVERSE else FLOOR_TARGET)
     CHUNKS: tl.constexpr = (K + CHUNK - 1) // CHUNK
     PADDED: tl.constexpr = triton.next_power_of_2(CHUNKS)
-    ends = locate_ends(x, REAL)
+    ends = locate_ends(x, DOMAIN)
     flipped = ends[2]
     position = search_position(ends[0], flipped)
     none = tl.zeros_like(position)

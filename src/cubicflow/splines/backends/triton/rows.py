@@ -47,14 +47,14 @@ def locate(
     FLOOR_SOURCE: tl.constexpr,
     FLOOR_TARGET: tl.constexpr,
     INVERSE: tl.constexpr,
-    REAL: tl.constexpr,
+    DOMAIN: tl.constexpr,
     SLOPES: tl.constexpr,
 ):
     """What ``bin.evaluate`` asks for, and what ``params_backward`` does."""
     if SLOPES == QUADRATIC:
-        return quadratic.locate(x, columns, K, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, REAL)
+        return quadratic.locate(x, columns, K, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, DOMAIN)
     else:
-        ends = locate_ends(x, REAL)
+        ends = locate_ends(x, DOMAIN)
         flipped = ends[2]
         exps, before, total, scale = softmax_axis(columns, flipped, K if INVERSE else 0, K, FLOOR_SOURCE)
         bin = find(search_position(ends[0], flipped), before, scale, FLOOR_SOURCE, 0, K)
@@ -143,7 +143,7 @@ def rows_forward(
     FLOOR_SOURCE: tl.constexpr,
     FLOOR_TARGET: tl.constexpr,
     INVERSE: tl.constexpr,
-    REAL: tl.constexpr,
+    DOMAIN: tl.constexpr,
     SLOPES: tl.constexpr,
     STEPS: tl.constexpr,
     WAY: tl.constexpr,
@@ -156,9 +156,9 @@ def rows_forward(
     x = tl.load(x_ptr + element * STRIDE_X)
     columns = load_columns(pointer, rows, stride_k, PADDED, COUNT, WAY, BLOCK)
     ends, bin, source, target, logits, _ = locate(
-        x, columns, K, COUNT, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, REAL, SLOPES
+        x, columns, K, COUNT, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, DOMAIN, SLOPES
     )
-    y, log_slope = evaluate(x, ends, bin, source, target, logits, K, INVERSE, REAL, SLOPES, STEPS)
+    y, log_slope = evaluate(x, ends, bin, source, target, logits, K, INVERSE, DOMAIN, SLOPES, STEPS)
     tl.store(y_ptr + element, y, mask=exists)
     tl.store(log_slope_ptr + element, log_slope, mask=exists)
 
@@ -193,7 +193,7 @@ def rows_backward(
     FLOOR_SOURCE: tl.constexpr,
     FLOOR_TARGET: tl.constexpr,
     INVERSE: tl.constexpr,
-    REAL: tl.constexpr,
+    DOMAIN: tl.constexpr,
     SLOPES: tl.constexpr,
     STEPS: tl.constexpr,
     WAY: tl.constexpr,
@@ -208,10 +208,10 @@ def rows_backward(
     grad_y = tl.load(grad_y_ptr + element * STRIDE_GRAD_Y, mask=exists, other=0.0)
     grad_log_slope = tl.load(grad_log_slope_ptr + element * STRIDE_GRAD_LOG_SLOPE, mask=exists, other=0.0)
     ends, bin, source, target, logits, kept = locate(
-        x, columns, K, COUNT, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, REAL, SLOPES
+        x, columns, K, COUNT, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, DOMAIN, SLOPES
     )
     grad_x, grad_source, grad_target, grad_logits = evaluate_backward(
-        x, ends, bin, source, target, logits, grad_y, grad_log_slope, K, INVERSE, REAL, SLOPES, STEPS
+        x, ends, bin, source, target, logits, grad_y, grad_log_slope, K, INVERSE, DOMAIN, SLOPES, STEPS
     )
     tl.store(grad_x_ptr + element, grad_x, mask=exists)
     grads = params_backward(kept, bin, grad_source, grad_target, grad_logits, ends[2], K, INVERSE, SLOPES)

@@ -13,8 +13,9 @@ import math
 import triton
 import triton.language as tl
 
-from cubicflow.splines.bins import MARGIN as _MARGIN
+from cubicflow.splines import bins, rational_quadratic
 
+# By these names the records in ``families.py`` know them.
 STEFFEN, FREE, RATIONAL, QUADRATIC = (tl.constexpr(mode) for mode in range(4))
 
 # To the right of tensors: in some versions of the interpreter a constant on the left makes a constant of the result.
@@ -22,10 +23,10 @@ LOG2E = tl.constexpr(math.log2(math.e))
 LN2 = tl.constexpr(math.log(2))
 LN2_HIGH = tl.constexpr(0.693359375)  # 10 bits: its product with an exponent is exact
 LN2_LOW = tl.constexpr(math.log(2) - 0.693359375)
-MARGIN = tl.constexpr(_MARGIN)
-RATIO_SPAN = tl.constexpr(3 - 2 * _MARGIN)
-RATIO_SHIFT = tl.constexpr(math.log((2 - _MARGIN) / (1 - _MARGIN)))
-SOFTPLUS_ONE = tl.constexpr(math.log(math.e - 1))
+MARGIN = tl.constexpr(bins.MARGIN)
+RATIO_SPAN = tl.constexpr(3 - 2 * bins.MARGIN)
+RATIO_SHIFT = tl.constexpr(bins.RATIO_SHIFT)
+SOFTPLUS_ONE = tl.constexpr(rational_quadratic.SOFTPLUS_ONE)
 
 
 # --- arithmetic -------------------------------------------------------------------------------------------------------

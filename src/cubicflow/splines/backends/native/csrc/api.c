@@ -52,10 +52,12 @@ EXPORT int cubicflow_levels(void) {
     return levels;
 }
 
-/* Checked on loading: a library and a library.py that disagree about struct spline_call, or about how many kinds of
-   splines there are, must not meet. */
-EXPORT int64_t cubicflow_call_bytes(void) { return sizeof(struct spline_call); }
-EXPORT int cubicflow_kinds(void) { return QUADRATIC + 1; }
+/* Both are asked when the library is loaded: one that was built from other sources, or disagrees with Python about a
+   number or about struct spline_call, must not be used. SOURCE_HASH comes from setup.py. */
+#define QUOTED(text) #text
+#define TEXT(macro) QUOTED(macro)
+EXPORT const char *cubicflow_source_hash(void) { return TEXT(SOURCE_HASH); }
+EXPORT double cubicflow_number(int is_double, const char *name) { return kernel_for(0, is_double)->number(name); }
 
 typedef void (*parallel_function)(void (*)(void *), void *, unsigned, unsigned); /* GOMP_parallel */
 

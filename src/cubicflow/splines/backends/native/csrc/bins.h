@@ -2,13 +2,7 @@
 #ifndef CUBICFLOW_BINS_H
 #define CUBICFLOW_BINS_H
 
-#include "call.h"
-#include "simd.h"
-#include "vecmath.h"
-
-#define MARGIN R(1e-3)
-#define RATIO_SHIFT R(0.6936475558518466) /* log((2 - MARGIN) / (1 - MARGIN)): r(0) = 1 */
-#define SOFTPLUS_ONE R(0.5413248546129181) /* log(e - 1): softplus of it is 1 */
+#include "unit.h"
 
 /* A running sum in two levels: terms are added to "recent", and every few terms "recent" to "settled". That keeps the
    roundings of K terms at about 2 sqrt(K), at the price of one more addition each. It never decreases, whatever the
@@ -77,29 +71,6 @@ INLINE void make_axes(const struct spline_call *call, const REAL *params, MASK m
     REAL w_free = R(1 - (double)k * call->min_width), h_free = R(1 - (double)k * call->min_height);
     *widths = (struct axis){w_numerators, w_before, w_total, w_free / w_total, R(call->min_width)};
     *heights = (struct axis){h_numerators, h_before, h_total, h_free / h_total, R(call->min_height)};
-}
-
-/* Whether the slopes at the knots are given as they are, not in units of secants. */
-INLINE int given_slopes(int kind) { return kind == RATIONAL || kind == QUADRATIC; }
-
-/* What a logit says of the slope at its knot, and the derivative of that. */
-struct ratio {
-    VEC value, dot;
-};
-
-/* Of a cubic: r(logit), the slope in units of a secant. Of the others the slope itself; a quadratic's logit is that. */
-INLINE struct ratio make_ratio(int kind, VEC logit) {
-    if (kind == QUADRATIC) return (struct ratio){logit, splat(1)};
-    if (kind == RATIONAL) {
-        VEC shifted = logit + SOFTPLUS_ONE;
-        MASK positive = lt(splat(0), shifted);
-        VEC tail = vec_exp_below(pick(positive, -shifted, shifted)), sigmoid = 1 / (1 + tail);
-        VEC softplus = larger(splat(0), shifted) + vec_log1p(tail); /* NaN stays */
-        return (struct ratio){MARGIN + (1 - MARGIN) * softplus,
-                              (1 - MARGIN) * pick(positive, sigmoid, tail * sigmoid)};
-    }
-    VEC tail = vec_exp(RATIO_SHIFT - logit), sigmoid = 1 / (1 + tail);
-    return (struct ratio){MARGIN + (3 - 2 * MARGIN) * sigmoid, (3 - 2 * MARGIN) * sigmoid * (tail * sigmoid)};
 }
 
 /* The slope at one end of a bin in units of its secant; "next" is the bin beyond that end, "edge" where there is none. */

@@ -8,6 +8,7 @@
 #define ROW_CHUNK 16 /* splines prepared together when a batch shares them; a multiple of every vector's lanes */
 #define TABLE_FIELDS 8
 #define ALIGNMENT 64
+#define LISTED(name) name, /* makes an enumeration of a list of names */
 
 /* A group of axes of the output, outermost first, and the strides (in elements) along them. A group of no axes has one
    index. */
@@ -20,17 +21,13 @@ struct axes {
     int64_t grad[MAX_AXES];
 };
 
-/* The kinds of splines: cubics with Steffen's slopes, cubics with a param for the slope at every knot, rational
-   quadratics, which have those too, and quadratics, whose slopes at the knots are densities. KINDS of library.py. */
-enum { STEFFEN, FREE, RATIONAL, QUADRATIC };
-
 /* Mirrored field by field in library.py. */
 struct spline_call {
     int64_t num_bins;
     int64_t num_params;
     int64_t is_double;
     int64_t inverse;
-    int64_t real_line;
+    int64_t domain;
     int64_t kind;
     double min_width;
     double min_height;
@@ -68,6 +65,8 @@ struct kernel {
     void (*run_shared)(const struct work *work, int64_t row, int64_t first, int64_t last, double *sums, void *scratch);
     /* grad_params of one chunk of splines from its sums. */
     void (*finish_shared)(const struct work *work, int64_t row, const double *sums, void *scratch);
+    /* A constant, or the number of a family or a domain, by its name; NaN for a name that nobody here knows. */
+    double (*number)(const char *name);
     /* exp (0), log (1), log1p (2) or sigmoid (3) of count numbers, a multiple of 16: for the tests of vecmath.h. */
     void (*probe)(int function, int64_t count, const void *in, void *out);
 };

@@ -8,6 +8,9 @@
    Elements in the upper half are handled as their mirror image: a spline read from its other end, x -> -x, y -> -y.
    After that every element is nearer to the low end of the axis it enters by, the distance to its bin is a difference
    of sums from that same end, and one half of the reference's cases is gone. */
+#include <math.h>
+#include <string.h>
+
 #include "rows.h"
 #include "shared.h"
 
@@ -22,6 +25,19 @@ static int64_t sums_bytes(const struct spline_call *call) {
     return table_at(call->num_bins, ROW_CHUNK, 0, 0) * (int64_t)sizeof(double);
 }
 
+#define NAMED(name) {#name, (double)(name)},
+
+static double number(const char *name) {
+    static const struct {
+        const char *name;
+        double value;
+    } numbers[] = {FAMILIES(NAMED) DOMAINS(NAMED) NAMED(MAX_AXES) NAMED(MARGIN) NAMED(RATIO_SHIFT) NAMED(SOFTPLUS_ONE)
+                       NAMED(NEWTON_STEPS) NAMED(sizeof(struct spline_call))};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (!strcmp(numbers[i].name, name)) return numbers[i].value;
+    return NAN;
+}
+
 static void probe(int function, int64_t count, const void *in, void *out) {
     for (int64_t i = 0; i + VL <= count; i += VL) {
         VEC x = load((const REAL *)in + i);
@@ -33,4 +49,4 @@ static void probe(int function, int64_t count, const void *in, void *out) {
     }
 }
 
-const struct kernel KERNEL = {scratch_bytes, sums_bytes, run_rows, run_shared, finish_shared, probe};
+const struct kernel KERNEL = {scratch_bytes, sums_bytes, run_rows, run_shared, finish_shared, number, probe};

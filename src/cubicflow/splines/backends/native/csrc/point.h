@@ -1,15 +1,12 @@
-/* One point in one bin, forward, inverse and the backward of both: cubic.py, quadratic.py, rational_quadratic.py and
-   evaluate.py. */
+/* One point in one bin, forward, inverse and the backward of both: evaluate.py. */
 #ifndef CUBICFLOW_POINT_H
 #define CUBICFLOW_POINT_H
 
-#include "call.h"
-#include "simd.h"
-#include "vecmath.h"
+#include "unit.h"
 
-/* As in cubic.py, which says why; in single precision quadratic convergence is there two steps earlier. */
-#define NEWTON_STEPS (sizeof(REAL) == 4 ? 4 : 6)
-
+/* By these names the records in domains.py know them. */
+#define DOMAINS(EACH) EACH(REAL_LINE) EACH(UNIT_INTERVAL)
+enum { DOMAINS(LISTED) };
 
 /* The bin an element fell into, seen from the end the element is nearer to. "in" is the axis it enters by: widths
    forward, heights inverse. */
@@ -28,9 +25,9 @@ struct point {
     MASK outside; /* unit interval only */
 };
 
-INLINE struct point make_point(int real_line, VEC x, int with_logs) {
+INLINE struct point make_point(int domain, VEC x, int with_logs) {
     struct point p;
-    if (real_line) {
+    if (domain == REAL_LINE) {
         p.mirrored = lt(splat(0), x);
         p.outside = lt(splat(0), splat(0));
         VEC below = pick(p.mirrored, -x, x);
@@ -50,103 +47,6 @@ INLINE struct point make_point(int real_line, VEC x, int with_logs) {
         p.log_low = p.log_high = splat(0);
     }
     return p;
-}
-
-struct shape {
-    VEC t, tau;
-    VEC q, qbar, slope;
-    VEC scale; /* one over the denominator, where there is one */
-};
-
-INLINE struct shape make_shape(int kind, VEC t, VEC tau, VEC start, VEC end) {
-    VEC tt = t * t, mixed = t * tau, tautau = tau * tau;
-    struct shape s;
-    s.t = t;
-    s.tau = tau;
-    s.scale = splat(1);
-    if (kind == RATIONAL) {
-        s.scale = 1 / (tt + (start + end) * mixed + tautau);
-        s.q = (start * tau + t) * s.scale;
-        s.qbar = (end * t + tau) * s.scale;
-        s.slope = (start * tautau + 2 * mixed + end * tt) * (s.scale * s.scale);
-        return s;
-    }
-    if (kind == QUADRATIC) {
-        s.q = start * tau + t;
-        s.qbar = end * t + tau;
-        s.slope = start * tau + end * t;
-        return s;
-    }
-    s.q = start * tautau + ((3 - end) * mixed + tt);
-    s.qbar = end * tt + ((3 - start) * mixed + tautau);
-    s.slope = larger(splat(0), start * tautau + (2 * (3 - start - end) * mixed + end * tt)); /* NaN stays */
-    return s;
-}
-
-/* cubic.py's _first_guess. */
-INLINE VEC first_guess(VEC start, VEC end, VEC target) {
-    VEC zero = splat(0), one = splat(1);
-    VEC cubic = start + end - 2, quadratic = 3 - 2 * start - end;
-    VEC denominator = start + square_root(start * start + 4 * larger(quadratic, zero) * target);
-    VEC from_quadratic = smaller(2 * target / denominator, one);
-
-    VEC most = 3 * cubic;
-    MASK inflects = lt(zero, cubic) & le(-quadratic, most);
-    VEC inflection = smaller(larger(-quadratic / most, zero), one), rest = 1 - inflection;
-    VEC q = start * rest * rest + ((3 - end) * inflection * rest + inflection * inflection);
-    VEC rise = (target - inflection * q) / cubic;
-    MASK down = lt(rise, zero);
-    VEC root = vec_exp(vec_log(pick(down, -rise, rise)) * R(1.0 / 3));
-    VEC from_cubic = smaller(larger(inflection + pick(down, -root, root), zero), one);
-    from_cubic = pick(le(zero, quadratic), smaller(from_quadratic, from_cubic), from_cubic);
-    return pick(inflects, from_cubic, from_quadratic);
-}
-
-/* t in [0, 1] with f(t) = c for c <= 1/2: bracketed Newton, see cubic.py. */
-INLINE VEC cubic_root(VEC start, VEC end, VEC c) {
-    VEC zero = splat(0), target = pick(lt(c, zero), zero, c);
-    VEC t = first_guess(start, end, target), low = zero, high = splat(1);
-#pragma GCC unroll 1
-    for (int step = 0; step < NEWTON_STEPS; step++) {
-        VEC tau = 1 - t, tt = t * t, mixed = t * tau, tautau = tau * tau;
-        VEC q = start * tautau + ((3 - end) * mixed + tt);
-        VEC slope = start * tautau + (2 * (3 - start - end) * mixed + end * tt);
-        VEC residual = t * q - target;
-        low = pick(le(residual, zero), t, low);
-        high = pick(le(zero, residual), t, high);
-        VEC newton = t - residual / slope;
-        t = pick(le(low, newton) & le(newton, high), newton, (low + high) * R(0.5));
-    }
-    return t + 0 * (start + end + c); /* the bracket has swallowed any NaN; give it back */
-}
-
-/* The same for a rational quadratic, and 1 - t: rational_quadratic.py. */
-INLINE VEC rational_root(VEC start, VEC end, VEC c, VEC *rest) {
-    VEC slope = start * (1 - c) + (2 - end) * c, shifted = slope - 2 * c;
-    VEC root = square_root(shifted * shifted + 4 * c * (1 - c));
-    MASK rising = le(splat(0), slope);
-    VEC t = pick(rising, 2 * c, root - slope) / pick(rising, slope + root, 2 * (1 - slope));
-    *rest = pick(lt(splat(R(0.5)), t), 2 * (1 - c) / (2 - slope + root), 1 - t);
-    return t;
-}
-
-INLINE VEC quadratic_root(VEC start, VEC c) {
-    VEC shifted = start - 2 * c;
-    return 2 * c / (start + square_root(shifted * shifted + 4 * c * (1 - c)));
-}
-
-/* (t, 1 - t) with f(t) = near, found from the nearer end of the bin. */
-INLINE void solve(int kind, VEC start, VEC end, VEC near, VEC far, VEC *t, VEC *tau) {
-    MASK upper = lt(far, near);
-    VEC c = pick(upper, far, near), from = pick(upper, end, start), to = pick(upper, start, end), root, rest;
-    if (kind == RATIONAL) {
-        root = rational_root(from, to, c, &rest);
-    } else {
-        root = kind == QUADRATIC ? quadratic_root(from, c) : cubic_root(from, to, c);
-        rest = 1 - root;
-    }
-    *t = pick(upper, rest, root);
-    *tau = pick(upper, root, rest);
 }
 
 /* Everything between an element and its results that forward and backward share. */
@@ -187,7 +87,7 @@ INLINE void finish(const struct spline_call *call, const struct point *at, const
     int inverse = (int)call->inverse;
     struct passage p = pass(call, at->low, b);
     VEC slope = p.secant * p.shape.slope;
-    if (call->real_line) {
+    if (call->domain == REAL_LINE) {
         /* low_out and high_out, but in the first bin low_out / low_in, which is secant x q exactly (inverse: one over
            it) however small both are, and in the last high_out / high_in. Then y and log_slope each need one log. */
         VEC zero = splat(0), one = splat(1), gain_low = p.secant * p.shape.q, gain_high = p.secant * p.shape.qbar;
@@ -224,7 +124,7 @@ struct bin_grads {
    that of the implicit function, dt = (dc - f_a da - f_b db) / f'. */
 INLINE VEC finish_backward(const struct spline_call *call, const struct point *at, const struct bin *b, VEC grad_y,
                            VEC grad_log_slope, struct bin_grads *g) {
-    int inverse = (int)call->inverse;
+    int inverse = (int)call->inverse, kind = (int)call->kind;
     VEC zero = splat(0), sign = splat(inverse ? -1 : 1);
     struct passage p = pass(call, at->low, b);
     VEC t = p.shape.t, tau = p.shape.tau, start = b->start, end = b->end;
@@ -234,7 +134,7 @@ INLINE VEC finish_backward(const struct spline_call *call, const struct point *a
     VEC log_q = zero, log_qbar = zero;   /* of log(secant q) in the first bin, of log(secant qbar) in the last */
     VEC log_low = zero, log_high = zero; /* of at->log_low and at->log_high */
     VEC log_secant_slope;
-    if (call->real_line) {
+    if (call->domain == REAL_LINE) {
         VEC out_low = grad_y - grad_log_slope, out_high = -grad_y - grad_log_slope;
         low = pick(b->first, zero, out_low / p.low);
         high = pick(b->last, zero, out_high / p.high);
@@ -250,19 +150,9 @@ INLINE VEC finish_backward(const struct spline_call *call, const struct point *a
         log_secant_slope = pick(at->outside, zero, sign * grad_log_slope);
     }
 
-    VEC q = p.shape.q, qbar = p.shape.qbar, slope = p.shape.slope, scale = p.shape.scale;
+    VEC q = p.shape.q, qbar = p.shape.qbar, slope = p.shape.slope;
     VEC of_q = log_q / q, of_qbar = log_qbar / qbar, of_slope = log_secant_slope / slope;
-    VEC skew = tau - t, bend = end * t - start * tau, of_t;
-    if (call->kind == RATIONAL) {
-        VEC denominator_t = (start + end - 2) * skew;
-        of_t = scale * (of_q * (1 - start - q * denominator_t) + of_qbar * (end - 1 - qbar * denominator_t) +
-                        2 * of_slope * ((bend + skew) * scale - slope * denominator_t));
-    } else if (call->kind == QUADRATIC) {
-        of_t = of_q * (1 - start) + of_qbar * (end - 1) + of_slope * (end - start);
-    } else {
-        of_t = of_q * ((3 - end) * skew + 2 * (t - start * tau)) + of_qbar * ((3 - start) * skew + 2 * (end * t - tau)) +
-               of_slope * (2 * (3 - start - end) * skew + 2 * bend);
-    }
+    VEC of_t = shape_along(kind, &p.shape, start, end, of_q, of_qbar, of_slope);
     VEC of_f = b->out_size * (low - high), near;
     if (inverse) {
         near = (of_f + of_t) / slope;
@@ -270,17 +160,7 @@ INLINE VEC finish_backward(const struct spline_call *call, const struct point *a
     } else {
         near = of_f * slope + of_t;
     }
-    if (call->kind == RATIONAL) {
-        VEC twice = 2 * of_slope * slope, steady = of_slope * scale;
-        g->start = scale * tau * (tau * ((of_f * t + of_q) * qbar + steady) - t * (of_qbar * qbar + twice));
-        g->end = scale * t * (t * ((of_qbar - of_f * tau) * q + steady) - tau * (of_q * q + twice));
-    } else if (call->kind == QUADRATIC) { /* start + end = 2, so f may be seen as a function of start alone */
-        g->start = tau * (of_f * t + of_q + of_slope);
-        g->end = t * (of_qbar + of_slope);
-    } else {
-        g->start = tau * (tau * (of_f * t + of_q + of_slope) - t * (of_qbar + 2 * of_slope));
-        g->end = t * (t * (of_qbar + of_slope - of_f * tau) - tau * (of_q + 2 * of_slope));
-    }
+    shape_across(kind, &p.shape, of_f, of_q, of_qbar, of_slope, &g->start, &g->end);
 
     VEC log_secant = log_secant_slope + log_q + log_qbar;
     VEC per_size = 1 / b->in_size, grad_low = near * per_size;
@@ -296,7 +176,7 @@ INLINE VEC finish_backward(const struct spline_call *call, const struct point *a
     g->out_after = high;
 
     VEC grad_x;
-    if (call->real_line) {
+    if (call->domain == REAL_LINE) {
         VEC u = at->low, v = 1 - u; /* u <= 1/2 */
         grad_x = v * (log_low + u * grad_low) - u * log_high;
     } else {

@@ -266,7 +266,7 @@ static void run_rows(const struct work *work, int64_t first, int64_t last, void 
             struct block *block = &blocks[group];
             block->params = (REAL *)scratch + group * block_reals(call);
             block_place(work, block, row, last, &o);
-            block->at = make_point((int)call->real_line, gather(work->tensors->x, &block->x_at), !work->backward);
+            block->at = make_point((int)call->domain, gather(work->tensors->x, &block->x_at), !work->backward);
         }
         for (int64_t i = 0; i < group; i++) block_find(work, &blocks[i]);
         for (int64_t i = 0; i < group; i++) block_evaluate(work, &blocks[i]);

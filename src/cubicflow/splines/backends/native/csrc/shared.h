@@ -179,7 +179,7 @@ static void run_shared(const struct work *work, int64_t row, int64_t first, int6
         note_adjacent(&x_at);
         note_adjacent(&out_at);
 
-        struct point at = make_point((int)call->real_line, gather(data->x, &x_at), !work->backward);
+        struct point at = make_point((int)call->domain, gather(data->x, &x_at), !work->backward);
         VEC mirrored = only_if(at.mirrored, splat(1)), index;
         REAL fields[TABLE_FIELDS][VL] __attribute__((aligned(ALIGNMENT)));
         for (int lane = 0; lane < VL; lane++) {

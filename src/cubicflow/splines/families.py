@@ -1,0 +1,77 @@
+"""The families of splines. A family is one record in one table; everything else about families is looked up there.
+
+A new family is a record here and a file for its unit map. It then runs on the reference backend through
+:func:`cubicflow.splines.spline`. To be fast it needs a branch in ``native/csrc/unit.h`` and in ``triton/unit.py``, and
+the names of those branches in its record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from cubicflow.splines.bins import Bins
+from cubicflow.splines.cubic import CUBIC, cubic_bins
+from cubicflow.splines.evaluate import UnitMap
+from cubicflow.splines.linear import LINEAR, linear_bins
+from cubicflow.splines.quadratic import QUADRATIC, quadratic_bins
+from cubicflow.splines.rational_quadratic import RATIONAL_QUADRATIC, rational_quadratic_bins
+
+
+class Family(NamedTuple):
+    """One family of splines.
+
+    per_bin, extra: a spline of K bins takes ``per_bin * K + extra`` params.
+    make_bins: (params, num_bins, min_bin_width, min_bin_height) -> Bins.
+    unit_map:  the map in one bin, and its inverse.
+    floors:    which floors on the bins the family has.
+    native, triton: the name of the family in the kernels of that backend, or None where they do not have it.
+    """
+
+    per_bin: int
+    extra: int
+    make_bins: Callable[..., Bins]
+    unit_map: UnitMap
+    floors: tuple[str, ...] = ("min_bin_width", "min_bin_height")
+    native: str | None = None
+    triton: str | None = None
+
+    def num_params(self, num_bins: int) -> int:
+        return self.per_bin * num_bins + self.extra
+
+    @property
+    def formula(self) -> str:
+        """How many params there are, in words: ``"2K + 2"``."""
+        bins = "K" if self.per_bin == 1 else f"{self.per_bin}K"
+        return bins if self.extra == 0 else f"{bins} + {self.extra}"
+
+
+# By (family, slopes); slopes is None for families without a choice of slopes.
+FAMILIES: dict[tuple[str, str | None], Family] = {
+    ("cubic", "steffen"): Family(
+        2, 2, partial(cubic_bins, slopes="steffen"), CUBIC, native="STEFFEN", triton="STEFFEN"
+    ),
+    ("cubic", "free"): Family(3, 1, partial(cubic_bins, slopes="free"), CUBIC, native="FREE", triton="FREE"),
+    ("quadratic", None): Family(2, 1, quadratic_bins, QUADRATIC, native="QUADRATIC", triton="QUADRATIC"),
+    ("linear", None): Family(1, 0, linear_bins, LINEAR, floors=("min_bin_height",)),
+    ("rational_quadratic", None): Family(
+        3, 1, rational_quadratic_bins, RATIONAL_QUADRATIC, native="RATIONAL", triton="RATIONAL"
+    ),
+}
+
+
+def family_names() -> list[str]:
+    """The names of all families of splines, in the order of the table."""
+    return list(dict.fromkeys(name for name, _ in FAMILIES))
+
+
+def find_family(family: str, slopes: str | None) -> Family:
+    """The record of a family, or a ValueError that says what there is."""
+    if (family, slopes) in FAMILIES:
+        return FAMILIES[family, slopes]
+    names = sorted(family_names())
+    if family not in names:
+        raise ValueError(f"family must be one of {', '.join(map(repr, names))}, got {family!r}")
+    choices = ", ".join(repr(choice) for name, choice in FAMILIES if name == family)
+    raise ValueError(f"slopes of a {family} spline must be one of {choices}, got {slopes!r}")
