@@ -35,7 +35,7 @@ from torch import Tensor
 from benchmarks.closed_form import closed_form_root
 from cubicflow.splines import cubic_spline, num_params, quadratic_spline
 from cubicflow.splines.cubic import cubic_bins, cubic_shape
-from cubicflow.splines.evaluate import UnitMap, evaluate_unit, with_rest
+from cubicflow.splines.evaluation import UnitMap, evaluate_unit, with_rest
 from cubicflow.splines.spec import make_spec
 
 BINS = (1, 2, 8, 10, 128)

@@ -10,7 +10,7 @@ import torch
 from cubicflow import splines
 from cubicflow.splines.bins import Bins
 from cubicflow.splines.domains import DOMAINS
-from cubicflow.splines.evaluate import Axis
+from cubicflow.splines.evaluation import Axis
 from cubicflow.splines.families import FAMILIES, Family
 from cubicflow.splines.spec import make_spec
 

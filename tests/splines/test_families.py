@@ -11,7 +11,7 @@ from cubicflow import splines
 from cubicflow.splines import dispatch, spec
 from cubicflow.splines.bins import Bins, floored_softmax
 from cubicflow.splines.domains import DOMAINS, Domain
-from cubicflow.splines.evaluate import Shape, UnitMap
+from cubicflow.splines.evaluation import Shape, UnitMap
 from cubicflow.splines.families import FAMILIES, Family
 from cubicflow.transforms import ElementMap
 

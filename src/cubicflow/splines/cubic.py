@@ -23,7 +23,7 @@ from cubicflow.splines.bins import (
     steffen_slopes,
 )
 from cubicflow.splines.calls import calls
-from cubicflow.splines.evaluate import Shape, UnitMap, with_rest
+from cubicflow.splines.evaluation import Shape, UnitMap, with_rest
 
 # From the start below, 5 steps converge in float64 for every a, b in [1e-7, 3 - 1e-3] and c in [4e-18, 1/2].
 # One more is to spare. Convergence is quadratic, so float32 is there two steps earlier, which the kernels make use of.

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from cubicflow.splines.bins import Bins
-from cubicflow.splines.evaluate import UnitMap, evaluate_real, evaluate_unit
+from cubicflow.splines.evaluation import UnitMap, evaluate_real, evaluate_unit
 
 
 class Domain(NamedTuple):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from cubicflow.splines.bins import Bins
 from cubicflow.splines.cubic import CUBIC, cubic_bins
-from cubicflow.splines.evaluate import UnitMap
+from cubicflow.splines.evaluation import UnitMap
 from cubicflow.splines.linear import LINEAR, linear_bins
 from cubicflow.splines.quadratic import QUADRATIC, quadratic_bins
 from cubicflow.splines.rational_quadratic import RATIONAL_QUADRATIC, rational_quadratic_bins

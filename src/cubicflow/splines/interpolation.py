@@ -7,7 +7,7 @@ from torch import Tensor
 
 from cubicflow.splines.bins import bins_from_slopes, steffen_slopes
 from cubicflow.splines.cubic import CUBIC
-from cubicflow.splines.evaluate import Axis, mask_outside, pass_through
+from cubicflow.splines.evaluation import Axis, mask_outside, pass_through
 from cubicflow.splines.functions import check_inside
 
 

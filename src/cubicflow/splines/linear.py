@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from cubicflow.splines.bins import Bins, floored_softmax
-from cubicflow.splines.evaluate import Shape, UnitMap, with_rest
+from cubicflow.splines.evaluation import Shape, UnitMap, with_rest
 
 
 def linear_bins(params: Tensor, num_bins: int, min_bin_width: float, min_bin_height: float) -> Bins:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cubicflow.splines.bins import Bins, bins_from_slopes, floored_softmax
-from cubicflow.splines.evaluate import Shape, UnitMap, with_rest
+from cubicflow.splines.evaluation import Shape, UnitMap, with_rest
 
 
 def quadratic_bins(params: Tensor, num_bins: int, min_bin_width: float, min_bin_height: float) -> Bins:

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cubicflow.splines.bins import MARGIN, Bins, bins_from_slopes, floored_softmax
-from cubicflow.splines.evaluate import Shape, UnitMap
+from cubicflow.splines.evaluation import Shape, UnitMap
 
 SOFTPLUS_ONE = math.log(math.e - 1)  # softplus of it is 1
 

@@ -4,7 +4,7 @@
     columns.py           params of many elements as one vector for each parameter, a thread to an element
     unit.py              the bin's own unit square: end slopes, the map, its root
     bin.py               one element in its bin, and the gradients
-    rows.py              kernels for few bins
+    few_bins.py          kernels for few bins
     quadratic.py         the quadratic spline's bins, which are made another way
     chunks.py            kernels for many bins
     chunk_memory.py      a few params at a time, in and out

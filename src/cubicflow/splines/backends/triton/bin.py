@@ -7,7 +7,7 @@ distances from that end and from the other, ``flipped`` says that the near end i
 slopes are counted from it. So small numbers are never computed as one minus large ones, and there is one case instead
 of two. All kernels end in these functions; what they differ in is how they find the bin.
 
-The formulas are those of ``evaluate.py``, with logarithms of quotients in place of differences of logarithms: an
+The formulas are those of ``evaluation.py``, with logarithms of quotients in place of differences of logarithms: an
 element takes two.
 
 `source` is the axis of the input and `target` that of the output: for the bin its (before, after, size, down, up), the

@@ -131,7 +131,7 @@ def exponentials(logits, top, SIZE: tl.constexpr):
 
 @triton.jit
 def prefix_sums(values, REACH: tl.constexpr, SIZE: tl.constexpr):
-    """Inclusive, by doubling, as in ``evaluate.py``: log2(K) additions stand behind each. REACH starts at 1."""
+    """Inclusive, by doubling, as in ``evaluation.py``: log2(K) additions stand behind each. REACH starts at 1."""
     if REACH >= SIZE:
         return values
     else:

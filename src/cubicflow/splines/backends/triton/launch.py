@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cubicflow.splines.backends.autograd import Pair
 from cubicflow.splines.backends.triton import bin as element
-from cubicflow.splines.backends.triton import chunks, places, rows, unit
+from cubicflow.splines.backends.triton import chunks, few_bins, places, unit
 from cubicflow.splines.calls import calls
 from cubicflow.splines.cubic import FLOAT32_NEWTON_STEPS, NEWTON_STEPS
 from cubicflow.splines.domains import find_domain
@@ -21,7 +21,7 @@ from cubicflow.splines.families import find_family
 from cubicflow.splines.spec import SplineSpec
 
 # Triton decides when a kernel is defined whether it will be compiled or interpreted.
-INTERPRETED = not isinstance(rows.rows_forward, triton.JITFunction)
+INTERPRETED = not isinstance(few_bins.rows_forward, triton.JITFunction)
 
 _NEWTON_STEPS = {torch.float32: FLOAT32_NEWTON_STEPS, torch.float64: NEWTON_STEPS}
 
@@ -183,7 +183,7 @@ def _plan(
         arguments = {name: value for name, value in arguments.items() if not name.startswith("out_")}
     if few:
         arguments["PADDED"] = triton.next_power_of_2(num_params)
-        kernel = rows.rows_backward if backward else rows.rows_forward
+        kernel = few_bins.rows_backward if backward else few_bins.rows_forward
     else:
         arguments |= {"CHUNK": chunk, "chunks": -(-spec.num_bins // chunk)}
         kernel = chunks.chunks_backward if backward else chunks.chunks_forward

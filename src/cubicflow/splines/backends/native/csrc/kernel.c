@@ -1,6 +1,6 @@
 /* Cubic, quadratic and rational-quadratic splines on vectors: forward, inverse and the backward of both.
 
-   The arithmetic is that of the reference (bins.py, cubic.py, quadratic.py, rational_quadratic.py, evaluate.py); the
+   The arithmetic is that of the reference (bins.py, cubic.py, quadratic.py, rational_quadratic.py, evaluation.py); the
    order of work is not. An element reads its own spline's params once, finds its bin while the knots are being summed,
    and from there on needs that bin and its two neighbours only. Nothing per knot is written to memory outside of
    scratch.

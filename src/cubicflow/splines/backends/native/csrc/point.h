@@ -1,4 +1,4 @@
-/* One point in one bin, forward, inverse and the backward of both: evaluate.py. */
+/* One point in one bin, forward, inverse and the backward of both: evaluation.py. */
 #ifndef CUBICFLOW_POINT_H
 #define CUBICFLOW_POINT_H
 
@@ -61,7 +61,7 @@ INLINE struct passage pass(const struct spline_call *call, VEC low, const struct
     int kind = (int)call->kind;
     struct passage p;
     /* A point an ulp short of a knot may come out beyond its bin, where a small end slope could turn negative: the value
-       is kept in the bin. Its gradient passes as if nothing had happened, as in evaluate.py. */
+       is kept in the bin. Its gradient passes as if nothing had happened, as in evaluation.py. */
     p.near = (low - b->in_before) / b->in_size;
     p.near = pick(lt(splat(1), p.near), splat(1), p.near); /* low >= in_before already */
     VEC far = 1 - p.near;
