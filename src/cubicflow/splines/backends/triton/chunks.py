@@ -3,9 +3,9 @@
 """Kernels for many bins: a thread reads its element's spline in chunks of a few bins, and searches twice.
 
 First it sums each chunk of both axes, which is the one pass over all params; then it finds its element's chunk among
-the sums, reads that chunk once more and finds the bin in it as ``few_bins.py`` does. The backward pass goes over all chunks
-again to write their gradients. How many chunks there are is compiled in for the search, but not for the loops, which
-the compiler would take its time to unroll.
+the sums, reads that chunk once more and finds the bin in it as ``few_bins.py`` does. The backward pass goes over all
+chunks again to write their gradients. How many chunks there are is compiled in for the search, but not for the loops,
+which the compiler would take its time to unroll.
 """
 
 from __future__ import annotations
