@@ -47,7 +47,8 @@ class World:
         summed = self.sum_(torch.cat([part.flatten() for part in parts])).split([part.numel() for part in parts])
         for gradient, total in zip(gradients, summed, strict=False):
             gradient.copy_(total.view_as(gradient))
-        return summed[-1][0].to(loss.dtype)
+        total_loss: Tensor = summed[-1][0]
+        return total_loss.to(loss.dtype)
 
     def copy_from_first_(self, tensors: Iterable[Tensor]) -> None:
         """Process 0's values for everyone, in place."""
