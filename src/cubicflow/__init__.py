@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cubicflow import data, distributions, flows, nets, splines, training, transforms
+    from cubicflow import data, distributions, flows, nets, splines, tables, training, transforms
     from cubicflow.estimator import CubicFlowConditional, CubicFlowDensity
     from cubicflow.flows import Flow, Mixture, load
 
@@ -23,6 +23,7 @@ __all__ = [
     "load",
     "nets",
     "splines",
+    "tables",
     "training",
     "transforms",
 ]

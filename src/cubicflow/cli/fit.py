@@ -7,10 +7,24 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from click import Context, HelpFormatter
+from typer.core import TyperCommand
 
+from cubicflow.cli.arguments import names, pairs, ranges
 from cubicflow.cli.errors import clear_errors
 
 TABLE, MODEL, TRAINING = "Table", "Model", "Training"
+
+
+class FitCommand(TyperCommand):
+    """Names the kinds of columns in its help. They are imported only when that is asked for."""
+
+    def format_help(self, ctx: Context, formatter: HelpFormatter) -> None:
+        from cubicflow.tables.kinds import NAMES
+
+        option = next(param for param in self.params if param.name == "kind")
+        option.help = f"{option.help} The kinds: {', '.join(NAMES)}."  # type: ignore[attr-defined]
+        super().format_help(ctx, formatter)
 
 
 def fit(
@@ -35,7 +49,7 @@ def fit(
         list[str] | None,
         typer.Option(
             "--type",
-            help="col=real, stepped, integer, boolean, categorical, datetime or constant, where the guess is wrong.",
+            help="col=KIND, where the guess is wrong.",
             rich_help_panel=TABLE,
         ),
     ] = None,
@@ -94,30 +108,31 @@ def fit(
         "checkpoint_seconds": checkpoint_seconds,
     }
     with clear_errors():
-        from cubicflow.tables import options
-        from cubicflow.tables.fit import fit_table
-        from cubicflow.tables.recipe import SUITED_TRAINING
-        from cubicflow.training import TrainingConfig
+        from cubicflow.tables import TableOptions, fit_table
 
-        found = options.TableOptions(
-            kinds=options.pairs("--type", kind or []),
-            transforms=options.pairs("--transform", transform or []),
-            bounds=options.ranges("--bounds", bounds or []),
-            context=options.names(context or []),
+        options = TableOptions(
+            kinds=pairs("--type", kind or []),
+            transforms=pairs("--transform", transform or []),
+            bounds=ranges("--bounds", bounds or []),
+            context=names(context or []),
             weights=weights,
-            drop=options.names(drop or []),
-            missing=missing,  # type: ignore[arg-type] # checked there
+            drop=names(drop or []),
+            missing=missing,
         )
-        config = TrainingConfig.make(**{**SUITED_TRAINING, **_given(training)})
-        result = fit_table(data, output, found, config, _given(model), resume=resume, overwrite=overwrite, say=_say)
+        result = fit_table(
+            data, output, options, _given(model), resume=resume, overwrite=overwrite, say=_say, **_given(training)
+        )
         if os.environ.get("RANK", "0") != "0":  # of several processes the first one speaks
             return
-        for name, statement in result.statements.items():
-            typer.echo(f"  {name:<{max(map(len, result.statements))}}  {statement}")
+        schema = result.fitted.schema
+        width = max(len(column.name) for column in schema.columns)
+        for column in schema.columns:
+            typer.echo(f"  {column.name:<{width}}  {column.describe()}")
         typer.echo(f"test log likelihood {result.test} over {result.test.rows:,} rows, in the data's own units")
         typer.echo(f"wrote {output} after {result.fit.steps:,} steps ({result.fit.stopped}). Next:")
         typer.echo(f"  cubicflow plot {output}")
-        typer.echo(f"  cubicflow sample {output} -n 1000 -o samples.csv{result.given}")
+        given = "".join(f" --given {column.name}=VALUE" for column in schema.context)
+        typer.echo(f"  cubicflow sample {output} -n 1000 -o samples.csv{given}")
         typer.echo(f"  cubicflow score {output} {data} -o scores.csv")
 
 

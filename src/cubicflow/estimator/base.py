@@ -14,11 +14,11 @@ from sklearn.utils.validation import _check_feature_names, _check_n_features, _c
 
 from cubicflow.estimator.cross_fitting import Schedule
 from cubicflow.estimator.density_members import MemberSettings
-from cubicflow.estimator.state import pack, unpack
 from cubicflow.estimator.weighted_rows import Floats
 from cubicflow.flows import Flow, Mixture
 from cubicflow.tables import Schema, TableEncoder
 from cubicflow.tables.fitted import checked_device
+from cubicflow.tables.packed_flow import pack, unpack
 from cubicflow.training.progress import Progress, make_progress
 
 FEWEST_FOLDS = 5

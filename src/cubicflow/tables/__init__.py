@@ -1,14 +1,15 @@
-"""Your own table: from a file to a matrix for a flow, and from a flow's samples back to rows like the file's.
+"""Your own table: from a file to the density of its rows, and back to rows like the file's.
 
 In the order in which they build on one another:
 
-    source, csv_file, parquet_file, numpy_file, memory, pieces     tables, in batches of complete rows
-    arrow_types, text_types, facts, grid, row_sample       what a column holds, from one pass
-    options, column, schema, kinds, order, shapes, infer   the schema: found, overridden, kept as JSON
-    maps, histogram, statistics, tally                     numbers for a flow, estimated from training rows
-    sample_range, values, encoder, fit_rows, recipe        values to numbers and back, batches, a flow that suits them
-    offsets, scoring, summary, compare, scores_out         log likelihoods in the data's own units
-    splits, fingerprint, fitted, writing                   which rows trained, what a run remembers, outputs
+    table_error, arrow_types, maps          what is wrong, arrow's types, maps of numbers with their slopes
+    kinds/                                  one class for each kind of column, one registry of them
+    options, source                         what the user says; tables, in batches of complete rows
+    csv_file, parquet_file, numpy_file      the files that tables come in
+    splits, survey, schema, infer           which rows train, what a column holds, the schema of the table
+    encoder, likelihood, table_rows         rows to numbers for a flow and back, log likelihoods, rows for training
+    packed_flow, fitted, comparison         a fitted table: scores, samples, two of them compared
+    fit_table, output                       from a file to a run folder; rows and scores to files
 """
 
 try:
@@ -19,11 +20,25 @@ except ImportError as error:
     ) from error
 
 from cubicflow.tables.encoder import TableEncoder
-from cubicflow.tables.errors import TableError
+from cubicflow.tables.fit_table import fit_table
+from cubicflow.tables.fitted import FittedTable
 from cubicflow.tables.infer import infer
-from cubicflow.tables.options import TableOptions
+from cubicflow.tables.options import Missing, TableOptions
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.source import Table, open_table
 from cubicflow.tables.splits import Split
+from cubicflow.tables.table_error import TableError
 
-__all__ = ["Schema", "Split", "Table", "TableEncoder", "TableError", "TableOptions", "infer", "open_table"]
+__all__ = [
+    "FittedTable",
+    "Missing",
+    "Schema",
+    "Split",
+    "Table",
+    "TableEncoder",
+    "TableError",
+    "TableOptions",
+    "fit_table",
+    "infer",
+    "open_table",
+]

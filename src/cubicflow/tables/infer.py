@@ -1,7 +1,7 @@
 """From a table to its schema: one pass for the facts, one over the training rows for their statistics.
 
-A file of text takes a pass more, for the types. Kinds, words and ranges are those of all rows; every number that is
-estimated (means, spreads, histograms, the order of words) comes from the training rows alone.
+Kinds, words and ranges are those of all rows; every number that is estimated (means, spreads, histograms, the order of
+words) comes from the training rows alone.
 """
 
 from __future__ import annotations
@@ -9,175 +9,117 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from cubicflow.tables.arrow_types import is_number, is_readable, is_text
-from cubicflow.tables.column import LEVELLED, Column, Role
-from cubicflow.tables.errors import TableError, some
-from cubicflow.tables.facts import Facts
-from cubicflow.tables.kinds import decide, near_numbers
+from cubicflow.tables.arrow_types import Floats, is_number, is_readable, read_text
+from cubicflow.tables.kinds import Column, Constant, Dropped, Real, decide
+from cubicflow.tables.kinds.column import Bounds, Role
+from cubicflow.tables.maps import CodeCounts, Moments, Scaled
 from cubicflow.tables.options import TableOptions
-from cubicflow.tables.order import is_numeric, ordered_levels
-from cubicflow.tables.pieces import pieces
-from cubicflow.tables.row_sample import RowSample
 from cubicflow.tables.schema import Schema
-from cubicflow.tables.shapes import choose_shape, spikes
-from cubicflow.tables.source import ROW_INDEX, Table
-from cubicflow.tables.splits import PARTS, Split
-from cubicflow.tables.tally import Tally
-from cubicflow.tables.text_types import read_text, types_of_text
-from cubicflow.tables.values import to_numbers
-
-FEWEST_ROWS = 10  # one in ten is for validation, one for the test
+from cubicflow.tables.source import ROW_INDEX, Piece, Table, pieces
+from cubicflow.tables.splits import Split
+from cubicflow.tables.survey import Survey
+from cubicflow.tables.table_error import TableError, some
 
 
 @dataclass(frozen=True)
 class Inferred:
-    """A schema, and what was seen on the way: complete ``rows``, ``dropped`` ones, rows of each part, remarks."""
+    """A schema, and what was seen on the way: complete ``rows``, ``dropped`` ones, rows of each part, remarks.
+
+    ``table`` holds the same rows in a form that is fast to read again.
+    """
 
     schema: Schema
     rows: int
     dropped: int
     parts: dict[str, int]
     notes: tuple[str, ...]
+    table: Table
 
 
-def infer(table: Table, options: TableOptions | None = None, split: Split | None = None) -> Inferred:
-    """Find out what a table holds and how to turn it into numbers for a flow."""
-    options, split = options or TableOptions(), split or Split()
+def infer(
+    table: Table, options: TableOptions | None = None, split: Split | None = None, spool: Path | None = None
+) -> Inferred:
+    """Find out what a table holds and how to turn it into numbers for a flow.
+
+    Args:
+        table: from :func:`open_table`.
+        options: what the user says about its columns.
+        split: which rows are for training.
+        spool: the folder for a temporary copy of a large file of text, which is read once; by default the system's.
+
+    >>> import pyarrow as pa
+    >>> from cubicflow.tables.source import MemoryTable
+    >>> rows = MemoryTable(pa.table({"word": ["a", "b"] * 20, "size": [i / 4 for i in range(40)]}))
+    >>> [column.kind for column in infer(rows).schema.columns]
+    ['categorical', 'stepped']
+    """
     try:
-        return _infer(table, options, split)
+        return _infer(table, options or TableOptions(), split or Split(), spool)
     except TableError as error:
         raise error.about(table.path) from None
 
 
-def _infer(table: Table, options: TableOptions, split: Split) -> Inferred:
+def _infer(table: Table, options: TableOptions, split: Split, spool: Path | None) -> Inferred:
     options.check_names(table.names)
     indices = [name for name in table.names if re.fullmatch(ROW_INDEX, name) and name not in options.named]
     options = replace(options, drop=(*options.drop, *indices))
-    types = _types(table, options)
-    survey = _survey(table, types, options, split)
+    used = [name for name in table.names if name not in options.drop]
+    _check_types(table, used)
+    table = table.spooled(used, spool)
+    types = {name: table.types[name] for name in used}
+    _check_empty(types)
+    survey = Survey(types, _typed(table, types, options), split)
     columns = {
         name: decide(facts, options.kinds.get(name), _role(name, options)) for name, facts in survey.facts.items()
     }
     _check_roles(columns, options)
-    sample = survey.sample.table()
     notes = [f"{name!r} is a row index that pandas wrote with the table; it is left out" for name in indices]
     notes += [f"{survey.dropped} rows lack a value and are left out"] if survey.dropped else []
+    ordered = [column for column in columns.values() if column.role in ("model", "context") and column.is_ordered]
     for name, column in columns.items():
-        if column.kind == "categorical" and is_text(column.arrow_type) and name not in options.kinds:
-            hint = near_numbers([str(level) for level in column.levels])
-            notes += [f"{name!r} is taken for words: {hint}"] if hint else []
-    numeric = [column for column in columns.values() if column.role in ("model", "context") and is_numeric(column)]
-    for name, column in columns.items():
-        if column.kind == "categorical" and column.role == "model":
-            columns[name] = ordered_levels(column, numeric, sample)
-        elif column.role != "weights" and (column.kind == "real" or name in options.transforms):
-            facts, values = survey.facts[name], _floats(column, sample)
-            shape, note = choose_shape(column, facts.smallest, facts.largest, options, values)
-            columns[name] = replace(column, map=shape)
-            notes += [note] if note else []
-            notes += [warning] if column.kind == "real" and (warning := spikes(column, values)) else []
-    tallies = _tally(table, types, columns, options, split)
-    columns = {name: tally.finish(options.bounds.get(name)) for name, tally in tallies.items()}
-    notes += [
-        f"{name!r} is always {c.shown_value}; it is remembered" for name, c in columns.items() if c.kind == "constant"
-    ]
-    dropped = [Column(name, "dropped", "string", "dropped") for name in table.names if name not in columns]
-    every = {**columns, **{column.name: column for column in dropped}}
-    schema = Schema(tuple(every[name] for name in table.names))
-    return Inferred(schema, survey.rows, survey.dropped, survey.parts, tuple(notes))
+        if column.role != "weights":
+            columns[name], remarks = column.settle(survey.facts[name], survey.sample, options, ordered)
+            notes += remarks
+    columns = _learn(_typed(table, types, options), columns, options, split)
+    every = [columns.get(name) or Dropped(name, "string", "dropped") for name in table.names]
+    return Inferred(Schema(tuple(every)), survey.rows, survey.dropped, survey.parts, tuple(notes), table)
 
 
-def _types(table: Table, options: TableOptions) -> dict[str, pa.DataType]:
-    used = [name for name in table.names if name not in options.drop]
+def _check_types(table: Table, used: list[str]) -> None:
     if not used:
         raise TableError("every column is dropped; keep at least one")
-    odd = {
-        name: table.types[name]
-        for name in used
-        if not is_readable(table.types[name]) and table.types[name] != pa.null()
-    }
+    types = {name: table.types[name] for name in used}
+    odd = [name for name, type in types.items() if not is_readable(type) and type != pa.null()]
     if odd:
-        listed = ", ".join(f"{name!r} ({type})" for name, type in list(odd.items())[:5])
         raise TableError(
-            f"columns must hold numbers, truth values, dates or text; these do not: {listed}. Leave them out",
+            "columns must hold numbers, truth values, dates or text; these do not: "
+            f"{', '.join(f'{name!r} ({types[name]})' for name in odd[:5])}. Leave them out",
             f"--drop {','.join(odd)}",
         )
-    types = types_of_text(table, used) if table.is_text else {name: table.types[name] for name in used}
+
+
+def _check_empty(types: dict[str, pa.DataType]) -> None:
     empty = [name for name, type in types.items() if type == pa.null()]
     if len(empty) == len(types):
         raise TableError("the table has no rows with values in them")
     if empty:
         raise TableError(f"column {some(empty)} has no values at all; leave it out", f"--drop {','.join(empty)}")
-    return types
 
 
-@dataclass
-class _Survey:
-    facts: dict[str, Facts]
-    sample: RowSample
-    parts: dict[str, int]
-    rows: int = 0
-    dropped: int = 0
-
-
-def _survey(table: Table, types: dict[str, pa.DataType], options: TableOptions, split: Split) -> _Survey:
-    survey = _Survey({name: Facts(name, type) for name, type in types.items()}, RowSample(), dict.fromkeys(PARTS, 0))
-    for batch, numbers, read in _typed(table, types, options):
-        for name, facts in survey.facts.items():
-            facts.see(batch.column(name))
-        survey.rows += len(batch)
-        survey.dropped += read - len(batch)
-        part = split.parts_of(numbers)
-        for i, name in enumerate(PARTS):
-            survey.parts[name] += int((part == i).sum())
-        survey.sample.see(batch.filter(pa.array(part == 0)), numbers[part == 0])
-    if survey.rows < FEWEST_ROWS or not all(survey.parts[name] for name in split.parts):
-        left = f" ({survey.dropped} more lack a value)" if survey.dropped else ""
-        raise TableError(
-            f"{survey.rows} complete row{'' if survey.rows == 1 else 's'}{left} cannot be parted into training, "
-            f"validation and test rows; a fit needs at least {FEWEST_ROWS}, and hundreds to be of any use"
-        )
-    return survey
-
-
-def _tally(
-    table: Table, types: dict[str, pa.DataType], columns: dict[str, Column], options: TableOptions, split: Split
-) -> dict[str, Tally]:
-    tallies = {name: Tally(column) for name, column in columns.items()}
-    weighed = 0.0  # of the rows of all parts
-    for batch, numbers, _ in _typed(table, types, options):
-        train = split.parts_of(numbers) == 0
-        rows = batch.filter(pa.array(train))
-        weights = _weights(columns, options, batch)
-        chosen = None if weights is None else weights[train]
-        weighed += 0.0 if weights is None else float(weights.sum())
-        for name, tally in tallies.items():
-            tally.see(rows.column(name), chosen)
-    if options.weights is not None and not tallies[options.weights].weight:
-        message = f"the weights in column {options.weights!r} are all zero"
-        if weighed:
-            raise TableError(f"{message} in the rows for training; draw others", "another --seed")
-        raise TableError(message)
-    return tallies
-
-
-def _typed(
-    table: Table, types: dict[str, pa.DataType], options: TableOptions
-) -> Iterator[tuple[pa.RecordBatch, NDArray[np.int64], int]]:
+def _typed(table: Table, types: dict[str, pa.DataType], options: TableOptions) -> Iterator[Piece]:
+    """The complete rows, text read as the types that were found for it."""
     for piece in pieces(table, list(types), options.missing):
-        batch = piece.batch
         if table.is_text:
             arrays = [
-                read_text(batch.column(name), type) if type != pa.string() else batch.column(name)
+                read_text(piece.batch.column(name), type) if type != pa.string() else piece.batch.column(name)
                 for name, type in types.items()
             ]
-            batch = pa.RecordBatch.from_arrays(arrays, names=list(types))
-        yield batch, piece.numbers, piece.read
+            piece = replace(piece, batch=pa.RecordBatch.from_arrays(arrays, names=list(types)))
+        yield piece
 
 
 def _role(name: str, options: TableOptions) -> Role:
@@ -191,30 +133,70 @@ def _check_roles(columns: dict[str, Column], options: TableOptions) -> None:
         column = columns[options.weights]
         if not is_number(column.arrow_type):
             raise TableError(f"weights should be numbers, column {column.name!r} holds {column.type}")
-        if column.kind == "constant":
+        if isinstance(column, Constant):
             raise TableError(f"the weights in column {column.name!r} are all {column.value!r}; drop the column instead")
-        columns[column.name] = Column(column.name, "real", column.type, "weights")
-    fixed = [name for name in options.context if columns[name].kind == "constant"]
+        columns[column.name] = Real(column.name, column.type, "weights")
+    fixed = [name for name in options.context if columns[name].role == "constant"]
     if fixed:
         raise TableError(f"context column {some(fixed)} never changes, so nothing can depend on it; drop it")
     if not any(column.role == "model" for column in columns.values()):
         raise TableError("nothing is left to model: every column is constant, context or weights")
-    for option, asked in (("--transform", options.transforms), ("--bounds", options.bounds)):
+    for what, asked in (("a transform is", options.transforms), ("bounds are", options.bounds)):
         for name in asked:
-            kind = columns[name].kind if name in columns else "dropped"
-            if kind in LEVELLED or kind in ("constant", "datetime", "dropped"):
-                raise TableError(f"{option} is for numbers; column {name!r} is {kind}")
+            kind = columns[name].kind if name in columns else "left out"
+            if name not in columns or not columns[name].is_measured:
+                raise TableError(f"{what} for numbers; column {name!r} is {kind}")
 
 
-def _weights(columns: dict[str, Column], options: TableOptions, batch: pa.RecordBatch) -> NDArray[np.float64] | None:
-    if options.weights is None:
-        return None
-    weights = to_numbers(columns[options.weights], batch.column(options.weights))
-    if (weights < 0).any():
-        raise TableError(f"column {options.weights!r} holds negative weights, such as {weights.min():g}")
-    return weights
+class _Tally:
+    """Watches the training rows of a column go by; ``finish`` is the column with its map."""
+
+    def __init__(self, column: Column) -> None:
+        self.column = column
+        self._unmapped = replace(column, map=None)  # nothing is far off before mean and std are known
+        self.moments = Moments()
+        self.counts = CodeCounts()
+        self.rows = 0
+        self.weight = 0.0
+
+    def see(self, array: pa.Array, weights: Floats | None) -> None:
+        y = self._unmapped.encode(array)
+        self.rows += len(y)
+        self.weight += float(len(y) if weights is None else weights.sum())
+        shape = self.column.map
+        if isinstance(shape, Scaled):
+            self.moments.see(shape.shaped(shape.start + shape.unit * (y + self.column.middle))[0], weights)
+        elif self.column.counts_mass:
+            self.counts.see(y.astype("int64"), weights)
+
+    def finish(self, bounds: Bounds | None) -> Column:
+        if self.column.role == "weights":  # divided by their mean, weights neither raise nor lower the learning rate
+            return replace(self.column, map=Scaled(std=self.weight / self.rows))
+        if isinstance(self.column.map, Scaled):
+            shape = replace(self.column.map, mean=self.moments.mean, std=self.moments.std or 1.0)
+            return replace(self.column, map=shape)
+        self.counts.counts *= self.rows / self.weight  # as many as there are rows, whatever the unit of the weights
+        return self.column.learn(self.counts, self.rows, bounds)
 
 
-def _floats(column: Column, sample: pa.Table) -> NDArray[np.float64]:
-    y = to_numbers(replace(column, map=None), sample.column(column.name).combine_chunks())
-    return y if column.grid is None else column.grid.values(y.astype(np.int64))
+def _learn(rows: Iterator[Piece], columns: dict[str, Column], options: TableOptions, split: Split) -> dict[str, Column]:
+    """The columns with the maps that the training rows make."""
+    tallies = {name: _Tally(column) for name, column in columns.items()}
+    weighed = 0.0  # of the rows of all parts
+    for piece in rows:
+        train = split.parts_of(piece.numbers) == 0
+        chosen = piece.batch.filter(pa.array(train))
+        weights = None
+        if options.weights is not None:
+            weights = columns[options.weights].encode(piece.batch.column(options.weights))
+            if (weights < 0).any():
+                raise TableError(f"column {options.weights!r} holds negative weights, such as {weights.min():g}")
+            weighed += float(weights.sum())
+        for name, tally in tallies.items():
+            tally.see(chosen.column(name), None if weights is None else weights[train])
+    if options.weights is not None and not tallies[options.weights].weight:
+        message = f"the weights in column {options.weights!r} are all zero"
+        if weighed:
+            raise TableError(f"{message} in the rows for training; choose other rows by another seed", "--seed")
+        raise TableError(message)
+    return {name: tally.finish(options.bounds.get(name)) for name, tally in tallies.items()}

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 from pyarrow import parquet
 
 from cubicflow.tables.arrow_types import schema_without_views, without_views
-from cubicflow.tables.errors import TableError, some
-from cubicflow.tables.source import BATCH_ROWS, Table, check_names
+from cubicflow.tables.table_error import TableError, some
+from cubicflow.tables.source import Table, check_names
 
 
 class ParquetTable(Table):
@@ -36,14 +36,13 @@ class ParquetTable(Table):
     def files(self) -> list[Path]:
         return self._files
 
-    def batches(self, columns: Sequence[str] | None = None, rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-        wanted = self.names if columns is None else list(columns)
+    def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
         for path in self._files:
             try:
                 with parquet.ParquetFile(path) as file:
-                    for batch in file.iter_batches(batch_size=rows, columns=wanted):
+                    for batch in file.iter_batches(batch_size=rows, columns=columns):
                         batch.validate(full=True)  # a damaged page can decode into values that point nowhere
-                        yield without_views(batch.select(wanted))
+                        yield without_views(batch.select(columns))
             except (pa.ArrowException, OSError, EOFError) as error:
                 raise TableError(_damaged(path, error)) from None
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 
-from cubicflow.tables.errors import TableError, some
+from cubicflow.tables.table_error import TableError, some
 
 STANDARD_OUTPUT = "-"
 MOST_DIGITS = 38  # of arrow's decimals
@@ -125,7 +125,7 @@ def check_output(path: str, *, overwrite: bool = False) -> None:
     if target.is_dir():
         raise TableError(f"{path}: this is a folder; give the name of a file")
     if target.exists() and not overwrite:
-        raise TableError(f"{path}: there is such a file already; choose another name, or replace it with --overwrite")
+        raise TableError(f"{path}: there is such a file already; choose another name, or replace it", "--overwrite")
     if not target.parent.is_dir():
         raise TableError(f"{path}: there is no folder {target.parent}; make it first")
 

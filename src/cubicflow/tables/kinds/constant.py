@@ -1,0 +1,107 @@
+"""Columns that are not modelled: those with a single value, and those that are left out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cubicflow.tables.arrow_types import Floats, exact_cast, shown, type_name, words_as
+from cubicflow.tables.kinds.column import Column, Level, Role, first_shown
+from cubicflow.tables.table_error import TableError, some
+
+if TYPE_CHECKING:
+    from cubicflow.tables.options import TableOptions
+    from cubicflow.tables.survey import Facts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constant(Column):
+    """One value, remembered and restored in samples. y is 0."""
+
+    kind: ClassVar[str] = "constant"
+    roles: ClassVar[tuple[Role, ...]] = ("constant",)
+    counts_mass: ClassVar[bool] = False
+    needs_map = False
+
+    value: Level
+
+    @classmethod
+    def infer(cls, facts: Facts, told: type[Column] | None, role: Role) -> Column | None:  # noqa: ARG003
+        if len(facts.distinct) == 1:
+            return cls(facts.name, type_name(facts.type), "constant", value=facts.listed()[0])
+        if told is cls:
+            raise TableError(f"column {facts.name!r} is not constant: it holds {some(facts.listed(), 3)}")
+        return None
+
+    def settle(
+        self,
+        facts: Facts,  # noqa: ARG002
+        sample: pa.Table,  # noqa: ARG002
+        options: TableOptions,  # noqa: ARG002
+        others: Sequence[Column],  # noqa: ARG002
+    ) -> tuple[Self, list[str]]:
+        return self, [f"{self.name!r} is always {self._shown}; it is remembered"]
+
+    def encode(self, array: pa.Array) -> Floats:
+        expected, array = self.values([self.value]), self.read(array)
+        same = pc.fill_null(pc.equal(exact_cast(array, expected.type), expected[0]), False)
+        if not pc.all(same).as_py():
+            other = first_shown(array, ~same.to_numpy(zero_copy_only=False))
+            raise TableError(
+                f"column {self.name!r} was always {self._shown} in the fitted table; here it is also {other}"
+            )
+        return np.zeros(len(array))
+
+    def decode(self, y: Floats) -> pa.Array:
+        values = self.values([self.value]).take(pa.array(np.zeros(len(y), dtype=np.int64)))
+        return words_as(values, self.arrow_type)
+
+    @property
+    def text_type(self) -> pa.DataType:
+        return pa.int64() if pa.types.is_integer(self.arrow_type) else super().text_type
+
+    @property
+    def counted(self) -> str:
+        return f"always {self._shown}: probability 1"
+
+    @property
+    def _shown(self) -> str:
+        return shown(self.values([self.value]))[0]
+
+    def own_json(self) -> dict[str, Any]:
+        return {"value": self.value}
+
+    @classmethod
+    def own_from_json(cls, name: str, value: dict[str, Any]) -> dict[str, Any]:
+        constant = value.get("value")
+        if not isinstance(constant, str | int | float):
+            raise TableError(f"the constant column {name!r} is {str(constant)[:80]}")
+        return {"value": constant}
+
+    def check(self) -> None:
+        self.values([self.value])
+
+
+class Dropped(Column):
+    """A column that is left out. Its values are never looked at."""
+
+    kind: ClassVar[str] = "dropped"
+    roles: ClassVar[tuple[Role, ...]] = ("dropped",)
+    can_be_told: ClassVar[bool] = False
+    needs_map = False
+    counted = "left out"
+
+    @classmethod
+    def infer(cls, facts: Facts, told: type[Column] | None, role: Role) -> None:  # noqa: ARG003
+        return None
+
+    def encode(self, array: pa.Array) -> Floats:
+        return np.zeros(len(array))
+
+    def decode(self, y: Floats) -> pa.Array:
+        return pa.nulls(len(y), self.arrow_type)

@@ -1,0 +1,136 @@
+"""Lists of values, and numbers from a short list without a common step: a mass of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cubicflow.tables.arrow_types import Floats, exact_cast, shown, type_name, words_as
+from cubicflow.tables.kinds.column import Bounds, Column, Level, Role
+from cubicflow.tables.maps import CodeCounts, Histogram, histogram_of_levels
+from cubicflow.tables.table_error import TableError, listed
+
+if TYPE_CHECKING:
+    from cubicflow.tables.survey import Facts
+
+MOST_JSON_LEVELS = 1 << 16
+ROWS_PER_LEVEL = 10  # numbers without a step are levels only if they repeat this often
+
+
+@dataclass(frozen=True, kw_only=True)
+class Levelled(Column):
+    """A column whose values are a list, ``levels``: y is a value's place in it."""
+
+    is_list: ClassVar[bool] = True
+    is_ordered: ClassVar[bool] = False
+
+    levels: tuple[Level, ...]
+
+    @classmethod
+    def of_numbers(cls, facts: Facts, role: Role) -> Self:
+        """The column of a few numbers or dates that are to be a list."""
+        if not facts.few or len(facts.distinct) == facts.rows:
+            raise TableError(f"column {facts.name!r} holds too many different values to be {cls.kind}")
+        return cls(facts.name, type_name(facts.type), role, levels=tuple(facts.listed()))
+
+    def learn(self, counts: CodeCounts, rows: int, bounds: Bounds | None) -> Self:  # noqa: ARG002
+        if self.role == "context":  # one feature a level
+            return self
+        each = np.zeros(len(self.levels))
+        each[counts.codes] = counts.counts
+        return replace(self, map=histogram_of_levels(each))
+
+    def encode(self, array: pa.Array) -> Floats:
+        array, known = self.read(array), self._value_set
+        codes = pc.index_in(_looked_up(exact_cast(array, known.type)), _looked_up(known), skip_nulls=True)
+        if codes.null_count:
+            unseen = pc.unique(array.filter(pc.is_null(codes)))
+            raise TableError(
+                f"column {self.name!r} holds {listed(shown(unseen))}, which the fitted table did not; it held "
+                f"{listed(shown(self._value_set), 10)}"
+            )
+        result: Floats = codes.to_numpy().astype(np.float64)
+        return result
+
+    def decode(self, y: Floats) -> pa.Array:
+        codes = np.clip(np.floor(y), 0, len(self.levels) - 1).astype(np.int64)
+        return words_as(self._value_set.take(pa.array(codes)), self.arrow_type)
+
+    @property
+    def text_type(self) -> pa.DataType:
+        return pa.float64() if pa.types.is_decimal(self.arrow_type) else self.arrow_type
+
+    @cached_property
+    def _value_set(self) -> pa.Array:
+        return self.values(self.levels)
+
+    @property
+    def context_width(self) -> int:
+        return len(self.levels)
+
+    def context(self, array: pa.Array) -> Floats:
+        """One feature a level."""
+        return np.eye(len(self.levels))[self.encode(array).astype(np.int64)]
+
+    @property
+    def counted(self) -> str:
+        return f"mass of each of {len(self.levels)} values"
+
+    def drawn(self, array: pa.Array) -> Floats:
+        return self.encode(array)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(str(level) for level in self.levels)
+
+    def own_json(self) -> dict[str, Any]:
+        return {"levels": list(self.levels)}
+
+    @classmethod
+    def own_from_json(cls, name: str, value: dict[str, Any]) -> dict[str, Any]:
+        levels = value.get("levels")
+        if not isinstance(levels, list) or not all(isinstance(level, str | int | float) for level in levels):
+            raise TableError(f"the levels of column {name!r} should be a list of values")
+        if not 0 < len(levels) <= MOST_JSON_LEVELS:
+            raise TableError(f"column {name!r} has {len(levels)} levels, which no table's column has")
+        if len(set(levels)) < len(levels):
+            raise TableError(f"the levels of column {name!r} are not distinct")
+        return {"levels": tuple(levels)}
+
+    @property
+    def needs_map(self) -> bool:
+        return self.role == "model"
+
+    def check(self) -> None:
+        edges = self.map.edges if isinstance(self.map, Histogram) else ()
+        expected = (0, len(self.levels) + 1) if self.needs_map else (None, 0)
+        if (edges[0] if edges else None, len(edges)) != expected or (self.map is not None and not edges):
+            raise TableError(f"the map of column {self.name!r} does not fit its {len(self.levels)} levels")
+        self.values(self.levels)
+
+
+class Levels(Levelled):
+    """Numbers that repeat, from a short list without a common step."""
+
+    kind: ClassVar[str] = "levels"
+    can_be_told: ClassVar[bool] = False
+    is_ordered: ClassVar[bool] = True
+
+    @classmethod
+    def infer(cls, facts: Facts, told: type[Column] | None, role: Role) -> Column | None:
+        if told is None and facts.few and len(facts.distinct) * ROWS_PER_LEVEL <= facts.rows:
+            return cls(facts.name, type_name(facts.type), role, levels=tuple(facts.listed()))
+        return None
+
+
+def _looked_up(values: pa.Array) -> pa.Array:
+    """Numbers that arrow can look up: it knows no float16, and takes -0.0 and 0.0 for different."""
+    if not pa.types.is_floating(values.type):
+        return values
+    wide = values.cast(pa.float32()) if pa.types.is_float16(values.type) else values
+    return pc.add(wide.cast(pa.float64()), 0.0)
