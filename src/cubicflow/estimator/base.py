@@ -17,8 +17,7 @@ from cubicflow.estimator.density_members import MemberSettings
 from cubicflow.estimator.weighted_rows import Floats
 from cubicflow.flows import Flow, Mixture
 from cubicflow.tables import Schema, TableEncoder
-from cubicflow.tables.fitted import checked_device
-from cubicflow.tables.packed_flow import pack, unpack
+from cubicflow.tables.fitted import checked_device, pack, unpack
 from cubicflow.training.progress import Progress, make_progress
 
 FEWEST_FOLDS = 5

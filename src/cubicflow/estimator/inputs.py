@@ -14,10 +14,10 @@ from cubicflow.estimator.weighted_rows import Floats, distinct
 from cubicflow.tables import Schema, TableEncoder, TableError, TableOptions, infer
 from cubicflow.tables.arrow_types import is_readable, table_without_views
 from cubicflow.tables.encoder import Numbers
+from cubicflow.tables.infer import FEWEST_ROWS
 from cubicflow.tables.kinds import Real
 from cubicflow.tables.source import MemoryTable
 from cubicflow.tables.splits import Undivided
-from cubicflow.tables.survey import FEWEST_ROWS
 from cubicflow.tables.table_error import some
 
 WEIGHTS = "sample_weight of fit"
@@ -136,7 +136,7 @@ def read_context(encoder: TableEncoder, rows: pa.Table) -> Floats:
 
 
 def _only_batch(schema: Schema, rows: pa.Table, name: str) -> pa.RecordBatch:
-    table = MemoryTable(rows, name)
+    table = MemoryTable(rows.combine_chunks(), name)
     batch = next(table.batches(schema.check(table), rows=max(len(rows), 1)), None)
     if batch is None:
         raise TableError(f"{name}: there are no rows")

@@ -6,9 +6,9 @@ In the order in which they build on one another:
     kinds/                                  one class for each kind of column, one registry of them
     options, source                         what the user says; tables, in batches of complete rows
     csv_file, parquet_file, numpy_file      the files that tables come in
-    splits, survey, schema, infer           which rows train, what a column holds, the schema of the table
+    splits, schema, infer                   which rows train, what a column holds, the schema of the table
     encoder, likelihood, table_rows         rows to numbers for a flow and back, log likelihoods, rows for training
-    packed_flow, fitted, comparison         a fitted table: scores, samples, two of them compared
+    fitted, comparison                      a fitted table: scores, samples, two of them compared
     fit_table, output                       from a file to a run folder; rows and scores to files
 """
 

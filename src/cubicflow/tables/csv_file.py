@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
 from cubicflow.tables.arrow_types import TypeOfText
-from cubicflow.tables.source import Table, check_names, fingerprint_blocks
+from cubicflow.tables.source import MemoryTable, Table, check_names, fingerprint_blocks
 from cubicflow.tables.table_error import TableError, some
 
 # What stands for a missing value, as pandas and arrow read it.
@@ -80,7 +80,7 @@ class CsvTable(Table):
                 for block in reader:
                     trimmed = [pc.utf8_trim_whitespace(column) for column in block.columns]
                     known = [pc.if_else(pc.is_in(column, missing), None, column) for column in trimmed]
-                    yield from _slices(pa.RecordBatch.from_arrays(known, names=columns), rows)
+                    yield from pa.Table.from_arrays(known, names=columns).to_batches(max_chunksize=rows)
                 self._fingerprint = file.fingerprint()
         except pa.ArrowInvalid as error:
             if "Empty CSV file" in str(error):  # a header and nothing else
@@ -109,22 +109,19 @@ class CsvTable(Table):
                 f"{self.path}: there is no room for a copy of its rows in {folder or tempfile.gettempdir()} "
                 f"({error.strerror or error}); free some"
             ) from None
-        return SpooledTable(self, kept, {name: type.type for name, type in found.items()})
+        rows = pa.Table.from_batches(kept, pa.schema(dict.fromkeys(columns, pa.string())))
+        return SpooledTable(self, rows, {name: type.type for name, type in found.items()})
 
 
-class SpooledTable(Table):
-    """What was read of a CSV file, in arrow batches: strings, with the types that all rows of them fit."""
+class SpooledTable(MemoryTable):
+    """What was read of a CSV file: strings, and the types that all of them fit."""
 
     is_text = True
 
-    def __init__(self, source: CsvTable, kept: list[pa.RecordBatch], types: dict[str, pa.DataType]) -> None:
-        super().__init__(source.path, {**source.types, **types})
-        self._kept = kept
+    def __init__(self, source: CsvTable, kept: pa.Table, types: dict[str, pa.DataType]) -> None:
+        super().__init__(kept, str(source.path))
+        self.types = {**source.types, **types}
         self._fingerprint = source.fingerprint()
-
-    def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
-        for batch in self._kept:
-            yield from _slices(batch.select(columns), rows)
 
     def fingerprint(self) -> str:
         return self._fingerprint
@@ -139,18 +136,17 @@ def spool(batches: Iterable[pa.RecordBatch], folder: Path | None) -> list[pa.Rec
         kept.append(batch)
         size += batch.nbytes
         if size > MOST_IN_MEMORY:
-            if file is None:
-                file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - its mapping outlives it
+            if writer is None:
+                file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - what is mapped outlives it
                 writer = pa.ipc.new_file(file, batch.schema)
-            for each in kept:
-                writer.write_batch(each)
-            kept.clear()
+            while kept:
+                writer.write_batch(kept.pop(0))
     if file is None or writer is None:
         return kept
-    writer.close()
-    file.flush()
-    reader = pa.ipc.open_file(pa.py_buffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))
-    file.close()
+    with file, writer:
+        writer.close()
+        file.flush()
+        reader = pa.ipc.open_file(pa.py_buffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))
     return [reader.get_batch(i) for i in range(reader.num_record_batches)]
 
 
@@ -191,11 +187,6 @@ class _FingerprintedFile(io.RawIOBase):
         super().close()
 
 
-def _slices(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
-    for start in range(0, len(batch), rows):
-        yield batch.slice(start, rows)
-
-
 def _first_line(path: Path) -> str:
     try:
         with _open(path) as file:
@@ -215,7 +206,7 @@ def _first_line(path: Path) -> str:
         raise TableError(_not_utf8(path)) from None
 
 
-def _open(path: Path) -> gzip.GzipFile | BufferedReader:
+def _open(path: Path) -> gzip.GzipFile | io.BufferedReader:
     return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
 
 

@@ -46,7 +46,7 @@ def fit_table(
     resume: bool = False,
     overwrite: bool = False,
     progress: bool = True,
-    say: Callable[[str], None] = lambda text: None,
+    say: Callable[[str], None] = lambda _: None,
     **training: Any,
 ) -> TableFit:
     """Fit a flow to the table at ``data`` and write it to the folder ``run``, as ``cubicflow fit`` does.

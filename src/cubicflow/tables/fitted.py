@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,12 +17,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cubicflow.flows import Flow, Mixture, load
-from cubicflow.flows.serialization import CONFIG_FILE, FlowFileError, read_config
+from cubicflow.flows.serialization import (
+    CONFIG_FILE,
+    DTYPES,
+    FlowFileError,
+    build_on_meta,
+    describe,
+    flow_dtype,
+    read_config,
+)
 from cubicflow.tables.arrow_types import table_without_views
 from cubicflow.tables.encoder import TableEncoder
 from cubicflow.tables.likelihood import log_likelihood
 from cubicflow.tables.options import Missing
-from cubicflow.tables.packed_flow import pack, unpack
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.source import MemoryTable, Table, pieces
 from cubicflow.tables.splits import PARTS, Split
@@ -30,6 +38,7 @@ from cubicflow.tables.table_error import TableError
 SAMPLE_ROWS = 1 << 14
 SECTION = "table"
 SCORE_COLUMN = "log_likelihood"
+Given = Mapping[str, object] | None
 
 
 class Scores(NamedTuple):
@@ -162,24 +171,14 @@ class FittedTable:
 
     # --- samples ---
 
-    def sample(
-        self,
-        n: int,
-        given: Mapping[str, object] | None = None,
-        temperature: float = 1.0,
-        seed: int | None = None,
-    ) -> pa.Table:
+    def sample(self, n: int, given: Given = None, temperature: float = 1.0, seed: int | None = None) -> pa.Table:
         """``n`` rows with the table's own columns, types and words. ``given`` holds a value for each context column."""
         batches = self.sample_batches(n, given, temperature, seed)
         empty = self.encoder.decode(np.empty((0, self.encoder.features)), self.encoder.context_from(given or {}, 0)[1])
         return pa.Table.from_batches([empty, *batches])
 
     def sample_batches(
-        self,
-        n: int,
-        given: Mapping[str, object] | None = None,
-        temperature: float = 1.0,
-        seed: int | None = None,
+        self, n: int, given: Given = None, temperature: float = 1.0, seed: int | None = None
     ) -> Iterator[pa.RecordBatch]:
         """The same, piece by piece."""
         if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0:
@@ -212,9 +211,9 @@ class FittedTable:
     def _placed(self, context: NDArray[np.float64]) -> Tensor:
         return torch.from_numpy(context).to(self._anchor.device, self._anchor.dtype)
 
-    def decimals(self, given: Mapping[str, object] | None = None) -> dict[str, int]:
+    def decimals(self, given: Given = None) -> dict[str, int]:
         """The digits after the point with which columns are written as text; none where more of them were given."""
-        found = {column.name: column.written_decimals for column in self.schema.columns}
+        found = {column.name: column.decimals for column in self.schema.columns}
         written = {name: _digits_of(value) for name, value in (given or {}).items()}
         return {name: digits for name, digits in found.items() if digits is not None and written.get(name, 0) <= digits}
 
@@ -227,7 +226,7 @@ def score_all(
     weights = weights and weighing is not None and weighing.name in table.types
     columns = [model.schema.check(table, weights=weights) for model in models]
     try:
-        for piece in pieces(table, list(dict.fromkeys(sum(columns, []))), missing):
+        for piece in pieces(table, list(dict.fromkeys(chain.from_iterable(columns))), missing):
             found = []
             for model in models:
                 numbers = model.encoder.read(piece.batch, weights=weights)
@@ -264,3 +263,21 @@ def _digits_of(value: object) -> int:
     except InvalidOperation:
         return 0
     return max(-exponent, 0) if isinstance(exponent, int) else 0
+
+
+def pack(flow: Flow | Mixture) -> dict[str, Any]:
+    """A flow as plain values and safetensors bytes, for a pickle without a module of torch."""
+    from safetensors.torch import save
+
+    state = {key: value.detach().cpu().clone().contiguous() for key, value in flow.state_dict().items()}
+    return {"flow": describe(flow), "dtype": flow_dtype(flow), "weights": save(state)}
+
+
+def unpack(packed: dict[str, Any]) -> Flow | Mixture:
+    """The inverse of :func:`pack`, on the CPU."""
+    from safetensors.torch import load
+
+    state = load(packed["weights"])
+    flow = build_on_meta(Path("the pickle"), packed["flow"], DTYPES[packed["dtype"]], len(state))
+    flow.load_state_dict(state, assign=True)
+    return flow.eval()

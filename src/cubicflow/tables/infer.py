@@ -7,7 +7,7 @@ words) comes from the training rows alone.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,14 +15,15 @@ import pyarrow as pa
 
 from cubicflow.tables.arrow_types import Floats, is_number, is_readable, read_text
 from cubicflow.tables.kinds import Column, Constant, Dropped, Real, decide
-from cubicflow.tables.kinds.column import Bounds, Role
+from cubicflow.tables.kinds.column import Bounds, Evidence, Facts, Role
 from cubicflow.tables.maps import CodeCounts, Moments, Scaled
 from cubicflow.tables.options import TableOptions
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.source import ROW_INDEX, Piece, Table, pieces
-from cubicflow.tables.splits import Split
-from cubicflow.tables.survey import Survey
+from cubicflow.tables.splits import PARTS, RowSample, Split
 from cubicflow.tables.table_error import TableError, some
+
+FEWEST_ROWS = 10  # one in ten is for validation, one for the test
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def _infer(table: Table, options: TableOptions, split: Split, spool: Path | None
     table = table.spooled(used, spool)
     types = {name: table.types[name] for name in used}
     _check_empty(types)
-    survey = Survey(types, _typed(table, types, options), split)
+    survey = _Survey(types, _typed(table, types, options), split)
     columns = {
         name: decide(facts, options.kinds.get(name), _role(name, options)) for name, facts in survey.facts.items()
     }
@@ -82,11 +83,42 @@ def _infer(table: Table, options: TableOptions, split: Split, spool: Path | None
     ordered = [column for column in columns.values() if column.role in ("model", "context") and column.is_ordered]
     for name, column in columns.items():
         if column.role != "weights":
-            columns[name], remarks = column.settle(survey.facts[name], survey.sample, options, ordered)
-            notes += remarks
+            asked = name in options.kinds, options.transforms.get(name), options.bounds.get(name)
+            columns[name], said = column.settle(Evidence(survey.facts[name], survey.sample, ordered, *asked))
+            notes += said
     columns = _learn(_typed(table, types, options), columns, options, split)
     every = [columns.get(name) or Dropped(name, "string", "dropped") for name in table.names]
     return Inferred(Schema(tuple(every)), survey.rows, survey.dropped, survey.parts, tuple(notes), table)
+
+
+class _Survey:
+    """One pass over the complete rows of a table: facts of every column, rows of each part, a sample for training."""
+
+    def __init__(self, types: dict[str, pa.DataType], pieces: Iterable[Piece], split: Split) -> None:
+        self.facts = {name: Facts(name, type) for name, type in types.items()}
+        self.parts = dict.fromkeys(PARTS, 0)
+        self.rows = 0
+        self.dropped = 0
+        chosen = RowSample()
+        for piece in pieces:
+            for name, facts in self.facts.items():
+                facts.see(piece.batch.column(name))
+            self.rows += len(piece.batch)
+            self.dropped += piece.read - len(piece.batch)
+            part = split.parts_of(piece.numbers)
+            for i, name in enumerate(PARTS):
+                self.parts[name] += int((part == i).sum())
+            chosen.see(piece.batch.filter(pa.array(part == 0)), piece.numbers[part == 0])
+        self._check(split)
+        self.sample = chosen.table()
+
+    def _check(self, split: Split) -> None:
+        if self.rows < FEWEST_ROWS or not all(self.parts[name] for name in split.parts):
+            left = f" ({self.dropped} more lack a value)" if self.dropped else ""
+            raise TableError(
+                f"{self.rows} complete row{'' if self.rows == 1 else 's'}{left} cannot be parted into training, "
+                f"validation and test rows; a fit needs at least {FEWEST_ROWS}, and hundreds to be of any use"
+            )
 
 
 def _check_types(table: Table, used: list[str]) -> None:
@@ -165,7 +197,7 @@ class _Tally:
         self.weight += float(len(y) if weights is None else weights.sum())
         shape = self.column.map
         if isinstance(shape, Scaled):
-            self.moments.see(shape.shaped(shape.start + shape.unit * (y + self.column.middle))[0], weights)
+            self.moments.see(shape.shaped(shape.start + shape.unit * (y + 0.5 * self.column.counts_mass))[0], weights)
         elif self.column.counts_mass:
             self.counts.see(y.astype("int64"), weights)
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -176,18 +177,19 @@ class Histogram(Map):
             raise ValueError("masses must be positive and sum to 1")
         if not (0 <= self.below < 0.25 and 0 <= self.above < 0.25 and self.reach_below > 0 and self.reach_above > 0):
             raise ValueError("the shares outside must be small, their reach positive")
-        inner = masses * (1 - self.below - self.above)
-        # Distribution function and its complement, each summed from its own end: neither is one minus the other.
+
+    @cached_property
+    def _tables(self) -> tuple[Floats, Floats, Floats, Floats, Floats]:
+        """Edges, slopes, the distribution function and its complement at the edges, and their quantiles."""
+        edges = np.asarray(self.edges, dtype=np.float64)
+        inner = np.asarray(self.masses, dtype=np.float64) * (1 - self.below - self.above)
+        # each summed from its own end: neither is one minus the other
         lower = self.below + np.concatenate([[0.0], np.cumsum(inner)])
         upper = self.above + np.concatenate([np.cumsum(inner[::-1])[::-1], [0.0]])
-        object.__setattr__(self, "_edges", edges)
-        object.__setattr__(self, "_slopes", inner / np.diff(edges))
-        object.__setattr__(self, "_lower", lower)
-        object.__setattr__(self, "_upper", upper)
-        object.__setattr__(self, "_knots", quantile(lower, upper))
+        return edges, inner / np.diff(edges), lower, upper, quantile(lower, upper)
 
     def forward(self, y: Floats) -> tuple[Floats, Floats]:
-        edges, slopes, lower, upper, knots = self._tables()
+        edges, slopes, lower, upper, knots = self._tables
         bin = np.clip(np.searchsorted(edges, y, side="right") - 1, 0, len(slopes) - 1)
         slope = slopes[bin]
         inside = np.clip(y, edges[0], edges[-1])
@@ -203,7 +205,7 @@ class Histogram(Map):
         return z, log_slope
 
     def inverse(self, z: Floats) -> Floats:
-        edges, slopes, lower, upper, knots = self._tables()
+        edges, slopes, lower, upper, knots = self._tables
         bin = np.clip(np.searchsorted(knots, z, side="right") - 1, 0, len(slopes) - 1)
         low, high = _normal_cdf(z), _normal_cdf(-z)
         from_left = edges[bin] + (low - lower[bin]) / slopes[bin]
@@ -215,17 +217,13 @@ class Histogram(Map):
                 y = np.where(outside, edges[end] + (z - knots[end]) * (abs(knots[end]) * reach), y)
         return y
 
-    def _tables(self) -> tuple[Floats, Floats, Floats, Floats, Floats]:
-        tables = vars(self)
-        return tables["_edges"], tables["_slopes"], tables["_lower"], tables["_upper"], tables["_knots"]
-
     @property
     def limits(self) -> tuple[float, float]:
         return -math.inf if self.below else self.edges[0], math.inf if self.above else self.edges[-1]
 
     def to_json(self) -> dict[str, Any]:
-        names = ("edges", "masses", "below", "above", "reach_below", "reach_above")
-        return {"type": "histogram", **{name: _plain(getattr(self, name)) for name in names}}
+        tables = {"edges": list(self.edges), "masses": list(self.masses)}
+        return {"type": "histogram", **asdict(self), **tables}
 
 
 def quantile(lower: Floats, upper: Floats) -> Floats:
@@ -238,10 +236,6 @@ def _normal_cdf(z: Floats) -> Floats:
     # torch's own ndtr is (1 + erf) / 2, which has no relative precision in the lower tail
     result: Floats = torch.special.erfc(torch.from_numpy(z * -math.sqrt(0.5))).numpy() / 2
     return result
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
 
 
 # --- what the training rows of a column show, merged batch by batch ---

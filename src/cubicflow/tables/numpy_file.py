@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from cubicflow.tables.table_error import TableError, some
 from cubicflow.tables.source import Table, check_names
+from cubicflow.tables.table_error import TableError, some
 
 Array = NDArray[Any]
 UNREADABLE = (

@@ -9,8 +9,8 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from cubicflow.tables.arrow_types import schema_without_views, without_views
-from cubicflow.tables.table_error import TableError, some
 from cubicflow.tables.source import Table, check_names
+from cubicflow.tables.table_error import TableError, some
 
 
 class ParquetTable(Table):

@@ -115,7 +115,7 @@ class MemoryTable(Table):
         self._rows = rows
 
     def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
-        yield from self._rows.select(columns).combine_chunks().to_batches(max_chunksize=rows)
+        yield from self._rows.select(columns).to_batches(max_chunksize=rows)
 
     @property
     def files(self) -> list[Path]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cubicflow.tables.kinds.boolean import Boolean
 from cubicflow.tables.kinds.categorical import Categorical
-from cubicflow.tables.kinds.column import Column, Role
+from cubicflow.tables.kinds.column import Column, Facts, Role
 from cubicflow.tables.kinds.constant import Constant, Dropped
 from cubicflow.tables.kinds.datetime import Datetime
 from cubicflow.tables.kinds.integer import Integer
@@ -14,9 +14,6 @@ from cubicflow.tables.kinds.levels import Levels
 from cubicflow.tables.kinds.real import Real
 from cubicflow.tables.kinds.stepped import Stepped
 from cubicflow.tables.table_error import TableError
-
-if TYPE_CHECKING:
-    from cubicflow.tables.survey import Facts
 
 __all__ = ["KINDS", "NAMES", "Column", "Constant", "Dropped", "Real", "column_from_json", "decide"]
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import pyarrow as pa
 
 from cubicflow.tables.arrow_types import is_text, type_name
-from cubicflow.tables.kinds.column import Column, Role, cannot_be
+from cubicflow.tables.kinds.column import Column, Facts, Role, cannot_be
 from cubicflow.tables.kinds.levels import Levelled
 from cubicflow.tables.table_error import TableError
-
-if TYPE_CHECKING:
-    from cubicflow.tables.survey import Facts
 
 
 class Boolean(Levelled):

@@ -10,20 +10,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from cubicflow.tables.arrow_types import NOT_DECIMAL, Floats, fits, is_text, type_name
-from cubicflow.tables.kinds.column import Column, Role, cannot_be
+from cubicflow.tables.kinds.column import Column, Evidence, Facts, Role, cannot_be
 from cubicflow.tables.kinds.levels import Levelled
 from cubicflow.tables.table_error import TableError, some
-
-if TYPE_CHECKING:
-    from cubicflow.tables.options import TableOptions
-    from cubicflow.tables.survey import Facts
 
 
 class Categorical(Levelled):
@@ -47,13 +43,10 @@ class Categorical(Levelled):
             )
         return cls(facts.name, type_name(facts.type), role, levels=tuple(words))
 
-    def settle(
-        self, facts: Facts, sample: pa.Table, options: TableOptions, others: Sequence[Column]
-    ) -> tuple[Self, list[str]]:
-        notes = []
-        if is_text(self.arrow_type) and self.name not in options.kinds and (hint := _near_numbers(facts.listed())):
-            notes.append(f"{self.name!r} is taken for words: {hint}")
-        return self._in_best_order(sample, others) if self.role == "model" else self, notes
+    def settle(self, seen: Evidence) -> tuple[Self, list[str]]:
+        hint = _near_numbers(seen.facts.listed()) if is_text(self.arrow_type) and not seen.told else None
+        notes = [f"{self.name!r} is taken for words: {hint}"] if hint else []
+        return self._in_best_order(seen.sample, seen.others) if self.role == "model" else self, notes
 
     def _in_best_order(self, sample: pa.Table, others: Sequence[Column]) -> Self:
         codes = self.encode(sample.column(self.name).combine_chunks()).astype(np.int64)

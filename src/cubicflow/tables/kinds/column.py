@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -14,9 +14,11 @@ import pyarrow as pa
 from cubicflow.tables.arrow_types import (
     Floats,
     exact_cast,
+    fits,
     floats,
     is_date,
     is_number,
+    is_readable,
     is_text,
     plain_text,
     read_text,
@@ -24,16 +26,28 @@ from cubicflow.tables.arrow_types import (
     type_of,
     words_as,
 )
-from cubicflow.tables.maps import CodeCounts, Map
+from cubicflow.tables.kinds.facts import Facts
+from cubicflow.tables.maps import CodeCounts, Map, Scaled
 from cubicflow.tables.table_error import TableError, some
-
-if TYPE_CHECKING:
-    from cubicflow.tables.options import TableOptions
-    from cubicflow.tables.survey import Facts
 
 Role = Literal["model", "context", "weights", "constant", "dropped"]
 Level = str | int | float | bool
 Bounds = tuple[float, float]
+Holds = Callable[[pa.DataType], bool]
+Parsers = dict[str, Callable[[Any], Any]]
+
+ABSURD = 1e12  # standard deviations; the square of much more is no float32
+
+
+class Evidence(NamedTuple):
+    """What a column is settled by: facts of all rows, a sample of training rows, and what the user said of it."""
+
+    facts: Facts
+    sample: pa.Table
+    others: Sequence[Column]  # those whose values have an order
+    told: bool  # whether the user named its kind
+    transform: str | None
+    bounds: Bounds | None
 
 
 @dataclass(frozen=True)
@@ -42,8 +56,8 @@ class Column(ABC):
 
     In the order in which a column is used:
 
-    1. :meth:`infer` makes the column of what a pass over the table showed, :meth:`settle` adds what a sample of training
-       rows decides, and :meth:`learn` the map that their counts make.
+    1. :meth:`infer` makes the column of what a pass over the table showed, :meth:`settle` adds what a sample of rows
+       decides, and :meth:`learn` the map that the counts of the training rows make.
     2. :meth:`encode` turns values into numbers y, a code for each step or level, or the value itself; :meth:`decode`
        turns y back into values. ``map`` carries y (code + u for a code, with noise u in (0, 1)) to the real line.
     3. The likelihood counts the probability of a code where ``counts_mass`` is true, a density per unit elsewhere;
@@ -64,6 +78,9 @@ class Column(ABC):
     is_ordered: ClassVar[bool] = True  # by the values themselves
     is_measured: ClassVar[bool] = False  # in numbers that can be transformed and bounded
     is_date: ClassVar[bool] = False
+    holds: ClassVar[Holds] = staticmethod(is_readable)
+    own: ClassVar[Parsers] = {}  # what this kind alone has, and how it is read from JSON
+    mapped: ClassVar[tuple[Role, ...]] = ("model", "context", "weights")  # the roles in which it has a map
 
     name: str
     type: str
@@ -80,14 +97,8 @@ class Column(ABC):
         ``told`` is the kind that the user asked for. Raises TableError where the values cannot be of that kind.
         """
 
-    def settle(
-        self,
-        facts: Facts,  # noqa: ARG002 - for kinds that need it
-        sample: pa.Table,  # noqa: ARG002
-        options: TableOptions,  # noqa: ARG002
-        others: Sequence[Column],  # noqa: ARG002
-    ) -> tuple[Self, list[str]]:
-        """The column with what a sample of training rows decides, and remarks for the user. ``others`` are ordered."""
+    def settle(self, seen: Evidence) -> tuple[Self, list[str]]:  # noqa: ARG002 - for kinds that need it
+        """The column with what a sample of training rows decides, and remarks for the user."""
         return self, []
 
     def learn(self, counts: CodeCounts, rows: int, bounds: Bounds | None) -> Self:  # noqa: ARG002
@@ -110,15 +121,15 @@ class Column(ABC):
             return plain_text(array)
         if not is_text(array.type):
             return array
-        attempts = [self.text_type]
-        if pa.types.is_integer(self.text_type):  # 3.0 is a whole number too
-            attempts.append(pa.float64())
+        attempts = [pa.float64()] if is_number(self.arrow_type) else [self.arrow_type]
+        if pa.types.is_integer(self.arrow_type):  # 3.0 is a whole number too
+            attempts = [pa.int64(), pa.float64()]
         for type in attempts:
             try:
                 return read_text(array, type)
             except pa.ArrowInvalid:
                 pass
-        wrong = next(text for text in array.to_pylist() if not _reads(text, attempts[-1]))
+        wrong = next(text for text in array.to_pylist() if not fits(pa.array([text]), attempts[-1]))
         raise TableError(f"column {self.name!r} should hold {self.words}, found {wrong!r}")
 
     def given(self, array: pa.Array) -> pa.Array:
@@ -134,17 +145,12 @@ class Column(ABC):
         return type_of(self.type)
 
     @property
-    def text_type(self) -> pa.DataType:
-        """What text is read as."""
-        return pa.float64() if is_number(self.arrow_type) else self.arrow_type
-
-    @property
     def words(self) -> str:
         """What the column holds, for messages."""
         return "known values"
 
     @property
-    def written_decimals(self) -> int | None:
+    def decimals(self) -> int | None:
         """The digits after the point with which values are written as text; None for all there are."""
         return None
 
@@ -168,18 +174,13 @@ class Column(ABC):
         return self.map
 
     @property
-    def middle(self) -> float:
-        """From y to the middle of its step."""
-        return 0.5 if self.counts_mass else 0.0
-
-    @property
     def context_width(self) -> int:
         """The number of context features."""
         return 1
 
     def context(self, array: pa.Array) -> Floats:
         """Context features (N, context_width): the middle of the value's step on the flow's own scale."""
-        return self.needed_map.forward(self.encode(array) + self.middle)[0][:, None]
+        return self.needed_map.forward(self.encode(array) + 0.5 * self.counts_mass)[0][:, None]
 
     def describe(self) -> str:
         """What the likelihood counts here, in words."""
@@ -211,51 +212,92 @@ class Column(ABC):
     # --- JSON ---
 
     def to_json(self) -> dict[str, Any]:
-        found = {"name": self.name, "kind": self.kind, "type": self.type, "role": self.role, **self.own_json()}
-        return found if self.map is None else {**found, "map": self.map.to_json()}
-
-    def own_json(self) -> dict[str, Any]:
-        """What this kind has beside the common attributes."""
-        return {}
+        own = {key: getattr(self, key) for key in self.own}
+        found = {"name": self.name, "kind": self.kind, "type": self.type, "role": self.role, **own, "map": self.map}
+        return {key: _plain(value) for key, value in found.items() if value is not None}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Column:
         """Trusts nothing: what comes back can be encoded and decoded without failing."""
-        if unknown := sorted(value.keys() - {field.name for field in fields(cls)} - {"kind"}):
+        if unknown := sorted(value.keys() - {"name", "kind", "type", "role", "map", *cls.own}):
             raise TableError(f"a column of kind {cls.kind} has no {unknown[0]!r}")
         name, type, role = (value.get(key) for key in ("name", "type", "role"))
         if not isinstance(name, str) or not isinstance(type, str):
             raise TableError("a column needs a name and a type")
-        if role not in get_args(Role) or role not in cls.roles:
+        if role not in cls.roles:
             raise TableError(f"column {name!r} is {cls.kind} and has the role {role!r}, which is none")
-        map = Map.from_json(value["map"]) if "map" in value else None
-        column = cls(name, type, role, map, **cls.own_from_json(name, value))
-        if not column.holds(column.arrow_type):
-            raise TableError(f"column {name!r} is {cls.kind} but its type is {type}")
-        if map is None and column.needs_map:
-            raise TableError(f"column {name!r} has no map")
         try:
+            map = Map.from_json(value["map"]) if "map" in value else None
+            column = cls(name, type, role, map, **{key: parse(value.get(key)) for key, parse in cls.own.items()})
             column.check()
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-            raise TableError(f"the values of column {name!r} are not {type}: {error}") from None
+            raise TableError(f"column {name!r} is not described rightly: {error}") from None
         return column
-
-    @classmethod
-    def own_from_json(cls, name: str, value: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG003
-        """The inverse of :meth:`own_json`, as arguments of the constructor."""
-        return {}
-
-    @classmethod
-    def holds(cls, type: pa.DataType) -> bool:  # noqa: ARG003
-        """Whether values of the arrow type can be of this kind."""
-        return True
-
-    @property
-    def needs_map(self) -> bool:
-        return True
 
     def check(self) -> None:
         """Raise a ValueError where what was read from JSON does not fit together."""
+        if not self.holds(self.arrow_type):
+            raise ValueError(f"it is {self.kind}, and its type is {self.type}")
+        if self.map is None and self.role in self.mapped:
+            raise ValueError("it has no map")
+
+
+class Quantity(Column):
+    """Numbers or dates: values that are places on a line."""
+
+    holds: ClassVar[Holds] = staticmethod(is_number)
+
+    def encode(self, array: pa.Array) -> Floats:
+        array = self.read(array)
+        return self._within_limits(self.numbers(array), array)
+
+    @abstractmethod
+    def numbers(self, array: pa.Array) -> Floats:
+        """y of values of the column's own family of types, whatever its limits."""
+
+    def finite(self, array: pa.Array) -> Floats:
+        """The values as float64, if none is infinite."""
+        values = floats(array)
+        infinite = ~np.isfinite(values)
+        if infinite.any():
+            raise TableError(f"column {self.name!r} holds {int(infinite.sum())} infinite values; remove those rows")
+        return values
+
+    def transformed(self, transform: str, smallest: float, sample: Floats, *, start: float, unit: float) -> Scaled:
+        """The shape that the user asked for, of ``start`` + ``unit`` y."""
+        if transform == "log":
+            # a step from 0 to 1 has a logarithm, the number 0 has none
+            if smallest < 0 or (smallest == 0 and not self.counts_mass):
+                raise TableError(
+                    f"column {self.name!r} holds {smallest:g}, which has no logarithm; give bounds with a lower end "
+                    "below all values, or transform it by asinh instead",
+                    f"--transform {self.name}=asinh",
+                )
+            return Scaled("log", start=start, unit=unit)
+        centre, spread = middle(sample)
+        return Scaled("asinh", centre=centre, scale=spread, start=start, unit=unit)
+
+    def _within_limits(self, y: Floats, array: pa.Array) -> Floats:
+        if self.map is None or not y.size:
+            return y
+        low, high = self.map.limits
+        # a code is the left end of its step; a value with a density must lie strictly inside
+        outside = (y < low) | (y >= high) if self.counts_mass else (y <= low) | (y >= high)
+        if outside.any():
+            raise TableError(
+                f"column {self.name!r} holds {int(outside.sum())} values outside of its range as fitted, the first is "
+                f"{first_shown(array, outside)}; leave those rows out, or fit again and widen the bounds",
+                f"--bounds {self.name}=LOW:HIGH",
+            )
+        ends = np.array([y.argmin(), y.argmax()])  # the map is increasing
+        absurd = np.zeros(len(y), dtype=np.bool_)
+        absurd[ends] = np.abs(self.map.forward(y[ends] + 0.5 * self.counts_mass)[0]) > ABSURD
+        if absurd.any():
+            raise TableError(
+                f"column {self.name!r} holds {first_shown(array, absurd)}, absurdly far from what was fitted; remove "
+                "such rows"
+            )
+        return y
 
 
 def cannot_be(facts: Facts, told: type[Column]) -> TableError:
@@ -272,9 +314,14 @@ def first_shown(array: pa.Array, chosen: np.ndarray[Any, np.dtype[np.bool_]]) ->
     return shown(array.filter(pa.array(chosen))[:1])[0]
 
 
-def _reads(text: str, type: pa.DataType) -> bool:
-    try:
-        read_text(pa.array([text]), type)
-    except pa.ArrowInvalid:
-        return False
-    return True
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return list(value)
+    return value.to_json() if hasattr(value, "to_json") else value
+
+
+def middle(values: Floats) -> tuple[float, float]:
+    """Median, and the half-width around it that holds half of the values; the standard deviation where that is 0."""
+    centre = float(np.median(values))
+    spread = float(np.median(np.abs(values - centre))) or float(values.std()) or 1.0
+    return centre, spread

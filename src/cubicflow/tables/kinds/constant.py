@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cubicflow.tables.arrow_types import Floats, exact_cast, shown, type_name, words_as
-from cubicflow.tables.kinds.column import Column, Level, Role, first_shown
+from cubicflow.tables.kinds.column import Column, Evidence, Facts, Level, Parsers, Role, first_shown
 from cubicflow.tables.table_error import TableError, some
 
-if TYPE_CHECKING:
-    from cubicflow.tables.options import TableOptions
-    from cubicflow.tables.survey import Facts
+
+def _single(value: Any) -> Level:
+    if not isinstance(value, str | int | float):
+        raise TypeError(f"its value is {str(value)[:80]}")
+    return value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +27,8 @@ class Constant(Column):
     kind: ClassVar[str] = "constant"
     roles: ClassVar[tuple[Role, ...]] = ("constant",)
     counts_mass: ClassVar[bool] = False
-    needs_map = False
+    mapped: ClassVar[tuple[Role, ...]] = ()
+    own: ClassVar[Parsers] = {"value": _single}
 
     value: Level
 
@@ -38,13 +40,7 @@ class Constant(Column):
             raise TableError(f"column {facts.name!r} is not constant: it holds {some(facts.listed(), 3)}")
         return None
 
-    def settle(
-        self,
-        facts: Facts,  # noqa: ARG002
-        sample: pa.Table,  # noqa: ARG002
-        options: TableOptions,  # noqa: ARG002
-        others: Sequence[Column],  # noqa: ARG002
-    ) -> tuple[Self, list[str]]:
+    def settle(self, seen: Evidence) -> tuple[Self, list[str]]:  # noqa: ARG002
         return self, [f"{self.name!r} is always {self._shown}; it is remembered"]
 
     def encode(self, array: pa.Array) -> Floats:
@@ -62,10 +58,6 @@ class Constant(Column):
         return words_as(values, self.arrow_type)
 
     @property
-    def text_type(self) -> pa.DataType:
-        return pa.int64() if pa.types.is_integer(self.arrow_type) else super().text_type
-
-    @property
     def counted(self) -> str:
         return f"always {self._shown}: probability 1"
 
@@ -73,17 +65,8 @@ class Constant(Column):
     def _shown(self) -> str:
         return shown(self.values([self.value]))[0]
 
-    def own_json(self) -> dict[str, Any]:
-        return {"value": self.value}
-
-    @classmethod
-    def own_from_json(cls, name: str, value: dict[str, Any]) -> dict[str, Any]:
-        constant = value.get("value")
-        if not isinstance(constant, str | int | float):
-            raise TableError(f"the constant column {name!r} is {str(constant)[:80]}")
-        return {"value": constant}
-
     def check(self) -> None:
+        super().check()
         self.values([self.value])
 
 
@@ -93,7 +76,7 @@ class Dropped(Column):
     kind: ClassVar[str] = "dropped"
     roles: ClassVar[tuple[Role, ...]] = ("dropped",)
     can_be_told: ClassVar[bool] = False
-    needs_map = False
+    mapped: ClassVar[tuple[Role, ...]] = ()
     counted = "left out"
 
     @classmethod

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 
 from cubicflow.tables.arrow_types import Floats, is_date, shown, type_name, whole_numbers
-from cubicflow.tables.kinds.column import Column, Role, cannot_be
-from cubicflow.tables.kinds.grid import Gridded, whole_grid
+from cubicflow.tables.kinds.column import Column, Facts, Holds, Role, cannot_be
+from cubicflow.tables.kinds.gridded import Gridded, whole_grid
 from cubicflow.tables.maps import CodeCounts
 from cubicflow.tables.table_error import TableError
-
-if TYPE_CHECKING:
-    from cubicflow.tables.survey import Facts
 
 
 class Datetime(Gridded):
@@ -22,6 +19,7 @@ class Datetime(Gridded):
 
     kind: ClassVar[str] = "datetime"
     is_date: ClassVar[bool] = True
+    holds: ClassVar[Holds] = staticmethod(is_date)
 
     @classmethod
     def infer(cls, facts: Facts, told: type[Column] | None, role: Role) -> Column | None:
@@ -35,18 +33,12 @@ class Datetime(Gridded):
             raise cannot_be(facts, told or cls)
         return cls(facts.name, type_name(facts.type), role, grid=whole_grid(facts))
 
-    @classmethod
-    def holds(cls, type: pa.DataType) -> bool:
-        return is_date(type)
-
     def hard_limits(self, counts: CodeCounts, rows: int) -> tuple[int | None, int | None]:  # noqa: ARG002
         """None: time goes on."""
         return None, None
 
-    words = "date-times"
-
     @property
-    def steps_in_words(self) -> str:
+    def words(self) -> str:
         start = shown(self.values([self.grid.origin]))[0]
         return f"date-times in steps of {_duration(self.arrow_type, self.grid.step)} counted from {start}"
 

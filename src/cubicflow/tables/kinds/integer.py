@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import pyarrow as pa
 
 from cubicflow.tables.arrow_types import type_name
-from cubicflow.tables.kinds.column import Column, Role
-from cubicflow.tables.kinds.grid import Gridded, whole_grid
+from cubicflow.tables.kinds.column import Column, Facts, Role
+from cubicflow.tables.kinds.gridded import Gridded, whole_grid
 from cubicflow.tables.table_error import TableError
-
-if TYPE_CHECKING:
-    from cubicflow.tables.survey import Facts
 
 
 class Integer(Gridded):
@@ -34,10 +31,6 @@ class Integer(Gridded):
         if grid is None or grid.decimals:
             raise TableError(f"column {name!r} holds fractions, so it cannot be integer")
         return cls(name, type, role, grid=grid)
-
-    @property
-    def text_type(self) -> pa.DataType:
-        return pa.int64()
 
     @property
     def words(self) -> str:

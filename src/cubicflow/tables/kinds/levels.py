@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cubicflow.tables.arrow_types import Floats, exact_cast, shown, type_name, words_as
-from cubicflow.tables.kinds.column import Bounds, Column, Level, Role
+from cubicflow.tables.kinds.column import Bounds, Column, Facts, Level, Parsers, Role
 from cubicflow.tables.maps import CodeCounts, Histogram, histogram_of_levels
 from cubicflow.tables.table_error import TableError, listed
 
-if TYPE_CHECKING:
-    from cubicflow.tables.survey import Facts
-
 MOST_JSON_LEVELS = 1 << 16
 ROWS_PER_LEVEL = 10  # numbers without a step are levels only if they repeat this often
+
+
+def _distinct(levels: Any) -> tuple[Level, ...]:
+    if not isinstance(levels, list) or not all(isinstance(level, str | int | float) for level in levels):
+        raise ValueError("its levels should be a list of values")
+    if not 0 < len(levels) <= MOST_JSON_LEVELS or len(set(levels)) < len(levels):
+        raise ValueError(f"its {len(levels)} levels are not distinct, or more than any table's, or none")
+    return tuple(levels)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +33,8 @@ class Levelled(Column):
 
     is_list: ClassVar[bool] = True
     is_ordered: ClassVar[bool] = False
+    mapped: ClassVar[tuple[Role, ...]] = ("model",)
+    own: ClassVar[Parsers] = {"levels": _distinct}
 
     levels: tuple[Level, ...]
 
@@ -61,10 +68,6 @@ class Levelled(Column):
         codes = np.clip(np.floor(y), 0, len(self.levels) - 1).astype(np.int64)
         return words_as(self._value_set.take(pa.array(codes)), self.arrow_type)
 
-    @property
-    def text_type(self) -> pa.DataType:
-        return pa.float64() if pa.types.is_decimal(self.arrow_type) else self.arrow_type
-
     @cached_property
     def _value_set(self) -> pa.Array:
         return self.values(self.levels)
@@ -88,29 +91,11 @@ class Levelled(Column):
     def labels(self) -> tuple[str, ...]:
         return tuple(str(level) for level in self.levels)
 
-    def own_json(self) -> dict[str, Any]:
-        return {"levels": list(self.levels)}
-
-    @classmethod
-    def own_from_json(cls, name: str, value: dict[str, Any]) -> dict[str, Any]:
-        levels = value.get("levels")
-        if not isinstance(levels, list) or not all(isinstance(level, str | int | float) for level in levels):
-            raise TableError(f"the levels of column {name!r} should be a list of values")
-        if not 0 < len(levels) <= MOST_JSON_LEVELS:
-            raise TableError(f"column {name!r} has {len(levels)} levels, which no table's column has")
-        if len(set(levels)) < len(levels):
-            raise TableError(f"the levels of column {name!r} are not distinct")
-        return {"levels": tuple(levels)}
-
-    @property
-    def needs_map(self) -> bool:
-        return self.role == "model"
-
     def check(self) -> None:
+        super().check()
         edges = self.map.edges if isinstance(self.map, Histogram) else ()
-        expected = (0, len(self.levels) + 1) if self.needs_map else (None, 0)
-        if (edges[0] if edges else None, len(edges)) != expected or (self.map is not None and not edges):
-            raise TableError(f"the map of column {self.name!r} does not fit its {len(self.levels)} levels")
+        if self.role in self.mapped and (len(edges) != len(self.levels) + 1 or edges[0] != 0):
+            raise ValueError(f"its map does not fit its {len(self.levels)} levels")
         self.values(self.levels)
 
 

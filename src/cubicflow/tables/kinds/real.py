@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
 
 from cubicflow.tables.arrow_types import Floats, decimal_range, floats_as, type_name
-from cubicflow.tables.kinds.column import Bounds, Column, Role
-from cubicflow.tables.kinds.quantity import Quantity, middle
+from cubicflow.tables.kinds.column import Bounds, Column, Evidence, Facts, Parsers, Quantity, Role, middle
 from cubicflow.tables.maps import Scaled
 from cubicflow.tables.table_error import TableError
-
-if TYPE_CHECKING:
-    from cubicflow.tables.options import TableOptions
-    from cubicflow.tables.survey import Facts
 
 MOST_DIGITS = 8  # decimals kept in samples; more of them are noise
 HEAVY = 1000.0  # spreads from the median; beyond, most of a standardised column would be a single point
 SPIKE = 0.05  # of the rows at one value make a density that no flow can follow
+
+
+def _digits(decimals: Any) -> Any:
+    if decimals is not None and (not isinstance(decimals, int) or not 0 <= decimals <= 30):
+        raise ValueError(f"its samples have {decimals!r} decimals")
+    return decimals
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +34,7 @@ class Real(Quantity):
     roles: ClassVar[tuple[Role, ...]] = ("model", "context", "weights")
     counts_mass: ClassVar[bool] = False
     is_measured: ClassVar[bool] = True
+    own: ClassVar[Parsers] = {"decimals": _digits}
 
     decimals: int | None = None
 
@@ -43,12 +44,9 @@ class Real(Quantity):
         type = "double" if pa.types.is_integer(facts.type) else type_name(facts.type)
         return cls(facts.name, type, role, decimals=facts.finder.decimals if known else None)
 
-    def settle(
-        self, facts: Facts, sample: pa.Table, options: TableOptions, others: Sequence[Column]
-    ) -> tuple[Self, list[str]]:
-        values = self.encode(sample.column(self.name).combine_chunks())
-        transform, bounds = options.transforms.get(self.name), options.bounds.get(self.name)
-        shape, note = self.shape(facts.smallest, facts.largest, values, transform, bounds)
+    def settle(self, seen: Evidence) -> tuple[Self, list[str]]:
+        values = self.encode(seen.sample.column(self.name).combine_chunks())
+        shape, note = self.shape(seen.facts.smallest, seen.facts.largest, values, seen.transform, seen.bounds)
         return replace(self, map=shape), [remark for remark in (note, self._spike(values)) if remark]
 
     def shape(
@@ -111,20 +109,6 @@ class Real(Quantity):
 
     words = "numbers"
     counted = "density per unit"
-
-    @property
-    def written_decimals(self) -> int | None:
-        return self.decimals
-
-    def own_json(self) -> dict[str, Any]:
-        return {} if self.decimals is None else {"decimals": self.decimals}
-
-    @classmethod
-    def own_from_json(cls, name: str, value: dict[str, Any]) -> dict[str, Any]:
-        decimals = value.get("decimals")
-        if decimals is not None and (not isinstance(decimals, int) or not 0 <= decimals <= 30):
-            raise TableError(f"column {name!r} has {decimals!r} decimals")
-        return {"decimals": decimals}
 
 
 def _first_above(low: float, type: pa.DataType, digits: int | None) -> float:

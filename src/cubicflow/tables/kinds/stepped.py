@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import pyarrow as pa
 
 from cubicflow.tables.arrow_types import floats_as, type_name
-from cubicflow.tables.kinds.column import Column, Role
-from cubicflow.tables.kinds.grid import Codes, Gridded
+from cubicflow.tables.kinds.column import Column, Facts, Role
+from cubicflow.tables.kinds.facts import Codes
+from cubicflow.tables.kinds.gridded import Gridded
 from cubicflow.tables.table_error import TableError
-
-if TYPE_CHECKING:
-    from cubicflow.tables.survey import Facts
 
 MOST_STEPS = 100_000  # beyond that many steps from end to end, a column is as good as continuous
 
@@ -40,5 +38,5 @@ class Stepped(Gridded):
         return floats_as(self.grid.values(codes), self.arrow_type, self.grid.decimals)
 
     @property
-    def written_decimals(self) -> int | None:
+    def decimals(self) -> int | None:
         return self.grid.decimals
