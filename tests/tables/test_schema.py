@@ -208,7 +208,7 @@ def test_a_text_table_is_held_to_the_schema(tmp_path: Path) -> None:
     for row, said in (
         ("x,2024-01-01", "'n' should hold whole numbers, found 'x'"),
         ("1.0,2024-01-01\nx,2024-01-01", "'n' should hold whole numbers, found 'x'"),
-        ("1,soon", "date-times, found 'soon'"),
+        ("1,soon", "date-times in steps of 1 day counted from 2024-01-01, found 'soon'"),
     ):
         path.write_text(f"n,d\n{row}\n")
         (batch,) = open_table(path).batches()

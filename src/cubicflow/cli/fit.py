@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from click import Context, HelpFormatter
 from typer.core import TyperCommand
 
 from cubicflow.cli.arguments import names, pairs, ranges
@@ -24,7 +23,7 @@ OF_TRAINING = (
 class FitCommand(TyperCommand):
     """Names the kinds of columns in its help. They are imported only when that is asked for."""
 
-    def format_help(self, ctx: Context, formatter: HelpFormatter) -> None:
+    def format_help(self, ctx: Any, formatter: Any) -> None:
         from cubicflow.tables.kinds import NAMES
 
         option = next(param for param in self.params if param.name == "kind")

@@ -35,11 +35,11 @@ class Panel:
 
 def make_panel(column: Column, data: pa.Array, samples: pa.Array, bins: int = 40) -> Panel:
     """A column of data and one of samples, on common bins that follow the column's own steps."""
-    both = [column.drawn(array) for array in (data, samples)]
+    real, drawn = column.drawn(data), column.drawn(samples)
     if column.is_list:
         edges = np.arange(len(column.labels) + 1, dtype=np.float64) - 0.5
-        return Panel(column.name, *both, edges, column.labels if len(column.labels) <= MOST_LABELS else ())
-    return Panel(column.name, *both, _edges(both[0], column.drawn_step, bins), is_date=column.is_date)
+        return Panel(column.name, real, drawn, edges, column.labels if len(column.labels) <= MOST_LABELS else ())
+    return Panel(column.name, real, drawn, _edges(real, column.drawn_step, bins), is_date=column.on_calendar)
 
 
 def most_telling(panels: Sequence[Panel], most: int = MOST_COLUMNS) -> list[Panel]:

@@ -35,7 +35,7 @@ class TableEncoder:
     >>> table = MemoryTable(pa.table({"word": ["a", "b"] * 20, "size": range(40)}))
     >>> encoder = TableEncoder(infer(table).schema)
     >>> encoder.features, encoder.decode(np.zeros((1, 2))).to_pylist()
-    (2, [{'word': 'b', 'size': 20}])
+    (2, [{'word': 'a', 'size': 19}])
     """
 
     def __init__(self, schema: Schema) -> None:

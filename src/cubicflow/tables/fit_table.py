@@ -64,7 +64,7 @@ def fit_table(
     ...     _ = Path(folder, "t.csv").write_text("word,size\\n" + "a,0.25\\nb,1.5\\nb,2.75\\n" * 20)
     ...     result = fit_table(f"{folder}/t.csv", f"{folder}/run", steps=5, seed=1, progress=False)
     >>> result.test.rows, [column.describe() for column in result.fitted.schema.columns]
-    (6, ['mass of each of 2 values', 'mass per step of 0.25'])
+    (6, ['mass of each of 2 values', 'mass per step of 0.01'])
     """
     run, options = Path(run), options or TableOptions()
     config = TrainingConfig.make(**{**SUITED_TRAINING, **training})

@@ -173,9 +173,9 @@ class FittedTable:
 
     def sample(self, n: int, given: Given = None, temperature: float = 1.0, seed: int | None = None) -> pa.Table:
         """``n`` rows with the table's own columns, types and words. ``given`` holds a value for each context column."""
-        batches = self.sample_batches(n, given, temperature, seed)
-        empty = self.encoder.decode(np.empty((0, self.encoder.features)), self.encoder.context_from(given or {}, 0)[1])
-        return pa.Table.from_batches([empty, *batches])
+        batches = list(self.sample_batches(n, given, temperature, seed))
+        none = np.empty((0, self.encoder.features)), self.encoder.context_from(given or {}, 0)[1]
+        return pa.Table.from_batches(batches or [self.encoder.decode(*none)])
 
     def sample_batches(
         self, n: int, given: Given = None, temperature: float = 1.0, seed: int | None = None

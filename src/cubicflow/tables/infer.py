@@ -96,7 +96,7 @@ class _Survey:
 
     def __init__(self, types: dict[str, pa.DataType], pieces: Iterable[Piece], split: Split) -> None:
         self.facts = {name: Facts(name, type) for name, type in types.items()}
-        self.parts = dict.fromkeys(PARTS, 0)
+        self.parts: dict[str, int] = dict.fromkeys(PARTS, 0)
         self.rows = 0
         self.dropped = 0
         chosen = RowSample()

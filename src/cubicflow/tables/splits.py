@@ -25,7 +25,7 @@ class Split:
     """The parts of a table, reproducible from the seed.
 
     >>> Split(seed=1).parts_of(np.arange(10)).tolist()
-    [0, 0, 0, 0, 0, 0, 2, 0, 1, 0]
+    [0, 0, 0, 0, 0, 0, 0, 2, 1, 0]
     """
 
     seed: int = 0

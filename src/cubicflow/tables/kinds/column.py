@@ -26,13 +26,14 @@ from cubicflow.tables.arrow_types import (
     type_of,
     words_as,
 )
-from cubicflow.tables.kinds.facts import Facts
+from cubicflow.tables.kinds.facts import Facts as Facts  # for the kinds
 from cubicflow.tables.maps import CodeCounts, Map, Scaled
 from cubicflow.tables.table_error import TableError, some
 
 Role = Literal["model", "context", "weights", "constant", "dropped"]
 Level = str | int | float | bool
 Bounds = tuple[float, float]
+Kind = type["Column"]
 Holds = Callable[[pa.DataType], bool]
 Parsers = dict[str, Callable[[Any], Any]]
 
@@ -77,7 +78,7 @@ class Column(ABC):
     is_list: ClassVar[bool] = False  # of values, rather than places on a line
     is_ordered: ClassVar[bool] = True  # by the values themselves
     is_measured: ClassVar[bool] = False  # in numbers that can be transformed and bounded
-    is_date: ClassVar[bool] = False
+    on_calendar: ClassVar[bool] = False
     holds: ClassVar[Holds] = staticmethod(is_readable)
     own: ClassVar[Parsers] = {}  # what this kind alone has, and how it is read from JSON
     mapped: ClassVar[tuple[Role, ...]] = ("model", "context", "weights")  # the roles in which it has a map
@@ -91,7 +92,7 @@ class Column(ABC):
 
     @classmethod
     @abstractmethod
-    def infer(cls, facts: Facts, told: type[Column] | None, role: Role) -> Column | None:
+    def infer(cls, facts: Facts, told: Kind | None, role: Role) -> Column | None:
         """The column, if it is of this kind; None if it is for another kind to take.
 
         ``told`` is the kind that the user asked for. Raises TableError where the values cannot be of that kind.
@@ -236,7 +237,7 @@ class Column(ABC):
 
     def check(self) -> None:
         """Raise a ValueError where what was read from JSON does not fit together."""
-        if not self.holds(self.arrow_type):
+        if not type(self).holds(self.arrow_type):
             raise ValueError(f"it is {self.kind}, and its type is {self.type}")
         if self.map is None and self.role in self.mapped:
             raise ValueError("it has no map")

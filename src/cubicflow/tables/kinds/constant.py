@@ -46,10 +46,11 @@ class Constant(Column):
     def encode(self, array: pa.Array) -> Floats:
         expected, array = self.values([self.value]), self.read(array)
         same = pc.fill_null(pc.equal(exact_cast(array, expected.type), expected[0]), False)
-        if not pc.all(same).as_py():
-            other = first_shown(array, ~same.to_numpy(zero_copy_only=False))
+        others = ~same.to_numpy(zero_copy_only=False)
+        if others.any():
             raise TableError(
-                f"column {self.name!r} was always {self._shown} in the fitted table; here it is also {other}"
+                f"column {self.name!r} was always {self._shown} in the fitted table; here it is also "
+                f"{first_shown(array, others)}"
             )
         return np.zeros(len(array))
 

@@ -18,7 +18,7 @@ class Datetime(Gridded):
     """Dates, and times of any resolution with or without a zone."""
 
     kind: ClassVar[str] = "datetime"
-    is_date: ClassVar[bool] = True
+    on_calendar: ClassVar[bool] = True
     holds: ClassVar[Holds] = staticmethod(is_date)
 
     @classmethod

@@ -67,8 +67,8 @@ class Real(Quantity):
                     f"column {self.name!r} runs from {smallest:.9g} to {largest:.9g}, on or beyond the bounds {low:g}:"
                     f"{high:g}; give bounds that lie outside of all values"
                 )
-            ends = (end if math.isfinite(end) else None for end in bounds)
-            return Scaled("bounded", **dict(zip(("low", "high"), ends, strict=True))), None
+            ends = [end if math.isfinite(end) else None for end in bounds]
+            return Scaled("bounded", low=ends[0], high=ends[1]), None
         centre, spread = middle(sample)
         if max(largest - centre, centre - smallest) <= HEAVY * spread:
             return Scaled(), None
