@@ -116,7 +116,7 @@ def learn_typed(rows: pa.Table, weights: Floats, context: tuple[str, ...], kinds
         weights=WEIGHTS if weighing else None,
         drop=tuple(constant),
     )
-    found = infer(MemoryTable(rows), options, Undivided())
+    found = infer(MemoryTable(rows.combine_chunks()), options, Undivided())
     return Schema(tuple(column for column in found.schema.columns if column.role != "weights"))
 
 

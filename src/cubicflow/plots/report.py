@@ -7,6 +7,7 @@ import html
 import io
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -94,19 +95,16 @@ def _figures(fitted: FittedTable, found: pa.RecordBatch, samples: pa.RecordBatch
 
 def _history(run: Path) -> list[dict[str, Any]]:
     """The lines of a run's metrics.jsonl that are whole."""
-    path = run / METRICS_FILE
+    path, history = run / METRICS_FILE, []
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
     except OSError as error:
         raise TableError(f"{path}: cannot be read: {error}") from None
-    history = []
     for line in lines:
-        try:
+        with suppress(ValueError, RecursionError):
             metrics = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(metrics, dict) and isinstance(metrics.get("step"), int):
-            history.append(metrics)
+            if isinstance(metrics, dict) and isinstance(metrics.get("step"), int):
+                history.append(metrics)
     return history
 
 

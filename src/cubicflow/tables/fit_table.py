@@ -82,17 +82,8 @@ def fit_table(
     flow = suited_flow(encoder, found.parts["train"], config.seed, settings or {})
     mark, missing = found.table.fingerprint(), Missing(options.missing)
     fitted = FittedTable(flow, found.schema, split, missing, str(table.path.resolve()), mark, found.parts)
-    result = fit(
-        flow,
-        rows.train,
-        rows.validation,
-        config,
-        run=run,
-        resume=resume,
-        overwrite=overwrite,
-        progress=progress,
-        sections={SECTION: fitted.to_json()},
-    )
+    folder = {"run": run, "resume": resume, "overwrite": overwrite, "sections": {SECTION: fitted.to_json()}}
+    result = fit(flow, rows.train, rows.validation, config, progress=progress, **folder)
     return TableFit(result, replace(fitted, flow=result.flow), score_part(result.flow, rows.test))
 
 

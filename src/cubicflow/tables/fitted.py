@@ -17,15 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cubicflow.flows import Flow, Mixture, load
-from cubicflow.flows.serialization import (
-    CONFIG_FILE,
-    DTYPES,
-    FlowFileError,
-    build_on_meta,
-    describe,
-    flow_dtype,
-    read_config,
-)
+from cubicflow.flows.serialization import CONFIG_FILE, DTYPES, FlowFileError, build_on_meta, flow_dtype, read_config
+from cubicflow.flows.serialization import describe as describe_flow
 from cubicflow.tables.arrow_types import table_without_views
 from cubicflow.tables.encoder import TableEncoder
 from cubicflow.tables.likelihood import log_likelihood
@@ -270,7 +263,7 @@ def pack(flow: Flow | Mixture) -> dict[str, Any]:
     from safetensors.torch import save
 
     state = {key: value.detach().cpu().clone().contiguous() for key, value in flow.state_dict().items()}
-    return {"flow": describe(flow), "dtype": flow_dtype(flow), "weights": save(state)}
+    return {"flow": describe_flow(flow), "dtype": flow_dtype(flow), "weights": save(state)}
 
 
 def unpack(packed: dict[str, Any]) -> Flow | Mixture:

@@ -69,7 +69,7 @@ def _infer(table: Table, options: TableOptions, split: Split, spool: Path | None
     indices = [name for name in table.names if re.fullmatch(ROW_INDEX, name) and name not in options.named]
     options = replace(options, drop=(*options.drop, *indices))
     used = [name for name in table.names if name not in options.drop]
-    _check_types(table, used)
+    _check_types({name: table.types[name] for name in used})
     table = table.spooled(used, spool)
     types = {name: table.types[name] for name in used}
     _check_empty(types)
@@ -97,8 +97,7 @@ class _Survey:
     def __init__(self, types: dict[str, pa.DataType], pieces: Iterable[Piece], split: Split) -> None:
         self.facts = {name: Facts(name, type) for name, type in types.items()}
         self.parts: dict[str, int] = dict.fromkeys(PARTS, 0)
-        self.rows = 0
-        self.dropped = 0
+        self.rows = self.dropped = 0
         chosen = RowSample()
         for piece in pieces:
             for name, facts in self.facts.items():
@@ -109,22 +108,18 @@ class _Survey:
             for i, name in enumerate(PARTS):
                 self.parts[name] += int((part == i).sum())
             chosen.see(piece.batch.filter(pa.array(part == 0)), piece.numbers[part == 0])
-        self._check(split)
-        self.sample = chosen.table()
-
-    def _check(self, split: Split) -> None:
         if self.rows < FEWEST_ROWS or not all(self.parts[name] for name in split.parts):
             left = f" ({self.dropped} more lack a value)" if self.dropped else ""
             raise TableError(
                 f"{self.rows} complete row{'' if self.rows == 1 else 's'}{left} cannot be parted into training, "
                 f"validation and test rows; a fit needs at least {FEWEST_ROWS}, and hundreds to be of any use"
             )
+        self.sample = chosen.table()
 
 
-def _check_types(table: Table, used: list[str]) -> None:
-    if not used:
+def _check_types(types: dict[str, pa.DataType]) -> None:
+    if not types:
         raise TableError("every column is dropped; keep at least one")
-    types = {name: table.types[name] for name in used}
     odd = [name for name, type in types.items() if not is_readable(type) and type != pa.null()]
     if odd:
         raise TableError(
@@ -175,8 +170,8 @@ def _check_roles(columns: dict[str, Column], options: TableOptions) -> None:
         raise TableError("nothing is left to model: every column is constant, context or weights")
     for what, asked in (("a transform is", options.transforms), ("bounds are", options.bounds)):
         for name in asked:
-            kind = columns[name].kind if name in columns else "left out"
             if name not in columns or not columns[name].is_measured:
+                kind = columns[name].kind if name in columns else "left out"
                 raise TableError(f"{what} for numbers; column {name!r} is {kind}")
 
 
@@ -186,10 +181,8 @@ class _Tally:
     def __init__(self, column: Column) -> None:
         self.column = column
         self._unmapped = replace(column, map=None)  # nothing is far off before mean and std are known
-        self.moments = Moments()
-        self.counts = CodeCounts()
-        self.rows = 0
-        self.weight = 0.0
+        self.moments, self.counts = Moments(), CodeCounts()
+        self.rows, self.weight = 0, 0.0
 
     def see(self, array: pa.Array, weights: Floats | None) -> None:
         y = self._unmapped.encode(array)

@@ -18,17 +18,9 @@ from cubicflow.tables.source import Table, check_names
 from cubicflow.tables.table_error import TableError, some
 
 Array = NDArray[Any]
-UNREADABLE = (
-    ValueError,
-    TypeError,
-    OSError,
-    EOFError,
-    KeyError,
-    OverflowError,
-    MemoryError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
+# a damaged header is handed to Python's own parser, which has errors of its own
+UNREADABLE = (ValueError, TypeError, OSError, EOFError, KeyError, OverflowError, MemoryError, zipfile.BadZipFile)
+UNREADABLE += (zlib.error, SyntaxError, tokenize.TokenError, RecursionError)
 
 
 class NumpyTable(Table):
@@ -58,10 +50,9 @@ class NumpyTable(Table):
 def _columns(path: Path) -> dict[str, Array]:
     try:
         arrays = _load(path)
-    # a damaged header is handed to Python's own parser, which has errors of its own
-    except (*UNREADABLE, SyntaxError, tokenize.TokenError, RecursionError) as error:
-        if isinstance(error, TableError):
-            raise
+    except TableError:
+        raise
+    except UNREADABLE as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         if "allow_pickle" in reason or "Python objects" in reason:
             reason = "it holds Python objects, which are never loaded; save numbers"
