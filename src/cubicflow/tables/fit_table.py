@@ -82,8 +82,9 @@ def fit_table(
     flow = suited_flow(encoder, found.parts["train"], config.seed, settings or {})
     mark, missing = found.table.fingerprint(), Missing(options.missing)
     fitted = FittedTable(flow, found.schema, split, missing, str(table.path.resolve()), mark, found.parts)
-    folder = {"run": run, "resume": resume, "overwrite": overwrite, "sections": {SECTION: fitted.to_json()}}
-    result = fit(flow, rows.train, rows.validation, config, progress=progress, **folder)
+    sections = {SECTION: fitted.to_json()}
+    how: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "progress": progress}
+    result = fit(flow, rows.train, rows.validation, config, run=run, sections=sections, **how)
     return TableFit(result, replace(fitted, flow=result.flow), score_part(result.flow, rows.test))
 
 

@@ -19,8 +19,10 @@ from cubicflow.tables.table_error import TableError, some
 
 Array = NDArray[Any]
 # a damaged header is handed to Python's own parser, which has errors of its own
-UNREADABLE = (ValueError, TypeError, OSError, EOFError, KeyError, OverflowError, MemoryError, zipfile.BadZipFile)
-UNREADABLE += (zlib.error, SyntaxError, tokenize.TokenError, RecursionError)
+UNREADABLE = (
+    *(ValueError, TypeError, OSError, EOFError, KeyError, OverflowError, MemoryError, zipfile.BadZipFile),
+    *(zlib.error, SyntaxError, tokenize.TokenError, RecursionError),
+)
 
 
 class NumpyTable(Table):
