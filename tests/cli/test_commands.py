@@ -212,7 +212,7 @@ def test_the_remedy_of_an_error_is_an_option(cubicflow: Command, run: Path, tmp_
         (
             frame.assign(id=[f"name {i}" for i in range(30)]),
             (),
-            "nothing to learn from it; leave it out with --drop id",
+            "to learn from it; leave it out with --drop id",
         ),
         (frame.assign(size=[None, *range(29)]), (), "leave such rows out with --missing drop"),
         (frame.assign(size=-frame["size"]), ("--transform", "size=log"), "asinh instead with --transform size=asinh"),

@@ -62,7 +62,7 @@ def table_without_views(rows: pa.Table) -> pa.Table:
 def without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The same words as plain strings. Some libraries keep text as views, from which Arrow cannot take rows yet."""
     schema = schema_without_views(batch.schema)
-    columns = [_plain(column) for column in batch.columns]
+    columns = [_plain(column, type) for column, type in zip(batch.columns, schema.types, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -77,12 +77,10 @@ def _plain_type(type: pa.DataType) -> pa.DataType:
     return pa.large_string() if pa.types.is_string_view(type) else type
 
 
-def _plain(column: pa.Array) -> pa.Array:
-    if column.type == _plain_type(column.type):
-        return column
-    if pa.types.is_dictionary(column.type):
-        return pa.DictionaryArray.from_arrays(column.indices, _plain(column.dictionary), ordered=column.type.ordered)
-    return column.cast(pa.large_string())
+def _plain(column: pa.Array, type: pa.DataType) -> pa.Array:
+    if not pa.types.is_dictionary(type) or column.type == type:
+        return column.cast(type)
+    return pa.DictionaryArray.from_arrays(column.indices, column.dictionary.cast(type.value_type), ordered=type.ordered)
 
 
 def is_text(type: pa.DataType) -> bool:

@@ -31,7 +31,7 @@ def compare_runs(
     """The paired difference per row. Rows that either model was trained on, or chosen by, are left out."""
     _check_comparable(first, second)
     models = (first, second)
-    missing = missing or max(first.missing, second.missing, key=lambda policy: policy is Missing.DROP)
+    missing = missing or (Missing.DROP if Missing.DROP in (first.missing, second.missing) else Missing.ERROR)
     trained = [i for i, model in enumerate(models) if model.is_source(table)]
     means = [MeanOfRows() for _ in range(3)]
     for scores in score_all(models, table, missing, weights=True):

@@ -61,8 +61,6 @@ class CsvTable(Table):
             )
         super().__init__(path, dict.fromkeys(names, pa.string()))
 
-        self._fingerprint: str | None = None
-
     def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
         missing = pa.array(MISSING)
         try:
@@ -88,10 +86,6 @@ class CsvTable(Table):
             raise TableError(_explain(self.path, str(error), len(self.names))) from None
         except (OSError, EOFError) as error:
             raise TableError(f"{self.path}: cannot be read: {error}") from None
-
-    def fingerprint(self) -> str:
-        """Taken while the file was read to its end; before that, from the file."""
-        return super().fingerprint() if self._fingerprint is None else self._fingerprint
 
     def spooled(self, columns: Sequence[str], folder: Path | None = None) -> Table:
         found = {name: TypeOfText() for name in columns}
@@ -122,9 +116,6 @@ class SpooledTable(MemoryTable):
         super().__init__(kept, str(source.path))
         self.types = {**source.types, **types}
         self._fingerprint = source.fingerprint()
-
-    def fingerprint(self) -> str:
-        return self._fingerprint
 
 
 def spool(batches: Iterable[pa.RecordBatch], folder: Path | None) -> list[pa.RecordBatch]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from cubicflow.tables.schema import Schema
-from cubicflow.tables.table_error import TableError
+from cubicflow.tables.table_error import TableError, some
 
 Floats = NDArray[np.float64]
 
@@ -116,11 +116,11 @@ class TableEncoder:
         wanted = [column.name for column in self.schema.context]
         if missing := [name for name in wanted if name not in given]:
             raise TableError(
-                f"the model is conditional: give a value for {_listed(missing)}", f"--given {missing[0]}=VALUE"
+                f"the model is conditional: give a value for {some(missing)}", f"--given {missing[0]}=VALUE"
             )
         if extra := [name for name in given if name not in wanted]:
-            known = f"it was fitted with {_listed(wanted)} as context" if wanted else "it was fitted without context"
-            raise TableError(f"the model cannot be given {_listed(extra)}: {known}")
+            known = f"it was fitted with {some(wanted)} as context" if wanted else "it was fitted without context"
+            raise TableError(f"the model cannot be given {some(extra)}: {known}")
         if not wanted:
             return None, {}
         parts, arrays = [], {}
@@ -129,7 +129,3 @@ class TableEncoder:
             parts.append(column.context(text))
             arrays[column.name] = column.given(text).take(pa.array(np.zeros(rows, dtype=np.int64)))
         return np.repeat(np.concatenate(parts, axis=1), rows, axis=0), arrays
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(map(repr, names))

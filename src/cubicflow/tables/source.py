@@ -40,18 +40,14 @@ class Table(ABC):
     is_text = False
 
     def __init__(self, path: Path, types: dict[str, pa.DataType]) -> None:
-        self.path = path
-        self.types = types
+        self.path, self.types = path, types
+        self.files = [path]  # those that it is made of
         self._num_rows: int | None = None
+        self._fingerprint: str | None = None
 
     @property
     def names(self) -> list[str]:
         return list(self.types)
-
-    @property
-    def files(self) -> list[Path]:
-        """The files it is made of."""
-        return [self.path]
 
     def batches(self, columns: Sequence[str] | None = None, rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
         """The table from top to bottom; the named columns, or all. Every pass must find as many rows as the first."""
@@ -75,6 +71,8 @@ class Table(ABC):
 
         Whole files up to 4 MiB; of larger ones a part, so that a terabyte takes no longer than a megabyte.
         """
+        if self._fingerprint is not None:  # taken while the file was read
+            return self._fingerprint
         digest = hashlib.sha256()
         for path in self.files:
             size = path.stat().st_size
@@ -112,14 +110,10 @@ class MemoryTable(Table):
     def __init__(self, rows: pa.Table, name: str = "the frame") -> None:
         check_names(Path(name), rows.column_names)
         super().__init__(Path(name), dict(zip(rows.column_names, rows.schema.types, strict=True)))
-        self._rows = rows
+        self._rows, self.files = rows, []
 
     def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
         yield from self._rows.select(columns).to_batches(max_chunksize=rows)
-
-    @property
-    def files(self) -> list[Path]:
-        return []
 
 
 def open_table(path: str | Path) -> Table:
