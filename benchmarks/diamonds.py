@@ -28,7 +28,7 @@ from sklearn.model_selection import cross_val_score
 
 from cubicflow.data.rows import TensorRows
 from cubicflow.tables import Split, TableEncoder, TableOptions, fit_table, infer, open_table
-from cubicflow.tables.fit_table import SUITED_TRAINING, suited_flow
+from cubicflow.tables.fitting import SUITED_TRAINING, suited_flow
 from cubicflow.tables.table_rows import load_parts
 from cubicflow.training import TrainingConfig, fit
 

@@ -14,9 +14,9 @@ import pytest
 
 from cubicflow.plots.panels import make_panel
 from cubicflow.tables import Schema, TableEncoder, TableError, TableOptions, infer
-from cubicflow.tables.kinds import KINDS, NAMES, Column, column_from_json
+from cubicflow.tables.kinds import NAMES, REGISTRY, column_from_json, kinds
 from cubicflow.tables.kinds.categorical import Categorical
-from cubicflow.tables.kinds.column import Facts, Role
+from cubicflow.tables.kinds.column import Column, Facts, Role
 from cubicflow.tables.source import MemoryTable
 
 RNG = np.random.default_rng(0)
@@ -43,17 +43,17 @@ def column_of(kind: str, role: str = "model") -> tuple[Column, pa.Array]:
 
 
 def test_every_kind_is_here() -> None:
-    assert VALUES.keys() == KINDS.keys()
-    assert [kind for kind in KINDS if kind not in NAMES] == ["levels", "dropped"]
+    assert VALUES.keys() == REGISTRY.keys() == {kind.kind for kind in kinds().values()}
+    assert [kind for kind in REGISTRY if kind not in NAMES] == ["levels", "dropped"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", REGISTRY)
 @pytest.mark.parametrize("role", ["model", "context"])
 def test_the_contract(kind: str, role: str) -> None:
-    if role == "context" and "context" not in KINDS[kind].roles:
+    if role == "context" and "context" not in kinds()[kind].roles:
         return
     column, values = column_of(kind, role)
-    assert type(column) is KINDS[kind]
+    assert type(column) is kinds()[kind]
     assert column.kind == kind
     described = json.loads(json.dumps(column.to_json()))
     assert list(described)[:4] == ["name", "kind", "type", "role"]
@@ -81,7 +81,7 @@ def test_the_contract(kind: str, role: str) -> None:
         assert np.isfinite(log_slope).all()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", REGISTRY)
 def test_text_reads_as_the_values_do(kind: str) -> None:
     column, values = column_of(kind)
     texts = pa.array([str(value).lower() if kind == "boolean" else str(value) for value in values.to_pylist()])
@@ -142,11 +142,11 @@ class Colour(Categorical):
 
 
 def test_a_new_kind_is_a_class_and_its_place_in_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(KINDS, "colour", Colour)
+    monkeypatch.setitem(kinds(), "colour", Colour)
     monkeypatch.setattr("cubicflow.tables.options.NAMES", [*NAMES, "colour"])
     rows = pa.table({"paint": RNG.choice(["#ff8800", "#00ff00"], N).tolist(), "word": VALUES["categorical"]})
-    for kinds in ({}, {"paint": "colour"}):
-        schema = infer(MemoryTable(rows), TableOptions(kinds=kinds)).schema
+    for told in ({}, {"paint": "colour"}):
+        schema = infer(MemoryTable(rows), TableOptions(kinds=told)).schema
         assert [column.kind for column in schema.columns] == ["colour", "categorical"]
     schema = Schema.from_json(json.loads(json.dumps(schema.to_json())))
     assert schema["paint"].describe() == "mass of each of 2 colours"

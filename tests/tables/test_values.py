@@ -19,7 +19,7 @@ from hypothesis import given
 from cubicflow.estimator import CubicFlowConditional
 from cubicflow.tables import Schema, TableEncoder, TableError, TableOptions, infer, open_table
 from cubicflow.tables.arrow_types import exact_cast
-from cubicflow.tables.kinds import Real
+from cubicflow.tables.kinds.real import Real
 from cubicflow.tables.maps import Scaled
 from cubicflow.tables.source import MemoryTable
 

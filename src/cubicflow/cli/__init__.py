@@ -20,7 +20,7 @@ def main() -> None:
         add_completion=False,
         pretty_exceptions_enable=False,
     )
-    app.command("fit", cls=fit.FitCommand)(fit.fit)
+    app.command("fit")(fit.fit)
     app.command("evaluate")(evaluate.evaluate)
     app.command("compare")(compare.compare)
     app.command("score")(score.score)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperCommand
 
 from cubicflow.cli.arguments import names, pairs, ranges
 from cubicflow.cli.errors import clear_errors
+from cubicflow.tables.kinds import NAMES
 
 TABLE, MODEL, TRAINING = "Table", "Model", "Training"
 OF_MODEL = ("num_layers", "hidden_features", "num_blocks", "num_bins", "dropout")
@@ -18,17 +18,6 @@ OF_TRAINING = (
     *("steps", "time_budget", "batch_size", "learning_rate", "weight_decay", "validate_every", "patience"),
     *("precision", "device", "seed", "checkpoint_seconds"),
 )
-
-
-class FitCommand(TyperCommand):
-    """Names the kinds of columns in its help. They are imported only when that is asked for."""
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        from cubicflow.tables.kinds import NAMES
-
-        option = next(param for param in self.params if param.name == "kind")
-        option.help = f"{option.help} The kinds: {', '.join(NAMES)}."  # type: ignore[attr-defined]
-        super().format_help(ctx, formatter)
 
 
 def fit(
@@ -53,7 +42,7 @@ def fit(
         list[str] | None,
         typer.Option(
             "--type",
-            help="col=KIND, where the guess is wrong.",
+            help=f"col={', '.join(NAMES[:-1])} or {NAMES[-1]}, where the guess is wrong.",
             rich_help_panel=TABLE,
         ),
     ] = None,

@@ -14,8 +14,8 @@ from cubicflow.estimator.weighted_rows import Floats, distinct
 from cubicflow.tables import Schema, TableEncoder, TableError, TableOptions, infer
 from cubicflow.tables.arrow_types import is_readable, table_without_views
 from cubicflow.tables.encoder import Numbers
-from cubicflow.tables.infer import FEWEST_ROWS
-from cubicflow.tables.kinds import Real
+from cubicflow.tables.inference import FEWEST_ROWS
+from cubicflow.tables.kinds.real import Real
 from cubicflow.tables.source import MemoryTable
 from cubicflow.tables.splits import Undivided
 from cubicflow.tables.table_error import some

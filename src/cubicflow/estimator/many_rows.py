@@ -9,7 +9,7 @@ import numpy as np
 from cubicflow.estimator.weighted_rows import Floats
 from cubicflow.flows import Flow
 from cubicflow.tables.encoder import Numbers, TableEncoder
-from cubicflow.tables.fit_table import SUITED_TRAINING, suited_flow
+from cubicflow.tables.fitting import SUITED_TRAINING, suited_flow
 from cubicflow.tables.likelihood import log_likelihood
 from cubicflow.tables.table_rows import TableRows
 from cubicflow.training import TrainingConfig, fit

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from cubicflow.tables.kinds import Column
+from cubicflow.tables.kinds.column import Column
 
 Floats = NDArray[np.float64]
 

@@ -6,28 +6,27 @@ In the order in which they build on one another:
     kinds/                                  one class for each kind of column, one registry of them
     options, source                         what the user says; tables, in batches of complete rows
     csv_file, parquet_file, numpy_file      the files that tables come in
-    splits, schema, infer                   which rows train, what a column holds, the schema of the table
+    splits, schema, inference               which rows train, the schema of a table, and how it is found
     encoder, likelihood, table_rows         rows to numbers for a flow and back, log likelihoods, rows for training
     fitted, comparison                      a fitted table: scores, samples, two of them compared
-    fit_table, output                       from a file to a run folder; rows and scores to files
+    fitting, output                         from a file to a run folder; rows and scores to files
 """
 
-try:
-    import pyarrow as pa  # noqa: F401
-except ImportError as error:
-    raise ImportError(
-        "tables are read with pyarrow, which is not installed; use: pip install 'cubicflow[cli]'"
-    ) from error
+from __future__ import annotations
 
-from cubicflow.tables.encoder import TableEncoder
-from cubicflow.tables.fit_table import fit_table
-from cubicflow.tables.fitted import FittedTable
-from cubicflow.tables.infer import infer
-from cubicflow.tables.options import Missing, TableOptions
-from cubicflow.tables.schema import Schema
-from cubicflow.tables.source import Table, open_table
-from cubicflow.tables.splits import Split
-from cubicflow.tables.table_error import TableError
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cubicflow.tables.encoder import TableEncoder
+    from cubicflow.tables.fitted import FittedTable
+    from cubicflow.tables.fitting import fit_table
+    from cubicflow.tables.inference import infer
+    from cubicflow.tables.options import Missing, TableOptions
+    from cubicflow.tables.schema import Schema
+    from cubicflow.tables.source import Table, open_table
+    from cubicflow.tables.splits import Split
+    from cubicflow.tables.table_error import TableError
 
 __all__ = [
     "FittedTable",
@@ -42,3 +41,31 @@ __all__ = [
     "infer",
     "open_table",
 ]
+
+# Imported when they are first asked for: the command line names the kinds of columns without waiting for torch.
+_HOMES = {
+    "FittedTable": "fitted",
+    "Missing": "options",
+    "Schema": "schema",
+    "Split": "splits",
+    "Table": "source",
+    "TableEncoder": "encoder",
+    "TableError": "table_error",
+    "TableOptions": "options",
+    "fit_table": "fitting",
+    "infer": "inference",
+    "open_table": "source",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'cubicflow.tables' has no attribute {name!r}")
+    try:
+        import pyarrow as pa  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            "tables are read with pyarrow, which is not installed; use: pip install 'cubicflow[cli]'"
+        ) from error
+    globals()[name] = getattr(importlib.import_module(f"cubicflow.tables.{_HOMES[name]}"), name)
+    return globals()[name]

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from cubicflow.tables.arrow_types import family
-from cubicflow.tables.kinds import Column, column_from_json
-from cubicflow.tables.kinds.column import Role
+from cubicflow.tables.kinds import column_from_json
+from cubicflow.tables.kinds.column import Column, Role
 from cubicflow.tables.source import ROW_INDEX, Table
 from cubicflow.tables.table_error import TableError, some
 

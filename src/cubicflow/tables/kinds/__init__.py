@@ -1,38 +1,47 @@
-"""The kinds of columns. A new kind is a class in a file of its own and a place in ``KINDS``."""
+"""The kinds of columns. A new kind is a class in a file of its own and a line in ``REGISTRY``.
+
+The names are here without the classes, whose imports take seconds, for the help of the command line.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from cubicflow.tables.kinds.boolean import Boolean
-from cubicflow.tables.kinds.categorical import Categorical
-from cubicflow.tables.kinds.column import Column, Facts, Role
-from cubicflow.tables.kinds.constant import Constant, Dropped
-from cubicflow.tables.kinds.datetime import Datetime
-from cubicflow.tables.kinds.integer import Integer
-from cubicflow.tables.kinds.levels import Levels
-from cubicflow.tables.kinds.real import Real
-from cubicflow.tables.kinds.stepped import Stepped
 from cubicflow.tables.table_error import TableError
 
-__all__ = ["KINDS", "NAMES", "Column", "Constant", "Dropped", "Real", "column_from_json", "decide"]
+if TYPE_CHECKING:
+    from cubicflow.tables.kinds.column import Column, Role
+    from cubicflow.tables.kinds.facts import Facts
 
-# From the most general to the most particular. The last one that takes a column has it.
-KINDS: dict[str, type[Column]] = {
-    kind.kind: kind for kind in (Real, Levels, Stepped, Integer, Datetime, Categorical, Boolean, Constant, Dropped)
+# A kind, which is also its file's name, and its class; from the most general to the most particular.
+REGISTRY = {
+    "real": "Real",
+    "levels": "Levels",
+    "stepped": "Stepped",
+    "integer": "Integer",
+    "datetime": "Datetime",
+    "categorical": "Categorical",
+    "boolean": "Boolean",
+    "constant": "Constant",
+    "dropped": "Dropped",
 }
-NAMES = [name for name, kind in KINDS.items() if kind.can_be_told]
+NAMES = [name for name in REGISTRY if name not in ("levels", "dropped")]  # those that the user may ask for
+
+
+@cache
+def kinds() -> dict[str, type[Column]]:
+    """The class of every kind."""
+    return {name: getattr(import_module(f"{__name__}.{name}"), found) for name, found in REGISTRY.items()}
 
 
 def decide(facts: Facts, told: str | None, role: Role) -> Column:
-    """A column without its map. ``told`` is the user's word for its kind."""
+    """A column without its map: of the last kind that takes it. ``told`` is the user's word for its kind."""
     facts.check()
-    asked = None if told is None else KINDS[told]
-    for kind in reversed(KINDS.values()):
-        column = kind.infer(facts, asked, role)
-        if column is not None:
-            return column
-    raise AssertionError("a real column takes all numbers")
+    asked = None if told is None else kinds()[told]
+    taken = (kind.infer(facts, asked, role) for kind in reversed(kinds().values()))
+    return next(column for column in taken if column is not None)  # a real column takes all numbers
 
 
 def column_from_json(value: Any) -> Column:
@@ -40,6 +49,6 @@ def column_from_json(value: Any) -> Column:
     if not isinstance(value, dict):
         raise TableError(f"a column should be an object, got {str(value)[:80]}")
     kind = value.get("kind")
-    if not isinstance(kind, str) or kind not in KINDS:
-        raise TableError(f"column {value.get('name')!r} has the kind {kind!r}, which is none of {', '.join(KINDS)}")
-    return KINDS[kind].from_json(value)
+    if not isinstance(kind, str) or kind not in kinds():
+        raise TableError(f"column {value.get('name')!r} has the kind {kind!r}, which is none of {', '.join(REGISTRY)}")
+    return kinds()[kind].from_json(value)

@@ -73,7 +73,6 @@ class Column(ABC):
 
     kind: ClassVar[str]
     roles: ClassVar[tuple[Role, ...]] = ("model", "context")
-    can_be_told: ClassVar[bool] = True  # whether the user may ask for this kind by its name
     counts_mass: ClassVar[bool] = True
     is_list: ClassVar[bool] = False  # of values, rather than places on a line
     is_ordered: ClassVar[bool] = True  # by the values themselves

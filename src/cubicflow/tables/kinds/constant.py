@@ -1,4 +1,4 @@
-"""Columns that are not modelled: those with a single value, and those that are left out."""
+"""Columns with a single value: probability 1."""
 
 from __future__ import annotations
 
@@ -69,23 +69,3 @@ class Constant(Column):
     def check(self) -> None:
         super().check()
         self.values([self.value])
-
-
-class Dropped(Column):
-    """A column that is left out. Its values are never looked at."""
-
-    kind: ClassVar[str] = "dropped"
-    roles: ClassVar[tuple[Role, ...]] = ("dropped",)
-    can_be_told: ClassVar[bool] = False
-    mapped: ClassVar[tuple[Role, ...]] = ()
-    counted = "left out"
-
-    @classmethod
-    def infer(cls, facts: Facts, told: type[Column] | None, role: Role) -> None:  # noqa: ARG003
-        return None
-
-    def encode(self, array: pa.Array) -> Floats:
-        return np.zeros(len(array))
-
-    def decode(self, y: Floats) -> pa.Array:
-        return pa.nulls(len(y), self.arrow_type)

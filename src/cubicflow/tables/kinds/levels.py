@@ -103,7 +103,6 @@ class Levels(Levelled):
     """Numbers that repeat, from a short list without a common step."""
 
     kind: ClassVar[str] = "levels"
-    can_be_told: ClassVar[bool] = False
     is_ordered: ClassVar[bool] = True
 
     @classmethod

@@ -13,7 +13,7 @@ from cubicflow.flows import Flow, tabular
 from cubicflow.flows.serialization import CONFIG_FILE
 from cubicflow.tables.encoder import TableEncoder
 from cubicflow.tables.fitted import SECTION, FittedTable
-from cubicflow.tables.infer import infer
+from cubicflow.tables.inference import infer
 from cubicflow.tables.likelihood import ROWS_AT_ONCE, Mean, MeanOfRows, log_likelihood
 from cubicflow.tables.options import Missing, TableOptions
 from cubicflow.tables.source import open_table

@@ -14,8 +14,11 @@ from pathlib import Path
 import pyarrow as pa
 
 from cubicflow.tables.arrow_types import Floats, is_number, is_readable, read_text
-from cubicflow.tables.kinds import Column, Constant, Dropped, Real, decide
-from cubicflow.tables.kinds.column import Bounds, Evidence, Facts, Role
+from cubicflow.tables.kinds import decide
+from cubicflow.tables.kinds.column import Bounds, Column, Evidence, Facts, Role
+from cubicflow.tables.kinds.constant import Constant
+from cubicflow.tables.kinds.dropped import Dropped
+from cubicflow.tables.kinds.real import Real
 from cubicflow.tables.maps import CodeCounts, Moments, Scaled
 from cubicflow.tables.options import TableOptions
 from cubicflow.tables.schema import Schema
