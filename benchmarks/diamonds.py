@@ -20,7 +20,6 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingClassifier
@@ -28,11 +27,9 @@ from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import cross_val_score
 
 from cubicflow.data.rows import TensorRows
-from cubicflow.tables import Split, TableEncoder, TableOptions, infer, open_table
-from cubicflow.tables.fit import fit_table
-from cubicflow.tables.fit_rows import load_parts
-from cubicflow.tables.fitted import load_fitted
-from cubicflow.tables.recipe import SUITED_TRAINING, suited_flow
+from cubicflow.tables import Split, TableEncoder, TableOptions, fit_table, infer, open_table
+from cubicflow.tables.fitting import SUITED_TRAINING, suited_flow
+from cubicflow.tables.table_rows import load_parts
 from cubicflow.training import TrainingConfig, fit
 
 WORDS = ("cut", "color", "clarity")
@@ -45,10 +42,9 @@ def against_mixtures(path: Path) -> list[str]:
     table = open_table(path)
     found = infer(table, TableOptions(drop=WORDS))
     encoder = TableEncoder(found.schema)
-    with tempfile.TemporaryDirectory() as folder:
-        parts = load_parts(table, encoder, Split(), "error", found.rows, Path(folder) / "spool")
+    parts = load_parts(found.table, encoder, Split(), "error", found.rows)
     generator = np.random.default_rng(0)
-    steps = np.array([column.grid.width for column in encoder.columns if column.grid is not None])
+    steps = np.array([column.drawn_step for column in encoder.columns])
     x, values, log_dets = [], [], []
     for part in parts:
         y = part.plain(0, part.num_rows).y
@@ -90,16 +86,15 @@ def real_or_sampled(path: Path) -> list[str]:
     """The AUC of a classifier between all real rows and as many sampled ones."""
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
-        result = fit_table(path, run, TableOptions(), TrainingConfig(**SUITED_TRAINING), {}, say=print)
-        fitted = load_fitted(run)
-        encoder = fitted.encoder
+        result = fit_table(path, run, say=print)
+        encoder = result.fitted.encoder
         table = open_table(path)
         real = np.concatenate([encoder.read(batch).y for batch in table.batches()])
-        rows = pa.Table.from_batches(fitted.sample(len(real), seed=0)).combine_chunks().to_batches()[0]
+        rows = result.fitted.sample(len(real), seed=0).combine_chunks().to_batches()[0]
         sampled = encoder.read(rows).y
     x = np.concatenate([real, sampled])
     is_real = np.repeat([1, 0], [len(real), len(sampled)])
-    wordy = [column.kind == "categorical" for column in encoder.columns]
+    wordy = [column.is_list for column in encoder.columns]
     judge = HistGradientBoostingClassifier(
         max_iter=300, categorical_features=wordy, early_stopping=True, random_state=0
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cubicflow.accel import fill_hooks
 
 if TYPE_CHECKING:
-    from cubicflow import data, distributions, flows, nets, splines, training, transforms
+    from cubicflow import data, distributions, flows, nets, splines, tables, training, transforms
     from cubicflow.estimator import CubicFlowConditional, CubicFlowDensity
     from cubicflow.flows import Flow, Mixture, load, register
 
@@ -26,6 +26,7 @@ __all__ = [
     "nets",
     "register",
     "splines",
+    "tables",
     "training",
     "transforms",
 ]

@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from cubicflow.tables.kinds import NAMES
+
 from .conftest import ROWS, Command, make_frame
 
 
@@ -170,7 +172,7 @@ def test_bad_input_at_fit_time(cubicflow: Command, table: Path, tmp_path: Path) 
         ((table, "--bounds", "weight=0"), "takes column=low:high"),
         ((table, "--drop", "legz"), "no column 'legz'"),
         ((table, "--steps", "-3"), "steps must be"),
-        ((table, "--missing", "fill"), "'error' or 'drop'"),
+        ((table, "--missing", "fill"), "error or drop"),
     ):
         refused(cubicflow("fit", *arguments, "-o", tmp_path / "run"), said)
         assert not (tmp_path / "run").exists()
@@ -197,6 +199,31 @@ def test_help_shows_an_example(cubicflow: Command, command: str) -> None:
     status, output, _ = cubicflow(command, "--help")
     assert status == 0
     assert f"Example: cubicflow {command}" in output
+
+
+def test_help_names_every_kind_of_column(cubicflow: Command) -> None:
+    output = cubicflow("fit", "--help").output
+    assert [kind for kind in NAMES if kind not in output] == []
+
+
+def test_the_remedy_of_an_error_is_an_option(cubicflow: Command, run: Path, tmp_path: Path) -> None:
+    """What Python says without one; a command says which option does it."""
+    frame, path = make_frame(30), tmp_path / "new.csv"
+    for changed, options, said in (
+        (
+            frame.assign(id=[f"name {i}" for i in range(30)]),
+            (),
+            "to learn from it; leave it out with --drop id",
+        ),
+        (frame.assign(size=[None, *range(29)]), (), "leave such rows out with --missing drop"),
+        (frame.assign(size=-frame["size"]), ("--transform", "size=log"), "asinh instead with --transform size=asinh"),
+        (frame, ("--bounds", "kind=0:1"), "bounds are for numbers; column 'kind' is categorical"),
+        (frame, ("--drop", "size", "--context", "size"), "named in both drop and context"),
+    ):
+        changed.to_csv(path, index=False)
+        refused(cubicflow("fit", path, "-o", tmp_path / "run", *options), said)
+    frame.assign(legs=-1).to_csv(path, index=False)
+    refused(cubicflow("score", run, path, "-o", "-"), "widen the bounds with --bounds legs=LOW:HIGH")
 
 
 def test_help_imports_nothing_heavy() -> None:

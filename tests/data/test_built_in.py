@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from cubicflow.data.built_in import BUILT_IN, built_in_table
-from cubicflow.tables.errors import TableError
-from cubicflow.tables.source import open_table
+from cubicflow.tables import TableError, open_table
 
 
 @pytest.fixture(autouse=True)

@@ -14,8 +14,10 @@ from cubicflow.plots.learned_splines import learned_splines, spline_curves
 from cubicflow.plots.marginals import corner, marginals
 from cubicflow.plots.panels import Panel, make_panel, most_telling
 from cubicflow.plots.training_curve import training_curve
-from cubicflow.tables.column import Column
-from cubicflow.tables.grid import Grid
+from cubicflow.tables.kinds.categorical import Categorical
+from cubicflow.tables.kinds.datetime import Datetime
+from cubicflow.tables.kinds.facts import Grid
+from cubicflow.tables.kinds.integer import Integer
 
 RNG = np.random.default_rng(0)
 
@@ -67,17 +69,17 @@ def test_the_most_telling_columns_go_together() -> None:
 
 def test_bins_follow_the_steps_of_a_column() -> None:
     """No comb of empty and double bins: every bin holds the same whole number of steps."""
-    column = Column("price", "integer", "int64", grid=Grid(0, 1, 0, 100))
+    column = Integer("price", "int64", grid=Grid(0, 1, 0, 100))
     values = pa.array(np.arange(1000) % 100)
     found = make_panel(column, values, values)
     counts = np.histogram(found.data, found.edges)[0][:-1]
     assert counts.min() == counts.max()
     dates = pa.array([dt.date(2024, 1, 1 + i % 30) for i in range(60)])
-    days = make_panel(Column("day", "datetime", "date32[day]", grid=Grid(19723, 1, 0, 30)), dates, dates)
+    days = make_panel(Datetime("day", "date32[day]", grid=Grid(19723, 1, 0, 30)), dates, dates)
     assert days.is_date
     assert days.data[0] == 19723
     words = pa.array(["b", "a", "b"])
-    levels = make_panel(Column("word", "categorical", "string", levels=("a", "b")), words, words)
+    levels = make_panel(Categorical("word", "string", levels=("a", "b")), words, words)
     assert levels.data.tolist() == [1, 0, 1]
     assert levels.labels == ("a", "b")
 

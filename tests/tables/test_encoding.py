@@ -21,12 +21,10 @@ import cubicflow as cf
 from cubicflow.data.rows import Order
 from cubicflow.distributions import StandardNormal
 from cubicflow.tables import Split, TableEncoder, TableError, TableOptions, infer, open_table
-from cubicflow.tables.fit_rows import load_parts
-from cubicflow.tables.histogram import CodeCounts, histogram_of_codes
-from cubicflow.tables.maps import Histogram, Map, Scaled
-from cubicflow.tables.offsets import offsets
-from cubicflow.tables.scoring import log_likelihood
+from cubicflow.tables.likelihood import log_likelihood, offsets
+from cubicflow.tables.maps import CodeCounts, Histogram, Map, Scaled, histogram_of_codes
 from cubicflow.tables.source import Table
+from cubicflow.tables.table_rows import load_parts
 from cubicflow.transforms import Compose
 
 N = 60
@@ -244,8 +242,7 @@ def test_streaming_is_the_same_as_reading_at_once(tmp_path: Path, monkeypatch: p
     options = TableOptions(weights="w")
     whole = infer(table, options)
     encoder = TableEncoder(whole.schema)
-    kept = load_parts(table, encoder, Split(), "error", 5000, tmp_path / "spool.npy")
-    monkeypatch.setattr("cubicflow.tables.pieces.BATCH_ROWS", 7)
+    kept = load_parts(table, encoder, Split(), "error", 5000, tmp_path)
     original = type(table).batches
     monkeypatch.setattr(type(table), "batches", lambda self, columns=None, rows=7: original(self, columns, 7))
     cut = infer(table, options)
@@ -256,13 +253,13 @@ def test_streaming_is_the_same_as_reading_at_once(tmp_path: Path, monkeypatch: p
             np.testing.assert_allclose([one.map.mean, one.map.std], [other.map.mean, other.map.std], rtol=1e-12)
         elif isinstance(one.map, Histogram):
             assert isinstance(other.map, Histogram)
-            assert one.levels == other.levels
+            assert one.labels == other.labels
             assert one.map.edges == other.map.edges
             np.testing.assert_allclose(one.map.masses, other.map.masses, rtol=1e-9)
-    monkeypatch.setattr("cubicflow.tables.fit_rows.MOST_IN_MEMORY", 0)
-    spooled = load_parts(table, encoder, Split(), "error", 5000, tmp_path / "spool.npy")
+    monkeypatch.setattr("cubicflow.tables.table_rows.MOST_IN_MEMORY", 0)
+    spooled = load_parts(table, encoder, Split(), "error", 5000, tmp_path)
     assert isinstance(spooled.train.numbers, np.memmap)
-    assert not (tmp_path / "spool.npy").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["t.parquet"]
     for part, other in zip(kept, spooled, strict=True):
         for batch, same in zip(part.in_order(512), other.in_order(512), strict=True):
             torch.testing.assert_close(batch.x, same.x, rtol=0, atol=0)
@@ -272,7 +269,7 @@ def test_streaming_is_the_same_as_reading_at_once(tmp_path: Path, monkeypatch: p
 def test_epochs_have_fresh_noise_and_can_be_resumed(tmp_path: Path) -> None:
     table = table_of(tmp_path, n=np.random.default_rng(0).integers(0, 9, 2000))
     encoder = TableEncoder(infer(table).schema)
-    rows = load_parts(table, encoder, Split(), "error", 2000, tmp_path / "spool.npy").train
+    rows = load_parts(table, encoder, Split(), "error", 2000, tmp_path).train
     order = Order(64, seed=3)
     first = [batch.x for batch in rows.epoch(order, 0)]
     assert len(first) == 1600 // 64
@@ -283,18 +280,18 @@ def test_epochs_have_fresh_noise_and_can_be_resumed(tmp_path: Path) -> None:
     assert torch.equal(torch.cat([halves[0][3], halves[1][3]]), first[3])
     values = {float(v) for epoch in (0, 1) for batch in rows.epoch(order, epoch) for v in batch.x[:, 0]}
     assert len(values) > 3000
-    assert rows.fingerprint() == load_parts(table, encoder, Split(), "error", 2000, tmp_path / "s").train.fingerprint()
+    assert rows.fingerprint() == load_parts(table, encoder, Split(), "error", 2000, tmp_path).train.fingerprint()
 
 
 def test_fingerprints_are_of_the_numbers_not_of_what_they_become(tmp_path: Path) -> None:
     """Processors may disagree on a last bit of the encoding, and a run goes on elsewhere all the same."""
     table = table_of(tmp_path, a=np.random.default_rng(0).normal(size=2000))
     encoder = TableEncoder(infer(table).schema)
-    parts = load_parts(table, encoder, Split(), "error", 2000, tmp_path / "spool.npy")
+    parts = load_parts(table, encoder, Split(), "error", 2000, tmp_path)
     before = [part.fingerprint() for part in parts]
     assert len(set(before)) == 3
     other = TableEncoder(infer(table, TableOptions(transforms={"a": "asinh"})).schema)
-    again = load_parts(table, other, Split(), "error", 2000, tmp_path / "spool.npy")
+    again = load_parts(table, other, Split(), "error", 2000, tmp_path)
     assert not torch.equal(again.train.take(torch.arange(5)).x, parts.train.take(torch.arange(5)).x)
     assert [part.fingerprint() for part in again] == before
     assert again.train.chosen is not None

@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cubicflow.tables import Split, TableError, TableOptions, infer, open_table
-from cubicflow.tables.fingerprint import fingerprint
-from cubicflow.tables.memory import MemoryTable
+from cubicflow.tables.source import MemoryTable
 
 GOOD = "a,b\n" + "\n".join(f"{i},{i * 0.5}" for i in range(30)) + "\n"
 
@@ -23,7 +22,8 @@ def refusal(path: Path, **options: object) -> str:
     with pytest.raises(TableError) as error:
         infer(open_table(path), TableOptions(**options))  # type: ignore[arg-type]
     assert str(path) in str(error.value)
-    return str(error.value)
+    assert "--" not in str(error.value)
+    return f"{error.value} with {error.value.option}" if error.value.option else str(error.value)
 
 
 def write(folder: Path, text: str | bytes, name: str = "table.csv") -> Path:
@@ -171,9 +171,9 @@ def test_numpy_tables(tmp_path: Path) -> None:
 
 def test_a_fingerprint_knows_its_file(tmp_path: Path) -> None:
     path = write(tmp_path, GOOD)
-    before = fingerprint(open_table(path))
-    assert before == fingerprint(open_table(write(tmp_path, GOOD, "copy.csv")))
-    assert before != fingerprint(open_table(write(tmp_path, GOOD.replace("29,", "28,"))))
+    before = open_table(path).fingerprint()
+    assert before == open_table(write(tmp_path, GOOD, "copy.csv")).fingerprint()
+    assert before != open_table(write(tmp_path, GOOD.replace("29,", "28,"))).fingerprint()
 
 
 def test_lines_may_end_in_any_way(tmp_path: Path) -> None:

@@ -19,10 +19,9 @@ from hypothesis import given
 from cubicflow.estimator import CubicFlowConditional
 from cubicflow.tables import Schema, TableEncoder, TableError, TableOptions, infer, open_table
 from cubicflow.tables.arrow_types import exact_cast
-from cubicflow.tables.column import Column
+from cubicflow.tables.kinds.real import Real
 from cubicflow.tables.maps import Scaled
-from cubicflow.tables.memory import MemoryTable
-from cubicflow.tables.values import from_numbers
+from cubicflow.tables.source import MemoryTable
 
 RNG = np.random.default_rng(0)
 N = 400
@@ -144,8 +143,8 @@ def test_samples_stay_inside_hard_limits(
 ) -> None:
     """Compared as decimals, so exactly, with the limits as they were written."""
     low, high = limits
-    column = Column("c", "real", type, decimals=decimals, map=Scaled("bounded", low=low, high=high))
-    sample = Decimal(from_numbers(column, np.array([column.map.inverse(np.array([z]))[0]]))[0].as_py())  # type: ignore[union-attr]
+    column = Real("c", type, decimals=decimals, map=Scaled("bounded", low=low, high=high))
+    sample = Decimal(column.decode(np.array([column.map.inverse(np.array([z]))[0]]))[0].as_py())  # type: ignore[union-attr]
     assert low is None or sample > Decimal(low)
     assert high is None or sample < Decimal(high)
 
@@ -213,7 +212,7 @@ def test_an_estimator_is_given_what_was_never_seen() -> None:
 def test_a_constant_decimal_is_written_as_it_stands() -> None:
     price = pa.array(["9.50"] * N).cast(pa.decimal128(4, 2))
     schema = schema_of(price=price)
-    assert schema["price"].statement() == "always 9.50: probability 1"
+    assert schema["price"].describe() == "always 9.50: probability 1"
     with pytest.raises(TableError, match=r"was always 9\.50 in the fitted table; here it is also 9\.504"):
         numbers(schema, price=[9.5, 9.504])
 
@@ -225,7 +224,7 @@ def test_dates_are_written_as_dates(tmp_path: Path) -> None:
     pq.write_table(pa.table({"day": days, "made": [start] * N, "told": days, "x": OTHER}), path)
     found = infer(open_table(path), TableOptions(kinds={"told": "categorical"}))
     assert "'made' is always 2024-03-01; it is remembered" in found.notes
-    assert found.schema["made"].statement() == "always 2024-03-01: probability 1"
+    assert found.schema["made"].describe() == "always 2024-03-01: probability 1"
     for changed, said in (
         ({"day": dt.date(2024, 3, 2)}, r"steps of 7 days counted from 2024-03-01, the first is 2024-03-02; round them"),
         ({"made": dt.date(2024, 3, 2)}, "was always 2024-03-01 in the fitted table; here it is also 2024-03-02"),

@@ -28,5 +28,7 @@ def clear_errors() -> Iterator[None]:
         raise SystemExit(0) from None
     except (ValueError, OSError, ImportError, TrainingError) as error:
         message = " ".join(str(error).split()) or type(error).__name__
+        if option := getattr(error, "option", None):  # how the command line does what the message advises last
+            message = f"{message} with {option}"
         sys.stderr.write(f"error: {message}\n")
         raise SystemExit(REFUSED) from None

@@ -25,13 +25,11 @@ def compare(
     On a file that a model was fitted to, only its test rows are compared.
     """
     with clear_errors():
-        from cubicflow.tables.compare import compare_runs
-        from cubicflow.tables.fitted import load_fitted
-        from cubicflow.tables.options import missing_policy
-        from cubicflow.tables.source import open_table
+        from cubicflow.tables import FittedTable, open_table
+        from cubicflow.tables.comparison import compare_runs
 
-        models = load_fitted(first, device), load_fitted(second, device)
-        result = compare_runs(*models, open_table(data), missing_policy(missing))
+        models = FittedTable.load(first, device), FittedTable.load(second, device)
+        result = compare_runs(*models, open_table(data), missing)
         if result.held_out:
             typer.echo("a model was fitted to this file, so only test rows are compared")
         typer.echo(f"{first}: {result.first}")

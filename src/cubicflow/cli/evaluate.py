@@ -23,16 +23,14 @@ def evaluate(
     On the very file that the model was fitted to, training, validation and test rows are told apart.
     """
     with clear_errors():
-        from cubicflow.tables.fitted import load_fitted
-        from cubicflow.tables.options import missing_policy
-        from cubicflow.tables.source import open_table
+        from cubicflow.tables import FittedTable, open_table
+        from cubicflow.tables.likelihood import MeanOfRows
         from cubicflow.tables.splits import PARTS
-        from cubicflow.tables.summary import MeanOfRows
 
-        fitted, table = load_fitted(run, device), open_table(data)
+        fitted, table = FittedTable.load(run, device), open_table(data)
         parts = [MeanOfRows() for _ in PARTS]
         whole = MeanOfRows()
-        for scores in fitted.score(table, missing_policy(missing), weights=True):
+        for scores in fitted.score_table(table, missing, weights=True):
             whole.see(scores.log_likelihood, scores.weights)
             for i, part in enumerate(parts):
                 chosen = scores.parts == i
@@ -43,7 +41,7 @@ def evaluate(
             raise ValueError(f"{data}: there is nothing to score: every row has weight 0")
         width = max(len(column.name) for column in fitted.schema.columns)
         for column in fitted.schema.columns:
-            typer.echo(f"  {column.name:<{width}}  {column.statement()}")
+            typer.echo(f"  {column.name:<{width}}  {column.describe()}")
         if not fitted.is_source(table):
             typer.echo(f"log likelihood {whole.result()} over {whole.rows:,} rows")
             return

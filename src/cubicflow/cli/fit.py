@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from cubicflow.cli.arguments import names, pairs, ranges
 from cubicflow.cli.clear_errors import clear_errors
+from cubicflow.tables.kinds import NAMES
 
 TABLE, MODEL, TRAINING = "Table", "Model", "Training"
+OF_MODEL = ("num_layers", "hidden_features", "num_blocks", "num_bins", "dropout")
+OF_TRAINING = (
+    *("steps", "time_budget", "batch_size", "learning_rate", "weight_decay", "validate_every", "patience"),
+    *("precision", "device", "seed", "checkpoint_seconds"),
+)
 
 
 def fit(
@@ -35,7 +42,7 @@ def fit(
         list[str] | None,
         typer.Option(
             "--type",
-            help="col=real, stepped, integer, boolean, categorical, datetime or constant, where the guess is wrong.",
+            help=f"col={', '.join(NAMES[:-1])} or {NAMES[-1]}, where the guess is wrong.",
             rich_help_panel=TABLE,
         ),
     ] = None,
@@ -73,58 +80,36 @@ def fit(
     Columns are typed by looking at all rows; a tenth of the rows is kept for validation, another for the test. What is
     not given is chosen from the data. Several processes: torchrun --nproc-per-node 2 -m cubicflow fit ...
     """
-    model = {
-        "num_layers": num_layers,
-        "hidden_features": hidden_features,
-        "num_blocks": num_blocks,
-        "num_bins": num_bins,
-        "dropout": dropout,
-    }
-    training = {
-        "steps": steps,
-        "time_budget": time_budget,
-        "batch_size": batch_size,
-        "learning_rate": learning_rate,
-        "weight_decay": weight_decay,
-        "validate_every": validate_every,
-        "patience": patience,
-        "precision": precision,
-        "device": device,
-        "seed": seed,
-        "checkpoint_seconds": checkpoint_seconds,
-    }
+    given = {name: value for name, value in locals().items() if value is not None}
+    model = {name: given[name] for name in OF_MODEL if name in given}
+    training = {name: given[name] for name in OF_TRAINING if name in given}
     with clear_errors():
-        from cubicflow.tables import options
-        from cubicflow.tables.fit import fit_table
-        from cubicflow.tables.recipe import SUITED_TRAINING
-        from cubicflow.training import TrainingConfig
+        from cubicflow.tables import TableOptions, fit_table
 
-        found = options.TableOptions(
-            kinds=options.pairs("--type", kind or []),
-            transforms=options.pairs("--transform", transform or []),
-            bounds=options.ranges("--bounds", bounds or []),
-            context=options.names(context or []),
+        options = TableOptions(
+            kinds=pairs("--type", kind or []),
+            transforms=pairs("--transform", transform or []),
+            bounds=ranges("--bounds", bounds or []),
+            context=names(context or []),
             weights=weights,
-            drop=options.names(drop or []),
-            missing=missing,  # type: ignore[arg-type] # checked there
+            drop=names(drop or []),
+            missing=missing,
         )
-        config = TrainingConfig.make(**{**SUITED_TRAINING, **_given(training)})
-        result = fit_table(data, output, found, config, _given(model), resume=resume, overwrite=overwrite, say=_say)
+        result = fit_table(data, output, options, model, resume=resume, overwrite=overwrite, say=_say, **training)
         if os.environ.get("RANK", "0") != "0":  # of several processes the first one speaks
             return
-        for name, statement in result.statements.items():
-            typer.echo(f"  {name:<{max(map(len, result.statements))}}  {statement}")
+        schema = result.fitted.schema
+        width = max(len(column.name) for column in schema.columns)
+        for column in schema.columns:
+            typer.echo(f"  {column.name:<{width}}  {column.describe()}")
         typer.echo(f"test log likelihood {result.test} over {result.test.rows:,} rows, in the data's own units")
         typer.echo(f"wrote {output} after {result.fit.steps:,} steps ({result.fit.stopped}). Next:")
         typer.echo(f"  cubicflow plot {output}")
-        typer.echo(f"  cubicflow sample {output} -n 1000 -o samples.csv{result.given}")
+        told = "".join(f" --given {column.name}=VALUE" for column in schema.context)
+        typer.echo(f"  cubicflow sample {output} -n 1000 -o samples.csv{told}")
         typer.echo(f"  cubicflow score {output} {data} -o scores.csv")
 
 
 def _say(text: str) -> None:
     if os.environ.get("RANK", "0") == "0":
         typer.echo(text, err=True)
-
-
-def _given(options: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from cubicflow.cli.arguments import pairs
 from cubicflow.cli.clear_errors import clear_errors
 
 
@@ -25,16 +26,14 @@ def sample(
     Example: cubicflow sample run -n 1000 -o samples.csv
     """
     with clear_errors():
-        from cubicflow.tables.fitted import load_fitted
-        from cubicflow.tables.options import pairs
-        from cubicflow.tables.writing import check_output, open_output
+        from cubicflow.tables import FittedTable
+        from cubicflow.tables.output import check_output, open_output
 
         if not 0 < temperature < float("inf"):
             raise ValueError(f"--temperature should be a positive number, got {temperature:g}")
         check_output(output, overwrite=overwrite)
-        fitted = load_fitted(run, device)
+        fitted = FittedTable.load(run, device)
         told = pairs("--given", given or [], [column.name for column in fitted.schema.context])
-        rows = fitted.sample(number, temperature=temperature, seed=seed, given=told)
         with open_output(output, fitted.decimals(told), overwrite=overwrite) as writer:
-            for batch in rows:
+            for batch in fitted.sample_batches(number, told, temperature, seed):
                 writer.write(batch)

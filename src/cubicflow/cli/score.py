@@ -27,14 +27,11 @@ def score(
     The lowest scores are the rows that surprise the model most.
     """
     with clear_errors():
-        from cubicflow.tables.fitted import load_fitted
-        from cubicflow.tables.options import missing_policy
-        from cubicflow.tables.scores_out import score_batches
-        from cubicflow.tables.source import open_table
-        from cubicflow.tables.writing import check_output, open_output
+        from cubicflow.tables import FittedTable, open_table
+        from cubicflow.tables.output import check_output, open_output
 
         check_output(output, overwrite=overwrite)
-        fitted = load_fitted(run, device)
+        fitted = FittedTable.load(run, device)
         with open_output(output, overwrite=overwrite) as writer:
-            for batch in score_batches(fitted, open_table(data), missing_policy(missing)):
+            for batch in fitted.score_batches(open_table(data), missing):
                 writer.write(batch)

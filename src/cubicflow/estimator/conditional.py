@@ -38,9 +38,8 @@ from cubicflow.estimator.quantiles import cumulative, quantile
 from cubicflow.estimator.weighted_rows import Floats, WeightedRows, as_many_as_worth, encode
 from cubicflow.flows import Flow, Mixture
 from cubicflow.tables import TableEncoder
-from cubicflow.tables.column import LEVELLED
 from cubicflow.tables.encoder import Numbers
-from cubicflow.tables.scoring import log_likelihood
+from cubicflow.tables.likelihood import log_likelihood
 
 DRAWS = 1_024  # for the mean of several columns
 ROWS_AT_ONCE = 1 << 16
@@ -231,7 +230,7 @@ class CubicFlowConditional(RegressorMixin, FlowEstimator):  # type: ignore[misc]
         if len(self.schema_.model) == 1:
             medians = self.quantiles(X, 0.5)
             return medians[:, None] if self.y_ndim_ == 2 else medians
-        if wordy := [column.name for column in self.schema_.model if column.kind in LEVELLED]:
+        if wordy := [column.name for column in self.schema_.model if column.is_list]:
             raise ValueError(f"column {wordy[0]!r} of y holds no numbers, so it has no mean; use sample")
         generator = torch.Generator(context.device).manual_seed(0)
         flows = self.flow_.flows if isinstance(self.flow_, Mixture) else [self.flow_]
@@ -330,7 +329,7 @@ class CubicFlowConditional(RegressorMixin, FlowEstimator):  # type: ignore[misc]
         columns = self.schema_.model
         if len(columns) > 1:
             raise ValueError(f"quantiles and intervals are of one column y; this model has {len(columns)}; use sample")
-        if columns[0].kind in LEVELLED:
+        if columns[0].is_list:
             raise ValueError(f"y holds {columns[0].kind} values, which have no quantiles; use log_prob or sample")
 
 

@@ -31,7 +31,7 @@ from cubicflow.estimator.inputs import (
 from cubicflow.estimator.many_rows import MANY, fit_many
 from cubicflow.estimator.weighted_rows import Floats, encode
 from cubicflow.tables import TableEncoder
-from cubicflow.tables.scoring import log_likelihood
+from cubicflow.tables.likelihood import log_likelihood
 
 SAMPLE_ROWS = 1 << 14
 

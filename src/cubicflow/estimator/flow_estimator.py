@@ -14,9 +14,9 @@ from sklearn.utils.validation import _check_feature_names, _check_n_features, _c
 
 from cubicflow.estimator.cross_fitting import Schedule
 from cubicflow.estimator.density_members import MemberSettings
-from cubicflow.estimator.packed_flows import pack, unpack
 from cubicflow.estimator.weighted_rows import Floats
 from cubicflow.flows import Flow, Mixture
+from cubicflow.flows.packed_flows import pack, unpack
 from cubicflow.tables import Schema, TableEncoder
 from cubicflow.tables.fitted import checked_device
 from cubicflow.training.progress import Progress, make_progress

@@ -12,14 +12,13 @@ import pyarrow.compute as pc
 
 from cubicflow.estimator.weighted_rows import Floats, distinct
 from cubicflow.tables import Schema, TableEncoder, TableError, TableOptions, infer
-from cubicflow.tables.arrow_types import is_readable, schema_without_views, without_views
-from cubicflow.tables.column import Column
+from cubicflow.tables.arrow_types import is_readable, table_without_views
 from cubicflow.tables.encoder import Numbers
-from cubicflow.tables.errors import some
-from cubicflow.tables.infer import FEWEST_ROWS
-from cubicflow.tables.memory import MemoryTable
-from cubicflow.tables.shapes import choose_shape
+from cubicflow.tables.inference import FEWEST_ROWS
+from cubicflow.tables.kinds.real import Real
+from cubicflow.tables.source import MemoryTable
 from cubicflow.tables.splits import Undivided
+from cubicflow.tables.table_error import some
 
 WEIGHTS = "sample_weight of fit"
 
@@ -40,8 +39,7 @@ def arrow_table(frame: Any) -> pa.Table:
         rows = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
     else:
         rows = frame if isinstance(frame, pa.Table) else pa.table(frame)
-    batches = [without_views(batch) for batch in rows.to_batches()]
-    return pa.Table.from_batches(batches, schema_without_views(rows.schema))
+    return table_without_views(rows)
 
 
 def without_gaps(rows: pa.Table) -> pa.Table:
@@ -91,8 +89,8 @@ def learn_real(rows: pa.Table, weights: Floats, context: tuple[str, ...]) -> Sch
     columns = []
     for i, name in enumerate(rows.column_names):
         values = found[:, i]
-        column = Column(name, "real", "double", "context" if name in context else "model")
-        shape, _ = choose_shape(column, values.min(), values.max(), TableOptions(), values)
+        column = Real(name, "double", "context" if name in context else "model")
+        shape, _ = column.shape(values.min(), values.max(), values)
         shaped = shape.shaped(values)[0]
         mean = float(np.average(shaped, weights=counts))
         std = float(np.sqrt(np.average(np.square(shaped - mean), weights=counts)))
@@ -118,10 +116,7 @@ def learn_typed(rows: pa.Table, weights: Floats, context: tuple[str, ...], kinds
         weights=WEIGHTS if weighing else None,
         drop=tuple(constant),
     )
-    try:
-        found = infer(MemoryTable(rows), options, Undivided())
-    except TableError as error:
-        raise TableError(error.message) from None  # without options of the command line
+    found = infer(MemoryTable(rows.combine_chunks()), options, Undivided())
     return Schema(tuple(column for column in found.schema.columns if column.role != "weights"))
 
 
@@ -141,7 +136,7 @@ def read_context(encoder: TableEncoder, rows: pa.Table) -> Floats:
 
 
 def _only_batch(schema: Schema, rows: pa.Table, name: str) -> pa.RecordBatch:
-    table = MemoryTable(rows, name)
+    table = MemoryTable(rows.combine_chunks(), name)
     batch = next(table.batches(schema.check(table), rows=max(len(rows), 1)), None)
     if batch is None:
         raise TableError(f"{name}: there are no rows")

@@ -9,9 +9,9 @@ import numpy as np
 from cubicflow.estimator.weighted_rows import Floats
 from cubicflow.flows import Flow
 from cubicflow.tables.encoder import Numbers, TableEncoder
-from cubicflow.tables.fit_rows import TableRows
-from cubicflow.tables.recipe import SUITED_TRAINING, suited_flow
-from cubicflow.tables.scoring import log_likelihood
+from cubicflow.tables.fitting import SUITED_TRAINING, suited_flow
+from cubicflow.tables.likelihood import log_likelihood
+from cubicflow.tables.table_rows import TableRows
 from cubicflow.training import TrainingConfig, fit
 
 MANY = 5_000  # rows; training all members on all rows at once would no longer be the faster way

@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from cubicflow.tables.column import LEVELLED, Column
-from cubicflow.tables.values import floats, to_numbers, whole_numbers
+from cubicflow.tables.kinds.column import Column
 
 Floats = NDArray[np.float64]
 
@@ -36,19 +35,11 @@ class Panel:
 
 def make_panel(column: Column, data: pa.Array, samples: pa.Array, bins: int = 40) -> Panel:
     """A column of data and one of samples, on common bins that follow the column's own steps."""
-    if column.kind in LEVELLED:
-        both = [to_numbers(column, array) for array in (data, samples)]
-        edges = np.arange(len(column.levels) + 1, dtype=np.float64) - 0.5
-        labels = tuple(str(level) for level in column.levels) if len(column.levels) <= MOST_LABELS else ()
-        return Panel(column.name, both[0], both[1], edges, labels)
-    if column.kind == "datetime":
-        steps = column.decode_values([0, column.grid.step]) if column.grid is not None else data[:2]
-        both = [_days(array) for array in (data, samples)]
-        step = float(np.diff(_days(steps))[0])
-        return Panel(column.name, both[0], both[1], _edges(both[0], step or None, bins), is_date=True)
-    both = [floats(array) for array in (data, samples)]
-    width = column.grid.width if column.grid is not None else None
-    return Panel(column.name, both[0], both[1], _edges(both[0], width, bins))
+    real, drawn = column.drawn(data), column.drawn(samples)
+    if column.is_list:
+        edges = np.arange(len(column.labels) + 1, dtype=np.float64) - 0.5
+        return Panel(column.name, real, drawn, edges, column.labels if len(column.labels) <= MOST_LABELS else ())
+    return Panel(column.name, real, drawn, _edges(real, column.drawn_step, bins), is_date=column.on_calendar)
 
 
 def most_telling(panels: Sequence[Panel], most: int = MOST_COLUMNS) -> list[Panel]:
@@ -65,11 +56,6 @@ def _ranks(values: Floats) -> Floats:
     _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
     middle: Floats = (np.cumsum(counts) - counts / 2)[place]
     return middle
-
-
-def _days(array: pa.Array) -> Floats:
-    """Dates as days since 1970, which is how matplotlib counts them."""
-    return whole_numbers(array.cast(pa.timestamp("ms"), safe=False)) / 86_400_000.0
 
 
 def _edges(values: Floats, step: float | None, bins: int) -> Floats:

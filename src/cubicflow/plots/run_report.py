@@ -5,8 +5,11 @@ from __future__ import annotations
 import base64
 import html
 import io
+import json
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,11 +22,10 @@ from cubicflow.plots.marginals import corner, marginals
 from cubicflow.plots.panels import make_panel, most_telling
 from cubicflow.plots.report_frame import PAGE, STYLE
 from cubicflow.plots.training_curve import training_curve
-from cubicflow.tables.errors import TableError
-from cubicflow.tables.fitted import FittedTable, load_fitted, read_history
-from cubicflow.tables.pieces import pieces
-from cubicflow.tables.row_sample import RowSample
-from cubicflow.tables.source import Table, open_table
+from cubicflow.tables import FittedTable, Table, TableError, open_table
+from cubicflow.tables.source import pieces
+from cubicflow.tables.splits import RowSample
+from cubicflow.training.run_folder import METRICS_FILE
 
 PAGE_NAME = "report.html"
 MOST_MARGINALS = 40
@@ -34,11 +36,11 @@ def draw_report(
     run: Path, data: Path | None, folder: Path, *, rows: int = 5000, seed: int = 0, overwrite: bool = False
 ) -> Path:
     """Draw a run into a folder, and return the path of the page. ``data`` is by default the table it was fitted to."""
-    fitted = load_fitted(run)
+    fitted = FittedTable.load(run)
     if folder.exists() and not folder.is_dir():
         raise TableError(f"{folder}: this is a file; give a folder for the pictures")
     if (folder / PAGE_NAME).exists() and not overwrite:
-        raise TableError(f"{folder / PAGE_NAME}: there is such a page already; replace it with --overwrite")
+        raise TableError(f"{folder / PAGE_NAME}: there is such a page already; replace it", "--overwrite")
     table = _table(fitted, data)
     found = _rows(fitted, table, rows)
     samples = fitted.sample_like(found, rows, seed=seed)
@@ -56,10 +58,10 @@ def _table(fitted: FittedTable, data: Path | None) -> Table:
         return open_table(data)
     source = Path(fitted.source)
     if not source.exists():
-        raise TableError(f"the fitted table {source} is no longer there; give one with --data")
+        raise TableError(f"the fitted table {source} is no longer there; give one", "--data")
     table = open_table(source)
     if not fitted.is_source(table):
-        raise TableError(f"{source} has changed since the fit; to draw it all the same, give it with --data")
+        raise TableError(f"{source} has changed since the fit; to draw it all the same, give it", "--data")
     return table
 
 
@@ -78,7 +80,7 @@ def _figures(fitted: FittedTable, found: pa.RecordBatch, samples: pa.RecordBatch
     encoder = fitted.encoder
     typed = encoder.decode_numbers(encoder.read(found).y)
     panels = [make_panel(column, typed[column.name], samples.column(column.name)) for column in encoder.columns]
-    figures = {"Training": training_curve(read_history(run))}
+    figures = {"Training": training_curve(_history(run))}
     figures["One column at a time"] = marginals(panels[:MOST_MARGINALS])
     if len(panels) > 1:
         figures["Two columns at a time"] = corner(most_telling(panels))
@@ -89,6 +91,21 @@ def _figures(fitted: FittedTable, found: pa.RecordBatch, samples: pa.RecordBatch
     curves = spline_curves(fitted.flow, torch.from_numpy(x).to(weight.device, weight.dtype), context)
     figures["Learned splines"] = learned_splines(curves)
     return figures
+
+
+def _history(run: Path) -> list[dict[str, Any]]:
+    """The lines of a run's metrics.jsonl that are whole."""
+    path, history = run / METRICS_FILE, []
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
+    except OSError as error:
+        raise TableError(f"{path}: cannot be read: {error}") from None
+    for line in lines:
+        with suppress(ValueError, RecursionError):
+            metrics = json.loads(line)
+            if isinstance(metrics, dict) and isinstance(metrics.get("step"), int):
+                history.append(metrics)
+    return history
 
 
 def _png(figure: Figure) -> bytes:
@@ -103,7 +120,7 @@ def _file_name(title: str) -> str:
 
 def _page(run: Path, data: Path, fitted: FittedTable, pictures: Mapping[str, bytes], rows: int, samples: int) -> str:
     columns = "".join(
-        f"<tr><td>{html.escape(c.name)}</td><td>{c.kind}</td><td>{html.escape(c.statement())}</td></tr>"
+        f"<tr><td>{html.escape(c.name)}</td><td>{c.kind}</td><td>{html.escape(c.describe())}</td></tr>"
         for c in fitted.schema.columns
     )
     figures = "".join(

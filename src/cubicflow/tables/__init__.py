@@ -1,29 +1,71 @@
-"""Your own table: from a file to a matrix for a flow, and from a flow's samples back to rows like the file's.
+"""Your own table: from a file to the density of its rows, and back to rows like the file's.
 
 In the order in which they build on one another:
 
-    source, csv_file, parquet_file, numpy_file, memory, pieces     tables, in batches of complete rows
-    arrow_types, text_types, facts, grid, row_sample       what a column holds, from one pass
-    options, column, schema, kinds, order, shapes, infer   the schema: found, overridden, kept as JSON
-    maps, histogram, statistics, tally                     numbers for a flow, estimated from training rows
-    sample_range, values, encoder, fit_rows, recipe        values to numbers and back, batches, a flow that suits them
-    offsets, scoring, summary, compare, scores_out         log likelihoods in the data's own units
-    splits, fingerprint, fitted, writing                   which rows trained, what a run remembers, outputs
+    table_error, arrow_types, maps          what is wrong, arrow's types, maps of numbers with their slopes
+    kinds/                                  one class for each kind of column, one registry of them
+    options, source                         what the user says; tables, in batches of complete rows
+    csv_file, parquet_file, numpy_file      the files that tables come in
+    splits, schema, inference               which rows train, the schema of a table, and how it is found
+    encoder, likelihood, table_rows         rows to numbers for a flow and back, log likelihoods, rows for training
+    fitted, comparison                      a fitted table: scores, samples, two of them compared
+    fitting, output                         from a file to a run folder; rows and scores to files
 """
 
-try:
-    import pyarrow as pa  # noqa: F401
-except ImportError as error:
-    raise ImportError(
-        "tables are read with pyarrow, which is not installed; use: pip install 'cubicflow[cli]'"
-    ) from error
+from __future__ import annotations
 
-from cubicflow.tables.encoder import TableEncoder
-from cubicflow.tables.errors import TableError
-from cubicflow.tables.infer import infer
-from cubicflow.tables.options import TableOptions
-from cubicflow.tables.schema import Schema
-from cubicflow.tables.source import Table, open_table
-from cubicflow.tables.splits import Split
+import importlib
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Schema", "Split", "Table", "TableEncoder", "TableError", "TableOptions", "infer", "open_table"]
+if TYPE_CHECKING:
+    from cubicflow.tables.encoder import TableEncoder
+    from cubicflow.tables.fitted import FittedTable
+    from cubicflow.tables.fitting import fit_table
+    from cubicflow.tables.inference import infer
+    from cubicflow.tables.options import Missing, TableOptions
+    from cubicflow.tables.schema import Schema
+    from cubicflow.tables.source import Table, open_table
+    from cubicflow.tables.splits import Split
+    from cubicflow.tables.table_error import TableError
+
+__all__ = [
+    "FittedTable",
+    "Missing",
+    "Schema",
+    "Split",
+    "Table",
+    "TableEncoder",
+    "TableError",
+    "TableOptions",
+    "fit_table",
+    "infer",
+    "open_table",
+]
+
+# Imported when they are first asked for: the command line names the kinds of columns without waiting for torch.
+_HOMES = {
+    "FittedTable": "fitted",
+    "Missing": "options",
+    "Schema": "schema",
+    "Split": "splits",
+    "Table": "source",
+    "TableEncoder": "encoder",
+    "TableError": "table_error",
+    "TableOptions": "options",
+    "fit_table": "fitting",
+    "infer": "inference",
+    "open_table": "source",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'cubicflow.tables' has no attribute {name!r}")
+    try:
+        import pyarrow as pa  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            "tables are read with pyarrow, which is not installed; use: pip install 'cubicflow[cli]'"
+        ) from error
+    globals()[name] = getattr(importlib.import_module(f"cubicflow.tables.{_HOMES[name]}"), name)
+    return globals()[name]

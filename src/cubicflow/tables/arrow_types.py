@@ -1,14 +1,18 @@
-"""Arrow types by name, as a schema in JSON keeps them."""
+"""Arrow types: their names in a schema, exact conversions between them, and the types that text can be read as."""
 
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from cubicflow.tables.errors import TableError
+from cubicflow.tables.table_error import TableError
+
+Floats = NDArray[np.float64]
 
 PLAIN = {
     str(type): type
@@ -48,10 +52,17 @@ def type_of(name: str) -> pa.DataType:
     raise TableError(f"{name!r} is not the type of a column that cubicflow reads")
 
 
+def table_without_views(rows: pa.Table) -> pa.Table:
+    """The rows of :func:`without_views`, of a whole table."""
+    return pa.Table.from_batches(
+        [without_views(batch) for batch in rows.to_batches()], schema_without_views(rows.schema)
+    )
+
+
 def without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The same words as plain strings. Some libraries keep text as views, from which Arrow cannot take rows yet."""
     schema = schema_without_views(batch.schema)
-    columns = [_plain(column) for column in batch.columns]
+    columns = [_plain(column, type) for column, type in zip(batch.columns, schema.types, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -66,12 +77,10 @@ def _plain_type(type: pa.DataType) -> pa.DataType:
     return pa.large_string() if pa.types.is_string_view(type) else type
 
 
-def _plain(column: pa.Array) -> pa.Array:
-    if column.type == _plain_type(column.type):
-        return column
-    if pa.types.is_dictionary(column.type):
-        return pa.DictionaryArray.from_arrays(column.indices, _plain(column.dictionary), ordered=column.type.ordered)
-    return column.cast(pa.large_string())
+def _plain(column: pa.Array, type: pa.DataType) -> pa.Array:
+    if not pa.types.is_dictionary(type) or column.type == type:
+        return column.cast(type)
+    return pa.DictionaryArray.from_arrays(column.indices, column.dictionary.cast(type.value_type), ordered=type.ordered)
 
 
 def is_text(type: pa.DataType) -> bool:
@@ -128,3 +137,130 @@ def shown(values: pa.Array) -> list[str]:
     if is_date(values.type):
         return [str(text) for text in values.cast(pa.string()).to_pylist()]
     return [str(value) if pa.types.is_decimal(values.type) else repr(value) for value in values.to_pylist()]
+
+
+def family(type: pa.DataType) -> str:
+    """Types of one family can stand for one another in a column: text, numbers of any width, dates."""
+    if is_text(type):
+        return "text"
+    if is_number(type):
+        return "number"
+    return "date" if is_date(type) else str(type)
+
+
+# --- values of one type as those of another ---
+
+
+def plain_text(array: pa.Array) -> pa.Array:
+    """Strings, whatever arrow calls them."""
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    return array.cast(pa.string())
+
+
+def floats(array: pa.Array) -> Floats:
+    """Any numbers as float64; float16 passes through float32, the only way arrow knows."""
+    if pa.types.is_float16(array.type):
+        array = array.cast(pa.float32())
+    result: Floats = array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return result
+
+
+def whole_numbers(array: pa.Array) -> NDArray[np.int64]:
+    """Integers and dates as int64; raises ArrowInvalid for an unsigned number beyond it."""
+    if pa.types.is_date32(array.type):
+        array = array.cast(pa.int32())
+    result: NDArray[np.int64] = array.cast(pa.int64()).to_numpy(zero_copy_only=False)
+    return result
+
+
+def decimal_range(type: pa.DataType) -> tuple[Decimal, Decimal]:
+    """The smallest and the largest value of a decimal type, which has a fixed number of digits."""
+    most = f"{10**type.precision - 1}e-{type.scale}"
+    return Decimal(f"-{most}"), Decimal(most)
+
+
+def floats_as(values: Floats, type: pa.DataType, decimals: int | None) -> pa.Array:
+    """Floats as a type of numbers; as a decimal, with that many digits after the point."""
+    if pa.types.is_decimal(type):
+        scale = type.scale if decimals is None else min(decimals, type.scale)
+        smallest, largest = decimal_range(type)
+        exact = (Decimal(f"{value:.{scale}f}") for value in values.tolist())
+        return pa.array([min(max(value, smallest), largest) for value in exact], type=type)
+    if pa.types.is_integer(type):
+        return pa.array(np.rint(values).astype(np.int64)).cast(type, safe=False)
+    if pa.types.is_float16(type):
+        return pa.array(values.astype(np.float16))
+    return pa.array(values).cast(type, safe=False)
+
+
+def whole_as(values: NDArray[np.int64], type: pa.DataType) -> pa.Array:
+    """Whole numbers as a type of numbers or dates."""
+    whole = pa.array(values, type=pa.int64())
+    if pa.types.is_date32(type):
+        return whole.cast(pa.int32()).cast(type)
+    if pa.types.is_float16(type):
+        return whole.cast(pa.float32()).cast(type)
+    if pa.types.is_decimal(type):
+        return whole.cast(pa.string()).cast(type)
+    return whole.cast(type, safe=False)
+
+
+def words_as(array: pa.Array, type: pa.DataType) -> pa.Array:
+    """Plain values as the type, which may be a dictionary of them."""
+    return (array.dictionary_encode() if pa.types.is_dictionary(type) else array).cast(type)
+
+
+# --- text ---
+
+# Each ladder goes from the narrow to the wide; what fits a rung fits those above it. What falls off a ladder is words.
+NUMBERS = (pa.int64(), pa.float64())
+TRUTHS = (pa.bool_(),)
+DATES = (pa.date32(), *(pa.timestamp(unit) for unit in ("s", "ms", "us", "ns")))
+ZONED = tuple(pa.timestamp(unit, "UTC") for unit in ("s", "ms", "us", "ns"))
+LADDERS = (TRUTHS, NUMBERS, DATES, ZONED)
+
+TRUTH = r"(?i)^(true|false)$"
+# 007 is a code, not a number, and 0x1F a word
+NOT_DECIMAL = r"^[+-]?0[0-9xX]"
+
+
+class TypeOfText:
+    """Watches a column of text go by. ``type`` is the narrowest type that fits all of it; null where all is missing."""
+
+    def __init__(self) -> None:
+        self._ladder: tuple[pa.DataType, ...] | None = None
+        self._rung = 0
+        self.type: pa.DataType = pa.null()
+
+    def see(self, text: pa.Array) -> None:
+        if self.type == pa.string():
+            return
+        text = text.drop_null()
+        if not len(text):
+            return
+        if self._ladder is None:
+            self._ladder = next((ladder for ladder in LADDERS if any(fits(text, type) for type in ladder)), ())
+        while self._rung < len(self._ladder) and not fits(text, self._ladder[self._rung]):
+            self._rung += 1
+        self.type = self._ladder[self._rung] if self._rung < len(self._ladder) else pa.string()
+
+
+def fits(text: pa.Array, type: pa.DataType) -> bool:
+    """Whether every text reads as a value of the type."""
+    if pa.types.is_boolean(type):
+        return bool(pc.all(pc.match_substring_regex(text, TRUTH)).as_py())
+    if type in NUMBERS and pc.any(pc.match_substring_regex(text, NOT_DECIMAL)).as_py():
+        return False
+    try:
+        read_text(text, type)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def read_text(text: pa.Array, type: pa.DataType) -> pa.Array:
+    """Text as values of the type; raises ArrowInvalid at the first that is not one."""
+    if type in NUMBERS:
+        text = pc.replace_substring_regex(text, r"^\+", "")
+    return pc.cast(text, type)

@@ -1,21 +1,31 @@
-"""CSV files, read as text: what a column means is decided over all of its rows, not from the first block."""
+"""CSV files, read as text: what a column means is decided over all of its rows, not from the first block.
+
+A file is read once. What needs several passes reads it into a spool of arrow batches; the types of the text and the
+fingerprint of the file come from that same pass.
+"""
 
 from __future__ import annotations
 
 import csv
 import gzip
+import hashlib
+import io
+import mmap
+import os
 import re
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from io import BufferedReader
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
-from cubicflow.tables.errors import TableError, some
-from cubicflow.tables.source import BATCH_ROWS, Table, check_names
+from cubicflow.tables.arrow_types import TypeOfText
+from cubicflow.tables.source import MemoryTable, Table, check_names, fingerprint_blocks
+from cubicflow.tables.table_error import TableError, some
 
 # What stands for a missing value, as pandas and arrow read it.
 MISSING = (
@@ -24,6 +34,7 @@ MISSING = (
 )  # fmt: skip
 LONGEST_HEADER = 1 << 22
 BLOCK_BYTES = 1 << 22
+MOST_IN_MEMORY = 1 << 26  # bytes of text
 
 
 class CsvTable(Table):
@@ -50,31 +61,121 @@ class CsvTable(Table):
             )
         super().__init__(path, dict.fromkeys(names, pa.string()))
 
-    def batches(self, columns: Sequence[str] | None = None, rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-        names = self.names
-        wanted = names if columns is None else list(columns)
+    def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
         missing = pa.array(MISSING)
         try:
-            reader = arrow_csv.open_csv(
-                self.path,
-                read_options=arrow_csv.ReadOptions(column_names=names, skip_rows=1, block_size=BLOCK_BYTES),
-                parse_options=arrow_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
-                convert_options=arrow_csv.ConvertOptions(
-                    column_types=dict.fromkeys(names, pa.string()), include_columns=wanted, strings_can_be_null=False
-                ),
-            )
-            for block in reader:
-                trimmed = [pc.utf8_trim_whitespace(column) for column in block.columns]
-                known = [pc.if_else(pc.is_in(column, missing), None, column) for column in trimmed]
-                whole = pa.RecordBatch.from_arrays(known, names=wanted)
-                for start in range(0, len(whole), rows):
-                    yield whole.slice(start, rows)
+            with _FingerprintedFile(self.path) as file:
+                reader = arrow_csv.open_csv(
+                    pa.input_stream(file, compression="gzip" if self.path.suffix == ".gz" else None),
+                    read_options=arrow_csv.ReadOptions(column_names=self.names, skip_rows=1, block_size=BLOCK_BYTES),
+                    parse_options=arrow_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
+                    convert_options=arrow_csv.ConvertOptions(
+                        column_types=dict.fromkeys(self.names, pa.string()),
+                        include_columns=columns,
+                        strings_can_be_null=False,
+                    ),
+                )
+                for block in reader:
+                    trimmed = [pc.utf8_trim_whitespace(column) for column in block.columns]
+                    known = [pc.if_else(pc.is_in(column, missing), None, column) for column in trimmed]
+                    yield from pa.Table.from_arrays(known, names=columns).to_batches(max_chunksize=rows)
+                self._fingerprint = file.fingerprint()
         except pa.ArrowInvalid as error:
             if "Empty CSV file" in str(error):  # a header and nothing else
                 return
-            raise TableError(_explain(self.path, str(error), len(names))) from None
+            raise TableError(_explain(self.path, str(error), len(self.names))) from None
         except (OSError, EOFError) as error:
             raise TableError(f"{self.path}: cannot be read: {error}") from None
+
+    def spooled(self, columns: Sequence[str], folder: Path | None = None) -> Table:
+        found = {name: TypeOfText() for name in columns}
+
+        def watched() -> Iterator[pa.RecordBatch]:
+            for batch in self.batches(columns):
+                for name, type in found.items():
+                    type.see(batch.column(name))
+                yield batch
+
+        try:
+            kept = spool(watched(), folder)
+        except OSError as error:
+            raise TableError(
+                f"{self.path}: there is no room for a copy of its rows in {folder or tempfile.gettempdir()} "
+                f"({error.strerror or error}); free some"
+            ) from None
+        rows = pa.Table.from_batches(kept, pa.schema(dict.fromkeys(columns, pa.string())))
+        return SpooledTable(self, rows, {name: type.type for name, type in found.items()})
+
+
+class SpooledTable(MemoryTable):
+    """What was read of a CSV file: strings, and the types that all of them fit."""
+
+    is_text = True
+
+    def __init__(self, source: CsvTable, kept: pa.Table, types: dict[str, pa.DataType]) -> None:
+        super().__init__(kept, str(source.path))
+        self.types = {**source.types, **types}
+        self._fingerprint = source.fingerprint()
+
+
+def spool(batches: Iterable[pa.RecordBatch], folder: Path | None) -> list[pa.RecordBatch]:
+    """The batches, in memory where they are few; else in a file without a name, which goes with the process, however
+    that ends."""
+    kept: list[pa.RecordBatch] = []
+    size, file, writer = 0, None, None
+    for batch in batches:
+        kept.append(batch)
+        size += batch.nbytes
+        if size > MOST_IN_MEMORY:
+            if writer is None:
+                file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - what is mapped outlives it
+                writer = pa.ipc.new_file(file, batch.schema)
+            while kept:
+                writer.write_batch(kept.pop(0))
+    if file is None or writer is None:
+        return kept
+    with file, writer:
+        writer.close()
+        file.flush()
+        reader = pa.ipc.open_file(pa.py_buffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))
+    return [reader.get_batch(i) for i in range(reader.num_record_batches)]
+
+
+class _FingerprintedFile(io.RawIOBase):
+    """A file whose fingerprint is taken from its bytes as they are read."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._file = path.open("rb", buffering=0)
+        size = os.fstat(self._file.fileno()).st_size
+        self._digest = hashlib.sha256(size.to_bytes(8, "big"))
+        self._blocks = fingerprint_blocks(size)
+        self._place = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = self._file.readinto(buffer)
+        start, self._place = self._place, self._place + count
+        seen = memoryview(buffer)[:count]
+        while self._blocks and self._blocks[0][0] < self._place:
+            first, last = self._blocks[0]
+            self._digest.update(seen[max(first - start, 0) : last - start])
+            if last > self._place:  # the rest of the block comes with the next read
+                break
+            self._blocks.pop(0)
+        return count
+
+    def fingerprint(self) -> str:
+        """Of the whole file, of which nobody may have read the very end."""
+        while self.read(BLOCK_BYTES):
+            pass
+        return self._digest.hexdigest()
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 def _first_line(path: Path) -> str:
@@ -96,7 +197,7 @@ def _first_line(path: Path) -> str:
         raise TableError(_not_utf8(path)) from None
 
 
-def _open(path: Path) -> gzip.GzipFile | BufferedReader:
+def _open(path: Path) -> gzip.GzipFile | io.BufferedReader:
     return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
 
 

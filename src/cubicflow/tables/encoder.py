@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from cubicflow.tables.column import LEVELLED, Column
-from cubicflow.tables.errors import TableError
-from cubicflow.tables.maps import Map
 from cubicflow.tables.schema import Schema
-from cubicflow.tables.values import as_given, check_constant, constants, from_numbers, to_numbers
+from cubicflow.tables.table_error import TableError, some
 
 Floats = NDArray[np.float64]
 
@@ -32,15 +29,22 @@ class TableEncoder:
     A column with masses has codes; noise u in (0, 1) makes code + u continuous, and the map carries that to the real
     line. A column with a density is mapped itself. Either way (x, log_det) is exact: the log density of a row in the
     data's own units, for given u, is the flow's log_prob(x) + log_det.
+
+    >>> from cubicflow.tables import infer
+    >>> from cubicflow.tables.source import MemoryTable
+    >>> table = MemoryTable(pa.table({"word": ["a", "b"] * 20, "size": range(40)}))
+    >>> encoder = TableEncoder(infer(table).schema)
+    >>> encoder.features, encoder.decode(np.zeros((1, 2))).to_pylist()
+    (2, [{'word': 'a', 'size': 19}])
     """
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
         self.columns = schema.model
-        self.maps = [_map(column) for column in self.columns]
+        self.maps = [column.needed_map for column in self.columns]
         self.is_mass = np.array([column.counts_mass for column in self.columns])
         self.features = len(self.columns)
-        self.context_features = sum(_width(column) for column in schema.context)
+        self.context_features = sum(column.context_width for column in schema.context)
 
     @property
     def mass_features(self) -> int:
@@ -52,21 +56,21 @@ class TableEncoder:
     def read(self, batch: pa.RecordBatch, *, weights: bool = False) -> Numbers:
         """A batch without gaps as plain numbers. Refuses any value the schema does not allow."""
         for column in self.schema.of_role("constant"):
-            check_constant(column, batch.column(column.name))
+            column.encode(batch.column(column.name))  # refuses any other value
         y = np.empty((len(batch), self.features))
         for i, column in enumerate(self.columns):
-            y[:, i] = to_numbers(column, batch.column(column.name))
+            y[:, i] = column.encode(batch.column(column.name))
         context = self.read_context(batch) if self.schema.context else None
         found = None
         if weights and (weighing := self.schema.weights) is not None:
-            found = _map(weighing).forward(to_numbers(weighing, batch.column(weighing.name)))[0]
+            found = weighing.needed_map.forward(weighing.encode(batch.column(weighing.name)))[0]
             if (found < 0).any():
                 raise TableError(f"column {weighing.name!r} holds negative weights")
         return Numbers(y, context, found)
 
     def read_context(self, batch: pa.RecordBatch) -> Floats:
         """(N, C) of a batch with the context columns, whatever else it has or lacks."""
-        return np.concatenate([_context(c, batch.column(c.name)) for c in self.schema.context], axis=1)
+        return np.concatenate([c.context(batch.column(c.name)) for c in self.schema.context], axis=1)
 
     def to_flow(self, y: Floats, noise: Floats | None = None) -> tuple[Floats, Floats]:
         """(x, log_det) of plain numbers; ``noise`` in (0, 1) is (N, M) or (M,) for the M columns with masses."""
@@ -99,51 +103,29 @@ class TableEncoder:
         y = np.stack([map.inverse(x[:, i].astype(np.float64)) for i, map in enumerate(self.maps)], axis=1)
         arrays = {**(given or {}), **self.decode_numbers(y)}
         for column in self.schema.of_role("constant"):
-            arrays[column.name] = constants(column, len(x))
+            arrays[column.name] = column.decode(np.zeros(len(x)))
         names = [column.name for column in self.schema.columns if column.name in arrays]
         return pa.RecordBatch.from_arrays([arrays[name] for name in names], names=names)
 
     def decode_numbers(self, y: Floats) -> dict[str, pa.Array]:
         """Codes and values (N, D) as the columns of the table that are modelled."""
-        return {column.name: from_numbers(column, y[:, i]) for i, column in enumerate(self.columns)}
+        return {column.name: column.decode(y[:, i]) for i, column in enumerate(self.columns)}
 
-    def context_from(self, given: Mapping[str, str], rows: int) -> tuple[Floats | None, dict[str, pa.Array]]:
-        """The context features, and the context columns, of rows that share the values written in ``given``."""
+    def context_from(self, given: Mapping[str, object], rows: int) -> tuple[Floats | None, dict[str, pa.Array]]:
+        """The context features, and the context columns, of rows that share the values in ``given``, text or not."""
         wanted = [column.name for column in self.schema.context]
         if missing := [name for name in wanted if name not in given]:
             raise TableError(
-                f"the model is conditional: give a value for {_listed(missing)}, as --given {missing[0]}=VALUE"
+                f"the model is conditional: give a value for {some(missing)}", f"--given {missing[0]}=VALUE"
             )
         if extra := [name for name in given if name not in wanted]:
-            known = f"it was fitted with {_listed(wanted)} as context" if wanted else "it was fitted without context"
-            raise TableError(f"the model cannot be given {_listed(extra)}: {known}")
+            known = f"it was fitted with {some(wanted)} as context" if wanted else "it was fitted without context"
+            raise TableError(f"the model cannot be given {some(extra)}: {known}")
         if not wanted:
             return None, {}
         parts, arrays = [], {}
         for column in self.schema.context:
-            text = pa.array([given[column.name]])
-            parts.append(_context(column, text))
-            arrays[column.name] = as_given(column, text).take(pa.array(np.zeros(rows, dtype=np.int64)))
+            text = pa.array([str(given[column.name])])
+            parts.append(column.context(text))
+            arrays[column.name] = column.given(text).take(pa.array(np.zeros(rows, dtype=np.int64)))
         return np.repeat(np.concatenate(parts, axis=1), rows, axis=0), arrays
-
-
-def _map(column: Column) -> Map:
-    if column.map is None:
-        raise TableError(f"column {column.name!r} has no map")
-    return column.map
-
-
-def _width(column: Column) -> int:
-    return len(column.levels) if column.map is None else 1
-
-
-def _context(column: Column, array: pa.Array) -> Floats:
-    """One feature a level, or the middle of the value's step on the flow's own scale."""
-    y = to_numbers(column, array)
-    if column.kind in LEVELLED:
-        return np.eye(len(column.levels))[y.astype(np.int64)]
-    return _map(column).forward(y + (0.5 if column.counts_mass else 0.0))[0][:, None]
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(map(repr, names))

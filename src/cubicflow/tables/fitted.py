@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,23 +14,24 @@ import numpy as np
 import pyarrow as pa
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from cubicflow.flows import Flow, Mixture, load
+from cubicflow.flows.packed_flows import pack, unpack
 from cubicflow.flows.serialization import CONFIG_FILE, FlowFileError, read_config
-from cubicflow.tables.column import Column
+from cubicflow.tables.arrow_types import table_without_views
 from cubicflow.tables.encoder import TableEncoder
-from cubicflow.tables.errors import TableError
-from cubicflow.tables.fingerprint import fingerprint
-from cubicflow.tables.infer import Inferred
+from cubicflow.tables.likelihood import log_likelihood
 from cubicflow.tables.options import Missing
-from cubicflow.tables.pieces import pieces
 from cubicflow.tables.schema import Schema
-from cubicflow.tables.scoring import log_likelihood
-from cubicflow.tables.source import Table
+from cubicflow.tables.source import MemoryTable, Table, pieces
 from cubicflow.tables.splits import PARTS, Split
+from cubicflow.tables.table_error import TableError
 
 SAMPLE_ROWS = 1 << 14
 SECTION = "table"
+SCORE_COLUMN = "log_likelihood"
+Given = Mapping[str, object] | None
 
 
 class Scores(NamedTuple):
@@ -44,7 +46,31 @@ class Scores(NamedTuple):
 
 @dataclass(frozen=True)
 class FittedTable:
-    """What a run knows of its table."""
+    """The density of a table, as ``cubicflow fit`` leaves it in a run folder.
+
+    It takes and gives Arrow: :meth:`score` works on one batch and keeps nothing, so any engine that hands out Arrow
+    batches can call it. A copy that was pickled is on the CPU.
+
+    Attributes:
+        flow: the density of the encoded columns.
+        schema: what each column is taken for.
+        split: which rows of the fitted table were for training, validation and test.
+        missing: what :meth:`score` does with rows that lack a value, unless told.
+        source, fingerprint: the path and a hash of the file that was fitted.
+        parts: the number of rows in each part of it.
+
+    >>> import tempfile
+    >>> from cubicflow.tables import FittedTable, fit_table
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     rows = "".join(f"{i % 7},{i / 8}\\n" for i in range(100))
+    ...     _ = Path(folder, "t.csv").write_text("day,hours\\n" + rows)
+    ...     _ = fit_table(f"{folder}/t.csv", f"{folder}/run", steps=5, progress=False)
+    ...     fitted = FittedTable.load(f"{folder}/run")
+    >>> fitted.score(pa.table({"day": [1, 2, None], "hours": [0.5, 9.0, 1.0]}), missing="drop").shape
+    (3,)
+    >>> fitted.sample(1000, seed=0).schema.names
+    ['day', 'hours']
+    """
 
     flow: Flow | Mixture
     schema: Schema
@@ -54,95 +80,155 @@ class FittedTable:
     fingerprint: str
     parts: dict[str, int]
 
-    @property
+    @classmethod
+    def load(cls, folder: str | Path, device: str | None = None) -> FittedTable:
+        """Read a run that was fitted to a table. Nothing in the folder is trusted, and nothing is executed."""
+        about = read_config(Path(folder)).get(SECTION)
+        path = Path(folder) / CONFIG_FILE
+        if not isinstance(about, dict):
+            raise FlowFileError(path, "the run was not fitted to a table with 'cubicflow fit'")
+        return cls._from_json(path, about, lambda: load(folder, checked_device(device)))
+
+    def to_json(self) -> dict[str, Any]:
+        """What a run's config keeps of its table: all but the flow."""
+        return {
+            "source": self.source,
+            "fingerprint": self.fingerprint,
+            "missing": str(self.missing),
+            "split": self.split.to_json(),
+            "parts": self.parts,
+            "schema": self.schema.to_json(),
+        }
+
+    @classmethod
+    def _from_json(cls, path: Path, about: dict[str, Any], flow: Callable[[], Flow | Mixture]) -> FittedTable:
+        """``flow`` is called when all that stands in ``about`` has been checked."""
+        try:
+            schema, split = Schema.from_json(about.get("schema")), Split.from_json(about.get("split"))
+            missing = Missing(about.get("missing"))  # type: ignore[arg-type] # refuses what is none
+        except (TableError, RecursionError, OverflowError) as error:
+            raise FlowFileError(path, f"its table is not described rightly: {error}") from None
+        source, mark, parts = (about.get(key) for key in ("source", "fingerprint", "parts"))
+        counted = isinstance(parts, dict) and sorted(parts) == sorted(PARTS)
+        if not isinstance(source, str) or not isinstance(mark, str) or not counted:
+            raise FlowFileError(path, "its table is not described rightly: source, fingerprint or parts is wrong")
+        fitted = cls(flow(), schema, split, missing, source, mark, dict(parts))  # type: ignore[arg-type] # checked above
+        encoder, shape = fitted.encoder, getattr(fitted.flow, "shape", None)
+        if tuple(shape or ()) != (encoder.features,) or fitted.flow.context_features != encoder.context_features:
+            raise FlowFileError(path, f"its table has {encoder.features} columns to model, its flow has another shape")
+        return fitted
+
+    def __reduce__(self) -> tuple[Callable[..., FittedTable], tuple[Any, ...]]:
+        return _unpickled, (self.to_json(), pack(self.flow))
+
+    @cached_property
     def encoder(self) -> TableEncoder:
+        """Between rows of the table and the flow's matrices."""
         return TableEncoder(self.schema)
+
+    # --- scores ---
+
+    def score(self, batch: pa.RecordBatch | pa.Table, missing: Missing | str | None = None) -> NDArray[np.float64]:
+        """The log likelihood of every row, in nats and in the data's own units; NaN for a row that lacks a value.
+
+        Raises TableError where the columns are not those of the fitted table, where a value does not belong, and, with
+        ``missing="error"``, where a row lacks a value. The column of weights is not needed.
+        """
+        rows = batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
+        found = np.full(len(rows), np.nan)
+        for scores in self.score_table(MemoryTable(table_without_views(rows), "the batch"), missing):
+            found[scores.numbers] = scores.log_likelihood
+        return found
+
+    def score_table(
+        self, table: Table, missing: Missing | str | None = None, *, weights: bool = False
+    ) -> Iterator[Scores]:
+        """The log likelihood of every complete row, piece by piece; with their weights, if asked for and there."""
+        for (scores,) in score_all([self], table, missing or self.missing, weights=weights):
+            yield scores
+
+    def score_batches(self, table: Table, missing: Missing | str | None = None) -> Iterator[pa.RecordBatch]:
+        """Batches with the one column ``log_likelihood``, a line for each row of the table, null where it lacks a
+        value. The first has no rows, so that a table without rows has a score without rows."""
+        yield _score_batch(np.empty(0))
+        start = 0
+        for scores in self.score_table(table, missing):
+            values = np.full(scores.read, np.nan)
+            values[scores.numbers - start] = scores.log_likelihood
+            start += scores.read
+            yield _score_batch(values)
 
     def is_source(self, table: Table) -> bool:
         """Whether this is the very table that the model was fitted to."""
-        return fingerprint(table) == self.fingerprint
+        return table.fingerprint() == self.fingerprint
 
-    def score(self, table: Table, missing: Missing | None = None, *, weights: bool = False) -> Iterator[Scores]:
-        """The log likelihood of every complete row, piece by piece. Refuses a table that does not fit the schema."""
-        weights = weights and self.schema.weights is not None and self.schema.weights.name in table.types
-        columns = self.schema.check(table, weights=weights)
-        encoder = self.encoder
-        try:
-            for piece in pieces(table, columns, missing or self.missing):
-                numbers = encoder.read(piece.batch, weights=weights)
-                scores = log_likelihood(self.flow, encoder, numbers)
-                yield Scores(scores, numbers.weights, piece.numbers, self.split.parts_of(piece.numbers), piece.read)
-        except TableError as error:
-            raise error.about(table.path) from None
+    # --- samples ---
 
-    def sample(
-        self, rows: int, *, temperature: float = 1.0, seed: int | None = None, given: dict[str, str] | None = None
+    def sample(self, n: int, given: Given = None, temperature: float = 1.0, seed: int | None = None) -> pa.Table:
+        """``n`` rows with the table's own columns, types and words. ``given`` holds a value for each context column."""
+        batches = list(self.sample_batches(n, given, temperature, seed))
+        none = np.empty((0, self.encoder.features)), self.encoder.context_from(given or {}, 0)[1]
+        return pa.Table.from_batches(batches or [self.encoder.decode(*none)])
+
+    def sample_batches(
+        self, n: int, given: Given = None, temperature: float = 1.0, seed: int | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Rows with the table's own columns, types and words, piece by piece."""
+        """The same, piece by piece."""
+        if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0:
+            raise TableError(f"the number of samples should be a whole number, 0 or more, got {n!r}")
         encoder = self.encoder
-        weight = next(self.flow.parameters())
-        generator = torch.Generator(weight.device)
+        generator = torch.Generator(self._anchor.device)
         generator.manual_seed(seed) if seed is not None else generator.seed()
         encoder.context_from(given or {}, 1)  # refuses before anything is drawn
-        for start in range(0, rows, SAMPLE_ROWS):
-            count = min(SAMPLE_ROWS, rows - start)
+        for start in range(0, n, SAMPLE_ROWS):
+            count = min(SAMPLE_ROWS, n - start)
             context, columns = encoder.context_from(given or {}, count)
             if context is None:
                 x = self.flow.sample(count, temperature=temperature, generator=generator)
             else:
-                told = torch.from_numpy(context).to(weight.device, weight.dtype)
-                x = self.flow.sample(1, told, temperature=temperature, generator=generator)[0]
+                x = self.flow.sample(1, self._placed(context), temperature=temperature, generator=generator)[0]
             yield encoder.decode(x.double().cpu().numpy(), columns)
 
     def sample_like(self, rows: pa.RecordBatch, number: int, *, seed: int) -> pa.RecordBatch:
         """``number`` samples; of a conditional model one for each of the rows, given that row's context."""
         if not self.schema.context:
-            return pa.Table.from_batches(self.sample(number, seed=seed)).combine_chunks().to_batches()[0]
-        encoder = self.encoder
-        weight = next(self.flow.parameters())
-        told = torch.from_numpy(encoder.read(rows).context).to(weight.device, weight.dtype)
-        x = self.flow.sample(1, told, seed=seed, batch_size=SAMPLE_ROWS)[0]
-        return encoder.decode(x.double().cpu().numpy())
+            return self.sample(number, seed=seed).combine_chunks().to_batches()[0]
+        context = self.encoder.read_context(rows)
+        x = self.flow.sample(1, self._placed(context), seed=seed, batch_size=SAMPLE_ROWS)[0]
+        return self.encoder.decode(x.double().cpu().numpy())
 
-    def decimals(self, given: Mapping[str, str] | None = None) -> dict[str, int]:
+    @property
+    def _anchor(self) -> Tensor:
+        return next(self.flow.parameters())
+
+    def _placed(self, context: NDArray[np.float64]) -> Tensor:
+        return torch.from_numpy(context).to(self._anchor.device, self._anchor.dtype)
+
+    def decimals(self, given: Given = None) -> dict[str, int]:
         """The digits after the point with which columns are written as text; none where more of them were given."""
-        found = {column.name: _digits(column) for column in self.schema.columns}
-        written = {name: _digits_of(text) for name, text in (given or {}).items()}
+        found = {column.name: column.decimals for column in self.schema.columns}
+        written = {name: _digits_of(value) for name, value in (given or {}).items()}
         return {name: digits for name, digits in found.items() if digits is not None and written.get(name, 0) <= digits}
 
 
-def section(found: Inferred, table: Table, split: Split, missing: Missing) -> dict[str, Any]:
-    """What a run's config keeps of its table."""
-    return {
-        "source": str(table.path.resolve()),
-        "fingerprint": fingerprint(table),
-        "missing": missing,
-        "split": split.to_json(),
-        "parts": found.parts,
-        "schema": found.schema.to_json(),
-    }
-
-
-def load_fitted(folder: str | Path, device: str | None = None) -> FittedTable:
-    """Read a run that was fitted to a table. Nothing in the folder is trusted, and nothing is executed."""
-    path = Path(folder) / CONFIG_FILE
-    about = read_config(Path(folder)).get(SECTION)
-    if not isinstance(about, dict):
-        raise FlowFileError(path, "the run was not fitted to a table with 'cubicflow fit'")
+def score_all(
+    models: Sequence[FittedTable], table: Table, missing: Missing | str, *, weights: bool = False
+) -> Iterator[list[Scores]]:
+    """The scores of each model, from one pass over the table. Refuses a table that does not fit all schemas."""
+    weighing = models[0].schema.weights
+    weights = weights and weighing is not None and weighing.name in table.types
+    columns = [model.schema.check(table, weights=weights) for model in models]
     try:
-        schema, split = Schema.from_json(about.get("schema")), Split.from_json(about.get("split"))
-    except (TableError, RecursionError, OverflowError) as error:
-        raise FlowFileError(path, f"its table is not described rightly: {error}") from None
-    missing, source, mark, parts = (about.get(key) for key in ("missing", "source", "fingerprint", "parts"))
-    counted = isinstance(parts, dict) and sorted(parts) == sorted(PARTS)
-    if missing not in ("error", "drop") or not isinstance(source, str) or not isinstance(mark, str) or not counted:
-        raise FlowFileError(path, "its table is not described rightly: source, fingerprint, missing or parts is wrong")
-    flow = load(folder, checked_device(device))
-    encoder = TableEncoder(schema)
-    shape = getattr(flow, "shape", None)
-    if tuple(shape or ()) != (encoder.features,) or flow.context_features != encoder.context_features:
-        raise FlowFileError(path, f"its table has {encoder.features} columns to model, its flow has another shape")
-    return FittedTable(flow, schema, split, missing, source, mark, dict(parts))  # type: ignore[arg-type] # checked above
+        for piece in pieces(table, list(dict.fromkeys(chain.from_iterable(columns))), missing):
+            found = []
+            for model in models:
+                numbers = model.encoder.read(piece.batch, weights=weights)
+                scores = log_likelihood(model.flow, model.encoder, numbers)
+                parts = model.split.parts_of(piece.numbers)
+                found.append(Scores(scores, numbers.weights, piece.numbers, parts, piece.read))
+            yield found
+    except TableError as error:
+        raise error.about(table.path) from None
 
 
 def checked_device(name: str | None) -> str | None:
@@ -156,33 +242,17 @@ def checked_device(name: str | None) -> str | None:
     return name
 
 
-def read_history(folder: str | Path) -> list[dict[str, Any]]:
-    """The lines of a run's metrics.jsonl that are whole."""
-    path = Path(folder) / "metrics.jsonl"
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
-    except OSError as error:
-        raise TableError(f"{path}: cannot be read: {error}") from None
-    history = []
-    for line in lines:
-        try:
-            metrics = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(metrics, dict) and isinstance(metrics.get("step"), int):
-            history.append(metrics)
-    return history
+def _unpickled(about: dict[str, Any], packed: dict[str, Any]) -> FittedTable:
+    return FittedTable._from_json(Path("the pickle"), about, lambda: unpack(packed))
 
 
-def _digits_of(text: str) -> int:
+def _score_batch(values: NDArray[np.float64]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array(values, from_pandas=True)], names=[SCORE_COLUMN])
+
+
+def _digits_of(value: object) -> int:
     try:
-        exponent = Decimal(text).normalize().as_tuple().exponent
+        exponent = Decimal(str(value)).normalize().as_tuple().exponent
     except InvalidOperation:
         return 0
     return max(-exponent, 0) if isinstance(exponent, int) else 0
-
-
-def _digits(column: Column) -> int | None:
-    if column.kind == "stepped" and column.grid is not None:
-        return column.grid.decimals
-    return column.decimals if column.kind == "real" else None

@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cubicflow.tables.errors import TableError
+from cubicflow.tables.table_error import TableError
 
 Floats = NDArray[np.float64]
+
+MOST_BINS = 256
+FEWEST_ROWS = 32  # in a bin: its share is then known to about a sixth
+PRIOR = 0.5  # rows added to every bin, so that none is impossible
+FRACTION_OF_RANGE = 40  # how far outside an unseen code may lie, at least, without being a surprise
 
 
 class Map(ABC):
@@ -171,18 +177,19 @@ class Histogram(Map):
             raise ValueError("masses must be positive and sum to 1")
         if not (0 <= self.below < 0.25 and 0 <= self.above < 0.25 and self.reach_below > 0 and self.reach_above > 0):
             raise ValueError("the shares outside must be small, their reach positive")
-        inner = masses * (1 - self.below - self.above)
-        # Distribution function and its complement, each summed from its own end: neither is one minus the other.
+
+    @cached_property
+    def _tables(self) -> tuple[Floats, Floats, Floats, Floats, Floats]:
+        """Edges, slopes, the distribution function and its complement at the edges, and their quantiles."""
+        edges = np.asarray(self.edges, dtype=np.float64)
+        inner = np.asarray(self.masses, dtype=np.float64) * (1 - self.below - self.above)
+        # each summed from its own end: neither is one minus the other
         lower = self.below + np.concatenate([[0.0], np.cumsum(inner)])
         upper = self.above + np.concatenate([np.cumsum(inner[::-1])[::-1], [0.0]])
-        object.__setattr__(self, "_edges", edges)
-        object.__setattr__(self, "_slopes", inner / np.diff(edges))
-        object.__setattr__(self, "_lower", lower)
-        object.__setattr__(self, "_upper", upper)
-        object.__setattr__(self, "_knots", quantile(lower, upper))
+        return edges, inner / np.diff(edges), lower, upper, quantile(lower, upper)
 
     def forward(self, y: Floats) -> tuple[Floats, Floats]:
-        edges, slopes, lower, upper, knots = self._tables()
+        edges, slopes, lower, upper, knots = self._tables
         bin = np.clip(np.searchsorted(edges, y, side="right") - 1, 0, len(slopes) - 1)
         slope = slopes[bin]
         inside = np.clip(y, edges[0], edges[-1])
@@ -198,7 +205,7 @@ class Histogram(Map):
         return z, log_slope
 
     def inverse(self, z: Floats) -> Floats:
-        edges, slopes, lower, upper, knots = self._tables()
+        edges, slopes, lower, upper, knots = self._tables
         bin = np.clip(np.searchsorted(knots, z, side="right") - 1, 0, len(slopes) - 1)
         low, high = _normal_cdf(z), _normal_cdf(-z)
         from_left = edges[bin] + (low - lower[bin]) / slopes[bin]
@@ -210,17 +217,13 @@ class Histogram(Map):
                 y = np.where(outside, edges[end] + (z - knots[end]) * (abs(knots[end]) * reach), y)
         return y
 
-    def _tables(self) -> tuple[Floats, Floats, Floats, Floats, Floats]:
-        tables = vars(self)
-        return tables["_edges"], tables["_slopes"], tables["_lower"], tables["_upper"], tables["_knots"]
-
     @property
     def limits(self) -> tuple[float, float]:
         return -math.inf if self.below else self.edges[0], math.inf if self.above else self.edges[-1]
 
     def to_json(self) -> dict[str, Any]:
-        names = ("edges", "masses", "below", "above", "reach_below", "reach_above")
-        return {"type": "histogram", **{name: _plain(getattr(self, name)) for name in names}}
+        tables = {"edges": list(self.edges), "masses": list(self.masses)}
+        return {"type": "histogram", **asdict(self), **tables}
 
 
 def quantile(lower: Floats, upper: Floats) -> Floats:
@@ -235,5 +238,115 @@ def _normal_cdf(z: Floats) -> Floats:
     return result
 
 
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
+# --- what the training rows of a column show, merged batch by batch ---
+
+
+class Moments:
+    """Weighted mean and variance. Batches are merged by the rule of Chan, Golub and LeVeque (1979), which subtracts no
+    large sums from one another."""
+
+    def __init__(self) -> None:
+        self.weight = 0.0
+        self.mean = 0.0
+        self._squares = 0.0
+
+    def see(self, values: Floats, weights: Floats | None) -> None:
+        weight = float(len(values) if weights is None else weights.sum())
+        if not weight:
+            return
+        mean = float(np.average(values, weights=weights))
+        squares = (values - mean) ** 2
+        total = self.weight + weight
+        shift = mean - self.mean
+        self._squares += float((squares if weights is None else weights * squares).sum())
+        self._squares += shift * shift * self.weight * weight / total
+        self.mean += shift * weight / total
+        self.weight = total
+
+    @property
+    def std(self) -> float:
+        return math.sqrt(self._squares / self.weight) if self.weight else 0.0
+
+
+class CodeCounts:
+    """Weighted counts of codes, merged batch by batch. Beyond ``most`` distinct codes, neighbours are pooled."""
+
+    def __init__(self, most: int = 1 << 17) -> None:
+        self.most = most
+        self.pooled = 1  # neighbouring codes that share a count
+        self.codes: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+        self.counts: NDArray[np.float64] = np.empty(0)
+
+    def see(self, codes: NDArray[np.int64], weights: NDArray[np.float64] | None) -> None:
+        joined = np.concatenate([self.codes, codes // self.pooled])
+        counts = np.concatenate([self.counts, np.ones(len(codes)) if weights is None else weights])
+        self._merge(joined, counts)
+        while len(self.codes) > self.most:
+            self.pooled *= 2
+            self._merge(self.codes // 2, self.counts)
+
+    def of(self, code: int) -> float:
+        """The count of a code, or of those that it was pooled with."""
+        return float(self.counts[self.codes == code // self.pooled].sum())
+
+    def _merge(self, codes: NDArray[np.int64], counts: NDArray[np.float64]) -> None:
+        self.codes, place = np.unique(codes, return_inverse=True)
+        self.counts = np.bincount(place, weights=counts, minlength=len(self.codes)).astype(np.float64)
+
+
+def histogram_of_levels(counts: NDArray[np.float64]) -> Histogram:
+    """One bin a level, closed at both ends: for words and truth values."""
+    masses = (counts + PRIOR) / (counts + PRIOR).sum()
+    return Histogram(tuple(range(len(counts) + 1)), tuple(masses.tolist()))
+
+
+def histogram_of_codes(seen: CodeCounts, low: int | None, high: int | None) -> Histogram:
+    """Bins of ordered codes. ``low`` and ``high`` are hard limits (the first possible code, the last), or None."""
+    wide = seen.pooled
+    total = float(seen.counts.sum())
+    enough = max(FEWEST_ROWS, total / MOST_BINS)
+    starts: list[int] = []
+    counts: list[float] = []
+
+    def close(start: int, count: float, end: int) -> None:
+        if start < end:
+            starts.append(start)
+            counts.append(count)
+
+    start = int(seen.codes[0]) * wide
+    if low is not None and low < start:
+        close(low, 0.0, start)
+    gathered = 0.0
+    for code, count in zip((seen.codes * wide).tolist(), seen.counts.tolist(), strict=True):
+        if count >= enough:  # frequent: a bin of its own
+            close(start, gathered, code)
+            close(code, count, code + wide)
+            start, gathered = code + wide, 0.0
+            continue
+        gathered += count
+        if gathered >= enough:
+            close(start, gathered, code + wide)
+            start, gathered = code + wide, 0.0
+    end = int(seen.codes[-1]) * wide + wide
+    close(start, gathered, end)
+    if high is not None and high + 1 > end:
+        close(end, 0.0, high + 1)
+        end = high + 1
+    edges = [*starts, end]
+    shares = np.array(counts) + PRIOR
+    outside = PRIOR / (total + 4 * PRIOR)
+    span = end - edges[0]
+    return Histogram(
+        tuple(edges),
+        tuple((shares / shares.sum()).tolist()),
+        below=0.0 if low is not None else outside,
+        above=0.0 if high is not None else outside,
+        reach_below=_reach(edges[1] - edges[0], counts[0], span),
+        reach_above=_reach(edges[-1] - edges[-2], counts[-1], span),
+    )
+
+
+def _reach(width: int, count: float, span: int) -> float:
+    """The mean distance beyond an end. Of n values with exponential tails the furthest is ln n of them out, so the
+    outermost bin is about that many of them wide."""
+    return max(width / math.log(count + math.e), span / FRACTION_OF_RANGE)

@@ -6,7 +6,7 @@ import tokenize
 import warnings
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +14,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from cubicflow.tables.errors import TableError, some
-from cubicflow.tables.source import BATCH_ROWS, Table, check_names
+from cubicflow.tables.source import Table, check_names
+from cubicflow.tables.table_error import TableError, some
 
 Array = NDArray[Any]
+# a damaged header is handed to Python's own parser, which has errors of its own
 UNREADABLE = (
-    ValueError,
-    TypeError,
-    OSError,
-    EOFError,
-    KeyError,
-    OverflowError,
-    MemoryError,
-    zipfile.BadZipFile,
-    zlib.error,
+    *(ValueError, TypeError, OSError, EOFError, KeyError, OverflowError, MemoryError, zipfile.BadZipFile),
+    *(zlib.error, SyntaxError, tokenize.TokenError, RecursionError),
 )
 
 
@@ -45,24 +39,22 @@ class NumpyTable(Table):
             raise TableError(f"{path}: the arrays are columns of different lengths: {lengths}")
         super().__init__(path, {name: _type(path, name, column.dtype) for name, column in self._columns.items()})
 
-    def batches(self, columns: Sequence[str] | None = None, rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-        wanted = self.names if columns is None else list(columns)
+    def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
         length = len(next(iter(self._columns.values())))
         for start in range(0, length, rows):
-            pieces = [np.ascontiguousarray(self._columns[name][start : start + rows]) for name in wanted]
+            pieces = [np.ascontiguousarray(self._columns[name][start : start + rows]) for name in columns]
             # byte order is a matter of the file; arrow knows only this machine's
             native = [piece.astype(piece.dtype.newbyteorder("="), copy=False) for piece in pieces]
-            arrays = [pa.array(piece, type=self.types[name]) for name, piece in zip(wanted, native, strict=True)]
-            yield pa.RecordBatch.from_arrays(arrays, names=wanted)
+            arrays = [pa.array(piece, type=self.types[name]) for name, piece in zip(columns, native, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, names=columns)
 
 
 def _columns(path: Path) -> dict[str, Array]:
     try:
         arrays = _load(path)
-    # a damaged header is handed to Python's own parser, which has errors of its own
-    except (*UNREADABLE, SyntaxError, tokenize.TokenError, RecursionError) as error:
-        if isinstance(error, TableError):
-            raise
+    except TableError:
+        raise
+    except UNREADABLE as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         if "allow_pickle" in reason or "Python objects" in reason:
             reason = "it holds Python objects, which are never loaded; save numbers"

@@ -2,48 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 from pyarrow import parquet
 
 from cubicflow.tables.arrow_types import schema_without_views, without_views
-from cubicflow.tables.errors import TableError, some
-from cubicflow.tables.source import BATCH_ROWS, Table, check_names
+from cubicflow.tables.source import Table, check_names
+from cubicflow.tables.table_error import TableError, some
 
 
 class ParquetTable(Table):
     """A .parquet file, or all .parquet files in a folder (and below it) in the order of their names."""
 
     def __init__(self, path: Path) -> None:
-        self._files = [path]
+        files = [path]
         if path.is_dir():
-            self._files = sorted(file for end in ("parquet", "pq") for file in path.rglob(f"*.{end}"))
-            if not self._files:
+            files = sorted(file for end in ("parquet", "pq") for file in path.rglob(f"*.{end}"))
+            if not files:
                 raise TableError(f"{path}: this is a folder, and no .parquet file lies in it; give the file itself")
-        schema = _schema(self._files[0])
-        for file in self._files[1:]:
+        schema = _schema(files[0])
+        for file in files[1:]:
             other = _schema(file)
             if not other.equals(schema):
                 raise TableError(
-                    f"{path}: the files are not parts of one table: {_difference(self._files[0], schema, file, other)}"
+                    f"{path}: the files are not parts of one table: {_difference(files[0], schema, file, other)}"
                 )
         check_names(path, schema.names)
         super().__init__(path, dict(zip(schema.names, schema.types, strict=True)))
+        self.files = files
 
-    @property
-    def files(self) -> list[Path]:
-        return self._files
-
-    def batches(self, columns: Sequence[str] | None = None, rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-        wanted = self.names if columns is None else list(columns)
-        for path in self._files:
+    def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
+        for path in self.files:
             try:
                 with parquet.ParquetFile(path) as file:
-                    for batch in file.iter_batches(batch_size=rows, columns=wanted):
+                    for batch in file.iter_batches(batch_size=rows, columns=columns):
                         batch.validate(full=True)  # a damaged page can decode into values that point nowhere
-                        yield without_views(batch.select(wanted))
+                        yield without_views(batch.select(columns))
             except (pa.ArrowException, OSError, EOFError) as error:
                 raise TableError(_damaged(path, error)) from None
 

@@ -7,17 +7,24 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-
-from cubicflow.tables.arrow_types import is_date, is_number, is_text
-from cubicflow.tables.column import Column, Role
-from cubicflow.tables.errors import TableError, some
+from cubicflow.tables.arrow_types import family
+from cubicflow.tables.kinds import column_from_json
+from cubicflow.tables.kinds.column import Column, Role
 from cubicflow.tables.source import ROW_INDEX, Table
+from cubicflow.tables.table_error import TableError, some
 
 
 @dataclass(frozen=True)
 class Schema:
-    """The columns of a fitted table, in the order of the table."""
+    """The columns of a fitted table, in the order of the table.
+
+    >>> import pyarrow as pa
+    >>> from cubicflow.tables.source import MemoryTable
+    >>> from cubicflow.tables import infer
+    >>> schema = infer(MemoryTable(pa.table({"a": [i / 4 for i in range(40)], "b": [1] * 40}))).schema
+    >>> [(column.name, column.describe()) for column in schema.columns]
+    [('a', 'mass per step of 0.25'), ('b', 'always 1: probability 1')]
+    """
 
     columns: tuple[Column, ...]
 
@@ -57,7 +64,7 @@ class Schema:
         for name in needed:
             if name in table.types and not table.is_text:
                 expected, found = known[name].arrow_type, table.types[name]
-                if _family(expected) != _family(found):
+                if family(expected) != family(found):
                     problems.append(f"column {name!r} should be {known[name].kind} ({expected}), is {found}")
         if problems:
             more = f"; and {len(problems) - 8} more" if len(problems) > 8 else ""
@@ -73,18 +80,10 @@ class Schema:
     def from_json(cls, value: Any) -> Schema:
         if not isinstance(value, list) or not value:
             raise TableError("a schema should be a list of columns")
-        schema = cls(tuple(Column.from_json(item) for item in value))
+        schema = cls(tuple(column_from_json(item) for item in value))
         twice = [name for name, count in Counter(column.name for column in schema.columns).items() if count > 1]
         if twice:
             raise TableError(f"the schema has more than one column {some(twice)}")
         if not schema.model or len(schema.of_role("weights")) > 1:
             raise TableError("a schema needs a column to model, and at most one of weights")
         return schema
-
-
-def _family(type: pa.DataType) -> str:
-    if is_text(type):
-        return "text"
-    if is_number(type):
-        return "number"
-    return "date" if is_date(type) else str(type)

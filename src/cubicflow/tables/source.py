@@ -1,51 +1,128 @@
-"""A table in a file: column names, types, and batches of rows, never the whole."""
+"""A table: column names, types, and batches of rows, never the whole."""
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from cubicflow.data.built_in import BUILT_IN, built_in_table
-from cubicflow.tables.errors import TableError, some
+from cubicflow.tables.options import Missing
+from cubicflow.tables.table_error import TableError, some
 
 BATCH_ROWS = 1 << 16
 ROW_INDEX = r"__index_level_\d+__"  # pandas' name, in Parquet files, for an index that has none
+BLOCKS = 64  # of a file, whose hash is its fingerprint
+BLOCK_BYTES = 1 << 16
 
 
 class Table(ABC):
-    """A table on disk that can be read any number of times, a batch of rows at a time.
+    """A table that can be read any number of times, a batch of rows at a time.
 
-    ``types`` holds the arrow type of every column. In a file of text (``is_text``) every column is a string until
-    someone decides otherwise.
+    ``types`` holds the arrow type of every column. The columns of a file of text (``is_text``) are strings in every
+    batch, whatever their types.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "t.csv").write_text("a,b\\n1,x\\n2,y\\n")
+    ...     [batch.to_pylist() for batch in open_table(f"{folder}/t.csv").batches(["b"])]
+    [[{'b': 'x'}, {'b': 'y'}]]
     """
 
     is_text = False
 
     def __init__(self, path: Path, types: dict[str, pa.DataType]) -> None:
-        self.path = path
-        self.types = types
+        self.path, self.types = path, types
+        self.files = [path]  # those that it is made of
+        self._num_rows: int | None = None
+        self._fingerprint: str | None = None
 
     @property
     def names(self) -> list[str]:
         return list(self.types)
 
-    @abstractmethod
     def batches(self, columns: Sequence[str] | None = None, rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-        """The table from top to bottom; the named columns, or all."""
+        """The table from top to bottom; the named columns, or all. Every pass must find as many rows as the first."""
+        read = 0
+        for batch in self._read(self.names if columns is None else list(columns), rows):
+            read += len(batch)
+            yield batch
+        if self._num_rows is not None and read != self._num_rows:
+            raise file_changed(self.path, self._num_rows, read)
+        self._num_rows = read
 
-    @property
-    def files(self) -> list[Path]:
-        """The files it is made of."""
-        return [self.path]
+    @abstractmethod
+    def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]: ...
+
+    def spooled(self, columns: Sequence[str], folder: Path | None = None) -> Table:  # noqa: ARG002
+        """The table with those columns in a form that is fast to read again. A columnar file has that form."""
+        return self
+
+    def fingerprint(self) -> str:
+        """A hash of the sizes of the files and of up to 64 evenly spaced blocks of each, the first and last among them.
+
+        Whole files up to 4 MiB; of larger ones a part, so that a terabyte takes no longer than a megabyte.
+        """
+        if self._fingerprint is not None:  # taken while the file was read
+            return self._fingerprint
+        digest = hashlib.sha256()
+        for path in self.files:
+            size = path.stat().st_size
+            digest.update(size.to_bytes(8, "big"))
+            with path.open("rb") as file:
+                for first, last in fingerprint_blocks(size):
+                    file.seek(first)
+                    digest.update(file.read(last - first))
+        return digest.hexdigest()
+
+
+def fingerprint_blocks(size: int) -> list[tuple[int, int]]:
+    """The first byte, and the one after the last, of every block that a file's fingerprint is made of."""
+    if size <= BLOCKS * BLOCK_BYTES:
+        return [(0, size)]
+    starts = [(size - BLOCK_BYTES) * i // (BLOCKS - 1) for i in range(BLOCKS)]
+    return [(start, start + BLOCK_BYTES) for start in starts]
+
+
+def file_changed(path: Path, before: int, after: int) -> TableError:
+    """What is said of a file that has other rows in a later pass."""
+    return TableError(
+        f"{path}: the file changed while it was read: {before} rows were found at first, {after} later; begin again "
+        "when nothing writes to it"
+    )
+
+
+class MemoryTable(Table):
+    """An arrow table that is in memory already. ``name`` is what messages call it.
+
+    >>> MemoryTable(pa.table({"a": [1, 2]})).names
+    ['a']
+    """
+
+    def __init__(self, rows: pa.Table, name: str = "the frame") -> None:
+        check_names(Path(name), rows.column_names)
+        super().__init__(Path(name), dict(zip(rows.column_names, rows.schema.types, strict=True)))
+        self._rows, self.files = rows, []
+
+    def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
+        yield from self._rows.select(columns).to_batches(max_chunksize=rows)
 
 
 def open_table(path: str | Path) -> Table:
     """The table at a path: .csv, .tsv (also .gz), .parquet, a folder of .parquet files, .npy or .npz; or a built-in
-    one by its name."""
+    one by its name.
+
+    >>> open_table("gaussians").names  # doctest: +SKIP
+    ['x', 'y']
+    """
     from cubicflow.tables.csv_file import CsvTable
     from cubicflow.tables.numpy_file import NumpyTable
     from cubicflow.tables.parquet_file import ParquetTable
@@ -86,3 +163,54 @@ def check_names(path: Path, names: Sequence[str]) -> None:
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise TableError(f"{path}: more than one column is called {some(twice)}; give every column its own name")
+
+
+# --- complete rows ---
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some complete rows: ``batch``, their ``numbers`` in the table from 0, and how many rows were read for them."""
+
+    batch: pa.RecordBatch
+    numbers: NDArray[np.int64]
+    read: int
+
+
+def pieces(table: Table, columns: Sequence[str], missing: Missing | str = Missing.ERROR) -> Iterator[Piece]:
+    """The named columns of all complete rows; rows that lack a value are dropped or refused.
+
+    With Missing.ERROR the first gap ends the stream: the rest of the table is read to count the gaps, and an error
+    says how many there are in which columns.
+    """
+    start, missing = 0, Missing(missing)
+    batches = table.batches(columns)
+    for batch in batches:
+        gaps = _gaps(batch)
+        numbers = np.arange(start, start + len(batch))
+        start += len(batch)
+        if not gaps.any():
+            yield Piece(batch, numbers, len(batch))
+            continue
+        if missing is Missing.ERROR:
+            raise _incomplete(table, columns, gaps, batches)
+        whole = ~gaps.any(axis=0)
+        yield Piece(batch.filter(pa.array(whole)), numbers[whole], len(batch))
+
+
+def _gaps(batch: pa.RecordBatch) -> NDArray[np.bool_]:
+    """(columns, rows), true where a value is missing."""
+    return np.stack([pc.is_null(column, nan_is_null=True).to_numpy(zero_copy_only=False) for column in batch.columns])
+
+
+def _incomplete(
+    table: Table, columns: Sequence[str], gaps: NDArray[np.bool_], rest: Iterator[pa.RecordBatch]
+) -> TableError:
+    totals, rows = gaps.sum(axis=1), int(gaps.any(axis=0).sum())
+    for batch in rest:
+        gaps = _gaps(batch)
+        totals += gaps.sum(axis=1)
+        rows += int(gaps.any(axis=0).sum())
+    found = ", ".join(f"{name!r} ({count})" for name, count in zip(columns, totals.tolist(), strict=True) if count)
+    lack = "rows lack" if rows > 1 else "row lacks"
+    return TableError(f"{table.path}: {rows} {lack} a value, in {found}; leave such rows out", "--missing drop")

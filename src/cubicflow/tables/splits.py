@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
-from cubicflow.tables.errors import TableError
+from cubicflow.tables.table_error import TableError
 
 Part = Literal["train", "validation", "test"]
 PARTS: tuple[Part, ...] = ("train", "validation", "test")
@@ -21,7 +22,11 @@ BLOCK = 10
 
 @dataclass(frozen=True)
 class Split:
-    """The parts of a table, reproducible from the seed."""
+    """The parts of a table, reproducible from the seed.
+
+    >>> Split(seed=1).parts_of(np.arange(10)).tolist()
+    [0, 0, 0, 0, 0, 0, 0, 2, 1, 0]
+    """
 
     seed: int = 0
 
@@ -68,3 +73,38 @@ def scramble(number: NDArray[np.uint64]) -> NDArray[np.uint64]:
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         return z ^ (z >> np.uint64(31))
+
+
+class RowSample:
+    """A fair sample of a stream of rows, the same however it is cut: ``size`` rows, whose numbers have the smallest
+    hashes."""
+
+    def __init__(self, size: int = 1 << 14) -> None:
+        self.size = size
+        self._kept: list[pa.RecordBatch] = []
+        self._hashes: list[NDArray[np.uint64]] = []
+        self._limit = np.uint64(2**64 - 1)
+
+    def see(self, batch: pa.RecordBatch, numbers: NDArray[np.int64]) -> None:
+        hashes = scramble(numbers.astype(np.uint64))
+        chosen = hashes <= self._limit
+        if not chosen.any():
+            return
+        self._kept.append(batch.filter(pa.array(chosen)))
+        self._hashes.append(hashes[chosen])
+        if sum(map(len, self._hashes)) > 2 * self.size:
+            self._shrink()
+
+    def table(self) -> pa.Table:
+        """The sample, in no particular order."""
+        self._shrink()
+        return pa.Table.from_batches(self._kept)
+
+    def _shrink(self) -> None:
+        hashes = np.concatenate(self._hashes)
+        best = np.argsort(hashes)[: self.size]
+        kept = pa.Table.from_batches(self._kept).take(pa.array(best)).combine_chunks()
+        self._kept = kept.to_batches()
+        self._hashes = [hashes[best]]
+        if len(best) == self.size:
+            self._limit = self._hashes[0][-1]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -16,72 +14,59 @@ import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 
-from cubicflow.tables.errors import TableError, some
+from cubicflow.atomic_files import replacing
+from cubicflow.tables.table_error import TableError, some
 
 STANDARD_OUTPUT = "-"
 MOST_DIGITS = 38  # of arrow's decimals
+NUMERIC = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)  # for NumPy
 
 
-class Writer(ABC):
-    """Takes batches of the same columns."""
+class ArrowWriter:
+    """Batches of the same columns to a CSV or Parquet file. ``start`` makes arrow's writer when the first has come."""
 
-    @abstractmethod
-    def write(self, batch: pa.RecordBatch) -> None: ...
+    def __init__(self, file: BinaryIO, start: Callable[..., Any]) -> None:
+        self.file, self.start = file, start
+        self.writer: Any = None
 
-    @abstractmethod
-    def close(self) -> None: ...
+    def write(self, batch: pa.RecordBatch) -> None:
+        if self.writer is None:
+            self.writer = self.start(self.file, batch.schema)
+        self.writer.write_batch(batch)
+
+    def close(self) -> None:
+        if self.writer is not None:
+            self.writer.close()
 
 
-class CsvWriter(Writer):
+class CsvWriter(ArrowWriter):
     """``decimals`` names columns that are written with a fixed number of digits after the point."""
 
     def __init__(self, file: BinaryIO, decimals: Mapping[str, int]) -> None:
-        self.file, self.decimals = file, decimals
-        self.writer: Any = None
+        super().__init__(file, arrow_csv.CSVWriter)
+        self.decimals = decimals
 
     def write(self, batch: pa.RecordBatch) -> None:
-        arrays = [self._text(name, column) for name, column in zip(batch.schema.names, batch.columns, strict=True)]
-        batch = pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
-        if self.writer is None:
-            self.writer = arrow_csv.CSVWriter(self.file, batch.schema)
-        self.writer.write_batch(batch)
+        names = batch.schema.names
+        arrays = [_text(column, self.decimals.get(name)) for name, column in zip(names, batch.columns, strict=True)]
+        super().write(pa.RecordBatch.from_arrays(arrays, names=names))
 
-    def _text(self, name: str, column: pa.Array) -> pa.Array:
-        if pa.types.is_dictionary(column.type):
-            return column.dictionary_decode()
-        if pa.types.is_float16(column.type):
-            column = column.cast(pa.float32())
-        digits = self.decimals.get(name)
-        if digits is None or not pa.types.is_floating(column.type):
-            return column
+
+def _text(column: pa.Array, digits: int | None) -> pa.Array:
+    if pa.types.is_dictionary(column.type):
+        return column.dictionary_decode()
+    if pa.types.is_float16(column.type):
+        column = column.cast(pa.float32())
+    if digits is None or not pa.types.is_floating(column.type):
+        return column
+    try:
         # a float column keeps its point, so that readers take it for one: 55.0
-        scale = max(digits, 1)
-        try:
-            return pc.cast(column.cast(pa.float64()), pa.decimal128(MOST_DIGITS, scale))
-        except pa.ArrowInvalid:  # too large for so many digits
-            return column
-
-    def close(self) -> None:
-        if self.writer is not None:
-            self.writer.close()
+        return pc.cast(column.cast(pa.float64()), pa.decimal128(MOST_DIGITS, max(digits, 1)))
+    except pa.ArrowInvalid:  # too large for so many digits
+        return column
 
 
-class ParquetWriter(Writer):
-    def __init__(self, file: BinaryIO) -> None:
-        self.file = file
-        self.writer: Any = None
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        if self.writer is None:
-            self.writer = parquet.ParquetWriter(self.file, batch.schema)
-        self.writer.write_batch(batch)
-
-    def close(self) -> None:
-        if self.writer is not None:
-            self.writer.close()
-
-
-class NpyWriter(Writer):
+class NpyWriter:
     """One column as (N,), several as (N, D), all in one dtype. The header is written again when the rows are counted;
     NumPy pads it for that."""
 
@@ -92,10 +77,10 @@ class NpyWriter(Writer):
         self.dtype: np.dtype[Any] = np.dtype(np.float64)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        wordy = [field.name for field in batch.schema if not _is_numeric(field.type)]
+        wordy = [field.name for field in batch.schema if not any(holds(field.type) for holds in NUMERIC)]
         if wordy:
             raise TableError(f"a .npy file holds numbers, and {some(wordy)} are not; write .csv or .parquet")
-        columns = [_array(column) for column in batch.columns]
+        columns = [column.to_numpy(zero_copy_only=False) for column in batch.columns]
         if not self.rows:
             self.width, self.dtype = len(columns), np.result_type(*columns)
             self._header()
@@ -113,6 +98,14 @@ class NpyWriter(Writer):
         self._header()
 
 
+Writer = ArrowWriter | NpyWriter
+WRITERS: dict[str, Callable[[BinaryIO, Mapping[str, int]], Writer]] = {
+    ".csv": CsvWriter,
+    ".parquet": lambda file, _: ArrowWriter(file, parquet.ParquetWriter),
+    ".npy": lambda file, _: NpyWriter(file),
+}
+
+
 def check_output(path: str, *, overwrite: bool = False) -> None:
     """Refuse an output that cannot be written, before any work is done for it."""
     if path == STANDARD_OUTPUT:
@@ -120,12 +113,12 @@ def check_output(path: str, *, overwrite: bool = False) -> None:
             raise TableError("standard output is closed; open it, or give the name of a file")
         return
     target = Path(path)
-    if target.suffix.lower() not in (".csv", ".parquet", ".npy"):
+    if target.suffix.lower() not in WRITERS:
         raise TableError(f"{path}: the name of an output ends in .csv, .parquet or .npy, or is - for standard output")
     if target.is_dir():
         raise TableError(f"{path}: this is a folder; give the name of a file")
     if target.exists() and not overwrite:
-        raise TableError(f"{path}: there is such a file already; choose another name, or replace it with --overwrite")
+        raise TableError(f"{path}: there is such a file already; choose another name, or replace it", "--overwrite")
     if not target.parent.is_dir():
         raise TableError(f"{path}: there is no folder {target.parent}; make it first")
 
@@ -141,27 +134,7 @@ def open_output(path: str, decimals: Mapping[str, int] | None = None, *, overwri
         sys.stdout.buffer.flush()
         return
     target = Path(path)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        with temporary.open("w+b") as file:
-            match target.suffix.lower():
-                case ".csv":
-                    writer = CsvWriter(file, decimals or {})
-                case ".parquet":
-                    writer = ParquetWriter(file)
-                case _:
-                    writer = NpyWriter(file)
-            yield writer
-            writer.close()
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _is_numeric(type: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(type) or pa.types.is_floating(type) or pa.types.is_boolean(type))
-
-
-def _array(column: pa.Array) -> np.ndarray[Any, Any]:
-    result: np.ndarray[Any, Any] = column.to_numpy(zero_copy_only=False)
-    return result
+    with replacing(target) as file:
+        writer = WRITERS[target.suffix.lower()](file, decimals or {})
+        yield writer
+        writer.close()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -17,8 +19,7 @@ from cubicflow.data.row_summary import ContentDigest
 from cubicflow.data.rows import SCAN_ROWS, Batch, IndexedRows, Order, derive_seed
 from cubicflow.tables.encoder import Numbers, TableEncoder
 from cubicflow.tables.options import Missing
-from cubicflow.tables.pieces import pieces
-from cubicflow.tables.source import Table
+from cubicflow.tables.source import Table, file_changed, pieces
 from cubicflow.tables.splits import PARTS, Split, scramble
 
 MOST_IN_MEMORY = 1 << 27  # numbers; a gigabyte
@@ -97,24 +98,30 @@ class Parts(NamedTuple):
     test: TableRows
 
 
-def load_parts(table: Table, encoder: TableEncoder, split: Split, missing: Missing, rows: int, spool: Path) -> Parts:
-    """Read a table of ``rows`` complete rows into memory, or, where it is large, into the file ``spool``, which loses
-    its name at once and so goes with the process, however that ends."""
+def load_parts(
+    table: Table, encoder: TableEncoder, split: Split, missing: Missing | str, rows: int, folder: Path | None = None
+) -> Parts:
+    """Read a table of ``rows`` complete rows into memory, or, where it is large, into a file in ``folder`` that has no
+    name and so goes with the process, however that ends."""
     columns = encoder.schema.check(table, weights=True)
-    width = encoder.features + encoder.context_features + (encoder.schema.weights is not None)
-    if rows * width <= MOST_IN_MEMORY:
-        numbers: NDArray[np.float64] = np.empty((rows, width))
+    shape = rows, encoder.features + encoder.context_features + (encoder.schema.weights is not None)
+    if math.prod(shape) <= MOST_IN_MEMORY:
+        numbers: NDArray[np.float64] = np.empty(shape)
     else:
-        numbers = np.lib.format.open_memmap(spool, mode="w+", dtype=np.float64, shape=(rows, width))
-        spool.unlink()
+        with tempfile.TemporaryFile(dir=folder) as file:
+            numbers = np.memmap(file, np.float64, "w+", shape=shape)
     labels = np.empty(rows, dtype=np.int8)
-    filled = 0
+    filled = stop = 0
     for piece in pieces(table, columns, missing):
-        found = [part for part in encoder.read(piece.batch, weights=True) if part is not None]
         stop = filled + len(piece.numbers)
+        if stop > rows:
+            break
+        found = [part for part in encoder.read(piece.batch, weights=True) if part is not None]
         numbers[filled:stop] = np.concatenate([part.reshape(len(part), -1) for part in found], axis=1)
         labels[filled:stop] = split.parts_of(piece.numbers)
         filled = stop
+    if stop != rows:
+        raise file_changed(table.path, rows, stop)
     everything = TableRows(encoder, numbers)
     return Parts(*(everything.part(np.flatnonzero(labels == i)) for i in range(len(PARTS))))
 

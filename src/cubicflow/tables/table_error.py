@@ -8,20 +8,22 @@ from collections.abc import Sequence
 class TableError(ValueError):
     """A table, or what was asked of it, cannot be used: what was found, where, and what to do.
 
-    ``option`` is how the command line does what the message advises last. Who has no command line shows ``message``.
+    The message never names an option of the command line. ``option`` is the one that does what the message advises
+    last; the command line adds it.
 
-    >>> str(TableError("column 'id' is text; leave it out", "--drop id").about("people.csv"))
-    "people.csv: column 'id' is text; leave it out with --drop id"
+    >>> error = TableError("column 'id' is text; leave it out", "--drop id").about("people.csv")
+    >>> str(error), error.option
+    ("people.csv: column 'id' is text; leave it out", '--drop id')
     """
 
     def __init__(self, message: str, option: str | None = None) -> None:
-        super().__init__(message if option is None else f"{message} with {option}")
-        self.message, self.option = message, option
+        super().__init__(message)
+        self.option = option
 
     def about(self, table: object) -> TableError:
         """The same with the table's name in front, if it is not there yet."""
         where = f"{table}: "
-        return self if self.message.startswith(where) else TableError(where + self.message, self.option)
+        return self if str(self).startswith(where) else TableError(f"{where}{self}", self.option)
 
 
 def some(values: Sequence[object], most: int = 5) -> str:

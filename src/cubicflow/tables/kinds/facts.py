@@ -1,4 +1,4 @@
-"""Numbers recorded at a fixed resolution: multiples of a step, counted from an origin.
+"""What one pass over a column shows, before anything is decided about it; among it the step of its numbers.
 
 A grid is kept in whole numbers, value(k) = (origin + step k) / 10^decimals, so that 0.23 comes back as 0.23 and not as
 0.22999999999999998, and so that the step is found by a greatest common divisor, exactly.
@@ -7,24 +7,28 @@ A grid is kept in whole numbers, value(k) = (origin + step k) / 10^decimals, so 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from cubicflow.tables.errors import TableError
+from cubicflow.tables.arrow_types import Floats, epsilon_of, floats, is_date, is_text, plain_text, whole_numbers
+from cubicflow.tables.table_error import TableError
 
-Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
 EPSILON = float(np.finfo(np.float64).eps)
 MOST_DECIMALS = 12
 LARGEST = 2**53  # whole numbers up to here are exact in float64
-MOST_STEPS = 100_000  # beyond that many steps from end to end, a column is as good as continuous
 FEW = 8  # distinct values; fewer say nothing about a step coarser than their last decimal
 CHANCE = 0.05  # of a step; rounding of this size would let any number pass for a multiple
 ROUNDING = 8  # units in the last place, of the largest value, that arithmetic may have left: 0.1 + 0.2 is 0.3
+MOST_WORDS = 4096
+MOST_LEVELS = 256
+LARGEST_MAGNITUDE = 1e100  # its square is still a number
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ class Grid:
         return (self.origin + self.step * codes) / 10.0**self.decimals
 
     def to_json(self) -> dict[str, int]:
-        return {"origin": self.origin, "step": self.step, "decimals": self.decimals, "count": self.count}
+        return asdict(self)
 
     @classmethod
     def from_json(cls, value: Any) -> Grid:
@@ -129,3 +133,67 @@ class GridFinder:
             return None
         step = self.divisor if len(self._distinct) >= FEW else 1
         return Grid(self.smallest, step, self.decimals, (self.largest - self.smallest) // step + 1)
+
+
+class Facts:
+    """Distinct values (up to a limit), the grid of numbers, and what is wrong with them."""
+
+    def __init__(self, name: str, type: pa.DataType) -> None:
+        self.name, self.type = name, type
+        self.rows = self.infinite = 0
+        self.smallest, self.largest = np.inf, -np.inf
+        self.most = MOST_WORDS if is_text(type) else MOST_LEVELS
+        self.distinct: set[Any] = set()
+        self.finder = GridFinder(epsilon_of(type))
+
+    @property
+    def few(self) -> bool:
+        """Whether all distinct values are known."""
+        return len(self.distinct) <= self.most
+
+    def see(self, array: pa.Array) -> None:
+        """A batch of the column, without gaps."""
+        self.rows += len(array)
+        if is_text(self.type):
+            array = plain_text(array)
+        elif not pa.types.is_boolean(self.type):
+            array = pa.array(self._see_numbers(array))
+        if self.few:
+            self.distinct.update(pc.unique(array)[: self.most + 1].to_pylist())
+
+    def _see_numbers(self, array: pa.Array) -> NDArray[Any]:
+        is_whole = pa.types.is_integer(self.type) or is_date(self.type)
+        try:
+            values: NDArray[Any] = whole_numbers(array) if is_whole else floats(array)
+        except pa.ArrowInvalid:
+            raise TableError(
+                f"column {self.name!r} holds whole numbers beyond 2^63; if they are identifiers, leave the column out",
+                f"--drop {self.name}",
+            ) from None
+        finite = np.isfinite(values)
+        self.infinite += int((~finite).sum())
+        values = values[finite]
+        if values.size:
+            self.smallest = min(self.smallest, float(values.min()))
+            self.largest = max(self.largest, float(values.max()))
+            if is_whole:
+                self.finder.see_whole(values)
+            elif max(abs(self.smallest), abs(self.largest)) < LARGEST_MAGNITUDE:
+                self.finder.see(values)
+        return values
+
+    def listed(self) -> list[Any]:
+        """The distinct values, sorted."""
+        return sorted(self.distinct)
+
+    def check(self) -> None:
+        """Refuse infinite and absurdly large numbers."""
+        largest = max(-self.smallest, self.largest)  # -inf for words, which have no size
+        if self.infinite:
+            several = "s" if self.infinite > 1 else ""
+            found = f"{self.infinite} infinite value{several}; replace them, remove those rows"
+        elif largest >= LARGEST_MAGNITUDE:
+            found = f"values as large as {largest:.3g}, most likely a mark of a missing value; remove those rows"
+        else:
+            return
+        raise TableError(f"column {self.name!r} holds {found}, or leave the column out", f"--drop {self.name}")

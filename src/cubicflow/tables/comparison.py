@@ -6,13 +6,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cubicflow.tables.errors import TableError
-from cubicflow.tables.fitted import FittedTable
+from cubicflow.tables.fitted import FittedTable, score_all
+from cubicflow.tables.likelihood import Mean, MeanOfRows
 from cubicflow.tables.options import Missing
 from cubicflow.tables.source import Table
-from cubicflow.tables.summary import Mean, MeanOfRows
+from cubicflow.tables.splits import PARTS
+from cubicflow.tables.table_error import TableError
 
-TEST = 2
+TEST = PARTS.index("test")
 
 
 class Comparison(NamedTuple):
@@ -24,23 +25,21 @@ class Comparison(NamedTuple):
     held_out: bool
 
 
-def compare_runs(first: FittedTable, second: FittedTable, table: Table, missing: Missing | None = None) -> Comparison:
+def compare_runs(
+    first: FittedTable, second: FittedTable, table: Table, missing: Missing | str | None = None
+) -> Comparison:
     """The paired difference per row. Rows that either model was trained on, or chosen by, are left out."""
     _check_comparable(first, second)
-    missing = missing or ("drop" if "drop" in (first.missing, second.missing) else "error")
-    trained = [model for model in (first, second) if model.is_source(table)]
+    models = (first, second)
+    missing = missing or (Missing.DROP if Missing.DROP in (first.missing, second.missing) else Missing.ERROR)
+    trained = [i for i, model in enumerate(models) if model.is_source(table)]
     means = [MeanOfRows() for _ in range(3)]
-    scores = (model.score(table, missing, weights=True) for model in (first, second))
-    for one, other in zip(*scores, strict=True):
-        if not np.array_equal(one.numbers, other.numbers):
-            raise TableError(
-                "the models need different columns, and rows lack values in some of them; fill those first"
-            )
-        chosen = np.ones(len(one.numbers), dtype=np.bool_)
-        for model in trained:
-            chosen &= model.split.parts_of(one.numbers) == TEST
-        a, b = one.log_likelihood[chosen], other.log_likelihood[chosen]
-        weights = None if one.weights is None else one.weights[chosen]
+    for scores in score_all(models, table, missing, weights=True):
+        chosen = np.ones(len(scores[0].numbers), dtype=np.bool_)
+        for i in trained:
+            chosen &= scores[i].parts == TEST
+        a, b = (found.log_likelihood[chosen] for found in scores)
+        weights = None if scores[0].weights is None else scores[0].weights[chosen]
         for mean, values in zip(means, (a, b, b - a), strict=True):
             mean.see(values, weights)
     if not means[0].rows:
@@ -53,7 +52,7 @@ def compare_runs(first: FittedTable, second: FittedTable, table: Table, missing:
 
 def _check_comparable(first: FittedTable, second: FittedTable) -> None:
     """Likelihoods compare only if they count the same things."""
-    statements = [{column.name: column.statement() for column in model.schema.columns} for model in (first, second)]
+    statements = [{column.name: column.describe() for column in model.schema.columns} for model in (first, second)]
     for name in [*statements[0], *(name for name in statements[1] if name not in statements[0])]:
         one, other = (found.get(name, "nothing: there is no such column") for found in statements)
         if one != other:

@@ -1,0 +1,48 @@
+"""Texts of the command line as the values they stand for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+
+def pairs(option: str, texts: Iterable[str], columns: Iterable[str] = ()) -> dict[str, str]:
+    """``col=value`` texts as a dictionary. After one of ``columns`` the value may hold = as well, else the name may.
+
+    >>> pairs("--given", ["pay=<=50", "a=b=3"], ["pay"])
+    {'pay': '<=50', 'a=b': '3'}
+    """
+    found: dict[str, str] = {}
+    shortest_first = sorted(columns, key=len)
+    for text in texts:
+        known = next((name for name in shortest_first if text.startswith(f"{name}=")), None)
+        column, equals, value = text.rpartition("=") if known is None else (known, "=", text[len(known) + 1 :])
+        if not equals or not column or not value:
+            raise ValueError(f"{option} takes column=value, got {text!r}")
+        if column in found:
+            raise ValueError(f"{option} is given twice for column {column!r}")
+        found[column] = value
+    return found
+
+
+def ranges(option: str, texts: Iterable[str]) -> dict[str, tuple[float, float]]:
+    """``col=low:high`` texts; either end may be left empty.
+
+    >>> ranges("--bounds", ["share=0:1", "price=0:"])
+    {'share': (0.0, 1.0), 'price': (0.0, inf)}
+    """
+    found = {}
+    for column, text in pairs(option, texts).items():
+        low, colon, high = text.partition(":")
+        try:
+            found[column] = (float(low) if low else -math.inf, float(high) if high else math.inf)
+        except ValueError:
+            colon = ""
+        if not colon or not (low or high):
+            raise ValueError(f"{option} takes column=low:high, such as share=0:1 or price=0: for one end, got {text!r}")
+    return found
+
+
+def names(texts: Iterable[str]) -> tuple[str, ...]:
+    """Comma-separated column names."""
+    return tuple(name.strip() for text in texts for name in text.split(",") if name.strip())

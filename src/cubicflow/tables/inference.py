@@ -1,0 +1,230 @@
+"""From a table to its schema: one pass for the facts, one over the training rows for their statistics.
+
+Kinds, words and ranges are those of all rows; every number that is estimated (means, spreads, histograms, the order of
+words) comes from the training rows alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from cubicflow.tables.arrow_types import Floats, is_number, is_readable, read_text
+from cubicflow.tables.kinds import decide
+from cubicflow.tables.kinds.column import Bounds, Column, Evidence, Facts, Role
+from cubicflow.tables.kinds.constant import Constant
+from cubicflow.tables.kinds.dropped import Dropped
+from cubicflow.tables.kinds.real import Real
+from cubicflow.tables.maps import CodeCounts, Moments, Scaled
+from cubicflow.tables.options import TableOptions
+from cubicflow.tables.schema import Schema
+from cubicflow.tables.source import ROW_INDEX, Piece, Table, pieces
+from cubicflow.tables.splits import PARTS, RowSample, Split
+from cubicflow.tables.table_error import TableError, some
+
+FEWEST_ROWS = 10  # one in ten is for validation, one for the test
+
+
+@dataclass(frozen=True)
+class Inferred:
+    """A schema, and what was seen on the way: complete ``rows``, ``dropped`` ones, rows of each part, remarks.
+
+    ``table`` holds the same rows in a form that is fast to read again.
+    """
+
+    schema: Schema
+    rows: int
+    dropped: int
+    parts: dict[str, int]
+    notes: tuple[str, ...]
+    table: Table
+
+
+def infer(
+    table: Table, options: TableOptions | None = None, split: Split | None = None, spool: Path | None = None
+) -> Inferred:
+    """Find out what a table holds and how to turn it into numbers for a flow.
+
+    Args:
+        table: from :func:`open_table`.
+        options: what the user says about its columns.
+        split: which rows are for training.
+        spool: the folder for a temporary copy of a large file of text, which is read once; by default the system's.
+
+    >>> import pyarrow as pa
+    >>> from cubicflow.tables.source import MemoryTable
+    >>> rows = MemoryTable(pa.table({"word": ["a", "b"] * 20, "size": [i / 4 for i in range(40)]}))
+    >>> [column.kind for column in infer(rows).schema.columns]
+    ['categorical', 'stepped']
+    """
+    try:
+        return _infer(table, options or TableOptions(), split or Split(), spool)
+    except TableError as error:
+        raise error.about(table.path) from None
+
+
+def _infer(table: Table, options: TableOptions, split: Split, spool: Path | None) -> Inferred:
+    options.check_names(table.names)
+    indices = [name for name in table.names if re.fullmatch(ROW_INDEX, name) and name not in options.named]
+    options = replace(options, drop=(*options.drop, *indices))
+    used = [name for name in table.names if name not in options.drop]
+    _check_types({name: table.types[name] for name in used})
+    table = table.spooled(used, spool)
+    types = {name: table.types[name] for name in used}
+    _check_empty(types)
+    survey = _Survey(types, _typed(table, types, options), split)
+    columns = {
+        name: decide(facts, options.kinds.get(name), _role(name, options)) for name, facts in survey.facts.items()
+    }
+    _check_roles(columns, options)
+    notes = [f"{name!r} is a row index that pandas wrote with the table; it is left out" for name in indices]
+    notes += [f"{survey.dropped} rows lack a value and are left out"] if survey.dropped else []
+    ordered = [column for column in columns.values() if column.role in ("model", "context") and column.is_ordered]
+    for name, column in columns.items():
+        if column.role != "weights":
+            asked = name in options.kinds, options.transforms.get(name), options.bounds.get(name)
+            columns[name], said = column.settle(Evidence(survey.facts[name], survey.sample, ordered, *asked))
+            notes += said
+    columns = _learn(_typed(table, types, options), columns, options, split)
+    every = [columns.get(name) or Dropped(name, "string", "dropped") for name in table.names]
+    return Inferred(Schema(tuple(every)), survey.rows, survey.dropped, survey.parts, tuple(notes), table)
+
+
+class _Survey:
+    """One pass over the complete rows of a table: facts of every column, rows of each part, a sample for training."""
+
+    def __init__(self, types: dict[str, pa.DataType], pieces: Iterable[Piece], split: Split) -> None:
+        self.facts = {name: Facts(name, type) for name, type in types.items()}
+        self.parts: dict[str, int] = dict.fromkeys(PARTS, 0)
+        self.rows = self.dropped = 0
+        chosen = RowSample()
+        for piece in pieces:
+            for name, facts in self.facts.items():
+                facts.see(piece.batch.column(name))
+            self.rows += len(piece.batch)
+            self.dropped += piece.read - len(piece.batch)
+            part = split.parts_of(piece.numbers)
+            for i, name in enumerate(PARTS):
+                self.parts[name] += int((part == i).sum())
+            chosen.see(piece.batch.filter(pa.array(part == 0)), piece.numbers[part == 0])
+        if self.rows < FEWEST_ROWS or not all(self.parts[name] for name in split.parts):
+            left = f" ({self.dropped} more lack a value)" if self.dropped else ""
+            raise TableError(
+                f"{self.rows} complete row{'' if self.rows == 1 else 's'}{left} cannot be parted into training, "
+                f"validation and test rows; a fit needs at least {FEWEST_ROWS}, and hundreds to be of any use"
+            )
+        self.sample = chosen.table()
+
+
+def _check_types(types: dict[str, pa.DataType]) -> None:
+    if not types:
+        raise TableError("every column is dropped; keep at least one")
+    odd = [name for name, type in types.items() if not is_readable(type) and type != pa.null()]
+    if odd:
+        raise TableError(
+            "columns must hold numbers, truth values, dates or text; these do not: "
+            f"{', '.join(f'{name!r} ({types[name]})' for name in odd[:5])}. Leave them out",
+            f"--drop {','.join(odd)}",
+        )
+
+
+def _check_empty(types: dict[str, pa.DataType]) -> None:
+    empty = [name for name, type in types.items() if type == pa.null()]
+    if len(empty) == len(types):
+        raise TableError("the table has no rows with values in them")
+    if empty:
+        raise TableError(f"column {some(empty)} has no values at all; leave it out", f"--drop {','.join(empty)}")
+
+
+def _typed(table: Table, types: dict[str, pa.DataType], options: TableOptions) -> Iterator[Piece]:
+    """The complete rows, text read as the types that were found for it."""
+    for piece in pieces(table, list(types), options.missing):
+        if table.is_text:
+            arrays = [
+                read_text(piece.batch.column(name), type) if type != pa.string() else piece.batch.column(name)
+                for name, type in types.items()
+            ]
+            piece = replace(piece, batch=pa.RecordBatch.from_arrays(arrays, names=list(types)))
+        yield piece
+
+
+def _role(name: str, options: TableOptions) -> Role:
+    if name == options.weights:
+        return "weights"
+    return "context" if name in options.context else "model"
+
+
+def _check_roles(columns: dict[str, Column], options: TableOptions) -> None:
+    if options.weights is not None:
+        column = columns[options.weights]
+        if not is_number(column.arrow_type):
+            raise TableError(f"weights should be numbers, column {column.name!r} holds {column.type}")
+        if isinstance(column, Constant):
+            raise TableError(f"the weights in column {column.name!r} are all {column.value!r}; drop the column instead")
+        columns[column.name] = Real(column.name, column.type, "weights")
+    fixed = [name for name in options.context if columns[name].role == "constant"]
+    if fixed:
+        raise TableError(f"context column {some(fixed)} never changes, so nothing can depend on it; drop it")
+    if not any(column.role == "model" for column in columns.values()):
+        raise TableError("nothing is left to model: every column is constant, context or weights")
+    for what, asked in (("a transform is", options.transforms), ("bounds are", options.bounds)):
+        for name in asked:
+            if name not in columns or not columns[name].is_measured:
+                kind = columns[name].kind if name in columns else "left out"
+                raise TableError(f"{what} for numbers; column {name!r} is {kind}")
+
+
+class _Tally:
+    """Watches the training rows of a column go by; ``finish`` is the column with its map."""
+
+    def __init__(self, column: Column) -> None:
+        self.column = column
+        self._unmapped = replace(column, map=None)  # nothing is far off before mean and std are known
+        self.moments, self.counts = Moments(), CodeCounts()
+        self.rows, self.weight = 0, 0.0
+
+    def see(self, array: pa.Array, weights: Floats | None) -> None:
+        y = self._unmapped.encode(array)
+        self.rows += len(y)
+        self.weight += float(len(y) if weights is None else weights.sum())
+        shape = self.column.map
+        if isinstance(shape, Scaled):
+            self.moments.see(shape.shaped(shape.start + shape.unit * (y + 0.5 * self.column.counts_mass))[0], weights)
+        elif self.column.counts_mass:
+            self.counts.see(y.astype("int64"), weights)
+
+    def finish(self, bounds: Bounds | None) -> Column:
+        if self.column.role == "weights":  # divided by their mean, weights neither raise nor lower the learning rate
+            return replace(self.column, map=Scaled(std=self.weight / self.rows))
+        if isinstance(self.column.map, Scaled):
+            shape = replace(self.column.map, mean=self.moments.mean, std=self.moments.std or 1.0)
+            return replace(self.column, map=shape)
+        self.counts.counts *= self.rows / self.weight  # as many as there are rows, whatever the unit of the weights
+        return self.column.learn(self.counts, self.rows, bounds)
+
+
+def _learn(rows: Iterator[Piece], columns: dict[str, Column], options: TableOptions, split: Split) -> dict[str, Column]:
+    """The columns with the maps that the training rows make."""
+    tallies = {name: _Tally(column) for name, column in columns.items()}
+    weighed = 0.0  # of the rows of all parts
+    for piece in rows:
+        train = split.parts_of(piece.numbers) == 0
+        chosen = piece.batch.filter(pa.array(train))
+        weights = None
+        if options.weights is not None:
+            weights = columns[options.weights].encode(piece.batch.column(options.weights))
+            if (weights < 0).any():
+                raise TableError(f"column {options.weights!r} holds negative weights, such as {weights.min():g}")
+            weighed += float(weights.sum())
+        for name, tally in tallies.items():
+            tally.see(chosen.column(name), None if weights is None else weights[train])
+    if options.weights is not None and not tallies[options.weights].weight:
+        message = f"the weights in column {options.weights!r} are all zero"
+        if weighed:
+            raise TableError(f"{message} in the rows for training; choose other rows by another seed", "--seed")
+        raise TableError(message)
+    return {name: tally.finish(options.bounds.get(name)) for name, tally in tallies.items()}

@@ -1,0 +1,54 @@
+"""The kinds of columns. A new kind is a class in a file of its own and a line in ``REGISTRY``.
+
+The names are here without the classes, whose imports take seconds, for the help of the command line.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from cubicflow.tables.table_error import TableError
+
+if TYPE_CHECKING:
+    from cubicflow.tables.kinds.column import Column, Role
+    from cubicflow.tables.kinds.facts import Facts
+
+# A kind, which is also its file's name, and its class; from the most general to the most particular.
+REGISTRY = {
+    "real": "Real",
+    "levels": "Levels",
+    "stepped": "Stepped",
+    "integer": "Integer",
+    "datetime": "Datetime",
+    "categorical": "Categorical",
+    "boolean": "Boolean",
+    "constant": "Constant",
+    "dropped": "Dropped",
+}
+NAMES = [name for name in REGISTRY if name not in ("levels", "dropped")]  # those that the user may ask for
+
+
+@cache
+def kinds() -> dict[str, type[Column]]:
+    """The class of every kind."""
+    return {name: getattr(import_module(f"{__name__}.{name}"), found) for name, found in REGISTRY.items()}
+
+
+def decide(facts: Facts, told: str | None, role: Role) -> Column:
+    """A column without its map: of the last kind that takes it. ``told`` is the user's word for its kind."""
+    facts.check()
+    asked = None if told is None else kinds()[told]
+    taken = (kind.infer(facts, asked, role) for kind in reversed(kinds().values()))
+    return next(column for column in taken if column is not None)  # a real column takes all numbers
+
+
+def column_from_json(value: Any) -> Column:
+    """The column that :meth:`Column.to_json` described. Trusts nothing."""
+    if not isinstance(value, dict):
+        raise TableError(f"a column should be an object, got {str(value)[:80]}")
+    kind = value.get("kind")
+    if not isinstance(kind, str) or kind not in kinds():
+        raise TableError(f"column {value.get('name')!r} has the kind {kind!r}, which is none of {', '.join(REGISTRY)}")
+    return kinds()[kind].from_json(value)

@@ -1,0 +1,35 @@
+"""True and false, or any two numbers: a mass of each."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import pyarrow as pa
+
+from cubicflow.tables.arrow_types import is_text, type_name
+from cubicflow.tables.kinds.column import Column, Facts, Role, cannot_be
+from cubicflow.tables.kinds.levels import Levelled
+from cubicflow.tables.table_error import TableError
+
+
+class Boolean(Levelled):
+    """Truth values."""
+
+    kind: ClassVar[str] = "boolean"
+
+    @classmethod
+    def infer(cls, facts: Facts, told: type[Column] | None, role: Role) -> Column | None:
+        if pa.types.is_boolean(facts.type):
+            if told is not None and not issubclass(told, Levelled):
+                raise cannot_be(facts, told)
+            return cls(facts.name, type_name(facts.type), role, levels=(False, True))
+        if told is not cls:
+            return None
+        if is_text(facts.type):
+            raise cannot_be(facts, told)
+        column = cls.of_numbers(facts, role)
+        if len(column.levels) != 2:
+            raise TableError(f"column {facts.name!r} holds {len(column.levels)} different values, so it is not boolean")
+        return column
+
+    words = "true or false"

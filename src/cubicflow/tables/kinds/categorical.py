@@ -1,0 +1,82 @@
+"""Words, and numbers that the user calls words: a mass of each.
+
+A word becomes a piece of the real line, so some words end up side by side. The best neighbours are words whose rows are
+alike: words are ordered by the mean ranks of the table's numbers among their rows, seen along the direction in which
+the words differ most. In a table without numbers, by frequency.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from cubicflow.tables.arrow_types import NOT_DECIMAL, Floats, fits, is_text, type_name
+from cubicflow.tables.kinds.column import Column, Evidence, Facts, Role, cannot_be
+from cubicflow.tables.kinds.levels import Levelled
+from cubicflow.tables.table_error import TableError, some
+
+
+class Categorical(Levelled):
+    """Words."""
+
+    kind: ClassVar[str] = "categorical"
+
+    @classmethod
+    def infer(cls, facts: Facts, told: type[Column] | None, role: Role) -> Column | None:
+        if not is_text(facts.type):
+            return cls.of_numbers(facts, role) if told is cls else None
+        if told not in (None, cls):
+            raise cannot_be(facts, told or cls)
+        words = facts.listed()
+        if not facts.few or len(words) == facts.rows:
+            how = "every value is different" if len(words) == facts.rows else f"it holds more than {facts.most} words"
+            raise TableError(
+                f"column {facts.name!r} is text and {how} ({some(words, 3)}), so there is nothing to learn from it"
+                f"{f'; {hint}' if (hint := _near_numbers(words)) else ''}; leave it out",
+                f"--drop {facts.name}",
+            )
+        return cls(facts.name, type_name(facts.type), role, levels=tuple(words))
+
+    def settle(self, seen: Evidence) -> tuple[Self, list[str]]:
+        hint = _near_numbers(seen.facts.listed()) if is_text(self.arrow_type) and not seen.told else None
+        notes = [f"{self.name!r} is taken for words: {hint}"] if hint else []
+        return self._in_best_order(seen.sample, seen.others) if self.role == "model" else self, notes
+
+    def _in_best_order(self, sample: pa.Table, others: Sequence[Column]) -> Self:
+        codes = self.encode(sample.column(self.name).combine_chunks()).astype(np.int64)
+        rows = np.bincount(codes, minlength=len(self.levels)).astype(np.float64)
+        place = -rows  # the most frequent first
+        if others:
+            means = np.stack([_mean_ranks(other, sample, codes, rows) for other in others], axis=1)
+            direction = np.linalg.svd(np.sqrt(rows)[:, None] * means, full_matrices=False)[2][0]
+            direction *= np.sign(direction[np.abs(direction).argmax()]) or 1.0
+            place = np.where(rows > 0, means @ direction, np.inf)  # words outside the sample come last
+        order = sorted(range(len(self.levels)), key=lambda i: (float(place[i]), i))
+        return replace(self, levels=tuple(self.levels[i] for i in order))
+
+
+def _mean_ranks(other: Column, sample: pa.Table, codes: NDArray[np.int64], rows: Floats) -> Floats:
+    y = other.encode(sample.column(other.name).combine_chunks())
+    _, place, counts = np.unique(y, return_inverse=True, return_counts=True)
+    ranks = ((np.cumsum(counts) - counts / 2) / len(y) - 0.5)[place]  # ties share their mean rank
+    return np.bincount(codes, weights=ranks, minlength=len(rows)) / np.maximum(rows, 1)
+
+
+def _near_numbers(words: Sequence[str]) -> str | None:
+    """What keeps words from being numbers, where they look as if they were meant to be: 1,5 or a ? among numbers."""
+    # codes such as 007 are words on purpose
+    odd = [word for word in words if not re.match(NOT_DECIMAL, word) and not fits(pa.array([word]), pa.float64())]
+    if 0 < len(odd) < len(words) / 2:
+        is_no = "is no number" if len(odd) == 1 else "are no numbers"
+        return f"{some(odd, 3)} {is_no}; write numbers as 1234.5, and leave missing values empty"
+    digits = sum(char.isdigit() for word in odd[:50] for char in word)
+    letters = sum(char.isalpha() for word in odd[:50] for char in word)
+    if digits > 4 * letters:
+        return "if these are numbers or dates, write them as 1234.5 and 2024-12-31"
+    return None

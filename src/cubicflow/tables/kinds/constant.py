@@ -1,0 +1,71 @@
+"""Columns with a single value: probability 1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cubicflow.tables.arrow_types import Floats, exact_cast, shown, type_name, words_as
+from cubicflow.tables.kinds.column import Column, Evidence, Facts, Level, Parsers, Role, first_shown
+from cubicflow.tables.table_error import TableError, some
+
+
+def _single(value: Any) -> Level:
+    if not isinstance(value, str | int | float):
+        raise TypeError(f"its value is {str(value)[:80]}")
+    return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constant(Column):
+    """One value, remembered and restored in samples. y is 0."""
+
+    kind: ClassVar[str] = "constant"
+    roles: ClassVar[tuple[Role, ...]] = ("constant",)
+    counts_mass: ClassVar[bool] = False
+    mapped: ClassVar[tuple[Role, ...]] = ()
+    own: ClassVar[Parsers] = {"value": _single}
+
+    value: Level
+
+    @classmethod
+    def infer(cls, facts: Facts, told: type[Column] | None, role: Role) -> Column | None:  # noqa: ARG003
+        if len(facts.distinct) == 1:
+            return cls(facts.name, type_name(facts.type), "constant", value=facts.listed()[0])
+        if told is cls:
+            raise TableError(f"column {facts.name!r} is not constant: it holds {some(facts.listed(), 3)}")
+        return None
+
+    def settle(self, seen: Evidence) -> tuple[Self, list[str]]:  # noqa: ARG002
+        return self, [f"{self.name!r} is always {self._shown}; it is remembered"]
+
+    def encode(self, array: pa.Array) -> Floats:
+        expected, array = self.values([self.value]), self.read(array)
+        same = pc.fill_null(pc.equal(exact_cast(array, expected.type), expected[0]), False)
+        others = ~same.to_numpy(zero_copy_only=False)
+        if others.any():
+            raise TableError(
+                f"column {self.name!r} was always {self._shown} in the fitted table; here it is also "
+                f"{first_shown(array, others)}"
+            )
+        return np.zeros(len(array))
+
+    def decode(self, y: Floats) -> pa.Array:
+        values = self.values([self.value]).take(pa.array(np.zeros(len(y), dtype=np.int64)))
+        return words_as(values, self.arrow_type)
+
+    @property
+    def counted(self) -> str:
+        return f"always {self._shown}: probability 1"
+
+    @property
+    def _shown(self) -> str:
+        return shown(self.values([self.value]))[0]
+
+    def check(self) -> None:
+        super().check()
+        self.values([self.value])

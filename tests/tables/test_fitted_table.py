@@ -1,0 +1,177 @@
+"""A fitted table in somebody else's program: Arrow batches in, scores and rows out."""
+
+from __future__ import annotations
+
+import datetime as dt
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import cubicflow as cf
+from cubicflow.tables import FittedTable, TableError, TableOptions, fit_table, open_table
+
+ROWS = 120
+SMALL = {"num_layers": 2, "hidden_features": 8}
+TRAINING = {"steps": 5, "device": "cpu", "progress": False}
+
+
+def rows() -> pa.Table:
+    rng = np.random.default_rng(0)
+    return pa.table(
+        {
+            "word": rng.choice(["ash", "oak"], ROWS).tolist(),
+            "height": rng.normal(20, 3, ROWS),
+            "price": np.round(rng.gamma(2.0, 3.0, ROWS), 2),
+            "rings": rng.poisson(9, ROWS),
+            "tall": rng.random(ROWS) < 0.4,
+            "felled": [dt.date(2024, 1, 1) + dt.timedelta(days=int(day)) for day in rng.integers(0, 99, ROWS)],
+            "planet": ["earth"] * ROWS,
+        }
+    )
+
+
+def fit(folder: Path, options: TableOptions | None = None) -> FittedTable:
+    rows().to_pandas().to_csv(folder / "trees.csv", index=False)
+    fit_table(folder / "trees.csv", folder / "run", options, SMALL, **TRAINING)
+    return FittedTable.load(folder / "run")
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> FittedTable:
+    return fit(tmp_path_factory.mktemp("fitted"))
+
+
+@pytest.fixture(scope="module")
+def conditional(tmp_path_factory: pytest.TempPathFactory) -> FittedTable:
+    options = TableOptions(context=("word", "rings", "felled", "tall"), weights="price")
+    return fit(tmp_path_factory.mktemp("conditional"), options)
+
+
+def test_scores_are_those_of_the_file(fitted: FittedTable) -> None:
+    """The text of a file and the values of a batch are the same rows, wherever they are cut."""
+    from_file = np.concatenate([scores.log_likelihood for scores in fitted.score_table(open_table(fitted.source))])
+    whole = fitted.score(rows())
+    assert whole.dtype == np.float64
+    np.testing.assert_array_equal(whole, from_file)
+    pieces = [fitted.score(batch) for batch in rows().to_batches(max_chunksize=50)]
+    np.testing.assert_allclose(np.concatenate(pieces), whole, atol=1e-5)  # float32 sums of other batch sizes
+    assert fitted.score(rows().slice(0, 0)).shape == (0,)
+
+
+def test_batches_of_other_libraries_are_taken(fitted: FittedTable) -> None:
+    """Words as dictionaries and as views, numbers in other widths, columns in another order."""
+    changed = rows().set_column(0, "word", rows()["word"].dictionary_encode())
+    changed = changed.set_column(3, "rings", rows()["rings"].cast(pa.int16())).select(rows().column_names[::-1])
+    np.testing.assert_array_equal(fitted.score(changed), fitted.score(rows()))
+    views = rows().set_column(0, "word", rows()["word"].cast(pa.string_view()))
+    np.testing.assert_array_equal(fitted.score(views), fitted.score(rows()))
+
+
+def test_rows_that_lack_a_value(fitted: FittedTable) -> None:
+    heights = rows()["height"].to_pylist()
+    gappy = rows().set_column(1, "height", pa.array([None, float("nan"), *heights[2:]]))
+    with pytest.raises(TableError, match=r"the batch: 2 rows lack a value, in 'height' \(2\)"):
+        fitted.score(gappy)
+    scores = fitted.score(gappy, missing="drop")
+    assert np.flatnonzero(np.isnan(scores)).tolist() == [0, 1]
+    np.testing.assert_allclose(scores[2:], fitted.score(rows())[2:], atol=1e-5)
+    with pytest.raises(TableError, match="missing should be error or drop, got 'fill'"):
+        fitted.score(gappy, missing="fill")
+
+
+def test_columns_that_do_not_fit_are_refused(fitted: FittedTable) -> None:
+    for changed, said in (
+        (rows().drop_columns("rings"), "column 'rings' is missing"),
+        (rows().append_column("age", rows()["rings"]), "column 'age' is new"),
+        (rows().set_column(1, "height", rows()["word"]), r"column 'height' should be real \(double\), is string"),
+        (rows().set_column(0, "word", pa.array(["elm"] * ROWS)), "holds 'elm', which the fitted table did not"),
+        (rows().set_column(3, "rings", pa.array([0.5] * ROWS)), "values that are not whole numbers"),
+    ):
+        with pytest.raises(TableError, match=said) as refused:
+            fitted.score(changed)
+        assert "--" not in str(refused.value)
+
+
+def test_samples_have_the_columns_of_the_table(fitted: FittedTable) -> None:
+    samples = fitted.sample(300, seed=1)
+    assert isinstance(samples, pa.Table)
+    assert samples.schema.equals(rows().schema)
+    assert samples.equals(fitted.sample(300, seed=1))
+    assert not samples.equals(fitted.sample(300, seed=2))
+    assert np.isfinite(fitted.score(samples)).all()
+    spreads = [fitted.sample(300, temperature=t, seed=1)["height"].to_numpy().std() for t in (0.2, 1.0)]
+    assert spreads[0] < spreads[1] / 2
+    assert fitted.sample(0).schema.equals(rows().schema)
+    for number in (-1, 2.5, True):
+        with pytest.raises(TableError, match="number of samples should be a whole number"):
+            fitted.sample(number)  # type: ignore[arg-type]
+
+
+def test_samples_are_given_plain_values(conditional: FittedTable) -> None:
+    values: dict[str, Any] = {"word": "oak", "rings": 7, "felled": dt.date(2024, 2, 1), "tall": True}
+    samples = conditional.sample(5, values, seed=0)
+    assert [{name: row[name] for name in values} for row in samples.to_pylist()] == [values] * 5
+    assert "price" not in samples.column_names  # weights are not sampled
+    as_text = {"word": "oak", "rings": "7", "felled": "2024-02-01", "tall": "true"}
+    assert samples.equals(conditional.sample(5, as_text, seed=0))
+    assert np.isfinite(conditional.score(samples)).all()  # and not needed
+    for given, said in (
+        ({**values, "word": "elm"}, "holds 'elm', which the fitted table did not"),
+        ({"word": "oak"}, "the model is conditional: give a value for 'rings', 'tall', 'felled'"),
+        ({**values, "height": 3}, "the model cannot be given 'height'"),
+    ):
+        with pytest.raises(TableError, match=said) as refused:
+            conditional.sample(5, given)
+        assert "--" not in str(refused.value)
+
+
+@pytest.mark.parametrize("which", ["fitted", "conditional"])
+def test_it_travels_in_a_pickle(which: str, request: pytest.FixtureRequest) -> None:
+    model = request.getfixturevalue(which)
+    packed = pickle.dumps(model)
+    assert b"torch.nn" not in packed  # plain values and bytes, so that another version of torch can read them
+    again = pickle.loads(packed)
+    assert again.schema == model.schema
+    assert again.to_json() == model.to_json()
+    np.testing.assert_array_equal(again.score(rows()), model.score(rows()))
+
+
+def test_an_engine_needs_the_pickle_alone(fitted: FittedTable, tmp_path: Path) -> None:
+    """Another process, which never saw the run folder, scores a batch that came over a wire."""
+    (tmp_path / "model").write_bytes(pickle.dumps(fitted))
+    with pa.ipc.new_stream(tmp_path / "rows", rows().schema) as stream:
+        stream.write_table(rows())
+    script = (
+        "import pickle, sys, numpy, pyarrow as pa\n"
+        "model = pickle.load(open('model', 'rb'))\n"
+        "numpy.save('scores.npy', model.score(pa.ipc.open_stream('rows').read_all()))\n"
+    )
+    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True)
+    np.testing.assert_allclose(np.load(tmp_path / "scores.npy"), fitted.score(rows()), atol=1e-5)
+
+
+def test_it_is_reached_lazily() -> None:
+    script = (
+        "import sys, cubicflow as cf\n"
+        "assert not {'torch', 'pyarrow'} & set(sys.modules), 'imported too early'\n"
+        "print(cf.tables.FittedTable.__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stdout == "FittedTable\n", done.stderr
+    assert cf.tables.FittedTable is FittedTable
+
+
+def test_the_config_keeps_what_it_kept(fitted: FittedTable) -> None:
+    """The keys of the table's section, in their order, are those of every run folder so far."""
+    assert list(fitted.to_json()) == ["source", "fingerprint", "missing", "split", "parts", "schema"]
+    assert type(fitted.to_json()["missing"]) is str
+    frame = pd.DataFrame(fitted.to_json()["schema"])
+    assert frame["name"].tolist() == rows().column_names
+    assert frame["kind"].tolist() == ["categorical", "real", "stepped", "integer", "boolean", "datetime", "constant"]

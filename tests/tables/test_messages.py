@@ -1,0 +1,109 @@
+"""What Python says names no option of the command line; what the command line says does."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import cubicflow as cf
+from cubicflow.tables import Split, TableEncoder, TableError, TableOptions, infer
+from cubicflow.tables.output import check_output
+from cubicflow.tables.source import MemoryTable
+
+SOURCE = Path(cf.__file__).parent
+RNG = np.random.default_rng(0)
+N = 60
+GOOD = {"x": RNG.standard_normal(N), "n": RNG.integers(0, 9, N), "word": RNG.choice(["a", "b"], N).tolist()}
+
+
+def test_no_message_names_an_option() -> None:
+    """Every text in the first argument of every TableError, and of every ValueError of the estimators."""
+    guilty, seen = [], 0
+    for path in [path for folder in ("tables", "estimator", "plots") for path in (SOURCE / folder).rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
+                if node.func.id not in ("TableError", "ValueError"):
+                    continue
+                texts = [part.value for part in ast.walk(node.args[0]) if isinstance(part, ast.Constant)]
+                seen += 1
+                guilty += [(path.name, text) for text in texts if isinstance(text, str) and "--" in text]
+    assert seen > 100
+    assert not guilty
+
+
+REFUSED: list[tuple[dict[str, Any], dict[str, Any], str, str | None]] = [
+    ({"id": [f"name {i}" for i in range(N)]}, {}, "nothing to learn from it; leave it out", "--drop id"),
+    ({"id": [[1]] * N}, {}, "these do not: 'id'", "--drop id"),
+    ({"id": pa.nulls(N)}, {}, "'id' has no values at all; leave it out", "--drop id"),
+    ({"id": [np.inf, *range(N - 1)]}, {}, "or leave the column out", "--drop id"),
+    ({"id": [1e300, *range(N - 1)]}, {}, "or leave the column out", "--drop id"),
+    ({"id": [(-1) ** i * (2**62 + i) for i in range(N)]}, {}, "spans more than 2^53 steps", "--drop id"),
+    ({"id": [None, *range(N - 1)]}, {}, "1 row lacks a value", "--missing drop"),
+    ({}, {"transforms": {"x": "log"}}, "has no logarithm", "--transform x=asinh"),
+    ({}, {"transforms": {"word": "log"}}, "a transform is for numbers; column 'word' is categorical", None),
+    ({}, {"bounds": {"word": (0, 1)}}, "bounds are for numbers; column 'word' is categorical", None),
+    ({}, {"bounds": {"x": (0, 1)}}, "give bounds that lie outside of all values", None),
+    ({}, {"drop": ("n",), "context": ("n",)}, "named in both drop and context", None),
+    ({}, {"drop": ("n",), "weights": "n"}, "named in both drop and weights", None),
+    ({}, {"missing": "fill"}, "missing should be error or drop", None),
+    ({}, {"kinds": {"x": "number"}}, "should be one of real", None),
+]
+
+
+@pytest.mark.parametrize(("columns", "options", "said", "option"), REFUSED)
+def test_a_table_is_refused_in_plain_words(
+    columns: dict[str, Any], options: dict[str, Any], said: str, option: str | None
+) -> None:
+    with pytest.raises(TableError) as refused:
+        infer(MemoryTable(pa.table({**GOOD, **columns})), TableOptions(**options))
+    assert said in str(refused.value)
+    assert "--" not in str(refused.value)
+    assert refused.value.option == option
+
+
+def test_zero_weights_are_refused_in_plain_words() -> None:
+    weights = np.where(Split().parts_of(np.arange(N)) == 0, 0.0, 1.0)
+    with pytest.raises(TableError, match="choose other rows by another seed") as refused:
+        infer(MemoryTable(pa.table({**GOOD, "w": weights})), TableOptions(weights="w"))
+    assert "--" not in str(refused.value)
+    assert refused.value.option == "--seed"
+
+
+def test_values_are_refused_in_plain_words(tmp_path: Path) -> None:
+    schema = infer(MemoryTable(pa.table(GOOD)), TableOptions(bounds={"x": (-9, 9)}, context=("n",))).schema
+    encoder = TableEncoder(schema)
+    with pytest.raises(TableError, match="outside of its range as fitted") as outside:
+        encoder.read(pa.RecordBatch.from_pydict({"x": [10.0], "n": [1], "word": ["a"]}))
+    with pytest.raises(TableError, match="give a value for 'n'") as given:
+        encoder.context_from({}, 1)
+    (tmp_path / "out.csv").touch()
+    with pytest.raises(TableError, match="or replace it") as there:
+        check_output(str(tmp_path / "out.csv"))
+    for refused, option in ((outside, "--bounds x=LOW:HIGH"), (given, "--given n=VALUE"), (there, "--overwrite")):
+        assert "--" not in str(refused.value)
+        assert refused.value.option == option
+
+
+@pytest.mark.parametrize("estimator", [cf.CubicFlowDensity, cf.CubicFlowConditional])
+def test_estimators_speak_python(estimator: Any) -> None:
+    targets = () if estimator is cf.CubicFlowDensity else (np.arange(float(N)),)
+    for columns, _, said, option in REFUSED:
+        if not columns or option == "--missing drop":  # gaps are refused by scikit-learn's own words
+            continue
+        with pytest.raises(ValueError, match=r"column|lacks values") as refused:
+            estimator(1, max_steps=2).fit(pd.DataFrame({**GOOD, **columns}), *targets)
+        assert "--" not in str(refused.value), said
+    with pytest.raises(ValueError, match="lacks values, in 'x'") as refused:
+        estimator(1, max_steps=2).fit(pd.DataFrame({**GOOD, "x": [None, *range(N - 1)]}), *targets)
+    assert "--" not in str(refused.value)
+    fitted = estimator(1, max_steps=2, random_state=0).fit(pd.DataFrame(GOOD), *targets)
+    score = fitted.score_samples if not targets else fitted.log_prob
+    with pytest.raises(ValueError, match=r"column|lacks values") as refused:
+        score(pd.DataFrame({**GOOD, "n": np.full(N, -1), "word": ["c"] * N}), *targets)
+    assert "--" not in str(refused.value)

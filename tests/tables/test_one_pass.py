@@ -1,0 +1,145 @@
+"""A CSV file is read once; what is read again is the same, or it is said that it is not."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import csv as arrow_csv
+
+from cubicflow.tables import Split, TableEncoder, TableError, TableOptions, fit_table, infer, open_table
+from cubicflow.tables.table_rows import load_parts
+
+LINES = [f"{i % 7},{i / 8},{'ab'[i % 2]}{i % 3}\n" for i in range(400)]
+TEXT = "n,x,word\n" + "".join(LINES)
+
+
+def write(folder: Path, content: bytes, name: str = "t.csv") -> Path:
+    path = folder / name
+    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    return path
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """How often each file is opened, and how often a CSV is parsed."""
+    counts: dict[str, int] = {}
+    original, parse = Path.open, arrow_csv.open_csv
+
+    def count(path: Path, *args: Any, **options: Any) -> Any:
+        counts[path.name] = counts.get(path.name, 0) + 1
+        return original(path, *args, **options)
+
+    def count_parses(source: Any, **options: Any) -> Any:
+        assert not isinstance(source, str | Path)  # arrow would open it itself
+        counts["parsed"] = counts.get("parsed", 0) + 1
+        return parse(source, **options)
+
+    monkeypatch.setattr(Path, "open", count)
+    monkeypatch.setattr(arrow_csv, "open_csv", count_parses)
+    return counts
+
+
+def test_a_fit_reads_a_csv_once(tmp_path: Path, opened: dict[str, int]) -> None:
+    """It is opened for its first line, which is no pass over it, and once to be read and fingerprinted."""
+    path = write(tmp_path, TEXT.encode())
+    opened.clear()
+    fit_table(path, tmp_path / "run", settings={"num_layers": 1, "hidden_features": 4}, steps=2, progress=False)
+    assert opened["parsed"] == 1
+    assert opened["t.csv"] == 2
+
+
+def blocks_by_definition(path: Path) -> str:
+    """The size, and 64 evenly spaced blocks of 64 KiB, or all of a file that has no more."""
+    content = path.read_bytes()
+    digest = hashlib.sha256(len(content).to_bytes(8, "big"))
+    if len(content) <= 1 << 22:
+        digest.update(content)
+    else:
+        for i in range(64):
+            start = (len(content) - (1 << 16)) * i // 63
+            digest.update(content[start : start + (1 << 16)])
+    return digest.hexdigest()
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz"])
+@pytest.mark.parametrize("size", [2000, 1 << 22, (1 << 22) + 1, 9_000_001])
+def test_the_fingerprint_comes_with_the_rows(tmp_path: Path, opened: dict[str, int], name: str, size: int) -> None:
+    noise = np.random.default_rng(0).integers(0, 10**9, size // 8)  # does not compress, so that .gz is large too
+    text = "n,word\n" + "".join(f"{value},{value % 7}\n" for value in noise.tolist())
+    path = write(tmp_path, text.encode()[: size - 1].rpartition(b"\n")[0].ljust(size - 1) + b"\n", name)
+    table = open_table(path).spooled(["word"])
+    before = dict(opened)
+    found = table.fingerprint()
+    assert opened == before
+    assert found == blocks_by_definition(path)
+    assert open_table(path).fingerprint() == table.fingerprint()
+    if not name.endswith(".gz"):
+        assert path.stat().st_size == size
+
+
+def test_a_spool_in_a_file_is_one_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path, TEXT.encode())
+    kept = infer(open_table(path), spool=tmp_path)
+    monkeypatch.setattr("cubicflow.tables.csv_file.MOST_IN_MEMORY", 0)
+    monkeypatch.setattr("cubicflow.tables.csv_file.BLOCK_BYTES", 512)  # several batches
+    spooled = infer(open_table(path), spool=tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["t.csv"]
+    assert [c.kind for c in spooled.schema.columns] == [c.kind for c in kept.schema.columns]
+    path.unlink()  # nobody opens it again
+    first, second = (pa.Table.from_batches(found.table.batches(["word", "n"])) for found in (kept, spooled))
+    assert first.combine_chunks().equals(second.combine_chunks())
+    assert first.num_rows == len(LINES)
+    assert second.column("n").num_chunks > 1
+
+
+def test_a_disk_that_is_full_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(**options: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("cubicflow.tables.csv_file.MOST_IN_MEMORY", 0)
+    monkeypatch.setattr("tempfile.TemporaryFile", full)
+    with pytest.raises(
+        TableError, match=r"no room for a copy of its rows in .* \(No space left on device\); free some"
+    ):
+        infer(open_table(write(tmp_path, TEXT.encode())), spool=tmp_path)
+
+
+def test_values_of_dropped_columns_are_never_read(tmp_path: Path) -> None:
+    path = write(tmp_path, b"a,note\n" + b"".join(b"%d,caf\xe9\n" % i for i in range(40)))
+    with pytest.raises(TableError, match="not in UTF-8"):
+        infer(open_table(path))
+    assert infer(open_table(path), TableOptions(drop=("note",))).schema["a"].kind == "integer"
+
+
+def frame(rows: int) -> pa.Table:
+    return pa.table({"a": np.arange(rows) % 9, "b": np.linspace(0, 1, rows) ** 2})
+
+
+@pytest.mark.parametrize("later", [80, 120])
+def test_a_file_that_changes_while_it_is_read_is_told(tmp_path: Path, later: int) -> None:
+    said = f"the file changed while it was read: 100 rows were found at first, {later} later; begin again when"
+    path = tmp_path / "t.parquet"
+    pq.write_table(frame(100), path)
+    table = open_table(path)
+    found = infer(table)
+    pq.write_table(frame(later), path)
+    with pytest.raises(TableError, match=said):
+        load_parts(found.table, TableEncoder(found.schema), Split(), "error", found.rows)
+    with pytest.raises(TableError, match=said):
+        _ = list(table.batches(["b"]))
+
+
+def test_a_csv_that_changes_between_passes_is_told(tmp_path: Path) -> None:
+    path = write(tmp_path, TEXT.encode())
+    table = open_table(path)
+    assert sum(map(len, table.batches())) == 400
+    write(tmp_path, (TEXT + LINES[0]).encode())
+    with pytest.raises(TableError, match="400 rows were found at first, 401 later"):
+        _ = list(table.batches())
