@@ -8,9 +8,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from cubicflow.distributions import NormalMixture
 from cubicflow.estimator.cross_fitting import Folds
-from cubicflow.estimator.density_members import MemberSettings
+from cubicflow.estimator.density_members import MemberSettings, normal_base
 from cubicflow.estimator.expectation_maximisation import Normals, shrunk
 from cubicflow.estimator.weighted_rows import Floats, WeightedRows
 from cubicflow.flows import Flow
@@ -65,9 +64,7 @@ def member(coefficients: Floats, residuals: Normals, settings: MemberSettings, n
                 context_features=context_features,
             )
         )
-    base = NormalMixture(features, 1, correlated=True)
-    base.set_(*(torch.from_numpy(part) for part in (residuals.weights, residuals.means, residuals.covariances)))
-    return Flow(base, Compose(layers))
+    return Flow(normal_base(residuals), Compose(layers))
 
 
 @torch.no_grad()

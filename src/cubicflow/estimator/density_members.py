@@ -129,7 +129,7 @@ def _normals(
                 break
     assert best is not None  # noqa: S101 - there is always the size 1
     shown.say(f"{name}: {max(len(found.weights) for found in best[1])} components")
-    flows = [Flow(_base(found), transform) for found, transform in zip(best[1], transforms, strict=True)]
+    flows = [Flow(normal_base(found), transform) for found, transform in zip(best[1], transforms, strict=True)]
     return Kind(name, [flow.eval() for flow in flows], best[2])
 
 
@@ -140,7 +140,7 @@ def _gaussian(transform: Transform, rows: WeightedRows, folds: Folds, member: in
     # no more rows than columns lie in a plane: only borrowed ones can say how wide the density is across it
     borrowed = 0.0 if seen.sum() > features else float(features)
     normal = fit_normals(rows.x[seen], rows.weights[seen], 1, borrowed, np.random.default_rng(0))
-    return Flow(_base(normal), transform)
+    return Flow(normal_base(normal), transform)
 
 
 def _coupled(flow: Flow, settings: MemberSettings, member: int) -> Flow:
@@ -160,7 +160,8 @@ def _coupled(flow: Flow, settings: MemberSettings, member: int) -> Flow:
     return Flow(base, Compose(layers))
 
 
-def _base(found: Normals) -> NormalMixture:
+def normal_base(found: Normals) -> NormalMixture:
+    """A fitted mixture of normals as the base of a flow."""
     base = NormalMixture(found.means.shape[1], len(found.weights), correlated=True)
     return base.set_(*(torch.from_numpy(part) for part in (found.weights, found.means, found.covariances)))
 
