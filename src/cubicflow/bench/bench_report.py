@@ -7,8 +7,8 @@ import importlib
 import importlib.metadata
 import json
 import platform
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,13 @@ EVERY_ROW = (
     "what is replayed as a graph allocates none. The last column is the time over that of our plain call in the same "
     "run."
 )
+
+FROM_TEXT: dict[Any, Callable[[str], Any]] = {  # by the type of a field of Measurement
+    "str": str,
+    "float": float,
+    "int": int,
+    "int | None": lambda text: int(text) if text else None,
+}
 
 
 def machine(device: str) -> dict[str, Any]:
@@ -69,7 +76,7 @@ def write(folder: Path, measurements: Sequence[Measurement], command: str) -> No
     with (folder / CSV_FILE).open("w", newline="") as file:
         writer = csv.DictWriter(file, [*(field.name for field in fields(Measurement)), *said])
         writer.writeheader()
-        writer.writerows(measurement.as_dict() | said for measurement in measurements)
+        writer.writerows(asdict(measurement) | said for measurement in measurements)
     (folder / PAGE_FILE).write_text(page(folder))
 
 
@@ -85,21 +92,8 @@ def draw(folder: Path) -> None:
 def read(path: Path) -> list[Measurement]:
     """The measurements of a CSV."""
     with path.open(newline="") as file:
-        return [
-            Measurement(
-                work=row["work"],
-                implementation=row["implementation"],
-                device=row["device"],
-                median=float(row["median"]),
-                p10=float(row["p10"]),
-                p90=float(row["p90"]),
-                repeats=int(row["repeats"]),
-                peak_memory=int(row["peak_memory"]) if row["peak_memory"] else None,
-                curve=row["curve"],
-                at=int(row["at"]) if row["at"] else None,
-            )
-            for row in csv.DictReader(file)
-        ]
+        rows = list(csv.DictReader(file))
+    return [Measurement(**{f.name: FROM_TEXT[f.type](row[f.name]) for f in fields(Measurement)}) for row in rows]
 
 
 def page(folder: Path) -> str:

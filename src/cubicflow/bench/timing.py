@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -35,10 +35,6 @@ class Measurement:
     peak_memory: int | None = None
     curve: str = ""
     at: int | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """A row of the CSV."""
-        return asdict(self)
 
 
 def milliseconds(time: float) -> str:

@@ -14,6 +14,7 @@ from torch import Tensor
 from cubicflow.accel.forked_gradients import Fork
 from cubicflow.bench import peers
 from cubicflow.bench.captured import Captured
+from cubicflow.bench.peers import SplineFunction
 from cubicflow.bench.timing import Measurement, measure
 from cubicflow.data.rows import Batch
 from cubicflow.flows import tabular
@@ -34,7 +35,6 @@ FLOOR = "a copy of as many bytes"
 CAPTURED = ", captured"
 RELATIVES = ("quadratic", "rational-quadratic")
 TOO_SLOW = 5.0  # seconds of one run along a curve
-SplineFunction = Callable[[Tensor, Tensor, bool], tuple[Tensor, Tensor]]
 
 
 def splines(
@@ -81,18 +81,12 @@ def splines(
 
 def our_spline(family: str, params: Tensor, backend: str) -> tuple[SplineFunction, Tensor]:
     """One of our splines, and as many params as it takes."""
+    spline = {"cubic": cubic_spline, "quadratic": quadratic_spline, "rational-quadratic": rational_quadratic_spline}
     if family == "quadratic":
-        return partial(_spline, quadratic_spline, backend), params[..., :-1].contiguous()
-    if family == "rational-quadratic":
-        more = params[..., : params.shape[-1] // 2 - 2]  # 3K + 1 in all
-        return partial(_spline, rational_quadratic_spline, backend), torch.cat([params, more], -1)
-    return partial(_spline, cubic_spline, backend), params
-
-
-def _spline(
-    function: Callable[..., tuple[Tensor, Tensor]], backend: str, x: Tensor, params: Tensor, inverse: bool
-) -> tuple[Tensor, Tensor]:
-    return function(x, params, inverse=inverse, backend=backend)
+        params = params[..., :-1].contiguous()
+    elif family == "rational-quadratic":
+        params = torch.cat([params, params[..., : params.shape[-1] // 2 - 2]], -1)  # 3K + 1 in all
+    return lambda x, params, inverse: spline[family](x, params, inverse=inverse, backend=backend), params
 
 
 def one_way(function: SplineFunction, params: Tensor, x: Tensor, *, inverse: bool) -> Callable[[], Any]:
