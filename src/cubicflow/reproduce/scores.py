@@ -30,9 +30,6 @@ class Estimate:
     def __str__(self) -> str:
         return f"{self.mean:.2f} ± {self.error:.2f}"
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def estimate(scores: Sequence[Scores]) -> Estimate:
     """The mean of per-row scores, one array for each seed, all over the same rows. The error is that of the mean over

@@ -156,8 +156,7 @@ def mirrored(rows: Rows32) -> Rows32:
     last = -rows.sum(axis=1, keepdims=True)  # of a patch whose mean was removed
     patches = np.concatenate([rows, last], axis=1).reshape(-1, SIDE, SIDE)
     images = (patches, patches[:, :, ::-1], patches[:, ::-1], patches[:, ::-1, ::-1])
-    result: Rows32 = np.concatenate([image.reshape(-1, SIDE**2)[:, :-1] for image in images])
-    return result
+    return np.concatenate([image.reshape(-1, SIDE**2)[:, :-1] for image in images])
 
 
 def _read_raw(paths: tuple[Path, ...], seed: int) -> Benchmark:
