@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cubicflow.flows import Flow, Mixture
-from cubicflow.plots.style import DATA, INK, make_figure
+from cubicflow.plots.style import DATA, INK, panels
 from cubicflow.transforms import Compose, Conv1x1, LULinear, Permutation, Transform
 
 POINTS = 201
@@ -41,17 +41,12 @@ def learned_splines(curves: list[Curves]) -> Figure:
     >>> learned_splines([Curves("cubes", x, x[None] ** 3)]).axes[0].get_title()
     'cubes'
     """
-    columns = min(4, max(len(curves), 1))
-    lines = max(-(-len(curves) // columns), 1)
-    figure = make_figure(2.6 * columns, 2.5 * lines)
-    panels = figure.subplots(lines, columns, squeeze=False).ravel()
-    for axes, panel in zip(panels, curves, strict=False):
+    figure, grid = panels(len(curves), 2.6, 2.5)
+    for axes, panel in zip(grid, curves, strict=True):
         axes.plot(panel.x, panel.x, color=INK, linewidth=0.6, linestyle=":")
         axes.plot(panel.x, panel.y.T, color=DATA, linewidth=0.8, alpha=0.6)
         axes.set_title(panel.title, fontsize=9)
         axes.tick_params(labelsize=7)
-    for axes in panels[len(curves) :]:
-        axes.set_axis_off()
     return figure
 
 
