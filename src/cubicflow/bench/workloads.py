@@ -60,22 +60,19 @@ def splines(
     captured = ["triton", *RELATIVES] if device.type == "cuda" else []
     fused = [name for name in (f"{OURS} {kind}" for kind in captured) if name in contenders]
     label = f"{rows:,} elements, K = {num_bins}"
-    makers: dict[str, Callable[[SplineFunction, Tensor, Tensor], Callable[[], Any]]] = {
-        "spline forward": partial(one_way, inverse=False),
-        "spline inverse": partial(one_way, inverse=True),
-        "spline forward + backward": both_ways,
+    # Bytes read and written: params and x in, two numbers out; the backward pass reads all that again.
+    once, thrice = params.nbytes + 3 * x.nbytes, 3 * params.nbytes + 7 * x.nbytes
+    works: dict[str, tuple[Callable[[SplineFunction, Tensor, Tensor], Callable[[], Any]], int]] = {
+        "spline forward": (partial(one_way, inverse=False), once),
+        "spline inverse": (partial(one_way, inverse=True), once),
+        "spline forward + backward": (both_ways, thrice),
     }
-    moved = {  # bytes read and written: params and x in, two numbers out; the backward pass reads all that again
-        "spline forward": params.nbytes + 3 * x.nbytes,
-        "spline inverse": params.nbytes + 3 * x.nbytes,
-        "spline forward + backward": 3 * params.nbytes + 7 * x.nbytes,
-    }
-    for work, make in makers.items():
+    for work, (make, moved) in works.items():
         runs: dict[str, Callable[[], Any]] = {
             f"{name}{CAPTURED}": Captured(make(*contenders[name], x)) for name in fused
         }
         runs |= {name: make(function, own, x) for name, (function, own) in contenders.items()}
-        runs[FLOOR] = copying(moved[work], device)
+        runs[FLOOR] = copying(moved, device)
         yield from measure(f"{work}, {label}", runs, device, seconds=seconds)
 
 
