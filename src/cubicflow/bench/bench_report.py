@@ -8,6 +8,7 @@ import importlib.metadata
 import json
 import platform
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -53,17 +54,11 @@ def machine(device: str) -> dict[str, Any]:
 
 def _version(name: str) -> str | None:
     """As installed, or as a package that was only put on the path says itself."""
-    try:
+    with suppress(importlib.metadata.PackageNotFoundError):
         return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        pass
     for module in (name, f"{name}.version"):
-        try:
-            version = getattr(importlib.import_module(module), "__version__", None)
-        except ImportError:
-            continue
-        if version is not None:
-            return str(version)
+        with suppress(ImportError, AttributeError):
+            return str(importlib.import_module(module).__version__)
     return None
 
 
@@ -136,10 +131,8 @@ def _table(measurements: Sequence[Measurement]) -> list[str]:
 
 
 def _processor() -> str:
-    try:
+    with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
     return platform.processor() or platform.machine()

@@ -109,8 +109,7 @@ def _milliseconds(run: Callable[[], Any], device: torch.device, together: int = 
             run()
         end.record()
         end.synchronize()
-        elapsed: float = start.elapsed_time(end) / together
-        return elapsed
+        return float(start.elapsed_time(end)) / together
     begun = time.perf_counter()
     run()
     return (time.perf_counter() - begun) * 1e3

@@ -183,14 +183,12 @@ def densities_and_samples(
         for coupling in couplings:
             coupling.network(x[:, coupling.identity])
 
-    density: dict[str, Callable[[], Any]] = {OURS: lambda: flow.log_prob(x), NETWORKS_ALONE: networks}
-    sampling: dict[str, Callable[[], Any]] = {OURS: lambda: flow.sample(rows), NETWORKS_ALONE: networks}
-    for name, peer in rivals.items():
-        density[name] = partial(peer.log_prob, x)
-        sampling[name] = partial(peer.sample, rows)
     with torch.no_grad(), float32_products(tf32=True, device=device):
-        yield from measure(f"log_prob, D = {features}, {rows:,} rows", density, device, seconds=seconds)
-        yield from measure(f"sample, D = {features}, {rows:,} rows", sampling, device, seconds=seconds)
+        for work, argument in (("log_prob", x), ("sample", rows)):
+            ours = partial(getattr(flow, work), argument)
+            runs: dict[str, Callable[[], Any]] = {OURS: ours, NETWORKS_ALONE: networks}
+            runs |= {name: partial(getattr(peer, work), argument) for name, peer in rivals.items()}
+            yield from measure(f"{work}, D = {features}, {rows:,} rows", runs, device, seconds=seconds)
 
 
 def one_pass(
@@ -206,9 +204,9 @@ def one_pass(
     flows: dict[str, Any] = {f"{OURS} coupling": coupling, f"{OURS} autoregressive": autoregressive}
     flows |= peers.one_pass_rivals(features, hidden, device)
     with torch.no_grad():
-        for work in ("log_prob", "sample"):
+        for work, argument in (("log_prob", x), ("sample", rows)):
             runs: dict[str, Callable[[], Any]] = {
-                name: partial(flow.log_prob, x) if work == "log_prob" else partial(flow.sample, rows)
+                name: partial(getattr(flow, work), argument)
                 for name, flow in flows.items()
                 if (work, name) not in too_slow
             }
