@@ -9,9 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 
-from cubicflow.plots import style
 from cubicflow.plots.panels import Panel
-from cubicflow.plots.style import DATA, DATA_MAP, INK, SAMPLES, SAMPLES_MAP, make_figure, plain
+from cubicflow.plots.style import DATA, DATA_MAP, INK, SAMPLES, SAMPLES_MAP, make_figure, panel_grid, plain
 
 
 def marginals(panels: Sequence[Panel]) -> Figure:
@@ -22,7 +21,7 @@ def marginals(panels: Sequence[Panel]) -> Figure:
     >>> marginals([panel]).axes[0].get_title()
     'height'
     """
-    figure, grid = style.panels(len(panels), 3.0, 2.4)
+    figure, grid = panel_grid(len(panels), 3.0, 2.4)
     for axes, panel in zip(grid, panels, strict=True):
         _draw_one(axes, panel)
         axes.set_title(plain(panel.name), fontsize=9)

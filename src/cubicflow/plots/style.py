@@ -22,7 +22,7 @@ def make_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def panels(count: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
+def panel_grid(count: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
     """A figure of ``count`` panels of this size, four in a line."""
     columns = min(4, max(count, 1))
     lines = max(-(-count // columns), 1)

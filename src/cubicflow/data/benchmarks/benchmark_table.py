@@ -148,8 +148,9 @@ def split_last_tenths(rows: Rows, source: str) -> Splits:
     return Splits(rows[: -test - validation], rows[-test - validation : -test], rows[-test:])
 
 
-def normalise_by_train_and_validation(splits: Splits) -> Splits:
-    """Zero mean and unit population standard deviation over train and validation together."""
+def split_and_normalise(rows: Rows, source: str) -> Splits:
+    """Split without shuffling; then zero mean and unit population standard deviation over train and validation."""
+    splits = split_last_tenths(rows, source)
     fitted = np.concatenate([splits.train, splits.validation])
     mean, std = fitted.mean(axis=0), fitted.std(axis=0)
     return Splits(*((rows - mean) / std for rows in splits))

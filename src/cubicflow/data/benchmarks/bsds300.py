@@ -14,6 +14,7 @@ import io
 import tarfile
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -176,22 +177,16 @@ def cached_redraw(images: Images, rows: tuple[int, int, int], seed: int) -> Spli
     sizes = "-".join(map(str, rows))
     folder = cache_folder() / "bsds300" / f"{images.sha256[:16]}-seed{seed}-{sizes}"
     paths = [folder / f"{split}.npy" for split in Splits._fields]
-    if all(path.exists() for path in paths):
-        try:
-            kept = [load_array(path) for path in paths]
-        except (OSError, ValueError):  # damaged: draw again and replace it
-            pass
-        else:
-            if [a.shape for a in kept] == [(n, SIDE**2 - 1) for n in rows] and all(a.dtype == np.float32 for a in kept):
-                return Splits(*(array.astype(np.float32, copy=False) for array in kept))
+    with suppress(OSError, ValueError):  # not there, or damaged: draw again and replace it
+        kept = [load_array(path) for path in paths]
+        if [a.shape for a in kept] == [(n, SIDE**2 - 1) for n in rows] and all(a.dtype == np.float32 for a in kept):
+            return Splits(*(array.astype(np.float32, copy=False) for array in kept))
     splits = redraw(images, rows, seed)
-    try:
+    with suppress(OSError):  # a cache that cannot be written costs seconds, not the result
         folder.mkdir(parents=True, exist_ok=True)
         for path, array in zip(paths, splits, strict=True):
             with replacing(path) as file:
                 np.save(file, array, allow_pickle=False)
-    except OSError:  # a cache that cannot be written costs seconds, not the result
-        pass
     return splits
 
 

@@ -104,8 +104,7 @@ def download(
     if not published:
         return [path for raw in RAW_FILES[key] for path in _get(raw, root, list(raw.files), progress)]
     wanted = [path for path in PUBLISHED_ARRAYS.files if path.lower().startswith(f"{key}/")]
-    _get(PUBLISHED_ARRAYS, root, wanted, progress)
-    return [root / path for path in wanted]
+    return _get(PUBLISHED_ARRAYS, root, wanted, progress)
 
 
 def _get(source: Source, root: Path, wanted: list[str], progress: Progress | None) -> list[Path]:

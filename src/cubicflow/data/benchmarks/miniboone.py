@@ -15,10 +15,9 @@ from cubicflow.data.benchmarks.benchmark_table import (
     Splits,
     load_array,
     make_benchmark,
-    normalise_by_train_and_validation,
     one_file,
     repeats_its_smallest,
-    split_last_tenths,
+    split_and_normalise,
 )
 from cubicflow.data.benchmarks.text import open_text, parse_numbers, plain_or_packed
 
@@ -45,11 +44,6 @@ def read_text(path: Path) -> Rows:
     return rows[:, ~repeats_its_smallest(rows)]  # in the whole file: 5, 13, 22, 26, 34, 44, 45 go
 
 
-def prepare(rows: Rows, source: str) -> Splits:
-    """Split without shuffling, then normalise by train and validation."""
-    return normalise_by_train_and_validation(split_last_tenths(rows, source))
-
-
 def _read_splits(paths: tuple[Path, ...], _: int) -> Benchmark:
     """Splits that are already normalised, with a weight for each training row where train_weights.npy lies beside."""
     splits = Splits(*(load_array(path).astype(np.float32) for path in paths))
@@ -66,12 +60,17 @@ def _read_splits(paths: tuple[Path, ...], _: int) -> Benchmark:
 
 
 FORMS = (
-    Form("published", (("miniboone/data.npy",),), ARCHIVE, one_file("miniboone", prepare, prefix="miniboone/")),
+    Form(
+        "published",
+        (("miniboone/data.npy",),),
+        ARCHIVE,
+        one_file("miniboone", split_and_normalise, prefix="miniboone/"),
+    ),
     Form(
         "raw",
         (plain_or_packed("miniboone/MiniBooNE_PID.txt"),),
         "https://archive.ics.uci.edu/dataset/199",
-        one_file("miniboone", prepare, read_text),
+        one_file("miniboone", split_and_normalise, read_text),
     ),
     Form(
         "splits",

@@ -17,9 +17,8 @@ from cubicflow.data.benchmarks.benchmark_table import (
     Form,
     Rows,
     Splits,
-    normalise_by_train_and_validation,
     one_file,
-    split_last_tenths,
+    split_and_normalise,
 )
 from cubicflow.data.benchmarks.text import open_text, parse_numbers, plain_or_packed
 
@@ -58,7 +57,7 @@ def prepare(rows: Rows, source: str) -> Splits:
     meters = random.rand(n, 3)
     rows = rows[:, [ACTIVE_POWER, VOLTAGE, METER_1, METER_2, METER_3, MINUTE]]
     rows += np.hstack([active_power, voltage, meters, np.zeros((n, 1))])
-    return normalise_by_train_and_validation(split_last_tenths(rows, source))
+    return split_and_normalise(rows, source)
 
 
 _NAMES = (
