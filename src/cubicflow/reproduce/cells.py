@@ -157,9 +157,7 @@ def record_cell(
     """Score the test rows, which happens here and nowhere else, and write the record."""
     scores = rounded(score(fitted.flow, table.test))
     about = {
-        "dataset": cell.dataset,
-        "model": cell.model,
-        "seed": cell.seed,
+        **asdict(cell),
         "command": command,
         "test": asdict(estimate([scores])),
         "validation": None if fitted.validation_loss is None else -fitted.validation_loss,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import io
 import json
 import time
@@ -21,6 +22,9 @@ from cubicflow.reproduce.recipe_files import Settings
 from cubicflow.training import FitResult, TrainingConfig, TrainingInterrupted, fit
 from cubicflow.training.distributed import choose_device
 from cubicflow.training.run_folder import forget_run
+
+# Each is a function run(request) in the module of its name.
+EXPERIMENTS = ("figure-1", "figure-2", "table-1", "figure-3", "appendix")
 
 
 class UnfinishedError(Exception):
@@ -88,6 +92,11 @@ class Request:
             if self.deadline.over():
                 raise self.unfinished() from None
             raise TrainingInterrupted(f"stopped and saved. To go on: {self.next_command}") from None
+
+    def run(self) -> None:
+        """Run the experiment. Its module is imported now: only one is needed, and it may need matplotlib."""
+        self.check()
+        importlib.import_module(f"cubicflow.reproduce.{self.name.replace('-', '_')}").run(self)
 
     def check(self) -> None:
         """Refuse, before anything is trained, what would end badly or replace results by a trial."""

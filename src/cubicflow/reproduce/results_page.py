@@ -9,8 +9,7 @@ from typing import Any
 
 from cubicflow.atomic_files import write_atomically
 from cubicflow.reproduce.claims import claims_table
-from cubicflow.reproduce.experiment import read_json
-from cubicflow.reproduce.experiments import EXPERIMENTS
+from cubicflow.reproduce.experiment import EXPERIMENTS, read_json
 from cubicflow.reproduce.figure_2 import GAUSSIANS
 from cubicflow.reproduce.hardware import name_of
 from cubicflow.reproduce.table_1_report import table_markdown

@@ -47,16 +47,13 @@ def summarise(records: Sequence[CellRecord], settings: TableSettings, left_out: 
         refits = summary["datasets"][dataset]["refits"] = _spread_of_refits(rows)
         if "reach" in about and summary["datasets"][dataset]["comparable"]:
             summary["goals"] += _goals(rows, comparisons["measured"], about["reach"], about["aim"])
-        for kind, pairs in (
-            ("comparisons", comparisons["verdicts"]),
-            ("ablations", [[model, comparisons["base"]] for model in comparisons["ablations"]]),
-            ("relatives", [[model, comparisons["base"]] for model in comparisons["relatives"]]),
-            ("rivals", [[peer, comparisons["base"]] for peer in peers]),
-        ):
-            for first, second in pairs:
-                if (pair := _pair(found, dataset, first, second, refits)) is not None:
-                    pair["paper"] = about["cubic_against_quadratic"] if kind == "comparisons" else None
-                    summary[kind].append(pair)
+        pairs = [("comparisons", first, second) for first, second in comparisons["verdicts"]]
+        against_ours = {"ablations": comparisons["ablations"], "relatives": comparisons["relatives"], "rivals": peers}
+        pairs += [(kind, model, comparisons["base"]) for kind, models in against_ours.items() for model in models]
+        for kind, first, second in pairs:
+            if (pair := _pair(found, dataset, first, second, refits)) is not None:
+                pair["paper"] = about["cubic_against_quadratic"] if kind == "comparisons" else None
+                summary[kind].append(pair)
     return summary
 
 
@@ -96,9 +93,7 @@ def _spread_of_refits(rows: Sequence[Mapping[str, Any]]) -> float | None:
 def _goals(rows: Sequence[Mapping[str, Any]], models: Sequence[str], reach: float, aim: float) -> list[dict[str, Any]]:
     """Means of fits, and mixtures of several, held against what was to be reached."""
     found = []
-    for row in rows:
-        if row["model"] not in models:
-            continue
+    for row in (row for row in rows if row["model"] in models):
         fits = len(row["seeds"])
         mean = "one fit" if fits == 1 else f"mean of {fits} fits"
         for of, test in ((mean, row["test"]), (f"mixture of {fits} fits", row["mixture"])):
