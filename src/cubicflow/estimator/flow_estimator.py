@@ -34,6 +34,7 @@ from cubicflow.tables.fitted import checked_device
 from cubicflow.training.progress import Progress, make_progress
 
 FEWEST_FOLDS = 5
+SIZES = ("num_layers", "hidden_features", "num_bins", "dropout")
 
 
 @dataclass(eq=False, repr=False)
@@ -104,14 +105,9 @@ class FlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no types
     def _fit_recipe(self, encoder: TableEncoder, numbers: Numbers, weights: Floats, seed: int) -> NDArray[np.int64]:
         """Fit a table with many rows, where the command line's defaults hold unless something else is given; the
         numbers of the rows that were held out."""
+        training = {"device": self.device, "seed": seed, **self._given("learning_rate", max_steps="steps")}
         flow, scores, held_out = fit_many(
-            encoder,
-            numbers,
-            weights,
-            settings=self._given("num_layers", "hidden_features", "num_bins", "dropout"),
-            training={"device": self.device, **self._given("learning_rate", max_steps="steps")},
-            seed=seed,
-            progress=bool(self.verbose),
+            encoder, numbers, weights, self._given(*SIZES), training, progress=bool(self.verbose)
         )
         self._place_flow(flow)
         self.held_out_score_ = float(np.average(scores, weights=weights[held_out]))
@@ -133,11 +129,10 @@ class FlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no types
 
     def _settings(self, seed: int) -> MemberSettings:
         steps = 250 if self.max_steps is None else whole_number("max_steps", self.max_steps, 0)
+        if self.num_layers is not None:
+            whole_number("num_layers", self.num_layers, 0)
         return MemberSettings(
-            num_layers=2 if self.num_layers is None else whole_number("num_layers", self.num_layers, 0),
-            hidden_features=32 if self.hidden_features is None else self.hidden_features,
-            num_bins=8 if self.num_bins is None else self.num_bins,
-            dropout=0.2 if self.dropout is None else self.dropout,
+            **self._given(*SIZES),
             max_components=whole_number("max_components", getattr(self, "max_components", 1), 1),
             marginals=Schedule(min(steps, 200), 1e-2),
             couplings=Schedule(steps, 3e-3 if self.learning_rate is None else self.learning_rate),
