@@ -185,7 +185,7 @@ def test_bsds300_published_reads_each_split(tmp_path: Path, monkeypatch: pytest.
             pass
 
     put(tmp_path / "BSDS300/BSDS300.hdf5", "")
-    monkeypatch.setattr(bsds300, "_h5py", lambda _: type("module", (), {"File": File}))
+    monkeypatch.setitem(sys.modules, "h5py", type("module", (), {"File": File}))
     assert_is(load_benchmark("bsds300", tmp_path), [splits[name] for name in ("train", "validation", "test")])
 
 

@@ -11,7 +11,8 @@ from cubicflow.reproduce.claims import CLAIMS, FAILS, HOLDS
 
 def verdict(beginning: str, experiment: str, results: dict[str, Any], **about: Any) -> str:
     (claim,) = [claim for claim in CLAIMS if claim.text.startswith(beginning)]
-    judged = claim.judge({experiment: {"results": results, **about}})
+    assert claim.experiment == experiment
+    judged = claim.judge({"results": results, **about})
     assert judged is not None
     return judged[1]
 

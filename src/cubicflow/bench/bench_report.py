@@ -7,8 +7,9 @@ import importlib
 import importlib.metadata
 import json
 import platform
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,13 @@ EVERY_ROW = (
     "run."
 )
 
+FROM_TEXT: dict[Any, Callable[[str], Any]] = {  # by the type of a field of Measurement
+    "str": str,
+    "float": float,
+    "int": int,
+    "int | None": lambda text: int(text) if text else None,
+}
+
 
 def machine(device: str) -> dict[str, Any]:
     """The versions and the hardware of this run."""
@@ -46,17 +54,11 @@ def machine(device: str) -> dict[str, Any]:
 
 def _version(name: str) -> str | None:
     """As installed, or as a package that was only put on the path says itself."""
-    try:
+    with suppress(importlib.metadata.PackageNotFoundError):
         return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        pass
     for module in (name, f"{name}.version"):
-        try:
-            version = getattr(importlib.import_module(module), "__version__", None)
-        except ImportError:
-            continue
-        if version is not None:
-            return str(version)
+        with suppress(ImportError, AttributeError):
+            return str(importlib.import_module(module).__version__)
     return None
 
 
@@ -69,7 +71,7 @@ def write(folder: Path, measurements: Sequence[Measurement], command: str) -> No
     with (folder / CSV_FILE).open("w", newline="") as file:
         writer = csv.DictWriter(file, [*(field.name for field in fields(Measurement)), *said])
         writer.writeheader()
-        writer.writerows(measurement.as_dict() | said for measurement in measurements)
+        writer.writerows(asdict(measurement) | said for measurement in measurements)
     (folder / PAGE_FILE).write_text(page(folder))
 
 
@@ -85,21 +87,8 @@ def draw(folder: Path) -> None:
 def read(path: Path) -> list[Measurement]:
     """The measurements of a CSV."""
     with path.open(newline="") as file:
-        return [
-            Measurement(
-                work=row["work"],
-                implementation=row["implementation"],
-                device=row["device"],
-                median=float(row["median"]),
-                p10=float(row["p10"]),
-                p90=float(row["p90"]),
-                repeats=int(row["repeats"]),
-                peak_memory=int(row["peak_memory"]) if row["peak_memory"] else None,
-                curve=row["curve"],
-                at=int(row["at"]) if row["at"] else None,
-            )
-            for row in csv.DictReader(file)
-        ]
+        rows = list(csv.DictReader(file))
+    return [Measurement(**{f.name: FROM_TEXT[f.type](row[f.name]) for f in fields(Measurement)}) for row in rows]
 
 
 def page(folder: Path) -> str:
@@ -142,10 +131,8 @@ def _table(measurements: Sequence[Measurement]) -> list[str]:
 
 
 def _processor() -> str:
-    try:
+    with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
     return platform.processor() or platform.machine()

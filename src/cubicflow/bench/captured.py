@@ -21,12 +21,9 @@ class Captured:
         self.returned: Any = None
 
     def __call__(self) -> None:
-        if self.graph is None:
-            self._capture()
-        else:
+        if self.graph is not None:
             self.graph.replay()
-
-    def _capture(self) -> None:
+            return
         # What compiles or chooses algorithms may not do so in a capture, and gradients remember the stream of the
         # first pass: so it is rehearsed, and on another stream than the one that everything else runs on.
         stream = torch.cuda.Stream()

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import torch
 
@@ -18,21 +19,15 @@ ELEMENTS = 2**12  # kernels are the same for every multiple of 16
 
 def compile_ahead(splines: Iterable[tuple[str, int]]) -> None:
     """Compile the kernels of these families and numbers of bins."""
-    processes = [
-        subprocess.Popen(  # noqa: S603 # this program
-            [sys.executable, "-m", "cubicflow.bench.kernels", family, str(num_bins)],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        for family, num_bins in splines
-    ]
-    deadline = time.monotonic() + PATIENCE
-    for process in processes:
-        try:
-            process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    commands = [[sys.executable, "-m", "cubicflow.bench.kernels", family, str(k)] for family, k in splines]
+    with ThreadPoolExecutor(len(commands)) as pool:
+        list(pool.map(_run, commands))
+
+
+def _run(command: list[str]) -> None:
+    quiet = subprocess.DEVNULL
+    with suppress(subprocess.TimeoutExpired):
+        subprocess.run(command, stdout=quiet, stderr=quiet, timeout=PATIENCE, check=False)  # noqa: S603 # this program
 
 
 def compile_one(family: str, num_bins: int, device: torch.device) -> None:

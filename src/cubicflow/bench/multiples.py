@@ -51,14 +51,9 @@ def glance(measurements: Sequence[Measurement]) -> list[str]:
         times = {m.implementation: m.median for m in group}
         for m in ours(group):
             quadratic = QUADRATIC + (CAPTURED if m.implementation.endswith(CAPTURED) else "")
-            ratio = memory_ratio(m)
-            lines.append(
-                [
-                    *_against(m, NFLOWS, times),
-                    *(f"{m.median / times[n]:.2f}" if n in times else "" for n in (FLOOR, NETWORKS_ALONE, quadratic)),
-                    "" if ratio is None else f"{ratio:.2f}",
-                ]
-            )
+            ratios = [m.median / times[n] if n in times else None for n in (FLOOR, NETWORKS_ALONE, quadratic)]
+            shown = ["" if ratio is None else f"{ratio:.2f}" for ratio in (*ratios, memory_ratio(m))]
+            lines.append([*_against(m, NFLOWS, times), *shown])
         lines += [
             [*_against(m, NFLOWS_RATIONAL, times), "", "", "", ""]
             for m in group

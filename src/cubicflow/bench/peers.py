@@ -5,13 +5,16 @@ from __future__ import annotations
 import importlib.util
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+SplineFunction = Callable[[Tensor, Tensor, bool], tuple[Tensor, Tensor]]  # (x, params, inverse) -> (y, log_slope)
+
 NAMES = ("nflows", "zuko", "normflows")
 SAMPLED_AT_ONCE = 2**16
+TAIL_BOUND = 4.0
 
 
 def installed() -> list[str]:
@@ -19,50 +22,45 @@ def installed() -> list[str]:
     return [name for name in NAMES if importlib.util.find_spec(name) is not None]
 
 
-def spline_functions(num_bins: int) -> dict[str, Callable[[Tensor, Tensor, bool], tuple[Tensor, Tensor]]]:
-    """Spline functions (x, params, inverse) -> (y, log_slope) of the peers: nflows' cubic, which is the authors' own
-    code, and the rational-quadratic of all three. Their params are slices of ours, of the sizes they need."""
+def spline_functions(num_bins: int) -> dict[str, SplineFunction]:
+    """The peers' splines: nflows' cubic, which is the authors' own code, and the rational-quadratic of all three. Their
+    params are slices of ours, of the sizes they need."""
     k = num_bins
-    functions: dict[str, Callable[[Tensor, Tensor, bool], tuple[Tensor, Tensor]]] = {}
+    functions: dict[str, SplineFunction] = {}
     found = installed()
+
+    def widths_heights_slopes(params: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return params[..., :k], params[..., k : 2 * k], params[..., : k - 1]
+
+    def rational_quadratic(spline: Callable[..., tuple[Tensor, Tensor]]) -> SplineFunction:
+        """nflows' function, which normflows has taken over."""
+        return lambda x, params, inverse: spline(
+            x, *widths_heights_slopes(params), inverse=inverse, tail_bound=TAIL_BOUND
+        )
+
     if "nflows" in found:
         from nflows.transforms.splines.cubic import unconstrained_cubic_spline
         from nflows.transforms.splines.rational_quadratic import unconstrained_rational_quadratic_spline
 
-        def nflows_cubic(x: Tensor, params: Tensor, inverse: bool) -> tuple[Tensor, Tensor]:
-            y, log_slope = unconstrained_cubic_spline(
-                x,
-                params[..., :k],
-                params[..., k : 2 * k],
-                params[..., 2 * k : 2 * k + 1],
-                params[..., 2 * k + 1 : 2 * k + 2],
-                inverse=inverse,
-                tail_bound=4.0,
-            )
-            return y, log_slope
-
-        def nflows_rq(x: Tensor, params: Tensor, inverse: bool) -> tuple[Tensor, Tensor]:
-            y, log_slope = unconstrained_rational_quadratic_spline(
-                x, params[..., :k], params[..., k : 2 * k], params[..., : k - 1], inverse=inverse, tail_bound=4.0
-            )
-            return y, log_slope
-
-        functions |= {"nflows cubic": nflows_cubic, "nflows rational-quadratic": nflows_rq}
+        functions["nflows cubic"] = lambda x, params, inverse: unconstrained_cubic_spline(
+            x,
+            params[..., :k],
+            params[..., k : 2 * k],
+            params[..., 2 * k : 2 * k + 1],
+            params[..., 2 * k + 1 :],
+            inverse=inverse,
+            tail_bound=TAIL_BOUND,
+        )
+        functions["nflows rational-quadratic"] = rational_quadratic(unconstrained_rational_quadratic_spline)
     if "normflows" in found:
-        from normflows.utils.splines import unconstrained_rational_quadratic_spline as normflows_spline
+        from normflows.utils import splines
 
-        def normflows_rq(x: Tensor, params: Tensor, inverse: bool) -> tuple[Tensor, Tensor]:
-            y, log_slope = normflows_spline(
-                x, params[..., :k], params[..., k : 2 * k], params[..., : k - 1], inverse=inverse, tail_bound=4.0
-            )
-            return y, log_slope
-
-        functions["normflows rational-quadratic"] = normflows_rq
+        functions["normflows rational-quadratic"] = rational_quadratic(splines.unconstrained_rational_quadratic_spline)
     if "zuko" in found:
         from zuko.transforms import MonotonicRQSTransform
 
         def zuko_rq(x: Tensor, params: Tensor, inverse: bool) -> tuple[Tensor, Tensor]:
-            spline = MonotonicRQSTransform(params[..., :k], params[..., k : 2 * k], params[..., : k - 1], bound=4.0)
+            spline = MonotonicRQSTransform(*widths_heights_slopes(params), bound=TAIL_BOUND)
             if inverse:
                 y = spline.inv(x)
                 return y, -spline.log_abs_det_jacobian(y, x)
@@ -73,11 +71,12 @@ def spline_functions(num_bins: int) -> dict[str, Callable[[Tensor, Tensor, bool]
     return functions
 
 
-class PeerFlow:
-    """A peer's flow behind two methods."""
+class PeerFlow(NamedTuple):
+    """A peer's flow behind two functions."""
 
-    def __init__(self, module: Any, log_prob: Callable[[Tensor], Tensor], sample: Callable[[int], Tensor]) -> None:
-        self.module, self.log_prob, self.sample = module, log_prob, sample
+    module: Any
+    log_prob: Callable[[Tensor], Tensor]
+    sample: Callable[[int], Tensor]
 
 
 def coupling_flows(
@@ -151,7 +150,7 @@ def nflows_maker() -> Callable[[int, int, int, int, torch.device], PeerFlow]:
                     lambda inputs, outputs: ResidualNet(inputs, outputs, hidden_features=hidden, num_blocks=2),
                     num_bins=num_bins,
                     tails="linear",
-                    tail_bound=4.0,
+                    tail_bound=TAIL_BOUND,
                     apply_unconditional_transform=True,
                 ),
             ]
@@ -169,7 +168,7 @@ def _normflows(features: int, num_layers: int, hidden: int, num_bins: int, devic
     for i in range(num_layers):
         layers += [
             normflows.flows.CoupledRationalQuadraticSpline(
-                features, 2, hidden, num_bins=num_bins, reverse_mask=i % 2 == 1, tail_bound=4.0
+                features, 2, hidden, num_bins=num_bins, reverse_mask=i % 2 == 1, tail_bound=TAIL_BOUND
             ),
             normflows.flows.LULinearPermute(features),
         ]

@@ -9,11 +9,7 @@ from cubicflow.bench.timing import Measurement, milliseconds
 from cubicflow.bench.workloads import OURS
 
 OURS_COLOUR, THEIR_COLOUR = "tab:blue", "tab:gray"
-ALONG = {
-    "features": "D, features",
-    "elements": "elements, K = 10",
-    "bins": "K, bins",
-}
+ALONG = {"features": "D, features", "elements": "elements, K = 10", "bins": "K, bins"}
 
 
 def draw_times(path: Path, measurements: Sequence[Measurement]) -> None:

@@ -33,12 +33,8 @@ def run(
     begun = time.monotonic()
     if device.type == "cuda" and not quick and {"splines", "scaling"} & set(parts):
         sizes = [num_bins for _, num_bins in GPU_SPLINES]
-        compile_ahead(
-            [
-                *(("cubic", k) for k in sorted({*BINS, *sizes})),
-                *((name, k) for name in workloads.RELATIVES for k in sizes),
-            ]
-        )
+        splines = [("cubic", k) for k in sorted({*BINS, *sizes})]
+        compile_ahead(splines + [(name, k) for name in workloads.RELATIVES for k in sizes])
         say(f"kernels compiled, {time.monotonic() - begun:.0f} s")
     for part in parts:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -35,10 +35,6 @@ class Measurement:
     peak_memory: int | None = None
     curve: str = ""
     at: int | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """A row of the CSV."""
-        return asdict(self)
 
 
 def milliseconds(time: float) -> str:
@@ -113,8 +109,7 @@ def _milliseconds(run: Callable[[], Any], device: torch.device, together: int = 
             run()
         end.record()
         end.synchronize()
-        elapsed: float = start.elapsed_time(end) / together
-        return elapsed
+        return float(start.elapsed_time(end)) / together
     begun = time.perf_counter()
     run()
     return (time.perf_counter() - begun) * 1e3

@@ -14,6 +14,7 @@ from torch import Tensor
 from cubicflow.accel.forked_gradients import Fork
 from cubicflow.bench import peers
 from cubicflow.bench.captured import Captured
+from cubicflow.bench.peers import SplineFunction
 from cubicflow.bench.timing import Measurement, measure
 from cubicflow.data.rows import Batch
 from cubicflow.flows import tabular
@@ -34,7 +35,6 @@ FLOOR = "a copy of as many bytes"
 CAPTURED = ", captured"
 RELATIVES = ("quadratic", "rational-quadratic")
 TOO_SLOW = 5.0  # seconds of one run along a curve
-SplineFunction = Callable[[Tensor, Tensor, bool], tuple[Tensor, Tensor]]
 
 
 def splines(
@@ -60,39 +60,30 @@ def splines(
     captured = ["triton", *RELATIVES] if device.type == "cuda" else []
     fused = [name for name in (f"{OURS} {kind}" for kind in captured) if name in contenders]
     label = f"{rows:,} elements, K = {num_bins}"
-    makers: dict[str, Callable[[SplineFunction, Tensor, Tensor], Callable[[], Any]]] = {
-        "spline forward": partial(one_way, inverse=False),
-        "spline inverse": partial(one_way, inverse=True),
-        "spline forward + backward": both_ways,
+    # Bytes read and written: params and x in, two numbers out; the backward pass reads all that again.
+    once, thrice = params.nbytes + 3 * x.nbytes, 3 * params.nbytes + 7 * x.nbytes
+    works: dict[str, tuple[Callable[[SplineFunction, Tensor, Tensor], Callable[[], Any]], int]] = {
+        "spline forward": (partial(one_way, inverse=False), once),
+        "spline inverse": (partial(one_way, inverse=True), once),
+        "spline forward + backward": (both_ways, thrice),
     }
-    moved = {  # bytes read and written: params and x in, two numbers out; the backward pass reads all that again
-        "spline forward": params.nbytes + 3 * x.nbytes,
-        "spline inverse": params.nbytes + 3 * x.nbytes,
-        "spline forward + backward": 3 * params.nbytes + 7 * x.nbytes,
-    }
-    for work, make in makers.items():
+    for work, (make, moved) in works.items():
         runs: dict[str, Callable[[], Any]] = {
             f"{name}{CAPTURED}": Captured(make(*contenders[name], x)) for name in fused
         }
         runs |= {name: make(function, own, x) for name, (function, own) in contenders.items()}
-        runs[FLOOR] = copying(moved[work], device)
+        runs[FLOOR] = copying(moved, device)
         yield from measure(f"{work}, {label}", runs, device, seconds=seconds)
 
 
 def our_spline(family: str, params: Tensor, backend: str) -> tuple[SplineFunction, Tensor]:
     """One of our splines, and as many params as it takes."""
+    spline = {"cubic": cubic_spline, "quadratic": quadratic_spline, "rational-quadratic": rational_quadratic_spline}
     if family == "quadratic":
-        return partial(_spline, quadratic_spline, backend), params[..., :-1].contiguous()
-    if family == "rational-quadratic":
-        more = params[..., : params.shape[-1] // 2 - 2]  # 3K + 1 in all
-        return partial(_spline, rational_quadratic_spline, backend), torch.cat([params, more], -1)
-    return partial(_spline, cubic_spline, backend), params
-
-
-def _spline(
-    function: Callable[..., tuple[Tensor, Tensor]], backend: str, x: Tensor, params: Tensor, inverse: bool
-) -> tuple[Tensor, Tensor]:
-    return function(x, params, inverse=inverse, backend=backend)
+        params = params[..., :-1].contiguous()
+    elif family == "rational-quadratic":
+        params = torch.cat([params, params[..., : params.shape[-1] // 2 - 2]], -1)  # 3K + 1 in all
+    return lambda x, params, inverse: spline[family](x, params, inverse=inverse, backend=backend), params
 
 
 def one_way(function: SplineFunction, params: Tensor, x: Tensor, *, inverse: bool) -> Callable[[], Any]:
@@ -192,14 +183,12 @@ def densities_and_samples(
         for coupling in couplings:
             coupling.network(x[:, coupling.identity])
 
-    density: dict[str, Callable[[], Any]] = {OURS: lambda: flow.log_prob(x), NETWORKS_ALONE: networks}
-    sampling: dict[str, Callable[[], Any]] = {OURS: lambda: flow.sample(rows), NETWORKS_ALONE: networks}
-    for name, peer in rivals.items():
-        density[name] = partial(peer.log_prob, x)
-        sampling[name] = partial(peer.sample, rows)
     with torch.no_grad(), float32_products(tf32=True, device=device):
-        yield from measure(f"log_prob, D = {features}, {rows:,} rows", density, device, seconds=seconds)
-        yield from measure(f"sample, D = {features}, {rows:,} rows", sampling, device, seconds=seconds)
+        for work, argument in (("log_prob", x), ("sample", rows)):
+            ours = partial(getattr(flow, work), argument)
+            runs: dict[str, Callable[[], Any]] = {OURS: ours, NETWORKS_ALONE: networks}
+            runs |= {name: partial(getattr(peer, work), argument) for name, peer in rivals.items()}
+            yield from measure(f"{work}, D = {features}, {rows:,} rows", runs, device, seconds=seconds)
 
 
 def one_pass(
@@ -215,9 +204,9 @@ def one_pass(
     flows: dict[str, Any] = {f"{OURS} coupling": coupling, f"{OURS} autoregressive": autoregressive}
     flows |= peers.one_pass_rivals(features, hidden, device)
     with torch.no_grad():
-        for work in ("log_prob", "sample"):
+        for work, argument in (("log_prob", x), ("sample", rows)):
             runs: dict[str, Callable[[], Any]] = {
-                name: partial(flow.log_prob, x) if work == "log_prob" else partial(flow.sample, rows)
+                name: partial(getattr(flow, work), argument)
                 for name, flow in flows.items()
                 if (work, name) not in too_slow
             }

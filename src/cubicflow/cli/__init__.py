@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
+
+# In the order of the help. Each is a function in a file of its own name.
+COMMANDS = ("fit", "evaluate", "compare", "score", "sample", "plot", "reproduce", "bench", "doctor")
 
 
 def main() -> None:
@@ -11,8 +15,6 @@ def main() -> None:
         import typer
     except ImportError:
         sys.exit("the command line needs some more packages: pip install 'cubicflow[cli]'")
-    from cubicflow.cli import bench, compare, doctor, evaluate, fit, plot, reproduce, sample, score
-
     app = typer.Typer(
         name="cubicflow",
         help="Cubic-spline flows: densities of tables, exact log likelihoods, exact samples.",
@@ -20,13 +22,6 @@ def main() -> None:
         add_completion=False,
         pretty_exceptions_enable=False,
     )
-    app.command("fit")(fit.fit)
-    app.command("evaluate")(evaluate.evaluate)
-    app.command("compare")(compare.compare)
-    app.command("score")(score.score)
-    app.command("sample")(sample.sample)
-    app.command("plot")(plot.plot)
-    app.command("reproduce")(reproduce.reproduce)
-    app.command("bench")(bench.bench)
-    app.command("doctor")(doctor.doctor)
+    for name in COMMANDS:
+        app.command(name)(getattr(importlib.import_module(f"cubicflow.cli.{name}"), name))
     app()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -12,12 +14,9 @@ from cubicflow.cli.arguments import names, pairs, ranges
 from cubicflow.cli.clear_errors import clear_errors
 from cubicflow.tables.kinds import NAMES
 
-TABLE, MODEL, TRAINING = "Table", "Model", "Training"
-OF_MODEL = ("num_layers", "hidden_features", "num_blocks", "num_bins", "dropout")
-OF_TRAINING = (
-    *("steps", "time_budget", "batch_size", "learning_rate", "weight_decay", "validate_every", "patience"),
-    *("precision", "device", "seed", "checkpoint_seconds"),
-)
+MODEL = ("num_layers", "hidden_features", "num_blocks", "num_bins", "dropout")
+# Options by the panel of the help that shows them.
+of_table, of_model, of_training = (partial(typer.Option, rich_help_panel=p) for p in ("Table", "Model", "Training"))
 
 
 def fit(
@@ -30,48 +29,35 @@ def fit(
     output: Annotated[Path, typer.Option("--output", "-o", help="The run folder.", metavar="RUN")],
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run, or begin where there is none.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin again in a folder that holds a run.")] = False,
-    missing: Annotated[
-        str, typer.Option(help="Rows that lack a value: error, or drop.", rich_help_panel=TABLE)
-    ] = "error",
-    drop: Annotated[list[str] | None, typer.Option(help="Columns to leave out: a,b", rich_help_panel=TABLE)] = None,
-    context: Annotated[
-        list[str] | None, typer.Option(help="Columns to condition on: a,b", rich_help_panel=TABLE)
-    ] = None,
-    weights: Annotated[str | None, typer.Option(help="The column of row weights.", rich_help_panel=TABLE)] = None,
+    missing: Annotated[str, of_table(help="Rows that lack a value: error, or drop.")] = "error",
+    drop: Annotated[list[str] | None, of_table(help="Columns to leave out: a,b")] = None,
+    context: Annotated[list[str] | None, of_table(help="Columns to condition on: a,b")] = None,
+    weights: Annotated[str | None, of_table(help="The column of row weights.")] = None,
     kind: Annotated[
         list[str] | None,
-        typer.Option(
+        of_table(
             "--type",
             help=f"col={', '.join(NAMES[:-1])} or {NAMES[-1]}, where the guess is wrong.",
-            rich_help_panel=TABLE,
         ),
     ] = None,
-    transform: Annotated[
-        list[str] | None, typer.Option(help="col=log or col=asinh, for heavy tails.", rich_help_panel=TABLE)
-    ] = None,
-    bounds: Annotated[
-        list[str] | None, typer.Option(help="col=low:high, hard limits; one may be empty.", rich_help_panel=TABLE)
-    ] = None,
-    num_layers: Annotated[int | None, typer.Option(help="Layers of the flow.", rich_help_panel=MODEL)] = None,
-    hidden_features: Annotated[int | None, typer.Option(help="Width of networks.", rich_help_panel=MODEL)] = None,
-    num_blocks: Annotated[int | None, typer.Option(help="Blocks of networks.", rich_help_panel=MODEL)] = None,
-    num_bins: Annotated[int | None, typer.Option(help="Bins of a spline.", rich_help_panel=MODEL)] = None,
-    dropout: Annotated[float | None, typer.Option(help="In the networks.", rich_help_panel=MODEL)] = None,
-    steps: Annotated[int | None, typer.Option(help="Of the optimiser.", rich_help_panel=TRAINING)] = None,
-    time_budget: Annotated[float | None, typer.Option(help="Seconds of training.", rich_help_panel=TRAINING)] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Of all processes.", rich_help_panel=TRAINING)] = None,
-    learning_rate: Annotated[float | None, typer.Option(help="Of Adam.", rich_help_panel=TRAINING)] = None,
-    weight_decay: Annotated[float | None, typer.Option(help="Of AdamW.", rich_help_panel=TRAINING)] = None,
-    validate_every: Annotated[int | None, typer.Option(help="Steps.", rich_help_panel=TRAINING)] = None,
-    patience: Annotated[int | None, typer.Option(help="Validations; 0: no end.", rich_help_panel=TRAINING)] = None,
-    precision: Annotated[str | None, typer.Option(help="tf32, float32, bf16.", rich_help_panel=TRAINING)] = None,
-    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:N.", rich_help_panel=TRAINING)] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Of everything random.", min=0, max=2**63 - 1, rich_help_panel=TRAINING)
-    ] = None,
-    checkpoint_seconds: Annotated[
-        float | None, typer.Option(help="Between checkpoints.", rich_help_panel=TRAINING)
-    ] = None,
+    transform: Annotated[list[str] | None, of_table(help="col=log or col=asinh, for heavy tails.")] = None,
+    bounds: Annotated[list[str] | None, of_table(help="col=low:high, hard limits; one may be empty.")] = None,
+    num_layers: Annotated[int | None, of_model(help="Layers of the flow.")] = None,
+    hidden_features: Annotated[int | None, of_model(help="Width of networks.")] = None,
+    num_blocks: Annotated[int | None, of_model(help="Blocks of networks.")] = None,
+    num_bins: Annotated[int | None, of_model(help="Bins of a spline.")] = None,
+    dropout: Annotated[float | None, of_model(help="In the networks.")] = None,
+    steps: Annotated[int | None, of_training(help="Of the optimiser.")] = None,
+    time_budget: Annotated[float | None, of_training(help="Seconds of training.")] = None,
+    batch_size: Annotated[int | None, of_training(help="Of all processes.")] = None,
+    learning_rate: Annotated[float | None, of_training(help="Of Adam.")] = None,
+    weight_decay: Annotated[float | None, of_training(help="Of AdamW.")] = None,
+    validate_every: Annotated[int | None, of_training(help="Steps.")] = None,
+    patience: Annotated[int | None, of_training(help="Validations; 0: no end.")] = None,
+    precision: Annotated[str | None, of_training(help="tf32, float32, bf16.")] = None,
+    device: Annotated[str | None, of_training(help="auto, cpu, cuda, cuda:N.")] = None,
+    seed: Annotated[int | None, of_training(help="Of everything random.", min=0, max=2**63 - 1)] = None,
+    checkpoint_seconds: Annotated[float | None, of_training(help="Between checkpoints.")] = None,
 ) -> None:
     """Fit the density of a table and write it to a run folder.
 
@@ -81,10 +67,9 @@ def fit(
     not given is chosen from the data. Several processes: torchrun --nproc-per-node 2 -m cubicflow fit ...
     """
     given = {name: value for name, value in locals().items() if value is not None}
-    model = {name: given[name] for name in OF_MODEL if name in given}
-    training = {name: given[name] for name in OF_TRAINING if name in given}
     with clear_errors():
         from cubicflow.tables import TableOptions, fit_table
+        from cubicflow.training import TrainingConfig
 
         options = TableOptions(
             kinds=pairs("--type", kind or []),
@@ -95,6 +80,8 @@ def fit(
             drop=names(drop or []),
             missing=missing,
         )
+        model = {name: given[name] for name in MODEL if name in given}
+        training = {field.name: given[field.name] for field in fields(TrainingConfig) if field.name in given}
         result = fit_table(data, output, options, model, resume=resume, overwrite=overwrite, say=_say, **training)
         if os.environ.get("RANK", "0") != "0":  # of several processes the first one speaks
             return

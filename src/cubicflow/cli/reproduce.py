@@ -42,8 +42,7 @@ def reproduce(
     """
     with clear_errors():
         from cubicflow.reproduce.deadline import Deadline
-        from cubicflow.reproduce.experiment import Request, UnfinishedError
-        from cubicflow.reproduce.experiments import EXPERIMENTS, run_experiment
+        from cubicflow.reproduce.experiment import EXPERIMENTS, Request, UnfinishedError
         from cubicflow.reproduce.recipe_files import load_recipe
         from cubicflow.reproduce.results_page import write_page
 
@@ -76,7 +75,7 @@ def reproduce(
             say=typer.echo,
         )
         try:
-            run_experiment(request)
+            request.run()
         except UnfinishedError as unfinished:
             typer.echo(str(unfinished), err=True)
             raise SystemExit(UNFINISHED) from None

@@ -7,12 +7,13 @@ import hashlib
 import math
 import zlib
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cubicflow.data.fetch import Check, DownloadError, Progress, fetch
+from cubicflow.data.fetch import DownloadError, Progress, fetch
 from cubicflow.data.folders import MissingDataError, data_folder, find, how_to_choose_folder
 
 Bytes = NDArray[np.uint8]
@@ -123,22 +124,17 @@ def download_fashion_mnist(folder: str | Path | None = None, *, progress: Progre
     paths = {stem: data_folder(folder) / FOLDER / f"{stem}.gz" for stem in MD5}
     for stem, path in paths.items():
         if not path.exists():
-            fetch(f"{URL}/{path.name}", path, check=_has_md5(MD5[stem]), progress=progress)
+            fetch(f"{URL}/{path.name}", path, check=partial(_check_unpacked, MD5[stem]), progress=progress)
     return list(paths.values())
 
 
-def _has_md5(md5: str) -> Check:
-    def check(path: Path) -> None:
-        try:
-            found = _md5(gzip.decompress(path.read_bytes()))
-        except (OSError, EOFError, zlib.error) as error:
-            raise DownloadError(
-                f"the download is not a whole gzip file ({error}). It was not kept; try again."
-            ) from error
-        if found != md5:
-            raise DownloadError(f"the download's unpacked md5 is {found}, expected {md5}. It was not kept; try again.")
-
-    return check
+def _check_unpacked(md5: str, path: Path) -> None:
+    try:
+        found = _md5(gzip.decompress(path.read_bytes()))
+    except (OSError, EOFError, zlib.error) as error:
+        raise DownloadError(f"the download is not a whole gzip file ({error}). It was not kept; try again.") from error
+    if found != md5:
+        raise DownloadError(f"the download's unpacked md5 is {found}, expected {md5}. It was not kept; try again.")
 
 
 def _md5(content: bytes) -> str:

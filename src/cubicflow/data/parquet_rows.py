@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -87,9 +88,9 @@ class ParquetRows(Rows):
             x_columns = list(columns) if columns is not None else [name for name in schema.names if name not in taken]
             if not x_columns:
                 raise ValueError(f"{self.paths[0]} has no columns left for x")
-            _refuse_other_than_numbers(schema, [*x_columns, *context, *([weights] if weights else [])])
-            encode = PlainColumns(x_columns, list(context), weights)
             read = [*x_columns, *context, *([weights] if weights else [])]
+            _refuse_other_than_numbers(schema, read)
+            encode = partial(_plain_columns, x_columns, list(context), weights)
             self.names = x_columns
         self.encode = encode
         self.read = list(read) if read is not None else None
@@ -169,32 +170,24 @@ class ParquetRows(Rows):
         if self.window_rows is not None:
             return self.window_rows
         first = next(self.in_order(1))
-        row_bytes = sum(part.numel() * part.element_size() for part in first if part is not None)
+        row_bytes = sum(part.nbytes for part in first if part is not None)
         return min(WINDOW_ROWS, WINDOW_BYTES // max(row_bytes, 1))
 
 
-class PlainColumns:
+def _plain_columns(columns: list[str], context: list[str], weights: str | None, batch: pa.RecordBatch) -> Batch:
     """Columns of numbers as they are."""
+    given = _stack(batch, context) if context else None
+    return Batch(_stack(batch, columns), given, _stack(batch, [weights])[:, 0] if weights else None)
 
-    def __init__(self, columns: list[str], context: list[str], weights: str | None) -> None:
-        self.columns = columns
-        self.context = context
-        self.weights = weights
 
-    def __call__(self, batch: pa.RecordBatch) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        context = self._stack(batch, self.context) if self.context else None
-        weights = self._stack(batch, [self.weights])[:, 0] if self.weights else None
-        return self._stack(batch, self.columns), context, weights
-
-    @staticmethod
-    def _stack(batch: pa.RecordBatch, names: list[str]) -> Tensor:
-        """(rows, columns); a missing value is NaN."""
-        arrays = [batch.column(batch.schema.get_field_index(name)) for name in names]
-        # NumPy has no missing truth value: a column of them with one would become Python objects.
-        plain = [array.cast("float32") if str(array.type) == "bool" else array for array in arrays]
-        columns = [torch.tensor(array.to_numpy(zero_copy_only=False)) for array in plain]
-        wide = torch.float32 if all(column.dtype in EXACT_IN_FLOAT32 for column in columns) else torch.float64
-        return torch.stack([column.to(wide) for column in columns], dim=1)
+def _stack(batch: pa.RecordBatch, names: list[str]) -> Tensor:
+    """(rows, columns); a missing value is NaN."""
+    arrays = [batch.column(batch.schema.get_field_index(name)) for name in names]
+    # NumPy has no missing truth value: a column of them with one would become Python objects.
+    plain = [array.cast("float32") if str(array.type) == "bool" else array for array in arrays]
+    columns = [torch.tensor(array.to_numpy(zero_copy_only=False)) for array in plain]
+    wide = torch.float32 if all(column.dtype in EXACT_IN_FLOAT32 for column in columns) else torch.float64
+    return torch.stack([column.to(wide) for column in columns], dim=1)
 
 
 def uniform_hash(numbers: NDArray[np.uint64], seed: int) -> NDArray[np.float64]:
@@ -235,11 +228,11 @@ def _without_first(batches: Iterable[Batch], rows: int) -> Iterator[Batch]:
 
 
 def _cut(batch: Batch, start: int, end: int) -> Batch:
-    return Batch(*(None if part is None else part[start:end] for part in batch))  # type: ignore[arg-type]
+    return batch.map(lambda part: part[start:end])
 
 
 def _take(batch: Batch, rows: Tensor) -> Batch:
-    return Batch(*(None if part is None else part.index_select(0, rows) for part in batch))  # type: ignore[arg-type]
+    return batch.map(lambda part: part.index_select(0, rows))
 
 
 def _concatenate(batches: Sequence[Batch]) -> Batch:

@@ -145,12 +145,10 @@ class ImageDensity:
 
         ``fit="crop"`` keeps proportions and takes the largest centred square; ``"stretch"`` keeps the whole picture.
         """
+        if by not in ("darkness", "light"):
+            raise ValueError(f"by must be 'darkness' or 'light', got {by!r}")
         grey = read_grey(path, size=size, fit=fit).astype(np.float64)
-        if by == "darkness":
-            return cls(255.0 - grey)
-        if by == "light":
-            return cls(grey)
-        raise ValueError(f"by must be 'darkness' or 'light', got {by!r}")
+        return cls(255.0 - grey if by == "darkness" else grey)
 
     def sample(self, n: int, generator: np.random.Generator | int) -> Points:
         """Draw ``n`` points; the same generator state or seed gives the same points."""

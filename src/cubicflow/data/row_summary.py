@@ -62,11 +62,7 @@ def summarise(batches: Iterable[Batch], names: Sequence[str] | None = None) -> S
             if part is not None and not bool(part.isfinite().all()):
                 num_bad += int((~part.isfinite()).any(1).sum())
                 bad += _bad_rows(part, rows, label, names if label == "column" else None, NAMED - len(bad))
-        w = (
-            torch.ones(len(x), dtype=torch.float64, device=x.device)
-            if batch.weights is None
-            else batch.weights.double()
-        )
+        w = (x.new_ones(len(x)) if batch.weights is None else batch.weights).double()
         if not bool((w.isfinite() & (w >= 0)).all()):
             row = int((~(w.isfinite() & (w >= 0))).nonzero()[0])
             raise ValueError(f"weights must be finite and 0 or more; row {rows + row} has {float(w[row])}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -37,9 +37,14 @@ class Batch(NamedTuple):
     context: Tensor | None = None
     weights: Tensor | None = None
 
+    def map(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        """Every part that is there, changed in the same way."""
+        context, weights = (None if part is None else change(part) for part in self[1:])
+        return Batch(change(self.x), context, weights)
+
     def to(self, device: torch.device, dtype: torch.dtype) -> Batch:
         """On a device, in one floating dtype."""
-        return Batch(*(None if part is None else part.to(device, dtype, non_blocking=True) for part in self))  # type: ignore[arg-type] # x is never None
+        return self.map(lambda part: part.to(device, dtype, non_blocking=True))
 
 
 def derive_seed(seed: int, *keys: int) -> int:
@@ -204,28 +209,28 @@ class TensorRows(IndexedRows):
         names: list[str] | None = None,
     ) -> None:
         self.x = _as_tensor(x)
-        self.context = None if context is None else _as_tensor(context)
-        self.weights = None if weights is None else _as_tensor(weights)
-        check_parts(*(None if part is None else tuple(part.shape) for part in (self.x, self.context, self.weights)))
+        self.context, self.weights = (None if part is None else _as_tensor(part) for part in (context, weights))
+        check_parts(*(None if part is None else tuple(part.shape) for part in self.all))
         self.num_rows = len(self.x)
         self.device = self.x.device
         self.names = names
 
+    @property
+    def all(self) -> Batch:
+        """All rows as one batch."""
+        return Batch(self.x, self.context, self.weights)
+
     def take(self, rows: Tensor) -> Batch:
-        context = None if self.context is None else self.context.index_select(0, rows)
-        weights = None if self.weights is None else self.weights.index_select(0, rows)
-        return Batch(self.x.index_select(0, rows), context, weights)
+        return self.all.map(lambda part: part.index_select(0, rows))
 
     def on(self, device: torch.device) -> TensorRows:
         """On the device, if it is a GPU with three times the room; the rest is for the model."""
-        parts = [part for part in (self.x, self.context, self.weights) if part is not None]
-        size = sum(part.numel() * part.element_size() for part in parts)
+        size = sum(part.nbytes for part in self.all if part is not None)
         if device == self.device or (device.type == "cuda" and 3 * size > torch.cuda.mem_get_info(device)[0]):
             return self
         moved = copy.copy(self)
-        moved.x, moved.device = self.x.to(device), device
-        moved.context = None if self.context is None else self.context.to(device)
-        moved.weights = None if self.weights is None else self.weights.to(device)
+        moved.x, moved.context, moved.weights = self.all.map(lambda part: part.to(device))
+        moved.device = device
         return moved
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Self
 
@@ -11,29 +10,15 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, validate_data
 from torch import Tensor
 
+from cubicflow.estimator import inputs
 from cubicflow.estimator.conditional_members import member, starts
-from cubicflow.estimator.cross_fitting import Folds, train
+from cubicflow.estimator.cross_fitting import train
 from cubicflow.estimator.density_members import FEWEST_ROWS
-from cubicflow.estimator.flow_estimator import FEWEST_FOLDS, FlowEstimator, joined, private_randomness, whole_number
-from cubicflow.estimator.inputs import (
-    array_kinds,
-    array_table,
-    arrow_table,
-    empty_like,
-    is_frame,
-    learn_real,
-    learn_typed,
-    like,
-    names,
-    read,
-    read_context,
-    without_gaps,
-)
-from cubicflow.estimator.many_rows import MANY, fit_many
+from cubicflow.estimator.flow_estimator import FlowEstimator, draw_seed, joined, private_randomness, whole_number
+from cubicflow.estimator.many_rows import MANY
 from cubicflow.estimator.quantiles import cumulative, quantile
 from cubicflow.estimator.weighted_rows import Floats, WeightedRows, as_many_as_worth, encode
 from cubicflow.flows import Flow, Mixture
@@ -84,33 +69,6 @@ class CubicFlowConditional(RegressorMixin, FlowEstimator):  # type: ignore[misc]
     ((3, 2), (7, 3))
     """
 
-    def __init__(
-        self,
-        n_members: int = 5,
-        *,
-        num_layers: int | None = None,
-        hidden_features: int | None = None,
-        num_bins: int | None = None,
-        dropout: float | None = None,
-        learning_rate: float | None = None,
-        max_steps: int | None = None,
-        kinds: Mapping[Any, str] | None = None,
-        device: str = "auto",
-        verbose: bool | int = False,
-        random_state: Any = None,
-    ) -> None:
-        self.n_members = n_members
-        self.num_layers = num_layers
-        self.hidden_features = hidden_features
-        self.num_bins = num_bins
-        self.dropout = dropout
-        self.learning_rate = learning_rate
-        self.max_steps = max_steps
-        self.kinds = kinds
-        self.device = device
-        self.verbose = verbose
-        self.random_state = random_state
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
@@ -121,25 +79,18 @@ class CubicFlowConditional(RegressorMixin, FlowEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # noqa: N803 - sklearn's names
         """Fit p(y | X). A weight of 2 is a row that occurs twice, a weight of 0 a row left out."""
-        self.pattern_ = empty_like(X) if is_frame(X) else None
-        self.pattern_y_ = empty_like(y) if is_frame(X) and is_frame(y) else None
+        self.pattern_ = inputs.empty_like(X) if inputs.is_frame(X) else None
+        self.pattern_y_ = inputs.empty_like(y) if inputs.is_frame(X) and inputs.is_frame(y) else None
         x_rows, y_rows = self._fit_tables(X, y)
         if common := sorted(set(x_rows.column_names) & set(y_rows.column_names)):
             raise ValueError(f"X and y both have a column {common[0]!r}; take it out of one of them")
         rows, weights = self._weighed(joined(x_rows, y_rows), sample_weight, X)
-        given, kinds = tuple(x_rows.column_names), dict(self.kinds or {})
-        if self.pattern_ is not None:
-            told = {} if self.pattern_y_ is not None else dict.fromkeys(y_rows.column_names, "real")
-            self.schema_ = learn_typed(rows, weights, given, {**told, **kinds})
-        elif kinds:
-            self.schema_ = learn_typed(rows, weights, given, array_kinds(kinds, given, y_rows.column_names))
-        else:
-            self.schema_ = learn_real(rows, weights, given)
-        encoder = TableEncoder(self.schema_)
-        numbers = read(encoder, rows)
+        array_y = () if self.pattern_y_ is not None else tuple(y_rows.column_names)
+        encoder = self._learn_schema(rows, weights, tuple(x_rows.column_names), array_y)
+        numbers = inputs.read(encoder, rows)
         if numbers.context is None:
             raise ValueError("no column of X varies, so y cannot depend on it; use CubicFlowDensity for y alone")
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        seed = draw_seed(self.random_state)
         with private_randomness(seed) as generator:
             if len(weights) > MANY:
                 self._fit_many(encoder, numbers, weights, seed, generator)
@@ -148,9 +99,7 @@ class CubicFlowConditional(RegressorMixin, FlowEstimator):  # type: ignore[misc]
         return self
 
     def _fit_few(self, rows: WeightedRows, seed: int, generator: np.random.Generator) -> None:
-        if len(rows) < 2:
-            raise ValueError("n_samples=1: all rows are the same, and a density needs different ones")
-        folds = Folds.draw(len(rows), whole_number("n_members", self.n_members, 1), FEWEST_FOLDS, generator)
+        folds = self._folds(rows, generator)
         settings = self._settings(seed)
         flows = [member(*start, settings, number) for number, start in enumerate(starts(rows, folds))]
         schedule = settings.couplings if len(rows) >= FEWEST_ROWS else replace(settings.couplings, steps=0)
@@ -164,23 +113,18 @@ class CubicFlowConditional(RegressorMixin, FlowEstimator):  # type: ignore[misc]
             for number, flow in enumerate(flows):
                 mine = folds.held_out(number)
                 levels[mine] = _levels(flow.double(), rows.x[mine], rows.context[mine])
-        self._keep_levels(levels[judged], rows.weights[judged])
+        self.held_out_levels_, self._held_out_weights = levels[judged], rows.weights[judged]
         self._place_flow(Mixture(flows))
 
     def _fit_many(
         self, encoder: TableEncoder, numbers: Numbers, weights: Floats, seed: int, generator: np.random.Generator
     ) -> None:
-        flow, scores, held_out = fit_many(encoder, numbers, weights, seed=seed, **self._large_settings())
-        self.held_out_score_ = float(np.average(scores, weights=weights[held_out]))
+        held_out = self._fit_recipe(encoder, numbers, weights, seed)
         levels = np.full(len(held_out), np.nan)
         if encoder.features == 1 and numbers.context is not None:
             noise = encoder.noise(len(held_out), generator) if encoder.mass_features else None
-            levels = _levels(flow, encoder.to_flow(numbers.y[held_out], noise)[0], numbers.context[held_out])
-        self._keep_levels(levels, as_many_as_worth(weights[held_out]))
-        self._place_flow(flow)
-
-    def _keep_levels(self, levels: Floats, weights: Floats) -> None:
-        self.held_out_levels_, self._held_out_weights = levels, weights
+            levels = _levels(self.flow_, encoder.to_flow(numbers.y[held_out], noise)[0], numbers.context[held_out])
+        self.held_out_levels_, self._held_out_weights = levels, as_many_as_worth(weights[held_out])
 
     # --- densities and samples ---
 
@@ -190,7 +134,7 @@ class CubicFlowConditional(RegressorMixin, FlowEstimator):  # type: ignore[misc]
         encoder = self._encoder
         x_rows, y_rows = self._x_table(X), self._y_table(y)
         check_consistent_length(x_rows.column(0), y_rows.column(0))
-        return log_likelihood(self.flow_, encoder, read(encoder, joined(x_rows, y_rows)))
+        return log_likelihood(self.flow_, encoder, inputs.read(encoder, joined(x_rows, y_rows)))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:  # noqa: N803
         """The mean log likelihood of the rows: not R², which knows nothing of a distribution."""
@@ -201,12 +145,11 @@ class CubicFlowConditional(RegressorMixin, FlowEstimator):  # type: ignore[misc]
         of n_samples times N rows, all rows of X before any is repeated."""
         context = self._context(X)
         count = whole_number("n_samples", n_samples, 1)
-        generator = torch.Generator(context.device)
-        generator.manual_seed(int(check_random_state(random_state).randint(2**31 - 1)))
+        generator = torch.Generator(context.device).manual_seed(draw_seed(random_state))
         x = self.flow_.sample(count, context, batch_size=ROWS_AT_ONCE, generator=generator)
         rows = self._decode(x.reshape(-1, x.shape[-1]))
         if self.pattern_y_ is not None:
-            return like(self.pattern_y_, rows)
+            return inputs.like(self.pattern_y_, rows)
         values = np.stack([column.to_numpy() for column in rows.columns], axis=1)
         return values.reshape(count, len(context), -1) if self.y_ndim_ == 2 else values.reshape(count, len(context))
 
@@ -283,40 +226,32 @@ class CubicFlowConditional(RegressorMixin, FlowEstimator):  # type: ignore[misc]
                 self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2
             )
             self.y_ndim_ = np.ndim(found)
-            return array_table(x, "x"), self._y_array(np.asarray(found, dtype=np.float64))
+            return inputs.array_table(x, "x"), self._y_array(np.asarray(found, dtype=np.float64))
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None")
-        self._remember_frame(X)
         check_consistent_length(X, y)
         self.y_ndim_ = 2 if self.pattern_y_ is not None else np.ndim(y)
-        return self._x_table(X), self._y_table(y)
-
-    def _x_table(self, X: Any) -> pa.Table:  # noqa: N803
-        if self.pattern_ is None:
-            return array_table(validate_data(self, X, reset=False, dtype=np.float64), "x")
-        if not is_frame(X):
-            raise ValueError(f"a frame with the columns {names(self.pattern_)} was fitted; give a frame")
-        return without_gaps(arrow_table(X))
+        return self._x_table(X, fitting=True), self._y_table(y)
 
     def _y_table(self, y: Any) -> pa.Table:
         if self.pattern_y_ is not None:
-            if not is_frame(y):
-                raise ValueError(f"y was a frame with the columns {names(self.pattern_y_)}; give such a frame")
-            return without_gaps(arrow_table(y))
+            if not inputs.is_frame(y):
+                raise ValueError(f"y was a frame with the columns {inputs.names(self.pattern_y_)}; give such a frame")
+            return inputs.without_gaps(inputs.arrow_table(y))
         return self._y_array(check_array(y, dtype=np.float64, ensure_2d=False, input_name="y"))
 
     def _y_array(self, values: Floats) -> pa.Table:
         """The columns of an array y, named y0, y1, ..., with underscores in front where X has such a name itself."""
         values = values.reshape(len(values), -1)
-        taken = set() if self.pattern_ is None else set(names(self.pattern_))
+        taken = set() if self.pattern_ is None else set(inputs.names(self.pattern_))
         prefix = "y"
         while any(f"{prefix}{i}" in taken for i in range(values.shape[1])):
             prefix = f"_{prefix}"
-        return array_table(values, prefix)
+        return inputs.array_table(values, prefix)
 
     def _context(self, X: Any) -> Tensor:  # noqa: N803
         check_is_fitted(self)
-        return torch.as_tensor(read_context(self._encoder, self._x_table(X)), device=self._flow_device)
+        return torch.as_tensor(inputs.read_context(self._encoder, self._x_table(X)), device=self._flow_device)
 
     def _decode(self, x: Tensor) -> pa.Table:
         """Encoded y as the columns of y."""
@@ -333,8 +268,7 @@ class CubicFlowConditional(RegressorMixin, FlowEstimator):  # type: ignore[misc]
             raise ValueError(f"y holds {columns[0].kind} values, which have no quantiles; use log_prob or sample")
 
 
-def _levels(flow: Flow, x: Floats, context: Floats) -> Floats:
-    device = flow.base.anchor.device
+def _levels(flow: Flow | Mixture, x: Floats, context: Floats) -> Floats:
+    device = next(flow.buffers()).device
     found = cumulative(flow, torch.as_tensor(x, device=device), torch.as_tensor(context, device=device))
-    result: Floats = found.cpu().numpy()
-    return result
+    return found.cpu().numpy()

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from functools import partial
+from operator import itemgetter
 
 import numpy as np
 import torch
 from torch import nn
 
-from cubicflow.distributions import NormalMixture
 from cubicflow.estimator.cross_fitting import Folds
-from cubicflow.estimator.density_members import MemberSettings
+from cubicflow.estimator.density_members import MemberSettings, coupling_layers, normal_base
 from cubicflow.estimator.expectation_maximisation import Normals, shrunk
 from cubicflow.estimator.weighted_rows import Floats, WeightedRows
 from cubicflow.flows import Flow
 from cubicflow.nets import ResidualMLP
 from cubicflow.nets.residual_net import ResidualBlock
-from cubicflow.transforms import Compose, Coupling, ElementMap, LULinear, Transform
-from cubicflow.transforms.coupling import alternating_mask
+from cubicflow.transforms import Compose, Coupling, ElementMap
 
 RIDGES = (1e-3, 1.0, 10.0, 100.0, 1e3)  # rows of standardised context without any effect, seen beside the true ones
 
@@ -25,7 +24,7 @@ RIDGES = (1e-3, 1.0, 10.0, 100.0, 1e3)  # rows of standardised context without a
 def starts(rows: WeightedRows, folds: Folds) -> list[tuple[Floats, Normals]]:
     """For each member the coefficients (C + 1, D) of a ridge regression and the normal of its residuals; the ridge is
     the one under which held-out rows are likeliest."""
-    best: tuple[float, list[tuple[Floats, Normals]]] | None = None
+    tried = []
     for ridge in RIDGES:
         found, held_out = [], np.full(len(rows), np.nan)
         for member in range(folds.members):
@@ -34,40 +33,20 @@ def starts(rows: WeightedRows, folds: Folds) -> list[tuple[Floats, Normals]]:
             held_out[mine] = normal.log_prob(rows.x[mine] - _with_one(rows, mine) @ coefficients)
             found.append((coefficients, normal))
         score = float(np.average(held_out[folds.judged], weights=rows.weights[folds.judged]))
-        if best is None or score > best[0]:
-            best = score, found
-    assert best is not None  # noqa: S101 - there are ridges
-    return best[1]
+        tried.append((score, found))
+    return max(tried, key=itemgetter(0))[1]
 
 
 def member(coefficients: Floats, residuals: Normals, settings: MemberSettings, number: int) -> Flow:
     """A flow of x given context: shift and scale told by a network, then splines told by networks."""
     torch.manual_seed(settings.seed + number)
     features, context_features = coefficients.shape[1], len(coefficients) - 1
-    network = partial(ResidualMLP, num_blocks=1, dropout=settings.dropout)
     width = 2 * context_features + settings.hidden_features
-    moved = Coupling(
-        [True] * features,
-        partial(network, hidden_features=width),
-        ElementMap("affine"),
-        context_features=context_features,
-    )
+    network = partial(ResidualMLP, hidden_features=width, num_blocks=1, dropout=settings.dropout)
+    moved = Coupling([True] * features, network, ElementMap("affine"), context_features=context_features)
     _begin_linear(moved.network, -coefficients)
-    layers: list[Transform] = [moved]
-    for i in range(settings.num_layers):
-        if features > 1:
-            layers.append(LULinear(features, permute=False))
-        layers.append(
-            Coupling(
-                alternating_mask(features, even=i % 2 == 0) if features > 1 else [True],
-                partial(network, hidden_features=settings.hidden_features),
-                ElementMap("cubic", num_bins=settings.num_bins),
-                context_features=context_features,
-            )
-        )
-    base = NormalMixture(features, 1, correlated=True)
-    base.set_(*(torch.from_numpy(part) for part in (residuals.weights, residuals.means, residuals.covariances)))
-    return Flow(base, Compose(layers))
+    layers = [moved, *coupling_layers(features, settings, context_features)]
+    return Flow(normal_base(residuals), Compose(layers))
 
 
 @torch.no_grad()

@@ -44,8 +44,7 @@ class Folds:
         return cls(labels, min(members, count))
 
     def held_out(self, member: int) -> NDArray[np.bool_]:
-        found: NDArray[np.bool_] = self.labels == member
-        return found
+        return np.asarray(self.labels == member)
 
     @property
     def judged(self) -> NDArray[np.bool_]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 
 import numpy as np
 import torch
@@ -37,14 +38,14 @@ LEAST_SHARE = 0.02  # of the mixture; a kind below it is left out
 class MemberSettings:
     """Sizes of the members; see :class:`~cubicflow.estimator.density.CubicFlowDensity`."""
 
-    num_layers: int
-    hidden_features: int
-    num_bins: int
-    dropout: float
     max_components: int
     marginals: Schedule
     couplings: Schedule
     seed: int
+    num_layers: int = 2
+    hidden_features: int = 32
+    num_bins: int = 8
+    dropout: float = 0.2
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def _normals(
         for transform in transforms:
             z, log_det = transform(torch.as_tensor(rows.x, dtype=torch.get_default_dtype()))
             spaces.append((z.double().numpy(), log_det.double().numpy()))
-    best: tuple[float, list[Normals], Floats] | None = None
+    tried = []
     features = rows.x.shape[1]
     most = min(settings.max_components, len(rows) // ROWS_PER_COMPONENT)
     for borrowed in BORROWED:
@@ -121,16 +122,15 @@ def _normals(
                 found.append(fit_normals(z[~mine], rows.weights[~mine], size, borrowed * features, generator))
                 held_out[mine] = found[-1].log_prob(z[mine]) + log_det[mine]
             score = float(np.average(held_out[folds.judged], weights=rows.weights[folds.judged]))
-            if best is None or score > best[0]:
-                best = score, found, held_out
+            tried.append((score, found, held_out))
             worse = worse + 1 if score < before else 0
             before = max(before, score)
             if worse == 2:
                 break
-    assert best is not None  # noqa: S101 - there is always the size 1
-    shown.say(f"{name}: {max(len(found.weights) for found in best[1])} components")
-    flows = [Flow(_base(found), transform) for found, transform in zip(best[1], transforms, strict=True)]
-    return Kind(name, [flow.eval() for flow in flows], best[2])
+    _, best, held_out = max(tried, key=itemgetter(0))
+    shown.say(f"{name}: {max(len(found.weights) for found in best)} components")
+    flows = [Flow(normal_base(found), transform) for found, transform in zip(best, transforms, strict=True)]
+    return Kind(name, [flow.eval() for flow in flows], held_out)
 
 
 def _gaussian(transform: Transform, rows: WeightedRows, folds: Folds, member: int) -> Flow:
@@ -140,27 +140,34 @@ def _gaussian(transform: Transform, rows: WeightedRows, folds: Folds, member: in
     # no more rows than columns lie in a plane: only borrowed ones can say how wide the density is across it
     borrowed = 0.0 if seen.sum() > features else float(features)
     normal = fit_normals(rows.x[seen], rows.weights[seen], 1, borrowed, np.random.default_rng(0))
-    return Flow(_base(normal), transform)
+    return Flow(normal_base(normal), transform)
 
 
 def _coupled(flow: Flow, settings: MemberSettings, member: int) -> Flow:
     """A copy of a member with coupling layers, each still the identity, after its splines."""
     features = flow.base.features
-    element_map = _element_map(settings)
-    splines = Elementwise(features, element_map)
+    splines = Elementwise(features, _element_map(settings))
     splines.load_state_dict(flow.transform.state_dict())
     base = NormalMixture(features, 1, correlated=True)
     base.load_state_dict(flow.base.state_dict())
-    network = partial(ResidualMLP, hidden_features=settings.hidden_features, num_blocks=1, dropout=settings.dropout)
-    layers: list[Transform] = [splines]
     torch.manual_seed(settings.seed + member)
+    return Flow(base, Compose([splines, *coupling_layers(features, settings)]))
+
+
+def coupling_layers(features: int, settings: MemberSettings, context_features: int = 0) -> list[Transform]:
+    """Linear and coupling layers in turn; of a single feature only the latter, which context tells what to do."""
+    network = partial(ResidualMLP, hidden_features=settings.hidden_features, num_blocks=1, dropout=settings.dropout)
+    layers: list[Transform] = []
     for i in range(settings.num_layers):
-        layers.append(LULinear(features, permute=False))
-        layers.append(Coupling(alternating_mask(features, even=i % 2 == 0), network, element_map))
-    return Flow(base, Compose(layers))
+        if features > 1:
+            layers.append(LULinear(features, permute=False))
+        mask = alternating_mask(features, even=i % 2 == 0) if features > 1 else [True]
+        layers.append(Coupling(mask, network, _element_map(settings), context_features=context_features))
+    return layers
 
 
-def _base(found: Normals) -> NormalMixture:
+def normal_base(found: Normals) -> NormalMixture:
+    """A fitted mixture of normals as the base of a flow."""
     base = NormalMixture(found.means.shape[1], len(found.weights), correlated=True)
     return base.set_(*(torch.from_numpy(part) for part in (found.weights, found.means, found.covariances)))
 

@@ -2,42 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import torch
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import _check_feature_names, _check_n_features, _check_sample_weight, check_is_fitted
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import (
+    _check_feature_names,
+    _check_n_features,
+    _check_sample_weight,
+    check_is_fitted,
+    validate_data,
+)
 
-from cubicflow.estimator.cross_fitting import Schedule
+from cubicflow.estimator import inputs
+from cubicflow.estimator.cross_fitting import Folds, Schedule
 from cubicflow.estimator.density_members import MemberSettings
-from cubicflow.estimator.weighted_rows import Floats
+from cubicflow.estimator.many_rows import fit_many
+from cubicflow.estimator.weighted_rows import Floats, WeightedRows
 from cubicflow.flows import Flow, Mixture
 from cubicflow.flows.packed_flows import pack, unpack
 from cubicflow.tables import Schema, TableEncoder
+from cubicflow.tables.encoder import Numbers
 from cubicflow.tables.fitted import checked_device
 from cubicflow.training.progress import Progress, make_progress
 
 FEWEST_FOLDS = 5
+SIZES = ("num_layers", "hidden_features", "num_bins", "dropout")
 
 
+@dataclass(eq=False, repr=False)
 class FlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no types
-    """The common part of :class:`CubicFlowDensity` and :class:`CubicFlowConditional`; not used itself."""
+    """The common part of :class:`CubicFlowDensity` and :class:`CubicFlowConditional`; not used itself. Its fields are
+    the arguments of their constructors, which they explain."""
 
-    flow_: Flow | Mixture
-    schema_: Schema
+    n_members: int = 5
+    _: KW_ONLY
+    num_layers: int | None = None
+    hidden_features: int | None = None
+    num_bins: int | None = None
+    dropout: float | None = None
+    learning_rate: float | None = None
+    max_steps: int | None = None
+    kinds: Mapping[Any, str] | None = None
+    device: str = "auto"
+    verbose: bool | int = False
+    random_state: Any = None
+    flow_: Flow | Mixture = field(init=False)
+    schema_: Schema = field(init=False)
+    pattern_: Any = field(init=False)  # the frame that was fitted, without its rows; None for an array
 
     @property
     def _encoder(self) -> TableEncoder:
         check_is_fitted(self)
         return TableEncoder(self.schema_)
 
-    def _remember_frame(self, frame: Any) -> None:
-        _check_feature_names(self, frame, reset=True)
-        _check_n_features(self, frame, reset=True)
+    def _x_table(self, X: Any, *, fitting: bool = False) -> pa.Table:  # noqa: N803
+        if self.pattern_ is None:
+            x = validate_data(self, X, reset=fitting, dtype=np.float64, ensure_min_samples=2 if fitting else 1)
+            return inputs.array_table(x, "x")
+        if not inputs.is_frame(X):
+            raise ValueError(f"a frame with the columns {inputs.names(self.pattern_)} was fitted; give a frame")
+        if fitting:
+            _check_feature_names(self, X, reset=True)
+            _check_n_features(self, X, reset=True)
+        return inputs.without_gaps(inputs.arrow_table(X))
+
+    def _learn_schema(
+        self, rows: pa.Table, weights: Floats, given: tuple[str, ...] = (), array_y: tuple[str, ...] = ()
+    ) -> TableEncoder:
+        """What each column is taken for; ``given`` are those to condition on, ``array_y`` those of a y that is an
+        array."""
+        kinds = dict(self.kinds or {})
+        if self.pattern_ is not None:
+            self.schema_ = inputs.learn_typed(rows, weights, given, {**dict.fromkeys(array_y, "real"), **kinds})
+        elif kinds:
+            told = inputs.array_kinds(kinds, given or rows.column_names, array_y)
+            self.schema_ = inputs.learn_typed(rows, weights, given, told)
+        else:
+            self.schema_ = inputs.learn_real(rows, weights, given)
+        return TableEncoder(self.schema_)
 
     def _weighed(self, rows: pa.Table, sample_weight: Any, X: Any) -> tuple[pa.Table, Floats]:  # noqa: N803
         """The rows to fit and their weights. A row of weight 0 is left out before anything looks at its values."""
@@ -46,6 +96,22 @@ class FlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no types
         if not kept.any():
             raise ValueError("Sample weights must contain at least one non-zero number.")
         return rows.filter(pa.array(kept)), weights[kept]
+
+    def _folds(self, rows: WeightedRows, generator: np.random.Generator) -> Folds:
+        if len(rows) < 2:
+            raise ValueError("n_samples=1: all rows are the same, and a density needs different ones")
+        return Folds.draw(len(rows), whole_number("n_members", self.n_members, 1), FEWEST_FOLDS, generator)
+
+    def _fit_recipe(self, encoder: TableEncoder, numbers: Numbers, weights: Floats, seed: int) -> NDArray[np.int64]:
+        """Fit a table with many rows, where the command line's defaults hold unless something else is given; the
+        numbers of the rows that were held out."""
+        training = {"device": self.device, "seed": seed, **self._given("learning_rate", max_steps="steps")}
+        flow, scores, held_out = fit_many(
+            encoder, numbers, weights, self._given(*SIZES), training, progress=bool(self.verbose)
+        )
+        self._place_flow(flow)
+        self.held_out_score_ = float(np.average(scores, weights=weights[held_out]))
+        return held_out
 
     def _place_flow(self, flow: Flow | Mixture) -> None:
         """Keep a trained flow: in float64, so that scores are, where it is to be evaluated."""
@@ -63,24 +129,15 @@ class FlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no types
 
     def _settings(self, seed: int) -> MemberSettings:
         steps = 250 if self.max_steps is None else whole_number("max_steps", self.max_steps, 0)
+        if self.num_layers is not None:
+            whole_number("num_layers", self.num_layers, 0)
         return MemberSettings(
-            num_layers=2 if self.num_layers is None else whole_number("num_layers", self.num_layers, 0),
-            hidden_features=32 if self.hidden_features is None else self.hidden_features,
-            num_bins=8 if self.num_bins is None else self.num_bins,
-            dropout=0.2 if self.dropout is None else self.dropout,
+            **self._given(*SIZES),
             max_components=whole_number("max_components", getattr(self, "max_components", 1), 1),
             marginals=Schedule(min(steps, 200), 1e-2),
             couplings=Schedule(steps, 3e-3 if self.learning_rate is None else self.learning_rate),
             seed=seed,
         )
-
-    def _large_settings(self) -> dict[str, Any]:
-        """For a table with many rows, where the command line's defaults hold unless something else is given."""
-        return {
-            "settings": self._given("num_layers", "hidden_features", "num_bins", "dropout"),
-            "training": {"device": self.device, **self._given("learning_rate", max_steps="steps")},
-            "progress": bool(self.verbose),
-        }
 
     def _given(self, *names: str, **renamed: str) -> dict[str, Any]:
         """Those of the settings that are not None."""
@@ -116,6 +173,11 @@ def private_randomness(seed: int) -> Iterator[np.random.Generator]:
         yield np.random.default_rng(seed)
 
 
+def draw_seed(random_state: Any) -> int:
+    """A seed from what scikit-learn takes for one."""
+    return int(check_random_state(random_state).randint(2**31 - 1))
+
+
 def whole_number(name: str, value: Any, at_least: int) -> int:
     """``value``, if it is a count."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < at_least:
@@ -125,6 +187,4 @@ def whole_number(name: str, value: Any, at_least: int) -> int:
 
 def joined(first: pa.Table, second: pa.Table) -> pa.Table:
     """Two tables side by side."""
-    for field, column in zip(second.schema, second.columns, strict=True):
-        first = first.append_column(field, column)
-    return first
+    return pa.table([*first.columns, *second.columns], schema=pa.schema([*first.schema, *second.schema]))

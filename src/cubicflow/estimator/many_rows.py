@@ -22,10 +22,9 @@ def fit_many(
     encoder: TableEncoder,
     numbers: Numbers,
     weights: Floats,
-    *,
     settings: dict[str, Any],
     training: dict[str, Any],
-    seed: int,
+    *,
     progress: bool,
 ) -> tuple[Flow, Floats, np.ndarray[Any, np.dtype[np.int64]]]:
     """(flow, log likelihoods of the held-out rows, their numbers). ``settings`` are of the recipe, ``training`` of
@@ -33,10 +32,10 @@ def fit_many(
     kept = np.flatnonzero(weights > 0)
     parts = [numbers.y, numbers.context, (weights / weights[kept].mean())[:, None]]
     rows = TableRows(encoder, np.concatenate([part for part in parts if part is not None], axis=1))
-    order = np.random.default_rng(seed).permutation(kept)
+    config = TrainingConfig(**{**SUITED_TRAINING, **training})
+    order = np.random.default_rng(config.seed).permutation(kept)
     held_out, seen = np.split(order, [len(order) // HELD_OUT])
-    flow = suited_flow(encoder, len(seen), seed, settings)
-    config = TrainingConfig(**{**SUITED_TRAINING, "seed": seed, **training})
+    flow = suited_flow(encoder, len(seen), config.seed, settings)
     fit(flow, rows.part(seen), rows.part(held_out), config, progress=progress)
     flow.double()
     context = None if numbers.context is None else numbers.context[held_out]

@@ -30,10 +30,6 @@ class WeightedRows:
     def __len__(self) -> int:
         return len(self.x)
 
-    @property
-    def total(self) -> float:
-        return float(self.weights.sum())
-
 
 def distinct(rows: Floats, weights: Floats) -> tuple[Floats, Floats]:
     """The distinct rows of positive weight, sorted, and the sum of each one's weights.

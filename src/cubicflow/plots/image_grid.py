@@ -33,7 +33,4 @@ def tiled(pictures: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
     side = math.ceil(math.sqrt(n))
     padded = np.zeros((side * side, height, width), pictures.dtype)
     padded[:n] = pictures
-    image: NDArray[np.floating[Any]] = (
-        padded.reshape(side, side, height, width).swapaxes(1, 2).reshape(side * height, side * width)
-    )
-    return image
+    return padded.reshape(side, side, height, width).swapaxes(1, 2).reshape(side * height, side * width)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cubicflow.flows import Flow, Mixture
-from cubicflow.plots.style import DATA, INK, make_figure
+from cubicflow.plots.style import DATA, INK, panel_grid
 from cubicflow.transforms import Compose, Conv1x1, LULinear, Permutation, Transform
 
 POINTS = 201
@@ -41,17 +41,12 @@ def learned_splines(curves: list[Curves]) -> Figure:
     >>> learned_splines([Curves("cubes", x, x[None] ** 3)]).axes[0].get_title()
     'cubes'
     """
-    columns = min(4, max(len(curves), 1))
-    lines = max(-(-len(curves) // columns), 1)
-    figure = make_figure(2.6 * columns, 2.5 * lines)
-    panels = figure.subplots(lines, columns, squeeze=False).ravel()
-    for axes, panel in zip(panels, curves, strict=False):
+    figure, grid = panel_grid(len(curves), 2.6, 2.5)
+    for axes, panel in zip(grid, curves, strict=True):
         axes.plot(panel.x, panel.x, color=INK, linewidth=0.6, linestyle=":")
         axes.plot(panel.x, panel.y.T, color=DATA, linewidth=0.8, alpha=0.6)
         axes.set_title(panel.title, fontsize=9)
         axes.tick_params(labelsize=7)
-    for axes in panels[len(curves) :]:
-        axes.set_axis_off()
     return figure
 
 
@@ -67,12 +62,10 @@ def spline_curves(flow: Flow | Mixture, x: Tensor, context: Tensor | None) -> li
     if isinstance(flow, Mixture):
         flow = next(part for part in flow.modules() if isinstance(part, Flow))
     rows, told = x[:ROWS], None if context is None else context[:ROWS]
-    found = []
-    number = 0
+    found: list[Curves] = []
     for layer in _layers(flow.transform):
         if not isinstance(layer, LULinear | Permutation | Conv1x1):
-            number += 1
-            found.append(_bent_most(layer, rows, told, number))
+            found.append(_bent_most(layer, rows, told, number=len(found) + 1))
         rows = layer(rows, told if layer.context_features else None)[0]
     return found[:MOST_LAYERS]
 
@@ -88,14 +81,10 @@ def _bent_most(layer: Transform, rows: Tensor, told: Tensor | None, number: int)
     n, features = rows.shape
     grid = torch.linspace(-REACH, REACH, POINTS, dtype=rows.dtype, device=rows.device)
     context = None if told is None or not layer.context_features else told.repeat_interleave(POINTS, 0)
-    best, best_bend = None, -1.0
+    curves = []
     for feature in range(features):
         moved = rows.repeat_interleave(POINTS, 0)
         moved[:, feature] = grid.repeat(n)
-        y = layer(moved, context)[0][:, feature].reshape(n, POINTS)
-        bend = float((y[:, 2:] - 2 * y[:, 1:-1] + y[:, :-2]).abs().mean())
-        if bend > best_bend:
-            best, best_bend = (feature, y), bend
-    assert best is not None  # noqa: S101 - there is at least one feature
-    feature, y = best
+        curves.append(layer(moved, context)[0][:, feature].reshape(n, POINTS))
+    feature, y = max(enumerate(curves), key=lambda curve: float(curve[1].diff(n=2).abs().mean()))
     return Curves(f"layer {number}, feature {feature + 1}", grid.double().cpu().numpy(), y.double().cpu().numpy())

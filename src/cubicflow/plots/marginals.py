@@ -10,7 +10,7 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 
 from cubicflow.plots.panels import Panel
-from cubicflow.plots.style import DATA, DATA_MAP, INK, SAMPLES, SAMPLES_MAP, make_figure, plain
+from cubicflow.plots.style import DATA, DATA_MAP, INK, SAMPLES, SAMPLES_MAP, make_figure, panel_grid, plain
 
 
 def marginals(panels: Sequence[Panel]) -> Figure:
@@ -21,16 +21,11 @@ def marginals(panels: Sequence[Panel]) -> Figure:
     >>> marginals([panel]).axes[0].get_title()
     'height'
     """
-    columns = min(4, len(panels))
-    lines = -(-len(panels) // columns)
-    figure = make_figure(3.0 * columns, 2.4 * lines)
-    grid = figure.subplots(lines, columns, squeeze=False).ravel()
-    for axes, panel in zip(grid, panels, strict=False):
+    figure, grid = panel_grid(len(panels), 3.0, 2.4)
+    for axes, panel in zip(grid, panels, strict=True):
         _draw_one(axes, panel)
         axes.set_title(plain(panel.name), fontsize=9)
         _scale(axes, panel, "x")
-    for axes in grid[len(panels) :]:
-        axes.set_axis_off()
     grid[0].legend(frameon=False, fontsize=8)
     return figure
 

@@ -54,8 +54,7 @@ def most_telling(panels: Sequence[Panel], most: int = MOST_COLUMNS) -> list[Pane
 
 def _ranks(values: Floats) -> Floats:
     _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    middle: Floats = (np.cumsum(counts) - counts / 2)[place]
-    return middle
+    return (np.cumsum(counts) - counts / 2)[place]
 
 
 def _edges(values: Floats, step: float | None, bins: int) -> Floats:

@@ -55,8 +55,7 @@ def density_image(flow: Flow, size: int) -> Image:
     axis = (torch.arange(size) + 0.5) / size
     y, x = torch.meshgrid(axis, axis, indexing="ij")
     points = torch.stack([x, y], dim=-1).to(next(flow.parameters()).device)
-    image: Image = flow.log_prob(points, batch_size=65_536).exp().cpu().numpy()
-    return image
+    return flow.log_prob(points, batch_size=65_536).exp().cpu().numpy()
 
 
 def plane_figure(rows: Sequence[PlaneRow], cut: float = 0.995) -> Figure:
@@ -84,5 +83,4 @@ def plane_figure(rows: Sequence[PlaneRow], cut: float = 0.995) -> Figure:
 
 
 def _as_density(counts: Image) -> Image:
-    density: Image = counts * (counts.size / max(float(counts.sum()), 1))
-    return density
+    return counts * (counts.size / max(float(counts.sum()), 1))

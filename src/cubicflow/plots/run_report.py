@@ -48,7 +48,7 @@ def draw_report(
     folder.mkdir(parents=True, exist_ok=True)
     pictures = {name: _png(figure) for name, figure in figures.items()}
     for name, picture in pictures.items():
-        write_atomically(folder / f"{_file_name(name)}.png", picture)
+        write_atomically(folder / f"{name.lower().replace(' ', '-')}.png", picture)
     write_atomically(folder / PAGE_NAME, _page(run, table.path, fitted, pictures, len(found), len(samples)).encode())
     return folder / PAGE_NAME
 
@@ -78,14 +78,14 @@ def _rows(fitted: FittedTable, table: Table, rows: int) -> pa.RecordBatch:
 
 def _figures(fitted: FittedTable, found: pa.RecordBatch, samples: pa.RecordBatch, run: Path) -> dict[str, Figure]:
     encoder = fitted.encoder
-    typed = encoder.decode_numbers(encoder.read(found).y)
+    numbers = encoder.read(found)
+    typed = encoder.decode_numbers(numbers.y)
     panels = [make_panel(column, typed[column.name], samples.column(column.name)) for column in encoder.columns]
     figures = {"Training": training_curve(_history(run))}
     figures["One column at a time"] = marginals(panels[:MOST_MARGINALS])
     if len(panels) > 1:
         figures["Two columns at a time"] = corner(most_telling(panels))
     weight = next(fitted.flow.parameters())
-    numbers = encoder.read(found)
     x, _ = encoder.to_flow(numbers.y, np.full(encoder.mass_features, 0.5) if encoder.mass_features else None)
     context = None if numbers.context is None else torch.from_numpy(numbers.context).to(weight.device, weight.dtype)
     curves = spline_curves(fitted.flow, torch.from_numpy(x).to(weight.device, weight.dtype), context)
@@ -112,10 +112,6 @@ def _png(figure: Figure) -> bytes:
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=DOTS_PER_INCH)
     return file.getvalue()
-
-
-def _file_name(title: str) -> str:
-    return title.lower().replace(" ", "-")
 
 
 def _page(run: Path, data: Path, fitted: FittedTable, pictures: Mapping[str, bytes], rows: int, samples: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 DATA = "#3b6fb6"
@@ -19,3 +20,14 @@ def plain(text: str, most: int = 40) -> str:
 def make_figure(width: float, height: float) -> Figure:
     """A figure that belongs to no window."""
     return Figure(figsize=(width, height), layout="constrained")
+
+
+def panel_grid(count: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
+    """A figure of ``count`` panels of this size, four in a line."""
+    columns = min(4, max(count, 1))
+    lines = max(-(-count // columns), 1)
+    figure = make_figure(width * columns, height * lines)
+    grid = list(figure.subplots(lines, columns, squeeze=False).flat)
+    for axes in grid[count:]:
+        axes.set_axis_off()
+    return figure, grid[:count]

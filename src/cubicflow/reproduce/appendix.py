@@ -67,10 +67,8 @@ def run(request: Request) -> None:
     ]
     request.draw("appendix.png", through_knots([panel_three, panel_quantiles]))
     request.write_csv("appendix.csv", counts)
-    request.write(
-        "appendix.md",
-        markdown_table(["K", "cubic", "quadratic"], [list(count.values()) for count in counts]) + "\n",
-    )
+    table = markdown_table(["K", "cubic", "quadratic"], [list(count.values()) for count in counts])
+    request.write("appendix.md", f"{table}\n")
     request.record({"three_bins": three_bins, "quantiles": quantiles, "parameters": counts})
     for name, found in (("three bins", three_bins), ("quantiles", quantiles)):
         request.say(
@@ -111,9 +109,9 @@ def quadratic_through(x: Floats, x_knots: Floats, y_knots: Floats, slopes: Float
 
 def _through(title: str, x_knots: Floats, y_knots: Floats, points: int) -> tuple[dict[str, Any], KnotPanel]:
     x = np.linspace(x_knots[0], x_knots[-1], points)
-    cubic, log_slope = (
-        part.numpy() for part in cubic_interpolation(*(torch.from_numpy(part) for part in (x, x_knots, y_knots)))
-    )
+    knots = torch.from_numpy(x_knots), torch.from_numpy(y_knots)
+    cubic, log_slope = (part.numpy() for part in cubic_interpolation(torch.from_numpy(x), *knots))
+    miss = cubic_interpolation(knots[0], *knots)[0] - knots[1]
     needed = quadratic_slopes(np.diff(x_knots), np.diff(y_knots))
     quadratic, quadratic_slope = quadratic_through(x, x_knots, y_knots, needed)
     found = {
@@ -123,15 +121,9 @@ def _through(title: str, x_knots: Floats, y_knots: Floats, points: int) -> tuple
         "quadratic_smallest_slope": float(needed.min()),
         "quadratic_decreasing_share": float((quadratic_slope < 0).mean()),
         "cubic_smallest_slope": float(np.exp(log_slope[1:-1]).min()),  # at an end Steffen's may be 0
-        "cubic_largest_miss_of_a_knot": _largest_miss(x_knots, y_knots),
+        "cubic_largest_miss_of_a_knot": float(miss.abs().max()),
     }
     return found, KnotPanel(title, x, cubic, quadratic, x_knots, y_knots)
-
-
-def _largest_miss(x_knots: Floats, y_knots: Floats) -> float:
-    knots = [torch.from_numpy(part) for part in (x_knots, y_knots)]
-    y, _ = cubic_interpolation(knots[0], *knots)
-    return float((y - knots[1]).abs().max())
 
 
 class _Mixture:

@@ -6,8 +6,8 @@ from __future__ import annotations
 import json
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -87,9 +87,9 @@ def all_settings(settings: TableSettings, cell: Cell) -> dict[str, Any]:
     """The settings of a cell: its flow's and its training's, and how many rows they may see. A peer is built
     to the same sizes."""
     found: dict[str, Any] = {"most_rows": settings.most_rows}
-    if "weight_power" in settings.datasets[cell.dataset]:
-        found["weight_power"] = settings.datasets[cell.dataset]["weight_power"]
     dataset, model = settings.datasets[cell.dataset], settings.models.get(cell.model, {})
+    if "weight_power" in dataset:
+        found["weight_power"] = dataset["weight_power"]
     if "whiten" in dataset and cell.model in settings.models:  # a peer has no such layer
         found["whiten"] = dataset["whiten"] and model.get("whiten", True)
     if model.get("mirror"):
@@ -119,9 +119,8 @@ def load_rows(dataset: str, settings: TableSettings, folder: Path | None) -> Ben
 def score(flow: Any, rows: np.ndarray[Any, np.dtype[np.float32]]) -> Scores:
     """The log likelihood of every row, in evaluation mode."""
     device = next(flow.parameters()).device
-    pieces = [flow.log_prob(torch.from_numpy(piece).to(device)).cpu().numpy() for piece in _pieces(rows)]
-    scores: Scores = np.concatenate(pieces).astype(np.float32)
-    return scores
+    pieces = torch.from_numpy(rows).split(ROWS_AT_ONCE)
+    return torch.cat([flow.log_prob(piece.to(device)).cpu() for piece in pieces]).float().numpy()
 
 
 def rounded(scores: Scores) -> Scores:
@@ -131,8 +130,7 @@ def rounded(scores: Scores) -> Scores:
     >>> rounded(np.array([1.0, 1.01, -np.inf], np.float32))
     array([1.      , 1.015625,     -inf], dtype=float32)
     """
-    nearest: Scores = (np.round(scores.astype(np.float64) * STEPS_PER_NAT) / STEPS_PER_NAT).astype(np.float32)
-    return nearest
+    return (np.round(scores.astype(np.float64) * STEPS_PER_NAT) / STEPS_PER_NAT).astype(np.float32)
 
 
 def save_scores(path: Path, scores: Scores) -> None:
@@ -150,8 +148,7 @@ def load_scores(path: Path) -> Scores:
             by_byte = file["by_byte"]
     except (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{path} is damaged; {_to_begin_again(path)}") from error
-    scores: Scores = np.ascontiguousarray(by_byte.T).view("<f4").ravel().astype(np.float32)
-    return scores
+    return np.ascontiguousarray(by_byte.T).view("<f4").ravel().astype(np.float32)
 
 
 def record_cell(
@@ -159,13 +156,10 @@ def record_cell(
 ) -> CellRecord:
     """Score the test rows, which happens here and nowhere else, and write the record."""
     scores = rounded(score(fitted.flow, table.test))
-    found = estimate([scores])
     about = {
-        "dataset": cell.dataset,
-        "model": cell.model,
-        "seed": cell.seed,
+        **asdict(cell),
         "command": command,
-        "test": found.as_dict(),
+        "test": asdict(estimate([scores])),
         "validation": None if fitted.validation_loss is None else -fitted.validation_loss,
         "parameters": sum(parameter.numel() for parameter in fitted.flow.parameters()),
         "steps": fitted.steps,
@@ -237,8 +231,3 @@ def _to_begin_again(path: Path) -> str:
 def by_seed(records: Sequence[CellRecord], dataset: str, model: str) -> dict[int, CellRecord]:
     """The records of one dataset and model."""
     return {r.cell.seed: r for r in records if (r.cell.dataset, r.cell.model) == (dataset, model)}
-
-
-def _pieces(rows: np.ndarray[Any, np.dtype[np.float32]]) -> Iterator[np.ndarray[Any, np.dtype[np.float32]]]:
-    for first in range(0, len(rows), ROWS_AT_ONCE):
-        yield rows[first : first + ROWS_AT_ONCE]

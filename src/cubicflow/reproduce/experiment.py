@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import io
 import json
 import time
@@ -14,13 +15,16 @@ from typing import Any
 
 import torch
 
-from cubicflow.atomic_files import write_atomically
+from cubicflow.atomic_files import replacing, write_atomically
 from cubicflow.reproduce.deadline import Deadline
 from cubicflow.reproduce.hardware import machine_in_use
 from cubicflow.reproduce.recipe_files import Settings
 from cubicflow.training import FitResult, TrainingConfig, TrainingInterrupted, fit
 from cubicflow.training.distributed import choose_device
 from cubicflow.training.run_folder import forget_run
+
+# Each is a function run(request) in the module of its name.
+EXPERIMENTS = ("figure-1", "figure-2", "table-1", "figure-3", "appendix")
 
 
 class UnfinishedError(Exception):
@@ -89,6 +93,11 @@ class Request:
                 raise self.unfinished() from None
             raise TrainingInterrupted(f"stopped and saved. To go on: {self.next_command}") from None
 
+    def run(self) -> None:
+        """Run the experiment. Its module is imported now: only one is needed, and it may need matplotlib."""
+        self.check()
+        importlib.import_module(f"cubicflow.reproduce.{self.name.replace('-', '_')}").run(self)
+
     def check(self) -> None:
         """Refuse, before anything is trained, what would end badly or replace results by a trial."""
         if self.seed is not None and not 0 <= self.seed < 2**32:
@@ -125,7 +134,7 @@ class Request:
         """The error for a call whose time is over."""
         return UnfinishedError(f"not finished: the time is over, and all is saved. To go on: {self.next_command}")
 
-    def record(self, results: Mapping[str, Any], *, notes: Sequence[str] = ()) -> Path:
+    def record(self, results: Mapping[str, Any], *, notes: Sequence[str] = ()) -> None:
         """Write NAME.json: the results with everything needed to get them again."""
         content = {
             "experiment": self.name,
@@ -139,29 +148,26 @@ class Request:
             "results": dict(results),
             "settings": self.recipe,
         }
-        return self.write(f"{self.name}.json", json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+        self.write(f"{self.name}.json", json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
-    def write(self, name: str, text: str) -> Path:
+    def write(self, name: str, text: str) -> None:
         """A text file of this experiment, whole or not at all."""
         self.folder.mkdir(parents=True, exist_ok=True)
         write_atomically(self.folder / name, text.encode())
-        return self.folder / name
 
-    def write_csv(self, name: str, rows: Sequence[Mapping[str, Any]]) -> Path:
+    def write_csv(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """A CSV whose columns are the keys of the first row."""
         text = io.StringIO()
         writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-        return self.write(name, text.getvalue())
+        self.write(name, text.getvalue())
 
-    def draw(self, name: str, figure: Any, dots_per_inch: int = 150) -> Path:
+    def draw(self, name: str, figure: Any, dots_per_inch: int = 150) -> None:
         """A picture of this experiment."""
-        file = io.BytesIO()
-        figure.savefig(file, format="png", dpi=dots_per_inch)
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.folder / name, file.getvalue())
-        return self.folder / name
+        with replacing(self.folder / name) as file:
+            figure.savefig(file, format="png", dpi=dots_per_inch)
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -69,15 +69,15 @@ def run(request: Request) -> None:
         grids[f"temperature {temperature:g}"] = drawn.squeeze(1).clamp(0, 256).cpu().numpy()
     request.draw("figure-3.png", image_grids(grids))
     request.draw("figure-3-training.png", training_curve(fitted.history))
-    whole = len(test) == len(data.test)
+    loss = fitted.validation_loss
     results = {
         "bits_per_dim": bits.mean,
         "error": bits.error,
         "test_images": bits.rows,
-        "all_test_images": whole,
+        "all_test_images": len(test) == len(data.test),
         "reached": bits.mean <= settings.bits_reach,
         "aim_met": bits.mean < settings.bits_aim,
-        "validation_bits_per_dim": _bits_of_loss(fitted.validation_loss, math.prod(shape)),
+        "validation_bits_per_dim": None if loss is None else loss / (math.prod(shape) * math.log(2)),
         "bound": BOUND,
         "noise_draws": settings.noise_draws,
         "parameters": sum(parameter.numel() for parameter in flow.parameters()),
@@ -102,12 +102,7 @@ def bits_of_images(flow: Flow, test: NDArray[np.uint8], draws: int, seed: int) -
         pixels = torch.from_numpy(test[first : first + IMAGES_AT_ONCE]).to(device)
         scores = [flow.log_prob(dequantise(pixels, generator)).double() for _ in range(draws)]
         pieces.append(bits_per_dim(torch.stack(scores).mean(0), pixels[0].numel()).cpu().numpy())
-    found: NDArray[np.float64] = np.concatenate(pieces)
-    return found
-
-
-def _bits_of_loss(loss: float | None, pixels: int) -> float | None:
-    return None if loss is None else loss / (pixels * math.log(2))
+    return np.concatenate(pieces)
 
 
 def _short(value: Any) -> str:

@@ -37,8 +37,7 @@ def load_recipe(name: str, changes: Path | None = None, *, quick: bool = False) 
             raise ValueError(f"{changes} is not a TOML file: {error}") from None
         _check_kinds(settings, changed, str(changes))
         settings = merged(settings, changed)
-    without_null: Settings = _with_none(settings)
-    return without_null
+    return dict(_with_none(settings))
 
 
 def merged(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> Settings:

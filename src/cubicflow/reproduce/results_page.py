@@ -9,8 +9,7 @@ from typing import Any
 
 from cubicflow.atomic_files import write_atomically
 from cubicflow.reproduce.claims import claims_table
-from cubicflow.reproduce.experiment import read_json
-from cubicflow.reproduce.experiments import EXPERIMENTS
+from cubicflow.reproduce.experiment import EXPERIMENTS, read_json
 from cubicflow.reproduce.figure_2 import GAUSSIANS
 from cubicflow.reproduce.hardware import name_of
 from cubicflow.reproduce.table_1_report import table_markdown
@@ -28,22 +27,14 @@ versions, time). Quick runs are no results and do not appear. Every setting stan
 earlier call of it stopped; with `--seconds` a call ends when told, and where it ends changes no result.
 `benchmarks/reproduce_gpu.sh` runs several of them side by side on one GPU."""
 
-TITLES = {
-    "figure-1": "Figure 1: a random cubic spline",
-    "figure-2": "Figure 2: densities on the plane",
-    "table-1": "Table 1: density estimation",
-    "figure-3": "Figure 3: images",
-    "appendix": "Appendix: cubic and quadratic splines",
-}
-
 
 def write_page(folder: Path) -> Path:
     """Write the page of the records in ``folder``, each in a folder of its experiment's name."""
     records = {name: record for name in EXPERIMENTS if (record := read_record(folder / name, name)) is not None}
     parts = [HEAD, _not_rerun(records)]
-    for name, title in TITLES.items():
+    for name, (title, section) in SECTIONS.items():
         record = records.get(name)
-        text = SECTIONS[name](record, folder / name) if record else f"Not yet run: `cubicflow reproduce {name}`."
+        text = section(record, folder / name) if record else f"Not yet run: `cubicflow reproduce {name}`."
         parts.append(f"## {title}\n\n{text}" + (f"\n\n{_provenance(record)}" if record else ""))
     parts.append("## The paper's claims, one by one\n\n" + claims_table(records))
     folder.mkdir(parents=True, exist_ok=True)
@@ -68,7 +59,7 @@ def read_record(folder: Path, name: str) -> Record | None:
 
 
 def _not_rerun(records: Mapping[str, Record]) -> str:
-    lines = [f"- {TITLES[name]}: not yet run." for name in TITLES if name not in records]
+    lines = [f"- {title}: not yet run." for name, (title, _) in SECTIONS.items() if name not in records]
     if "table-1" in records:
         for dataset, about in records["table-1"]["results"]["datasets"].items():
             if about["left_out"]:
@@ -181,10 +172,10 @@ def _goal(reached: bool, aim_met: bool) -> str:
     return "which meets the aim" if aim_met else "which meets the goal, not the aim" if reached else "**a goal missed**"
 
 
-SECTIONS = {
-    "figure-1": _figure_1,
-    "figure-2": _figure_2,
-    "table-1": _table_1,
-    "figure-3": _figure_3,
-    "appendix": _appendix,
+SECTIONS = {  # title, and what makes the text of a record and the folder it is in
+    "figure-1": ("Figure 1: a random cubic spline", _figure_1),
+    "figure-2": ("Figure 2: densities on the plane", _figure_2),
+    "table-1": ("Table 1: density estimation", _table_1),
+    "figure-3": ("Figure 3: images", _figure_3),
+    "appendix": ("Appendix: cubic and quadratic splines", _appendix),
 }

@@ -27,19 +27,13 @@ class Estimate:
     seeds: int = 1
     spread: float | None = None
 
-    def __str__(self) -> str:
-        return f"{self.mean:.2f} ± {self.error:.2f}"
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def estimate(scores: Sequence[Scores]) -> Estimate:
     """The mean of per-row scores, one array for each seed, all over the same rows. The error is that of the mean over
     rows, as the paper's is: each row counts with its mean over the seeds.
 
-    >>> str(estimate([np.array([1.0, 3.0])]))
-    '2.00 ± 2.00'
+    >>> estimate([np.array([1.0, 3.0])])
+    Estimate(mean=2.0, error=2.0, rows=2, seeds=1, spread=None)
     """
     by_seed = np.stack([np.asarray(part, dtype=np.float64) for part in scores])  # (seeds, rows)
     rows = by_seed.shape[1]
@@ -67,9 +61,6 @@ class Difference:
         if not abs(self.mean) > self.error:
             return TIED
         return BETTER if self.mean > 0 else WORSE
-
-    def __str__(self) -> str:
-        return f"{self.mean:+.3f} ± {self.error:.3f}"
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "verdict": self.verdict}

@@ -47,9 +47,7 @@ def run(request: Request) -> None:
                 left_out.add(dataset)
                 continue
             table = load_rows(dataset, settings, request.data)
-            for cell in cells:
-                if cell.dataset != dataset:
-                    continue
+            for cell in (cell for cell in cells if cell.dataset == dataset):
                 try:
                     run_cell(cell, table, settings, request)
                 except TrainingError as error:
@@ -91,8 +89,7 @@ def chosen_cells(request: Request, settings: TableSettings, models: Mapping[str,
 def _seeds(request: Request, dataset: Settings, model: Settings) -> Sequence[int]:
     if request.seed is not None:
         return [request.seed]
-    seeds: Sequence[int] = (model if "seeds" in model else dataset)["seeds"]
-    return seeds
+    return list((model if "seeds" in model else dataset)["seeds"])
 
 
 def run_cell(cell: Cell, table: Benchmark, settings: TableSettings, request: Request) -> None:

@@ -6,6 +6,7 @@ import math
 import re
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from importlib.util import find_spec
 from typing import Any
 
@@ -30,12 +31,7 @@ def summarise(records: Sequence[CellRecord], settings: TableSettings, left_out: 
         "only": {name: model["only"] for name, model in settings.models.items() if "only" in model},
         "always_shown": [*(name for pair in comparisons["verdicts"] for name in pair), *peers],
         "datasets": {},
-        "rows": [],
-        "goals": [],
-        "comparisons": [],
-        "ablations": [],
-        "relatives": [],
-        "rivals": [],
+        **{kind: [] for kind in ("rows", "goals", "comparisons", "ablations", "relatives", "rivals")},
     }
     for dataset, about in settings.datasets.items():
         found = [record for record in records if record.cell.dataset == dataset]
@@ -51,16 +47,13 @@ def summarise(records: Sequence[CellRecord], settings: TableSettings, left_out: 
         refits = summary["datasets"][dataset]["refits"] = _spread_of_refits(rows)
         if "reach" in about and summary["datasets"][dataset]["comparable"]:
             summary["goals"] += _goals(rows, comparisons["measured"], about["reach"], about["aim"])
-        for kind, pairs in (
-            ("comparisons", comparisons["verdicts"]),
-            ("ablations", [[model, comparisons["base"]] for model in comparisons["ablations"]]),
-            ("relatives", [[model, comparisons["base"]] for model in comparisons["relatives"]]),
-            ("rivals", [[peer, comparisons["base"]] for peer in peers]),
-        ):
-            for first, second in pairs:
-                if (pair := _pair(found, dataset, first, second, refits)) is not None:
-                    pair["paper"] = about["cubic_against_quadratic"] if kind == "comparisons" else None
-                    summary[kind].append(pair)
+        pairs = [("comparisons", first, second) for first, second in comparisons["verdicts"]]
+        against_ours = {"ablations": comparisons["ablations"], "relatives": comparisons["relatives"], "rivals": peers}
+        pairs += [(kind, model, comparisons["base"]) for kind, models in against_ours.items() for model in models]
+        for kind, first, second in pairs:
+            if (pair := _pair(found, dataset, first, second, refits)) is not None:
+                pair["paper"] = about["cubic_against_quadratic"] if kind == "comparisons" else None
+                summary[kind].append(pair)
     return summary
 
 
@@ -73,8 +66,8 @@ def _row(records: Sequence[CellRecord], dataset: str, model: str) -> dict[str, A
     return {
         "dataset": dataset,
         "model": model,
-        "test": estimate(scores).as_dict(),
-        "mixture": estimate([mixture_scores(scores)]).as_dict() if len(found) > 1 else None,
+        "test": asdict(estimate(scores)),
+        "mixture": asdict(estimate([mixture_scores(scores)])) if len(found) > 1 else None,
         "validation": statistics.fmean(about["validation"] for about in abouts),
         "seeds": [about["seed"] for about in abouts],
         "parameters": abouts[0]["parameters"],
@@ -100,9 +93,7 @@ def _spread_of_refits(rows: Sequence[Mapping[str, Any]]) -> float | None:
 def _goals(rows: Sequence[Mapping[str, Any]], models: Sequence[str], reach: float, aim: float) -> list[dict[str, Any]]:
     """Means of fits, and mixtures of several, held against what was to be reached."""
     found = []
-    for row in rows:
-        if row["model"] not in models:
-            continue
+    for row in (row for row in rows if row["model"] in models):
         fits = len(row["seeds"])
         mean = "one fit" if fits == 1 else f"mean of {fits} fits"
         for of, test in ((mean, row["test"]), (f"mixture of {fits} fits", row["mixture"])):
@@ -145,17 +136,27 @@ def table_csv(records: Sequence[CellRecord]) -> list[dict[str, Any]]:
 
 def table_markdown(summary: Mapping[str, Any]) -> str:
     """The table in the paper's layout, then what the pairs say, then the details."""
-    parts = [_layout(summary), _data(summary)]
-    if summary["goals"]:
-        parts.append(_against_goals(summary))
-    if summary["comparisons"]:
-        parts.append(_comparisons(summary))
-    parts += [_against_ours(summary, kind, heading) for kind, heading in AGAINST_OURS.items() if summary[kind]]
-    if any(row["mixture"] for row in summary["rows"]):
-        parts.append(_mixtures(summary))
-    if summary["rows"]:
-        parts.append(_details(summary))
-    return "\n\n".join(parts) + "\n"
+    against_ours = [_against_ours(summary, kind, heading) for kind, heading in AGAINST_OURS.items()]
+    parts = [_layout(summary), _data(summary), _against_goals(summary), _comparisons(summary), *against_ours]
+    parts += [_mixtures(summary), _details(summary)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _section(heading: str, header: Sequence[str], lines: Sequence[Sequence[object]]) -> str:
+    """A table under its heading; nothing where it would be empty."""
+    return f"{heading}\n\n{markdown_table(header, lines)}" if lines else ""
+
+
+def _who(summary: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:
+    return [row["dataset"].upper(), summary["titles"][row["model"]]]
+
+
+def _nats(found: Mapping[str, float]) -> str:
+    return f"{found['mean']:.2f} ± {found['error']:.2f}"
+
+
+def _difference(pair: Mapping[str, float]) -> str:
+    return f"{pair['mean']:+.3f} ± {pair['error']:.3f}"
 
 
 def _layout(summary: Mapping[str, Any]) -> str:
@@ -172,13 +173,13 @@ def _layout(summary: Mapping[str, Any]) -> str:
                 absent = NOT_INSTALLED if model in summary["not_installed"] else ABSENT
                 ours.append(NO_DATA if about["left_out"] else absent)
             else:
-                ours.append(f"{row['test']['mean']:.2f} ± {row['test']['error']:.2f}")
+                ours.append(_nats(row["test"]))
         if model in summary["always_shown"] or any((dataset, model) in rows for dataset in datasets):
             lines.append([title, *ours])
     for name, title in PUBLISHED_ROWS.items():
         lines.append([title, *(summary["datasets"][dataset]["published"].get(name, "") for dataset in datasets)])
     heading = "Test log likelihood in nats, ± two standard errors over the test rows; higher is better."
-    return f"{heading}\n\n" + markdown_table(["model", *map(str.upper, datasets)], lines)
+    return _section(heading, ["model", *map(str.upper, datasets)], lines)
 
 
 PUBLISHED_ROWS = {
@@ -205,41 +206,25 @@ def _data(summary: Mapping[str, Any]) -> str:
 
 def _against_goals(summary: Mapping[str, Any]) -> str:
     lines = [
-        [
-            row["dataset"].upper(),
-            summary["titles"][row["model"]],
-            row["of"],
-            f"{row['mean']:.2f} ± {row['error']:.2f}",
-            row["reach"],
-            row["aim"],
-            row["met"],
-        ]
-        for row in summary["goals"]
+        [*_who(summary, row), row["of"], _nats(row), row["reach"], row["aim"], row["met"]] for row in summary["goals"]
     ]
-    header = ["dataset", "model", "of", "nats", "goal", "aim", "meets"]
-    return "What was to be reached.\n\n" + markdown_table(header, lines)
+    return _section("What was to be reached.", ["dataset", "model", "of", "nats", "goal", "aim", "meets"], lines)
 
 
 def _comparisons(summary: Mapping[str, Any]) -> str:
     lines = []
     for pair in summary["comparisons"]:
-        comparable = summary["datasets"][pair["dataset"]]["comparable"]
-        lines.append(
-            [
-                pair["dataset"].upper(),
-                f"{pair['first']} - {pair['second']}",
-                f"{pair['mean']:+.3f} ± {pair['error']:.3f}",
-                pair["seeds"],
-                pair["verdict"],
-                pair["paper"] if comparable else "not comparable: not its test rows",
-            ]
-        )
-    header = ["dataset", "paired difference of", "nats", "seeds", "ours: the first is", "the paper's"]
-    return (
+        dataset, models = pair["dataset"], f"{pair['first']} - {pair['second']}"
+        comparable = summary["datasets"][dataset]["comparable"]
+        paper = pair["paper"] if comparable else "not comparable: not its test rows"
+        lines.append([dataset.upper(), models, _difference(pair), pair["seeds"], pair["verdict"], paper])
+    heading = (
         "Cubic against quadratic, row by row of the test set, at two standard errors. The error holds how far refits "
         f"lie apart: those of the pair where it has {ENOUGH_SEEDS} seeds or more; with fewer no less than those of all "
-        f"models with several seeds on the same dataset ({_refits(summary)}).\n\n" + markdown_table(header, lines)
+        f"models with several seeds on the same dataset ({_refits(summary)})."
     )
+    header = ["dataset", "paired difference of", "nats", "seeds", "ours: the first is", "the paper's"]
+    return _section(heading, header, lines)
 
 
 def _refits(summary: Mapping[str, Any]) -> str:
@@ -265,34 +250,26 @@ def _against_ours(summary: Mapping[str, Any], kind: str, heading: str) -> str:
     lines = []
     for pair in summary[kind]:
         row = rows[pair["dataset"], pair["first"]]
-        line = [pair["dataset"].upper(), summary["titles"][pair["first"]], f"{pair['mean']:+.3f} ± {pair['error']:.3f}"]
-        line += [pair["seeds"], pair["verdict"], f"{row['steps']:,}", ", ".join(row["stopped"])]
+        line = [*_who(summary, row), _difference(pair), pair["seeds"], pair["verdict"]]
+        line += [f"{row['steps']:,}", ", ".join(row["stopped"])]
         lines.append(line[: len(header)])
-    return f"{heading}\n\n{markdown_table(header, lines)}"
+    return _section(heading, header, lines)
 
 
 def _mixtures(summary: Mapping[str, Any]) -> str:
     lines = [
-        [
-            row["dataset"].upper(),
-            summary["titles"][row["model"]],
-            len(row["seeds"]),
-            f"{row['test']['spread']:.2f}",
-            f"{row['mixture']['mean']:.2f} ± {row['mixture']['error']:.2f}",
-        ]
+        [*_who(summary, row), len(row["seeds"]), f"{row['test']['spread']:.2f}", _nats(row["mixture"])]
         for row in summary["rows"]
         if row["mixture"]
     ]
-    return "Several seeds: how far refits lie apart, and all of them as one equal mixture.\n\n" + markdown_table(
-        ["dataset", "model", "seeds", "standard deviation over seeds", "their mixture"], lines
-    )
+    heading = "Several seeds: how far refits lie apart, and all of them as one equal mixture."
+    return _section(heading, ["dataset", "model", "seeds", "standard deviation over seeds", "their mixture"], lines)
 
 
 def _details(summary: Mapping[str, Any]) -> str:
     lines = [
         [
-            row["dataset"].upper(),
-            summary["titles"][row["model"]],
+            *_who(summary, row),
             ", ".join(map(str, row["seeds"])),
             f"{row['validation']:.3f}",
             f"{row['parameters']:,}",
@@ -309,4 +286,4 @@ def _details(summary: Mapping[str, Any]) -> str:
     header = ["dataset", "model", "seeds", "validation, nats", "parameters", "steps", *minutes, "ended by", "weights"]
     shared = " Those that shared their machine with other processes took longer than they would have alone."
     heading = "The fits behind it." + (shared if any(row["lanes"] > 1 for row in summary["rows"]) else "")
-    return f"{heading}\n\n{markdown_table(header, lines)}"
+    return _section(heading, header, lines)

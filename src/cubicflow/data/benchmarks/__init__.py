@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from cubicflow.data.benchmarks import bsds300, gas, hepmass, miniboone, power
@@ -40,23 +41,18 @@ def load_benchmark(name: str, folder: str | Path | None = None, *, form: str | N
         forms = BENCHMARKS[name.lower()]
     except KeyError:
         raise ValueError(f"there is no benchmark table {name!r}; there are {', '.join(BENCHMARKS)}") from None
-    if form is not None and form not in {f.name for f in forms}:
+    asked_for = [candidate for candidate in forms if form in (None, candidate.name)]
+    if not asked_for:
         raise ValueError(f"{name} has no form {form!r}; its forms are {', '.join(repr(f.name) for f in forms)}")
     root = data_folder(folder)
-    for candidate in forms:
-        asked_for = candidate.name == form
-        if asked_for or (form is None and candidate.refusal is None):
-            paths = [path for names in candidate.files if (path := find(root, names)) is not None]
-            if len(paths) == len(candidate.files):
-                return candidate.read(tuple(paths), seed)
-    raise MissingDataError(_instructions(name.lower(), root, forms if form is None else _only(forms, form)))
+    for candidate in asked_for:
+        paths = [path for names in candidate.files if (path := find(root, names)) is not None]
+        if len(paths) == len(candidate.files) and (form is not None or candidate.refusal is None):
+            return candidate.read(tuple(paths), seed)
+    raise MissingDataError(_instructions(name.lower(), root, asked_for))
 
 
-def _only(forms: tuple[Form, ...], name: str) -> tuple[Form, ...]:
-    return tuple(form for form in forms if form.name == name)
-
-
-def _instructions(name: str, root: Path, forms: tuple[Form, ...]) -> str:
+def _instructions(name: str, root: Path, forms: Sequence[Form]) -> str:
     lines = [f"{name.upper()} is not there. Any one of these will do:"]
     for form in forms:
         needed = [(find(root, names), names[0]) for names in form.files]

@@ -15,11 +15,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cubicflow.atomic_files import replacing
-
 Rows = NDArray[np.float64]
 Rows32 = NDArray[np.float32]
 Provenance = Literal["whole", "redrawn", "partial"]
+
+ARCHIVE = "data.tar.gz of https://zenodo.org/record/1161203"  # the published arrays
 
 
 class Size(NamedTuple):
@@ -74,6 +74,9 @@ class Benchmark:
         return int(self.train.shape[1])
 
 
+Reader = Callable[[tuple[Path, ...], int], Benchmark]  # of the files found, and the seed of whatever is drawn
+
+
 @dataclass(frozen=True)
 class Form:
     """One way a table lies on disk.
@@ -89,7 +92,7 @@ class Form:
     name: str
     files: tuple[tuple[str, ...], ...]
     origin: str
-    read: Callable[[tuple[Path, ...], int], Benchmark]  # the files found, and the seed of whatever is drawn
+    read: Reader
     refusal: str | None = None
 
 
@@ -120,20 +123,20 @@ def make_benchmark(
             f"{source}: {_rows(found)} rows are more than the published {_rows(published)}, so this is not the file "
             f"that {name.upper()} is made from"
         )
-    if found[:3] == published[:3]:
-        if found.features != published.features:
-            raise ValueError(
-                f"{source}: {found.features} columns stay, {published.features} were published; the file is damaged "
-                "or another version"
-            )
-        if redrawn is not None:
-            return Benchmark(name, train, validation, test, weights, "redrawn", f"From {source}: {redrawn}.")
-        note = f"All {_rows(published)} published rows, from {source}."
-        return Benchmark(name, train, validation, test, weights, "whole", note)
-    parts = [split for split, a, b in zip(Splits._fields, found[:3], published[:3], strict=True) if a != b]
-    note = f"Partial {' and '.join(parts)}: {_rows(found)} of {_rows(published)} published rows, from {source}"
-    note += "; training rows carry weights." if weights is not None else "."
-    return Benchmark(name, train, validation, test, weights, "partial", note)
+    provenance: Provenance = "partial"
+    if parts := [split for split, a, b in zip(Splits._fields, found, published, strict=False) if a != b]:
+        note = f"Partial {' and '.join(parts)}: {_rows(found)} of {_rows(published)} published rows, from {source}"
+        note += "; training rows carry weights." if weights is not None else "."
+    elif found.features != published.features:
+        raise ValueError(
+            f"{source}: {found.features} columns stay, {published.features} were published; the file is damaged or "
+            "another version"
+        )
+    elif redrawn is not None:
+        provenance, note = "redrawn", f"From {source}: {redrawn}."
+    else:
+        provenance, note = "whole", f"All {_rows(published)} published rows, from {source}."
+    return Benchmark(name, train, validation, test, weights, provenance, note)
 
 
 def split_last_tenths(rows: Rows, source: str) -> Splits:
@@ -145,8 +148,9 @@ def split_last_tenths(rows: Rows, source: str) -> Splits:
     return Splits(rows[: -test - validation], rows[-test - validation : -test], rows[-test:])
 
 
-def normalise_by_train_and_validation(splits: Splits) -> Splits:
-    """Zero mean and unit population standard deviation over train and validation together."""
+def split_and_normalise(rows: Rows, source: str) -> Splits:
+    """Split without shuffling; then zero mean and unit population standard deviation over train and validation."""
+    splits = split_last_tenths(rows, source)
     fitted = np.concatenate([splits.train, splits.validation])
     mean, std = fitted.mean(axis=0), fitted.std(axis=0)
     return Splits(*((rows - mean) / std for rows in splits))
@@ -173,11 +177,21 @@ def load_array(path: Path, dimensions: int = 2) -> NDArray[np.generic]:
     return array
 
 
-def save_array(path: Path, array: NDArray[np.generic]) -> None:
-    """Write a .npy file that appears under its name only when complete."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as file:
-        np.save(file, array, allow_pickle=False)
+def load_rows(path: Path) -> Rows:
+    """The rows of a .npy file in float64."""
+    return load_array(path).astype(np.float64)
+
+
+def one_file(
+    name: str, prepare: Callable[[Rows, str], Splits], read: Callable[[Path], Rows] = load_rows, *, prefix: str = ""
+) -> Reader:
+    """How to read a table whose rows lie in one file, which notes call by its name after ``prefix``."""
+
+    def read_form(paths: tuple[Path, ...], _seed: int) -> Benchmark:
+        (path,) = paths
+        return make_benchmark(name, prepare(read(path), str(path)), source=prefix + path.name)
+
+    return read_form
 
 
 def _rows(size: Size) -> str:

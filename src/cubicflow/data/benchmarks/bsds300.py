@@ -14,14 +14,16 @@ import io
 import tarfile
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
-from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cubicflow.atomic_files import replacing
 from cubicflow.data.benchmarks.benchmark_table import (
+    ARCHIVE,
     PUBLISHED,
     Benchmark,
     Form,
@@ -29,7 +31,6 @@ from cubicflow.data.benchmarks.benchmark_table import (
     Splits,
     load_array,
     make_benchmark,
-    save_array,
 )
 from cubicflow.data.folders import cache_folder
 
@@ -156,15 +157,12 @@ def mirrored(rows: Rows32) -> Rows32:
     last = -rows.sum(axis=1, keepdims=True)  # of a patch whose mean was removed
     patches = np.concatenate([rows, last], axis=1).reshape(-1, SIDE, SIDE)
     images = (patches, patches[:, :, ::-1], patches[:, ::-1], patches[:, ::-1, ::-1])
-    result: Rows32 = np.concatenate([image.reshape(-1, SIDE**2)[:, :-1] for image in images])
-    return result
+    return np.concatenate([image.reshape(-1, SIDE**2)[:, :-1] for image in images])
 
 
 def _read_raw(paths: tuple[Path, ...], seed: int) -> Benchmark:
     images = read_images(paths[0])
-    published = PUBLISHED["bsds300"]
-    rows = (published.train, published.validation, published.test)
-    splits = cached_redraw(images, rows, seed)
+    splits = cached_redraw(images, PUBLISHED["bsds300"][:3], seed)
     counts = f"{len(images.train)} training and {len(images.test)} test images"
     redrawn = f"patches drawn with seed {seed} from {counts}, by the published recipe"
     benchmark = make_benchmark("bsds300", splits, source=paths[0].name, redrawn=redrawn)
@@ -179,55 +177,43 @@ def cached_redraw(images: Images, rows: tuple[int, int, int], seed: int) -> Spli
     sizes = "-".join(map(str, rows))
     folder = cache_folder() / "bsds300" / f"{images.sha256[:16]}-seed{seed}-{sizes}"
     paths = [folder / f"{split}.npy" for split in Splits._fields]
-    if all(path.exists() for path in paths):
-        try:
-            kept = [load_array(path) for path in paths]
-        except (OSError, ValueError):  # damaged: draw again and replace it
-            pass
-        else:
-            if [a.shape for a in kept] == [(n, SIDE**2 - 1) for n in rows] and all(a.dtype == np.float32 for a in kept):
-                return Splits(*(array.astype(np.float32, copy=False) for array in kept))
+    with suppress(OSError, ValueError):  # not there, or damaged: draw again and replace it
+        kept = [load_array(path) for path in paths]
+        if [a.shape for a in kept] == [(n, SIDE**2 - 1) for n in rows] and all(a.dtype == np.float32 for a in kept):
+            return Splits(*(array.astype(np.float32, copy=False) for array in kept))
     splits = redraw(images, rows, seed)
-    try:
+    with suppress(OSError):  # a cache that cannot be written costs seconds, not the result
+        folder.mkdir(parents=True, exist_ok=True)
         for path, array in zip(paths, splits, strict=True):
-            save_array(path, array)
-    except OSError:  # a cache that cannot be written costs seconds, not the result
-        pass
+            with replacing(path) as file:
+                np.save(file, array, allow_pickle=False)
     return splits
 
 
 def _read_published(paths: tuple[Path, ...], _: int) -> Benchmark:
-    h5py = _h5py(paths[0])
+    try:
+        h5py = importlib.import_module("h5py")
+    except ImportError as error:
+        raise ImportError(
+            f"reading {paths[0]} needs h5py: pip install h5py. Without it, form='raw' redraws the patches from the "
+            "images"
+        ) from error
     with h5py.File(paths[0], "r") as file:
-        missing = {"train", "validation", "test"} - set(file)
-        if missing:
+        if missing := set(Splits._fields) - set(file):
             raise ValueError(f"{paths[0]} lacks {', '.join(sorted(missing))}, so it is not BSDS300.hdf5")
         splits = Splits(*(np.asarray(file[split], dtype=np.float32) for split in Splits._fields))
     return make_benchmark("bsds300", splits, source=paths[0].name)
 
 
-def _h5py(path: Path) -> ModuleType:
-    try:
-        return importlib.import_module("h5py")
-    except ImportError as error:
-        raise ImportError(
-            f"reading {path} needs h5py: pip install h5py. Without it, form='raw' redraws the patches from the images"
-        ) from error
-
-
 FORMS = (
-    Form(
-        "published",
-        (("BSDS300/BSDS300.hdf5", "bsds300/BSDS300.hdf5"),),
-        "data.tar.gz of https://zenodo.org/record/1161203",
-        _read_published,
-    ),
+    Form("published", (("BSDS300/BSDS300.hdf5", "bsds300/BSDS300.hdf5"),), ARCHIVE, _read_published),
     Form(
         "raw",
         (
-            (
-                *(f"bsds300/{name}" for name in ("BSDS300-images.tgz", "images.tar", "images")),
-                *(f"BSDS300/{name}" for name in ("BSDS300-images.tgz", "images.tar", "images")),
+            tuple(
+                f"{folder}/{name}"
+                for folder in ("bsds300", "BSDS300")
+                for name in ("BSDS300-images.tgz", "images.tar", "images")
             ),
         ),
         "https://www2.eecs.berkeley.edu/Research/Projects/CS/vision/bsds/BSDS300-images.tgz",

@@ -8,12 +8,12 @@ which the table is labelled partial). The BSDS300 images are checked one by one 
 from __future__ import annotations
 
 import gzip
+import shutil
 import tarfile
 import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Literal
@@ -22,7 +22,6 @@ from cubicflow.atomic_files import replacing
 from cubicflow.data.fetch import Check, DownloadError, Progress, checksum, fetch
 from cubicflow.data.folders import data_folder
 
-_COPY = 1 << 20
 _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases"
 
 
@@ -105,8 +104,7 @@ def download(
     if not published:
         return [path for raw in RAW_FILES[key] for path in _get(raw, root, list(raw.files), progress)]
     wanted = [path for path in PUBLISHED_ARRAYS.files if path.lower().startswith(f"{key}/")]
-    _get(PUBLISHED_ARRAYS, root, wanted, progress)
-    return [root / path for path in wanted]
+    return _get(PUBLISHED_ARRAYS, root, wanted, progress)
 
 
 def _get(source: Source, root: Path, wanted: list[str], progress: Progress | None) -> list[Path]:
@@ -133,16 +131,17 @@ def unpack(archive: Path, root: Path, wanted: dict[str, str], url: str) -> None:
     """
     left = dict(wanted)
     seen = []
-    with _members(archive, url) as members:
-        for name, file in members:
+    try:
+        for name, file in _members(archive):
             seen.append(name)
             for path, member in list(left.items()):
                 if PurePosixPath(name) == PurePosixPath(member):
                     (root / path).parent.mkdir(parents=True, exist_ok=True)
                     with replacing(root / path) as out:
-                        while block := file.read(_COPY):
-                            out.write(block)
+                        shutil.copyfileobj(file, out)
                     del left[path]
+    except (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError) as error:
+        raise DownloadError(f"{url} did not give a whole zip or tar archive ({error}); try again") from error
     if left:
         raise DownloadError(
             f"the archive from {url} lacks {', '.join(left.values())}; it holds {', '.join(seen[:20]) or 'nothing'}. "
@@ -150,25 +149,15 @@ def unpack(archive: Path, root: Path, wanted: dict[str, str], url: str) -> None:
         )
 
 
-@contextmanager
-def _members(archive: Path, url: str) -> Iterator[Iterator[tuple[str, IO[bytes]]]]:
-    def from_zip(opened: zipfile.ZipFile) -> Iterator[tuple[str, IO[bytes]]]:
-        for info in opened.infolist():
-            if not info.is_dir():
-                with opened.open(info) as file:
-                    yield info.filename, file
-
-    def from_tar(opened: tarfile.TarFile) -> Iterator[tuple[str, IO[bytes]]]:
-        for member in opened:
-            if member.isfile() and (file := opened.extractfile(member)) is not None:
-                yield member.name, file
-
-    try:
-        if zipfile.is_zipfile(archive):
-            with zipfile.ZipFile(archive) as opened_zip:
-                yield from_zip(opened_zip)
-        else:
-            with tarfile.open(archive) as opened_tar:
-                yield from_tar(opened_tar)
-    except (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError) as error:
-        raise DownloadError(f"{url} did not give a whole zip or tar archive ({error}); try again") from error
+def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    if zipfile.is_zipfile(archive):
+        with zipfile.ZipFile(archive) as opened:
+            for info in opened.infolist():
+                if not info.is_dir():
+                    with opened.open(info) as file:
+                        yield info.filename, file
+    else:
+        with tarfile.open(archive) as tar:
+            for member in tar:
+                if member.isfile() and (content := tar.extractfile(member)) is not None:
+                    yield member.name, content

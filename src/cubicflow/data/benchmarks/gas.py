@@ -18,15 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cubicflow.data.benchmarks.benchmark_table import (
+    ARCHIVE,
     Benchmark,
     Form,
     Rows,
     Splits,
-    load_array,
     make_benchmark,
+    one_file,
     split_last_tenths,
 )
-from cubicflow.data.benchmarks.text import open_text, parse_numbers
+from cubicflow.data.benchmarks.text import open_text, parse_numbers, plain_or_packed
 
 SENSORS = 16
 FRACTION = 0.25
@@ -82,22 +83,12 @@ def prepare(rows: Rows, source: str) -> Splits:
     return split_last_tenths(rows, source)
 
 
-def _read_published(paths: tuple[Path, ...], _: int) -> Benchmark:
-    rows = load_array(paths[0]).astype(np.float64)
-    return make_benchmark("gas", prepare(rows, str(paths[0])), source=f"gas/{paths[0].name}")
-
-
 def _read_raw(paths: tuple[Path, ...], seed: int) -> Benchmark:
     splits = prepare(draw(read_text(paths[0]), seed), str(paths[0]))
     redrawn = f"a quarter of the rows, drawn with seed {seed} as the published draw's seed is not known"
     return make_benchmark("gas", splits, source=paths[0].name, redrawn=redrawn)
 
 
-def _read_pickle(paths: tuple[Path, ...], _: int) -> Benchmark:
-    return make_benchmark("gas", prepare(read_pickle(paths[0]), str(paths[0])), source=paths[0].name)
-
-
-_ZENODO = "data.tar.gz of https://zenodo.org/record/1161203"
 _CONVERT = (
     "python -c \"import numpy, pandas; numpy.save('gas/data.npy', "
     "pandas.read_pickle('gas/ethylene_CO.pickle').drop(columns=['Meth', 'Eth', 'Time']).to_numpy())\""
@@ -107,20 +98,15 @@ FORMS = (
     Form(
         "published",
         (("gas/data.npy",),),
-        f"gas/ethylene_CO.pickle in {_ZENODO}, converted in the data folder: {_CONVERT}",
-        _read_published,
+        f"gas/ethylene_CO.pickle in {ARCHIVE}, converted in the data folder: {_CONVERT}",
+        one_file("gas", prepare, prefix="gas/"),
     ),
-    Form(
-        "raw",
-        (("gas/ethylene_CO.txt", "gas/ethylene_CO.txt.gz", "gas/ethylene_CO.txt.xz"),),
-        "https://archive.ics.uci.edu/dataset/322",
-        _read_raw,
-    ),
+    Form("raw", (plain_or_packed("gas/ethylene_CO.txt"),), "https://archive.ics.uci.edu/dataset/322", _read_raw),
     Form(
         "pickle",
         (("gas/ethylene_CO.pickle",),),
-        _ZENODO,
-        _read_pickle,
+        ARCHIVE,
+        one_file("gas", prepare, read_pickle),
         refusal=(
             "a pickle can run any code when it is opened, so it is not read unasked. If you trust the file, pass "
             'form="pickle", or convert it once to plain numbers, in the data folder, where you would open a '

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from cubicflow.data.benchmarks.benchmark_table import (
+    ARCHIVE,
     Benchmark,
     Form,
     Rows,
@@ -19,7 +20,7 @@ from cubicflow.data.benchmarks.benchmark_table import (
     make_benchmark,
     repeats_its_smallest,
 )
-from cubicflow.data.benchmarks.text import open_text, parse_numbers
+from cubicflow.data.benchmarks.text import open_text, parse_numbers, plain_or_packed
 
 TRAIN_ROWS, TEST_ROWS = 700_000, 350_000
 
@@ -71,15 +72,11 @@ def _read(paths: tuple[Path, ...], _: int) -> Benchmark:
     return make_benchmark("hepmass", prepare(*read_signal(*paths), source), source=source)
 
 
-def _names(stem: str) -> tuple[str, ...]:
-    return tuple(f"hepmass/{stem}.csv{ending}" for ending in ("", ".gz", ".xz"))
-
-
 FORMS = (
     Form(
         "raw",  # the published form is the same files' first tenth
-        (_names("1000_train"), _names("1000_test")),
-        "https://archive.ics.uci.edu/dataset/347, or data.tar.gz of https://zenodo.org/record/1161203",
+        (plain_or_packed("hepmass/1000_train.csv"), plain_or_packed("hepmass/1000_test.csv")),
+        f"https://archive.ics.uci.edu/dataset/347, or {ARCHIVE}",
         _read,
     ),
 )

@@ -8,17 +8,18 @@ from pathlib import Path
 import numpy as np
 
 from cubicflow.data.benchmarks.benchmark_table import (
+    ARCHIVE,
     Benchmark,
     Form,
     Rows,
     Splits,
     load_array,
     make_benchmark,
-    normalise_by_train_and_validation,
+    one_file,
     repeats_its_smallest,
-    split_last_tenths,
+    split_and_normalise,
 )
-from cubicflow.data.benchmarks.text import open_text, parse_numbers
+from cubicflow.data.benchmarks.text import open_text, parse_numbers, plain_or_packed
 
 COLUMNS = 50
 OUTLIER = -100.0
@@ -43,20 +44,6 @@ def read_text(path: Path) -> Rows:
     return rows[:, ~repeats_its_smallest(rows)]  # in the whole file: 5, 13, 22, 26, 34, 44, 45 go
 
 
-def prepare(rows: Rows, source: str) -> Splits:
-    """Split without shuffling, then normalise by train and validation."""
-    return normalise_by_train_and_validation(split_last_tenths(rows, source))
-
-
-def _read_published(paths: tuple[Path, ...], _: int) -> Benchmark:
-    rows = load_array(paths[0]).astype(np.float64)
-    return make_benchmark("miniboone", prepare(rows, str(paths[0])), source=f"miniboone/{paths[0].name}")
-
-
-def _read_raw(paths: tuple[Path, ...], _: int) -> Benchmark:
-    return make_benchmark("miniboone", prepare(read_text(paths[0]), str(paths[0])), source=paths[0].name)
-
-
 def _read_splits(paths: tuple[Path, ...], _: int) -> Benchmark:
     """Splits that are already normalised, with a weight for each training row where train_weights.npy lies beside."""
     splits = Splits(*(load_array(path).astype(np.float32) for path in paths))
@@ -73,12 +60,17 @@ def _read_splits(paths: tuple[Path, ...], _: int) -> Benchmark:
 
 
 FORMS = (
-    Form("published", (("miniboone/data.npy",),), "data.tar.gz of https://zenodo.org/record/1161203", _read_published),
+    Form(
+        "published",
+        (("miniboone/data.npy",),),
+        ARCHIVE,
+        one_file("miniboone", split_and_normalise, prefix="miniboone/"),
+    ),
     Form(
         "raw",
-        (("miniboone/MiniBooNE_PID.txt", "miniboone/MiniBooNE_PID.txt.gz", "miniboone/MiniBooNE_PID.txt.xz"),),
+        (plain_or_packed("miniboone/MiniBooNE_PID.txt"),),
         "https://archive.ics.uci.edu/dataset/199",
-        _read_raw,
+        one_file("miniboone", split_and_normalise, read_text),
     ),
     Form(
         "splits",

@@ -13,16 +13,14 @@ from pathlib import Path
 import numpy as np
 
 from cubicflow.data.benchmarks.benchmark_table import (
-    Benchmark,
+    ARCHIVE,
     Form,
     Rows,
     Splits,
-    load_array,
-    make_benchmark,
-    normalise_by_train_and_validation,
-    split_last_tenths,
+    one_file,
+    split_and_normalise,
 )
-from cubicflow.data.benchmarks.text import open_text, parse_numbers
+from cubicflow.data.benchmarks.text import open_text, parse_numbers, plain_or_packed
 
 ACTIVE_POWER, REACTIVE_POWER, VOLTAGE, INTENSITY, METER_1, METER_2, METER_3, MINUTE = range(8)
 
@@ -59,31 +57,15 @@ def prepare(rows: Rows, source: str) -> Splits:
     meters = random.rand(n, 3)
     rows = rows[:, [ACTIVE_POWER, VOLTAGE, METER_1, METER_2, METER_3, MINUTE]]
     rows += np.hstack([active_power, voltage, meters, np.zeros((n, 1))])
-    return normalise_by_train_and_validation(split_last_tenths(rows, source))
+    return split_and_normalise(rows, source)
 
 
-def _read_published(paths: tuple[Path, ...], _: int) -> Benchmark:
-    rows = load_array(paths[0]).astype(np.float64)
-    return make_benchmark("power", prepare(rows, str(paths[0])), source=paths[0].name)
-
-
-def _read_raw(paths: tuple[Path, ...], _: int) -> Benchmark:
-    return make_benchmark("power", prepare(read_text(paths[0]), str(paths[0])), source=paths[0].name)
-
+_NAMES = (
+    *plain_or_packed("power/household_power_consumption.txt"),
+    "power/household_power_consumption.head.txt.xz",  # a part of the file: its table is labelled partial
+)
 
 FORMS = (
-    Form("published", (("power/data.npy",),), "data.tar.gz of https://zenodo.org/record/1161203", _read_published),
-    Form(
-        "raw",
-        (
-            (
-                "power/household_power_consumption.txt",
-                "power/household_power_consumption.txt.gz",
-                "power/household_power_consumption.txt.xz",
-                "power/household_power_consumption.head.txt.xz",  # a part of the file: its table is labelled partial
-            ),
-        ),
-        "https://archive.ics.uci.edu/dataset/235",
-        _read_raw,
-    ),
+    Form("published", (("power/data.npy",),), ARCHIVE, one_file("power", prepare)),
+    Form("raw", (_NAMES,), "https://archive.ics.uci.edu/dataset/235", one_file("power", prepare, read_text)),
 )

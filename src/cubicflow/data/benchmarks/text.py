@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import lzma
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,6 +13,11 @@ from typing import Any, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
+
+
+def plain_or_packed(name: str) -> tuple[str, ...]:
+    """The names under which :func:`open_text` takes a file."""
+    return name, f"{name}.gz", f"{name}.xz"
 
 
 @contextmanager
@@ -33,12 +39,8 @@ def parse_numbers(
     first = next(nonempty, None)
     if first is None:  # np.loadtxt warns about no rows; here it is an error
         raise ValueError(f"{source} holds no rows of numbers; fetch it again")
-
-    def with_first() -> Iterable[str]:
-        yield first
-        yield from nonempty
-
+    rows = itertools.chain([first], nonempty)
     try:
-        return np.loadtxt(with_first(), dtype=np.float64, delimiter=delimiter, usecols=columns, ndmin=2, comments=None)
+        return np.loadtxt(rows, dtype=np.float64, delimiter=delimiter, usecols=columns, ndmin=2, comments=None)
     except ValueError as error:
         raise ValueError(f"{source} is damaged: {error}. Fetch it again") from error
