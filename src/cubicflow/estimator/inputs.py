@@ -16,8 +16,7 @@ from cubicflow.tables.arrow_types import is_readable, table_without_views
 from cubicflow.tables.encoder import Numbers
 from cubicflow.tables.inference import FEWEST_ROWS
 from cubicflow.tables.kinds.real import Real
-from cubicflow.tables.source import MemoryTable
-from cubicflow.tables.splits import Undivided
+from cubicflow.tables.source import MemoryTable, Undivided
 from cubicflow.tables.table_error import some
 
 WEIGHTS = "sample_weight of fit"

@@ -13,11 +13,9 @@ from cubicflow.flows import Flow, tabular
 from cubicflow.flows.serialization import CONFIG_FILE
 from cubicflow.tables.encoder import TableEncoder
 from cubicflow.tables.fitted import SECTION, FittedTable
-from cubicflow.tables.inference import infer
+from cubicflow.tables.inference import TableOptions, infer
 from cubicflow.tables.likelihood import ROWS_AT_ONCE, Mean, MeanOfRows, log_likelihood
-from cubicflow.tables.options import Missing, TableOptions
-from cubicflow.tables.source import open_table
-from cubicflow.tables.splits import Split
+from cubicflow.tables.source import Missing, Split, open_table
 from cubicflow.tables.table_rows import TableRows, load_parts
 from cubicflow.training.config import TrainingConfig
 from cubicflow.training.errors import RunFolderError

@@ -7,26 +7,85 @@ words) comes from the training rows alone.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import combinations
 from pathlib import Path
 
 import pyarrow as pa
 
 from cubicflow.tables.arrow_types import Floats, is_number, is_readable, read_text
-from cubicflow.tables.kinds import decide
+from cubicflow.tables.kinds import NAMES, decide
 from cubicflow.tables.kinds.column import Bounds, Column, Evidence, Facts, Role
-from cubicflow.tables.kinds.constant import Constant
-from cubicflow.tables.kinds.dropped import Dropped
+from cubicflow.tables.kinds.constant import Constant, Dropped
 from cubicflow.tables.kinds.real import Real
 from cubicflow.tables.maps import CodeCounts, Moments, Scaled
-from cubicflow.tables.options import TableOptions
 from cubicflow.tables.schema import Schema
-from cubicflow.tables.source import ROW_INDEX, Piece, Table, pieces
-from cubicflow.tables.splits import PARTS, RowSample, Split
+from cubicflow.tables.source import PARTS, ROW_INDEX, Missing, Piece, RowSample, Split, Table, pieces
 from cubicflow.tables.table_error import TableError, some
 
+TRANSFORMS = ("log", "asinh")
 FEWEST_ROWS = 10  # one in ten is for validation, one for the test
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """What is said about columns, by their names.
+
+    Attributes:
+        kinds: column -> real, stepped, integer, datetime, categorical, boolean or constant, where the guess is wrong.
+        transforms: column -> log or asinh.
+        bounds: column -> (low, high), hard limits; -inf or inf for none.
+        context: columns to condition on.
+        weights: the column of row weights.
+        drop: columns to leave out.
+        missing: what to do with rows that lack a value, a :class:`Missing` or its name.
+
+    >>> TableOptions(kinds={"zip": "categorical"}, bounds={"share": (0, 1)}, missing="drop").missing
+    <Missing.DROP: 'drop'>
+    """
+
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    transforms: Mapping[str, str] = field(default_factory=dict)
+    bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    context: tuple[str, ...] = ()
+    weights: str | None = None
+    drop: tuple[str, ...] = ()
+    missing: Missing | str = Missing.ERROR
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "missing", Missing(self.missing))
+        for column, kind in self.kinds.items():
+            if kind not in NAMES:
+                raise TableError(f"the type of {column!r} should be one of {', '.join(NAMES)}, got {kind!r}")
+        for column, transform in self.transforms.items():
+            if transform not in TRANSFORMS:
+                raise TableError(f"the transform of {column!r} should be {' or '.join(TRANSFORMS)}, got {transform!r}")
+        for column, (low, high) in self.bounds.items():
+            if not low < high:
+                raise TableError(f"the bounds of {column!r} should be low:high with low < high, got {low:g}:{high:g}")
+        if both := sorted(self.transforms.keys() & self.bounds.keys()):
+            raise TableError(f"{some(both)} has a transform and bounds; bounds bring their own transform, give one")
+        for (first, ones), (second, others) in combinations(self._parts.items(), 2):
+            if clash := sorted(set(ones) & set(others)):
+                raise TableError(f"{some(clash)} is named in both {first} and {second}; a column has one part to play")
+
+    @property
+    def _parts(self) -> dict[str, tuple[str, ...]]:
+        weights = () if self.weights is None else (self.weights,)
+        return {"drop": self.drop, "context": self.context, "weights": weights}
+
+    @property
+    def named(self) -> set[str]:
+        """Every column that an option names."""
+        return {*self.kinds, *self.transforms, *self.bounds}.union(*self._parts.values())
+
+    def check_names(self, names: Iterable[str]) -> None:
+        """Every column named in an option is in the table."""
+        known = list(names)
+        unknown = sorted(self.named - set(known))
+        if unknown:
+            raise TableError(f"there is no column {some(unknown)}; the columns are {some(known, 20)}")
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from cubicflow.flows import Flow, Mixture
 from cubicflow.tables.encoder import Numbers, TableEncoder
 from cubicflow.tables.maps import Moments
-from cubicflow.tables.splits import scramble
+from cubicflow.tables.source import scramble
 
 Floats = NDArray[np.float64]
 ROWS_AT_ONCE = 1 << 12

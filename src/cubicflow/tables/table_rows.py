@@ -18,9 +18,7 @@ from torch import Tensor
 from cubicflow.data.row_summary import ContentDigest
 from cubicflow.data.rows import SCAN_ROWS, Batch, IndexedRows, Order, derive_seed
 from cubicflow.tables.encoder import Numbers, TableEncoder
-from cubicflow.tables.options import Missing
-from cubicflow.tables.source import Table, file_changed, pieces
-from cubicflow.tables.splits import PARTS, Split, scramble
+from cubicflow.tables.source import PARTS, Missing, Split, Table, file_changed, pieces, scramble
 
 MOST_IN_MEMORY = 1 << 27  # numbers; a gigabyte
 TOGETHER = 1 << 14  # rows encoded at once: the maps' cost per call is shared
