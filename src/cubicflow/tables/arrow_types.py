@@ -14,21 +14,6 @@ from cubicflow.tables.table_error import TableError
 
 Floats = NDArray[np.float64]
 
-PLAIN = {
-    str(type): type
-    for type in (
-        *(pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
-        *(pa.float16(), pa.float32(), pa.float64(), pa.bool_(), pa.string(), pa.large_string()),
-        *(pa.date32(), pa.date64()),
-        *(pa.timestamp(unit) for unit in ("s", "ms", "us", "ns")),
-    )
-}
-DECIMALS = {  # by their bits, and the most digits that these hold
-    "32": (pa.decimal32, 9),
-    "64": (pa.decimal64, 18),
-    "128": (pa.decimal128, 38),
-    "256": (pa.decimal256, 76),
-}
 WORDS = pa.dictionary(pa.int32(), pa.string())  # what pandas calls a categorical
 
 
@@ -41,46 +26,28 @@ def type_of(name: str) -> pa.DataType:
     """The inverse of :func:`type_name`."""
     if name == "words":
         return WORDS
-    if name in PLAIN:
-        return PLAIN[name]
-    if match := re.fullmatch(r"timestamp\[(s|ms|us|ns), tz=([\w/+:-]{1,64})\]", name):
-        return pa.timestamp(match[1], match[2])
-    if match := re.fullmatch(r"decimal(32|64|128|256)\((\d{1,2}), (\d{1,2})\)", name):
-        make, most = DECIMALS[match[1]]
-        if 1 <= int(match[2]) <= most:
-            return make(int(match[2]), int(match[3]))
-    raise TableError(f"{name!r} is not the type of a column that cubicflow reads")
+    try:
+        if match := re.fullmatch(r"timestamp\[(s|ms|us|ns), tz=([\w/+:-]{1,64})\]", name):
+            return pa.timestamp(match[1], match[2])
+        if match := re.fullmatch(r"(decimal(?:32|64|128|256))\((\d{1,2}), (\d{1,2})\)", name):
+            return getattr(pa, match[1])(int(match[2]), int(match[3]))  # refuses more digits than fit
+        type = pa.type_for_alias(name)
+    except ValueError:
+        type = None
+    if type is None or str(type) != name or not is_readable(type):
+        raise TableError(f"{name!r} is not the type of a column that cubicflow reads")
+    return type
 
 
-def table_without_views(rows: pa.Table) -> pa.Table:
-    """The rows of :func:`without_views`, of a whole table."""
-    return pa.Table.from_batches(
-        [without_views(batch) for batch in rows.to_batches()], schema_without_views(rows.schema)
-    )
+def without_views(schema: pa.Schema) -> pa.Schema:
+    """The schema with plain strings. Some libraries keep text as views, from which Arrow cannot take rows yet."""
+    return pa.schema([(name, _plain(type)) for name, type in zip(schema.names, schema.types, strict=True)])
 
 
-def without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same words as plain strings. Some libraries keep text as views, from which Arrow cannot take rows yet."""
-    schema = schema_without_views(batch.schema)
-    columns = [_plain(column, type) for column, type in zip(batch.columns, schema.types, strict=True)]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def schema_without_views(schema: pa.Schema) -> pa.Schema:
-    """The schema of what :func:`without_views` makes."""
-    return pa.schema([(name, _plain_type(type)) for name, type in zip(schema.names, schema.types, strict=True)])
-
-
-def _plain_type(type: pa.DataType) -> pa.DataType:
+def _plain(type: pa.DataType) -> pa.DataType:
     if pa.types.is_dictionary(type):
-        return pa.dictionary(type.index_type, _plain_type(type.value_type), type.ordered)
+        return pa.dictionary(type.index_type, _plain(type.value_type), type.ordered)
     return pa.large_string() if pa.types.is_string_view(type) else type
-
-
-def _plain(column: pa.Array, type: pa.DataType) -> pa.Array:
-    if not pa.types.is_dictionary(type) or column.type == type:
-        return column.cast(type)
-    return pa.DictionaryArray.from_arrays(column.indices, column.dictionary.cast(type.value_type), ordered=type.ordered)
 
 
 def is_text(type: pa.DataType) -> bool:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import parquet
 
-from cubicflow.tables.arrow_types import schema_without_views, without_views
+from cubicflow.tables.arrow_types import without_views
 from cubicflow.tables.source import Table, check_names
 from cubicflow.tables.table_error import TableError, some
 
@@ -53,14 +53,15 @@ class ParquetTable(Table):
                 with parquet.ParquetFile(path) as file:
                     for batch in file.iter_batches(batch_size=rows, columns=columns):
                         batch.validate(full=True)  # a damaged page can decode into values that point nowhere
-                        yield without_views(batch.select(columns))
+                        batch = batch.select(columns)
+                        yield batch.cast(without_views(batch.schema))
             except (pa.ArrowException, OSError, EOFError) as error:
                 raise TableError(_damaged(path, error)) from None
 
 
 def _schema(path: Path) -> pa.Schema:
     try:
-        return schema_without_views(parquet.read_schema(path))
+        return without_views(parquet.read_schema(path))
     except (pa.ArrowException, OSError, EOFError) as error:
         raise TableError(_damaged(path, error)) from None
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from cubicflow.flows import Flow, Mixture, load
 from cubicflow.flows.packed_flows import pack, unpack
 from cubicflow.flows.serialization import CONFIG_FILE, FlowFileError, read_config
-from cubicflow.tables.arrow_types import table_without_views
+from cubicflow.tables.arrow_types import without_views
 from cubicflow.tables.encoder import TableEncoder
 from cubicflow.tables.likelihood import Mean, MeanOfRows, log_likelihood
 from cubicflow.tables.schema import Schema
@@ -135,7 +135,7 @@ class FittedTable:
         """
         rows = batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
         found = np.full(len(rows), np.nan)
-        for scores in self.score_table(MemoryTable(table_without_views(rows), "the batch"), missing):
+        for scores in self.score_table(MemoryTable(rows.cast(without_views(rows.schema)), "the batch"), missing):
             found[scores.numbers] = scores.log_likelihood
         return found
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import math
 import tempfile
@@ -46,8 +45,7 @@ class TableRows(IndexedRows):
         return self._encode(self.numbers[places], noise)
 
     def epoch(self, order: Order, epoch: int, first: int = 0) -> Iterator[Batch]:
-        permutation = order.permutation(self.num_rows, epoch)
-        rows = (permutation if self.chosen is None else self.chosen[permutation]).numpy()
+        rows = self.row_numbers[order.permutation(self.num_rows, epoch)].numpy()
         together = max(TOGETHER // order.batch_size, 1)
         last = self.num_rows // order.batch_size
         # Groups start at the same batches whatever ``first`` is, so that a resumed epoch meets the same noise.
@@ -70,22 +68,13 @@ class TableRows(IndexedRows):
         """A digest of the numbers as they were read: what they are encoded to may differ in a last bit between
         processors."""
         digest = ContentDigest()
-        rows = np.arange(self.num_rows) if self.chosen is None else self.chosen.numpy()
-        for first in range(0, self.num_rows, SCAN_ROWS):
-            digest.see([torch.from_numpy(np.asarray(self.numbers[rows[first : first + SCAN_ROWS]]))])
+        for rows in self.row_numbers.split(SCAN_ROWS):
+            digest.see([torch.from_numpy(np.asarray(self.numbers[rows.numpy()]))])
         return digest.result()
-
-    def part(self, rows: NDArray[np.int64]) -> TableRows:
-        """Some of the rows."""
-        some = copy.copy(self)
-        some.__dict__.pop("summary", None)
-        some.chosen, some.num_rows = torch.from_numpy(rows), len(rows)
-        return some
 
     def plain(self, first: int, last: int) -> Numbers:
         """Rows of this part as plain numbers, for scoring."""
-        rows = np.arange(first, last) if self.chosen is None else self.chosen[first:last].numpy()
-        return _parts(self.encoder, np.asarray(self.numbers[rows]))
+        return _parts(self.encoder, np.asarray(self.numbers[self.row_numbers[first:last].numpy()]))
 
 
 class Parts(NamedTuple):
@@ -121,7 +110,7 @@ def load_parts(
     if stop != rows:
         raise file_changed(table.path, rows, stop)
     everything = TableRows(encoder, numbers)
-    return Parts(*(everything.part(np.flatnonzero(labels == i)) for i in range(len(PARTS))))
+    return Parts(*(everything.part(torch.from_numpy(np.flatnonzero(labels == i))) for i in range(len(PARTS))))
 
 
 def _parts(encoder: TableEncoder, numbers: NDArray[np.float64]) -> Numbers:
