@@ -43,13 +43,9 @@ class TableEncoder:
         self.columns = schema.model
         self.maps = [column.needed_map for column in self.columns]
         self.is_mass = np.array([column.counts_mass for column in self.columns])
+        self.mass_features = int(self.is_mass.sum())  # columns that are dequantised
         self.features = len(self.columns)
         self.context_features = sum(column.context_width for column in schema.context)
-
-    @property
-    def mass_features(self) -> int:
-        """Columns that are dequantised."""
-        return int(self.is_mass.sum())
 
     # --- rows to numbers ---
 

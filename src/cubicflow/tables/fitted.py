@@ -14,14 +14,13 @@ import numpy as np
 import pyarrow as pa
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from cubicflow.flows import Flow, Mixture, load
 from cubicflow.flows.packed_flows import pack, unpack
 from cubicflow.flows.serialization import CONFIG_FILE, FlowFileError, read_config
 from cubicflow.tables.arrow_types import without_views
 from cubicflow.tables.encoder import TableEncoder
-from cubicflow.tables.likelihood import Mean, MeanOfRows, log_likelihood
+from cubicflow.tables.likelihood import Mean, MeanOfRows, log_likelihood, placed
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.source import PARTS, MemoryTable, Missing, Split, Table, pieces
 from cubicflow.tables.table_error import TableError
@@ -165,27 +164,25 @@ class FittedTable:
 
     def sample(self, n: int, given: Given = None, temperature: float = 1.0, seed: int | None = None) -> pa.Table:
         """``n`` rows with the table's own columns, types and words. ``given`` holds a value for each context column."""
-        batches = list(self.sample_batches(n, given, temperature, seed))
-        none = np.empty((0, self.encoder.features)), self.encoder.context_from(given or {}, 0)[1]
-        return pa.Table.from_batches(batches or [self.encoder.decode(*none)])
+        return pa.Table.from_batches(self.sample_batches(n, given, temperature, seed))
 
     def sample_batches(
         self, n: int, given: Given = None, temperature: float = 1.0, seed: int | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The same, piece by piece."""
+        """The same, piece by piece; one piece without rows where none are asked for."""
         if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0:
             raise TableError(f"the number of samples should be a whole number, 0 or more, got {n!r}")
         encoder = self.encoder
-        generator = torch.Generator(self._anchor.device)
+        generator = torch.Generator(next(self.flow.parameters()).device)
         generator.manual_seed(seed) if seed is not None else generator.seed()
-        encoder.context_from(given or {}, 1)  # refuses before anything is drawn
-        for start in range(0, n, SAMPLE_ROWS):
+        how: dict[str, Any] = {"temperature": temperature, "generator": generator}
+        for start in range(0, max(n, 1), SAMPLE_ROWS):
             count = min(SAMPLE_ROWS, n - start)
             context, columns = encoder.context_from(given or {}, count)
             if context is None:
-                x = self.flow.sample(count, temperature=temperature, generator=generator)
+                x = self.flow.sample(count, **how)
             else:
-                x = self.flow.sample(1, self._placed(context), temperature=temperature, generator=generator)[0]
+                x = self.flow.sample(1, placed(self.flow, context), **how)[0]
             yield encoder.decode(x.double().cpu().numpy(), columns)
 
     def sample_like(self, rows: pa.RecordBatch, number: int, *, seed: int) -> pa.RecordBatch:
@@ -193,15 +190,8 @@ class FittedTable:
         if not self.schema.context:
             return self.sample(number, seed=seed).combine_chunks().to_batches()[0]
         context = self.encoder.read_context(rows)
-        x = self.flow.sample(1, self._placed(context), seed=seed, batch_size=SAMPLE_ROWS)[0]
+        x = self.flow.sample(1, placed(self.flow, context), seed=seed, batch_size=SAMPLE_ROWS)[0]
         return self.encoder.decode(x.double().cpu().numpy())
-
-    @property
-    def _anchor(self) -> Tensor:
-        return next(self.flow.parameters())
-
-    def _placed(self, context: NDArray[np.float64]) -> Tensor:
-        return torch.from_numpy(context).to(self._anchor.device, self._anchor.dtype)
 
     def decimals(self, given: Given = None) -> dict[str, int]:
         """The digits after the point with which columns are written as text; none where more of them were given."""

@@ -7,7 +7,7 @@ words) comes from the training rows alone.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
@@ -135,7 +135,7 @@ def _infer(table: Table, options: TableOptions, split: Split, spool: Path | None
     table = table.spooled(used, spool)
     types = {name: table.types[name] for name in used}
     _check_empty(types)
-    survey = _Survey(types, _typed(table, types, options), split)
+    survey = _Survey(table, types, options.missing, split)
     columns = {
         name: decide(facts, options.kinds.get(name), _role(name, options)) for name, facts in survey.facts.items()
     }
@@ -148,7 +148,7 @@ def _infer(table: Table, options: TableOptions, split: Split, spool: Path | None
             asked = name in options.kinds, options.transforms.get(name), options.bounds.get(name)
             columns[name], said = column.settle(Evidence(survey.facts[name], survey.sample, ordered, *asked))
             notes += said
-    columns = _learn(_typed(table, types, options), columns, options, split)
+    columns = _learn(pieces(table, used, options.missing), columns, options, split)
     every = [columns.get(name) or Dropped(name, "string", "dropped") for name in table.names]
     return Inferred(Schema(tuple(every)), survey.rows, survey.dropped, survey.parts, tuple(notes), table)
 
@@ -156,20 +156,24 @@ def _infer(table: Table, options: TableOptions, split: Split, spool: Path | None
 class _Survey:
     """One pass over the complete rows of a table: facts of every column, rows of each part, a sample for training."""
 
-    def __init__(self, types: dict[str, pa.DataType], pieces: Iterable[Piece], split: Split) -> None:
+    def __init__(self, table: Table, types: dict[str, pa.DataType], missing: Missing | str, split: Split) -> None:
         self.facts = {name: Facts(name, type) for name, type in types.items()}
         self.parts: dict[str, int] = dict.fromkeys(PARTS, 0)
         self.rows = self.dropped = 0
         chosen = RowSample()
-        for piece in pieces:
-            for name, facts in self.facts.items():
-                facts.see(piece.batch.column(name))
-            self.rows += len(piece.batch)
-            self.dropped += piece.read - len(piece.batch)
+        for piece in pieces(table, list(types), missing):
+            columns = piece.batch.columns
+            if table.is_text:
+                columns = [read_text(column, type) for column, type in zip(columns, types.values(), strict=True)]
+            for facts, column in zip(self.facts.values(), columns, strict=True):
+                facts.see(column)
+            self.rows += piece.batch.num_rows
+            self.dropped += piece.read - piece.batch.num_rows
             part = split.parts_of(piece.numbers)
             for i, name in enumerate(PARTS):
                 self.parts[name] += int((part == i).sum())
-            chosen.see(piece.batch.filter(pa.array(part == 0)), piece.numbers[part == 0])
+            batch = pa.RecordBatch.from_arrays(columns, names=list(types))
+            chosen.see(batch.filter(pa.array(part == 0)), piece.numbers[part == 0])
         if self.rows < FEWEST_ROWS or not all(self.parts[name] for name in split.parts):
             left = f" ({self.dropped} more lack a value)" if self.dropped else ""
             raise TableError(
@@ -197,18 +201,6 @@ def _check_empty(types: dict[str, pa.DataType]) -> None:
         raise TableError("the table has no rows with values in them")
     if empty:
         raise TableError(f"column {some(empty)} has no values at all; leave it out", f"--drop {','.join(empty)}")
-
-
-def _typed(table: Table, types: dict[str, pa.DataType], options: TableOptions) -> Iterator[Piece]:
-    """The complete rows, text read as the types that were found for it."""
-    for piece in pieces(table, list(types), options.missing):
-        if table.is_text:
-            arrays = [
-                read_text(piece.batch.column(name), type) if type != pa.string() else piece.batch.column(name)
-                for name, type in types.items()
-            ]
-            piece = replace(piece, batch=pa.RecordBatch.from_arrays(arrays, names=list(types)))
-        yield piece
 
 
 def _role(name: str, options: TableOptions) -> Role:
@@ -244,32 +236,27 @@ class _Tally:
         self.column = column
         self._unmapped = replace(column, map=None)  # nothing is far off before mean and std are known
         self.moments, self.counts = Moments(), CodeCounts()
-        self.rows, self.weight = 0, 0.0
 
     def see(self, array: pa.Array, weights: Floats | None) -> None:
         y = self._unmapped.encode(array)
-        self.rows += len(y)
-        self.weight += float(len(y) if weights is None else weights.sum())
         shape = self.column.map
         if isinstance(shape, Scaled):
             self.moments.see(shape.shaped(shape.start + shape.unit * (y + 0.5 * self.column.counts_mass))[0], weights)
         elif self.column.counts_mass:
             self.counts.see(y.astype("int64"), weights)
 
-    def finish(self, bounds: Bounds | None) -> Column:
-        if self.column.role == "weights":  # divided by their mean, weights neither raise nor lower the learning rate
-            return replace(self.column, map=Scaled(std=self.weight / self.rows))
+    def finish(self, rows: int, weight: float, bounds: Bounds | None) -> Column:
         if isinstance(self.column.map, Scaled):
             shape = replace(self.column.map, mean=self.moments.mean, std=self.moments.std or 1.0)
             return replace(self.column, map=shape)
-        self.counts.counts *= self.rows / self.weight  # as many as there are rows, whatever the unit of the weights
-        return self.column.learn(self.counts, self.rows, bounds)
+        self.counts.counts *= rows / weight  # as many as there are rows, whatever the unit of the weights
+        return self.column.learn(self.counts, rows, bounds)
 
 
-def _learn(rows: Iterator[Piece], columns: dict[str, Column], options: TableOptions, split: Split) -> dict[str, Column]:
+def _learn(rows: Iterable[Piece], columns: dict[str, Column], options: TableOptions, split: Split) -> dict[str, Column]:
     """The columns with the maps that the training rows make."""
-    tallies = {name: _Tally(column) for name, column in columns.items()}
-    weighed = 0.0  # of the rows of all parts
+    tallies = {name: _Tally(column) for name, column in columns.items() if column.role != "weights"}
+    count, weight, weighed = 0, 0.0, 0.0  # of the training rows, and the weight of the rows of all parts
     for piece in rows:
         train = split.parts_of(piece.numbers) == 0
         chosen = piece.batch.filter(pa.array(train))
@@ -279,11 +266,17 @@ def _learn(rows: Iterator[Piece], columns: dict[str, Column], options: TableOpti
             if (weights < 0).any():
                 raise TableError(f"column {options.weights!r} holds negative weights, such as {weights.min():g}")
             weighed += float(weights.sum())
+            weights = weights[train]
+        count += len(chosen)
+        weight += float(len(chosen) if weights is None else weights.sum())
         for name, tally in tallies.items():
-            tally.see(chosen.column(name), None if weights is None else weights[train])
-    if options.weights is not None and not tallies[options.weights].weight:
+            tally.see(chosen.column(name), weights)
+    if not weight:
         message = f"the weights in column {options.weights!r} are all zero"
         if weighed:
             raise TableError(f"{message} in the rows for training; choose other rows by another seed", "--seed")
         raise TableError(message)
-    return {name: tally.finish(options.bounds.get(name)) for name, tally in tallies.items()}
+    learned = {name: tally.finish(count, weight, options.bounds.get(name)) for name, tally in tallies.items()}
+    if options.weights is not None:  # divided by their mean, weights neither raise nor lower the learning rate
+        learned[options.weights] = replace(columns[options.weights], map=Scaled(std=weight / count))
+    return learned

@@ -14,6 +14,7 @@ from functools import cache
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from cubicflow.flows import Flow, Mixture
 from cubicflow.tables.encoder import Numbers, TableEncoder
@@ -29,21 +30,24 @@ TRIES = 32
 @torch.no_grad()
 def log_likelihood(flow: Flow | Mixture, encoder: TableEncoder, numbers: Numbers) -> Floats:
     """log p of every row, given its context, in nats."""
-    weight = next(flow.parameters(), torch.empty(0))
     places = offsets(encoder.mass_features) if encoder.mass_features else [None]
     result = np.empty(len(numbers.y))
     for start in range(0, len(result), ROWS_AT_ONCE):
         rows = slice(start, start + ROWS_AT_ONCE)
-        context = None
-        if numbers.context is not None:
-            context = torch.from_numpy(numbers.context[rows]).to(weight.device, weight.dtype)
+        context = None if numbers.context is None else placed(flow, numbers.context[rows])
         scores = []
         for place in places:
             x, log_det = encoder.to_flow(numbers.y[rows], place)
-            log_prob = flow.log_prob(torch.from_numpy(x).to(weight.device, weight.dtype), context)
+            log_prob = flow.log_prob(placed(flow, x), context)
             scores.append(log_prob.double().cpu().numpy() + log_det)
         result[rows] = scores[0] if len(scores) == 1 else np.logaddexp.reduce(scores, axis=0) - math.log(COUNT)
     return result
+
+
+def placed(flow: Flow | Mixture, numbers: Floats) -> Tensor:
+    """Numbers as a tensor of the flow's dtype, on its device."""
+    weight = next(flow.parameters(), torch.empty(0))
+    return torch.from_numpy(numbers).to(weight.device, weight.dtype)
 
 
 @cache

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -235,8 +235,7 @@ def _incomplete(
 
 # In every ten consecutive rows one is for validation and one for the test, drawn from a hash of the seed and the ten's
 # number. So the shares are exact, every stretch of the table is in every part, and a stream of rows needs no memory.
-Part = Literal["train", "validation", "test"]
-PARTS: tuple[Part, ...] = ("train", "validation", "test")
+PARTS: tuple[str, ...] = ("train", "validation", "test")
 BLOCK = 10
 
 
@@ -251,7 +250,7 @@ class Split:
     seed: int = 0
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[str, ...]:
         """Those that must have rows."""
         return PARTS
 
@@ -279,7 +278,7 @@ class Undivided(Split):
     """Every row is for training: whoever fits sees to validation in another way."""
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[str, ...]:
         return PARTS[:1]
 
     def parts_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int8]:
@@ -302,29 +301,16 @@ class RowSample:
     def __init__(self, size: int = 1 << 14) -> None:
         self.size = size
         self._kept: list[pa.RecordBatch] = []
-        self._hashes: list[NDArray[np.uint64]] = []
-        self._limit = np.uint64(2**64 - 1)
+        self._hashes: NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
 
     def see(self, batch: pa.RecordBatch, numbers: NDArray[np.int64]) -> None:
-        hashes = scramble(numbers.astype(np.uint64))
-        chosen = hashes <= self._limit
-        if not chosen.any():
+        hashes = np.concatenate([self._hashes, scramble(numbers.astype(np.uint64))])
+        best = np.argsort(hashes)[: self.size]
+        if self._kept and (best < len(self._hashes)).all():  # nothing new
             return
-        self._kept.append(batch.filter(pa.array(chosen)))
-        self._hashes.append(hashes[chosen])
-        if sum(map(len, self._hashes)) > 2 * self.size:
-            self._shrink()
+        rows = pa.Table.from_batches([*self._kept, batch]).take(pa.array(best))
+        self._kept, self._hashes = rows.combine_chunks().to_batches(), hashes[best]
 
     def table(self) -> pa.Table:
         """The sample, in no particular order."""
-        self._shrink()
         return pa.Table.from_batches(self._kept)
-
-    def _shrink(self) -> None:
-        hashes = np.concatenate(self._hashes)
-        best = np.argsort(hashes)[: self.size]
-        kept = pa.Table.from_batches(self._kept).take(pa.array(best)).combine_chunks()
-        self._kept = kept.to_batches()
-        self._hashes = [hashes[best]]
-        if len(best) == self.size:
-            self._limit = self._hashes[0][-1]

@@ -245,6 +245,7 @@ class Column(ABC):
 class Quantity(Column):
     """Numbers or dates: values that are places on a line."""
 
+    is_measured: ClassVar[bool] = True
     holds: ClassVar[Holds] = staticmethod(is_number)
 
     def encode(self, array: pa.Array) -> Floats:

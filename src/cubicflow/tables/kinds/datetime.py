@@ -18,6 +18,7 @@ class Datetime(Gridded):
     """Dates, and times of any resolution with or without a zone."""
 
     kind: ClassVar[str] = "datetime"
+    is_measured: ClassVar[bool] = False
     on_calendar: ClassVar[bool] = True
     holds: ClassVar[Holds] = staticmethod(is_date)
 
