@@ -18,27 +18,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cubicflow.tables.encoder import TableEncoder
-    from cubicflow.tables.fitted import FittedTable
-    from cubicflow.tables.fitting import fit_table
-    from cubicflow.tables.inference import TableOptions, infer
-    from cubicflow.tables.schema import Schema
-    from cubicflow.tables.source import Missing, Split, Table, open_table
-    from cubicflow.tables.table_error import TableError
-
-__all__ = [
-    "FittedTable",
-    "Missing",
-    "Schema",
-    "Split",
-    "Table",
-    "TableEncoder",
-    "TableError",
-    "TableOptions",
-    "fit_table",
-    "infer",
-    "open_table",
-]
+    from cubicflow.tables.encoder import TableEncoder as TableEncoder
+    from cubicflow.tables.fitted import FittedTable as FittedTable
+    from cubicflow.tables.fitting import fit_table as fit_table
+    from cubicflow.tables.inference import TableOptions as TableOptions
+    from cubicflow.tables.inference import infer as infer
+    from cubicflow.tables.schema import Schema as Schema
+    from cubicflow.tables.source import Missing as Missing
+    from cubicflow.tables.source import Split as Split
+    from cubicflow.tables.source import Table as Table
+    from cubicflow.tables.source import open_table as open_table
+    from cubicflow.tables.table_error import TableError as TableError
 
 # Imported when they are first asked for: the command line names the kinds of columns without waiting for torch.
 _HOMES = {
@@ -54,6 +44,7 @@ _HOMES = {
     "infer": "inference",
     "open_table": "source",
 }
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

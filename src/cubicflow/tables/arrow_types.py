@@ -88,9 +88,8 @@ def exact_cast(array: pa.Array, type: pa.DataType) -> pa.Array:
         array = array.cast(pa.float64(), safe=False)  # arrow finds no room for whole numbers in short decimals
     if pa.types.is_floating(type) and pa.types.is_floating(array.type):
         nearest = array.cast(pa.float32()).cast(type) if pa.types.is_float16(type) else array.cast(type)
-        wide = nearest.cast(pa.float32()) if pa.types.is_float16(type) else nearest
-        too_large = pc.and_(pc.is_inf(wide), pc.is_finite(array))
-        return pc.if_else(too_large, pa.scalar(None, type), nearest)
+        too_large = np.isinf(floats(nearest)) & np.isfinite(floats(array))
+        return pc.if_else(pa.array(too_large), pa.scalar(None, type), nearest)
     try:
         cast = array.cast(type, safe=False)
         same = pc.equal(cast.cast(array.type, safe=False), array)
@@ -182,35 +181,25 @@ def words_as(array: pa.Array, type: pa.DataType) -> pa.Array:
 
 # Each ladder goes from the narrow to the wide; what fits a rung fits those above it. What falls off a ladder is words.
 NUMBERS = (pa.int64(), pa.float64())
-TRUTHS = (pa.bool_(),)
 DATES = (pa.date32(), *(pa.timestamp(unit) for unit in ("s", "ms", "us", "ns")))
 ZONED = tuple(pa.timestamp(unit, "UTC") for unit in ("s", "ms", "us", "ns"))
-LADDERS = (TRUTHS, NUMBERS, DATES, ZONED)
+LADDERS = [(pa.bool_(),), NUMBERS, DATES, ZONED]
 
 TRUTH = r"(?i)^(true|false)$"
 # 007 is a code, not a number, and 0x1F a word
 NOT_DECIMAL = r"^[+-]?0[0-9xX]"
 
 
-class TypeOfText:
-    """Watches a column of text go by. ``type`` is the narrowest type that fits all of it; null where all is missing."""
-
-    def __init__(self) -> None:
-        self._ladder: tuple[pa.DataType, ...] | None = None
-        self._rung = 0
-        self.type: pa.DataType = pa.null()
-
-    def see(self, text: pa.Array) -> None:
-        if self.type == pa.string():
-            return
-        text = text.drop_null()
-        if not len(text):
-            return
-        if self._ladder is None:
-            self._ladder = next((ladder for ladder in LADDERS if any(fits(text, type) for type in ladder)), ())
-        while self._rung < len(self._ladder) and not fits(text, self._ladder[self._rung]):
-            self._rung += 1
-        self.type = self._ladder[self._rung] if self._rung < len(self._ladder) else pa.string()
+def narrowest(text: pa.Array, before: pa.DataType) -> pa.DataType:
+    """The narrowest type that fits a column of text, ``before`` being that of its earlier rows; null if none has a
+    value."""
+    text = text.drop_null()
+    if not len(text):
+        return before
+    ladders = LADDERS
+    if before != pa.null():
+        ladders = [ladder[ladder.index(before) :] for ladder in LADDERS if before in ladder]
+    return next((type for ladder in ladders for type in ladder if fits(text, type)), pa.string())
 
 
 def fits(text: pa.Array, type: pa.DataType) -> bool:

@@ -7,6 +7,7 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -72,25 +73,23 @@ def _damaged(path: Path, error: Exception) -> str:
 
 
 def _difference(first: Path, schema: pa.Schema, file: Path, other: pa.Schema) -> str:
-    only = [name for name in schema.names if name not in other.names]
-    extra = [name for name in other.names if name not in schema.names]
-    if only or extra:
-        return (
-            f"{file.name} lacks {some(only) or 'no column'} and adds {some(extra) or 'none'} compared with {first.name}"
-        )
+    one, another = first.name, file.name
+    lacks = [name for name in schema.names if name not in other.names]
+    adds = [name for name in other.names if name not in schema.names]
+    if lacks or adds:
+        return f"{another} lacks {some(lacks) or 'no column'} and adds {some(adds) or 'none'} compared with {one}"
     for name in schema.names:
-        if other.field(name).type != schema.field(name).type:
-            return (
-                f"column {name!r} is {schema.field(name).type} in {first.name} and {other.field(name).type} in "
-                f"{file.name}"
-            )
-    return f"{first.name} and {file.name} have their columns in different order"
+        expected, found = schema.field(name).type, other.field(name).type
+        if expected != found:
+            return f"column {name!r} is {expected} in {one} and {found} in {another}"
+    return f"{one} and {another} have their columns in different order"
 
 
 class NumpyTable(Table):
     """Rows by columns in a .npy file, named x0, x1, ...; a structured array or the arrays of a .npz name their own.
 
-    A .npy file is mapped into memory, not read; the arrays of a .npz are read whole.
+    A .npy file is mapped into memory, not read; the arrays of a .npz are read whole. What a file is, its first bytes
+    say, not its name.
     """
 
     def __init__(self, path: Path) -> None:
@@ -114,8 +113,6 @@ class NumpyTable(Table):
 def _columns(path: Path) -> dict[str, Array]:
     try:
         arrays = _load(path)
-    except TableError:
-        raise
     except UNREADABLE as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         if "allow_pickle" in reason or "Python objects" in reason:
@@ -124,48 +121,44 @@ def _columns(path: Path) -> dict[str, Array]:
     if not arrays:
         raise TableError(f"{path}: the archive holds no array")
     if len(arrays) == 1:
-        return _split(path, next(iter(arrays.values())), "x")
-    flat = {name: array for name, array in arrays.items() if array.ndim == 1}
-    if len(flat) < len(arrays):
+        return _split(path, next(iter(arrays.values())))
+    if others := [name for name, array in arrays.items() if array.ndim != 1]:
         raise TableError(
-            f"{path}: of several arrays each is a column, so each must have one dimension; "
-            f"{some([name for name in arrays if name not in flat])} has not. To use one of them, save it alone"
+            f"{path}: of several arrays each is a column, so each must have one dimension; {some(others)} has not. To "
+            "use one of them, save it alone"
         )
-    return flat
+    return arrays
 
 
 def _load(path: Path) -> dict[str, Array]:
     with warnings.catch_warnings(action="ignore", category=UserWarning):  # headers that Python 2 wrote are as good
-        if path.suffix.lower() == ".npy":
-            return {"x": np.load(path, mmap_mode="r", allow_pickle=False)}
-        with np.load(path, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise TableError(f"{path}: not a .npz archive; is it a .npy file under another name?")
-            return {name: archive[name] for name in archive.files}
+        found = np.load(path, mmap_mode="r", allow_pickle=False)
+        if not isinstance(found, np.lib.npyio.NpzFile):
+            return {"x": found}
+        with found:
+            return dict(found)
 
 
-def _split(path: Path, array: Array, prefix: str) -> dict[str, Array]:
+def _split(path: Path, array: Array) -> dict[str, Array]:
     if array.dtype.names:
         if array.ndim != 1:
             raise TableError(f"{path}: a structured array should have one dimension, this one has shape {array.shape}")
         return {name: array[name] for name in array.dtype.names}
     if array.ndim == 1:
-        return {f"{prefix}0": array}
+        return {"x0": array}
     if array.ndim != 2:
         raise TableError(f"{path}: expected rows by columns, got an array of shape {array.shape}")
     if not array.shape[1]:
         raise TableError(f"{path}: the array of shape {array.shape} has no columns")
-    return {f"{prefix}{i}": array[:, i] for i in range(array.shape[1])}
+    return {f"x{i}": array[:, i] for i in range(array.shape[1])}
 
 
 def _type(path: Path, name: str, dtype: np.dtype[Any]) -> pa.DataType:
     if dtype.kind == "f" and dtype.itemsize > 8:
         raise TableError(f"{path}: column {name!r} is {dtype}; save it as float64")
     if dtype.kind in "biufM" and dtype != np.dtype("M8"):
-        try:
+        with suppress(pa.ArrowException, ValueError, TypeError):
             return pa.from_numpy_dtype(dtype.newbyteorder("="))
-        except (pa.ArrowException, ValueError, TypeError):
-            pass
     if dtype.kind == "U":
         return pa.string()
     raise TableError(f"{path}: column {name!r} holds {dtype}, expected numbers, booleans, dates or text")

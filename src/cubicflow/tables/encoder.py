@@ -7,12 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.table_error import TableError, some
-
-Floats = NDArray[np.float64]
 
 
 class Numbers(NamedTuple):

@@ -28,7 +28,6 @@ from cubicflow.tables.table_error import TableError
 SAMPLE_ROWS = 1 << 14
 SECTION = "table"
 SCORE_COLUMN = "log_likelihood"
-TEST = PARTS.index("test")
 Given = Mapping[str, object] | None
 
 
@@ -133,10 +132,9 @@ class FittedTable:
         ``missing="error"``, where a row lacks a value. The column of weights is not needed.
         """
         rows = batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
-        found = np.full(len(rows), np.nan)
-        for scores in self.score_table(MemoryTable(rows.cast(without_views(rows.schema)), "the batch"), missing):
-            found[scores.numbers] = scores.log_likelihood
-        return found
+        table = MemoryTable(rows.cast(without_views(rows.schema)), "the batch")
+        scores = self.score_batches(table, missing)
+        return np.concatenate([batch.column(0).to_numpy(zero_copy_only=False) for batch in scores])
 
     def score_table(
         self, table: Table, missing: Missing | str | None = None, *, weights: bool = False
@@ -241,7 +239,7 @@ def compare_runs(
     for scores in score_all(models, table, missing, weights=True):
         chosen = np.ones(len(scores[0].numbers), dtype=np.bool_)
         for i in trained:
-            chosen &= scores[i].parts == TEST
+            chosen &= scores[i].parts == PARTS.index("test")
         a, b = (found.log_likelihood[chosen] for found in scores)
         weights = None if scores[0].weights is None else scores[0].weights[chosen]
         for mean, values in zip(means, (a, b, b - a), strict=True):

@@ -136,9 +136,10 @@ def _infer(table: Table, options: TableOptions, split: Split, spool: Path | None
     types = {name: table.types[name] for name in used}
     _check_empty(types)
     survey = _Survey(table, types, options.missing, split)
-    columns = {
-        name: decide(facts, options.kinds.get(name), _role(name, options)) for name, facts in survey.facts.items()
-    }
+    columns = {}
+    for name, facts in survey.facts.items():
+        role: Role = "weights" if name == options.weights else "context" if name in options.context else "model"
+        columns[name] = decide(facts, options.kinds.get(name), role)
     _check_roles(columns, options)
     notes = [f"{name!r} is a row index that pandas wrote with the table; it is left out" for name in indices]
     notes += [f"{survey.dropped} rows lack a value and are left out"] if survey.dropped else []
@@ -201,12 +202,6 @@ def _check_empty(types: dict[str, pa.DataType]) -> None:
         raise TableError("the table has no rows with values in them")
     if empty:
         raise TableError(f"column {some(empty)} has no values at all; leave it out", f"--drop {','.join(empty)}")
-
-
-def _role(name: str, options: TableOptions) -> Role:
-    if name == options.weights:
-        return "weights"
-    return "context" if name in options.context else "model"
 
 
 def _check_roles(columns: dict[str, Column], options: TableOptions) -> None:

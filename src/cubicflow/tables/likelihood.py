@@ -13,15 +13,14 @@ from functools import cache
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from cubicflow.flows import Flow, Mixture
+from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.encoder import Numbers, TableEncoder
 from cubicflow.tables.maps import Moments
 from cubicflow.tables.source import scramble
 
-Floats = NDArray[np.float64]
 ROWS_AT_ONCE = 1 << 12
 COUNT = 16  # of the offsets at which a probability is averaged
 TRIES = 32
@@ -51,7 +50,7 @@ def placed(flow: Flow | Mixture, numbers: Floats) -> Tensor:
 
 
 @cache
-def offsets(features: int) -> NDArray[np.float64]:
+def offsets(features: int) -> Floats:
     """(16, features) offsets in (0, 1): a Latin hypercube.
 
     In every column each sixteenth of the interval holds one point, at its middle: exact to second order for a density
@@ -60,17 +59,14 @@ def offsets(features: int) -> NDArray[np.float64]:
     """
     # By hand, not by a library: the scores of saved runs depend on these very points.
     middles = (np.arange(COUNT) + 0.5) / COUNT
-    columns: list[NDArray[np.float64]] = []
-    for i in range(features):
+    columns = [middles]
+    for i in range(1, features):
         seeds = np.arange(TRIES * COUNT, dtype=np.uint64).reshape(TRIES, COUNT) + np.uint64(i * TRIES * COUNT)
         candidates = middles[np.argsort(scramble(seeds), axis=1)]
-        if columns:
-            others = np.stack(columns[-4 * COUNT :], axis=1) - 0.5
-            correlation = np.abs((candidates - 0.5) @ others).max(axis=1)
-            columns.append(candidates[correlation.argmin()])
-        else:
-            columns.append(middles)
-    result = np.stack(columns, axis=1) if columns else np.empty((COUNT, 0))
+        others = np.stack(columns[-4 * COUNT :], axis=1) - 0.5
+        correlation = np.abs((candidates - 0.5) @ others).max(axis=1)
+        columns.append(candidates[correlation.argmin()])
+    result = np.stack(columns, axis=1)
     result.setflags(write=False)
     return result
 
@@ -103,7 +99,7 @@ class MeanOfRows:
         self._counted = 0
         self._squared_weights = 0.0
 
-    def see(self, values: NDArray[np.float64], weights: NDArray[np.float64] | None = None) -> None:
+    def see(self, values: Floats, weights: Floats | None = None) -> None:
         self.rows += len(values)
         self._counted += len(values) if weights is None else int(np.count_nonzero(weights))
         self._moments.see(values, weights)

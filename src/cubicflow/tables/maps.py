@@ -67,8 +67,8 @@ class Scaled:
         low, high = self._ends
         if low is None and high is None:
             return v, np.zeros_like(v)
-        above = 0.0 if low is None else np.log(v - low)
-        below = 0.0 if high is None else np.log(high - v)
+        above = np.zeros_like(v) if low is None else np.log(v - low)
+        below = np.zeros_like(v) if high is None else np.log(high - v)
         span = 0.0 if low is None or high is None else math.log(high - low)
         return above - below, -above - below + span
 

@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -219,11 +220,10 @@ def _gaps(batch: pa.RecordBatch) -> NDArray[np.bool_]:
 
 
 def _incomplete(
-    table: Table, columns: Sequence[str], gaps: NDArray[np.bool_], rest: Iterator[pa.RecordBatch]
+    table: Table, columns: Sequence[str], first: NDArray[np.bool_], rest: Iterator[pa.RecordBatch]
 ) -> TableError:
-    totals, rows = gaps.sum(axis=1), int(gaps.any(axis=0).sum())
-    for batch in rest:
-        gaps = _gaps(batch)
+    totals, rows = np.zeros(len(columns), dtype=np.int64), 0
+    for gaps in chain([first], map(_gaps, rest)):
         totals += gaps.sum(axis=1)
         rows += int(gaps.any(axis=0).sum())
     found = ", ".join(f"{name!r} ({count})" for name, count in zip(columns, totals.tolist(), strict=True) if count)
@@ -247,12 +247,8 @@ class Split:
     [0, 0, 0, 0, 0, 0, 0, 2, 1, 0]
     """
 
+    parts: ClassVar[tuple[str, ...]] = PARTS  # those that must have rows
     seed: int = 0
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """Those that must have rows."""
-        return PARTS
 
     def parts_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int8]:
         """0, 1, 2 for train, validation, test of the rows with these numbers, counted from 0."""
@@ -277,9 +273,7 @@ class Split:
 class Undivided(Split):
     """Every row is for training: whoever fits sees to validation in another way."""
 
-    @property
-    def parts(self) -> tuple[str, ...]:
-        return PARTS[:1]
+    parts: ClassVar[tuple[str, ...]] = PARTS[:1]
 
     def parts_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int8]:
         return np.zeros(len(numbers), dtype=np.int8)

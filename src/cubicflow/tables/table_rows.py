@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import tempfile
 from collections.abc import Iterator
@@ -103,8 +102,8 @@ def load_parts(
         stop = filled + len(piece.numbers)
         if stop > rows:
             break
-        found = [part for part in encoder.read(piece.batch, weights=True) if part is not None]
-        numbers[filled:stop] = np.concatenate([part.reshape(len(part), -1) for part in found], axis=1)
+        read = encoder.read(piece.batch, weights=True)
+        numbers[filled:stop] = np.column_stack([part for part in read if part is not None])
         labels[filled:stop] = split.parts_of(piece.numbers)
         filled = stop
     if stop != rows:
@@ -114,7 +113,6 @@ def load_parts(
 
 
 def _parts(encoder: TableEncoder, numbers: NDArray[np.float64]) -> Numbers:
-    ends = list(itertools.accumulate((encoder.features, encoder.context_features)))
-    context = numbers[:, ends[0] : ends[1]] if encoder.context_features else None
-    weights = numbers[:, ends[1]] if numbers.shape[1] > ends[1] else None
-    return Numbers(numbers[:, : ends[0]], context, weights)
+    ends = encoder.features, encoder.features + encoder.context_features
+    y, context, weights = np.split(numbers, ends, axis=1)
+    return Numbers(y, context if encoder.context_features else None, weights[:, 0] if weights.shape[1] else None)

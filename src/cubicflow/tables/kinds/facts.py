@@ -66,10 +66,9 @@ class Grid:
         if not isinstance(value, dict) or not all(type(value.get(key)) is int for key in keys):
             raise TableError(f"a grid should be whole numbers {', '.join(keys)}, got {value!r}")
         grid = cls(**{key: value[key] for key in keys})
-        if not (0 < grid.step < LARGEST and 0 <= grid.decimals <= MOST_DECIMALS and 0 < grid.count <= LARGEST):
-            raise TableError(f"a grid with a step of {grid.step} and {grid.decimals} decimals is none")
-        if abs(grid.origin) >= 2**63:
-            raise TableError(f"a grid that starts at {grid.origin} is none")
+        fine = 0 < grid.step < LARGEST and 0 <= grid.decimals <= MOST_DECIMALS and 0 < grid.count <= LARGEST
+        if not fine or abs(grid.origin) >= 2**63:
+            raise TableError(f"there is no grid with {value}")
         return grid
 
 
