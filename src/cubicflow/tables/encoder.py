@@ -117,9 +117,7 @@ class TableEncoder:
             raise TableError(f"the model cannot be given {some(extra)}: {known}")
         if not wanted:
             return None, {}
-        parts, arrays = [], {}
-        for column in self.schema.context:
-            text = pa.array([str(given[column.name])])
-            parts.append(column.context(text))
-            arrays[column.name] = column.given(text).take(pa.array(np.zeros(rows, dtype=np.int64)))
-        return np.repeat(np.concatenate(parts, axis=1), rows, axis=0), arrays
+        text = pa.RecordBatch.from_pydict({name: [str(given[name])] for name in wanted})
+        each = pa.array(np.zeros(rows, dtype=np.int64))
+        arrays = {column.name: column.given(text.column(column.name)).take(each) for column in self.schema.context}
+        return np.repeat(self.read_context(text), rows, axis=0), arrays

@@ -21,7 +21,6 @@ STANDARD_OUTPUT = "-"
 MOST_DIGITS = 38  # of arrow's decimals
 NUMERIC = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)  # for NumPy
 
-
 Batches = Iterator[pa.RecordBatch]
 
 
