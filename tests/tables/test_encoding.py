@@ -22,7 +22,7 @@ from cubicflow.data.rows import Order
 from cubicflow.distributions import StandardNormal
 from cubicflow.tables import Split, TableEncoder, TableError, TableOptions, infer, open_table
 from cubicflow.tables.likelihood import log_likelihood, offsets
-from cubicflow.tables.maps import CodeCounts, Histogram, Map, Scaled, histogram_of_codes
+from cubicflow.tables.maps import CodeCounts, Histogram, Map, Scaled, histogram_of_codes, map_from_json
 from cubicflow.tables.source import Table
 from cubicflow.tables.table_rows import load_parts
 from cubicflow.transforms import Compose
@@ -98,6 +98,7 @@ MAPS: list[tuple[Map, Any]] = [
     (Scaled("bounded", low=-1.0, high=3.0), np.linspace(-0.999, 2.999, 41)),
     (Scaled("bounded", low=-1.0), np.geomspace(1e-3, 1e3, 41)),
     (Scaled("bounded", high=-1.0, std=3.0), -np.geomspace(1.001, 1e3, 41)),
+    (Scaled("bounded", mean=1.0, std=2.0), np.linspace(-5, 5, 41)),  # bounds of -inf and inf
     (Histogram((0, 1, 4, 9), (0.5, 0.2, 0.3)), np.linspace(0.05, 8.95, 38)),
     (Histogram((-3, 1, 4, 9), (0.5, 0.2, 0.3), 0.01, 0.02, 2.0, 5.0), np.linspace(-30.03, 40.05, 61)),
     (Histogram((0, 1, 2), (1e-9, 1 - 1e-9)), np.array([0.25, 0.75, 1.25, 1.999])),
@@ -115,7 +116,7 @@ def test_the_slope_of_a_map_is_its_derivative(map: Map, y: np.ndarray) -> None:
     np.testing.assert_allclose(np.exp(log_slope), difference, rtol=2e-6)
     # z is rounded, which y feels as that rounding divided by the slope
     np.testing.assert_allclose(map.inverse(z), y, rtol=1e-9, atol=(3e-15 * np.abs(z) / np.exp(log_slope)).max())
-    assert Map.from_json(map.to_json()) == map
+    assert map_from_json(map.to_json()) == map
 
 
 @given(st.lists(st.integers(-50, 3000), min_size=1, max_size=400), st.booleans(), st.booleans(), st.integers(1, 8))

@@ -143,7 +143,7 @@ class Colour(Categorical):
 
 def test_a_new_kind_is_a_class_and_its_place_in_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(kinds(), "colour", Colour)
-    monkeypatch.setattr("cubicflow.tables.options.NAMES", [*NAMES, "colour"])
+    monkeypatch.setattr("cubicflow.tables.inference.NAMES", [*NAMES, "colour"])
     rows = pa.table({"paint": RNG.choice(["#ff8800", "#00ff00"], N).tolist(), "word": VALUES["categorical"]})
     for told in ({}, {"paint": "colour"}):
         schema = infer(MemoryTable(rows), TableOptions(kinds=told)).schema

@@ -169,6 +169,16 @@ def test_numpy_tables(tmp_path: Path) -> None:
     assert "never loaded" in refusal(tmp_path / "o.npy")
 
 
+def test_numpy_files_are_known_by_their_bytes(tmp_path: Path) -> None:
+    np.save(tmp_path / "one.npy", np.zeros((3, 2)))
+    np.savez(tmp_path / "several.npz", a=np.arange(3), b=np.ones(3))
+    (tmp_path / "one.npy").rename(tmp_path / "one.npz")
+    (tmp_path / "several.npz").rename(tmp_path / "several.npy")
+    assert open_table(tmp_path / "one.npz").names == ["x0", "x1"]
+    batch = next(open_table(tmp_path / "several.npy").batches())
+    assert batch.to_pydict() == {"a": [0, 1, 2], "b": [1.0, 1.0, 1.0]}
+
+
 def test_a_fingerprint_knows_its_file(tmp_path: Path) -> None:
     path = write(tmp_path, GOOD)
     before = open_table(path).fingerprint()

@@ -25,7 +25,7 @@ def evaluate(
     with clear_errors():
         from cubicflow.tables import FittedTable, open_table
         from cubicflow.tables.likelihood import MeanOfRows
-        from cubicflow.tables.splits import PARTS
+        from cubicflow.tables.source import PARTS
 
         fitted, table = FittedTable.load(run, device), open_table(data)
         parts = [MeanOfRows() for _ in PARTS]

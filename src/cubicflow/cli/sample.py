@@ -27,13 +27,12 @@ def sample(
     """
     with clear_errors():
         from cubicflow.tables import FittedTable
-        from cubicflow.tables.output import check_output, open_output
+        from cubicflow.tables.output import check_output, write_rows
 
         if not 0 < temperature < float("inf"):
             raise ValueError(f"--temperature should be a positive number, got {temperature:g}")
         check_output(output, overwrite=overwrite)
         fitted = FittedTable.load(run, device)
         told = pairs("--given", given or [], [column.name for column in fitted.schema.context])
-        with open_output(output, fitted.decimals(told), overwrite=overwrite) as writer:
-            for batch in fitted.sample_batches(number, told, temperature, seed):
-                writer.write(batch)
+        samples = fitted.sample_batches(number, told, temperature, seed)
+        write_rows(output, samples, fitted.decimals(told), overwrite=overwrite)

@@ -28,10 +28,8 @@ def score(
     """
     with clear_errors():
         from cubicflow.tables import FittedTable, open_table
-        from cubicflow.tables.output import check_output, open_output
+        from cubicflow.tables.output import check_output, write_rows
 
         check_output(output, overwrite=overwrite)
         fitted = FittedTable.load(run, device)
-        with open_output(output, overwrite=overwrite) as writer:
-            for batch in fitted.score_batches(open_table(data), missing):
-                writer.write(batch)
+        write_rows(output, fitted.score_batches(open_table(data), missing), overwrite=overwrite)

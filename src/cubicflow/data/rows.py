@@ -163,25 +163,28 @@ class IndexedRows(Rows):
         """The rows with these numbers."""
 
     def epoch(self, order: Order, epoch: int, first: int = 0) -> Iterator[Batch]:
-        permutation = order.permutation(self.num_rows, epoch)
-        rows = (permutation if self.chosen is None else self.chosen[permutation]).to(self.device)
+        rows = self.row_numbers[order.permutation(self.num_rows, epoch)].to(self.device)
         for i in range(first, self.num_rows // order.batch_size):
             yield self.take(rows[i * order.batch_size : (i + 1) * order.batch_size][order.share])
 
     def in_order(self, batch_size: int) -> Iterator[Batch]:
-        rows = (torch.arange(self.num_rows) if self.chosen is None else self.chosen).to(self.device)
-        for part in rows.split(batch_size):
+        for part in self.row_numbers.to(self.device).split(batch_size):
             yield self.take(part)
 
     def split(self, num_validation: int, seed: int) -> tuple[Rows, Rows]:
         generator = torch.Generator().manual_seed(derive_seed(seed, SPLIT))
         shuffled = torch.randperm(self.num_rows, generator=generator)
-        return self._of(shuffled[num_validation:]), self._of(shuffled[:num_validation])
+        return self.part(shuffled[num_validation:]), self.part(shuffled[:num_validation])
 
-    def _of(self, rows: Tensor) -> Self:
+    @property
+    def row_numbers(self) -> Tensor:
+        return torch.arange(self.num_rows) if self.chosen is None else self.chosen
+
+    def part(self, rows: Tensor) -> Self:
+        """Some of the rows."""
         some = copy.copy(self)
         some.__dict__.pop("summary", None)
-        some.chosen = rows if self.chosen is None else self.chosen[rows]
+        some.chosen = self.row_numbers[rows]
         some.num_rows = len(rows)
         return some
 

@@ -12,12 +12,11 @@ import pyarrow.compute as pc
 
 from cubicflow.estimator.weighted_rows import Floats, distinct
 from cubicflow.tables import Schema, TableEncoder, TableError, TableOptions, infer
-from cubicflow.tables.arrow_types import is_readable, table_without_views
+from cubicflow.tables.arrow_types import is_readable, without_views
 from cubicflow.tables.encoder import Numbers
 from cubicflow.tables.inference import FEWEST_ROWS
 from cubicflow.tables.kinds.real import Real
-from cubicflow.tables.source import MemoryTable
-from cubicflow.tables.splits import Undivided
+from cubicflow.tables.source import MemoryTable, Undivided
 from cubicflow.tables.table_error import some
 
 WEIGHTS = "sample_weight of fit"
@@ -39,7 +38,7 @@ def arrow_table(frame: Any) -> pa.Table:
         rows = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
     else:
         rows = frame if isinstance(frame, pa.Table) else pa.table(frame)
-    return table_without_views(rows)
+    return rows.cast(without_views(rows.schema))
 
 
 def without_gaps(rows: pa.Table) -> pa.Table:

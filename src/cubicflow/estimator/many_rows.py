@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 
 from cubicflow.estimator.weighted_rows import Floats
 from cubicflow.flows import Flow
@@ -36,7 +37,7 @@ def fit_many(
     order = np.random.default_rng(config.seed).permutation(kept)
     held_out, seen = np.split(order, [len(order) // HELD_OUT])
     flow = suited_flow(encoder, len(seen), config.seed, settings)
-    fit(flow, rows.part(seen), rows.part(held_out), config, progress=progress)
+    fit(flow, rows.part(torch.from_numpy(seen)), rows.part(torch.from_numpy(held_out)), config, progress=progress)
     flow.double()
     context = None if numbers.context is None else numbers.context[held_out]
     return flow, log_likelihood(flow, encoder, Numbers(numbers.y[held_out], context, None)), held_out

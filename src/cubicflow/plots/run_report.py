@@ -23,8 +23,7 @@ from cubicflow.plots.panels import make_panel, most_telling
 from cubicflow.plots.report_frame import PAGE, STYLE
 from cubicflow.plots.training_curve import training_curve
 from cubicflow.tables import FittedTable, Table, TableError, open_table
-from cubicflow.tables.source import pieces
-from cubicflow.tables.splits import RowSample
+from cubicflow.tables.source import RowSample, pieces
 from cubicflow.training.run_folder import METRICS_FILE
 
 PAGE_NAME = "report.html"

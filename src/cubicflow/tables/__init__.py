@@ -4,11 +4,11 @@ In the order in which they build on one another:
 
     table_error, arrow_types, maps          what is wrong, arrow's types, maps of numbers with their slopes
     kinds/                                  one class for each kind of column, one registry of them
-    options, source                         what the user says; tables, in batches of complete rows
-    csv_file, parquet_file, numpy_file      the files that tables come in
-    splits, schema, inference               which rows train, the schema of a table, and how it is found
+    source                                  tables, in batches of complete rows, and which rows train
+    csv_file, columnar_file                 the files that tables come in
+    schema, inference                       the schema of a table, what the user says, and how a schema is found
     encoder, likelihood, table_rows         rows to numbers for a flow and back, log likelihoods, rows for training
-    fitted, comparison                      a fitted table: scores, samples, two of them compared
+    fitted                                  a fitted table: scores, samples, two of them compared
     fitting, output                         from a file to a run folder; rows and scores to files
 """
 
@@ -18,44 +18,33 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cubicflow.tables.encoder import TableEncoder
-    from cubicflow.tables.fitted import FittedTable
-    from cubicflow.tables.fitting import fit_table
-    from cubicflow.tables.inference import infer
-    from cubicflow.tables.options import Missing, TableOptions
-    from cubicflow.tables.schema import Schema
-    from cubicflow.tables.source import Table, open_table
-    from cubicflow.tables.splits import Split
-    from cubicflow.tables.table_error import TableError
-
-__all__ = [
-    "FittedTable",
-    "Missing",
-    "Schema",
-    "Split",
-    "Table",
-    "TableEncoder",
-    "TableError",
-    "TableOptions",
-    "fit_table",
-    "infer",
-    "open_table",
-]
+    from cubicflow.tables.encoder import TableEncoder as TableEncoder
+    from cubicflow.tables.fitted import FittedTable as FittedTable
+    from cubicflow.tables.fitting import fit_table as fit_table
+    from cubicflow.tables.inference import TableOptions as TableOptions
+    from cubicflow.tables.inference import infer as infer
+    from cubicflow.tables.schema import Schema as Schema
+    from cubicflow.tables.source import Missing as Missing
+    from cubicflow.tables.source import Split as Split
+    from cubicflow.tables.source import Table as Table
+    from cubicflow.tables.source import open_table as open_table
+    from cubicflow.tables.table_error import TableError as TableError
 
 # Imported when they are first asked for: the command line names the kinds of columns without waiting for torch.
 _HOMES = {
     "FittedTable": "fitted",
-    "Missing": "options",
+    "Missing": "source",
     "Schema": "schema",
-    "Split": "splits",
+    "Split": "source",
     "Table": "source",
     "TableEncoder": "encoder",
     "TableError": "table_error",
-    "TableOptions": "options",
+    "TableOptions": "inference",
     "fit_table": "fitting",
     "infer": "inference",
     "open_table": "source",
 }
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

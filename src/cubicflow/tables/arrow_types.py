@@ -14,21 +14,6 @@ from cubicflow.tables.table_error import TableError
 
 Floats = NDArray[np.float64]
 
-PLAIN = {
-    str(type): type
-    for type in (
-        *(pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
-        *(pa.float16(), pa.float32(), pa.float64(), pa.bool_(), pa.string(), pa.large_string()),
-        *(pa.date32(), pa.date64()),
-        *(pa.timestamp(unit) for unit in ("s", "ms", "us", "ns")),
-    )
-}
-DECIMALS = {  # by their bits, and the most digits that these hold
-    "32": (pa.decimal32, 9),
-    "64": (pa.decimal64, 18),
-    "128": (pa.decimal128, 38),
-    "256": (pa.decimal256, 76),
-}
 WORDS = pa.dictionary(pa.int32(), pa.string())  # what pandas calls a categorical
 
 
@@ -41,46 +26,28 @@ def type_of(name: str) -> pa.DataType:
     """The inverse of :func:`type_name`."""
     if name == "words":
         return WORDS
-    if name in PLAIN:
-        return PLAIN[name]
-    if match := re.fullmatch(r"timestamp\[(s|ms|us|ns), tz=([\w/+:-]{1,64})\]", name):
-        return pa.timestamp(match[1], match[2])
-    if match := re.fullmatch(r"decimal(32|64|128|256)\((\d{1,2}), (\d{1,2})\)", name):
-        make, most = DECIMALS[match[1]]
-        if 1 <= int(match[2]) <= most:
-            return make(int(match[2]), int(match[3]))
-    raise TableError(f"{name!r} is not the type of a column that cubicflow reads")
+    try:
+        if match := re.fullmatch(r"timestamp\[(s|ms|us|ns), tz=([\w/+:-]{1,64})\]", name):
+            return pa.timestamp(match[1], match[2])
+        if match := re.fullmatch(r"(decimal(?:32|64|128|256))\((\d{1,2}), (\d{1,2})\)", name):
+            return getattr(pa, match[1])(int(match[2]), int(match[3]))  # refuses more digits than fit
+        type = pa.type_for_alias(name)
+    except ValueError:
+        type = None
+    if type is None or str(type) != name or not is_readable(type):
+        raise TableError(f"{name!r} is not the type of a column that cubicflow reads")
+    return type
 
 
-def table_without_views(rows: pa.Table) -> pa.Table:
-    """The rows of :func:`without_views`, of a whole table."""
-    return pa.Table.from_batches(
-        [without_views(batch) for batch in rows.to_batches()], schema_without_views(rows.schema)
-    )
+def without_views(schema: pa.Schema) -> pa.Schema:
+    """The schema with plain strings. Some libraries keep text as views, from which Arrow cannot take rows yet."""
+    return pa.schema([(name, _plain(type)) for name, type in zip(schema.names, schema.types, strict=True)])
 
 
-def without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same words as plain strings. Some libraries keep text as views, from which Arrow cannot take rows yet."""
-    schema = schema_without_views(batch.schema)
-    columns = [_plain(column, type) for column, type in zip(batch.columns, schema.types, strict=True)]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def schema_without_views(schema: pa.Schema) -> pa.Schema:
-    """The schema of what :func:`without_views` makes."""
-    return pa.schema([(name, _plain_type(type)) for name, type in zip(schema.names, schema.types, strict=True)])
-
-
-def _plain_type(type: pa.DataType) -> pa.DataType:
+def _plain(type: pa.DataType) -> pa.DataType:
     if pa.types.is_dictionary(type):
-        return pa.dictionary(type.index_type, _plain_type(type.value_type), type.ordered)
+        return pa.dictionary(type.index_type, _plain(type.value_type), type.ordered)
     return pa.large_string() if pa.types.is_string_view(type) else type
-
-
-def _plain(column: pa.Array, type: pa.DataType) -> pa.Array:
-    if not pa.types.is_dictionary(type) or column.type == type:
-        return column.cast(type)
-    return pa.DictionaryArray.from_arrays(column.indices, column.dictionary.cast(type.value_type), ordered=type.ordered)
 
 
 def is_text(type: pa.DataType) -> bool:
@@ -121,9 +88,8 @@ def exact_cast(array: pa.Array, type: pa.DataType) -> pa.Array:
         array = array.cast(pa.float64(), safe=False)  # arrow finds no room for whole numbers in short decimals
     if pa.types.is_floating(type) and pa.types.is_floating(array.type):
         nearest = array.cast(pa.float32()).cast(type) if pa.types.is_float16(type) else array.cast(type)
-        wide = nearest.cast(pa.float32()) if pa.types.is_float16(type) else nearest
-        too_large = pc.and_(pc.is_inf(wide), pc.is_finite(array))
-        return pc.if_else(too_large, pa.scalar(None, type), nearest)
+        too_large = np.isinf(floats(nearest)) & np.isfinite(floats(array))
+        return pc.if_else(pa.array(too_large), pa.scalar(None, type), nearest)
     try:
         cast = array.cast(type, safe=False)
         same = pc.equal(cast.cast(array.type, safe=False), array)
@@ -215,35 +181,25 @@ def words_as(array: pa.Array, type: pa.DataType) -> pa.Array:
 
 # Each ladder goes from the narrow to the wide; what fits a rung fits those above it. What falls off a ladder is words.
 NUMBERS = (pa.int64(), pa.float64())
-TRUTHS = (pa.bool_(),)
 DATES = (pa.date32(), *(pa.timestamp(unit) for unit in ("s", "ms", "us", "ns")))
 ZONED = tuple(pa.timestamp(unit, "UTC") for unit in ("s", "ms", "us", "ns"))
-LADDERS = (TRUTHS, NUMBERS, DATES, ZONED)
+LADDERS = [(pa.bool_(),), NUMBERS, DATES, ZONED]
 
 TRUTH = r"(?i)^(true|false)$"
 # 007 is a code, not a number, and 0x1F a word
 NOT_DECIMAL = r"^[+-]?0[0-9xX]"
 
 
-class TypeOfText:
-    """Watches a column of text go by. ``type`` is the narrowest type that fits all of it; null where all is missing."""
-
-    def __init__(self) -> None:
-        self._ladder: tuple[pa.DataType, ...] | None = None
-        self._rung = 0
-        self.type: pa.DataType = pa.null()
-
-    def see(self, text: pa.Array) -> None:
-        if self.type == pa.string():
-            return
-        text = text.drop_null()
-        if not len(text):
-            return
-        if self._ladder is None:
-            self._ladder = next((ladder for ladder in LADDERS if any(fits(text, type) for type in ladder)), ())
-        while self._rung < len(self._ladder) and not fits(text, self._ladder[self._rung]):
-            self._rung += 1
-        self.type = self._ladder[self._rung] if self._rung < len(self._ladder) else pa.string()
+def narrowest(text: pa.Array, before: pa.DataType) -> pa.DataType:
+    """The narrowest type that fits a column of text, ``before`` being that of its earlier rows; null if none has a
+    value."""
+    text = text.drop_null()
+    if not len(text):
+        return before
+    ladders = LADDERS
+    if before != pa.null():
+        ladders = [ladder[ladder.index(before) :] for ladder in LADDERS if before in ladder]
+    return next((type for ladder in ladders for type in ladder if fits(text, type)), pa.string())
 
 
 def fits(text: pa.Array, type: pa.DataType) -> bool:

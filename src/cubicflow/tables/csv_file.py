@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
-from cubicflow.tables.arrow_types import TypeOfText
+from cubicflow.tables.arrow_types import narrowest
 from cubicflow.tables.source import MemoryTable, Table, check_names, fingerprint_blocks
 from cubicflow.tables.table_error import TableError, some
 
@@ -54,7 +54,11 @@ class CsvTable(Table):
         if not any(names):
             raise TableError(f"{path}: the first line is empty; put the column names there")
         check_names(path, names)
-        if all(_is_number(name) for name in names):
+        try:
+            numbers = [float(name) for name in names]
+        except ValueError:
+            numbers = []
+        if numbers:
             raise TableError(
                 f"{path}: the first line holds numbers ({some(names, 3)}) where column names belong; put a line of "
                 "names above it"
@@ -88,12 +92,12 @@ class CsvTable(Table):
             raise TableError(f"{self.path}: cannot be read: {error}") from None
 
     def spooled(self, columns: Sequence[str], folder: Path | None = None) -> Table:
-        found = {name: TypeOfText() for name in columns}
+        found = dict.fromkeys(columns, pa.null())
 
         def watched() -> Iterator[pa.RecordBatch]:
             for batch in self.batches(columns):
                 for name, type in found.items():
-                    type.see(batch.column(name))
+                    found[name] = narrowest(batch.column(name), type)
                 yield batch
 
         try:
@@ -104,7 +108,7 @@ class CsvTable(Table):
                 f"({error.strerror or error}); free some"
             ) from None
         rows = pa.Table.from_batches(kept, pa.schema(dict.fromkeys(columns, pa.string())))
-        return SpooledTable(self, rows, {name: type.type for name, type in found.items()})
+        return SpooledTable(self, rows, found)
 
 
 class SpooledTable(MemoryTable):
@@ -229,11 +233,3 @@ def _not_utf8(path: Path) -> str:
                 where = f" (line {number} holds the byte 0x{line[error.start]:02x})"
                 break
     return f"{path}: the file is not in UTF-8{where}; convert it, for example with: iconv -f LATIN1 -t UTF-8"
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

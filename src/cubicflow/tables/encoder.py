@@ -7,12 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.table_error import TableError, some
-
-Floats = NDArray[np.float64]
 
 
 class Numbers(NamedTuple):
@@ -43,13 +41,9 @@ class TableEncoder:
         self.columns = schema.model
         self.maps = [column.needed_map for column in self.columns]
         self.is_mass = np.array([column.counts_mass for column in self.columns])
+        self.mass_features = int(self.is_mass.sum())  # columns that are dequantised
         self.features = len(self.columns)
         self.context_features = sum(column.context_width for column in schema.context)
-
-    @property
-    def mass_features(self) -> int:
-        """Columns that are dequantised."""
-        return int(self.is_mass.sum())
 
     # --- rows to numbers ---
 
@@ -123,9 +117,7 @@ class TableEncoder:
             raise TableError(f"the model cannot be given {some(extra)}: {known}")
         if not wanted:
             return None, {}
-        parts, arrays = [], {}
-        for column in self.schema.context:
-            text = pa.array([str(given[column.name])])
-            parts.append(column.context(text))
-            arrays[column.name] = column.given(text).take(pa.array(np.zeros(rows, dtype=np.int64)))
-        return np.repeat(np.concatenate(parts, axis=1), rows, axis=0), arrays
+        text = pa.RecordBatch.from_pydict({name: [str(given[name])] for name in wanted})
+        each = pa.array(np.zeros(rows, dtype=np.int64))
+        arrays = {column.name: column.given(text.column(column.name)).take(each) for column in self.schema.context}
+        return np.repeat(self.read_context(text), rows, axis=0), arrays

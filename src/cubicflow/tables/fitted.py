@@ -14,18 +14,15 @@ import numpy as np
 import pyarrow as pa
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from cubicflow.flows import Flow, Mixture, load
 from cubicflow.flows.packed_flows import pack, unpack
 from cubicflow.flows.serialization import CONFIG_FILE, FlowFileError, read_config
-from cubicflow.tables.arrow_types import table_without_views
+from cubicflow.tables.arrow_types import without_views
 from cubicflow.tables.encoder import TableEncoder
-from cubicflow.tables.likelihood import log_likelihood
-from cubicflow.tables.options import Missing
+from cubicflow.tables.likelihood import Mean, MeanOfRows, log_likelihood, placed
 from cubicflow.tables.schema import Schema
-from cubicflow.tables.source import MemoryTable, Table, pieces
-from cubicflow.tables.splits import PARTS, Split
+from cubicflow.tables.source import PARTS, MemoryTable, Missing, Split, Table, pieces
 from cubicflow.tables.table_error import TableError
 
 SAMPLE_ROWS = 1 << 14
@@ -135,10 +132,9 @@ class FittedTable:
         ``missing="error"``, where a row lacks a value. The column of weights is not needed.
         """
         rows = batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
-        found = np.full(len(rows), np.nan)
-        for scores in self.score_table(MemoryTable(table_without_views(rows), "the batch"), missing):
-            found[scores.numbers] = scores.log_likelihood
-        return found
+        table = MemoryTable(rows.cast(without_views(rows.schema)), "the batch")
+        scores = self.score_batches(table, missing)
+        return np.concatenate([batch.column(0).to_numpy(zero_copy_only=False) for batch in scores])
 
     def score_table(
         self, table: Table, missing: Missing | str | None = None, *, weights: bool = False
@@ -166,27 +162,25 @@ class FittedTable:
 
     def sample(self, n: int, given: Given = None, temperature: float = 1.0, seed: int | None = None) -> pa.Table:
         """``n`` rows with the table's own columns, types and words. ``given`` holds a value for each context column."""
-        batches = list(self.sample_batches(n, given, temperature, seed))
-        none = np.empty((0, self.encoder.features)), self.encoder.context_from(given or {}, 0)[1]
-        return pa.Table.from_batches(batches or [self.encoder.decode(*none)])
+        return pa.Table.from_batches(self.sample_batches(n, given, temperature, seed))
 
     def sample_batches(
         self, n: int, given: Given = None, temperature: float = 1.0, seed: int | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The same, piece by piece."""
+        """The same, piece by piece; one piece without rows where none are asked for."""
         if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0:
             raise TableError(f"the number of samples should be a whole number, 0 or more, got {n!r}")
         encoder = self.encoder
-        generator = torch.Generator(self._anchor.device)
+        generator = torch.Generator(next(self.flow.parameters()).device)
         generator.manual_seed(seed) if seed is not None else generator.seed()
-        encoder.context_from(given or {}, 1)  # refuses before anything is drawn
-        for start in range(0, n, SAMPLE_ROWS):
+        how: dict[str, Any] = {"temperature": temperature, "generator": generator}
+        for start in range(0, max(n, 1), SAMPLE_ROWS):
             count = min(SAMPLE_ROWS, n - start)
             context, columns = encoder.context_from(given or {}, count)
             if context is None:
-                x = self.flow.sample(count, temperature=temperature, generator=generator)
+                x = self.flow.sample(count, **how)
             else:
-                x = self.flow.sample(1, self._placed(context), temperature=temperature, generator=generator)[0]
+                x = self.flow.sample(1, placed(self.flow, context), **how)[0]
             yield encoder.decode(x.double().cpu().numpy(), columns)
 
     def sample_like(self, rows: pa.RecordBatch, number: int, *, seed: int) -> pa.RecordBatch:
@@ -194,15 +188,8 @@ class FittedTable:
         if not self.schema.context:
             return self.sample(number, seed=seed).combine_chunks().to_batches()[0]
         context = self.encoder.read_context(rows)
-        x = self.flow.sample(1, self._placed(context), seed=seed, batch_size=SAMPLE_ROWS)[0]
+        x = self.flow.sample(1, placed(self.flow, context), seed=seed, batch_size=SAMPLE_ROWS)[0]
         return self.encoder.decode(x.double().cpu().numpy())
-
-    @property
-    def _anchor(self) -> Tensor:
-        return next(self.flow.parameters())
-
-    def _placed(self, context: NDArray[np.float64]) -> Tensor:
-        return torch.from_numpy(context).to(self._anchor.device, self._anchor.dtype)
 
     def decimals(self, given: Given = None) -> dict[str, int]:
         """The digits after the point with which columns are written as text; none where more of them were given."""
@@ -229,6 +216,52 @@ def score_all(
             yield found
     except TableError as error:
         raise error.about(table.path) from None
+
+
+class Comparison(NamedTuple):
+    """Mean log likelihoods of both models and of the difference, second minus first; ``held_out`` if on test rows."""
+
+    first: Mean
+    second: Mean
+    difference: Mean
+    held_out: bool
+
+
+def compare_runs(
+    first: FittedTable, second: FittedTable, table: Table, missing: Missing | str | None = None
+) -> Comparison:
+    """The paired difference per row. Rows that either model was trained on, or chosen by, are left out."""
+    _check_comparable(first, second)
+    models = (first, second)
+    missing = missing or (Missing.DROP if Missing.DROP in (first.missing, second.missing) else Missing.ERROR)
+    trained = [i for i, model in enumerate(models) if model.is_source(table)]
+    means = [MeanOfRows() for _ in range(3)]
+    for scores in score_all(models, table, missing, weights=True):
+        chosen = np.ones(len(scores[0].numbers), dtype=np.bool_)
+        for i in trained:
+            chosen &= scores[i].parts == PARTS.index("test")
+        a, b = (found.log_likelihood[chosen] for found in scores)
+        weights = None if scores[0].weights is None else scores[0].weights[chosen]
+        for mean, values in zip(means, (a, b, b - a), strict=True):
+            mean.see(values, weights)
+    if not means[0].rows:
+        raise TableError(f"{table.path}: no row is left to compare: all were used in training one of the models")
+    first_mean, second_mean, difference = (mean.result() for mean in means)
+    if not difference.weight:
+        raise TableError(f"{table.path}: there is nothing to compare: every row that is left has weight 0")
+    return Comparison(first_mean, second_mean, difference, bool(trained))
+
+
+def _check_comparable(first: FittedTable, second: FittedTable) -> None:
+    """Likelihoods compare only if they count the same things."""
+    statements = [{column.name: column.describe() for column in model.schema.columns} for model in (first, second)]
+    for name in [*statements[0], *(name for name in statements[1] if name not in statements[0])]:
+        one, other = (found.get(name, "nothing: there is no such column") for found in statements)
+        if one != other:
+            raise TableError(
+                f"the two likelihoods cannot be compared: column {name!r} counts {one} in the first model, {other} in "
+                "the second"
+            )
 
 
 def checked_device(name: str | None) -> str | None:

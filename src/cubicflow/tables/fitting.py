@@ -10,19 +10,15 @@ from typing import Any
 import torch
 
 from cubicflow.flows import Flow, tabular
-from cubicflow.flows.serialization import CONFIG_FILE
 from cubicflow.tables.encoder import TableEncoder
 from cubicflow.tables.fitted import SECTION, FittedTable
-from cubicflow.tables.inference import infer
+from cubicflow.tables.inference import TableOptions, infer
 from cubicflow.tables.likelihood import ROWS_AT_ONCE, Mean, MeanOfRows, log_likelihood
-from cubicflow.tables.options import Missing, TableOptions
-from cubicflow.tables.source import open_table
-from cubicflow.tables.splits import Split
+from cubicflow.tables.source import Missing, Split, open_table
 from cubicflow.tables.table_rows import TableRows, load_parts
 from cubicflow.training.config import TrainingConfig
-from cubicflow.training.errors import RunFolderError
 from cubicflow.training.loop import FitResult, fit
-from cubicflow.training.run_folder import HARMLESS
+from cubicflow.training.run_folder import check_folder
 
 # Of training: runs on tables are short, so the rate is above the 5e-4 that suits hundreds of thousands of steps.
 SUITED_TRAINING: dict[str, Any] = {"learning_rate": 1e-3}
@@ -69,7 +65,7 @@ def fit_table(
     run, options = Path(run), options or TableOptions()
     config = TrainingConfig.make(**{**SUITED_TRAINING, **training})
     table = open_table(data)
-    check_folder(run, may_exist=resume or overwrite)
+    check_folder(run, may_exist=resume or overwrite)  # before the table is read; opening the run checks again
     split = Split(config.seed)
     beside = run.absolute().parent if run.absolute().parent.is_dir() else None  # where temporary files go
     found = infer(table, options, split, spool=beside)
@@ -86,25 +82,6 @@ def fit_table(
     how: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "progress": progress}
     result = fit(flow, rows.train, rows.validation, config, run=run, sections=sections, **how)
     return TableFit(result, replace(fitted, flow=result.flow), score_part(result.flow, rows.test))
-
-
-def check_folder(run: Path, *, may_exist: bool) -> None:
-    """Refuse a folder that no run can begin in, before a table is read for it. Opening the run checks again."""
-    if run.exists() and not run.is_dir():
-        raise RunFolderError(f"{run} is a file; choose a folder for the run")
-    if not run.is_dir():
-        return
-    there = (run / CONFIG_FILE).exists()
-    if there and not may_exist:
-        raise RunFolderError(
-            f"{run} already holds a run: continue it with resume (--resume), begin again with overwrite (--overwrite), "
-            "or choose another folder"
-        )
-    foreign = sorted(path.name for path in run.iterdir() if path.name not in HARMLESS)
-    if foreign and not there:
-        raise RunFolderError(
-            f"{run} is not empty and holds no run ({', '.join(foreign[:3])}); choose a new or empty folder"
-        )
 
 
 def score_part(flow: Flow, rows: TableRows) -> Mean:

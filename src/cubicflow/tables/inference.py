@@ -7,26 +7,85 @@ words) comes from the training rows alone.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import combinations
 from pathlib import Path
 
 import pyarrow as pa
 
 from cubicflow.tables.arrow_types import Floats, is_number, is_readable, read_text
-from cubicflow.tables.kinds import decide
+from cubicflow.tables.kinds import NAMES, decide
 from cubicflow.tables.kinds.column import Bounds, Column, Evidence, Facts, Role
-from cubicflow.tables.kinds.constant import Constant
-from cubicflow.tables.kinds.dropped import Dropped
+from cubicflow.tables.kinds.constant import Constant, Dropped
 from cubicflow.tables.kinds.real import Real
 from cubicflow.tables.maps import CodeCounts, Moments, Scaled
-from cubicflow.tables.options import TableOptions
 from cubicflow.tables.schema import Schema
-from cubicflow.tables.source import ROW_INDEX, Piece, Table, pieces
-from cubicflow.tables.splits import PARTS, RowSample, Split
+from cubicflow.tables.source import PARTS, ROW_INDEX, Missing, Piece, RowSample, Split, Table, pieces
 from cubicflow.tables.table_error import TableError, some
 
+TRANSFORMS = ("log", "asinh")
 FEWEST_ROWS = 10  # one in ten is for validation, one for the test
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """What is said about columns, by their names.
+
+    Attributes:
+        kinds: column -> real, stepped, integer, datetime, categorical, boolean or constant, where the guess is wrong.
+        transforms: column -> log or asinh.
+        bounds: column -> (low, high), hard limits; -inf or inf for none.
+        context: columns to condition on.
+        weights: the column of row weights.
+        drop: columns to leave out.
+        missing: what to do with rows that lack a value, a :class:`Missing` or its name.
+
+    >>> TableOptions(kinds={"zip": "categorical"}, bounds={"share": (0, 1)}, missing="drop").missing
+    <Missing.DROP: 'drop'>
+    """
+
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    transforms: Mapping[str, str] = field(default_factory=dict)
+    bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    context: tuple[str, ...] = ()
+    weights: str | None = None
+    drop: tuple[str, ...] = ()
+    missing: Missing | str = Missing.ERROR
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "missing", Missing(self.missing))
+        for column, kind in self.kinds.items():
+            if kind not in NAMES:
+                raise TableError(f"the type of {column!r} should be one of {', '.join(NAMES)}, got {kind!r}")
+        for column, transform in self.transforms.items():
+            if transform not in TRANSFORMS:
+                raise TableError(f"the transform of {column!r} should be {' or '.join(TRANSFORMS)}, got {transform!r}")
+        for column, (low, high) in self.bounds.items():
+            if not low < high:
+                raise TableError(f"the bounds of {column!r} should be low:high with low < high, got {low:g}:{high:g}")
+        if both := sorted(self.transforms.keys() & self.bounds.keys()):
+            raise TableError(f"{some(both)} has a transform and bounds; bounds bring their own transform, give one")
+        for (first, ones), (second, others) in combinations(self._parts.items(), 2):
+            if clash := sorted(set(ones) & set(others)):
+                raise TableError(f"{some(clash)} is named in both {first} and {second}; a column has one part to play")
+
+    @property
+    def _parts(self) -> dict[str, tuple[str, ...]]:
+        weights = () if self.weights is None else (self.weights,)
+        return {"drop": self.drop, "context": self.context, "weights": weights}
+
+    @property
+    def named(self) -> set[str]:
+        """Every column that an option names."""
+        return {*self.kinds, *self.transforms, *self.bounds}.union(*self._parts.values())
+
+    def check_names(self, names: Iterable[str]) -> None:
+        """Every column named in an option is in the table."""
+        known = list(names)
+        unknown = sorted(self.named - set(known))
+        if unknown:
+            raise TableError(f"there is no column {some(unknown)}; the columns are {some(known, 20)}")
 
 
 @dataclass(frozen=True)
@@ -76,10 +135,11 @@ def _infer(table: Table, options: TableOptions, split: Split, spool: Path | None
     table = table.spooled(used, spool)
     types = {name: table.types[name] for name in used}
     _check_empty(types)
-    survey = _Survey(types, _typed(table, types, options), split)
-    columns = {
-        name: decide(facts, options.kinds.get(name), _role(name, options)) for name, facts in survey.facts.items()
-    }
+    survey = _Survey(table, types, options.missing, split)
+    columns = {}
+    for name, facts in survey.facts.items():
+        role: Role = "weights" if name == options.weights else "context" if name in options.context else "model"
+        columns[name] = decide(facts, options.kinds.get(name), role)
     _check_roles(columns, options)
     notes = [f"{name!r} is a row index that pandas wrote with the table; it is left out" for name in indices]
     notes += [f"{survey.dropped} rows lack a value and are left out"] if survey.dropped else []
@@ -89,7 +149,7 @@ def _infer(table: Table, options: TableOptions, split: Split, spool: Path | None
             asked = name in options.kinds, options.transforms.get(name), options.bounds.get(name)
             columns[name], said = column.settle(Evidence(survey.facts[name], survey.sample, ordered, *asked))
             notes += said
-    columns = _learn(_typed(table, types, options), columns, options, split)
+    columns = _learn(pieces(table, used, options.missing), columns, options, split)
     every = [columns.get(name) or Dropped(name, "string", "dropped") for name in table.names]
     return Inferred(Schema(tuple(every)), survey.rows, survey.dropped, survey.parts, tuple(notes), table)
 
@@ -97,20 +157,24 @@ def _infer(table: Table, options: TableOptions, split: Split, spool: Path | None
 class _Survey:
     """One pass over the complete rows of a table: facts of every column, rows of each part, a sample for training."""
 
-    def __init__(self, types: dict[str, pa.DataType], pieces: Iterable[Piece], split: Split) -> None:
+    def __init__(self, table: Table, types: dict[str, pa.DataType], missing: Missing | str, split: Split) -> None:
         self.facts = {name: Facts(name, type) for name, type in types.items()}
         self.parts: dict[str, int] = dict.fromkeys(PARTS, 0)
         self.rows = self.dropped = 0
         chosen = RowSample()
-        for piece in pieces:
-            for name, facts in self.facts.items():
-                facts.see(piece.batch.column(name))
-            self.rows += len(piece.batch)
-            self.dropped += piece.read - len(piece.batch)
+        for piece in pieces(table, list(types), missing):
+            columns = piece.batch.columns
+            if table.is_text:
+                columns = [read_text(column, type) for column, type in zip(columns, types.values(), strict=True)]
+            for facts, column in zip(self.facts.values(), columns, strict=True):
+                facts.see(column)
+            self.rows += piece.batch.num_rows
+            self.dropped += piece.read - piece.batch.num_rows
             part = split.parts_of(piece.numbers)
             for i, name in enumerate(PARTS):
                 self.parts[name] += int((part == i).sum())
-            chosen.see(piece.batch.filter(pa.array(part == 0)), piece.numbers[part == 0])
+            batch = pa.RecordBatch.from_arrays(columns, names=list(types))
+            chosen.see(batch.filter(pa.array(part == 0)), piece.numbers[part == 0])
         if self.rows < FEWEST_ROWS or not all(self.parts[name] for name in split.parts):
             left = f" ({self.dropped} more lack a value)" if self.dropped else ""
             raise TableError(
@@ -140,24 +204,6 @@ def _check_empty(types: dict[str, pa.DataType]) -> None:
         raise TableError(f"column {some(empty)} has no values at all; leave it out", f"--drop {','.join(empty)}")
 
 
-def _typed(table: Table, types: dict[str, pa.DataType], options: TableOptions) -> Iterator[Piece]:
-    """The complete rows, text read as the types that were found for it."""
-    for piece in pieces(table, list(types), options.missing):
-        if table.is_text:
-            arrays = [
-                read_text(piece.batch.column(name), type) if type != pa.string() else piece.batch.column(name)
-                for name, type in types.items()
-            ]
-            piece = replace(piece, batch=pa.RecordBatch.from_arrays(arrays, names=list(types)))
-        yield piece
-
-
-def _role(name: str, options: TableOptions) -> Role:
-    if name == options.weights:
-        return "weights"
-    return "context" if name in options.context else "model"
-
-
 def _check_roles(columns: dict[str, Column], options: TableOptions) -> None:
     if options.weights is not None:
         column = columns[options.weights]
@@ -185,32 +231,27 @@ class _Tally:
         self.column = column
         self._unmapped = replace(column, map=None)  # nothing is far off before mean and std are known
         self.moments, self.counts = Moments(), CodeCounts()
-        self.rows, self.weight = 0, 0.0
 
     def see(self, array: pa.Array, weights: Floats | None) -> None:
         y = self._unmapped.encode(array)
-        self.rows += len(y)
-        self.weight += float(len(y) if weights is None else weights.sum())
         shape = self.column.map
         if isinstance(shape, Scaled):
             self.moments.see(shape.shaped(shape.start + shape.unit * (y + 0.5 * self.column.counts_mass))[0], weights)
         elif self.column.counts_mass:
             self.counts.see(y.astype("int64"), weights)
 
-    def finish(self, bounds: Bounds | None) -> Column:
-        if self.column.role == "weights":  # divided by their mean, weights neither raise nor lower the learning rate
-            return replace(self.column, map=Scaled(std=self.weight / self.rows))
+    def finish(self, rows: int, weight: float, bounds: Bounds | None) -> Column:
         if isinstance(self.column.map, Scaled):
             shape = replace(self.column.map, mean=self.moments.mean, std=self.moments.std or 1.0)
             return replace(self.column, map=shape)
-        self.counts.counts *= self.rows / self.weight  # as many as there are rows, whatever the unit of the weights
-        return self.column.learn(self.counts, self.rows, bounds)
+        self.counts.counts *= rows / weight  # as many as there are rows, whatever the unit of the weights
+        return self.column.learn(self.counts, rows, bounds)
 
 
-def _learn(rows: Iterator[Piece], columns: dict[str, Column], options: TableOptions, split: Split) -> dict[str, Column]:
+def _learn(rows: Iterable[Piece], columns: dict[str, Column], options: TableOptions, split: Split) -> dict[str, Column]:
     """The columns with the maps that the training rows make."""
-    tallies = {name: _Tally(column) for name, column in columns.items()}
-    weighed = 0.0  # of the rows of all parts
+    tallies = {name: _Tally(column) for name, column in columns.items() if column.role != "weights"}
+    count, weight, weighed = 0, 0.0, 0.0  # of the training rows, and the weight of the rows of all parts
     for piece in rows:
         train = split.parts_of(piece.numbers) == 0
         chosen = piece.batch.filter(pa.array(train))
@@ -220,11 +261,17 @@ def _learn(rows: Iterator[Piece], columns: dict[str, Column], options: TableOpti
             if (weights < 0).any():
                 raise TableError(f"column {options.weights!r} holds negative weights, such as {weights.min():g}")
             weighed += float(weights.sum())
+            weights = weights[train]
+        count += len(chosen)
+        weight += float(len(chosen) if weights is None else weights.sum())
         for name, tally in tallies.items():
-            tally.see(chosen.column(name), None if weights is None else weights[train])
-    if options.weights is not None and not tallies[options.weights].weight:
+            tally.see(chosen.column(name), weights)
+    if not weight:
         message = f"the weights in column {options.weights!r} are all zero"
         if weighed:
             raise TableError(f"{message} in the rows for training; choose other rows by another seed", "--seed")
         raise TableError(message)
-    return {name: tally.finish(options.bounds.get(name)) for name, tally in tallies.items()}
+    learned = {name: tally.finish(count, weight, options.bounds.get(name)) for name, tally in tallies.items()}
+    if options.weights is not None:  # divided by their mean, weights neither raise nor lower the learning rate
+        learned[options.weights] = replace(columns[options.weights], map=Scaled(std=weight / count))
+    return learned

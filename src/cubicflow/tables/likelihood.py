@@ -13,14 +13,14 @@ from functools import cache
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from torch import Tensor
 
 from cubicflow.flows import Flow, Mixture
+from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.encoder import Numbers, TableEncoder
 from cubicflow.tables.maps import Moments
-from cubicflow.tables.splits import scramble
+from cubicflow.tables.source import scramble
 
-Floats = NDArray[np.float64]
 ROWS_AT_ONCE = 1 << 12
 COUNT = 16  # of the offsets at which a probability is averaged
 TRIES = 32
@@ -29,25 +29,28 @@ TRIES = 32
 @torch.no_grad()
 def log_likelihood(flow: Flow | Mixture, encoder: TableEncoder, numbers: Numbers) -> Floats:
     """log p of every row, given its context, in nats."""
-    weight = next(flow.parameters(), torch.empty(0))
     places = offsets(encoder.mass_features) if encoder.mass_features else [None]
     result = np.empty(len(numbers.y))
     for start in range(0, len(result), ROWS_AT_ONCE):
         rows = slice(start, start + ROWS_AT_ONCE)
-        context = None
-        if numbers.context is not None:
-            context = torch.from_numpy(numbers.context[rows]).to(weight.device, weight.dtype)
+        context = None if numbers.context is None else placed(flow, numbers.context[rows])
         scores = []
         for place in places:
             x, log_det = encoder.to_flow(numbers.y[rows], place)
-            log_prob = flow.log_prob(torch.from_numpy(x).to(weight.device, weight.dtype), context)
+            log_prob = flow.log_prob(placed(flow, x), context)
             scores.append(log_prob.double().cpu().numpy() + log_det)
         result[rows] = scores[0] if len(scores) == 1 else np.logaddexp.reduce(scores, axis=0) - math.log(COUNT)
     return result
 
 
+def placed(flow: Flow | Mixture, numbers: Floats) -> Tensor:
+    """Numbers as a tensor of the flow's dtype, on its device."""
+    weight = next(flow.parameters(), torch.empty(0))
+    return torch.from_numpy(numbers).to(weight.device, weight.dtype)
+
+
 @cache
-def offsets(features: int) -> NDArray[np.float64]:
+def offsets(features: int) -> Floats:
     """(16, features) offsets in (0, 1): a Latin hypercube.
 
     In every column each sixteenth of the interval holds one point, at its middle: exact to second order for a density
@@ -56,17 +59,14 @@ def offsets(features: int) -> NDArray[np.float64]:
     """
     # By hand, not by a library: the scores of saved runs depend on these very points.
     middles = (np.arange(COUNT) + 0.5) / COUNT
-    columns: list[NDArray[np.float64]] = []
-    for i in range(features):
+    columns = [middles]
+    for i in range(1, features):
         seeds = np.arange(TRIES * COUNT, dtype=np.uint64).reshape(TRIES, COUNT) + np.uint64(i * TRIES * COUNT)
         candidates = middles[np.argsort(scramble(seeds), axis=1)]
-        if columns:
-            others = np.stack(columns[-4 * COUNT :], axis=1) - 0.5
-            correlation = np.abs((candidates - 0.5) @ others).max(axis=1)
-            columns.append(candidates[correlation.argmin()])
-        else:
-            columns.append(middles)
-    result = np.stack(columns, axis=1) if columns else np.empty((COUNT, 0))
+        others = np.stack(columns[-4 * COUNT :], axis=1) - 0.5
+        correlation = np.abs((candidates - 0.5) @ others).max(axis=1)
+        columns.append(candidates[correlation.argmin()])
+    result = np.stack(columns, axis=1)
     result.setflags(write=False)
     return result
 
@@ -99,7 +99,7 @@ class MeanOfRows:
         self._counted = 0
         self._squared_weights = 0.0
 
-    def see(self, values: NDArray[np.float64], weights: NDArray[np.float64] | None = None) -> None:
+    def see(self, values: Floats, weights: Floats | None = None) -> None:
         self.rows += len(values)
         self._counted += len(values) if weights is None else int(np.count_nonzero(weights))
         self._moments.see(values, weights)

@@ -1,13 +1,13 @@
 """From a column's number to a number for the flow, and back, with the exact log slope.
 
 A map is increasing. ``forward`` takes y, the value itself for a column with a density, or code + u with u in (0, 1) for
-a column with masses, and returns (z, log dz/dy). ``inverse`` takes z to y. All in float64.
+a column with masses, and returns (z, log dz/dy). ``inverse`` takes z to y. ``limits`` is the open interval of y on
+which the map is defined. All in float64.
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -26,45 +26,8 @@ PRIOR = 0.5  # rows added to every bin, so that none is impossible
 FRACTION_OF_RANGE = 40  # how far outside an unseen code may lie, at least, without being a surprise
 
 
-class Map(ABC):
-    """An increasing map of a column's numbers onto the real line."""
-
-    @abstractmethod
-    def forward(self, y: Floats) -> tuple[Floats, Floats]: ...
-
-    @abstractmethod
-    def inverse(self, z: Floats) -> Floats: ...
-
-    @property
-    @abstractmethod
-    def limits(self) -> tuple[float, float]:
-        """The open interval of y on which the map is defined."""
-
-    @abstractmethod
-    def to_json(self) -> dict[str, Any]: ...
-
-    @classmethod
-    def from_json(cls, value: Any) -> Map:
-        known: dict[str, type[Scaled] | type[Histogram]] = {"scaled": Scaled, "histogram": Histogram}
-        if not isinstance(value, dict) or value.get("type") not in known:
-            raise TableError(f"a map should be one of {', '.join(known)}, got {str(value)[:80]}")
-        arguments = {key: _numbers(item) for key, item in value.items() if key != "type"}
-        try:
-            return known[value["type"]](**arguments)
-        except (TypeError, ValueError, IndexError) as error:
-            raise TableError(f"a map cannot be made of {sorted(arguments)}: {error}") from None
-
-
-def _numbers(value: Any) -> Any:
-    if isinstance(value, list):
-        return tuple(_numbers(item) for item in value)
-    if value is None or isinstance(value, str) or (isinstance(value, int | float) and not isinstance(value, bool)):
-        return value
-    raise TableError(f"a map is made of numbers, got {str(value)[:80]}")
-
-
 @dataclass(frozen=True)
-class Scaled(Map):
+class Scaled:
     """(shape(y) - mean) / std, where y is first unit * y + start.
 
     The shapes: ``identity``; ``log`` of y; ``asinh`` of (y - centre) / scale; ``bounded``, the logit of
@@ -98,53 +61,45 @@ class Scaled(Map):
 
     def shaped(self, v: Floats) -> tuple[Floats, Floats]:
         """The shape alone: what mean and std are taken of."""
-        if self.shape == "log":
-            t = np.log(v)
-            return t, -t
         if self.shape == "asinh":
             w = (v - self.centre) / self.scale
             return np.arcsinh(w), -np.log(np.hypot(1.0, w)) - math.log(self.scale)
-        if self.shape == "bounded":
-            t, log_slope = np.zeros_like(v), np.zeros_like(v)
-            if self.low is not None:
-                log_low = np.log(v - self.low)
-                t, log_slope = t + log_low, log_slope - log_low
-            if self.high is not None:
-                log_high = np.log(self.high - v)
-                t, log_slope = t - log_high, log_slope - log_high
-            if self.low is not None and self.high is not None:
-                log_slope = log_slope + math.log(self.high - self.low)
-            return t, log_slope
-        return v, np.zeros_like(v)
+        low, high = self._ends
+        if low is None and high is None:
+            return v, np.zeros_like(v)
+        above = np.zeros_like(v) if low is None else np.log(v - low)
+        below = np.zeros_like(v) if high is None else np.log(high - v)
+        span = 0.0 if low is None or high is None else math.log(high - low)
+        return above - below, -above - below + span
 
     def inverse(self, z: Floats) -> Floats:
         t = self.mean + self.std * z
+        low, high = self._ends
         with np.errstate(over="ignore"):  # a sample far in the tails of a log column may exceed float64
-            if self.shape == "log":
-                v = np.exp(t)
-            elif self.shape == "asinh":
+            if self.shape == "asinh":
                 v = self.centre + self.scale * np.sinh(t)
-            elif self.shape == "bounded" and self.low is not None and self.high is not None:
-                # from the nearer end, so that neither end is rounded away
-                span, small = self.high - self.low, np.exp(-np.abs(t))
-                inside = span * small / (1 + small)
-                v = np.where(t < 0, self.low + inside, self.high - inside)
-            elif self.shape == "bounded" and self.low is not None:
-                v = self.low + np.exp(t)
-            elif self.shape == "bounded" and self.high is not None:
-                v = self.high - np.exp(-t)
-            else:
+            elif low is None and high is None:
                 v = t
+            elif high is None:
+                v = low + np.exp(t)
+            elif low is None:
+                v = high - np.exp(-t)
+            else:
+                # from the nearer end, so that neither end is rounded away
+                small = np.exp(-np.abs(t))
+                inside = (high - low) * small / (1 + small)
+                v = np.where(t < 0, low + inside, high - inside)
         return (v - self.start) / self.unit
 
     @property
+    def _ends(self) -> tuple[float | None, float | None]:
+        """What the shape is bounded by: a logarithm by 0."""
+        return (self.low, self.high) if self.shape == "bounded" else (0.0 if self.shape == "log" else None, None)
+
+    @property
     def limits(self) -> tuple[float, float]:
-        low, high = -math.inf, math.inf
-        if self.shape == "log":
-            low = 0.0
-        elif self.shape == "bounded":
-            low = low if self.low is None else self.low
-            high = high if self.high is None else self.high
+        low, high = self._ends
+        low, high = -math.inf if low is None else low, math.inf if high is None else high
         return (low - self.start) / self.unit, (high - self.start) / self.unit
 
     def to_json(self) -> dict[str, Any]:
@@ -153,7 +108,7 @@ class Scaled(Map):
 
 
 @dataclass(frozen=True)
-class Histogram(Map):
+class Histogram:
     """The normal quantile of a histogram's distribution function: what the histogram describes becomes normal.
 
     ``edges`` are codes, ``masses`` the shares of the bins between them, summing to 1. At a closed end the outermost
@@ -224,6 +179,29 @@ class Histogram(Map):
     def to_json(self) -> dict[str, Any]:
         tables = {"edges": list(self.edges), "masses": list(self.masses)}
         return {"type": "histogram", **asdict(self), **tables}
+
+
+Map = Scaled | Histogram
+
+
+def map_from_json(value: Any) -> Map:
+    """The map that ``to_json`` described. Trusts nothing."""
+    known: dict[str, type[Map]] = {"scaled": Scaled, "histogram": Histogram}
+    if not isinstance(value, dict) or value.get("type") not in known:
+        raise TableError(f"a map should be one of {', '.join(known)}, got {str(value)[:80]}")
+    arguments = {key: _numbers(item) for key, item in value.items() if key != "type"}
+    try:
+        return known[value["type"]](**arguments)
+    except (TypeError, ValueError, IndexError) as error:
+        raise TableError(f"a map cannot be made of {sorted(arguments)}: {error}") from None
+
+
+def _numbers(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_numbers(item) for item in value)
+    if value is None or isinstance(value, str) or (isinstance(value, int | float) and not isinstance(value, bool)):
+        return value
+    raise TableError(f"a map is made of numbers, got {str(value)[:80]}")
 
 
 def quantile(lower: Floats, upper: Floats) -> Floats:
@@ -305,37 +283,31 @@ def histogram_of_codes(seen: CodeCounts, low: int | None, high: int | None) -> H
     wide = seen.pooled
     total = float(seen.counts.sum())
     enough = max(FEWEST_ROWS, total / MOST_BINS)
-    starts: list[int] = []
+    start, end = int(seen.codes[0]) * wide, int(seen.codes[-1]) * wide + wide
+    edges = [start if low is None else min(low, start)]
     counts: list[float] = []
 
-    def close(start: int, count: float, end: int) -> None:
-        if start < end:
-            starts.append(start)
+    def close(edge: int, count: float) -> None:
+        if edge > edges[-1]:
+            edges.append(edge)
             counts.append(count)
 
-    start = int(seen.codes[0]) * wide
-    if low is not None and low < start:
-        close(low, 0.0, start)
+    close(start, 0.0)
     gathered = 0.0
     for code, count in zip((seen.codes * wide).tolist(), seen.counts.tolist(), strict=True):
         if count >= enough:  # frequent: a bin of its own
-            close(start, gathered, code)
-            close(code, count, code + wide)
-            start, gathered = code + wide, 0.0
-            continue
+            close(code, gathered)
+            gathered = 0.0
         gathered += count
         if gathered >= enough:
-            close(start, gathered, code + wide)
-            start, gathered = code + wide, 0.0
-    end = int(seen.codes[-1]) * wide + wide
-    close(start, gathered, end)
-    if high is not None and high + 1 > end:
-        close(end, 0.0, high + 1)
-        end = high + 1
-    edges = [*starts, end]
+            close(code + wide, gathered)
+            gathered = 0.0
+    close(end, gathered)
+    if high is not None:
+        close(high + 1, 0.0)
     shares = np.array(counts) + PRIOR
     outside = PRIOR / (total + 4 * PRIOR)
-    span = end - edges[0]
+    span = edges[-1] - edges[0]
     return Histogram(
         tuple(edges),
         tuple((shares / shares.sum()).tolist()),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,35 +21,29 @@ STANDARD_OUTPUT = "-"
 MOST_DIGITS = 38  # of arrow's decimals
 NUMERIC = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)  # for NumPy
 
-
-class ArrowWriter:
-    """Batches of the same columns to a CSV or Parquet file. ``start`` makes arrow's writer when the first has come."""
-
-    def __init__(self, file: BinaryIO, start: Callable[..., Any]) -> None:
-        self.file, self.start = file, start
-        self.writer: Any = None
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        if self.writer is None:
-            self.writer = self.start(self.file, batch.schema)
-        self.writer.write_batch(batch)
-
-    def close(self) -> None:
-        if self.writer is not None:
-            self.writer.close()
+Batches = Iterator[pa.RecordBatch]
 
 
-class CsvWriter(ArrowWriter):
-    """``decimals`` names columns that are written with a fixed number of digits after the point."""
+def _write_csv(file: BinaryIO, batches: Batches, decimals: Mapping[str, int]) -> None:
+    def texts() -> Batches:
+        for batch in batches:
+            names = batch.schema.names
+            arrays = [_text(column, decimals.get(name)) for name, column in zip(names, batch.columns, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, names=names)
 
-    def __init__(self, file: BinaryIO, decimals: Mapping[str, int]) -> None:
-        super().__init__(file, arrow_csv.CSVWriter)
-        self.decimals = decimals
+    _write_by(arrow_csv.CSVWriter, file, texts())
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        names = batch.schema.names
-        arrays = [_text(column, self.decimals.get(name)) for name, column in zip(names, batch.columns, strict=True)]
-        super().write(pa.RecordBatch.from_arrays(arrays, names=names))
+
+def _write_parquet(file: BinaryIO, batches: Batches, decimals: Mapping[str, int]) -> None:  # noqa: ARG001
+    _write_by(parquet.ParquetWriter, file, batches)
+
+
+def _write_by(start: Callable[..., Any], file: BinaryIO, batches: Batches) -> None:
+    """Write by one of arrow's writers, which needs the schema of the first batch."""
+    first = next(batches)
+    with start(file, first.schema) as writer:
+        for batch in chain([first], batches):
+            writer.write_batch(batch)
 
 
 def _text(column: pa.Array, digits: int | None) -> pa.Array:
@@ -66,44 +60,32 @@ def _text(column: pa.Array, digits: int | None) -> pa.Array:
         return column
 
 
-class NpyWriter:
+def _write_npy(file: BinaryIO, batches: Batches, decimals: Mapping[str, int]) -> None:  # noqa: ARG001
     """One column as (N,), several as (N, D), all in one dtype. The header is written again when the rows are counted;
     NumPy pads it for that."""
+    rows, width, dtype = 0, 1, np.dtype(np.float64)
 
-    def __init__(self, file: BinaryIO) -> None:
-        self.file = file
-        self.rows = 0
-        self.width = 1
-        self.dtype: np.dtype[Any] = np.dtype(np.float64)
+    def write_header() -> None:
+        shape = (rows,) if width == 1 else (rows, width)
+        described = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+        file.seek(0)
+        np.lib.format.write_array_header_1_0(file, described)
+        file.flush()
 
-    def write(self, batch: pa.RecordBatch) -> None:
+    for batch in batches:
         wordy = [field.name for field in batch.schema if not any(holds(field.type) for holds in NUMERIC)]
         if wordy:
             raise TableError(f"a .npy file holds numbers, and {some(wordy)} are not; write .csv or .parquet")
         columns = [column.to_numpy(zero_copy_only=False) for column in batch.columns]
-        if not self.rows:
-            self.width, self.dtype = len(columns), np.result_type(*columns)
-            self._header()
-        np.ascontiguousarray(np.stack(columns, axis=1), dtype=self.dtype).tofile(self.file)
-        self.rows += len(batch)
-
-    def _header(self) -> None:
-        shape = (self.rows,) if self.width == 1 else (self.rows, self.width)
-        described = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False, "shape": shape}
-        self.file.seek(0)
-        np.lib.format.write_array_header_1_0(self.file, described)
-        self.file.flush()
-
-    def close(self) -> None:
-        self._header()
+        if not rows:
+            width, dtype = len(columns), np.result_type(*columns)
+            write_header()
+        np.ascontiguousarray(np.stack(columns, axis=1), dtype=dtype).tofile(file)
+        rows += len(batch)
+    write_header()
 
 
-Writer = ArrowWriter | NpyWriter
-WRITERS: dict[str, Callable[[BinaryIO, Mapping[str, int]], Writer]] = {
-    ".csv": CsvWriter,
-    ".parquet": lambda file, _: ArrowWriter(file, parquet.ParquetWriter),
-    ".npy": lambda file, _: NpyWriter(file),
-}
+WRITERS = {".csv": _write_csv, ".parquet": _write_parquet, ".npy": _write_npy}
 
 
 def check_output(path: str, *, overwrite: bool = False) -> None:
@@ -123,18 +105,16 @@ def check_output(path: str, *, overwrite: bool = False) -> None:
         raise TableError(f"{path}: there is no folder {target.parent}; make it first")
 
 
-@contextmanager
-def open_output(path: str, decimals: Mapping[str, int] | None = None, *, overwrite: bool = False) -> Iterator[Writer]:
-    """A writer for the path. The file appears under its name when all is written; after an error there is none."""
+def write_rows(
+    path: str, batches: Batches, decimals: Mapping[str, int] | None = None, *, overwrite: bool = False
+) -> None:
+    """Write one batch of rows or more. The file appears under its name when all is written; after an error there is
+    none. ``decimals`` names columns that a CSV has with a fixed number of digits after the point."""
     check_output(path, overwrite=overwrite)
     if path == STANDARD_OUTPUT:
-        writer: Writer = CsvWriter(sys.stdout.buffer, decimals or {})
-        yield writer
-        writer.close()
+        _write_csv(sys.stdout.buffer, batches, decimals or {})
         sys.stdout.buffer.flush()
         return
     target = Path(path)
     with replacing(target) as file:
-        writer = WRITERS[target.suffix.lower()](file, decimals or {})
-        yield writer
-        writer.close()
+        WRITERS[target.suffix.lower()](file, batches, decimals or {})

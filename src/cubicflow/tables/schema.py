@@ -49,15 +49,13 @@ class Schema:
                 return column
         raise TableError(f"there is no column {name!r}; the columns are {some([c.name for c in self.columns], 20)}")
 
-    def needed(self, weights: bool) -> list[str]:
-        """The columns a table must have to be scored: all but dropped ones and, if not wanted, the weights."""
-        unneeded = ("dropped",) if weights else ("dropped", "weights")
-        return [column.name for column in self.columns if column.role not in unneeded]
-
     def check(self, table: Table, *, weights: bool = False) -> list[str]:
-        """Refuse a table that differs, spelling out how; the columns to read from it otherwise."""
+        """Refuse a table that differs, spelling out how; the columns to read from it otherwise.
+
+        A table must have all columns but the dropped ones and, if they are not wanted, the weights."""
         known = {column.name: column for column in self.columns}
-        needed = self.needed(weights)
+        unneeded = ("dropped",) if weights else ("dropped", "weights")
+        needed = [column.name for column in self.columns if column.role not in unneeded]
         problems = [f"column {name!r} is missing" for name in needed if name not in table.types]
         new = [name for name in table.names if name not in known and not re.fullmatch(ROW_INDEX, name)]
         problems += [f"column {name!r} is new" for name in new]

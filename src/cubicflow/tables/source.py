@@ -1,4 +1,4 @@
-"""A table: column names, types, and batches of rows, never the whole."""
+"""A table: column names, types, batches of rows, never the whole; its complete rows; the parts they belong to."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from itertools import chain
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +18,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from cubicflow.data.built_in import BUILT_IN, built_in_table
-from cubicflow.tables.options import Missing
 from cubicflow.tables.table_error import TableError, some
 
 BATCH_ROWS = 1 << 16
@@ -123,9 +125,8 @@ def open_table(path: str | Path) -> Table:
     >>> open_table("gaussians").names  # doctest: +SKIP
     ['x', 'y']
     """
+    from cubicflow.tables.columnar_file import NumpyTable, ParquetTable
     from cubicflow.tables.csv_file import CsvTable
-    from cubicflow.tables.numpy_file import NumpyTable
-    from cubicflow.tables.parquet_file import ParquetTable
 
     path = Path(path)
     if not path.exists() and str(path) in BUILT_IN:
@@ -168,6 +169,21 @@ def check_names(path: Path, names: Sequence[str]) -> None:
 # --- complete rows ---
 
 
+class Missing(StrEnum):
+    """What to do with rows that lack a value: refuse the table, or leave those rows out.
+
+    >>> Missing("drop")
+    <Missing.DROP: 'drop'>
+    """
+
+    ERROR = "error"
+    DROP = "drop"
+
+    @classmethod
+    def _missing_(cls, value: object) -> None:
+        raise TableError(f"missing should be {' or '.join(cls)}, got {value!r}")
+
+
 @dataclass(frozen=True)
 class Piece:
     """Some complete rows: ``batch``, their ``numbers`` in the table from 0, and how many rows were read for them."""
@@ -204,13 +220,91 @@ def _gaps(batch: pa.RecordBatch) -> NDArray[np.bool_]:
 
 
 def _incomplete(
-    table: Table, columns: Sequence[str], gaps: NDArray[np.bool_], rest: Iterator[pa.RecordBatch]
+    table: Table, columns: Sequence[str], first: NDArray[np.bool_], rest: Iterator[pa.RecordBatch]
 ) -> TableError:
-    totals, rows = gaps.sum(axis=1), int(gaps.any(axis=0).sum())
-    for batch in rest:
-        gaps = _gaps(batch)
+    totals, rows = np.zeros(len(columns), dtype=np.int64), 0
+    for gaps in chain([first], map(_gaps, rest)):
         totals += gaps.sum(axis=1)
         rows += int(gaps.any(axis=0).sum())
     found = ", ".join(f"{name!r} ({count})" for name, count in zip(columns, totals.tolist(), strict=True) if count)
     lack = "rows lack" if rows > 1 else "row lacks"
     return TableError(f"{table.path}: {rows} {lack} a value, in {found}; leave such rows out", "--missing drop")
+
+
+# --- which rows are for training, which for validation, which for the test: decided from the row's number alone ---
+
+# In every ten consecutive rows one is for validation and one for the test, drawn from a hash of the seed and the ten's
+# number. So the shares are exact, every stretch of the table is in every part, and a stream of rows needs no memory.
+PARTS: tuple[str, ...] = ("train", "validation", "test")
+BLOCK = 10
+
+
+@dataclass(frozen=True)
+class Split:
+    """The parts of a table, reproducible from the seed.
+
+    >>> Split(seed=1).parts_of(np.arange(10)).tolist()
+    [0, 0, 0, 0, 0, 0, 0, 2, 1, 0]
+    """
+
+    parts: ClassVar[tuple[str, ...]] = PARTS  # those that must have rows
+    seed: int = 0
+
+    def parts_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int8]:
+        """0, 1, 2 for train, validation, test of the rows with these numbers, counted from 0."""
+        number = numbers.astype(np.uint64)
+        block, place = number // np.uint64(BLOCK), number % np.uint64(BLOCK)
+        drawn = scramble(block ^ scramble(np.array([self.seed], dtype=np.uint64)))
+        validation = drawn % np.uint64(BLOCK)
+        test = (validation + np.uint64(1) + (drawn >> np.uint64(32)) % np.uint64(BLOCK - 1)) % np.uint64(BLOCK)
+        parts: NDArray[np.int8] = np.where(place == validation, 1, np.where(place == test, 2, 0)).astype(np.int8)
+        return parts
+
+    def to_json(self) -> dict[str, Any]:
+        return {"rule": "one validation and one test row in every ten", "seed": self.seed}
+
+    @classmethod
+    def from_json(cls, value: Any) -> Split:
+        if not isinstance(value, dict) or not isinstance(value.get("seed"), int) or not 0 <= value["seed"] < 2**63:
+            raise TableError(f"the split should be a seed, got {value!r}")
+        return cls(value["seed"])
+
+
+class Undivided(Split):
+    """Every row is for training: whoever fits sees to validation in another way."""
+
+    parts: ClassVar[tuple[str, ...]] = PARTS[:1]
+
+    def parts_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int8]:
+        return np.zeros(len(numbers), dtype=np.int8)
+
+
+def scramble(number: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """splitmix64 (Steele, Lea and Flood 2014): a bijection of 64 bits whose outputs pass for random."""
+    with np.errstate(over="ignore"):
+        z = number + np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return z ^ (z >> np.uint64(31))
+
+
+class RowSample:
+    """A fair sample of a stream of rows, the same however it is cut: ``size`` rows, whose numbers have the smallest
+    hashes."""
+
+    def __init__(self, size: int = 1 << 14) -> None:
+        self.size = size
+        self._kept: list[pa.RecordBatch] = []
+        self._hashes: NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
+
+    def see(self, batch: pa.RecordBatch, numbers: NDArray[np.int64]) -> None:
+        hashes = np.concatenate([self._hashes, scramble(numbers.astype(np.uint64))])
+        best = np.argsort(hashes)[: self.size]
+        if self._kept and (best < len(self._hashes)).all():  # nothing new
+            return
+        rows = pa.Table.from_batches([*self._kept, batch]).take(pa.array(best))
+        self._kept, self._hashes = rows.combine_chunks().to_batches(), hashes[best]
+
+    def table(self) -> pa.Table:
+        """The sample, in no particular order."""
+        return pa.Table.from_batches(self._kept)

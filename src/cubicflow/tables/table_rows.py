@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import itertools
 import math
 import tempfile
 from collections.abc import Iterator
@@ -18,9 +16,7 @@ from torch import Tensor
 from cubicflow.data.row_summary import ContentDigest
 from cubicflow.data.rows import SCAN_ROWS, Batch, IndexedRows, Order, derive_seed
 from cubicflow.tables.encoder import Numbers, TableEncoder
-from cubicflow.tables.options import Missing
-from cubicflow.tables.source import Table, file_changed, pieces
-from cubicflow.tables.splits import PARTS, Split, scramble
+from cubicflow.tables.source import PARTS, Missing, Split, Table, file_changed, pieces, scramble
 
 MOST_IN_MEMORY = 1 << 27  # numbers; a gigabyte
 TOGETHER = 1 << 14  # rows encoded at once: the maps' cost per call is shared
@@ -48,8 +44,7 @@ class TableRows(IndexedRows):
         return self._encode(self.numbers[places], noise)
 
     def epoch(self, order: Order, epoch: int, first: int = 0) -> Iterator[Batch]:
-        permutation = order.permutation(self.num_rows, epoch)
-        rows = (permutation if self.chosen is None else self.chosen[permutation]).numpy()
+        rows = self.row_numbers[order.permutation(self.num_rows, epoch)].numpy()
         together = max(TOGETHER // order.batch_size, 1)
         last = self.num_rows // order.batch_size
         # Groups start at the same batches whatever ``first`` is, so that a resumed epoch meets the same noise.
@@ -72,22 +67,13 @@ class TableRows(IndexedRows):
         """A digest of the numbers as they were read: what they are encoded to may differ in a last bit between
         processors."""
         digest = ContentDigest()
-        rows = np.arange(self.num_rows) if self.chosen is None else self.chosen.numpy()
-        for first in range(0, self.num_rows, SCAN_ROWS):
-            digest.see([torch.from_numpy(np.asarray(self.numbers[rows[first : first + SCAN_ROWS]]))])
+        for rows in self.row_numbers.split(SCAN_ROWS):
+            digest.see([torch.from_numpy(np.asarray(self.numbers[rows.numpy()]))])
         return digest.result()
-
-    def part(self, rows: NDArray[np.int64]) -> TableRows:
-        """Some of the rows."""
-        some = copy.copy(self)
-        some.__dict__.pop("summary", None)
-        some.chosen, some.num_rows = torch.from_numpy(rows), len(rows)
-        return some
 
     def plain(self, first: int, last: int) -> Numbers:
         """Rows of this part as plain numbers, for scoring."""
-        rows = np.arange(first, last) if self.chosen is None else self.chosen[first:last].numpy()
-        return _parts(self.encoder, np.asarray(self.numbers[rows]))
+        return _parts(self.encoder, np.asarray(self.numbers[self.row_numbers[first:last].numpy()]))
 
 
 class Parts(NamedTuple):
@@ -116,18 +102,17 @@ def load_parts(
         stop = filled + len(piece.numbers)
         if stop > rows:
             break
-        found = [part for part in encoder.read(piece.batch, weights=True) if part is not None]
-        numbers[filled:stop] = np.concatenate([part.reshape(len(part), -1) for part in found], axis=1)
+        read = encoder.read(piece.batch, weights=True)
+        numbers[filled:stop] = np.column_stack([part for part in read if part is not None])
         labels[filled:stop] = split.parts_of(piece.numbers)
         filled = stop
     if stop != rows:
         raise file_changed(table.path, rows, stop)
     everything = TableRows(encoder, numbers)
-    return Parts(*(everything.part(np.flatnonzero(labels == i)) for i in range(len(PARTS))))
+    return Parts(*(everything.part(torch.from_numpy(np.flatnonzero(labels == i))) for i in range(len(PARTS))))
 
 
 def _parts(encoder: TableEncoder, numbers: NDArray[np.float64]) -> Numbers:
-    ends = list(itertools.accumulate((encoder.features, encoder.context_features)))
-    context = numbers[:, ends[0] : ends[1]] if encoder.context_features else None
-    weights = numbers[:, ends[1]] if numbers.shape[1] > ends[1] else None
-    return Numbers(numbers[:, : ends[0]], context, weights)
+    ends = encoder.features, encoder.features + encoder.context_features
+    y, context, weights = np.split(numbers, ends, axis=1)
+    return Numbers(y, context if encoder.context_features else None, weights[:, 0] if weights.shape[1] else None)

@@ -185,6 +185,27 @@ class RunFolder:
         write_atomically(self.path / METRICS_FILE, content.encode())
 
 
+def check_folder(path: Path, *, may_exist: bool) -> None:
+    """Refuse a folder that no run can begin in. ``may_exist`` says whether a run may be there already."""
+    _refuse_file(path)
+    names = sorted(file.name for file in path.iterdir()) if path.is_dir() else []
+    foreign = [name for name in names if name not in HARMLESS]
+    if CONFIG_FILE in names and not may_exist:
+        raise RunFolderError(
+            f"{path} already holds a run: continue it with resume (--resume), begin again with overwrite "
+            "(--overwrite), or choose another folder"
+        )
+    if foreign and CONFIG_FILE not in names:
+        raise RunFolderError(
+            f"{path} is not empty and holds no run ({', '.join(foreign[:3])}); choose a new or empty folder"
+        )
+
+
+def _refuse_file(path: Path) -> None:
+    if path.exists() and not path.is_dir():
+        raise RunFolderError(f"{path} is a file; a run needs a folder")
+
+
 @contextmanager
 def open_run(
     path: str | Path, flow: Any, sections: Mapping[str, Any], *, resume: bool, overwrite: bool
@@ -193,25 +214,14 @@ def open_run(
     if resume and overwrite:
         raise ValueError("resume and overwrite contradict each other; choose one")
     folder = RunFolder(Path(path), flow, sections)
-    if folder.path.exists() and not folder.path.is_dir():
-        raise RunFolderError(f"{path} is a file; a run needs a folder")
+    _refuse_file(folder.path)
     with folder.writing():
         folder.path.mkdir(parents=True, exist_ok=True)
     with _lock(folder):
         _tidy(folder)
-        there = (folder.path / CONFIG_FILE).exists()
-        foreign = sorted(p.name for p in folder.path.iterdir() if p.name not in HARMLESS)
-        if there and resume:
+        check_folder(folder.path, may_exist=resume or overwrite)
+        if resume and (folder.path / CONFIG_FILE).exists():
             folder.resume()
-        elif there and not overwrite:
-            raise RunFolderError(
-                f"{path} already holds a run: continue it with resume (--resume), begin again with overwrite "
-                "(--overwrite), or choose another folder"
-            )
-        elif foreign and not there:
-            raise RunFolderError(
-                f"{path} is not empty and holds no run ({', '.join(foreign[:3])}); choose a new or empty folder"
-            )
         else:
             # config.json makes the folder a run's. So it is never removed, but replaced when all else is gone: killed
             # at any moment, the folder can be overwritten again.

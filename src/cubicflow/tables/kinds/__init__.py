@@ -6,7 +6,7 @@ The names are here without the classes, whose imports take seconds, for the help
 from __future__ import annotations
 
 from functools import cache
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from cubicflow.tables.table_error import TableError
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from cubicflow.tables.kinds.column import Column, Role
     from cubicflow.tables.kinds.facts import Facts
 
-# A kind, which is also its file's name, and its class; from the most general to the most particular.
+# A kind, its file and its class; from the most general to the most particular.
 REGISTRY = {
-    "real": "Real",
-    "levels": "Levels",
-    "stepped": "Stepped",
-    "integer": "Integer",
-    "datetime": "Datetime",
-    "categorical": "Categorical",
-    "boolean": "Boolean",
-    "constant": "Constant",
-    "dropped": "Dropped",
+    "real": "real.Real",
+    "levels": "levels.Levels",
+    "stepped": "stepped.Stepped",
+    "integer": "integer.Integer",
+    "datetime": "datetime.Datetime",
+    "categorical": "categorical.Categorical",
+    "boolean": "boolean.Boolean",
+    "constant": "constant.Constant",
+    "dropped": "constant.Dropped",
 }
 NAMES = [name for name in REGISTRY if name not in ("levels", "dropped")]  # those that the user may ask for
 
@@ -33,7 +33,7 @@ NAMES = [name for name in REGISTRY if name not in ("levels", "dropped")]  # thos
 @cache
 def kinds() -> dict[str, type[Column]]:
     """The class of every kind."""
-    return {name: getattr(import_module(f"{__name__}.{name}"), found) for name, found in REGISTRY.items()}
+    return {name: resolve_name(f"{__name__}.{place}") for name, place in REGISTRY.items()}
 
 
 def decide(facts: Facts, told: str | None, role: Role) -> Column:

@@ -27,7 +27,7 @@ from cubicflow.tables.arrow_types import (
     words_as,
 )
 from cubicflow.tables.kinds.facts import Facts as Facts  # for the kinds
-from cubicflow.tables.maps import CodeCounts, Map, Scaled
+from cubicflow.tables.maps import CodeCounts, Map, Scaled, map_from_json
 from cubicflow.tables.table_error import TableError, some
 
 Role = Literal["model", "context", "weights", "constant", "dropped"]
@@ -227,7 +227,7 @@ class Column(ABC):
         if role not in cls.roles:
             raise TableError(f"column {name!r} is {cls.kind} and has the role {role!r}, which is none")
         try:
-            map = Map.from_json(value["map"]) if "map" in value else None
+            map = map_from_json(value["map"]) if "map" in value else None
             column = cls(name, type, role, map, **{key: parse(value.get(key)) for key, parse in cls.own.items()})
             column.check()
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
@@ -245,6 +245,7 @@ class Column(ABC):
 class Quantity(Column):
     """Numbers or dates: values that are places on a line."""
 
+    is_measured: ClassVar[bool] = True
     holds: ClassVar[Holds] = staticmethod(is_number)
 
     def encode(self, array: pa.Array) -> Floats:

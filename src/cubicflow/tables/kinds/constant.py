@@ -1,4 +1,4 @@
-"""Columns with a single value: probability 1."""
+"""Columns with nothing to learn: those with a single value, whose probability is 1, and those that are left out."""
 
 from __future__ import annotations
 
@@ -69,3 +69,22 @@ class Constant(Column):
     def check(self) -> None:
         super().check()
         self.values([self.value])
+
+
+class Dropped(Column):
+    """A column whose values are never looked at."""
+
+    kind: ClassVar[str] = "dropped"
+    roles: ClassVar[tuple[Role, ...]] = ("dropped",)
+    mapped: ClassVar[tuple[Role, ...]] = ()
+    counted = "left out"
+
+    @classmethod
+    def infer(cls, facts: Facts, told: type[Column] | None, role: Role) -> None:  # noqa: ARG003
+        return None
+
+    def encode(self, array: pa.Array) -> Floats:
+        return np.zeros(len(array))
+
+    def decode(self, y: Floats) -> pa.Array:
+        return pa.nulls(len(y), self.arrow_type)

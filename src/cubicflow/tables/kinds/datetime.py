@@ -10,7 +10,6 @@ import pyarrow as pa
 from cubicflow.tables.arrow_types import Floats, is_date, shown, type_name, whole_numbers
 from cubicflow.tables.kinds.column import Column, Facts, Holds, Role, cannot_be
 from cubicflow.tables.kinds.gridded import Gridded, whole_grid
-from cubicflow.tables.maps import CodeCounts
 from cubicflow.tables.table_error import TableError
 
 
@@ -18,6 +17,7 @@ class Datetime(Gridded):
     """Dates, and times of any resolution with or without a zone."""
 
     kind: ClassVar[str] = "datetime"
+    is_measured: ClassVar[bool] = False
     on_calendar: ClassVar[bool] = True
     holds: ClassVar[Holds] = staticmethod(is_date)
 
@@ -32,10 +32,6 @@ class Datetime(Gridded):
         if told not in (None, cls):
             raise cannot_be(facts, told or cls)
         return cls(facts.name, type_name(facts.type), role, grid=whole_grid(facts))
-
-    def hard_limits(self, counts: CodeCounts, rows: int) -> tuple[int | None, int | None]:  # noqa: ARG002
-        """None: time goes on."""
-        return None, None
 
     @property
     def words(self) -> str:

@@ -66,10 +66,9 @@ class Grid:
         if not isinstance(value, dict) or not all(type(value.get(key)) is int for key in keys):
             raise TableError(f"a grid should be whole numbers {', '.join(keys)}, got {value!r}")
         grid = cls(**{key: value[key] for key in keys})
-        if not (0 < grid.step < LARGEST and 0 <= grid.decimals <= MOST_DECIMALS and 0 < grid.count <= LARGEST):
-            raise TableError(f"a grid with a step of {grid.step} and {grid.decimals} decimals is none")
-        if abs(grid.origin) >= 2**63:
-            raise TableError(f"a grid that starts at {grid.origin} is none")
+        fine = 0 < grid.step < LARGEST and 0 <= grid.decimals <= MOST_DECIMALS and 0 < grid.count <= LARGEST
+        if not fine or abs(grid.origin) >= 2**63:
+            raise TableError(f"there is no grid with {value}")
         return grid
 
 
@@ -79,8 +78,7 @@ class GridFinder:
     def __init__(self, epsilon: float = EPSILON) -> None:
         self.epsilon = epsilon  # of the precision the numbers are kept in
         self.decimals = 0
-        self.smallest: int | None = None
-        self.largest: int | None = None
+        self.ends: tuple[int, ...] = ()  # the smallest and the largest, once there are any
         self.divisor = 0
         self.lost = False
         self._distinct: set[float] = set()
@@ -112,27 +110,20 @@ class GridFinder:
             self._distinct.update((whole[:FEW] / 10.0**decimals).tolist())
         scale = 10 ** (decimals - self.decimals)
         self.decimals = decimals
-        smallest, largest = int(whole[0]), int(whole[-1])
-        if self.smallest is None or self.largest is None:
-            self.smallest, self.largest = smallest, largest
-        else:
-            self.divisor *= scale
-            joined = math.gcd(self.divisor, smallest - self.smallest * scale)
-            self.smallest = min(smallest, self.smallest * scale)
-            self.largest = max(largest, self.largest * scale)
-            self.divisor = joined
+        ends = int(whole[0]), int(whole[-1])
+        before = tuple(end * scale for end in self.ends) or ends
         # differences of int64 can overflow; as uint64 they are right, since the values are sorted
         steps = np.unique(np.diff(whole.view(np.uint64)))
-        self.divisor = math.gcd(self.divisor, *(int(step) for step in steps[:64]))
-        if steps.size > 64:
-            self.divisor = math.gcd(self.divisor, int(np.gcd.reduce(steps)))
+        self.divisor = math.gcd(self.divisor * scale, ends[0] - before[0], int(np.gcd.reduce(steps)))
+        self.ends = min(*ends, *before), max(*ends, *before)
 
     def grid(self) -> Grid | None:
         """The grid of all that was seen; None where there is none, or but one value."""
-        if self.lost or self.smallest is None or self.largest is None or not self.divisor:
+        if self.lost or not self.divisor:
             return None
         step = self.divisor if len(self._distinct) >= FEW else 1
-        return Grid(self.smallest, step, self.decimals, (self.largest - self.smallest) // step + 1)
+        smallest, largest = self.ends
+        return Grid(smallest, step, self.decimals, (largest - smallest) // step + 1)
 
 
 class Facts:

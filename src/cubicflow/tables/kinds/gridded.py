@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 import numpy as np
 import pyarrow as pa
 
-from cubicflow.tables.arrow_types import Floats, epsilon_of, is_date, is_number, whole_as, whole_numbers
+from cubicflow.tables.arrow_types import Floats, epsilon_of, is_date, whole_as, whole_numbers
 from cubicflow.tables.kinds.column import Bounds, Evidence, Facts, Parsers, Quantity, first_shown
 from cubicflow.tables.kinds.facts import LARGEST, Codes, Grid
 from cubicflow.tables.maps import CodeCounts, histogram_of_codes
@@ -37,12 +37,12 @@ class Gridded(Quantity):
         return replace(self, map=self.transformed(seen.transform, seen.facts.smallest, values, **scale)), []
 
     def learn(self, counts: CodeCounts, rows: int, bounds: Bounds | None) -> Self:
-        low, high = self.hard_limits(counts, rows) if bounds is None else self._codes_within(bounds)
+        low, high = self._hard_limits(counts, rows) if bounds is None else self._codes_within(bounds)
         return replace(self, map=histogram_of_codes(counts, low, high))
 
-    def hard_limits(self, counts: CodeCounts, rows: int) -> tuple[int | None, int | None]:
+    def _hard_limits(self, counts: CodeCounts, rows: int) -> tuple[int | None, int | None]:
         """Codes that nothing can lie beyond: a smallest value of 0, or an end where values pile up."""
-        if self.role == "context":  # a value that a density is given need not be one that was seen
+        if self.role == "context" or self.on_calendar:  # what a density is given need not have been seen; time goes on
             return None, None
         last = self.grid.count - 1
         piled = {end: counts.of(end) >= max(PILED_ROWS, PILED * rows) for end in (0, last)}
@@ -141,16 +141,13 @@ def whole_grid(facts: Facts) -> Grid:
 
 def _whole_range(type: pa.DataType, decimals: int) -> tuple[int, int]:
     """The whole numbers that are values of the type when they are divided by 10^decimals."""
-    if pa.types.is_date32(type):
-        return -(2**31), 2**31 - 1
-    if is_number(type) and not pa.types.is_integer(type):
-        largest = LARGEST - 1  # a grid knows the multiples of its step by float64
-        if pa.types.is_decimal(type):
-            largest = min(largest, (10**type.precision - 1) * 10**decimals // 10**type.scale)
-        elif pa.types.is_float16(type):
-            largest = min(largest, int(np.finfo(np.float16).max) * 10**decimals)
-        return -largest, largest
-    largest, unsigned = LARGEST_WHOLE, pa.types.is_unsigned_integer(type)
-    if pa.types.is_integer(type):
-        largest = min(largest, (2 ** (type.bit_width - (0 if unsigned else 1)) - 1) * 10**decimals)
-    return 0 if unsigned else -largest - 1, largest
+    if pa.types.is_integer(type) or is_date(type):
+        kept_as = np.int32 if pa.types.is_date32(type) else np.int64 if is_date(type) else type.to_pandas_dtype()
+        info, scale = np.iinfo(kept_as), 10**decimals
+        return max(info.min * scale, -LARGEST_WHOLE - 1), min(info.max * scale, LARGEST_WHOLE)
+    largest = LARGEST - 1  # a grid knows the multiples of its step by float64
+    if pa.types.is_decimal(type):
+        largest = min(largest, (10**type.precision - 1) * 10**decimals // 10**type.scale)
+    elif pa.types.is_float16(type):
+        largest = min(largest, int(np.finfo(np.float16).max) * 10**decimals)
+    return -largest, largest

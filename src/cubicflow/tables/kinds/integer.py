@@ -16,7 +16,6 @@ class Integer(Gridded):
     """Whole numbers, of whatever type."""
 
     kind: ClassVar[str] = "integer"
-    is_measured: ClassVar[bool] = True
 
     @classmethod
     def infer(cls, facts: Facts, told: type[Column] | None, role: Role) -> Column | None:

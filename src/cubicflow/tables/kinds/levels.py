@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cubicflow.tables.arrow_types import Floats, exact_cast, shown, type_name, words_as
+from cubicflow.tables.arrow_types import Floats, exact_cast, floats, shown, type_name, words_as
 from cubicflow.tables.kinds.column import Bounds, Column, Facts, Level, Parsers, Role
 from cubicflow.tables.maps import CodeCounts, Histogram, histogram_of_levels
 from cubicflow.tables.table_error import TableError, listed
@@ -114,7 +114,4 @@ class Levels(Levelled):
 
 def _looked_up(values: pa.Array) -> pa.Array:
     """Numbers that arrow can look up: it knows no float16, and takes -0.0 and 0.0 for different."""
-    if not pa.types.is_floating(values.type):
-        return values
-    wide = values.cast(pa.float32()) if pa.types.is_float16(values.type) else values
-    return pc.add(wide.cast(pa.float64()), 0.0)
+    return pa.array(floats(values) + 0.0) if pa.types.is_floating(values.type) else values

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from cubicflow.tables.arrow_types import Floats, decimal_range, floats_as, type_name
-from cubicflow.tables.kinds.column import Bounds, Column, Evidence, Facts, Parsers, Quantity, Role, middle
+from cubicflow.tables.kinds.column import Column, Evidence, Facts, Parsers, Quantity, Role, middle
 from cubicflow.tables.maps import Scaled
 from cubicflow.tables.table_error import TableError
 
@@ -33,7 +33,6 @@ class Real(Quantity):
     kind: ClassVar[str] = "real"
     roles: ClassVar[tuple[Role, ...]] = ("model", "context", "weights")
     counts_mass: ClassVar[bool] = False
-    is_measured: ClassVar[bool] = True
     own: ClassVar[Parsers] = {"decimals": _digits}
 
     decimals: int | None = None
@@ -46,29 +45,24 @@ class Real(Quantity):
 
     def settle(self, seen: Evidence) -> tuple[Self, list[str]]:
         values = self.encode(seen.sample.column(self.name).combine_chunks())
-        shape, note = self.shape(seen.facts.smallest, seen.facts.largest, values, seen.transform, seen.bounds)
-        return replace(self, map=shape), [remark for remark in (note, self._spike(values)) if remark]
-
-    def shape(
-        self,
-        smallest: float,
-        largest: float,
-        sample: Floats,
-        transform: str | None = None,
-        bounds: Bounds | None = None,
-    ) -> tuple[Scaled, str | None]:
-        """The shape, without its mean and std, of a column with these ends, and a remark where none was asked for."""
-        if transform is not None:
-            return self.transformed(transform, smallest, sample, start=0.0, unit=1.0), None
-        if bounds is not None:
-            low, high = bounds
+        smallest, largest, note = seen.facts.smallest, seen.facts.largest, None
+        if seen.transform is not None:
+            shape = self.transformed(seen.transform, smallest, values, start=0.0, unit=1.0)
+        elif seen.bounds is not None:
+            low, high = seen.bounds
             if smallest <= low or largest >= high:
                 raise TableError(
                     f"column {self.name!r} runs from {smallest:.9g} to {largest:.9g}, on or beyond the bounds {low:g}:"
                     f"{high:g}; give bounds that lie outside of all values"
                 )
-            ends = [end if math.isfinite(end) else None for end in bounds]
-            return Scaled("bounded", low=ends[0], high=ends[1]), None
+            ends = [end if math.isfinite(end) else None for end in seen.bounds]
+            shape = Scaled("bounded", low=ends[0], high=ends[1])
+        else:
+            shape, note = self.shape(smallest, largest, values)
+        return replace(self, map=shape), [remark for remark in (note, self._spike(values)) if remark]
+
+    def shape(self, smallest: float, largest: float, sample: Floats) -> tuple[Scaled, str | None]:
+        """The shape that suits values with these ends, without its mean and std, and a remark where it is unusual."""
         centre, spread = middle(sample)
         if max(largest - centre, centre - smallest) <= HEAVY * spread:
             return Scaled(), None

@@ -19,7 +19,6 @@ class Stepped(Gridded):
     """Numbers that are all multiples of a step."""
 
     kind: ClassVar[str] = "stepped"
-    is_measured: ClassVar[bool] = True
 
     @classmethod
     def infer(cls, facts: Facts, told: type[Column] | None, role: Role) -> Column | None:
