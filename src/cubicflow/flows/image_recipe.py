@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cubicflow.constructors import positive
 from cubicflow.distributions import StandardNormal
 from cubicflow.flows.flow import Flow
 from cubicflow.flows.recipe_config import PAPER_CLIP, RecipeConfig
@@ -18,7 +19,6 @@ from cubicflow.transforms import ActNorm, Compose, Conv1x1, Logit, MultiScale, S
 from cubicflow.transforms.coupling import contiguous_mask
 from cubicflow.transforms.element_map import is_spline
 from cubicflow.transforms.multi_scale import level_shapes
-from cubicflow.transforms.transform import positive
 
 PIXEL_VALUES = 256
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from cubicflow.constructors import positive
 from cubicflow.distributions import Uniform
 from cubicflow.flows.flow import Flow
 from cubicflow.flows.recipe_config import RecipeConfig
 from cubicflow.nets import FourierMLP
 from cubicflow.transforms import Compose, Coupling
 from cubicflow.transforms.coupling import alternating_mask
-from cubicflow.transforms.transform import positive
 
 
 @dataclass(frozen=True)

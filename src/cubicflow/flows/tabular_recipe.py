@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from cubicflow.constructors import positive
 from cubicflow.distributions import Base, NormalMixture, StandardNormal
 from cubicflow.flows.flow import Flow
 from cubicflow.flows.recipe_config import PAPER_CLIP, RecipeConfig, sandwich
@@ -12,7 +13,6 @@ from cubicflow.nets import MaskedResidualMLP, ResidualMLP
 from cubicflow.transforms import Autoregressive, Compose, Elementwise, LULinear, Transform
 from cubicflow.transforms.coupling import alternating_mask, contiguous_mask
 from cubicflow.transforms.element_map import is_spline
-from cubicflow.transforms.transform import positive
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,9 @@ from typing import Any
 
 from torch import Tensor
 
+from cubicflow.constructors import positive
 from cubicflow.transforms.lu_linear import LULinear
-from cubicflow.transforms.transform import Transform, check_features, positive
+from cubicflow.transforms.transform import Transform, check_features
 
 
 class Conv1x1(Transform):

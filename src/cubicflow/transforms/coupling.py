@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from cubicflow.constructors import arguments
 from cubicflow.transforms.element_map import ElementMap
 from cubicflow.transforms.elementwise import Elementwise
 from cubicflow.transforms.halves import Halves, join, slices_of, split
@@ -94,13 +95,7 @@ class Coupling(Transform):
         self.identity_maps = Elementwise(len(identity), self.element_map) if transform_identity and identity else None
 
     def config(self) -> dict[str, Any]:
-        return {
-            "mask": self.mask,
-            "network": self.network,
-            "element_map": self.element_map,
-            "context_features": self.context_features,
-            "transform_identity": self.transform_identity,
-        }
+        return arguments(self, "mask", "network", "element_map", "context_features", "transform_identity")
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         identity, transformed = self._split(x, context)

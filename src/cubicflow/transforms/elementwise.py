@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from cubicflow.constructors import positive
 from cubicflow.transforms.element_map import ElementMap
-from cubicflow.transforms.transform import Transform, check_features, positive, sum_features
+from cubicflow.transforms.transform import Transform, check_features, sum_features
 
 
 class Elementwise(Transform):

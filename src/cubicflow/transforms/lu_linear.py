@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from cubicflow.constructors import positive
 from cubicflow.nets.products import products
-from cubicflow.transforms.transform import Transform, check_features, check_floating, positive
+from cubicflow.transforms.transform import Transform, check_features, check_floating
 
 # Solves are made for each layer alone, inverses for all layers together: of small matrices these cost less whatever
 # the number of rows. Solving for a row is also slower than multiplying it, so that the inverse of a large matrix pays

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cubicflow.transforms.transform import Transform, check_features, no_log_det
+from cubicflow.transforms.transform import Transform, check_features, per_pixel, scale_log_det
 
 
 class Standardise(Transform):
@@ -48,18 +48,9 @@ class Standardise(Transform):
         return {"mean": [0.0] * len(self.mean), "std": [1.0] * len(self.std)}  # the values themselves are buffers
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
-        mean, std = self._per_pixel(x)
-        return (x - mean) / std, self._log_det(x)
+        check_features(self, x, len(self.mean))
+        return (x - per_pixel(self.mean, x)) / per_pixel(self.std, x), scale_log_det(x, -self.std.log())
 
     def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
-        mean, std = self._per_pixel(z)
-        return z * std + mean, -self._log_det(z)
-
-    def _per_pixel(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        check_features(self, x, len(self.mean))
-        shape = (-1, *(1,) * (x.ndim - 2))
-        return self.mean.view(shape), self.std.view(shape)
-
-    def _log_det(self, x: Tensor) -> Tensor:
-        pixels = x[0, 0].numel() if x.shape[0] else 0
-        return no_log_det(x) - pixels * self.std.log().sum()
+        check_features(self, z, len(self.mean))
+        return z * per_pixel(self.std, z) + per_pixel(self.mean, z), scale_log_det(z, self.std.log())
