@@ -103,7 +103,9 @@ class CapturedStep:
             self.step.passes = nullcontext
             self.say(NOT_CAPTURED.format(str(error).splitlines()[0]))
         finally:
-            _put_back(tensors, kept)
+            with torch.no_grad():
+                for tensor, value in zip(tensors, kept, strict=True):
+                    tensor.copy_(value)
             torch.cuda.set_rng_state(random_state, self.step.world.device)
 
 
@@ -113,12 +115,6 @@ def written_by(step: Step) -> list[Tensor]:
     moments = [tensor for tensors in step.adam.moments.values() for tensor in tensors]
     record = [step.count, step.loss_sum, step.gradient_norm, step.failed_at]
     return [*step.flow.state_dict().values(), *moments, *averages, *record]
-
-
-@torch.no_grad()
-def _put_back(tensors: list[Tensor], kept: list[Tensor]) -> None:
-    for tensor, value in zip(tensors, kept, strict=True):
-        tensor.copy_(value)
 
 
 fill("training", FastParts)

@@ -16,6 +16,7 @@ from cubicflow.training.adam import BETAS, EPSILON, Adam
 from cubicflow.training.weights import Weights
 
 _fused_adamw_ = find("torch", "_fused_adamw_")
+FIXED = {"beta1": BETAS[0], "beta2": BETAS[1], "eps": EPSILON, "amsgrad": False, "maximize": False}
 
 
 def can_be_flat(params: Sequence[Tensor]) -> bool:
@@ -57,22 +58,9 @@ class FusedAdam(Adam):
         (count,), means, squares = self.moments.values()
         void = void.to(count.dtype)
         count += 1
-        _fused_adamw_(
-            self.tensors,
-            list(gradients),
-            means,
-            squares,
-            [],
-            [count],
-            lr=learning_rate,
-            beta1=BETAS[0],
-            beta2=BETAS[1],
-            weight_decay=self.weight_decay,
-            eps=EPSILON,
-            amsgrad=False,
-            maximize=False,
-            found_inf=void,
-        )
+        state = list(gradients), means, squares, [], [count]  # the empty list would be the maxima of AMSGrad
+        rates = {"lr": learning_rate, "weight_decay": self.weight_decay, "found_inf": void}
+        _fused_adamw_(self.tensors, *state, **rates, **FIXED)
         count -= void
 
 

@@ -113,7 +113,19 @@ def build(description: Any) -> Any:
 
 def registered_names(description: Any) -> list[str]:
     """The classes in a description that are not cubicflow's own."""
-    return sorted({name for name in _names(description) if name not in OWN})
+    return sorted({part["type"] for part in parts_of(description)} - OWN)
+
+
+def parts_of(description: Any) -> Iterator[dict[str, Any]]:
+    """All modules in a description, itself and those in others, however deep."""
+    waiting = [description]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            yield value
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
 
 
 def _plain(value: Any, where: str, missing: dict[str, None]) -> Any:
@@ -144,15 +156,6 @@ def _arguments(cls: type) -> list[str]:
         return []
     named = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
     return [name for name, argument in signature(cls).parameters.items() if argument.kind in named]
-
-
-def _names(description: Any) -> Iterator[str]:
-    if isinstance(description, list):
-        for item in description:
-            yield from _names(item)
-    if isinstance(description, dict):
-        yield description["type"]
-        yield from _names(list(description.values()))
 
 
 def _redefines(cls: type, known: type) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 
-from cubicflow.flows.flow import Flow, as_generator, check_count
+from cubicflow.flows.flow import Flow, as_generator, sample_shape
 
 
 class Mixture(nn.Module):
@@ -84,12 +84,11 @@ class Mixture(nn.Module):
     ) -> Tensor:
         """n samples, as :meth:`Flow.sample` returns them. Every row draws its flow first."""
         generator = as_generator(generator, seed, self.log_weights.device)
-        batch = (check_count(n), *(context.shape[:-1] if context is not None else ()))
-        rows = torch.Size(batch).numel()
+        batch = sample_shape(n, context)
+        rows = batch.numel()
         if rows == 0:
             return self.flows[0].sample(n, context, temperature)
-        weights = self.log_weights.exp()
-        picks = torch.multinomial(weights, rows, replacement=True, generator=generator)
+        picks = torch.multinomial(self.log_weights.exp(), rows, replacement=True, generator=generator)
         contexts = None if context is None else context.expand(*batch, -1).reshape(rows, -1)
         order, pieces = [], []
         for i, flow in enumerate(self.flows):

@@ -79,8 +79,7 @@ class TrainingConfig:
             raise ValueError(f"precision must be one of {', '.join(map(repr, PRECISIONS))}, got {self.precision!r}")
         if self.steps is not None:
             for name in ("warmup_steps", "validate_every", "log_every"):
-                value = getattr(self, name)
-                if value is not None and value > self.steps:
+                if (value := getattr(self, name) or 0) > self.steps:
                     raise ValueError(f"{name}={value} contradicts steps={self.steps}: it would never be reached")
 
     @classmethod
@@ -140,9 +139,7 @@ class TrainingConfig:
         """The value of a setting is None where that means something, or a number within its bounds, which becomes a
         number of Python's own."""
         value = getattr(self, name)
-        if value is None and {field.name: field.default for field in fields(self)}[name] is None:
-            return
-        if value is None and name in ("clip_norm", "average_decay"):
+        if value is None and (name in ("clip_norm", "average_decay") or getattr(type(self), name) is None):
             return
         number = isinstance(value, Integral if whole else Real)
         if isinstance(value, bool) or not number or not (above < value < below and value >= at_least):
@@ -162,9 +159,8 @@ def _default_batch_size(num_rows: int) -> int:
 
 def describe_changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     """The settings in which two runs differ, as phrases, without those that are free to change."""
-    names = [*before, *(name for name in after if name not in before)]
     return [
         f"{name} was {before.get(name)!r}, is now {after.get(name)!r}"
-        for name in names
+        for name in {**before, **after}
         if name not in FREE_TO_CHANGE and before.get(name) != after.get(name)
     ]

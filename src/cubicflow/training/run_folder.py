@@ -137,7 +137,13 @@ class RunFolder:
         """The lines of metrics.jsonl that are whole."""
         path = self.path / METRICS_FILE
         lines = path.read_bytes().splitlines() if path.exists() else []
-        return [metrics for line in lines if (metrics := _parse(line)) is not None]
+        whole = []
+        for line in lines:
+            with suppress(ValueError):
+                metrics = json.loads(line)
+                if isinstance(metrics, dict) and isinstance(metrics.get("step"), int):
+                    whole.append(metrics)
+        return whole
 
     def save(self, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
         """Write a checkpoint."""
@@ -215,11 +221,7 @@ def open_run(
         else:
             # config.json makes the folder a run's. So it is never removed, but replaced when all else is gone: killed
             # at any moment, the folder can be overwritten again.
-            with folder.writing():
-                for name in OWN_FILES:
-                    if name != CONFIG_FILE:
-                        (folder.path / name).unlink(missing_ok=True)
-                checkpoints.remove_checkpoints(folder.path)
+            _clear(folder)
             folder.begin()
         yield folder
 
@@ -231,9 +233,8 @@ def forget_run(path: Path) -> None:
     folder = RunFolder(path, None, {})
     with _lock(folder), folder.writing():
         _tidy(folder)
-        checkpoints.remove_checkpoints(path)
-        for name in reversed(OWN_FILES):  # config.json, which makes it a run's, is the last
-            (path / name).unlink(missing_ok=True)
+        _clear(folder)
+        (path / CONFIG_FILE).unlink(missing_ok=True)
     with suppress(OSError):
         path.rmdir()
 
@@ -256,18 +257,14 @@ def check_run(run: str | Path | None, *, resume: bool, sections: Mapping[str, An
 def first_difference(before: Any, after: Any, path: str = "flow") -> str | None:
     """Where two descriptions differ, for a message."""
     if isinstance(before, dict) and isinstance(after, dict):
-        for key in [*before, *(key for key in after if key not in before)]:
-            if (found := first_difference(before.get(key), after.get(key), f"{path}.{key}")) is not None:
-                return found
-        return None
-    if isinstance(before, list) and isinstance(after, list):
+        parts = [(before.get(key), after.get(key), f"{path}.{key}") for key in {**before, **after}]
+    elif isinstance(before, list) and isinstance(after, list):
         if len(before) != len(after):
             return f"{path}, which had {len(before)} parts and has {len(after)}"
-        for i, (one, other) in enumerate(zip(before, after, strict=True)):
-            if (found := first_difference(one, other, f"{path}[{i}]")) is not None:
-                return found
-        return None
-    return None if before == after else f"{path}, which was {before!r} and is {after!r}"
+        parts = [(one, after[i], f"{path}[{i}]") for i, one in enumerate(before)]
+    else:
+        return None if before == after else f"{path}, which was {before!r} and is {after!r}"
+    return next(filter(None, (first_difference(*part) for part in parts)), None)
 
 
 @contextmanager
@@ -299,16 +296,16 @@ def _lock(folder: RunFolder) -> Iterator[None]:
             path.unlink(missing_ok=True)
 
 
+def _clear(folder: RunFolder) -> None:
+    """Remove all files of a run but config.json, which makes the folder a run's."""
+    with folder.writing():
+        for name in (METRICS_FILE, WEIGHTS_FILE):
+            (folder.path / name).unlink(missing_ok=True)
+        checkpoints.remove_checkpoints(folder.path)
+
+
 def _tidy(folder: RunFolder) -> None:
     """Remove what a killed process left half written."""
     for name in (*OWN_FILES, checkpoints.NEXT):
         for leftover in folder.path.glob(f".{name}.*"):
             leftover.unlink(missing_ok=True)
-
-
-def _parse(line: bytes) -> dict[str, Any] | None:
-    try:
-        metrics = json.loads(line)
-    except ValueError:
-        return None
-    return metrics if isinstance(metrics, dict) and isinstance(metrics.get("step"), int) else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
@@ -139,19 +139,13 @@ class Coupling(Transform):
 
 
 def make_network(
-    network: nn.Module | NetworkFactory | Callable[..., nn.Module],
-    in_features: int,
-    out_features: int,
-    context_features: int,
+    network: nn.Module | NetworkFactory, in_features: int, out_features: int, context_features: int
 ) -> nn.Module:
     """The network given, or the one a factory makes, checked to have the sizes the layer needs."""
-    made = (
-        network
-        if isinstance(network, nn.Module)
-        else network(in_features, out_features, context_features=context_features)
-    )
+    if not isinstance(network, nn.Module):
+        network = network(in_features, out_features, context_features=context_features)
     needed = {"in_features": in_features, "out_features": out_features, "context_features": context_features}
     for name, size in needed.items():
-        if getattr(made, name, size) != size:
-            raise ValueError(f"this layer needs a network with {name}={size}, got one with {getattr(made, name)}")
-    return made
+        if (found := getattr(network, name, size)) != size:
+            raise ValueError(f"this layer needs a network with {name}={size}, got one with {found}")
+    return network

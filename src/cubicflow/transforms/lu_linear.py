@@ -73,26 +73,14 @@ class LULinear(Transform):
         # The permutation itself is a buffer; the seed is written for the reader.
         return {"features": self.features, "bias": self.bias is not None, "permute": self.permute, "seed": self.seed}
 
-    def forward(
-        self,
-        x: Tensor,
-        context: Tensor | None = None,  # noqa: ARG002
-        *,
-        dense: Dense | None = None,
-    ) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, context: Tensor | None = None, *, dense: Dense | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
         """``dense`` is this layer's, where it was made together with those of other layers."""
         check_features(self, x, self.features)
         check_floating(self, x)
         weight, log_det = dense or dense_layers([self])[0]
         return products.exact(x, weight, self.bias), _expanded(log_det, x)
 
-    def inverse(
-        self,
-        z: Tensor,
-        context: Tensor | None = None,  # noqa: ARG002
-        *,
-        dense: Dense | None = None,
-    ) -> tuple[Tensor, Tensor]:
+    def inverse(self, z: Tensor, context: Tensor | None = None, *, dense: Dense | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
         """``dense`` is this layer's inverse, where it was made together with those of other layers."""
         check_features(self, z, self.features)
         check_floating(self, z)

@@ -32,17 +32,24 @@ MAX_AXES = 12
 GRAIN = 30_000
 
 
+class Axis(NamedTuple):
+    """One axis of the output: its size and the strides, in elements, of the tensors along it."""
+
+    size: int
+    x: int
+    params: int
+    out: int
+    grad: int
+
+    def continues(self, inner: Axis) -> bool:
+        """Whether this axis and the one inside it are one axis to every tensor."""
+        return all(mine == theirs * inner.size for mine, theirs in zip(self[1:], inner[1:], strict=True))
+
+
 class Axes(ctypes.Structure):
     """struct axes of csrc/call.h."""
 
-    _fields_ = (
-        ("ndim", ctypes.c_int64),
-        ("size", ctypes.c_int64 * MAX_AXES),
-        ("x", ctypes.c_int64 * MAX_AXES),
-        ("params", ctypes.c_int64 * MAX_AXES),
-        ("out", ctypes.c_int64 * MAX_AXES),
-        ("grad", ctypes.c_int64 * MAX_AXES),
-    )
+    _fields_ = (("ndim", ctypes.c_int64), *((name, ctypes.c_int64 * MAX_AXES) for name in Axis._fields))
 
 
 class Call(ctypes.Structure):
@@ -75,20 +82,6 @@ CONSTANTS = {
     "SOFTPLUS_ONE": SOFTPLUS_ONE,
     "NEWTON_STEPS": NEWTON_STEPS,
 }
-
-
-class Axis(NamedTuple):
-    """One axis of the output: its size and the strides, in elements, of the tensors along it."""
-
-    size: int
-    x: int
-    params: int
-    out: int
-    grad: int
-
-    def continues(self, inner: Axis) -> bool:
-        """Whether this axis and the one inside it are one axis to every tensor."""
-        return all(mine == theirs * inner.size for mine, theirs in zip(self[1:], inner[1:], strict=True))
 
 
 class Library(NamedTuple):
