@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from cubicflow.accel.capture import capture
-from cubicflow.accel.flat_weights import FlatWeights, can_be_flat, make_adam
+from cubicflow.accel.flat_weights import CAN_FUSE, FlatWeights, FusedAdam, can_be_flat
 from cubicflow.accel.forked_gradients import Fork
 from cubicflow.accel.safety import why_unsafe
 from cubicflow.data.rows import Batch
@@ -34,7 +34,8 @@ class FastParts(Parts):
         return FlatWeights(params) if can_be_flat(params) else super().weights(params)
 
     def adam(self, weights: Weights, weight_decay: float) -> Adam:
-        return make_adam(weights, weight_decay)
+        fused = CAN_FUSE and len(weights.tensors) == 1
+        return (FusedAdam if fused else Adam)(weights.tensors, weight_decay)
 
     def repeated(self, step: Step, say: Callable[[str], None]) -> Callable[[Batch], None]:
         if step.world.device.type != "cuda":

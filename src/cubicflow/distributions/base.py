@@ -33,8 +33,7 @@ class Base(nn.Module, ABC):
         super().__init__()
         self.features = positive("features", features)
         # Knows the device and dtype of the module, which a density without parameters would not.
-        self.register_buffer("anchor", torch.zeros(()))
-        self.anchor: Tensor
+        self.anchor = nn.Buffer(torch.zeros(()))
 
     @abstractmethod
     def log_prob(self, z: Tensor, temperature: float = 1.0) -> Tensor:

@@ -26,8 +26,6 @@ class Mixture(nn.Module):
     torch.Size([5])
     """
 
-    log_weights: Tensor
-
     def __init__(self, flows: Sequence[Flow], weights: Sequence[float] | None = None) -> None:
         super().__init__()
         if not flows:
@@ -45,7 +43,7 @@ class Mixture(nn.Module):
         self.members = nn.ModuleList(flows)
         # Normalised in float64, where every positive weight has a logarithm; then as the flows are.
         log_weights = torch.tensor(weights, dtype=torch.float64).log().log_softmax(0)
-        self.register_buffer("log_weights", log_weights.to(first.base.anchor))
+        self.log_weights = nn.Buffer(log_weights.to(first.base.anchor))
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -91,7 +91,8 @@ def state_bytes(flow: nn.Module, metadata: dict[str, str] | None = None) -> byte
 
     # safetensors refuses tensors that share memory, as equal buffers of one layer may
     state = {key: value.detach().cpu().clone().contiguous() for key, value in flow.state_dict().items()}
-    return save(state, metadata)
+    content: bytes = save(state, metadata)
+    return content
 
 
 def write_config(folder: Path, about: dict[str, Any], sections: dict[str, Any]) -> None:

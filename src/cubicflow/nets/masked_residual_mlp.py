@@ -50,13 +50,10 @@ class MaskedLinear(nn.Linear):
     """A linear layer whose outputs of degree d see the inputs of degree <= d. Only the degrees are kept: a mask costs
     less to make than to store."""
 
-    in_degrees: Tensor
-    out_degrees: Tensor
-
     def __init__(self, in_degrees: Tensor, out_degrees: Tensor) -> None:
         super().__init__(len(in_degrees), len(out_degrees))
-        self.register_buffer("in_degrees", in_degrees)
-        self.register_buffer("out_degrees", out_degrees)
+        self.in_degrees = nn.Buffer(in_degrees)
+        self.out_degrees = nn.Buffer(out_degrees)
 
     def forward(self, x: Tensor) -> Tensor:
         mask = self.in_degrees <= self.out_degrees[:, None]  # (out, in)

@@ -25,21 +25,19 @@ class ActNorm(Transform):
     (True, True)
     """
 
-    initialised: Tensor
-
     def __init__(self, features: int) -> None:
         super().__init__()
         self.features = positive("features", features)
         self.shift = nn.Parameter(torch.zeros(features))
         self.log_scale = nn.Parameter(torch.zeros(features))
-        self.register_buffer("initialised", torch.tensor(False))
+        self.initialised = nn.Buffer(torch.tensor(False))
         self._is_initialised = False
         self.register_load_state_dict_post_hook(_mirror_flag)
 
     def config(self) -> dict[str, Any]:
         return {"features": self.features}
 
-    def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+    def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         check_features(self, x, self.features)
         if not self._is_initialised:
             if not self.training:
@@ -48,7 +46,7 @@ class ActNorm(Transform):
         outputs = (x - per_pixel(self.shift, x)) * torch.exp(-per_pixel(self.log_scale, x))
         return outputs, -scale_log_det(x, self.log_scale)
 
-    def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+    def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         check_features(self, z, self.features)
         if not self._is_initialised:
             raise self._unfitted()

@@ -30,11 +30,11 @@ class Elementwise(Transform):
     def config(self) -> dict[str, Any]:
         return {"features": self.features, "element_map": self.element_map}
 
-    def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+    def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         y, log_slope = self.map(x)
         return y, sum_features(log_slope)
 
-    def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+    def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         x, log_slope = self.map(z, inverse=True)
         return x, sum_features(log_slope)
 

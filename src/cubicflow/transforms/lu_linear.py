@@ -49,14 +49,12 @@ class LULinear(Transform):
     (torch.Size([4, 3]), tensor([0., 0., 0., 0.], grad_fn=<ExpandBackward0>))
     """
 
-    permutation: Tensor
-
     def __init__(self, features: int, *, bias: bool = True, permute: bool = True, seed: int | None = None) -> None:
         super().__init__()
         self.features = positive("features", features)
         self.permute = permute
         self.seed = seed
-        self.register_buffer("permutation", self._draw_permutation())
+        self.permutation = nn.Buffer(self._draw_permutation())
         # The strict lower triangle holds L's, the strict upper U's; the diagonal of `factors` is not used.
         self.factors = nn.Parameter(torch.zeros(features, features))
         self.log_diagonal = nn.Parameter(torch.zeros(features))
@@ -73,14 +71,14 @@ class LULinear(Transform):
         # The permutation itself is a buffer; the seed is written for the reader.
         return {"features": self.features, "bias": self.bias is not None, "permute": self.permute, "seed": self.seed}
 
-    def forward(self, x: Tensor, context: Tensor | None = None, *, dense: Dense | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+    def forward(self, x: Tensor, context: Tensor | None = None, *, dense: Dense | None = None) -> tuple[Tensor, Tensor]:
         """``dense`` is this layer's, where it was made together with those of other layers."""
         check_features(self, x, self.features)
         check_floating(self, x)
         weight, log_det = dense or dense_layers([self])[0]
         return products.exact(x, weight, self.bias), _expanded(log_det, x)
 
-    def inverse(self, z: Tensor, context: Tensor | None = None, *, dense: Dense | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+    def inverse(self, z: Tensor, context: Tensor | None = None, *, dense: Dense | None = None) -> tuple[Tensor, Tensor]:
         """``dense`` is this layer's inverse, where it was made together with those of other layers."""
         check_features(self, z, self.features)
         check_floating(self, z)

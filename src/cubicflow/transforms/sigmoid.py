@@ -33,10 +33,10 @@ class Sigmoid(Transform):
     def config(self) -> dict[str, Any]:
         return {"clip": self.clip}
 
-    def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+    def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         return torch.sigmoid(x), sum_features(F.logsigmoid(x) + F.logsigmoid(-x))
 
-    def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+    def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         check_floating(self, z)
         if self.clip is not None:
             z = z.clamp(self.clip, 1 - self.clip)

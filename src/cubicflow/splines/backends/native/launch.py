@@ -29,7 +29,10 @@ def forward(x: Tensor, params: Tensor, spec: SplineSpec) -> tuple[Tensor, Tensor
     """(y, log_slope). x has the shape of the output; params broadcast against it."""
     plan = make_plan(spec, x.dtype, x.shape, x.stride(), params.shape, params.stride(), None)
     y, log_slope = x.new_empty(x.shape), x.new_empty(x.shape)
-    _run("cubicflow_forward", plan.address, plan.work, x, params, y, log_slope)
+    library = _library()
+    start = plan.address, library.level, library.threads(plan.work), library.parallel
+    tensors = x.data_ptr(), params.data_ptr(), y.data_ptr(), log_slope.data_ptr()
+    _check(library.handle.cubicflow_forward(*start, *tensors))
     return y, log_slope
 
 
@@ -40,7 +43,10 @@ def backward(
     grad_x, grad_params = x.new_empty(x.shape), torch.empty_like(params)
     grad_y, grad_log_slope = grad_y.contiguous(), grad_log_slope.contiguous()
     plan = make_plan(spec, x.dtype, x.shape, x.stride(), params.shape, params.stride(), grad_params.stride())
-    _run("cubicflow_backward", plan.address, 2 * plan.work, x, params, grad_y, grad_log_slope, grad_x, grad_params)
+    library = _library()
+    start = plan.address, library.level, library.threads(2 * plan.work), library.parallel
+    tensors = x.data_ptr(), params.data_ptr(), grad_y.data_ptr(), grad_log_slope.data_ptr()
+    _check(library.handle.cubicflow_backward(*start, *tensors, grad_x.data_ptr(), grad_params.data_ptr()))
     return grad_x, grad_params
 
 
@@ -101,9 +107,6 @@ def _library() -> Library:
     return library
 
 
-def _run(name: str, address: int, work: int, *tensors: Tensor) -> None:
-    """Call a function of the library with the plan at an address, on the tensors in the order of its arguments."""
-    library = _library()
-    addresses = [tensor.data_ptr() for tensor in tensors]
-    if getattr(library.handle, name)(address, library.level, library.threads(work), library.parallel, *addresses):
+def _check(status: int) -> None:
+    if status:
         raise MemoryError("no memory for the native spline kernel's scratch; free some, or use fewer threads")

@@ -56,20 +56,10 @@ class Call(ctypes.Structure):
     """struct spline_call of csrc/call.h."""
 
     _fields_ = (
-        ("num_bins", ctypes.c_int64),
-        ("num_params", ctypes.c_int64),
-        ("is_double", ctypes.c_int64),
-        ("inverse", ctypes.c_int64),
-        ("domain", ctypes.c_int64),
-        ("kind", ctypes.c_int64),
-        ("min_width", ctypes.c_double),
-        ("min_height", ctypes.c_double),
-        ("params_stride", ctypes.c_int64),
-        ("grad_stride", ctypes.c_int64),
-        ("num_rows", ctypes.c_int64),
-        ("num_shared", ctypes.c_int64),
-        ("rows", Axes),
-        ("shared", Axes),
+        *((name, ctypes.c_int64) for name in ("num_bins", "num_params", "is_double", "inverse", "domain", "kind")),
+        *((name, ctypes.c_double) for name in ("min_width", "min_height")),
+        *((name, ctypes.c_int64) for name in ("params_stride", "grad_stride", "num_rows", "num_shared")),
+        *((name, Axes) for name in ("rows", "shared")),
     )
 
 
@@ -99,20 +89,13 @@ class Library(NamedTuple):
         return max(1, min(max_threads(), work // GRAIN))
 
 
-_in_forked_child = False
-
-
-def _after_fork() -> None:
-    # The threads of an OpenMP runtime do not survive a fork, and GNU's waits for them for ever.
-    global _in_forked_child
-    _in_forked_child = True
-
-
-os.register_at_fork(after_in_child=_after_fork)
+# The threads of an OpenMP runtime do not survive a fork, and GNU's waits for them for ever.
+_forks: list[None] = []  # one for each on the way from the process that imported this to the present one
+os.register_at_fork(after_in_child=lambda: _forks.append(None))
 
 
 def max_threads() -> int:
-    return 1 if _in_forked_child else torch.get_num_threads()
+    return 1 if _forks else torch.get_num_threads()
 
 
 @cache
