@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from cubicflow.constructors import positive
-from cubicflow.distributions import Base, NormalMixture, StandardNormal
+from cubicflow.distributions import NormalMixture, StandardNormal
 from cubicflow.flows.flow import Flow
 from cubicflow.flows.recipe_config import PAPER_CLIP, RecipeConfig
 from cubicflow.nets import MaskedResidualMLP, ResidualMLP
@@ -87,7 +87,9 @@ def tabular(features: int, *, paper: bool = False, **settings: Any) -> Flow:
         layers.append(config.on_the_real_line(partial(_nonlinear, config, i), config.clip))
     if config.linear and config.final_linear:
         layers.append(_linear(config, config.num_layers))
-    return Flow(_base(config), config.directed(Compose(layers)))
+    components = config.base_components
+    base = StandardNormal(features) if components == 1 else NormalMixture(features, components, seed=config.seed)
+    return Flow(base, config.directed(Compose(layers)))
 
 
 def _linear(config: TabularConfig, i: int) -> Transform:
@@ -108,9 +110,3 @@ def _nonlinear(config: TabularConfig, i: int, domain: str) -> Transform:
     else:
         mask = contiguous_mask(config.features, second=i % 2 == 0)
     return config.coupling(mask, ResidualMLP, domain)
-
-
-def _base(config: TabularConfig) -> Base:
-    if config.base_components == 1:
-        return StandardNormal(config.features)
-    return NormalMixture(config.features, config.base_components, seed=config.seed)
