@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from cubicflow.accel.capture import capture
-from cubicflow.accel.flat_weights import FlatWeights, can_be_flat, make_adam
+from cubicflow.accel.flat_weights import CAN_FUSE, FlatWeights, FusedAdam, can_be_flat
 from cubicflow.accel.forked_gradients import Fork
 from cubicflow.accel.safety import why_unsafe
 from cubicflow.data.rows import Batch
@@ -34,7 +34,8 @@ class FastParts(Parts):
         return FlatWeights(params) if can_be_flat(params) else super().weights(params)
 
     def adam(self, weights: Weights, weight_decay: float) -> Adam:
-        return make_adam(weights, weight_decay)
+        fused = CAN_FUSE and len(weights.tensors) == 1
+        return (FusedAdam if fused else Adam)(weights.tensors, weight_decay)
 
     def repeated(self, step: Step, say: Callable[[str], None]) -> Callable[[Batch], None]:
         if step.world.device.type != "cuda":
@@ -103,7 +104,9 @@ class CapturedStep:
             self.step.passes = nullcontext
             self.say(NOT_CAPTURED.format(str(error).splitlines()[0]))
         finally:
-            _put_back(tensors, kept)
+            with torch.no_grad():
+                for tensor, value in zip(tensors, kept, strict=True):
+                    tensor.copy_(value)
             torch.cuda.set_rng_state(random_state, self.step.world.device)
 
 
@@ -113,12 +116,6 @@ def written_by(step: Step) -> list[Tensor]:
     moments = [tensor for tensors in step.adam.moments.values() for tensor in tensors]
     record = [step.count, step.loss_sum, step.gradient_norm, step.failed_at]
     return [*step.flow.state_dict().values(), *moments, *averages, *record]
-
-
-@torch.no_grad()
-def _put_back(tensors: list[Tensor], kept: list[Tensor]) -> None:
-    for tensor, value in zip(tensors, kept, strict=True):
-        tensor.copy_(value)
 
 
 fill("training", FastParts)

@@ -16,6 +16,8 @@ from cubicflow.training.adam import BETAS, EPSILON, Adam
 from cubicflow.training.weights import Weights
 
 _fused_adamw_ = find("torch", "_fused_adamw_")
+CAN_FUSE = _fused_adamw_ is not None
+FIXED = {"beta1": BETAS[0], "beta2": BETAS[1], "eps": EPSILON, "amsgrad": False, "maximize": False}
 
 
 def can_be_flat(params: Sequence[Tensor]) -> bool:
@@ -57,26 +59,7 @@ class FusedAdam(Adam):
         (count,), means, squares = self.moments.values()
         void = void.to(count.dtype)
         count += 1
-        _fused_adamw_(
-            self.tensors,
-            list(gradients),
-            means,
-            squares,
-            [],
-            [count],
-            lr=learning_rate,
-            beta1=BETAS[0],
-            beta2=BETAS[1],
-            weight_decay=self.weight_decay,
-            eps=EPSILON,
-            amsgrad=False,
-            maximize=False,
-            found_inf=void,
-        )
+        told = {"lr": learning_rate, "weight_decay": self.weight_decay, "found_inf": void}
+        # The empty list would be the maxima of AMSGrad.
+        _fused_adamw_(self.tensors, list(gradients), means, squares, [], [count], **told, **FIXED)
         count -= void
-
-
-def make_adam(weights: Weights, weight_decay: float) -> Adam:
-    """The fused one for a flat vector, where torch has it."""
-    fused = _fused_adamw_ is not None and len(weights.tensors) == 1
-    return (FusedAdam if fused else Adam)(weights.tensors, weight_decay)

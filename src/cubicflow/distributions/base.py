@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from cubicflow.constructors import positive
+
 
 class Base(nn.Module, ABC):
     """A density on noise of shape (N, features).
@@ -29,12 +31,9 @@ class Base(nn.Module, ABC):
 
     def __init__(self, features: int) -> None:
         super().__init__()
-        if isinstance(features, bool) or not isinstance(features, int) or features < 1:
-            raise ValueError(f"features must be a positive integer, got {features!r}")
-        self.features = features
+        self.features = positive("features", features)
         # Knows the device and dtype of the module, which a density without parameters would not.
-        self.register_buffer("anchor", torch.zeros(()))
-        self.anchor: Tensor
+        self.anchor = nn.Buffer(torch.zeros(()))
 
     @abstractmethod
     def log_prob(self, z: Tensor, temperature: float = 1.0) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from cubicflow.constructors import arguments, positive
 from cubicflow.distributions.base import Base, check_temperature
 from cubicflow.distributions.normal import LOG_SQRT_2PI
 
@@ -32,9 +33,8 @@ class NormalMixture(Base):
         self, features: int, components: int = 5, *, correlated: bool = False, spread: float = 0.5, seed: int = 0
     ) -> None:
         super().__init__(features)
-        if isinstance(components, bool) or not isinstance(components, int) or components < 1:
-            raise ValueError(f"components must be a positive integer, got {components!r}")
-        self.components = components
+        self.components = positive("components", components)
+        self.correlated = correlated
         self.spread = spread
         self.seed = seed
         means = torch.randn(components, features, device="cpu", generator=torch.Generator().manual_seed(seed))
@@ -45,13 +45,7 @@ class NormalMixture(Base):
         self.shears = nn.Parameter(torch.zeros(components, features, features)) if correlated else None
 
     def config(self) -> dict[str, Any]:
-        return {
-            "features": self.features,
-            "components": self.components,
-            "correlated": self.shears is not None,
-            "spread": self.spread,
-            "seed": self.seed,
-        }
+        return arguments(self, "features", "components", "correlated", "spread", "seed")
 
     @torch.no_grad()
     def set_(self, weights: Tensor, means: Tensor, covariances: Tensor) -> NormalMixture:

@@ -65,7 +65,9 @@ def register(cls: Class) -> Class:
     if not callable(getattr(cls, "config", None)):
         raise TypeError(f"{name} has no method config(); add one that returns its constructor's arguments as a dict")
     known = TYPES.get(name, cls)
-    if known is not cls and not _redefines(cls, known):
+    # After a notebook's cell was run again it is the same class once more.
+    again = (cls.__module__, cls.__qualname__) == (known.__module__, known.__qualname__)
+    if known is not cls and not (again and "<locals>" not in cls.__qualname__):
         raise ValueError(f"there is a class {name} already, in {known.__module__}; rename one of the two")
     TYPES[name] = cls
     return cls
@@ -113,7 +115,19 @@ def build(description: Any) -> Any:
 
 def registered_names(description: Any) -> list[str]:
     """The classes in a description that are not cubicflow's own."""
-    return sorted({name for name in _names(description) if name not in OWN})
+    return sorted({part["type"] for part in parts_of(description)} - OWN)
+
+
+def parts_of(description: Any) -> Iterator[dict[str, Any]]:
+    """All modules in a description, itself and those in others, however deep."""
+    waiting = [description]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            yield value
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
 
 
 def _plain(value: Any, where: str, missing: dict[str, None]) -> Any:
@@ -144,18 +158,3 @@ def _arguments(cls: type) -> list[str]:
         return []
     named = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
     return [name for name, argument in signature(cls).parameters.items() if argument.kind in named]
-
-
-def _names(description: Any) -> Iterator[str]:
-    if isinstance(description, list):
-        for item in description:
-            yield from _names(item)
-    if isinstance(description, dict):
-        yield description["type"]
-        yield from _names(list(description.values()))
-
-
-def _redefines(cls: type, known: type) -> bool:
-    """Whether this is the same class once more, as after a notebook's cell was run again."""
-    names = (cls.__module__, cls.__qualname__)
-    return names == (known.__module__, known.__qualname__) and "<locals>" not in cls.__qualname__

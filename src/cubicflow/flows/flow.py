@@ -147,26 +147,15 @@ class Flow(nn.Module):
         return report
 
     def _noise(
-        self,
-        n: int,
-        context: Tensor | None,
-        temperature: float,
-        generator: torch.Generator | None,
-        seed: int | None,
+        self, n: int, context: Tensor | None, temperature: float, generator: torch.Generator | None, seed: int | None
     ) -> Tensor:
         """(n, *context's batch shape, base.features)."""
         generator = as_generator(generator, seed, self.base.anchor.device)
-        batch = (check_count(n), *(context.shape[:-1] if context is not None else ()))
-        rows = torch.Size(batch).numel()
-        return self.base.sample(rows, temperature, generator).reshape(*batch, self.base.features)
+        batch = sample_shape(n, context)
+        return self.base.sample(batch.numel(), temperature, generator).reshape(*batch, self.base.features)
 
     def _by_rows(
-        self,
-        function: RowFunction,
-        x: Tensor,
-        shape: tuple[int, ...],
-        context: Tensor | None,
-        batch_size: int | None,
+        self, function: RowFunction, x: Tensor, shape: tuple[int, ...], context: Tensor | None, batch_size: int | None
     ) -> list[Tensor]:
         """Flatten the batch shape to rows, apply ``function`` to pieces of them, restore the batch shape."""
         rows, context, batch = flatten_rows(x, shape, context, self.context_features)
@@ -210,15 +199,15 @@ def flatten_rows(
     return rows, context.expand(*batch, context_features).reshape(batch.numel(), context_features), batch
 
 
-def check_count(n: int) -> int:
-    """n, if it is a count; NumPy's whole numbers are as good."""
+def sample_shape(n: int, context: Tensor | None) -> torch.Size:
+    """(n, *context's batch shape), if n is a count; NumPy's whole numbers are as good."""
     try:
         count = -1 if isinstance(n, bool) else operator.index(n)
     except TypeError:
         count = -1
     if count < 0:
         raise ValueError(f"n must be a whole number, 0 or more, got {n!r}")
-    return count
+    return torch.Size((count, *(() if context is None else context.shape[:-1])))
 
 
 def as_generator(generator: torch.Generator | None, seed: int | None, device: torch.device) -> torch.Generator | None:

@@ -53,10 +53,6 @@ class FlowDistribution(Distribution):
         z = self.flow.base.sample(batch.numel()).reshape(*batch, self.flow.base.features)
         return self.flow.from_noise(z, self.context)[0]
 
-    def sample(self, sample_shape: Any = torch.Size()) -> Tensor:  # noqa: B008
-        with torch.no_grad():
-            return self.rsample(sample_shape)
-
     def log_prob(self, value: Tensor) -> Tensor:
         batch = torch.broadcast_shapes(value.shape[: value.ndim - len(self.event_shape)], self.batch_shape)
         return self.flow.log_prob(value.expand(*batch, *self.event_shape), self.context)

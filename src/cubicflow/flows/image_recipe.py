@@ -5,20 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from cubicflow.constructors import positive
 from cubicflow.distributions import StandardNormal
 from cubicflow.flows.flow import Flow
 from cubicflow.flows.recipe_config import PAPER_CLIP, RecipeConfig
 from cubicflow.nets import ResidualConv
 from cubicflow.transforms import ActNorm, Compose, Conv1x1, Logit, MultiScale, Standardise, Transform
 from cubicflow.transforms.coupling import contiguous_mask
-from cubicflow.transforms.element_map import is_spline
 from cubicflow.transforms.multi_scale import level_shapes
-from cubicflow.transforms.transform import positive
 
 PIXEL_VALUES = 256
 
@@ -113,6 +113,6 @@ def bits_per_dim(log_prob: Tensor, num_pixels: int) -> Tensor:
 
 
 def _step(config: ImageConfig, channels: int, i: int) -> list[Transform]:
-    clip = config.clip if is_spline(config.family) else None
-    coupling = config.coupling(contiguous_mask(channels), ResidualConv, clip)
-    return [ActNorm(channels), Conv1x1(channels, seed=config.seed + i), coupling]
+    coupling = partial(config.coupling, contiguous_mask(channels), ResidualConv)
+    convolution = Conv1x1(channels, seed=config.seed + i)
+    return [ActNorm(channels), convolution, config.on_the_real_line(coupling, config.clip)]

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 
-from cubicflow.flows.flow import Flow, as_generator, check_count
+from cubicflow.flows.flow import Flow, as_generator, sample_shape
 
 
 class Mixture(nn.Module):
@@ -25,8 +25,6 @@ class Mixture(nn.Module):
     >>> mixture.log_prob(mixture.sample(5, seed=0)).shape
     torch.Size([5])
     """
-
-    log_weights: Tensor
 
     def __init__(self, flows: Sequence[Flow], weights: Sequence[float] | None = None) -> None:
         super().__init__()
@@ -45,7 +43,7 @@ class Mixture(nn.Module):
         self.members = nn.ModuleList(flows)
         # Normalised in float64, where every positive weight has a logarithm; then as the flows are.
         log_weights = torch.tensor(weights, dtype=torch.float64).log().log_softmax(0)
-        self.register_buffer("log_weights", log_weights.to(first.base.anchor))
+        self.log_weights = nn.Buffer(log_weights.to(first.base.anchor))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -84,12 +82,11 @@ class Mixture(nn.Module):
     ) -> Tensor:
         """n samples, as :meth:`Flow.sample` returns them. Every row draws its flow first."""
         generator = as_generator(generator, seed, self.log_weights.device)
-        batch = (check_count(n), *(context.shape[:-1] if context is not None else ()))
-        rows = torch.Size(batch).numel()
+        batch = sample_shape(n, context)
+        rows = batch.numel()
         if rows == 0:
             return self.flows[0].sample(n, context, temperature)
-        weights = self.log_weights.exp()
-        picks = torch.multinomial(weights, rows, replacement=True, generator=generator)
+        picks = torch.multinomial(self.log_weights.exp(), rows, replacement=True, generator=generator)
         contexts = None if context is None else context.expand(*batch, -1).reshape(rows, -1)
         order, pieces = [], []
         for i, flow in enumerate(self.flows):

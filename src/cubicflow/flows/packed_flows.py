@@ -6,22 +6,18 @@ from typing import Any
 
 from cubicflow.flows import Flow, Mixture
 from cubicflow.flows.descriptions import describe
-from cubicflow.flows.serialization import DTYPES, build_flow, flow_dtype
+from cubicflow.flows.serialization import DTYPES, build_flow, flow_dtype, state_bytes
 
 
 def pack(flow: Flow | Mixture) -> dict[str, Any]:
     """A flow as plain values and bytes."""
-    from safetensors.torch import save
-
-    state = {key: value.detach().cpu().clone().contiguous() for key, value in flow.state_dict().items()}
-    return {"flow": describe(flow), "dtype": flow_dtype(flow), "weights": save(state)}
+    return {"flow": describe(flow), "dtype": flow_dtype(flow), "weights": state_bytes(flow)}
 
 
 def unpack(packed: dict[str, Any]) -> Flow | Mixture:
     """The inverse of :func:`pack`, on the CPU."""
     from safetensors.torch import load
 
-    state = load(packed["weights"])
     flow: Flow | Mixture = build_flow(packed["flow"], DTYPES[packed["dtype"]])
-    flow.load_state_dict(state, assign=True)
+    flow.load_state_dict(load(packed["weights"]), assign=True)
     return flow.eval()

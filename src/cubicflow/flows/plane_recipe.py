@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from cubicflow.constructors import positive
 from cubicflow.distributions import Uniform
 from cubicflow.flows.flow import Flow
 from cubicflow.flows.recipe_config import RecipeConfig
 from cubicflow.nets import FourierMLP
-from cubicflow.transforms import Compose, Coupling
+from cubicflow.transforms import Compose
 from cubicflow.transforms.coupling import alternating_mask
-from cubicflow.transforms.transform import positive
 
 
 @dataclass(frozen=True)
@@ -57,14 +57,7 @@ def plane(features: int = 2, *, paper: bool = False, **settings: Any) -> Flow:
     tensor([0., -inf], grad_fn=<ViewBackward0>)
     """
     config = PlaneConfig.make(paper, {**settings, "features": features})
-    layers = [
-        Coupling(
-            alternating_mask(features, even=i % 2 == 0),
-            partial(config.network(FourierMLP), octaves=config.octaves),
-            config.element_map("unit"),
-            context_features=config.context_features,
-            transform_identity=config.identity_maps,
-        )
-        for i in range(config.num_layers)
-    ]
+    network = partial(FourierMLP, octaves=config.octaves)
+    masks = [alternating_mask(features, even=i % 2 == 0) for i in range(config.num_layers)]
+    layers = [config.coupling(mask, network, "unit") for mask in masks]
     return Flow(Uniform(features), config.directed(Compose(layers)))

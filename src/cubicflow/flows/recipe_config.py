@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, Self
@@ -10,6 +10,7 @@ from typing import Any, Self
 from cubicflow.near_names import no_such
 from cubicflow.nets.residual_net import ResidualNet
 from cubicflow.transforms import Compose, Coupling, ElementMap, Inverse, Logit, Sigmoid, Transform
+from cubicflow.transforms.element_map import is_spline
 
 PAPER_CLIP = 1e-6
 
@@ -73,7 +74,7 @@ class RecipeConfig:
         """The map of every element, on the real line or on the unit interval."""
         return ElementMap(self.family, self.num_bins, self.slopes, domain, backend=self.backend)
 
-    def network(self, kind: type[ResidualNet]) -> partial[ResidualNet]:
+    def network(self, kind: Callable[..., ResidualNet]) -> partial[ResidualNet]:
         """A factory of networks with these settings."""
         return partial(
             kind,
@@ -85,23 +86,23 @@ class RecipeConfig:
             scale_output=self.scale_logits,
         )
 
-    def coupling(self, mask: Sequence[bool], kind: type[ResidualNet], clip: float | None) -> Transform:
-        """A coupling layer on the real line; with ``clip``, the paper's sandwich of sigmoid, unit spline and logit, in
-        which the network sees the sigmoid of its inputs."""
-        layer = Coupling(
+    def coupling(self, mask: Sequence[bool], kind: Callable[..., ResidualNet], domain: str) -> Coupling:
+        """A coupling layer on the real line or on the unit interval."""
+        return Coupling(
             mask,
             self.network(kind),
-            self.element_map("real" if clip is None else "unit"),
+            self.element_map(domain),
             context_features=self.context_features,
             transform_identity=self.identity_maps,
         )
-        return layer if clip is None else sandwich(layer, clip)
+
+    def on_the_real_line(self, make: Callable[[str], Transform], clip: float | None) -> Transform:
+        """The layer that ``make`` makes for the real line; with ``clip``, the paper's sandwich of sigmoid, unit spline
+        and logit, in which the network sees the sigmoid of its inputs, clipped wherever a logit is taken."""
+        if clip is None or not is_spline(self.family):
+            return make("real")
+        return Compose([Sigmoid(clip), make("unit"), Logit(clip)])
 
     def directed(self, transform: Transform) -> Transform:
         """The transform in the direction asked for."""
         return transform if self.direction == "data" else Inverse(transform)
-
-
-def sandwich(layer: Transform, clip: float) -> Transform:
-    """A layer on the unit interval as a layer on the real line, clipped wherever a logit is taken."""
-    return Compose([Sigmoid(clip), layer, Logit(clip)])

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from cubicflow.atomic_files import write_atomically
-from cubicflow.flows.descriptions import OWN, build, describe, described, registered_names
+from cubicflow.flows.descriptions import OWN, build, describe, described, parts_of, registered_names
 from cubicflow.flows.flow import Flow
 from cubicflow.flows.mixture import Mixture
 
@@ -81,12 +81,18 @@ def save_flow(flow: Any, folder: str | Path, **sections: Any) -> None:
 
 def write_flow(flow: Any, folder: Path, about: dict[str, Any], sections: dict[str, Any]) -> None:
     """Write the weights of a flow, and what ``about`` and the sections say of it."""
+    write_atomically(folder / WEIGHTS_FILE, state_bytes(flow, {FORMAT: str(VERSION)}))
+    write_config(folder, about, sections)
+
+
+def state_bytes(flow: nn.Module, metadata: dict[str, str] | None = None) -> bytes:
+    """The tensors of a flow as a safetensors file."""
     from safetensors.torch import save
 
     # safetensors refuses tensors that share memory, as equal buffers of one layer may
     state = {key: value.detach().cpu().clone().contiguous() for key, value in flow.state_dict().items()}
-    write_atomically(folder / WEIGHTS_FILE, save(state, metadata={FORMAT: str(VERSION)}))
-    write_config(folder, about, sections)
+    content: bytes = save(state, metadata)
+    return content
 
 
 def write_config(folder: Path, about: dict[str, Any], sections: dict[str, Any]) -> None:
@@ -129,7 +135,9 @@ def load(folder: str | Path, device: str | torch.device | None = None) -> Flow |
     dtype = DTYPES.get(str(config.get("dtype")))
     if dtype is None:
         raise FlowFileError(config_path, f"dtype must be one of {sorted(DTYPES)}, got {config.get('dtype')!r}")
-    if _most_blocks(description) > len(shapes):
+    # The count of repeated parts is the one number that costs time even on the meta device.
+    counts = [part.get("num_blocks") for part in parts_of(description)]
+    if any(isinstance(count, int) and count > len(shapes) for count in counts):
         raise FlowFileError(config_path, "it describes more layers than the weights hold")
     try:
         flow: Flow | Mixture = build_flow(description, dtype)
@@ -245,14 +253,12 @@ def read_header(path: Path) -> Shapes:
     try:
         with safe_open(path, framework="pt") as file:
             slices = {key: file.get_slice(key) for key in file.keys()}  # noqa: SIM118 - not a dict
-            kinds = {key: part.get_dtype() for key, part in slices.items()}
-            shapes = {key: tuple(part.get_shape()) for key, part in slices.items()}
+            found = {key: (tuple(part.get_shape()), part.get_dtype()) for key, part in slices.items()}
     except (SafetensorError, OSError) as error:
         raise FlowFileError(path, f"not a whole safetensors file: {error}") from None
-    unknown = sorted(set(kinds.values()) - set(TENSOR_DTYPES))
-    if unknown:
+    if unknown := sorted({kind for _, kind in found.values()} - set(TENSOR_DTYPES)):
         raise FlowFileError(path, f"it holds tensors of dtype {', '.join(unknown)}, which no flow has")
-    return {key: (shapes[key], TENSOR_DTYPES[kinds[key]]) for key in shapes}
+    return {key: (shape, TENSOR_DTYPES[kind]) for key, (shape, kind) in found.items()}
 
 
 def differences(expected: Shapes, found: Shapes) -> str:
@@ -278,13 +284,3 @@ def read_tensors(path: Path, device: str | torch.device | None) -> dict[str, Ten
 
     tensors: dict[str, Tensor] = load_file(path, device=str(device or "cpu"))
     return tensors
-
-
-def _most_blocks(description: Any) -> int:
-    """The largest count of repeated parts a config asks for: the one number that costs time even on the meta device."""
-    if isinstance(description, list):
-        return max(map(_most_blocks, description), default=0)
-    if isinstance(description, dict):
-        own = description.get("num_blocks", 0)
-        return max(own if isinstance(own, int) else 0, *map(_most_blocks, description.values()), 0)
-    return 0

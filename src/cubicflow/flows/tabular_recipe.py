@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from cubicflow.distributions import Base, NormalMixture, StandardNormal
+from cubicflow.constructors import positive
+from cubicflow.distributions import NormalMixture, StandardNormal
 from cubicflow.flows.flow import Flow
-from cubicflow.flows.recipe_config import PAPER_CLIP, RecipeConfig, sandwich
+from cubicflow.flows.recipe_config import PAPER_CLIP, RecipeConfig
 from cubicflow.nets import MaskedResidualMLP, ResidualMLP
 from cubicflow.transforms import Autoregressive, Compose, Elementwise, LULinear, Transform
 from cubicflow.transforms.coupling import alternating_mask, contiguous_mask
-from cubicflow.transforms.element_map import is_spline
-from cubicflow.transforms.transform import positive
 
 
 @dataclass(frozen=True)
@@ -84,38 +84,29 @@ def tabular(features: int, *, paper: bool = False, **settings: Any) -> Flow:
     for i in range(config.num_layers):
         if config.linear:
             layers.append(_linear(config, i))
-        layers.append(_nonlinear(config, i))
+        layers.append(config.on_the_real_line(partial(_nonlinear, config, i), config.clip))
     if config.linear and config.final_linear:
         layers.append(_linear(config, config.num_layers))
-    return Flow(_base(config), config.directed(Compose(layers)))
+    components = config.base_components
+    base = StandardNormal(features) if components == 1 else NormalMixture(features, components, seed=config.seed)
+    return Flow(base, config.directed(Compose(layers)))
 
 
 def _linear(config: TabularConfig, i: int) -> Transform:
     return LULinear(config.features, bias=config.linear_bias, seed=config.seed + i)
 
 
-def _nonlinear(config: TabularConfig, i: int) -> Transform:
-    clip = config.clip if is_spline(config.family) else None
-    domain = "real" if clip is None else "unit"
+def _nonlinear(config: TabularConfig, i: int, domain: str) -> Transform:
+    maps = config.element_map(domain)
     if config.layer == "autoregressive":
         network = config.network(MaskedResidualMLP)
-        layer: Transform = Autoregressive(
-            config.features, network, config.element_map(domain), context_features=config.context_features
-        )
-        return layer if clip is None else sandwich(layer, clip)
+        return Autoregressive(config.features, network, maps, context_features=config.context_features)
     if config.features == 1 and not config.context_features:  # there is no other half, and nothing to tell it
-        layer = Elementwise(1, config.element_map(domain))
-        return layer if clip is None else sandwich(layer, clip)
+        return Elementwise(1, maps)
     if config.features == 1:
         mask = [True]
     elif config.mask == "alternating":
         mask = alternating_mask(config.features, even=i % 2 == 0)
     else:
         mask = contiguous_mask(config.features, second=i % 2 == 0)
-    return config.coupling(mask, ResidualMLP, clip)
-
-
-def _base(config: TabularConfig) -> Base:
-    if config.base_components == 1:
-        return StandardNormal(config.features)
-    return NormalMixture(config.features, config.base_components, seed=config.seed)
+    return config.coupling(mask, ResidualMLP, domain)

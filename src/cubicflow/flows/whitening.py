@@ -42,7 +42,8 @@ def whiten(flow: Flow, rows: Tensor | NDArray[Any], weights: Tensor | NDArray[An
     if rows.ndim != 2 or rows.shape[1] != layer.features or len(rows) < 2:
         raise ValueError(f"rows must have shape (N, {layer.features}), N at least 2, got {tuple(rows.shape)}")
     rows, shares = _weighted(_wide(rows), None if weights is None else _wide(weights))
-    mean, covariance = _moments(rows, shares)
+    mean = shares @ rows  # (D,)
+    covariance = ((rows - mean) * shares[:, None]).T @ (rows - mean)  # (D, D)
     if not np.isfinite(covariance).all():
         raise ValueError("rows must be finite, and so must their squares; drop those that are not, or rescale them")
     # The mean of equal numbers is rounded, and their variance about it seldom 0. Numbers that are equal in the flow's
@@ -82,10 +83,3 @@ def _weighted(
     counted = weights > 0
     shares = weights[counted] / weights.max()  # no sum of them overflows
     return rows[counted], shares / shares.sum()
-
-
-def _moments(rows: NDArray[np.float64], shares: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean (D,) and covariance (D, D)."""
-    mean = shares @ rows
-    centred = rows - mean
-    return mean, (centred * shares[:, None]).T @ centred

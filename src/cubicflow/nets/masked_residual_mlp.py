@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cubicflow.nets.residual_net import ResidualBlock, ResidualNet
+from cubicflow.nets.residual_net import ResidualNet
 
 
 class MaskedResidualMLP(ResidualNet):
@@ -37,33 +37,23 @@ class MaskedResidualMLP(ResidualNet):
         outputs = torch.arange(self.in_features).repeat_interleave(self.out_features // self.in_features)
         return MaskedLinear(inputs, self._hidden_degrees()), MaskedLinear(self._hidden_degrees(), outputs)
 
-    def _make_block(self) -> ResidualBlock:
+    def _make_layers(self) -> tuple[nn.Module, nn.Module]:
         degrees = self._hidden_degrees()
-        layers = MaskedLinear(degrees, degrees), MaskedLinear(degrees, degrees)
-        return ResidualBlock(layers, (self._make_norm(), self._make_norm()), self.dropout)
+        return MaskedLinear(degrees, degrees), MaskedLinear(degrees, degrees)
 
     def _hidden_degrees(self) -> Tensor:
         # 0 .. D - 1: degree 0 carries the context alone, and a unit of degree D would feed no output.
         return torch.arange(self.hidden_features) % self.in_features
-
-    def _make_norm(self) -> nn.Module:
-        return nn.Identity() if self.norm is None else nn.BatchNorm1d(self.hidden_features)
-
-    def _join(self, x: Tensor, context: Tensor) -> Tensor:
-        return torch.cat([x, context], dim=-1)
 
 
 class MaskedLinear(nn.Linear):
     """A linear layer whose outputs of degree d see the inputs of degree <= d. Only the degrees are kept: a mask costs
     less to make than to store."""
 
-    in_degrees: Tensor
-    out_degrees: Tensor
-
     def __init__(self, in_degrees: Tensor, out_degrees: Tensor) -> None:
         super().__init__(len(in_degrees), len(out_degrees))
-        self.register_buffer("in_degrees", in_degrees)
-        self.register_buffer("out_degrees", out_degrees)
+        self.in_degrees = nn.Buffer(in_degrees)
+        self.out_degrees = nn.Buffer(out_degrees)
 
     def forward(self, x: Tensor) -> Tensor:
         mask = self.in_degrees <= self.out_degrees[:, None]  # (out, in)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from cubicflow.nets.residual_net import ResidualBlock, ResidualNet
+from cubicflow.nets.residual_net import ResidualNet
 
 
 class ResidualConv(ResidualNet):
@@ -23,10 +23,9 @@ class ResidualConv(ResidualNet):
         first = nn.Conv2d(self.in_features + self.context_features, self.hidden_features, 3, padding=1)
         return first, nn.Conv2d(self.hidden_features, self.out_features, 1)
 
-    def _make_block(self) -> ResidualBlock:
+    def _make_layers(self) -> tuple[nn.Module, nn.Module]:
         width = self.hidden_features
-        layers = nn.Conv2d(width, width, 3, padding=1), nn.Conv2d(width, width, 1)
-        return ResidualBlock(layers, (self._make_norm(), self._make_norm()), self.dropout)
+        return nn.Conv2d(width, width, 3, padding=1), nn.Conv2d(width, width, 1)
 
     def _make_norm(self) -> nn.Module:
         if self.norm is None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from cubicflow.nets.products import Linear
-from cubicflow.nets.residual_net import ResidualBlock, ResidualNet
+from cubicflow.nets.residual_net import ResidualNet
 
 
 class ResidualMLP(ResidualNet):
@@ -14,6 +13,7 @@ class ResidualMLP(ResidualNet):
 
     The arguments are those of :class:`~cubicflow.nets.residual_net.ResidualNet`.
 
+    >>> import torch
     >>> net = ResidualMLP(3, 22, hidden_features=16)
     >>> net(torch.randn(5, 3)).shape, bool((net(torch.randn(5, 3)) == 0).all())
     (torch.Size([5, 22]), True)
@@ -23,15 +23,6 @@ class ResidualMLP(ResidualNet):
         first = Linear(self.in_features + self.context_features, self.hidden_features)
         return first, Linear(self.hidden_features, self.out_features)
 
-    def _make_block(self) -> ResidualBlock:
+    def _make_layers(self) -> tuple[nn.Module, nn.Module]:
         width = self.hidden_features
-        layers = Linear(width, width, relu=self.norm is None), Linear(width, width)
-        return ResidualBlock(layers, (self._make_norm(), self._make_norm()), self.dropout)
-
-    def _make_norm(self) -> nn.Module:
-        if self.norm is None:
-            return nn.Identity()
-        return (nn.BatchNorm1d if self.norm == "batch" else nn.LayerNorm)(self.hidden_features)
-
-    def _join(self, x: Tensor, context: Tensor) -> Tensor:
-        return torch.cat([x, context], dim=-1)
+        return Linear(width, width, relu=self.norm is None), Linear(width, width)

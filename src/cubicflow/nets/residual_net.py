@@ -6,8 +6,11 @@ import math
 from abc import ABC, abstractmethod
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from cubicflow.constructors import arguments, positive
 
 NORMS = (None, "batch", "layer")
 
@@ -41,10 +44,9 @@ class ResidualNet(nn.Module, ABC):
         scale_output: bool = True,
     ) -> None:
         super().__init__()
-        sizes = {"out_features": out_features, "hidden_features": hidden_features, "num_blocks": num_blocks}
-        for name, size in sizes.items():
-            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-                raise ValueError(f"{name} must be a positive integer, got {size!r}")
+        self.out_features = positive("out_features", out_features)
+        self.hidden_features = positive("hidden_features", hidden_features)
+        self.num_blocks = positive("num_blocks", num_blocks)
         if in_features < 0 or context_features < 0 or in_features + context_features < 1:
             raise ValueError(
                 f"{type(self).__name__} needs at least one input or context feature, got in_features={in_features} "
@@ -53,9 +55,6 @@ class ResidualNet(nn.Module, ABC):
         if norm not in NORMS:
             raise ValueError(f"norm must be one of {', '.join(map(repr, NORMS))}, got {norm!r}")
         self.in_features = in_features
-        self.out_features = out_features
-        self.hidden_features = hidden_features
-        self.num_blocks = num_blocks
         self.context_features = context_features
         self.dropout = dropout
         self.norm = norm
@@ -64,7 +63,10 @@ class ResidualNet(nn.Module, ABC):
 
         self.scale = 1 / math.sqrt(hidden_features) if scale_output else 1.0
         self.first, self.last = self._make_ends()
-        self.blocks = nn.ModuleList(self._make_block() for _ in range(num_blocks))
+        self.blocks = nn.ModuleList(
+            ResidualBlock(self._make_layers(), (self._make_norm(), self._make_norm()), dropout)
+            for _ in range(num_blocks)
+        )
         if identity_start:
             for parameter in self.last.parameters():
                 nn.init.zeros_(parameter)
@@ -74,11 +76,18 @@ class ResidualNet(nn.Module, ABC):
         """The first and the last layer."""
 
     @abstractmethod
-    def _make_block(self) -> ResidualBlock: ...
+    def _make_layers(self) -> tuple[nn.Module, nn.Module]:
+        """The two layers of a block."""
 
-    @abstractmethod
+    def _make_norm(self) -> nn.Module:
+        """What comes before an activation."""
+        if self.norm is None:
+            return nn.Identity()
+        return (nn.BatchNorm1d if self.norm == "batch" else nn.LayerNorm)(self.hidden_features)
+
     def _join(self, x: Tensor, context: Tensor) -> Tensor:
         """Inputs and context as one tensor of in_features + context_features."""
+        return torch.cat([x, context], dim=-1)
 
     def _encode(self, x: Tensor) -> Tensor:
         """The inputs as the first layer is to see them."""
@@ -86,8 +95,8 @@ class ResidualNet(nn.Module, ABC):
 
     def config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        names = ("in_features", "out_features", "hidden_features", "num_blocks", "context_features", "dropout", "norm")
-        return {name: getattr(self, name) for name in (*names, "identity_start", "scale_output")}
+        sizes = arguments(self, "in_features", "out_features", "hidden_features", "num_blocks", "context_features")
+        return {**sizes, **arguments(self, "dropout", "norm", "identity_start", "scale_output")}
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
         """Parameters for every element: (N, in_features, ...) [, (N, C)] -> (N, out_features, ...)."""

@@ -1,13 +1,7 @@
 """Monotone splines with their log-slopes, forward and inverse: pure functions on tensors."""
 
 from cubicflow.splines.affine import additive, affine
-from cubicflow.splines.functions import (
-    cubic_spline,
-    linear_spline,
-    quadratic_spline,
-    rational_quadratic_spline,
-    spline,
-)
+from cubicflow.splines.functions import cubic_spline, linear_spline, quadratic_spline, rational_quadratic_spline, spline
 from cubicflow.splines.interpolation import cubic_interpolation
 from cubicflow.splines.spec import num_params
 

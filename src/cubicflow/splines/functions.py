@@ -155,16 +155,7 @@ def _evaluate(
     backend: str,
 ) -> tuple[Tensor, Tensor]:
     dispatch.check_backend(backend)
-    spec = make_spec(
-        x,
-        params,
-        family=family,
-        inverse=inverse,
-        domain=domain,
-        slopes=slopes,
-        min_bin_width=min_bin_width,
-        min_bin_height=min_bin_height,
-    )
+    spec = make_spec(x, params, family, inverse, domain, slopes, min_bin_width, min_bin_height)
     if validate and (bounds := find_domain(domain).bounds) is not None:
         check_inside(x, *bounds)
     dtype = inner_dtype(x, params)

@@ -9,6 +9,7 @@ from cubicflow.splines.bins import bins_from_slopes, steffen_slopes
 from cubicflow.splines.cubic import CUBIC
 from cubicflow.splines.evaluation import Axis, mask_outside, pass_through
 from cubicflow.splines.functions import check_inside
+from cubicflow.splines.spec import check_floating
 
 
 def cubic_interpolation(
@@ -40,7 +41,11 @@ def cubic_interpolation(
     >>> torch.allclose(back, torch.tensor([0.0, 1.0, 2.0, 3.0]))
     True
     """
-    dtype = _common_dtype(x=x, x_knots=x_knots, y_knots=y_knots, slopes=slopes)
+    tensors = {"x": x, "x_knots": x_knots, "y_knots": y_knots, **({} if slopes is None else {"slopes": slopes})}
+    dtype = torch.float32
+    for name, tensor in tensors.items():
+        check_floating(name, tensor)
+        dtype = torch.promote_types(dtype, tensor.dtype)
     if x_knots.shape[-1:] != y_knots.shape[-1:] or x_knots.shape[-1:] < (2,):
         raise ValueError(
             "x_knots and y_knots need the same number of knots, at least 2, in their last axis; got shapes "
@@ -51,7 +56,7 @@ def cubic_interpolation(
             f"slopes needs one slope for each of the {x_knots.shape[-1]} knots in its last axis; got shape "
             f"{tuple(slopes.shape)}"
         )
-    tables = [x_knots, y_knots] if slopes is None else [x_knots, y_knots, slopes]
+    tables = list(tensors.values())[1:]
     try:
         torch.broadcast_shapes(x.shape, *(table.shape[:-1] for table in tables))
     except RuntimeError:
@@ -79,20 +84,6 @@ def cubic_interpolation(
     path = pass_through(clamped, -clamped, bins, CUBIC, inverse, axes)
     y = torch.where(path.near_low, path.low, -path.high)  # measured from the nearer knot, so exact at the knots
     return y.to(x.dtype), mask_outside(path.log_slope, (points < low_end) | (points > high_end))
-
-
-def _common_dtype(**tensors: Tensor | None) -> torch.dtype:
-    """The widest of float32 and the dtypes of the tensors given."""
-    dtype = torch.float32
-    for name, tensor in tensors.items():
-        if tensor is None and name == "slopes":
-            continue
-        if not isinstance(tensor, Tensor):
-            raise TypeError(f"{name} must be a torch.Tensor, got {type(tensor).__name__}; wrap it in torch.as_tensor")
-        if not tensor.is_floating_point():
-            raise TypeError(f"{name} must be floating point, got {tensor.dtype}; convert it with {name}.float()")
-        dtype = torch.promote_types(dtype, tensor.dtype)
-    return dtype
 
 
 def steffen_slopes_with_ends(widths: Tensor, heights: Tensor) -> Tensor:

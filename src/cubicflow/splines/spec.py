@@ -54,7 +54,6 @@ def check_floating(name: str, value: Tensor) -> None:
 def make_spec(
     x: Tensor,
     params: Tensor,
-    *,
     family: str,
     inverse: bool,
     domain: str,

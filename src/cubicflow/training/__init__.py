@@ -3,12 +3,7 @@
 from cubicflow.training.config import TrainingConfig
 from cubicflow.training.errors import NonFiniteLossError, RunFolderError, TrainingError, TrainingInterrupted
 from cubicflow.training.loop import FitResult, fit
-from cubicflow.training.losses import (
-    dequantised_likelihood,
-    importance_weighted,
-    negative_log_likelihood,
-    reverse_kl,
-)
+from cubicflow.training.losses import dequantised_likelihood, importance_weighted, negative_log_likelihood, reverse_kl
 
 __all__ = [
     "FitResult",

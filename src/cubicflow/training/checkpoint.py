@@ -51,26 +51,21 @@ def load_checkpoint(folder: Path) -> tuple[Checkpoint | None, str | None]:
 
     A damaged newest one is put aside, so that the next save does not take it for the previous good one.
     """
-    problems: list[str] = []
-    damaged: list[Path] = []
-    for name in (NEWEST, NEXT, PREVIOUS):
-        path = folder / name
-        if not path.exists():
-            continue
+    damaged: dict[Path, str] = {}
+    for path in (folder / name for name in (NEWEST, NEXT, PREVIOUS) if (folder / name).exists()):
         try:
             checkpoint = read_checkpoint(path)
         except DamagedCheckpointError as error:
-            problems.append(str(error))
-            damaged.append(path)
+            damaged[path] = str(error)
             continue
-        if not problems:
+        if not damaged:
             return checkpoint, None
         for bad in damaged:
             bad.replace(folder / DAMAGED)
         step = checkpoint.numbers.get("step")
-        return checkpoint, f"{'; '.join(problems)}. Going on from {path.name}, step {step}."
-    if problems:
-        raise DamagedCheckpointError(f"no checkpoint in {folder} can be read: {'; '.join(problems)}")
+        return checkpoint, f"{'; '.join(damaged.values())}. Going on from {path.name}, step {step}."
+    if damaged:
+        raise DamagedCheckpointError(f"no checkpoint in {folder} can be read: {'; '.join(damaged.values())}")
     return None, None
 
 

@@ -66,21 +66,20 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch_size", "validate_every", "log_every"):
-            self._check(name, whole=True, above=0)
+            self._check(name, whole=True, positive=True)
         for name in ("warmup_steps", "patience", "seed"):
-            self._check(name, whole=True, at_least=0)
+            self._check(name, whole=True)
         for name in ("time_budget", "learning_rate", "clip_norm"):
-            self._check(name, above=0)
+            self._check(name, positive=True)
         for name in ("weight_decay", "checkpoint_seconds"):
-            self._check(name, at_least=0)
+            self._check(name)
         for name in ("average_decay", "validation_fraction"):
-            self._check(name, at_least=0, below=1)
+            self._check(name, below=1)
         if self.precision not in PRECISIONS:
             raise ValueError(f"precision must be one of {', '.join(map(repr, PRECISIONS))}, got {self.precision!r}")
         if self.steps is not None:
             for name in ("warmup_steps", "validate_every", "log_every"):
-                value = getattr(self, name)
-                if value is not None and value > self.steps:
+                if (value := getattr(self, name) or 0) > self.steps:
                     raise ValueError(f"{name}={value} contradicts steps={self.steps}: it would never be reached")
 
     @classmethod
@@ -128,28 +127,17 @@ class TrainingConfig:
         """The settings as plain JSON values."""
         return asdict(self)
 
-    def _check(
-        self,
-        name: str,
-        *,
-        whole: bool = False,
-        above: float = -math.inf,
-        at_least: float = -math.inf,
-        below: float = math.inf,
-    ) -> None:
+    def _check(self, name: str, *, whole: bool = False, positive: bool = False, below: float = math.inf) -> None:
         """The value of a setting is None where that means something, or a number within its bounds, which becomes a
         number of Python's own."""
         value = getattr(self, name)
-        if value is None and {field.name: field.default for field in fields(self)}[name] is None:
+        if value is None and (name in ("clip_norm", "average_decay") or getattr(type(self), name) is None):
             return
-        if value is None and name in ("clip_norm", "average_decay"):
-            return
-        number = isinstance(value, Integral if whole else Real)
-        if isinstance(value, bool) or not number or not (above < value < below and value >= at_least):
+        number = isinstance(value, Integral if whole else Real) and not isinstance(value, bool)
+        if not number or not 0 <= value < below or (positive and value == 0):
             kind = "a whole number" if whole else "a finite number"
-            bounds = [f"above {above:g}"] * (above > -math.inf) + [f"{at_least:g} or more"] * (at_least > -math.inf)
-            bounds += [f"below {below:g}"] * (below < math.inf)
-            raise ValueError(f"{name} must be {kind}, {' and '.join(bounds)}, got {value!r}")
+            bounds = ("above 0" if positive else "0 or more") + (f" and below {below:g}" if below < math.inf else "")
+            raise ValueError(f"{name} must be {kind}, {bounds}, got {value!r}")
         # A number of NumPy's is none of JSON's. The dataclass is frozen for everyone else.
         plain = operator.index(value) if isinstance(value, Integral) else float(value)
         object.__setattr__(self, name, plain)
@@ -162,9 +150,8 @@ def _default_batch_size(num_rows: int) -> int:
 
 def describe_changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     """The settings in which two runs differ, as phrases, without those that are free to change."""
-    names = [*before, *(name for name in after if name not in before)]
     return [
         f"{name} was {before.get(name)!r}, is now {after.get(name)!r}"
-        for name in names
+        for name in {**before, **after}
         if name not in FREE_TO_CHANGE and before.get(name) != after.get(name)
     ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -144,9 +144,6 @@ def seed_everything(seed: int, device: torch.device) -> None:
         torch.cuda.default_generators[device.index].manual_seed(seed)
 
 
-@contextmanager
-def random_state_kept(device: torch.device) -> Iterator[None]:
+def random_state_kept(device: torch.device) -> AbstractContextManager[None]:
     """Whatever is drawn or seeded inside, the generators go on as they would have."""
-    devices: Sequence[torch.device] = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices):
-        yield
+    return torch.random.fork_rng([device] if device.type == "cuda" else [])

@@ -153,12 +153,7 @@ def fit(
 
 
 def train_to_the_end(
-    step: Step,
-    rows: Rows,
-    held_out: Rows | None,
-    folder: RunFolder | None,
-    shown: Progress,
-    interrupts: Interrupts,
+    step: Step, rows: Rows, held_out: Rows | None, folder: RunFolder | None, shown: Progress, interrupts: Interrupts
 ) -> FitResult:
     """The loop itself."""
     flow, config, world = step.flow, step.config, step.world

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import Any, Protocol
+from contextlib import suppress
+from typing import Any
+
+# How a line shows the metrics, in this order.
+SHOWN = {
+    "loss": "loss {:.4f}",
+    "validation_loss": "validation {:.4f}",
+    "validation_loss_averaged": "averaged {:.4f}",
+    "rows_per_second": "{:,.0f} rows/s",
+}
 
 
-class Progress(Protocol):
-    """Told of every logged step."""
+class Progress:
+    """Told of every logged step. This one shows nothing."""
 
     def update(self, done: float, metrics: Mapping[str, Any]) -> None:
         """The part of the run that is over, and the latest metrics."""
@@ -16,20 +25,11 @@ class Progress(Protocol):
     def say(self, text: str) -> None:
         """A sentence that stays."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """The run has ended."""
 
 
-class Silent:
-    """Says nothing."""
-
-    def update(self, done: float, metrics: Mapping[str, Any]) -> None: ...
-
-    def say(self, text: str) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class PlainLines:
+class PlainLines(Progress):
     """One line for every validation, or for every logged step where there is none, on standard error."""
 
     def __init__(self, *, validates: bool) -> None:
@@ -43,10 +43,8 @@ class PlainLines:
         sys.stderr.write(text + "\n")
         sys.stderr.flush()
 
-    def close(self) -> None: ...
 
-
-class LiveLine:
+class LiveLine(Progress):
     """A bar that is redrawn, by rich, on standard error."""
 
     def __init__(self) -> None:
@@ -74,12 +72,10 @@ class LiveLine:
 def make_progress(show: bool, *, validates: bool) -> Progress:
     """The live line where it can be drawn."""
     if not show:
-        return Silent()
+        return Progress()
     if sys.stderr.isatty():
-        try:
+        with suppress(ImportError):  # rich is optional
             return LiveLine()
-        except ImportError:  # rich is optional
-            pass
     return PlainLines(validates=validates)
 
 
@@ -90,14 +86,7 @@ def describe(done: float, metrics: Mapping[str, Any]) -> str:
     'step 500  loss 3.2100  validation 3.5000  81,234 rows/s  1:05 left'
     """
     parts = [f"step {metrics['step']:,}"]
-    if "loss" in metrics:
-        parts.append(f"loss {metrics['loss']:.4f}")
-    if "validation_loss" in metrics:
-        parts.append(f"validation {metrics['validation_loss']:.4f}")
-    if "validation_loss_averaged" in metrics:
-        parts.append(f"averaged {metrics['validation_loss_averaged']:.4f}")
-    if "rows_per_second" in metrics:
-        parts.append(f"{metrics['rows_per_second']:,.0f} rows/s")
+    parts += [text.format(metrics[name]) for name, text in SHOWN.items() if name in metrics]
     if done > 0:
         parts.append(f"{clock(metrics['seconds'] * (1 - done) / done)} left")
     return "  ".join(parts)

@@ -13,21 +13,8 @@ from typing import Any
 from torch import Tensor
 
 from cubicflow.atomic_files import write_atomically
-from cubicflow.flows.serialization import (
-    CONFIG_FILE,
-    UNREGISTERED,
-    WEIGHTS_FILE,
-    FlowFileError,
-    about_flow,
-    compare,
-    describe_state,
-    read_config,
-    read_header,
-    read_tensors,
-    state_shapes,
-    write_config,
-    write_flow,
-)
+from cubicflow.flows import serialization as flow_files
+from cubicflow.flows.serialization import CONFIG_FILE, UNREGISTERED, WEIGHTS_FILE, FlowFileError
 from cubicflow.training import checkpoint as checkpoints
 from cubicflow.training.checkpoint import Checkpoint, DamagedCheckpointError
 from cubicflow.training.config import describe_changes
@@ -59,7 +46,8 @@ class RunFolder:
         self.path = path
         self.flow = flow
         self.sections = dict(sections)
-        self.about = {} if flow is None else about_flow(flow, or_state=True)  # refuses before anything is written
+        # Refuses before anything is written.
+        self.about = {} if flow is None else flow_files.about_flow(flow, or_state=True)
         self.finished: dict[str, Any] | None = None
         self.checkpoint: Checkpoint | None = None
         self.note: str | None = None
@@ -68,15 +56,23 @@ class RunFolder:
     # --- finding out what is there ---
 
     def begin(self) -> None:
-        """A new run."""
+        """A new run, in place of one that may be here."""
         with self.writing():
-            write_config(self.path, self.about, {**self.sections, "result": {"finished": False}})
+            self.clear()
+            flow_files.write_config(self.path, self.about, {**self.sections, "result": {"finished": False}})
             (self.path / METRICS_FILE).write_bytes(b"")
+
+    def clear(self) -> None:
+        """Remove all files of a run but config.json. That makes the folder a run's, so it is replaced or removed when
+        all else is gone: killed at any moment, the folder can be overwritten again."""
+        for name in (METRICS_FILE, WEIGHTS_FILE):
+            (self.path / name).unlink(missing_ok=True)
+        checkpoints.remove_checkpoints(self.path)
 
     def resume(self) -> None:
         """Go on with the run that is here, which must be this one."""
         try:
-            config = read_config(self.path)
+            config = flow_files.read_config(self.path)
         except FlowFileError as error:
             raise RunFolderError(f"cannot resume: {error}") from None
         self._compare(config)
@@ -102,7 +98,7 @@ class RunFolder:
     def _compare(self, config: dict[str, Any]) -> None:
         dtype, before, after = config.get("dtype"), config.get("flow"), self.about["flow"]
         if isinstance(before, dict) and UNREGISTERED in before:  # its tensors are all that is known of it
-            dtype, before, after = self.about["dtype"], before.get("state"), describe_state(self.flow)
+            dtype, before, after = self.about["dtype"], before.get("state"), flow_files.describe_state(self.flow)
         elif UNREGISTERED in after:
             raise RunFolderError(
                 f"{self.path} was begun when all classes in its flow were registered; call cubicflow.register on "
@@ -137,7 +133,13 @@ class RunFolder:
         """The lines of metrics.jsonl that are whole."""
         path = self.path / METRICS_FILE
         lines = path.read_bytes().splitlines() if path.exists() else []
-        return [metrics for line in lines if (metrics := _parse(line)) is not None]
+        whole = []
+        for line in lines:
+            with suppress(ValueError):
+                metrics = json.loads(line)
+                if isinstance(metrics, dict) and isinstance(metrics.get("step"), int):
+                    whole.append(metrics)
+        return whole
 
     def save(self, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
         """Write a checkpoint."""
@@ -148,7 +150,7 @@ class RunFolder:
     def save_model(self, result: Mapping[str, Any]) -> None:
         """Write the flow as it is, and what the config says of it."""
         with self.writing():
-            write_flow(self.flow, self.path, self.about, {**self.sections, "result": dict(result)})
+            flow_files.write_flow(self.flow, self.path, self.about, {**self.sections, "result": dict(result)})
 
     def finish(self, result: Mapping[str, Any]) -> None:
         """Write the model, and then drop the checkpoints. Killed in between, a run resumes at its end."""
@@ -160,8 +162,8 @@ class RunFolder:
         """The tensors of the finished model, if they are those of this flow."""
         path = self.path / WEIGHTS_FILE
         try:
-            compare(path, state_shapes(self.flow), read_header(path))
-            return read_tensors(path, None)
+            flow_files.compare(path, flow_files.state_shapes(self.flow), flow_files.read_header(path))
+            return flow_files.read_tensors(path, None)
         except FlowFileError as error:
             raise RunFolderError(f"cannot resume: {error}; {BEGIN_AGAIN}") from None
 
@@ -223,13 +225,6 @@ def open_run(
         if resume and (folder.path / CONFIG_FILE).exists():
             folder.resume()
         else:
-            # config.json makes the folder a run's. So it is never removed, but replaced when all else is gone: killed
-            # at any moment, the folder can be overwritten again.
-            with folder.writing():
-                for name in OWN_FILES:
-                    if name != CONFIG_FILE:
-                        (folder.path / name).unlink(missing_ok=True)
-                checkpoints.remove_checkpoints(folder.path)
             folder.begin()
         yield folder
 
@@ -241,9 +236,8 @@ def forget_run(path: Path) -> None:
     folder = RunFolder(path, None, {})
     with _lock(folder), folder.writing():
         _tidy(folder)
-        checkpoints.remove_checkpoints(path)
-        for name in reversed(OWN_FILES):  # config.json, which makes it a run's, is the last
-            (path / name).unlink(missing_ok=True)
+        folder.clear()
+        (path / CONFIG_FILE).unlink(missing_ok=True)
     with suppress(OSError):
         path.rmdir()
 
@@ -266,18 +260,14 @@ def check_run(run: str | Path | None, *, resume: bool, sections: Mapping[str, An
 def first_difference(before: Any, after: Any, path: str = "flow") -> str | None:
     """Where two descriptions differ, for a message."""
     if isinstance(before, dict) and isinstance(after, dict):
-        for key in [*before, *(key for key in after if key not in before)]:
-            if (found := first_difference(before.get(key), after.get(key), f"{path}.{key}")) is not None:
-                return found
-        return None
-    if isinstance(before, list) and isinstance(after, list):
+        parts = [(before.get(key), after.get(key), f"{path}.{key}") for key in {**before, **after}]
+    elif isinstance(before, list) and isinstance(after, list):
         if len(before) != len(after):
             return f"{path}, which had {len(before)} parts and has {len(after)}"
-        for i, (one, other) in enumerate(zip(before, after, strict=True)):
-            if (found := first_difference(one, other, f"{path}[{i}]")) is not None:
-                return found
-        return None
-    return None if before == after else f"{path}, which was {before!r} and is {after!r}"
+        parts = [(one, after[i], f"{path}[{i}]") for i, one in enumerate(before)]
+    else:
+        return None if before == after else f"{path}, which was {before!r} and is {after!r}"
+    return next(filter(None, (first_difference(*part) for part in parts)), None)
 
 
 @contextmanager
@@ -314,11 +304,3 @@ def _tidy(folder: RunFolder) -> None:
     for name in (*OWN_FILES, checkpoints.NEXT):
         for leftover in folder.path.glob(f".{name}.*"):
             leftover.unlink(missing_ok=True)
-
-
-def _parse(line: bytes) -> dict[str, Any] | None:
-    try:
-        metrics = json.loads(line)
-    except ValueError:
-        return None
-    return metrics if isinstance(metrics, dict) and isinstance(metrics.get("step"), int) else None

@@ -8,7 +8,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from cubicflow.transforms.transform import Transform, check_features, no_log_det, positive
+from cubicflow.constructors import positive
+from cubicflow.transforms.transform import Transform, check_features, per_pixel, scale_log_det
 
 
 class ActNorm(Transform):
@@ -24,49 +25,47 @@ class ActNorm(Transform):
     (True, True)
     """
 
-    initialised: Tensor
-
     def __init__(self, features: int) -> None:
         super().__init__()
         self.features = positive("features", features)
         self.shift = nn.Parameter(torch.zeros(features))
         self.log_scale = nn.Parameter(torch.zeros(features))
-        self.register_buffer("initialised", torch.tensor(False))
+        self.initialised = nn.Buffer(torch.tensor(False))
         self._is_initialised = False
         self.register_load_state_dict_post_hook(_mirror_flag)
 
     def config(self) -> dict[str, Any]:
         return {"features": self.features}
 
-    def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+    def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         check_features(self, x, self.features)
         if not self._is_initialised:
             if not self.training:
                 raise self._unfitted()
             self.initialise(x)
-        shift, log_scale = self._per_pixel(x)
-        return (x - shift) * torch.exp(-log_scale), -self._log_det(x)
+        outputs = (x - per_pixel(self.shift, x)) * torch.exp(-per_pixel(self.log_scale, x))
+        return outputs, -scale_log_det(x, self.log_scale)
 
-    def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+    def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         check_features(self, z, self.features)
         if not self._is_initialised:
             raise self._unfitted()
-        shift, log_scale = self._per_pixel(z)
-        return z * torch.exp(log_scale) + shift, self._log_det(z)
+        outputs = z * torch.exp(per_pixel(self.log_scale, z)) + per_pixel(self.shift, z)
+        return outputs, scale_log_det(z, self.log_scale)
 
     @torch.no_grad()
     def initialise(self, x: Tensor) -> None:
         """Take shift and scale from a batch. A feature that is constant in it keeps scale 1."""
         columns = x.movedim(1, -1).reshape(-1, self.features).double()
-        count = _total(torch.tensor(float(len(columns)), dtype=torch.float64, device=x.device))
+        count = _over_processes(torch.tensor(float(len(columns)), dtype=torch.float64, device=x.device))
         if count == 0:
             raise ValueError("ActNorm cannot initialise itself from an empty batch; pass at least one row")
-        mean = _total(columns.sum(0)) / count
-        std = (_total((columns - mean).square().sum(0)) / count).sqrt()
+        mean = _over_processes(columns.sum(0)) / count
+        std = (_over_processes((columns - mean).square().sum(0)) / count).sqrt()
         # The mean of equal numbers is rounded, and their std from it seldom 0. A process may have no rows of its own.
         nothing = columns.new_full((1, self.features), -torch.inf)
-        highest = _largest(torch.cat([columns, nothing]).amax(0))
-        lowest = -_largest(torch.cat([-columns, nothing]).amax(0))
+        highest = _over_processes(torch.cat([columns, nothing]).amax(0), largest=True)
+        lowest = -_over_processes(torch.cat([-columns, nothing]).amax(0), largest=True)
         self.shift.copy_(mean)
         self.log_scale.copy_(torch.where(highest == lowest, 1, std).log())
         self.initialised.fill_(True)
@@ -78,28 +77,13 @@ class ActNorm(Transform):
             "mode (flow.train()), or load a trained flow"
         )
 
-    def _per_pixel(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        shape = (self.features, *(1,) * (x.ndim - 2))
-        return self.shift.view(shape), self.log_scale.view(shape)
-
-    def _log_det(self, x: Tensor) -> Tensor:
-        pixels = x[0, 0].numel() if x.shape[0] else 0
-        return no_log_det(x) + pixels * self.log_scale.sum()
-
 
 def _mirror_flag(layer: ActNorm, _: Any) -> None:
     layer._is_initialised = bool(layer.initialised)
 
 
-def _total(x: Tensor) -> Tensor:
-    """The sum over all processes."""
+def _over_processes(x: Tensor, *, largest: bool = False) -> Tensor:
+    """The sum over all processes, or the largest, element by element."""
     if dist.is_available() and dist.is_initialized():
-        dist.all_reduce(x)
-    return x
-
-
-def _largest(x: Tensor) -> Tensor:
-    """The largest over all processes, element by element."""
-    if dist.is_available() and dist.is_initialized():
-        dist.all_reduce(x, dist.ReduceOp.MAX)
+        dist.all_reduce(x, dist.ReduceOp.MAX if largest else dist.ReduceOp.SUM)
     return x

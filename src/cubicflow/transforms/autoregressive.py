@@ -7,10 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from cubicflow.constructors import arguments, positive
 from cubicflow.nets import MaskedResidualMLP
 from cubicflow.transforms.coupling import NetworkFactory, make_network
 from cubicflow.transforms.element_map import ElementMap
-from cubicflow.transforms.transform import Transform, check_context, check_features, positive, sum_features
+from cubicflow.transforms.transform import Transform, check_context, check_features, sum_features
 
 
 class Autoregressive(Transform):
@@ -46,12 +47,7 @@ class Autoregressive(Transform):
         self.network = make_network(network, features, features * self.element_map.num_params, context_features)
 
     def config(self) -> dict[str, Any]:
-        return {
-            "features": self.features,
-            "network": self.network,
-            "element_map": self.element_map,
-            "context_features": self.context_features,
-        }
+        return arguments(self, "features", "network", "element_map", "context_features")
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         self._check(x, context)

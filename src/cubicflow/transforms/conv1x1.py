@@ -6,8 +6,9 @@ from typing import Any
 
 from torch import Tensor
 
+from cubicflow.constructors import positive
 from cubicflow.transforms.lu_linear import LULinear
-from cubicflow.transforms.transform import Transform, check_features, positive
+from cubicflow.transforms.transform import Transform, check_features
 
 
 class Conv1x1(Transform):
@@ -27,10 +28,10 @@ class Conv1x1(Transform):
     def config(self) -> dict[str, Any]:
         return self.linear.config()
 
-    def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+    def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         return self._over_pixels(x, inverse=False)
 
-    def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+    def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         return self._over_pixels(z, inverse=True)
 
     def _over_pixels(self, x: Tensor, *, inverse: bool) -> tuple[Tensor, Tensor]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from cubicflow.constructors import arguments
 from cubicflow.transforms.element_map import ElementMap
 from cubicflow.transforms.elementwise import Elementwise
 from cubicflow.transforms.halves import Halves, join, slices_of, split
@@ -58,10 +59,6 @@ class Coupling(Transform):
     (torch.Size([4, 3]), torch.Size([4]))
     """
 
-    transformed: Tensor
-    identity: Tensor
-    restore: Tensor
-
     def __init__(
         self,
         mask: Sequence[bool],
@@ -85,34 +82,28 @@ class Coupling(Transform):
                 f"the mask {self.mask} leaves nothing for the network to see; leave some feature False, give the layer "
                 "context_features, or use Elementwise"
             )
-        self.register_buffer("transformed", torch.tensor(transformed))
-        self.register_buffer("identity", torch.tensor(identity, dtype=torch.int64))
-        self.register_buffer("restore", torch.tensor(identity + transformed).argsort())
+        self.transformed = nn.Buffer(torch.tensor(transformed))
+        self.identity = nn.Buffer(torch.tensor(identity, dtype=torch.int64))
+        self.restore = nn.Buffer(torch.tensor(identity + transformed).argsort())
         self._slices = slices_of(identity, transformed)
         outputs = len(transformed) * self.element_map.num_params
         self.network = make_network(network, len(identity), outputs, context_features)
         self.identity_maps = Elementwise(len(identity), self.element_map) if transform_identity and identity else None
 
     def config(self) -> dict[str, Any]:
-        return {
-            "mask": self.mask,
-            "network": self.network,
-            "element_map": self.element_map,
-            "context_features": self.context_features,
-            "transform_identity": self.transform_identity,
-        }
+        return arguments(self, "mask", "network", "element_map", "context_features", "transform_identity")
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         identity, transformed = self._split(x, context)
         transformed, log_slope = self.element_map(transformed, self._params(identity, context))
         if self.identity_maps is None:
-            return self._join(identity, transformed), sum_features(log_slope)
+            return join(identity, transformed, self._halves), sum_features(log_slope)
         identity, log_slope_identity = self.identity_maps.map(identity)
         if x.ndim == 2:  # one sum over both: of so few numbers it costs a GPU more than what it adds up
             log_det = torch.cat([log_slope, log_slope_identity], dim=1).sum(1)
         else:
             log_det = sum_features(log_slope) + sum_features(log_slope_identity)
-        return self._join(identity, transformed), log_det
+        return join(identity, transformed, self._halves), log_det
 
     def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         identity, transformed = self._split(z, context)
@@ -120,7 +111,7 @@ class Coupling(Transform):
         if self.identity_maps is not None:
             identity, log_det_identity = self.identity_maps.inverse(identity)
         transformed, log_slope = self.element_map(transformed, self._params(identity, context), inverse=True)
-        return self._join(identity, transformed), sum_features(log_slope) + log_det_identity
+        return join(identity, transformed, self._halves), sum_features(log_slope) + log_det_identity
 
     def _split(self, x: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor]:
         check_features(self, x, len(self.mask))
@@ -135,28 +126,19 @@ class Coupling(Transform):
         by_feature: Tensor = params.unflatten(1, (params.shape[1] // size, size))
         return by_feature.movedim(2, -1)
 
-    def _join(self, identity: Tensor, transformed: Tensor) -> Tensor:
-        return join(identity, transformed, self._halves)
-
     @property
     def _halves(self) -> Halves:
         return Halves(self.identity, self.transformed, self.restore, self._slices)
 
 
 def make_network(
-    network: nn.Module | NetworkFactory | Callable[..., nn.Module],
-    in_features: int,
-    out_features: int,
-    context_features: int,
+    network: nn.Module | NetworkFactory, in_features: int, out_features: int, context_features: int
 ) -> nn.Module:
     """The network given, or the one a factory makes, checked to have the sizes the layer needs."""
-    made = (
-        network
-        if isinstance(network, nn.Module)
-        else network(in_features, out_features, context_features=context_features)
-    )
+    if not isinstance(network, nn.Module):
+        network = network(in_features, out_features, context_features=context_features)
     needed = {"in_features": in_features, "out_features": out_features, "context_features": context_features}
     for name, size in needed.items():
-        if getattr(made, name, size) != size:
-            raise ValueError(f"this layer needs a network with {name}={size}, got one with {getattr(made, name)}")
-    return made
+        if (found := getattr(network, name, size)) != size:
+            raise ValueError(f"this layer needs a network with {name}={size}, got one with {found}")
+    return network

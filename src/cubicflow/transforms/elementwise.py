@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from cubicflow.constructors import positive
 from cubicflow.transforms.element_map import ElementMap
-from cubicflow.transforms.transform import Transform, check_features, positive, sum_features
+from cubicflow.transforms.transform import Transform, check_features, sum_features
 
 
 class Elementwise(Transform):
@@ -29,11 +30,11 @@ class Elementwise(Transform):
     def config(self) -> dict[str, Any]:
         return {"features": self.features, "element_map": self.element_map}
 
-    def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+    def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         y, log_slope = self.map(x)
         return y, sum_features(log_slope)
 
-    def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+    def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         x, log_slope = self.map(z, inverse=True)
         return x, sum_features(log_slope)
 

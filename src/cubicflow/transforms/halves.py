@@ -88,10 +88,7 @@ def _split(x: Tensor, halves: Halves) -> tuple[Tensor, Tensor]:
 
 def _join(first: Tensor, second: Tensor, halves: Halves) -> Tensor:
     if halves.slices is not None:
-        for low, high, (at_low, at_high) in (
-            (first, second, halves.slices),
-            (second, first, halves.slices[::-1]),
-        ):
+        for low, high, (at_low, at_high) in ((first, second, halves.slices), (second, first, halves.slices[::-1])):
             if at_low.step == at_high.step == 1 and at_low.stop == at_high.start:
                 return torch.cat([low, high], dim=1)
             if at_low.step == at_high.step == 2 and at_low.start == 0 and low.shape[1] == high.shape[1]:

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from cubicflow.constructors import positive
 from cubicflow.nets.products import products
-from cubicflow.transforms.transform import Transform, check_features, check_floating, positive
+from cubicflow.transforms.transform import Transform, check_features, check_floating
 
 # Solves are made for each layer alone, inverses for all layers together: of small matrices these cost less whatever
 # the number of rows. Solving for a row is also slower than multiplying it, so that the inverse of a large matrix pays
@@ -48,14 +49,12 @@ class LULinear(Transform):
     (torch.Size([4, 3]), tensor([0., 0., 0., 0.], grad_fn=<ExpandBackward0>))
     """
 
-    permutation: Tensor
-
     def __init__(self, features: int, *, bias: bool = True, permute: bool = True, seed: int | None = None) -> None:
         super().__init__()
         self.features = positive("features", features)
         self.permute = permute
         self.seed = seed
-        self.register_buffer("permutation", self._draw_permutation())
+        self.permutation = nn.Buffer(self._draw_permutation())
         # The strict lower triangle holds L's, the strict upper U's; the diagonal of `factors` is not used.
         self.factors = nn.Parameter(torch.zeros(features, features))
         self.log_diagonal = nn.Parameter(torch.zeros(features))
@@ -72,26 +71,14 @@ class LULinear(Transform):
         # The permutation itself is a buffer; the seed is written for the reader.
         return {"features": self.features, "bias": self.bias is not None, "permute": self.permute, "seed": self.seed}
 
-    def forward(
-        self,
-        x: Tensor,
-        context: Tensor | None = None,  # noqa: ARG002
-        *,
-        dense: Dense | None = None,
-    ) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, context: Tensor | None = None, *, dense: Dense | None = None) -> tuple[Tensor, Tensor]:
         """``dense`` is this layer's, where it was made together with those of other layers."""
         check_features(self, x, self.features)
         check_floating(self, x)
         weight, log_det = dense or dense_layers([self])[0]
         return products.exact(x, weight, self.bias), _expanded(log_det, x)
 
-    def inverse(
-        self,
-        z: Tensor,
-        context: Tensor | None = None,  # noqa: ARG002
-        *,
-        dense: Dense | None = None,
-    ) -> tuple[Tensor, Tensor]:
+    def inverse(self, z: Tensor, context: Tensor | None = None, *, dense: Dense | None = None) -> tuple[Tensor, Tensor]:
         """``dense`` is this layer's inverse, where it was made together with those of other layers."""
         check_features(self, z, self.features)
         check_floating(self, z)

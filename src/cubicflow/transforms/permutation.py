@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from cubicflow.transforms.transform import Transform, check_features, no_log_det
 
@@ -18,23 +18,21 @@ class Permutation(Transform):
     tensor([[30., 10., 20.]])
     """
 
-    permutation: Tensor
-
     def __init__(self, permutation: Sequence[int]) -> None:
         super().__init__()
         order = [int(i) for i in permutation]
         if sorted(order) != list(range(len(order))) or not order:
             raise ValueError(f"a permutation must hold every number from 0 to D - 1 once, got {order}")
         self.order = order
-        self.register_buffer("permutation", torch.tensor(order))
+        self.permutation = nn.Buffer(torch.tensor(order))
 
     def config(self) -> dict[str, Any]:
         return {"permutation": self.order}
 
-    def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+    def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         check_features(self, x, len(self.order))
         return x.index_select(1, self.permutation), no_log_det(x)
 
-    def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+    def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         check_features(self, z, len(self.order))
         return z.index_select(1, self.permutation.argsort()), no_log_det(z)

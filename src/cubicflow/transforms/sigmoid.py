@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from cubicflow.transforms.compose import Inverse
 from cubicflow.transforms.transform import Transform, check_floating, sum_features
 
 
@@ -32,10 +33,10 @@ class Sigmoid(Transform):
     def config(self) -> dict[str, Any]:
         return {"clip": self.clip}
 
-    def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+    def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         return torch.sigmoid(x), sum_features(F.logsigmoid(x) + F.logsigmoid(-x))
 
-    def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+    def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         check_floating(self, z)
         if self.clip is not None:
             z = z.clamp(self.clip, 1 - self.clip)
@@ -48,7 +49,7 @@ class Sigmoid(Transform):
         return log_low - log_high, sum_features(log_slope)
 
 
-class Logit(Transform):
+class Logit(Inverse):
     """(0, 1) to the real line: the inverse of :class:`Sigmoid`, with the same ``clip``.
 
     >>> Logit()(torch.full((1, 2), 0.5))
@@ -56,15 +57,7 @@ class Logit(Transform):
     """
 
     def __init__(self, clip: float | None = None) -> None:
-        super().__init__()
-        self.sigmoid = Sigmoid(clip)
+        super().__init__(Sigmoid(clip))
 
     def config(self) -> dict[str, Any]:
-        return self.sigmoid.config()
-
-    def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        return self.sigmoid.inverse(x, context)
-
-    def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        outputs: tuple[Tensor, Tensor] = self.sigmoid(z, context)
-        return outputs
+        return self.transform.config()

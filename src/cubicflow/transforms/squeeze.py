@@ -20,13 +20,13 @@ class Squeeze(Transform):
     def config(self) -> dict[str, Any]:
         return {}
 
-    def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+    def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         if x.ndim != 4 or x.shape[2] % 2 or x.shape[3] % 2:
             raise ValueError(f"Squeeze expects images of even height and width, got shape {tuple(x.shape)}")
         blocks = x.unflatten(3, (-1, 2)).unflatten(2, (-1, 2))  # (N, C, H/2, 2, W/2, 2)
         return blocks.permute(0, 1, 3, 5, 2, 4).flatten(1, 3), no_log_det(x)
 
-    def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+    def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         if z.ndim != 4 or z.shape[1] % 4:
             raise ValueError(f"Squeeze inverts images of 4C channels, got shape {tuple(z.shape)}")
         blocks = z.unflatten(1, (-1, 2, 2))  # (N, C, 2, 2, H/2, W/2)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from cubicflow.transforms.transform import Transform, check_features, no_log_det
+from cubicflow.transforms.transform import Transform, check_features, per_pixel, scale_log_det
 
 
 class Standardise(Transform):
@@ -18,14 +18,11 @@ class Standardise(Transform):
     (tensor([[1., 1.]]), tensor([-2.0794]))
     """
 
-    mean: Tensor
-    std: Tensor
-
     def __init__(self, mean: Sequence[float] | Tensor, std: Sequence[float] | Tensor) -> None:
         super().__init__()
         dtype = torch.get_default_dtype()
-        self.register_buffer("mean", torch.as_tensor(mean, dtype=dtype).clone())
-        self.register_buffer("std", torch.as_tensor(std, dtype=dtype).clone())
+        self.mean = nn.Buffer(torch.as_tensor(mean, dtype=dtype).clone())
+        self.std = nn.Buffer(torch.as_tensor(std, dtype=dtype).clone())
         if self.mean.ndim != 1 or self.mean.shape != self.std.shape:
             raise ValueError(
                 f"mean and std need one number for each feature, got shapes {tuple(self.mean.shape)} and "
@@ -47,19 +44,10 @@ class Standardise(Transform):
     def config(self) -> dict[str, Any]:
         return {"mean": [0.0] * len(self.mean), "std": [1.0] * len(self.std)}  # the values themselves are buffers
 
-    def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
-        mean, std = self._per_pixel(x)
-        return (x - mean) / std, self._log_det(x)
-
-    def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
-        mean, std = self._per_pixel(z)
-        return z * std + mean, -self._log_det(z)
-
-    def _per_pixel(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         check_features(self, x, len(self.mean))
-        shape = (-1, *(1,) * (x.ndim - 2))
-        return self.mean.view(shape), self.std.view(shape)
+        return (x - per_pixel(self.mean, x)) / per_pixel(self.std, x), scale_log_det(x, -self.std.log())
 
-    def _log_det(self, x: Tensor) -> Tensor:
-        pixels = x[0, 0].numel() if x.shape[0] else 0
-        return no_log_det(x) - pixels * self.std.log().sum()
+    def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        check_features(self, z, len(self.mean))
+        return z * per_pixel(self.std, z) + per_pixel(self.mean, z), scale_log_det(z, self.std.log())

@@ -56,6 +56,17 @@ def no_log_det(x: Tensor) -> Tensor:
     return torch.zeros(x.shape[0], dtype=torch.promote_types(x.dtype, torch.float32), device=x.device)
 
 
+def scale_log_det(x: Tensor, log_scales: Tensor) -> Tensor:
+    """(N,), of a map that multiplies each feature, at every pixel, by the exponential of its ``log_scales`` (D,)."""
+    pixels = x[0, 0].numel() if x.shape[0] else 0
+    return no_log_det(x) + pixels * log_scales.sum()
+
+
+def per_pixel(values: Tensor, x: Tensor) -> Tensor:
+    """One number for each feature, (D,), as it broadcasts over x, (N, D) or (N, D, H, W)."""
+    return values.view(-1, *(1,) * (x.ndim - 2))
+
+
 def check_features(transform: Transform, x: Tensor, features: int) -> None:
     """Features are the second axis: columns of a table, channels of an image."""
     name = type(transform).__name__
@@ -84,10 +95,3 @@ def check_context(transform: nn.Module, context: Tensor | None, context_features
         raise ValueError(f"{name} expects context of shape (N, {context_features}), got {tuple(context.shape)}")
     if context.shape[0] != rows:
         raise ValueError(f"{name} got {rows} rows of x and {context.shape[0]} rows of context; they must be as many")
-
-
-def positive(name: str, value: int) -> int:
-    """``value`` if it is a positive integer."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be a positive integer, got {value!r}")
-    return value

@@ -30,18 +30,9 @@ def forward(x: Tensor, params: Tensor, spec: SplineSpec) -> tuple[Tensor, Tensor
     plan = make_plan(spec, x.dtype, x.shape, x.stride(), params.shape, params.stride(), None)
     y, log_slope = x.new_empty(x.shape), x.new_empty(x.shape)
     library = _library()
-    _check(
-        library.handle.cubicflow_forward(
-            plan.address,
-            library.level,
-            library.threads(plan.work),
-            library.parallel,
-            x.data_ptr(),
-            params.data_ptr(),
-            y.data_ptr(),
-            log_slope.data_ptr(),
-        )
-    )
+    start = plan.address, library.level, library.threads(plan.work), library.parallel
+    tensors = x.data_ptr(), params.data_ptr(), y.data_ptr(), log_slope.data_ptr()
+    _check(library.handle.cubicflow_forward(*start, *tensors))
     return y, log_slope
 
 
@@ -53,20 +44,9 @@ def backward(
     grad_y, grad_log_slope = grad_y.contiguous(), grad_log_slope.contiguous()
     plan = make_plan(spec, x.dtype, x.shape, x.stride(), params.shape, params.stride(), grad_params.stride())
     library = _library()
-    _check(
-        library.handle.cubicflow_backward(
-            plan.address,
-            library.level,
-            library.threads(2 * plan.work),
-            library.parallel,
-            x.data_ptr(),
-            params.data_ptr(),
-            grad_y.data_ptr(),
-            grad_log_slope.data_ptr(),
-            grad_x.data_ptr(),
-            grad_params.data_ptr(),
-        )
-    )
+    start = plan.address, library.level, library.threads(2 * plan.work), library.parallel
+    tensors = x.data_ptr(), params.data_ptr(), grad_y.data_ptr(), grad_log_slope.data_ptr()
+    _check(library.handle.cubicflow_backward(*start, *tensors, grad_x.data_ptr(), grad_params.data_ptr()))
     return grad_x, grad_params
 
 

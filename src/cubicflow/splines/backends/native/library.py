@@ -32,51 +32,6 @@ MAX_AXES = 12
 GRAIN = 30_000
 
 
-class Axes(ctypes.Structure):
-    """struct axes of csrc/call.h."""
-
-    _fields_ = (
-        ("ndim", ctypes.c_int64),
-        ("size", ctypes.c_int64 * MAX_AXES),
-        ("x", ctypes.c_int64 * MAX_AXES),
-        ("params", ctypes.c_int64 * MAX_AXES),
-        ("out", ctypes.c_int64 * MAX_AXES),
-        ("grad", ctypes.c_int64 * MAX_AXES),
-    )
-
-
-class Call(ctypes.Structure):
-    """struct spline_call of csrc/call.h."""
-
-    _fields_ = (
-        ("num_bins", ctypes.c_int64),
-        ("num_params", ctypes.c_int64),
-        ("is_double", ctypes.c_int64),
-        ("inverse", ctypes.c_int64),
-        ("domain", ctypes.c_int64),
-        ("kind", ctypes.c_int64),
-        ("min_width", ctypes.c_double),
-        ("min_height", ctypes.c_double),
-        ("params_stride", ctypes.c_int64),
-        ("grad_stride", ctypes.c_int64),
-        ("num_rows", ctypes.c_int64),
-        ("num_shared", ctypes.c_int64),
-        ("rows", Axes),
-        ("shared", Axes),
-    )
-
-
-# What the kernels in double precision must say of these names.
-CONSTANTS = {
-    "sizeof(struct spline_call)": ctypes.sizeof(Call),
-    "MAX_AXES": MAX_AXES,
-    "MARGIN": MARGIN,
-    "RATIO_SHIFT": RATIO_SHIFT,
-    "SOFTPLUS_ONE": SOFTPLUS_ONE,
-    "NEWTON_STEPS": NEWTON_STEPS,
-}
-
-
 class Axis(NamedTuple):
     """One axis of the output: its size and the strides, in elements, of the tensors along it."""
 
@@ -89,6 +44,34 @@ class Axis(NamedTuple):
     def continues(self, inner: Axis) -> bool:
         """Whether this axis and the one inside it are one axis to every tensor."""
         return all(mine == theirs * inner.size for mine, theirs in zip(self[1:], inner[1:], strict=True))
+
+
+class Axes(ctypes.Structure):
+    """struct axes of csrc/call.h."""
+
+    _fields_ = (("ndim", ctypes.c_int64), *((name, ctypes.c_int64 * MAX_AXES) for name in Axis._fields))
+
+
+class Call(ctypes.Structure):
+    """struct spline_call of csrc/call.h."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("num_bins", "num_params", "is_double", "inverse", "domain", "kind")),
+        *((name, ctypes.c_double) for name in ("min_width", "min_height")),
+        *((name, ctypes.c_int64) for name in ("params_stride", "grad_stride", "num_rows", "num_shared")),
+        *((name, Axes) for name in ("rows", "shared")),
+    )
+
+
+# What the kernels in double precision must say of these names.
+CONSTANTS = {
+    "sizeof(struct spline_call)": ctypes.sizeof(Call),
+    "MAX_AXES": MAX_AXES,
+    "MARGIN": MARGIN,
+    "RATIO_SHIFT": RATIO_SHIFT,
+    "SOFTPLUS_ONE": SOFTPLUS_ONE,
+    "NEWTON_STEPS": NEWTON_STEPS,
+}
 
 
 class Library(NamedTuple):
@@ -106,20 +89,13 @@ class Library(NamedTuple):
         return max(1, min(max_threads(), work // GRAIN))
 
 
-_in_forked_child = False
-
-
-def _after_fork() -> None:
-    # The threads of an OpenMP runtime do not survive a fork, and GNU's waits for them for ever.
-    global _in_forked_child
-    _in_forked_child = True
-
-
-os.register_at_fork(after_in_child=_after_fork)
+# The threads of an OpenMP runtime do not survive a fork, and GNU's waits for them for ever.
+_forks: list[None] = []  # one for each on the way from the process that imported this to the present one
+os.register_at_fork(after_in_child=lambda: _forks.append(None))
 
 
 def max_threads() -> int:
-    return 1 if _in_forked_child else torch.get_num_threads()
+    return 1 if _forks else torch.get_num_threads()
 
 
 @cache
