@@ -18,17 +18,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cubicflow.tables.encoder import TableEncoder as TableEncoder
-    from cubicflow.tables.fitted import FittedTable as FittedTable
-    from cubicflow.tables.fitting import fit_table as fit_table
-    from cubicflow.tables.inference import TableOptions as TableOptions
-    from cubicflow.tables.inference import infer as infer
-    from cubicflow.tables.schema import Schema as Schema
-    from cubicflow.tables.source import Missing as Missing
-    from cubicflow.tables.source import Split as Split
-    from cubicflow.tables.source import Table as Table
-    from cubicflow.tables.source import open_table as open_table
-    from cubicflow.tables.table_error import TableError as TableError
+    from cubicflow.tables.encoder import TableEncoder
+    from cubicflow.tables.fitted import FittedTable
+    from cubicflow.tables.fitting import fit_table
+    from cubicflow.tables.inference import TableOptions, infer
+    from cubicflow.tables.schema import Schema
+    from cubicflow.tables.source import Missing, Split, Table, open_table
+    from cubicflow.tables.table_error import TableError
 
 # Imported when they are first asked for: the command line names the kinds of columns without waiting for torch.
 _HOMES = {
@@ -44,7 +40,20 @@ _HOMES = {
     "infer": "inference",
     "open_table": "source",
 }
-__all__ = list(_HOMES)
+# A literal: the reference is made from it without running this file.
+__all__ = [
+    "FittedTable",
+    "Missing",
+    "Schema",
+    "Split",
+    "Table",
+    "TableEncoder",
+    "TableError",
+    "TableOptions",
+    "fit_table",
+    "infer",
+    "open_table",
+]
 
 
 def __getattr__(name: str) -> Any:
