@@ -2,6 +2,8 @@
 
     light_calls.py       splines: calls past the parts of torch that nobody needs; remembered launches
     forked_gradients.py  nets: gradients of weights on a second stream
+    one_query.py         nets: attention of one token to those before it
+    fused_norms.py       nets: what lies between two branches of a transformer, as one kernel
     replayed_pieces.py   flows: many pieces of a large call as replays of one
     flat_weights.py      training: all parameters in one vector, updated by one kernel
     captured_step.py     training: a step as one CUDA graph

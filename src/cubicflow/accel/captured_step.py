@@ -33,9 +33,9 @@ class FastParts(Parts):
     def weights(self, params: Sequence[Tensor]) -> Weights:
         return FlatWeights(params) if can_be_flat(params) else super().weights(params)
 
-    def adam(self, weights: Weights, weight_decay: float) -> Adam:
+    def adam(self, weights: Weights, beta2: float, weight_decay: float) -> Adam:
         fused = CAN_FUSE and len(weights.tensors) == 1
-        return (FusedAdam if fused else Adam)(weights.tensors, weight_decay)
+        return (FusedAdam if fused else Adam)(weights.tensors, beta2, weight_decay)
 
     def repeated(self, step: Step, say: Callable[[str], None]) -> Callable[[Batch], None]:
         if step.world.device.type != "cuda":

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from cubicflow.accel.private import find
-from cubicflow.training.adam import BETAS, EPSILON, Adam
+from cubicflow.training.adam import BETA1, EPSILON, Adam
 from cubicflow.training.weights import Weights
 
 _fused_adamw_ = find("torch", "_fused_adamw_")
 CAN_FUSE = _fused_adamw_ is not None
-FIXED = {"beta1": BETAS[0], "beta2": BETAS[1], "eps": EPSILON, "amsgrad": False, "maximize": False}
+FIXED = {"beta1": BETA1, "eps": EPSILON, "amsgrad": False, "maximize": False}
 
 
 def can_be_flat(params: Sequence[Tensor]) -> bool:
@@ -59,7 +59,7 @@ class FusedAdam(Adam):
         (count,), means, squares = self.moments.values()
         void = void.to(count.dtype)
         count += 1
-        told = {"lr": learning_rate, "weight_decay": self.weight_decay, "found_inf": void}
+        told = {"lr": learning_rate, "beta2": self.beta2, "weight_decay": self.weight_decay, "found_inf": void}
         # The empty list would be the maxima of AMSGrad.
         _fused_adamw_(self.tensors, list(gradients), means, squares, [], [count], **told, **FIXED)
         count -= void

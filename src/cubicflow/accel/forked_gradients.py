@@ -6,16 +6,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
+from importlib.util import find_spec
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from cubicflow.accel.private import find
 from cubicflow.hooks import fill
 from cubicflow.nets.precision import exactly
 from cubicflow.nets.products import Products
 
+HAS_TRITON = find_spec("triton") is not None
 _addmm_activation = find("torch", "_addmm_activation")
 
 
@@ -82,6 +84,28 @@ class ForkedProducts(Products):
             return super().exact(x, weight, bias)
         outputs: Tensor = _ForkedLinear.apply(x.to(weight.dtype), weight, bias, False, True, fork)
         return outputs.to(x.dtype)
+
+    def add_norm(
+        self, stream: Tensor, added: Tensor | None, norm: nn.LayerNorm, *, dtype: torch.dtype, dropout: float = 0.0
+    ) -> tuple[Tensor, Tensor]:
+        """One kernel, where its gradient is known to be taken once or not at all."""
+        once = _fork.get() is not None or not torch.is_grad_enabled()
+        if once and stream.is_cuda and HAS_TRITON and not torch.compiler.is_compiling():
+            from cubicflow.accel import fused_norms
+
+            if fused_norms.can_fuse(stream, added, norm, dtype):
+                return fused_norms.add_norm(stream, added, norm, dtype, dropout)
+        return super().add_norm(stream, added, norm, dtype=dtype, dropout=dropout)
+
+    def attention(self, queries: Tensor, keys: Tensor, values: Tensor, *, causal: bool) -> Tensor:
+        """A kernel of its own where a single query is asked for: those of torch take as long as for a whole tile."""
+        alone = queries.shape[2] == 1 and not torch.is_grad_enabled()
+        if alone and queries.is_cuda and HAS_TRITON and not torch.compiler.is_compiling():
+            from cubicflow.accel import one_query
+
+            if one_query.can_attend(queries, keys, values):
+                return one_query.attend(queries, keys, values)
+        return super().attention(queries, keys, values, causal=causal)
 
     def made(self, weights: Sequence[Tensor]) -> Sequence[Tensor]:
         """What made the weights gets their gradients when those are there. Weights that are parameters themselves do

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from cubicflow.flows.check import FlowCheck
     from cubicflow.flows.flow_distribution import FlowDistribution
 
-# Rows, or pixels of images, that run at once on a GPU where nobody says how many: a few gigabytes of hidden units.
+# Rows, or pixels of images, or tokens, that run at once where nobody says how many: a few gigabytes of hidden units.
 ROWS_AT_ONCE = 2**20
+FEW_ROWS = 1024  # that always run at once
 
 
 class Flow(nn.Module):
@@ -28,7 +29,7 @@ class Flow(nn.Module):
 
     Rows may have any batch shape: x of shape (..., D) broadcasts against context of shape (..., C). ``batch_size`` cuts
     a large call into pieces of that many rows; to bound the memory as well, call under ``torch.no_grad()``, where calls
-    on a GPU are cut anyhow.
+    on a GPU, and of networks with attention, are cut anyhow.
 
     Args:
         base: the density of the noise.
@@ -154,6 +155,15 @@ class Flow(nn.Module):
         batch = sample_shape(n, context)
         return self.base.sample(batch.numel(), temperature, generator).reshape(*batch, self.base.features)
 
+    def _rows_at_once(self, rows: Tensor, shape: tuple[int, ...]) -> int | None:
+        """How many rows of a large call run at once; None for all of them. Attention takes memory by the token."""
+        if len(rows) < FEW_ROWS:
+            return None
+        tokens = max(getattr(module, "tokens", 1) for module in self.modules())
+        if not rows.is_cuda and tokens == 1:
+            return None
+        return max(1, ROWS_AT_ONCE // (math.prod(shape[1:]) * tokens))
+
     def _by_rows(
         self, function: RowFunction, x: Tensor, shape: tuple[int, ...], context: Tensor | None, batch_size: int | None
     ) -> list[Tensor]:
@@ -161,8 +171,8 @@ class Flow(nn.Module):
         rows, context, batch = flatten_rows(x, shape, context, self.context_features)
         if batch_size is not None and batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-        if batch_size is None and rows.is_cuda and not torch.is_grad_enabled() and not torch.compiler.is_compiling():
-            batch_size = max(1, ROWS_AT_ONCE // math.prod(shape[1:]))
+        if batch_size is None and not torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            batch_size = self._rows_at_once(rows, shape)
         if batch_size is None:
             outputs = function(rows, context)
         else:

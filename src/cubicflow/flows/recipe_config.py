@@ -74,8 +74,8 @@ class RecipeConfig:
         """The map of every element, on the real line or on the unit interval."""
         return ElementMap(self.family, self.num_bins, self.slopes, domain, backend=self.backend)
 
-    def network(self, kind: Callable[..., ResidualNet]) -> partial[ResidualNet]:
-        """A factory of networks with these settings."""
+    def residual(self, kind: Callable[..., ResidualNet]) -> partial[ResidualNet]:
+        """A factory of residual networks with these settings."""
         return partial(
             kind,
             hidden_features=self.hidden_features,
@@ -90,7 +90,7 @@ class RecipeConfig:
         """A coupling layer on the real line or on the unit interval."""
         return Coupling(
             mask,
-            self.network(kind),
+            self.residual(kind),
             self.element_map(domain),
             context_features=self.context_features,
             transform_identity=self.identity_maps,

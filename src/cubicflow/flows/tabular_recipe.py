@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 from cubicflow.constructors import positive
 from cubicflow.distributions import NormalMixture, StandardNormal
 from cubicflow.flows.flow import Flow
 from cubicflow.flows.recipe_config import PAPER_CLIP, RecipeConfig
-from cubicflow.nets import MaskedResidualMLP, ResidualMLP
-from cubicflow.transforms import Autoregressive, Compose, Elementwise, LULinear, Transform
+from cubicflow.nets import CausalTransformer, MaskedResidualMLP, ResidualMLP
+from cubicflow.transforms import Autoregressive, Compose, ElementMap, Elementwise, LULinear, Standardise, Transform
 from cubicflow.transforms.coupling import alternating_mask, contiguous_mask
 
 
@@ -23,6 +24,12 @@ class TabularConfig(RecipeConfig):
         features: D.
         num_layers: pairs of a linear and a nonlinear layer.
         layer: ``"coupling"``, or ``"autoregressive"`` (with family="affine" that is MAF; with direction="noise", IAF).
+        network: what computes the parameters: ``"mlp"``, residual and for autoregressive layers masked; or
+            ``"transformer"``, a causal one for autoregressive layers. It changes defaults, see below.
+        num_heads: of a transformer's attention.
+        affine_first: locate and scale, then bend; see :class:`~cubicflow.transforms.ElementMap`.
+        order: of the features in autoregressive layers without linear layers between them, a permutation of
+            0 .. D - 1; by default as they are. Every second layer takes it backwards.
         mask: which half a coupling layer transforms: ``"alternating"`` (even, odd, even ...) or ``"contiguous"``.
         clip: None for the real line without clipping; a number for the paper's clipped sandwich.
         linear: have linear layers at all.
@@ -38,11 +45,27 @@ class TabularConfig(RecipeConfig):
     clip = 1e-06, by default None
     linear_bias = False, by default True
     final_linear = False, by default True
+
+    A transformer reads a row feature by feature, so two layers, the second backwards, take the place of many, and there
+    are no linear layers between them to mix the features:
+
+    >>> for name, value in TabularConfig.transformer_settings().items():
+    ...     print(f"{name} = {value}")
+    num_layers = 2
+    linear = False
+    num_blocks = 4
+    num_bins = 12
+    affine_first = True
+    scale_logits = False
     """
 
     features: int = 2
     num_layers: int = 10
     layer: str = "coupling"
+    network: str = "mlp"
+    num_heads: int = 4
+    affine_first: bool = False
+    order: Sequence[int] | None = None
     mask: str = "alternating"
     clip: float | None = None
     linear: bool = True
@@ -55,6 +78,17 @@ class TabularConfig(RecipeConfig):
         settings = super().paper_settings()
         return {**settings, "mask": "contiguous", "clip": PAPER_CLIP, "linear_bias": False, "final_linear": False}
 
+    @classmethod
+    def transformer_settings(cls) -> dict[str, Any]:
+        """The defaults that network="transformer" changes."""
+        counts = {"num_layers": 2, "linear": False, "num_blocks": 4, "num_bins": 12}
+        return {**counts, "affine_first": True, "scale_logits": False}
+
+    @classmethod
+    def make(cls, paper: bool, settings: dict[str, Any]) -> Self:
+        transformer = cls.transformer_settings() if settings.get("network") == "transformer" else {}
+        return super().make(paper, {**transformer, **settings})
+
     def __post_init__(self) -> None:
         super().__post_init__()
         positive("features", self.features)
@@ -63,6 +97,18 @@ class TabularConfig(RecipeConfig):
             raise ValueError(f"layer must be 'coupling' or 'autoregressive', got {self.layer!r}")
         if self.mask not in ("alternating", "contiguous"):
             raise ValueError(f"mask must be 'alternating' or 'contiguous', got {self.mask!r}")
+        if self.network not in ("mlp", "transformer"):
+            raise ValueError(f"network must be 'mlp' or 'transformer', got {self.network!r}")
+        if self.network == "transformer" and self.layer != "autoregressive":
+            raise ValueError("network='transformer' needs layer='autoregressive'; coupling layers have network='mlp'")
+        if self.order is not None and (self.layer != "autoregressive" or self.linear):
+            raise ValueError(
+                "order needs layer='autoregressive' and linear=False: linear layers mix the features, whatever order "
+                "they had"
+            )
+
+    def element_map(self, domain: str) -> ElementMap:
+        return replace(super().element_map(domain), affine_first=self.affine_first and domain == "real")
 
 
 def tabular(features: int, *, paper: bool = False, **settings: Any) -> Flow:
@@ -78,9 +124,12 @@ def tabular(features: int, *, paper: bool = False, **settings: Any) -> Flow:
     >>> tabular(6).log_prob(torch.zeros(3, 6)).shape
     torch.Size([3])
     >>> maf = tabular(6, layer="autoregressive", family="affine")
+    >>> attention = tabular(6, layer="autoregressive", network="transformer", hidden_features=64)
     """
     config = TabularConfig.make(paper, {**settings, "features": features})
     layers: list[Transform] = []
+    if config.network == "transformer" and not config.linear:
+        layers.append(Standardise([0.0] * features, [1.0] * features))  # for whiten to set
     for i in range(config.num_layers):
         if config.linear:
             layers.append(_linear(config, i))
@@ -99,8 +148,9 @@ def _linear(config: TabularConfig, i: int) -> Transform:
 def _nonlinear(config: TabularConfig, i: int, domain: str) -> Transform:
     maps = config.element_map(domain)
     if config.layer == "autoregressive":
-        network = config.network(MaskedResidualMLP)
-        return Autoregressive(config.features, network, maps, context_features=config.context_features)
+        return Autoregressive(
+            config.features, _causal(config), maps, context_features=config.context_features, order=_order(config, i)
+        )
     if config.features == 1 and not config.context_features:  # there is no other half, and nothing to tell it
         return Elementwise(1, maps)
     if config.features == 1:
@@ -110,3 +160,25 @@ def _nonlinear(config: TabularConfig, i: int, domain: str) -> Transform:
     else:
         mask = contiguous_mask(config.features, second=i % 2 == 0)
     return config.coupling(mask, ResidualMLP, domain)
+
+
+def _causal(config: TabularConfig) -> partial[Any]:
+    if config.network == "mlp":
+        return config.residual(MaskedResidualMLP)
+    return partial(
+        CausalTransformer,
+        hidden_features=config.hidden_features,
+        num_blocks=config.num_blocks,
+        num_heads=config.num_heads,
+        dropout=config.dropout,
+        identity_start=config.identity_start,
+        scale_output=config.scale_logits,
+    )
+
+
+def _order(config: TabularConfig, i: int) -> Sequence[int] | None:
+    """Of layer i. Linear layers mix the features, and no order is better than another."""
+    if config.linear or (config.order is None and i % 2 == 0):
+        return None
+    order = range(config.features) if config.order is None else config.order
+    return order if i % 2 == 0 else order[::-1]

@@ -10,21 +10,23 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cubicflow.flows.flow import Flow
-from cubicflow.transforms import Compose, LULinear
+from cubicflow.transforms import Compose, LULinear, Standardise
 
 RIDGE = 1e-8  # on the correlations, so that columns that determine each other do not divide by zero
 
 
 @torch.no_grad()
 def whiten(flow: Flow, rows: Tensor | NDArray[Any], weights: Tensor | NDArray[Any] | None = None) -> Flow:
-    """Set the first linear layer so that these rows leave it with mean 0 and unit covariance, and return the flow. A
-    constant column keeps scale 1. A layer without a bias cannot shift, and leaves the mean where it falls.
+    """Set the first layer of a flow so that these rows leave it with mean 0 and unit covariance, and return the flow.
+    A constant column keeps scale 1. A linear layer without a bias cannot shift, and leaves the mean where it falls; a
+    :class:`~cubicflow.transforms.Standardise` cannot mix columns, and leaves their correlations.
 
     Gradient descent finds correlations slowly; where columns are strongly correlated (pixels, positions, spectra) this
     spares it thousands of steps. Everything after the layer, and how the layer trains on, stays as it was.
 
     Args:
-        flow: one that begins with an :class:`~cubicflow.transforms.LULinear`, as ``tabular`` makes them.
+        flow: one that begins with an :class:`~cubicflow.transforms.LULinear` or a ``Standardise``, as ``tabular`` makes
+            them.
         rows: (N, D), those that the flow will be fitted to.
         weights: (N,), of the rows, 0 or more and not all 0.
 
@@ -35,12 +37,13 @@ def whiten(flow: Flow, rows: Tensor | NDArray[Any], weights: Tensor | NDArray[An
     True
     """
     layer = flow.transform.transforms[0] if isinstance(flow.transform, Compose) else None
-    if not isinstance(layer, LULinear):
+    if not isinstance(layer, LULinear | Standardise):
         raise ValueError(  # noqa: TRY004 - it is the flow that does not fit, not its type
-            "whiten needs a flow that begins with a linear layer, such as flows.tabular(...)"
+            "whiten needs a flow that begins with a linear layer or a Standardise, such as flows.tabular(...)"
         )
-    if rows.ndim != 2 or rows.shape[1] != layer.features or len(rows) < 2:
-        raise ValueError(f"rows must have shape (N, {layer.features}), N at least 2, got {tuple(rows.shape)}")
+    features = flow.base.features
+    if rows.ndim != 2 or rows.shape[1] != features or len(rows) < 2:
+        raise ValueError(f"rows must have shape (N, {features}), N at least 2, got {tuple(rows.shape)}")
     rows, shares = _weighted(_wide(rows), None if weights is None else _wide(weights))
     mean = shares @ rows  # (D,)
     covariance = ((rows - mean) * shares[:, None]).T @ (rows - mean)  # (D, D)
@@ -48,12 +51,17 @@ def whiten(flow: Flow, rows: Tensor | NDArray[Any], weights: Tensor | NDArray[An
         raise ValueError("rows must be finite, and so must their squares; drop those that are not, or rescale them")
     # The mean of equal numbers is rounded, and their variance about it seldom 0. Numbers that are equal in the flow's
     # precision are equal here: its layer could not tell them apart.
-    seen = torch.from_numpy(rows).to(layer.factors.dtype)
+    dtype = layer.mean.dtype if isinstance(layer, Standardise) else layer.factors.dtype
+    seen = torch.from_numpy(rows).to(dtype)
     constant = (seen.amax(0) == seen.amin(0)).numpy()
     covariance[constant, :] = covariance[:, constant] = 0.0
     covariance[constant, constant] = 1.0
     scale = np.sqrt(np.diag(covariance))
-    correlations = covariance / np.outer(scale, scale) + RIDGE * np.eye(layer.features)
+    if isinstance(layer, Standardise):
+        layer.mean.copy_(torch.from_numpy(mean))
+        layer.std.copy_(torch.from_numpy(scale))
+        return flow
+    correlations = covariance / np.outer(scale, scale) + RIDGE * np.eye(features)
     # correlations = C C' with C lower triangular, so inv(C) ((x - mean) / scale) is white: a lower triangle, that is L
     # times the diagonal of U.
     whitener = np.linalg.inv(np.linalg.cholesky(correlations)) / scale

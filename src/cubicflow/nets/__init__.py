@@ -1,8 +1,10 @@
-"""Networks that compute spline parameters: pre-activation residual blocks, last layer zero at the start."""
+"""Networks that compute spline parameters, last layer zero at the start: residual networks, and a transformer."""
 
+from cubicflow.nets.causal_transformer import CausalTransformer
 from cubicflow.nets.fourier_mlp import FourierMLP
 from cubicflow.nets.masked_residual_mlp import MaskedResidualMLP
 from cubicflow.nets.residual_conv import ResidualConv
 from cubicflow.nets.residual_mlp import ResidualMLP
+from cubicflow.nets.transformer import Transformer
 
-__all__ = ["FourierMLP", "MaskedResidualMLP", "ResidualConv", "ResidualMLP"]
+__all__ = ["CausalTransformer", "FourierMLP", "MaskedResidualMLP", "ResidualConv", "ResidualMLP", "Transformer"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -23,10 +24,38 @@ class Products:
         """x weight' + bias in the weight's precision: :func:`~cubicflow.nets.exact_linear.exact_linear`."""
         return exact_linear(x, weight, bias)
 
+    def add_norm(
+        self, stream: Tensor, added: Tensor | None, norm: nn.LayerNorm, *, dtype: torch.dtype, dropout: float = 0.0
+    ) -> tuple[Tensor, Tensor]:
+        """The stream with something added to it, after dropout, and its layer norm in another dtype.
+
+        >>> stream, norm = torch.tensor([[1.0, 3.0]]), nn.LayerNorm(2)
+        >>> Products().add_norm(stream, stream, norm, dtype=torch.bfloat16)[0]
+        tensor([[2., 6.]])
+        """
+        if added is not None:
+            stream = stream + dropped(added, dropout)
+        weight, bias = norm.weight.to(stream.dtype), norm.bias.to(stream.dtype)
+        return stream, F.layer_norm(stream, norm.normalized_shape, weight, bias, norm.eps).to(dtype)
+
+    def attention(self, queries: Tensor, keys: Tensor, values: Tensor, *, causal: bool) -> Tensor:
+        """``scaled_dot_product_attention`` of (N, heads, T, features); queries may be fewer than keys."""
+        return F.scaled_dot_product_attention(queries, keys, values, is_causal=causal)
+
     def made(self, weights: Sequence[Tensor]) -> Sequence[Tensor]:
         """Weights that are functions of parameters, on their way from there to the products. A subclass whose products
         deliver gradients late sees to it here that those functions wait for them."""
         return weights
+
+
+def kept(x: Tensor, dropout: float) -> Tensor:
+    """Which elements dropout leaves, drawn from torch's generator: a mask of x's shape."""
+    return torch.empty(x.shape, dtype=torch.bool, device=x.device).bernoulli_(1 - dropout)
+
+
+def dropped(x: Tensor, dropout: float) -> Tensor:
+    """x after dropout."""
+    return x if dropout == 0 else x * kept(x, dropout) * (1 / (1 - dropout))
 
 
 products = hook("nets", Products)
@@ -35,7 +64,6 @@ products = hook("nets", Products)
 class Linear(nn.Linear):
     """A linear layer, or with ``relu`` one that ends in a rectifier.
 
-    >>> import torch
     >>> layer = Linear(2, 3, relu=True)
     >>> bool((layer(torch.randn(5, 2)) >= 0).all())
     True

@@ -17,8 +17,10 @@ from cubicflow.splines.spec import check_floating
 LOG_SCALE_BOUND = 5.0
 
 
-def affine(x: Tensor, params: Tensor, *, inverse: bool = False) -> tuple[Tensor, Tensor]:
-    """y = x exp(s) + t with params (t, p) in the last axis and s = 5 tanh(p / 5).
+def affine(
+    x: Tensor, params: Tensor, *, inverse: bool = False, log_scale_bound: float = LOG_SCALE_BOUND
+) -> tuple[Tensor, Tensor]:
+    """y = x exp(s) + t with params (t, p) in the last axis and s = b tanh(p / b), b the ``log_scale_bound``.
 
     >>> affine(torch.tensor(2.0), torch.tensor([1.0, 0.0]))
     (tensor(3.), tensor(0.))
@@ -26,7 +28,7 @@ def affine(x: Tensor, params: Tensor, *, inverse: bool = False) -> tuple[Tensor,
     _check("affine", x, params, 2)
     dtype = inner_dtype(x, params)
     wide, (shift, raw) = x.to(dtype), params.to(dtype).unbind(-1)
-    log_scale = LOG_SCALE_BOUND * torch.tanh(raw / LOG_SCALE_BOUND)
+    log_scale = log_scale_bound * torch.tanh(raw / log_scale_bound)
     if inverse:
         y, log_slope = (wide - shift) * torch.exp(-log_scale), -log_scale
     else:

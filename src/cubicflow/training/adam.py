@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-BETAS = (0.9, 0.999)
-EPSILON = 1e-8  # all three as in torch
+BETA1, EPSILON = 0.9, 1e-8  # as in torch
 
 
 class Adam:
@@ -22,8 +21,9 @@ class Adam:
         moments: the state by the names torch has for it, a list of tensors each.
     """
 
-    def __init__(self, tensors: Sequence[Tensor], weight_decay: float) -> None:
+    def __init__(self, tensors: Sequence[Tensor], beta2: float, weight_decay: float) -> None:
         self.tensors = list(tensors)
+        self.beta2 = beta2
         self.weight_decay = weight_decay
         count = torch.zeros((), dtype=torch.float32, device=tensors[0].device)  # as in torch, whatever the default
         self.moments = {
@@ -37,10 +37,10 @@ class Adam:
         """Take one step, in place; where ``void`` is true, nothing changes."""
         (count,), means, squares = self.moments.values()
         steps, rate = count.double() + 1, learning_rate.double()
-        mean_weight, square_weight = (1 - beta**steps for beta in BETAS)  # the moments began at 0
+        mean_weight, square_weight = 1 - BETA1**steps, 1 - self.beta2**steps  # the moments began at 0
         for tensor, gradient, mean, square in zip(self.tensors, gradients, means, squares, strict=True):
-            new_mean = mean.lerp(gradient, 1 - BETAS[0])
-            new_square = BETAS[1] * square + (1 - BETAS[1]) * gradient.square()
+            new_mean = mean.lerp(gradient, 1 - BETA1)
+            new_square = self.beta2 * square + (1 - self.beta2) * gradient.square()
             direction = (new_mean / mean_weight) / ((new_square / square_weight).sqrt() + EPSILON)
             moved = tensor * (1 - rate * self.weight_decay) - rate * direction
             for old, new in ((tensor, moved), (mean, new_mean), (square, new_square)):

@@ -14,6 +14,8 @@ PRECISIONS = ("float32", "tf32", "bf16")
 MOST_VALIDATION_ROWS = 50_000
 # Settings that may differ when a run is resumed: they change where and how it runs, not what it computes.
 FREE_TO_CHANGE = ("device", "checkpoint_seconds")
+# Settings that runs of older versions do not name, and what they had.
+ADDED_LATER = {"beta2": 0.999}
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,7 @@ class TrainingConfig:
             doubling with the rows up to 512.
         learning_rate: of Adam, before the cosine.
         warmup_steps: of linear warm-up; by default a hundredth of the steps.
+        beta2: of Adam, the decay of the mean square of gradients. Transformers train better with 0.98.
         weight_decay: decoupled (AdamW). All-zero spline parameters are the identity, so it pulls towards a simpler map.
         clip_norm: the gradient's norm is cut to this; None for no clipping.
         average_decay: of the averaged weights; None for none. The average reaches back a tenth of the steps so far, and
@@ -52,6 +55,7 @@ class TrainingConfig:
     batch_size: int | None = None
     learning_rate: float = 5e-4
     warmup_steps: int | None = None
+    beta2: float = 0.999
     weight_decay: float = 0.0
     clip_norm: float | None = 5.0
     average_decay: float | None = 0.999
@@ -73,7 +77,7 @@ class TrainingConfig:
             self._check(name, positive=True)
         for name in ("weight_decay", "checkpoint_seconds"):
             self._check(name)
-        for name in ("average_decay", "validation_fraction"):
+        for name in ("beta2", "average_decay", "validation_fraction"):
             self._check(name, below=1)
         if self.precision not in PRECISIONS:
             raise ValueError(f"precision must be one of {', '.join(map(repr, PRECISIONS))}, got {self.precision!r}")
@@ -150,6 +154,7 @@ def _default_batch_size(num_rows: int) -> int:
 
 def describe_changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     """The settings in which two runs differ, as phrases, without those that are free to change."""
+    before = {**{name: value for name, value in ADDED_LATER.items() if name in after}, **before}
     return [
         f"{name} was {before.get(name)!r}, is now {after.get(name)!r}"
         for name in {**before, **after}

@@ -23,9 +23,9 @@ class Parts:
         """The parameters of a flow, laid out for steps."""
         return Weights(params)
 
-    def adam(self, weights: Weights, weight_decay: float) -> Adam:
+    def adam(self, weights: Weights, beta2: float, weight_decay: float) -> Adam:
         """Their optimiser."""
-        return Adam(weights.tensors, weight_decay)
+        return Adam(weights.tensors, beta2, weight_decay)
 
     def repeated(self, step: Step, say: Callable[[str], None]) -> Callable[[Batch], None]:  # noqa: ARG002
         """A step that will be taken many times. ``say`` is for what the user should know about it."""

@@ -52,7 +52,7 @@ class Step:
         self.learning_rate = torch.zeros((), dtype=torch.float32, device=world.device)
         self.averaging_weight = torch.zeros((), dtype=self.dtype, device=world.device)
         self.weights = parts.weights(params)
-        self.adam = parts.adam(self.weights, config.weight_decay)
+        self.adam = parts.adam(self.weights, config.beta2, config.weight_decay)
         self.averages = None if config.average_decay is None else Averages(self.weights)
         self.statistics = RunningStatistics(flow)
         self.passes: Callable[[], AbstractContextManager[None]] = nullcontext

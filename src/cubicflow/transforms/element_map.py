@@ -17,6 +17,9 @@ from cubicflow.splines.spec import make_spec
 
 # The maps that are no splines, and how many numbers describe one. All of them map the real line to itself.
 PLAIN_MAPS = {"affine": (splines.affine, 2), "additive": (splines.additive, 1)}
+AFFINE_PARAMS = 2
+# Of the affine map before a spline. A conditional may be far narrower than its column: 1e-4 of it, within this bound.
+LOG_SCALE_BOUND = 10.0
 
 
 def is_spline(family: str) -> bool:
@@ -33,6 +36,8 @@ class ElementMap:
         num_bins: K, for splines.
         slopes: ``"steffen"`` or ``"free"``, for the cubic.
         domain: ``"real"`` or ``"unit"``, for splines.
+        affine_first: locate and scale, then bend: y = spline((x - m) exp(-s)), with two more params, for m and s,
+            before those of the spline. For conditionals that are narrow beside their column; on the real line.
         min_bin_width, min_bin_height: floors on the bins; None for the default.
         backend: which implementation runs it.
 
@@ -47,6 +52,7 @@ class ElementMap:
     min_bin_width: float | None = None
     min_bin_height: float | None = None
     backend: str = "auto"
+    affine_first: bool = False
 
     def __post_init__(self) -> None:
         families = [*family_names(), *PLAIN_MAPS]
@@ -54,7 +60,9 @@ class ElementMap:
             raise ValueError(f"family must be one of {', '.join(map(repr, families))}, got {self.family!r}")
         title = find_domain(self.domain).title
         check_backend(self.backend)
-        size = self.num_params  # refuses wrong slopes and num_bins
+        if self.affine_first and (self.domain != "real" or not is_spline(self.family)):
+            raise ValueError("affine_first needs a spline on the real line: domain='real', and a family of splines")
+        size = self._bend_params  # refuses wrong slopes and num_bins
         if is_spline(self.family):
             nothing = torch.zeros(0, 1, device="meta"), torch.zeros(size, device="meta")
             make_spec(*nothing, inverse=False, domain=self.domain, **self._settings)
@@ -64,15 +72,31 @@ class ElementMap:
     @property
     def num_params(self) -> int:
         """How many numbers describe one map."""
-        if self.family in PLAIN_MAPS:
-            return PLAIN_MAPS[self.family][1]
-        return splines.num_params(self.family, self.num_bins, self._slopes)
+        return self._bend_params + (AFFINE_PARAMS if self.affine_first else 0)
 
     def __call__(self, x: Tensor, params: Tensor, *, inverse: bool = False) -> tuple[Tensor, Tensor]:
         """(y, log_slope) of shape broadcast(x, params[..., 0])."""
+        if not self.affine_first:
+            return self._bend(x, params, inverse=inverse)
+        place, shape = params[..., :AFFINE_PARAMS], params[..., AFFINE_PARAMS:]
+        if inverse:
+            inner, log_slope = self._bend(x, shape, inverse=True)
+            y, log_scale = splines.affine(inner, place, log_scale_bound=LOG_SCALE_BOUND)
+        else:
+            inner, log_scale = splines.affine(x, place, inverse=True, log_scale_bound=LOG_SCALE_BOUND)
+            y, log_slope = self._bend(inner, shape, inverse=False)
+        return y, log_slope + log_scale
+
+    def _bend(self, x: Tensor, params: Tensor, *, inverse: bool) -> tuple[Tensor, Tensor]:
         if self.family in PLAIN_MAPS:
             return PLAIN_MAPS[self.family][0](x, params, inverse=inverse)
         return splines.spline(x, params, inverse=inverse, domain=self.domain, backend=self.backend, **self._settings)
+
+    @property
+    def _bend_params(self) -> int:
+        if self.family in PLAIN_MAPS:
+            return PLAIN_MAPS[self.family][1]
+        return splines.num_params(self.family, self.num_bins, self._slopes)
 
     def within_domain(self, x: Tensor) -> Tensor:
         """x as a network is to see it. Where a spline on the unit interval clamps its input there is no density, but
@@ -92,5 +116,6 @@ class ElementMap:
         return {"family": self.family, "slopes": slopes, **floors}
 
     def config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
-        return asdict(self)
+        """The constructor's arguments. Files of before ``affine_first`` do not have it, and still describe the same."""
+        settings = asdict(self)
+        return settings if self.affine_first else {k: v for k, v in settings.items() if k != "affine_first"}

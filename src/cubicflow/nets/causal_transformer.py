@@ -1,0 +1,161 @@
+"""The attention network of the autoregressive flows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cubicflow.constructors import arguments, positive
+from cubicflow.nets.products import products
+from cubicflow.nets.transformer import Transformer
+
+SLOWEST_WAVE = 0.5  # radians for one unit of a feature; every octave doubles it
+
+
+class CausalTransformer(nn.Module):
+    """Transformer whose outputs for feature i see the features before i, and the context, and nothing else: one pass
+    gives the parameters of all D conditionals.
+
+    (N, D) [, (N, C)] -> (N, out_features), where ``out_features`` is D times the parameters of one feature, feature by
+    feature: the contract of :class:`~cubicflow.nets.MaskedResidualMLP`.
+
+    Every feature is a token. Token i carries feature i - 1, as it is and as sines and cosines of some octaves, a
+    position, and the context; token 0 carries a start instead of a feature. Features and outputs are multiplied in
+    full precision whatever autocast says: a location is read from them.
+
+    Args:
+        in_features, out_features: sizes.
+        hidden_features, num_blocks, num_heads, dropout: of the :class:`~cubicflow.nets.Transformer`.
+        context_features: C, 0 for none; a linear map of the context is added to every token.
+        octaves: of sines and cosines, from half a radian for a unit of a feature.
+        identity_start: start the last layer at zero, where every family of maps is the identity.
+        scale_output: divide the outputs by sqrt(H), as the other networks do.
+
+    >>> net = CausalTransformer(3, 66, hidden_features=16, num_heads=4)
+    >>> net(torch.randn(5, 3)).shape
+    torch.Size([5, 66])
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        hidden_features: int = 256,
+        num_blocks: int = 4,
+        num_heads: int = 4,
+        context_features: int = 0,
+        dropout: float = 0.0,
+        octaves: int = 5,
+        identity_start: bool = True,
+        scale_output: bool = False,
+    ) -> None:
+        super().__init__()
+        self.in_features = positive("in_features", in_features)
+        self.out_features = positive("out_features", out_features)
+        if out_features % in_features:
+            raise ValueError(
+                f"out_features must be a multiple of in_features, the same number of outputs for each feature; got "
+                f"{out_features} and {in_features}"
+            )
+        self.octaves = positive("octaves", octaves)
+        self.hidden_features, self.num_blocks, self.num_heads = hidden_features, num_blocks, num_heads
+        self.dropout = dropout
+        self.context_features = context_features
+        self.identity_start = identity_start
+        self.scale_output = scale_output
+
+        self.scale = hidden_features**-0.5 if scale_output else 1.0
+        self.core = Transformer(hidden_features, num_blocks=num_blocks, num_heads=num_heads, dropout=dropout)
+        self.first = nn.Linear(1 + 2 * octaves, hidden_features)
+        self.start = nn.Parameter(0.02 * torch.randn(hidden_features))
+        self.positions = nn.Parameter(0.02 * torch.randn(in_features, hidden_features))
+        self.told = nn.Linear(context_features, hidden_features) if context_features else None
+        self.last = nn.Linear(hidden_features, out_features // in_features)
+        if identity_start:
+            nn.init.zeros_(self.last.weight)
+            nn.init.zeros_(self.last.bias)
+
+    def config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        sizes = arguments(self, "in_features", "out_features", "hidden_features", "num_blocks", "num_heads")
+        rest = arguments(self, "context_features", "dropout", "octaves", "identity_start", "scale_output")
+        return {**sizes, **rest}
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens a row takes."""
+        return self.in_features
+
+    def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
+        """(N, D) [, (N, C)] -> (N, out_features)."""
+        if x.ndim != 2 or x.shape[1] != self.in_features:
+            raise ValueError(
+                f"{type(self).__name__} expects inputs of shape (N, {self.in_features}), got {tuple(x.shape)}: it has "
+                "a position for so many features"
+            )
+        told = self._told(context)
+        start = self._start(len(x), x)
+        tokens = torch.cat([start, self._embed(x[:, :-1])], dim=1) + self.positions  # (N, D, H)
+        return self._read(self.core(tokens if told is None else tokens + told)).flatten(1)
+
+    def one_by_one(self, rows: int, context: Tensor | None = None) -> Callable[[Tensor | None], Tensor]:
+        """A function that gives the outputs of feature 0, 1, ... at each call, (N,) -> (N, out_features / D), told the
+        value of the feature before. The work of all calls is that of one pass.
+
+        >>> net = CausalTransformer(3, 6, hidden_features=16, num_heads=4, identity_start=False)
+        >>> x = torch.randn(5, 3)
+        >>> next_outputs = net.one_by_one(5)
+        >>> steps = [next_outputs(None), next_outputs(x[:, 0]), next_outputs(x[:, 1])]
+        >>> torch.allclose(torch.cat(steps, dim=1), net(x), atol=1e-5)
+        True
+        """
+        told = self._told(context)
+        memory = self.core.memory(self.in_features)
+
+        def next_outputs(before: Tensor | None) -> Tensor:
+            i = memory.seen
+            token = self._start(rows, self.start) if before is None else self._embed(before[:, None])
+            token = token + self.positions[i : i + 1]  # (N, 1, H)
+            return self._read(self.core(token if told is None else token + told, memory))[:, 0]
+
+        return next_outputs
+
+    def _start(self, rows: int, like: Tensor) -> Tensor:
+        return self.start.to(like.dtype).expand(rows, 1, -1)
+
+    def _embed(self, x: Tensor) -> Tensor:
+        """(N, T) -> (N, T, H)."""
+        frequencies = SLOWEST_WAVE * 2 ** torch.arange(self.octaves, dtype=x.dtype, device=x.device)
+        phases = x[..., None] * frequencies
+        waves = torch.cat([x[..., None], phases.sin(), phases.cos()], dim=-1)  # (N, T, 1 + 2 octaves)
+        return _exact(waves, self.first)
+
+    def _told(self, context: Tensor | None) -> Tensor | None:
+        """The context as it is added to every token, (N, 1, H)."""
+        if (context is None) != (self.told is None):
+            given = "none was given" if context is None else "some was given"
+            raise ValueError(
+                f"{type(self).__name__} was built with context_features={self.context_features}, but {given}"
+            )
+        if context is None or self.told is None:
+            return None
+        if context.ndim != 2 or context.shape[1] != self.context_features:
+            raise ValueError(
+                f"{type(self).__name__} expects context of shape (N, {self.context_features}), got "
+                f"{tuple(context.shape)}"
+            )
+        return _exact(context, self.told)[:, None]
+
+    def _read(self, tokens: Tensor) -> Tensor:
+        """(N, T, H) -> (N, T, out_features / D)."""
+        return _exact(tokens, self.last) * self.scale
+
+
+def _exact(x: Tensor, layer: nn.Linear) -> Tensor:
+    """The layer in full precision, of any number of axes."""
+    rows = x.reshape(-1, x.shape[-1]) if x.numel() else x.new_empty(x.shape[:-1].numel(), x.shape[-1])
+    return products.exact(rows, layer.weight, layer.bias).view(*x.shape[:-1], -1)
