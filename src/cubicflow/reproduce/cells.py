@@ -60,8 +60,8 @@ def table_settings(recipe: Mapping[str, Any]) -> TableSettings:
         kind = model.get("symmetries")
         if kind is not None and (kind not in KINDS or model.get("only") != ["bsds300"]):
             raise ValueError(
-                f"the recipe of table-1 has symmetries = {kind!r} for {name!r}; there are {', '.join(KINDS)}, for models "
-                "with only = ['bsds300']"
+                f"the recipe of table-1 has symmetries = {kind!r} for {name!r}; there are {' and '.join(KINDS)}, for "
+                "models with only = ['bsds300']"
             )
     return settings
 
