@@ -12,7 +12,7 @@ import torch
 import cubicflow as cf
 from cubicflow.data.rows import Batch
 from cubicflow.data.symmetries import Symmetries
-from cubicflow.training import RunFolderError, TrainingConfig, TrainingInterrupted, fit, reverse_kl
+from cubicflow.training import NonFiniteLossError, RunFolderError, TrainingConfig, TrainingInterrupted, fit, reverse_kl
 from cubicflow.training.distributed import World
 from cubicflow.training.losses import negative_log_likelihood
 from cubicflow.training.step import Step
@@ -133,3 +133,14 @@ def test_other_rows_are_refused_before_training(rows, message, tmp_path):
 def test_what_is_no_symmetries_is_refused(x, make_flow):
     with pytest.raises(TypeError, match=r"symmetries= must be cubicflow\.data\.symmetries\.Symmetries, got str"):
         fit(make_flow(), x, symmetries="mirror", **SETTINGS)
+
+
+def test_maps_that_lead_out_of_the_data_are_named():
+    """A flow on the unit square has no density at negative values."""
+    flow = cf.flows.plane(num_layers=1, hidden_features=8)
+    rows = torch.rand(300, 2, generator=torch.Generator().manual_seed(0))
+    fit(flow, rows, symmetries=SWAP, **SETTINGS)
+    with pytest.raises(
+        NonFiniteLossError, match=r"step 0 .* images of these rows under symmetries= have no finite loss"
+    ):
+        fit(flow, rows, symmetries=SIGNS, **SETTINGS)
