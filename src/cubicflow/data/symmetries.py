@@ -59,7 +59,10 @@ class Symmetries:
         if bool(wrong.any()):
             first = int(wrong.nonzero()[0])
             found = float(log_dets[first].exp())
-            raise ValueError(f"matrices must keep volumes, |det| = 1, but matrix {first} has |det| = {found:.4g}")
+            raise ValueError(
+                f"matrices must keep volumes, |det| = 1, but matrix {first} has |det| = {found:.4g}; "
+                "leave it out, or scale it"
+            )
 
     @classmethod
     def of_permutations(cls, permutations: Sequence[Sequence[int]]) -> Self:
