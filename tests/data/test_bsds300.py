@@ -229,18 +229,3 @@ def test_real_bsds300_whole(real_data: Path) -> None:
         (250_000, 63),
     )
     assert gaussian_scores(loaded.train, loaded.test).mean() == pytest.approx(96.4, abs=0.3)
-
-
-def test_mirrored_patches_are_patches_of_mirrored_images() -> None:
-    random = np.random.default_rng(0)
-    patches = random.integers(0, 256, size=(5, 8, 8)) / 256
-    patches -= patches.mean(axis=(1, 2), keepdims=True)
-    found = bsds300.mirrored(patches.reshape(5, 64)[:, :-1].astype(np.float32)).reshape(4, 5, 63)
-    for patch, rows in zip(patches, found.swapaxes(0, 1), strict=True):
-        for image, row in zip((patch, np.fliplr(patch), np.flipud(patch), np.rot90(patch, 2)), rows, strict=True):
-            np.testing.assert_allclose(row, image.ravel()[:-1], atol=1e-6)
-
-
-def test_only_patches_have_mirror_images() -> None:
-    with pytest.raises(ValueError, match="mirror images are those of patches of 63 columns, got 43"):
-        bsds300.mirrored(np.zeros((64, 43), np.float32))

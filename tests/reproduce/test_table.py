@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import json
 import shutil
@@ -14,6 +15,7 @@ import pytest
 import torch
 
 import cubicflow as cf
+from cubicflow.data.benchmarks import Benchmark
 from cubicflow.reproduce.cells import Cell, CellRecord, load_scores, table_settings
 from cubicflow.reproduce.recipe_files import load_recipe
 from cubicflow.reproduce.table_1_report import summarise, table_markdown
@@ -363,6 +365,49 @@ def test_wrong_commands_are_one_line(
     assert done.status == 2
     assert message in done.errors
     assert "Traceback" not in done.errors
+
+
+@pytest.mark.parametrize(
+    ("setting", "rows", "symmetries"),
+    [("mirror = true", 4 * 128, None), ('symmetries = "square"', 128, "8 maps of 63 columns")],
+)
+def test_a_model_may_be_trained_on_images_of_patches(
+    cubicflow: Command,
+    tiny_table: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    setting: str,
+    rows: int,
+    symmetries: str | None,
+) -> None:
+    """What the run was trained on is in its config; scores are those of the test rows as they are."""
+    patches = np.random.default_rng(0).normal(size=(228, 64)).astype(np.float32)
+    train, validation, test = np.split((patches - patches.mean(1, keepdims=True))[:, :-1], [128, 178])
+    table = Benchmark("bsds300", train, validation, test, None, "partial", "Made up.")
+    monkeypatch.setattr("cubicflow.reproduce.table_1.load_rows", lambda *_: table)
+    model = f'[models.mine]\ntitle = "mine"\nonly = ["bsds300"]\nseeds = [0]\n{setting}\n'
+    training = "[datasets.bsds300]\ntraining = { steps = 4, batch_size = 32, validate_every = 2, log_every = 2 }\n"
+    tiny_table.write_text(tiny_table.read_text() + model + training)
+    command = ("reproduce", "table-1", "--recipe", tiny_table, "--dataset", "bsds300", "--model", "mine")
+    done = cubicflow(*command, "--device", "cpu", "-o", tmp_path / "out")
+    assert done.status == 0, done.errors
+    cell = tmp_path / "out" / "cells" / "bsds300" / "mine" / "seed-0"
+    data = json.loads((cell / "run" / "config.json").read_text())["data"]
+    assert (data["rows"], data["validation_rows"]) == (rows, 50)
+    assert data.get("symmetries", "None").split(", fingerprint")[0] == str(symmetries)
+    name, value = setting.replace("true", "True").split(" = ")
+    assert json.loads((cell / "record.json").read_text())["settings"][name] == ast.literal_eval(value)
+    with torch.no_grad():
+        again = cf.load(cell / "run").log_prob(torch.from_numpy(test)).numpy()
+    np.testing.assert_allclose(again, load_scores(cell / "test_scores.npz"), rtol=1e-5, atol=1 / 128)
+
+
+@pytest.mark.parametrize(("only", "kind"), [('["bsds300"]', "squares"), ('["bsds300", "gas"]', "square")])
+def test_symmetries_are_known_ones_of_patches(cubicflow: Command, tmp_path: Path, only: str, kind: str) -> None:
+    (tmp_path / "wrong.toml").write_text(f'[models.mine]\ntitle = "mine"\nonly = {only}\nsymmetries = "{kind}"\n')
+    done = cubicflow("reproduce", "table-1", "-o", tmp_path / "out", "--recipe", tmp_path / "wrong.toml")
+    assert done.status == 2
+    assert f"symmetries = '{kind}' for 'mine'; there are mirror and square, for models with only" in done.errors
 
 
 def test_a_recipe_with_an_unknown_setting_is_refused(cubicflow: Command, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import cubicflow as cf
 from cubicflow.accel.captured_step import CapturedStep, written_by
 from cubicflow.accel.forked_gradients import Fork
 from cubicflow.data.rows import Batch, TensorRows
+from cubicflow.data.symmetries import Symmetries
 from cubicflow.nets.exact_linear import exact_linear
 from cubicflow.nets.precision import float32_products
 from cubicflow.training import TrainingConfig, fit
@@ -76,12 +77,12 @@ def test_images(make_flow):
     assert validations[-1] < validations[0]
 
 
-def taken(captured: bool, batches, *, fork: bool = True, **settings):
+def taken(captured: bool, batches, *, fork: bool = True, symmetries=None, **settings):
     """A small flow after one step on each batch; the kernels of plain steps are those of captured ones if they fork."""
     torch.manual_seed(0)
     flow = cf.flows.tabular(6, num_layers=3, hidden_features=32, **settings).cuda()
     config = TrainingConfig(steps=1000, batch_size=len(batches[0]), precision="float32").resolve(10_000)
-    step = Step(flow, negative_log_likelihood, config, World(torch.device("cuda", 0)), 1.0)
+    step = Step(flow, negative_log_likelihood, config, World(torch.device("cuda", 0)), 1.0, symmetries)
     if fork:
         step.passes = Fork(step.world.device).weight_gradients
     take = CapturedStep(step, pytest.fail) if captured else step
@@ -93,12 +94,31 @@ def taken(captured: bool, batches, *, fork: bool = True, **settings):
 
 
 @pytest.mark.usefixtures("compiled_kernels")
-@pytest.mark.parametrize("settings", [{}, {"dropout": 0.2}, {"base_components": 3}], ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"dropout": 0.2},
+        {"base_components": 3},
+        {"symmetries": Symmetries.of_image((2, 3), "mirror")},
+        {"symmetries": Symmetries.of_image((1, 7), "mirror", mean_removed=True), "dropout": 0.2},
+    ],
+    ids=str,
+)
 def test_a_captured_step_is_the_step_itself_bit_for_bit(settings):
     batches = torch.randn(20, 64, 6, device="cuda").unbind(0)
     captured, plain = taken(True, batches, **settings), taken(False, batches, **settings)
     for mine, theirs in zip(written_by(captured), written_by(plain), strict=True):
         assert torch.equal(mine, theirs)
+
+
+def test_drawn_images_do_not_heed_the_settings_of_the_matrix_units():
+    symmetries = Symmetries.of_image((8, 8), "square")
+    x = torch.randn(1024, 64, device="cuda")
+    with float32_products(tf32=True, device=x.device), torch.autocast("cuda", torch.bfloat16):
+        drawn = symmetries.draw(x)
+    assert torch.equal(drawn.sort(1).values, x.sort(1).values)
+    assert not torch.equal(drawn, x)
 
 
 def test_gradients_of_weights_on_a_second_stream_are_the_same():

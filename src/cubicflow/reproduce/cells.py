@@ -16,7 +16,9 @@ import torch
 
 from cubicflow.atomic_files import replacing, write_atomically
 from cubicflow.data.benchmarks import BENCHMARKS, PUBLISHED, Benchmark, load_benchmark
+from cubicflow.data.benchmarks.bsds300 import SIDE
 from cubicflow.data.folders import MissingDataError
+from cubicflow.data.symmetries import KINDS, Symmetries
 from cubicflow.reproduce.hardware import machine_in_use
 from cubicflow.reproduce.recipe_files import Settings, merged, typed
 from cubicflow.reproduce.scores import Scores, estimate
@@ -55,7 +57,22 @@ def table_settings(recipe: Mapping[str, Any]) -> TableSettings:
                     f"the recipe of table-1 has {name!r} for {dataset!r} only, which is none of its datasets: "
                     f"{', '.join(settings.datasets)}"
                 )
+        kind = model.get("symmetries")
+        if kind is not None and (kind not in KINDS or model.get("only") != ["bsds300"]):
+            raise ValueError(
+                f"the recipe of table-1 has symmetries = {kind!r} for {name!r}; there are {' and '.join(KINDS)}, for "
+                "models with only = ['bsds300']"
+            )
     return settings
+
+
+def patch_symmetries(kind: str) -> Symmetries:
+    """The symmetries of BSDS300's patches.
+
+    >>> patch_symmetries("mirror").features
+    63
+    """
+    return Symmetries.of_image((SIDE, SIDE), kind, mean_removed=True)
 
 
 @dataclass(frozen=True)
@@ -94,6 +111,8 @@ def all_settings(settings: TableSettings, cell: Cell) -> dict[str, Any]:
         found["whiten"] = dataset["whiten"] and model.get("whiten", True)
     if model.get("mirror"):
         found["mirror"] = True
+    if model.get("symmetries"):
+        found["symmetries"] = model["symmetries"]
     for kind, common in (("flow", settings.flow), ("training", settings.training)):
         found[kind] = merged(common, merged(dataset.get(kind, {}), model.get(kind, {})))
     return found

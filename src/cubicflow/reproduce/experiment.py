@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from cubicflow.atomic_files import replacing, write_atomically
+from cubicflow.data.symmetries import Symmetries
 from cubicflow.reproduce.deadline import Deadline
 from cubicflow.reproduce.hardware import machine_in_use
 from cubicflow.reproduce.recipe_files import Settings
@@ -76,6 +77,7 @@ class Request:
         run: Path,
         *,
         seed: int,
+        symmetries: Symmetries | None = None,
     ) -> FitResult:
         """Fit the flow that ``build`` makes, in the run folder ``run``: from the beginning, or from where an earlier
         call left it. Whether it took one call or ten, the result is the same."""
@@ -87,7 +89,9 @@ class Request:
         except TypeError as error:  # a name that the flow or the training does not know
             raise ValueError(f"the recipe of {self.name}: {error}") from error
         try:
-            return fit(flow, train, validation, config, run=run, resume=True, stop=self.deadline.over)
+            return fit(
+                flow, train, validation, config, run=run, resume=True, symmetries=symmetries, stop=self.deadline.over
+            )
         except TrainingInterrupted:
             if self.deadline.over():
                 raise self.unfinished() from None

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
+
 from cubicflow.data.benchmarks import Benchmark
-from cubicflow.data.benchmarks.bsds300 import mirrored
 from cubicflow.data.folders import MissingDataError, data_folder
 from cubicflow.flows import Flow, tabular, whiten
 from cubicflow.reproduce.cells import (
@@ -16,6 +17,7 @@ from cubicflow.reproduce.cells import (
     forget,
     is_recorded,
     load_rows,
+    patch_symmetries,
     read_cells,
     record_cell,
     table_settings,
@@ -101,13 +103,17 @@ def run_cell(cell: Cell, table: Benchmark, settings: TableSettings, request: Req
         flow = tabular(table.features, **used["flow"], seed=cell.seed)
         return whiten(flow, table.train, table.weights) if used.get("whiten") else flow
 
+    rows = table.train
+    if used.get("mirror"):
+        rows = patch_symmetries("mirror").images(torch.from_numpy(rows)).numpy()
     fitted = request.train(
         make,
-        (mirrored(table.train) if used.get("mirror") else table.train, None, table.weights),
+        (rows, None, table.weights),
         table.validation,
         used["training"],
         cell.folder(request.folder) / "run",
         seed=cell.seed,
+        symmetries=patch_symmetries(used["symmetries"]) if "symmetries" in used else None,
     )
     record = record_cell(request.folder, cell, table, fitted, settings, request.command)
     test = record.about["test"]

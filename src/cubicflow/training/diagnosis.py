@@ -19,6 +19,8 @@ def likely_cause(step: Step, batch: Batch) -> str:
         )
     statistics = step.statistics.copy()
     losses = step.loss_of_rows(batch)
+    images = () if step.symmetries is None else step.symmetries.images(batch.x).split(len(batch.x))
+    images_are_finite = all(bool(step.loss_of_rows(batch._replace(x=image)).isfinite().all()) for image in images)
     step.statistics.put_back(statistics, where=torch.ones_like(step.failed_at, dtype=torch.bool))
     bad = ~losses.isfinite()
     if bool(bad.any()):
@@ -28,6 +30,10 @@ def likely_cause(step: Step, batch: Batch) -> str:
         if isinstance(getattr(step.flow, "base", None), Uniform):
             return f"{count}; this flow lives on the unit cube, so scale the data to [0, 1]"
         return f"{count}; look for outliers, or put a Standardise layer first"
+    if not images_are_finite:
+        return (
+            "images of these rows under symmetries= have no finite loss; leave out the maps that lead out of the data"
+        )
     config = step.config
     advice = "lower learning_rate" if config.precision != "bf16" else "lower learning_rate, or use precision='tf32'"
     return f"the gradient overflowed (learning_rate={config.learning_rate:g}, clip_norm={config.clip_norm}); {advice}"

@@ -16,6 +16,7 @@ import torch
 from cubicflow.data.as_rows import as_rows
 from cubicflow.data.row_summary import Summary
 from cubicflow.data.rows import Batch, Draws, Order, Rows, derive_seed, endless
+from cubicflow.data.symmetries import Symmetries, check_symmetries
 from cubicflow.nets.precision import float32_products
 from cubicflow.training.config import TrainingConfig
 from cubicflow.training.diagnosis import likely_cause
@@ -81,6 +82,7 @@ def fit(
     resume: bool = False,
     overwrite: bool = False,
     loss: Loss | None = None,
+    symmetries: Symmetries | None = None,
     progress: bool = True,
     stop: Callable[[], bool] | None = None,
     sections: Mapping[str, Any] | None = None,
@@ -100,6 +102,8 @@ def fit(
         overwrite: begin again in that folder.
         loss: a function of (flow, batch) that returns one number for each row, and may take gradients on its way; see
             :mod:`cubicflow.training.losses`.
+        symmetries: maps that leave the density as it is. At every step each training row is replaced by one of its
+            images; validation rows stay as they are.
         progress: show it, on standard error.
         stop: asked after each step. Where it returns True the run is saved and ends with :class:`TrainingInterrupted`,
             as after Ctrl-C, in any thread.
@@ -117,6 +121,7 @@ def fit(
         # --- rows: refuse what is not finite, set some aside for validation ---
         given = Draws(DRAWN_ROWS) if train is None else as_rows(train)
         summary = check_rows(flow, given, "train", loss)
+        check_symmetries(symmetries, summary)
         if validation is None:
             rows, held_out = split_off(given, config)
         else:
@@ -134,13 +139,14 @@ def fit(
             about: dict[str, Any] = {"rows": rows.num_rows, "fingerprint": given.fingerprint()}
             if held_out is not None and validation is not None:
                 about |= {"validation_rows": held_out.num_rows, "validation_fingerprint": held_out.fingerprint()}
+            about |= {} if symmetries is None else {"symmetries": symmetries.described()}
             kept = {"training": config.as_dict(), "data": about, **(sections or {})}
             opened = open_run(run, flow, kept, resume=resume, overwrite=overwrite)
         interrupts = Interrupts(saved=run is not None, patient=world.size > 1, stop=stop)
         shown = make_progress(progress and world.is_writer, validates=held_out is not None)
         with closing(shown), opened as folder, interrupts:
             flow.to(world.device)
-            step = Step(flow, loss, config, world, summary.mean_weight)
+            step = Step(flow, loss, config, world, summary.mean_weight, symmetries)
             try:
                 result = train_to_the_end(step, rows, held_out, folder, shown, interrupts)
             finally:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from cubicflow.data.rows import Batch
+from cubicflow.data.symmetries import Symmetries
 from cubicflow.nets.precision import float32_products
 from cubicflow.training.averaging import Averages
 from cubicflow.training.config import TrainingConfig
@@ -39,10 +40,19 @@ class Step:
         loss_sum: of all global batches since it was last read.
         gradient_norm: of the last step, before clipping.
         failed_at: the number of the first step that was not finite, or -1.
+        symmetries: of the training rows, or None.
         passes: makes the context in which a forward and a backward pass run; when it ends the gradients are there.
     """
 
-    def __init__(self, flow: Any, loss: Loss, config: TrainingConfig, world: World, mean_weight: float) -> None:
+    def __init__(
+        self,
+        flow: Any,
+        loss: Loss,
+        config: TrainingConfig,
+        world: World,
+        mean_weight: float,
+        symmetries: Symmetries | None = None,
+    ) -> None:
         self.flow, self.loss, self.config, self.world = flow, loss, config, world
         self.mean_weight = mean_weight
         params = [param for param in flow.parameters() if param.requires_grad]
@@ -55,6 +65,7 @@ class Step:
         self.adam = parts.adam(self.weights, config.beta2, config.weight_decay)
         self.averages = None if config.average_decay is None else Averages(self.weights)
         self.statistics = RunningStatistics(flow)
+        self.symmetries = None if symmetries is None else symmetries.to(world.device, self.dtype)
         self.passes: Callable[[], AbstractContextManager[None]] = nullcontext
         self.count = torch.zeros((), dtype=torch.int64, device=world.device)
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=world.device)
@@ -97,7 +108,10 @@ class Step:
         """This process's part of the mean over the global batch: the parts add up to the mean, whatever their sizes.
 
         Row weights are divided by the mean weight of all rows, not of the batch: that leaves the gradient unbiased.
+        Where there are symmetries, each row is replaced by one of its images. Validation does not come this way.
         """
+        if self.symmetries is not None:
+            batch = batch._replace(x=self.symmetries.draw(batch.x))
         # Splines and log densities promote themselves to float32; the backward pass repeats the forward's choices.
         # Every weight is used once: a cache of their casts would save nothing, and a captured graph must not have one.
         bf16 = self.config.precision == "bf16"

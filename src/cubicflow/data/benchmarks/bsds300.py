@@ -142,24 +142,6 @@ def draw_patches(images: Sequence[Grey], n: int, seed: int | list[int]) -> Rows3
     return result
 
 
-def mirrored(rows: Rows32) -> Rows32:
-    """The patches of ``rows`` and then their mirror images, left to right, top to bottom and both: four times the rows.
-
-    >>> patch = np.arange(64, dtype=np.float32) - 31.5
-    >>> mirrored(patch[None, :-1])[:, [0, 7, 56]]
-    array([[-31.5, -24.5,  24.5],
-           [-24.5, -31.5,  31.5],
-           [ 24.5,  31.5, -31.5],
-           [ 31.5,  24.5, -24.5]], dtype=float32)
-    """
-    if rows.shape[1] != SIDE**2 - 1:
-        raise ValueError(f"mirror images are those of patches of {SIDE**2 - 1} columns, got {rows.shape[1]}")
-    last = -rows.sum(axis=1, keepdims=True)  # of a patch whose mean was removed
-    patches = np.concatenate([rows, last], axis=1).reshape(-1, SIDE, SIDE)
-    images = (patches, patches[:, :, ::-1], patches[:, ::-1], patches[:, ::-1, ::-1])
-    return np.concatenate([image.reshape(-1, SIDE**2)[:, :-1] for image in images])
-
-
 def _read_raw(paths: tuple[Path, ...], seed: int) -> Benchmark:
     images = read_images(paths[0])
     splits = cached_redraw(images, PUBLISHED["bsds300"][:3], seed)
