@@ -84,7 +84,8 @@ def find_dependencies(codes: Codes) -> list[Dependency]:
 def contradictions(codes: Codes, known: Codes, dependency: Dependency) -> Flags:
     """Which rows of ``codes`` (M, D) have a pair of values that contradicts ``known`` (N, D).
 
-    Such a row has a value of the determinant that is in ``known``, and there with another dependent. A row whose value of the determinant is not in ``known`` contradicts nothing.
+    Such a row has a value of the determinant that is in ``known``, and there with another dependent. A row whose value
+    of the determinant is not in ``known`` contradicts nothing.
 
     >>> known = np.array([[0, 5], [1, 6], [1, 6]])
     >>> contradictions(np.array([[0, 5], [1, 5], [2, 5]]), known, Dependency(0, 1)).tolist()

@@ -1,15 +1,16 @@
 """One column at a time and two columns at a time, as SDMetrics defines it: 1 is a perfect score, 0 the worst.
 
 A column of numbers scores 1 - the Kolmogorov-Smirnov statistic (KSComplement), a column of words 1 - the distance in
-total variation (TVComplement); gaps are left out. Two columns of numbers score 1 - |difference of Pearson's correlations| / 2
-over rows with both (CorrelationSimilarity), two columns of words 1 - the total variation distance of their contingency
-tables, in which a gap is a value (ContingencySimilarity). Beside words, numbers are put into ten bins of equal width,
-with the gaps in a bin of their own.
+total variation (TVComplement); gaps are left out. Two columns of numbers score 1 - half the difference of Pearson's
+correlations over rows with both (CorrelationSimilarity), two columns of words 1 - the distance in total variation of
+their contingency tables, in which a gap is a value (ContingencySimilarity). Beside words, numbers are put into ten bins
+of equal width, with the gaps in a bin of their own.
 
 SDMetrics has two rules for those bins. ContingencySimilarity takes the edges of the real column for both tables, and
 opens the outermost bins. The QualityReport, whose figures are often published, takes for each table the edges of that
-table: it misses a shift, and a single sampled value far away moves all edges. :func:`trend` gives the first,
-and on request the second.
+table: it misses a shift, and a single sampled value far away moves all edges. :func:`trend` gives the first, and on
+request the second. Either way all pairs count, as they do in the report of SDMetrics 0.11 and 0.20; that of 0.32 leaves
+out pairs that are weakly related in the real table.
 """
 
 from __future__ import annotations
