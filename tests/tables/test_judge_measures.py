@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from cubicflow.tables.dependencies import Dependency, contradictions, find_dependencies
-from cubicflow.tables.judging.closeness import closest_distances, closeness, share_of_copies
+from cubicflow.tables.judging.closeness import closeness, closest_distances, share_of_copies
 from cubicflow.tables.judging.contradictions import count_contradictions
 from cubicflow.tables.judging.detection import detection
 from cubicflow.tables.judging.judgement import judge
@@ -52,10 +52,10 @@ def test_trends_are_those_of_sdmetrics(matched: Matched, edges: str, recorded: s
 def test_errors_are_those_of_the_quality_report() -> None:
     real, sampled = make_tables()
     found = judge(pa.table(real), pa.table(sampled))
-    assert found.shape_error == pytest.approx(1 - RECORDED["shape mean"], abs=1e-8)
-    assert found.trend_error_own_bins == pytest.approx(1 - RECORDED["trend mean of the report"], abs=1e-12)
+    assert found.errors.shape == pytest.approx(1 - RECORDED["shape mean"], abs=1e-8)
+    assert found.errors.trend_own_bins == pytest.approx(1 - RECORDED["trend mean of the report"], abs=1e-12)
     defined = [score for score in RECORDED["trend"].values() if score is not None]
-    assert found.trend_error == pytest.approx(1 - np.mean(defined), abs=1e-12)
+    assert found.errors.trend == pytest.approx(1 - np.mean(defined), abs=1e-12)
 
 
 def test_many_words_are_counted_like_few(monkeypatch: pytest.MonkeyPatch, matched: Matched) -> None:
@@ -80,7 +80,7 @@ IS_WORD = np.array([True, False, False])
 def test_two_halves_of_a_table_cannot_be_told_apart() -> None:
     rows = a_table(np.random.default_rng(0), 1200)
     found = detection(rows[:600], rows[600:], IS_WORD)
-    assert abs(found.auc - 0.5) < 4 * np.sqrt(1 / (6 * 600))  # of an AUC of noise, 12 n^2 / (2 n + 1) is 1 / variance
+    assert abs(found.auc - 0.5) < 4 * np.sqrt(1201 / (12 * 600**2))  # the AUC of noise has variance (2n + 1) / (12 n^2)
     assert found.rows == 600
     assert found.score == pytest.approx(2 - 2 * max(found.auc, 0.5))
     assert detection(rows[:600], rows[600:], IS_WORD) == found

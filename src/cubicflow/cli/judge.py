@@ -70,10 +70,10 @@ def judge(
         if output == STANDARD_OUTPUT:
             typer.echo(judgement_text(found, run), nl=False)
             return
-        lines = [("", "samples", "best, or new rows"), *found.lines()]
-        widths = [max(len(line[i]) for line in lines) for i in range(2)]
+        lines = [("", "samples", "real rows"), *found.lines()]
+        widths = [max(len(line[i]) for line in lines) for i in range(3)]
         for what, ours, new in lines:
-            typer.echo(f"{what:<{widths[0]}}  {ours:>{widths[1]}}  {new}")
+            typer.echo(f"{what:<{widths[0]}}  {ours:>{widths[1]}}  {new:>{widths[2]}}")
         for remark in found.worst():
             typer.echo(remark)
         typer.echo(found.verdict())

@@ -41,7 +41,7 @@ def judge_files(
     ...     for name in ("real", "sampled"):
     ...         _ = Path(folder, f"{name}.csv").write_text("a,b\\n" + "1,x\\n2,y\\n" * 30)
     ...     found = judge_files(f"{folder}/real.csv", f"{folder}/sampled.csv")
-    >>> found.shape_error, found.rows
+    >>> found.errors.shape, found.rows
     (0.0, {'real': 60, 'sampled': 60})
     """
     given = {"real": open_table(real), "sampled": open_table(sampled)}

@@ -6,13 +6,16 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.judging.closeness import Closeness, closeness
 from cubicflow.tables.judging.contradictions import Contradictions, count_contradictions
 from cubicflow.tables.judging.detection import Detection, detection
 from cubicflow.tables.judging.matched import Matched, match
-from cubicflow.tables.judging.shape_and_trend import Score, mean_score, shape, trend
+from cubicflow.tables.judging.shape_and_trend import BINNINGS, PairScore, Score, mean_score, shape, trend
 
 # the sentence of an AUC below each bound
 TELLS = (
@@ -29,15 +32,29 @@ Line = tuple[str, str, str]  # what, for the samples, for new real rows
 
 
 @dataclass(frozen=True)
+class Errors:
+    """1 - the mean of SDMetrics' scores; None where no score is defined.
+
+    Attributes:
+        shape: of columns one at a time.
+        trend: of columns two at a time; numbers beside words in the bins of the real column.
+        trend_own_bins: the same with each table's own bins, as SDMetrics' QualityReport has it.
+    """
+
+    shape: float | None
+    trend: float | None
+    trend_own_bins: float | None
+
+
+@dataclass(frozen=True)
 class Judgement:
-    """How good sampled rows are. Errors are 1 - the mean score; None stands for what could not be judged.
+    """How good sampled rows are. None stands for what could not be judged.
 
     Attributes:
         rows: how many real, sampled and training rows were judged.
         detection: a classifier between real and sampled rows.
-        shape_error: of columns one at a time, with SDMetrics' scores.
-        trend_error: of columns two at a time, with SDMetrics' scores; numbers beside words in the real column's bins.
-        trend_error_own_bins: the same with each table's own bins, as SDMetrics' QualityReport has it.
+        errors: of the columns and pairs of columns of the sampled rows.
+        errors_of_training_rows: the same of as many training rows: what chance alone leaves in so few rows.
         columns, pairs: the score of each column and pair of columns.
         closeness: of the sampled and the real rows to the training rows.
         contradictions: sampled rows against what holds in all training rows.
@@ -46,9 +63,8 @@ class Judgement:
 
     rows: dict[str, int]
     detection: Detection
-    shape_error: float | None
-    trend_error: float | None
-    trend_error_own_bins: float | None
+    errors: Errors
+    errors_of_training_rows: Errors | None
     columns: dict[str, float | None]
     pairs: tuple[tuple[str, str, float | None], ...]
     closeness: dict[str, Closeness] | None
@@ -60,10 +76,11 @@ class Judgement:
         auc = self.detection.auc
         said = next(text for bound, text in TELLS if auc < bound)
         clauses = [f"{said} (AUC {auc:.2f}, where 0.5 is a coin and 1 is certainty)"]
-        errors = [(self.shape_error, "columns"), (self.trend_error, "pairs of columns")]
-        far = [f"{what} are off by {_percent(error)}" for error, what in errors if error is not None]
-        if far:
-            clauses.append(f"{' and '.join(far)} on average")
+        real = self.errors_of_training_rows
+        for what, name in (("columns", "shape"), ("pairs of columns", "trend")):
+            if (error := getattr(self.errors, name)) is not None:
+                chance = "" if real is None else f" ({_percent(getattr(real, name))} in real rows)"
+                clauses.append(f"{what} are off by {_percent(error)} on average{chance}")
         broken = self.contradictions
         if broken.sampled > max(2 * (broken.held_out or 0), MANY):
             clauses.append(f"{_percent(broken.sampled)} of the samples contradict what holds in all {broken.found_in}")
@@ -77,12 +94,16 @@ class Judgement:
         """The numbers in words, beside those of new real rows or what would be best."""
         found = self.detection
         lines: list[Line] = [
-            ("AUC of a classifier against real rows", f"{found.auc:.3f} ± {found.spread:.3f}", "0.5"),
-            ("detection score", f"{found.score:.3f}", "1"),
-            ("error of single columns (shape)", _percent(self.shape_error), "0 %"),
-            ("error of pairs of columns (trend)", _percent(self.trend_error), "0 %"),
-            ("the same, each table in its own bins", _percent(self.trend_error_own_bins), "0 %"),
+            ("AUC of a classifier against real rows", f"{found.auc:.3f} ± {found.spread:.3f}", "0.500"),
+            ("detection score", f"{found.score:.3f}", "1.000"),
         ]
+        best = self.errors_of_training_rows or Errors(0, 0, 0)
+        for what, name in (
+            ("error of single columns (shape)", "shape"),
+            ("error of pairs of columns (trend)", "trend"),
+            ("the same, each table in its own bins", "trend_own_bins"),
+        ):
+            lines.append((what, _percent(getattr(self.errors, name)), _percent(getattr(best, name))))
         if self.closeness is not None:
             ours, new = self.closeness["sampled"], self.closeness["held_out"]
             lines += [
@@ -135,7 +156,7 @@ def judge(
     >>> rng = np.random.default_rng(0)
     >>> real, sampled = (pa.table({"x": rng.normal(size=100), "y": rng.normal(size=100)}) for _ in range(2))
     >>> found = judge(real, sampled)
-    >>> found.detection.auc < 0.7, found.shape_error < 0.2, found.closeness
+    >>> found.detection.auc < 0.7, found.errors.shape < 0.2, found.closeness
     (True, True, None)
     """
     tables = {"the real table": real, "the sampled table": sampled}
@@ -149,26 +170,33 @@ def judge_matched(matched: Matched, *, seed: int = 0, notes: Sequence[str] = ())
     names, is_word = matched.names, matched.is_word
     real, sampled, *rest = matched.tables
     train = rest[0] if rest else None
-    columns = dict(zip(names, shape(real, sampled, is_word), strict=True))
-    pairs = trend(real, sampled, is_word)
-    own = trend(real, sampled, is_word, "own")
-    close = None
+    columns, pairs, errors = _compared(real, sampled, is_word)
+    close, chance = None, None
     if train is not None:
         both = {"sampled": sampled, "held_out": real}
         close = {name: closeness(table, train, is_word, seed) for name, table in both.items()}
+        some = np.random.default_rng(seed).permutation(len(train))[: len(sampled)]
+        chance = _compared(real, train[some], is_word)[2]
     counts = zip(("real", "sampled", "train"), matched.tables, strict=False)
     return Judgement(
         rows={name: len(table) for name, table in counts},
         detection=detection(real, sampled, is_word, seed),
-        shape_error=_error(list(columns.values())),
-        trend_error=_error([pair.score for pair in pairs]),
-        trend_error_own_bins=_error([pair.score for pair in own]),
-        columns=columns,
+        errors=errors,
+        errors_of_training_rows=chance,
+        columns=dict(zip(names, columns, strict=True)),
         pairs=tuple((names[pair.first], names[pair.second], pair.score) for pair in pairs),
         closeness=close,
         contradictions=count_contradictions(real, sampled, train, names),
         notes=tuple(notes),
     )
+
+
+def _compared(real: Floats, rows: Floats, is_word: NDArray[np.bool_]) -> tuple[list[Score], list[PairScore], Errors]:
+    """The scores of columns and of pairs of columns, and the errors that they make."""
+    columns = shape(real, rows, is_word)
+    pairs, in_own_bins = (trend(real, rows, is_word, edges) for edges in BINNINGS)
+    means = [_error([pair.score for pair in scores]) for scores in (pairs, in_own_bins)]
+    return columns, pairs, Errors(_error(columns), *means)
 
 
 def _error(scores: list[Score]) -> float | None:

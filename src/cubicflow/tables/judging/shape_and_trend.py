@@ -28,6 +28,8 @@ from cubicflow.tables.dependencies import Codes, codes_of
 BINS = 10
 MOST_CELLS = 1 << 22  # of a contingency table that is counted in an array
 Score = float | None  # None where a score is not defined
+Binning = Literal["real", "own"]
+BINNINGS: tuple[Binning, ...] = ("real", "own")
 
 
 @dataclass(frozen=True)
@@ -62,9 +64,7 @@ def shape(real: Floats, sampled: Floats, is_word: NDArray[np.bool_]) -> list[Sco
     return scores
 
 
-def trend(
-    real: Floats, sampled: Floats, is_word: NDArray[np.bool_], edges: Literal["real", "own"] = "real"
-) -> list[PairScore]:
+def trend(real: Floats, sampled: Floats, is_word: NDArray[np.bool_], edges: Binning = "real") -> list[PairScore]:
     """The score of each pair of columns; None where a column of a pair of numbers is constant.
 
     ``edges="own"`` bins each table by its own edges, as SDMetrics' QualityReport does.
