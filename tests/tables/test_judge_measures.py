@@ -15,7 +15,7 @@ from cubicflow.tables.judging.contradictions import count_contradictions
 from cubicflow.tables.judging.detection import detection
 from cubicflow.tables.judging.judgement import judge
 from cubicflow.tables.judging.matched import Matched, match
-from cubicflow.tables.judging.shape_and_trend import shape, trend
+from cubicflow.tables.judging.shape_and_trend import BINNINGS, shape, trend
 
 from .sdmetrics_golden import GOLDEN, WORDS, make_tables
 
@@ -62,6 +62,23 @@ def test_many_words_are_counted_like_few(monkeypatch: pytest.MonkeyPatch, matche
     few = trend(*matched.tables, matched.is_word)
     monkeypatch.setattr("cubicflow.tables.judging.shape_and_trend.MOST_CELLS", 1)
     assert [pair.score for pair in trend(*matched.tables, matched.is_word)] == pytest.approx([p.score for p in few])
+
+
+@pytest.mark.parametrize("unit", [1e-200, 1e300])
+def test_units_do_not_matter(unit: float) -> None:
+    rng = np.random.default_rng(8)
+    plain = [np.stack([rng.normal(size=50), rng.normal(size=50), rng.integers(0, 3, 50)], axis=1) for _ in range(2)]
+    is_word = np.array([False, False, True])
+    for edges in BINNINGS:
+        expected = [pair.score for pair in trend(*plain, is_word, edges)]
+        found = [pair.score for pair in trend(*(table * [unit, 1, 1] for table in plain), is_word, edges)]
+        assert found == pytest.approx(expected, abs=1e-12)
+
+
+def test_bins_narrower_than_the_spacing_of_numbers() -> None:
+    step = np.arange(40.0)
+    real = np.stack([2**53 + 2 * (step % 2), step % 2], axis=1)
+    assert [pair.score for pair in trend(real, real, np.array([False, True]))] == [1]
 
 
 # --- detection ---

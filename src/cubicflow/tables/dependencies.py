@@ -34,7 +34,7 @@ def codes_of(*tables: Floats) -> list[Codes]:
     >>> [codes.ravel().tolist() for codes in codes_of(np.array([[2.5], [np.nan]]), np.array([[2.5], [1.0]]))]
     [[1, -1], [1, 0]]
     """
-    coded = [np.empty(table.shape, dtype=np.int64) for table in tables]
+    coded = [np.empty(table.shape, dtype=np.int64, order="F") for table in tables]  # columns lie together
     for j in range(tables[0].shape[1]):
         known = np.unique(np.concatenate([table[:, j][~np.isnan(table[:, j])] for table in tables]))
         for codes, table in zip(coded, tables, strict=True):

@@ -101,7 +101,7 @@ class Judgement:
         for what, name in (
             ("error of single columns (shape)", "shape"),
             ("error of pairs of columns (trend)", "trend"),
-            ("the same, each table in its own bins", "trend_own_bins"),
+            ("error of pairs, each table in its own bins", "trend_own_bins"),
         ):
             lines.append((what, _percent(getattr(self.errors, name)), _percent(getattr(best, name))))
         if self.closeness is not None:
@@ -109,7 +109,7 @@ class Judgement:
             lines += [
                 ("exact copies of training rows", _percent(ours.copies), _percent(new.copies)),
                 ("distance to the closest training row, median", f"{ours.median:.4f}", f"{new.median:.4f}"),
-                ("the same, 5 % quantile", f"{ours.low:.4f}", f"{new.low:.4f}"),
+                ("distance to the closest training row, 5 % quantile", f"{ours.low:.4f}", f"{new.low:.4f}"),
             ]
         if self.contradictions.rules:
             broken = self.contradictions

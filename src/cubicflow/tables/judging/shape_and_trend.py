@@ -73,6 +73,7 @@ def trend(real: Floats, sampled: Floats, is_word: NDArray[np.bool_], edges: Binn
     >>> [round(pair.score, 6) for pair in trend(np.stack([x, x], 1), np.stack([x, -x], 1), np.array([False, False]))]
     [0.0]
     """
+    real, sampled = np.asfortranarray(real), np.asfortranarray(sampled)  # every column is read many times
     codes = codes_of(real, sampled)
     for column in np.flatnonzero(~is_word):
         own = [_edges(table[:, column], closed=edges == "own") for table in (real, sampled)]
@@ -82,11 +83,7 @@ def trend(real: Floats, sampled: Floats, is_word: NDArray[np.bool_], edges: Binn
     scores = []
     for i, j in combinations(range(real.shape[1]), 2):
         numbers = not is_word[i] and not is_word[j]
-        score = (
-            _correlation_score(real[:, [i, j]], sampled[:, [i, j]])
-            if numbers
-            else _contingency_score(codes[0], codes[1], i, j)
-        )
+        score = _correlation_score(real, sampled, i, j) if numbers else _contingency_score(codes[0], codes[1], i, j)
         scores.append(PairScore(i, j, score))
     return scores
 
@@ -98,23 +95,33 @@ def mean_score(scores: list[Score]) -> Score:
 
 
 def _edges(values: Floats, *, closed: bool) -> Floats:
+    """Of ten bins from the smallest value to the largest, as numpy.histogram_bin_edges, which refuses narrow bins."""
     known = values[~np.isnan(values)]
-    edges = np.histogram_bin_edges(known, bins=BINS).astype(np.float64)
+    low, high = (known.min(), known.max()) if len(known) else (0.0, 1.0)
+    edges = np.linspace(low - 0.5 * (low == high), high + 0.5 * (low == high), BINS + 1)
     if not closed:
         edges[0], edges[-1] = -np.inf, np.inf
     return edges
 
 
-def _correlation_score(real: Floats, sampled: Floats) -> Score:
+def _correlation_score(real: Floats, sampled: Floats, i: int, j: int) -> Score:
     correlations = []
     for table in (real, sampled):
-        whole = table[~np.isnan(table).any(axis=1)]
-        if len(whole) < 2 or (whole == whole[0]).all(axis=0).any():
+        known = ~np.isnan(table[:, i] + table[:, j])
+        x, y = (values if known.all() else values[known] for values in (table[:, i], table[:, j]))
+        if len(x) < 2 or x.min() == x.max() or y.min() == y.max():
             return None
-        centred = whole - whole.mean(axis=0)
-        centred /= np.linalg.norm(centred, axis=0)
-        correlations.append(float(np.clip((centred[:, 0] * centred[:, 1]).sum(), -1, 1)))
+        x, y = _centred(x), _centred(y)
+        correlations.append(float(np.clip(x @ y / np.sqrt((x @ x) * (y @ y)), -1, 1)))
     return 1 - abs(correlations[0] - correlations[1]) / 2
+
+
+def _centred(values: Floats) -> Floats:
+    """The values without their mean, at most 1 in size, so that neither tiny nor huge ones have squares out of range."""
+    scaled = values / np.abs(values).max()
+    scaled -= scaled.mean()
+    centred: Floats = scaled / np.abs(scaled).max()
+    return centred
 
 
 def _contingency_score(real: Codes, sampled: Codes, i: int, j: int) -> float:
