@@ -77,8 +77,11 @@ def test_units_do_not_matter(unit: float) -> None:
 
 def test_bins_narrower_than_the_spacing_of_numbers() -> None:
     step = np.arange(40.0)
-    real = np.stack([2**53 + 2 * (step % 2), step % 2], axis=1)
-    assert [pair.score for pair in trend(real, real, np.array([False, True]))] == [1]
+    real = np.stack([2**53 + 2 * (step % 2), 2**53 + 2 * (step % 5 // 3), step % 2], axis=1)
+    sampled = real * [1, -1, 1]
+    scores = [pair.score for pair in trend(real, sampled, np.array([False, False, True]))]
+    assert scores[0] == pytest.approx(1 - abs(np.corrcoef(step % 2, step % 5 // 3)[0, 1]))
+    assert scores[1] == 1
 
 
 # --- detection ---

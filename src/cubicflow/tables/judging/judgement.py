@@ -59,6 +59,11 @@ class Judgement:
         closeness: of the sampled and the real rows to the training rows.
         contradictions: sampled rows against what holds in all training rows.
         notes: what was left out, and why.
+
+    >>> rng = np.random.default_rng(0)
+    >>> real, sampled = (pa.table({"x": rng.normal(shift, 1, 200)}) for shift in (0, 9))
+    >>> judge(real, sampled).verdict().split(" (")[0]
+    'A classifier can nearly always tell the samples from real rows'
     """
 
     rows: dict[str, int]

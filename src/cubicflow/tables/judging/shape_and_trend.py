@@ -117,10 +117,10 @@ def _correlation_score(real: Floats, sampled: Floats, i: int, j: int) -> Score:
 
 
 def _centred(values: Floats) -> Floats:
-    """The values without their mean, at most 1 in size, so that neither tiny nor huge ones have squares out of range."""
-    scaled = values / np.abs(values).max()
-    scaled -= scaled.mean()
-    centred: Floats = scaled / np.abs(scaled).max()
+    """Values that are not all the same, without their mean and of size 1, whatever their unit and place."""
+    moved = values / 2 - values[0] / 2  # exact where all are close to one another; halves do not overflow
+    moved /= np.abs(moved).max()
+    centred: Floats = moved - moved.mean()
     return centred
 
 
