@@ -97,6 +97,7 @@ def test_what_is_left_out_is_said(cubicflow: Command, files: dict[str, Path]) ->
     status, printed, errors = cubicflow("judge", files["real"], files["sampled"])
     assert status == 0
     assert "copies and closest rows are left out" in errors
+    assert "give the training rows with --train" in errors
     assert "copies" not in printed
     assert "rows that contradict what holds in all real rows" in printed
     status, printed, errors = cubicflow("judge", files["real"], files["real"], "--train", files["real"])
@@ -199,6 +200,15 @@ def test_without_the_fitted_file(cubicflow: Command, own_run: Path, table: Path,
     assert found["rows"]["train"] == 160  # of the fitted file, the part for training
 
 
+def test_training_rows_that_are_the_held_out_rows(cubicflow: Command, own_run: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new.csv"
+    make_frame(40, seed=1).to_csv(new, index=False)
+    status, printed, errors = cubicflow("judge", own_run, new, "--train", new, "-o", "-")
+    assert status == 0
+    assert "the training rows are the real rows themselves" in errors
+    assert json.loads(printed)["closeness"]["held_out"]["copies"] == 1
+
+
 def test_a_conditional_run(cubicflow: Command, conditional_run: Path, tmp_path: Path) -> None:
     new = tmp_path / "new.csv"
     make_frame(81, seed=1).to_csv(new, index=False)
@@ -209,6 +219,8 @@ def test_a_conditional_run(cubicflow: Command, conditional_run: Path, tmp_path: 
     found = json.loads(printed)
     assert found["rows"] == {"real": 41, "sampled": 40, "train": 160}
     assert set(found["columns"]) == set(make_frame().columns) - {"weight"}
+    make_frame(40).assign(kind="yeti").to_csv(new, index=False)
+    refused(cubicflow("judge", conditional_run, new, "-o", "-"), "new.csv: column 'kind' holds 'yeti'")
 
 
 def test_runs_that_cannot_be_judged(cubicflow: Command, own_run: Path, table: Path, tmp_path: Path) -> None:

@@ -67,6 +67,8 @@ def judge(
             found = judge_files(first, second, train, words=names(words or []), drop=names(drop or []), seed=seed)
         for note in found.notes:
             typer.echo(f"note: {note}", err=True)
+        if found.closeness is None:
+            typer.echo("note: give the training rows with --train", err=True)
         if output == STANDARD_OUTPUT:
             typer.echo(judgement_text(found, run), nl=False)
             return

@@ -18,6 +18,7 @@ from cubicflow.tables.table_error import TableError, some
 
 MOST_ROWS = 200_000  # of each table; of larger ones a fair sample is judged
 NO_TRAIN = "copies and closest rows are left out: that takes the training rows"
+TRAIN_IS_REAL = "the training rows are the real rows themselves, so copies and closest rows of real rows say little"
 
 
 # --- two files ---
@@ -47,7 +48,7 @@ def judge_files(
     given = {"real": open_table(real), "sampled": open_table(sampled)}
     if train is not None:
         given["train"] = open_table(train)
-    opened = dict(zip(_titles(list(given.values())), given.values(), strict=True))
+    opened = dict(zip(_titles(given), given.values(), strict=True))
     columns = {title: _columns(table, drop) for title, table in opened.items()}
     if unknown := [name for name in drop if not any(name in table.types for table in opened.values())]:
         raise TableError(f"there is no column {some(unknown)} to leave out; there are {some(given['real'].names)}")
@@ -63,13 +64,12 @@ def judge_files(
     return judge_matched(match(tables, words), seed=seed, notes=notes)
 
 
-def _titles(tables: list[Table]) -> list[str]:
-    """What messages call the tables; a file that is given twice has two names."""
+def _titles(given: Mapping[str, Table]) -> list[str]:
+    """What messages call the tables: their paths, and of a file that is given again also what it stands for."""
     titles: list[str] = []
-    for table in tables:
-        title = str(table.path)
-        titles.append(title if title not in titles else f"{title} (given again)")
-    return titles if len(set(titles)) == len(titles) else [*titles[:2], f"{titles[2]} (for training)"]
+    for part, table in given.items():
+        titles.append(str(table.path) if str(table.path) not in titles else f"{table.path} (as {part} rows)")
+    return titles
 
 
 def _columns(table: Table, drop: Collection[str]) -> list[str]:
@@ -107,9 +107,7 @@ def _same_files(given: Mapping[str, Table]) -> list[str]:
     if marks["real"] == marks["sampled"]:
         notes.append("both files hold the same rows, so nothing can tell them apart")
     if marks["real"] == marks.get("train"):
-        notes.append(
-            "the training rows are the real rows themselves, so copies and closest rows of real rows say little"
-        )
+        notes.append(TRAIN_IS_REAL)
     if marks["sampled"] == marks.get("train"):
         notes.append("the training rows are the sampled rows themselves, so every one of them is a copy")
     return notes
@@ -153,7 +151,7 @@ def judge_run(
         order = np.random.default_rng(seed).permutation(len(real))
         real, lenders = (real.take(pa.array(half)) for half in np.array_split(order, 2))
         notes.append("the model is conditional: half of the rows lend it their context, the others are held out")
-    sampled = _sampled(fitted, lenders, seed)
+    sampled = _sampled(fitted, lenders, held_out, seed)
     title = f"{held_out.path} (test rows)" if is_source else str(held_out.path)
     tables = {title: _read(fitted, real, held_out), "the samples": sampled}
     source = train if train is not None else _fitted_file(fitted)
@@ -161,6 +159,8 @@ def judge_run(
         notes.append(f"{NO_TRAIN}, and the fitted file is gone or has changed ({fitted.source})")
     else:
         part = "train" if fitted.is_source(source) else None
+        if part is None and source.fingerprint() == held_out.fingerprint():
+            notes.append(TRAIN_IS_REAL)
         known = _rows_of_run(fitted, source, missing, part, notes)
         tables[f"{source.path} (training rows)"] = _read(fitted, known, source)
     names = tables["the samples"].column_names
@@ -208,10 +208,13 @@ def _read(fitted: FittedTable, rows: pa.Table, table: Table) -> pa.Table:
         raise error.about(table.path) from None
 
 
-def _sampled(fitted: FittedTable, lenders: pa.Table, seed: int) -> pa.Table:
+def _sampled(fitted: FittedTable, lenders: pa.Table, table: Table, seed: int) -> pa.Table:
     """As many samples as there are rows, given their context where the model is conditional."""
     rows = lenders.combine_chunks().to_batches()[0]
-    sampled = pa.Table.from_batches([fitted.sample_like(rows, len(rows), seed=seed)])
+    try:
+        sampled = pa.Table.from_batches([fitted.sample_like(rows, len(rows), seed=seed)])
+    except TableError as error:  # a context that the model does not know
+        raise error.about(table.path) from None
     for column in fitted.schema.context:
         sampled = sampled.append_column(column.name, column.given(rows.column(column.name)))
     return sampled

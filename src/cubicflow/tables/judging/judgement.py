@@ -90,9 +90,12 @@ class Judgement:
         if broken.sampled > max(2 * (broken.held_out or 0), MANY):
             clauses.append(f"{_percent(broken.sampled)} of the samples contradict what holds in all {broken.found_in}")
         if self.closeness is not None:
-            ours, new = (self.closeness[name].copies for name in ("sampled", "held_out"))
-            if ours > 2 * new + MANY:
-                clauses.append(f"{_percent(ours)} are copies of training rows, against {_percent(new)} of new rows")
+            ours, new = self.closeness["sampled"], self.closeness["held_out"]
+            if ours.copies > 2 * new.copies + MANY:
+                shares = f"{_percent(ours.copies)} are copies of training rows, against {_percent(new.copies)}"
+                clauses.append(f"{shares} of new rows")
+            elif ours.median < new.median / 2:
+                clauses.append("the samples are suspiciously close to training rows")
         return "; ".join(clauses) + "."
 
     def lines(self) -> list[Line]:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from cubicflow.tables.arrow_types import Floats, family, floats, is_readable, plain_text, shown
-from cubicflow.tables.table_error import TableError, some
+from cubicflow.tables.table_error import TableError, listed, some
 
 FEWEST_ROWS = 20  # four for each of the five folds of a classifier
 HELD = {"text": "text", "number": "numbers", "date": "dates", "bool": "true and false"}
@@ -92,9 +92,9 @@ def _common_family(column: str, arrays: Mapping[str, pa.Array], *, wordy: bool) 
         return "text"
     (first, kind), *others = families.items()
     other, found = next((name, found) for name, found in others if found != kind)
-    example = shown(arrays[other].drop_null()[:1])[0]
+    examples = listed(shown(pc.unique(arrays[other].drop_null())[:3]))
     raise TableError(
-        f"column {column!r} holds {HELD[kind]} in {first}, and {HELD[found]} such as {example} in {other}; mend one of "
+        f"column {column!r} holds {HELD[kind]} in {first}, and {HELD[found]} such as {examples} in {other}; mend one of "
         "them, or take both for words",
         f"--words {column}",
     )
