@@ -94,8 +94,8 @@ def _common_family(column: str, arrays: Mapping[str, pa.Array], *, wordy: bool) 
     other, found = next((name, found) for name, found in others if found != kind)
     examples = listed(shown(pc.unique(arrays[other].drop_null())[:3]))
     raise TableError(
-        f"column {column!r} holds {HELD[kind]} in {first}, and {HELD[found]} such as {examples} in {other}; mend one of "
-        "them, or take both for words",
+        f"column {column!r} holds {HELD[kind]} in {first}, and {HELD[found]} such as {examples} in {other}; mend one "
+        "of them, or take both for words",
         f"--words {column}",
     )
 
