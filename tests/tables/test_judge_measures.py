@@ -124,12 +124,13 @@ def test_only_gaps_differ() -> None:
     assert detection(rows[:500], filled, IS_WORD).auc == pytest.approx(0.6, abs=0.06)
 
 
-@pytest.mark.parametrize("words", [200, 400])
-def test_words_without_an_order_are_told_apart(words: int) -> None:
-    """Even words in the one, odd words in the other: no threshold on the code divides them."""
+@pytest.mark.parametrize(("words", "least"), [(250, 0.999), (400, 0.75)])
+def test_words_without_an_order_are_told_apart(words: int, least: float) -> None:
+    """Even words in the one, odd words in the other: no few thresholds on the codes divide them. (As numbers, 250 words
+    have an AUC of 0.95.)"""
     rng = np.random.default_rng(0)
-    even, odd = (2 * rng.integers(0, words // 2, (1500, 1)) + odd for odd in (0, 1))
-    assert detection(even.astype(float), odd.astype(float), np.array([True])).auc > 0.75
+    even, odd = (2 * rng.integers(0, words // 2, (1800, 1)) + odd for odd in (0, 1))
+    assert detection(even.astype(float), odd.astype(float), np.array([True])).auc > least
 
 
 # --- copies and closest rows ---
@@ -204,6 +205,8 @@ def test_row_numbers_and_few_repeats_determine_nothing() -> None:
     assert find_dependencies(np.stack([number, word], axis=1)) == []
     # each value of the first column twice: half of the rows repeat, which is just enough
     assert find_dependencies(np.stack([pairs, word[pairs]], axis=1)) == [Dependency(0, 1)]
+    fifth = np.arange(1000) * 4 // 5  # a fifth of the rows repeat
+    assert find_dependencies(np.stack([fifth, fifth % 5], axis=1)) == []
     few = np.stack([np.arange(80) % 4, np.arange(80) % 2], axis=1)
     assert find_dependencies(few) == []  # 76 repeats
     assert find_dependencies(np.tile(few, (2, 1))) == [Dependency(0, 1)]

@@ -7,4 +7,5 @@ closeness           copies of training rows, and the distance to the closest one
 contradictions      samples against what holds in all training rows
 judgement           all of them, as numbers, as lines of a table, and in a sentence
 judged_rows         the rows of files and of a run that are judged
+judge_file          judge.json, for the report
 """
