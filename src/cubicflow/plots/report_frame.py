@@ -24,6 +24,7 @@ PAGE = """<!doctype html>
 <p>A density of {data}, learned from {parts} rows. The pictures show {rows} of its rows beside {samples}
 samples.</p>
 <table><tr><th>column</th><th>kind</th><th>what the likelihood counts</th></tr>{columns}</table>
+{judgement}
 {figures}
 </body>
 </html>
