@@ -78,6 +78,8 @@ def test_what_the_kernel_leaves_to_torch(device: str) -> None:
 
     queries, keys = torch.randn(2, 1, 1, 8, device=device), torch.randn(2, 1, 300, 8, device=device)
     assert not one_query.can_attend(queries, keys, keys)  # more tokens than fit
-    assert not one_query.can_attend(queries, keys[:, :, :9], keys.transpose(0, 1).contiguous().view_as(keys)[:, :, ::50])
+    assert not one_query.can_attend(
+        queries, keys[:, :, :9], keys.transpose(0, 1).contiguous().view_as(keys)[:, :, ::50]
+    )
     assert not one_query.can_attend(queries.double(), keys[:, :, :9].double(), keys[:, :, :9].double())
     assert not one_query.can_attend(queries[:0], keys[:0, :, :9], keys[:0, :, :9])

@@ -86,7 +86,9 @@ REGISTRY: dict[str, Case] = couplings() | {
     "Autoregressive attention": Case(lambda: Autoregressive(4, attention, bent, order=[3, 1, 0, 2]), (4,)),
     "Autoregressive attention unit": Case(lambda: Autoregressive(3, attention, unit), (3,), unit=True, unit_out=True),
     "Autoregressive attention D=1": Case(lambda: Autoregressive(1, attention, bent), (1,)),
-    "Autoregressive attention context": Case(lambda: Autoregressive(3, attention, bent, context_features=CONTEXT), (3,)),
+    "Autoregressive attention context": Case(
+        lambda: Autoregressive(3, attention, bent, context_features=CONTEXT), (3,)
+    ),
     "Elementwise": Case(lambda: Elementwise(4), (4,)),
     "Elementwise D=1": Case(lambda: Elementwise(1), (1,)),
     "Elementwise images": Case(lambda: Elementwise(2, ElementMap("quadratic", 4)), (2, 3, 3)),
