@@ -45,7 +45,7 @@ class _AddNorm(torch.autograd.Function):
         normed = torch.empty(stream.shape, dtype=dtype, device=stream.device)
         centres, scales = (torch.empty(rows, dtype=torch.float32, device=stream.device) for _ in range(2))
         at_once = _rows_at_once(features)
-        _forward[(triton.cdiv(rows, at_once),)](
+        add_norm_forward[(triton.cdiv(rows, at_once),)](
             stream, stream if added is None else added.contiguous(), stream if mask is None else mask, weight, bias,
             total, normed, centres, scales, rows, eps, 1 / (1 - dropout), FEATURES=features,
             WIDTH=triton.next_power_of_2(features), AT_ONCE=at_once, ADDS=added is not None, MASKED=mask is not None,
@@ -68,7 +68,7 @@ class _AddNorm(torch.autograd.Function):
         at_once = _rows_at_once(features)
         programs = min(PROGRAMS_PER_PROCESSOR * processors, triton.cdiv(rows, at_once))
         sums = torch.empty(2, programs, features, dtype=torch.float32, device=total.device)
-        _backward[(programs,)](
+        add_norm_backward[(programs,)](
             grad_total, grad_normed, total, total if mask is None else mask, weight, centres, scales, grad_stream,
             total if grad_added is None else grad_added, sums, rows, 1 / (1 - ctx.dropout), FEATURES=features,
             WIDTH=triton.next_power_of_2(features), AT_ONCE=at_once, ADDS=grad_added is not None,
@@ -83,7 +83,7 @@ def _rows_at_once(features: int) -> int:
 
 
 @triton.jit
-def _forward(
+def add_norm_forward(
     stream, added, mask, weight, bias, total, normed, centres, scales, rows, eps, factor,
     FEATURES: tl.constexpr, WIDTH: tl.constexpr, AT_ONCE: tl.constexpr, ADDS: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
@@ -110,7 +110,7 @@ def _forward(
 
 
 @triton.jit
-def _backward(
+def add_norm_backward(
     grad_total, grad_normed, total, mask, weight, centres, scales, grad_stream, grad_added, sums, rows, factor,
     FEATURES: tl.constexpr, WIDTH: tl.constexpr, AT_ONCE: tl.constexpr, ADDS: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip

@@ -35,7 +35,7 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     rows, heads, tokens, features = keys.shape
     queries = queries.contiguous()
     found = torch.empty_like(queries)
-    _attend[(rows * heads,)](
+    one_query_attention[(rows * heads,)](
         queries, keys, values, found, heads, tokens, 1 / math.sqrt(features), *keys.stride(), FEATURES=features,
         TOKENS=triton.next_power_of_2(tokens), WIDTH=triton.next_power_of_2(features),
         num_warps=4 if tokens * features > 2048 else 1,
@@ -44,7 +44,7 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
 
 
 @triton.jit
-def _attend(
+def one_query_attention(
     queries, keys, values, found, heads, tokens, scale, row_stride, head_stride, token_stride, feature_stride,
     FEATURES: tl.constexpr, TOKENS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip

@@ -1,0 +1,188 @@
+"""What a training step with attention is made of, and what samples cost, on one GPU.
+
+    python -m benchmarks.attention [RUN]
+
+The model is that of Table 1's cubic-attention: 63 features, two layers of four blocks of width 256.
+
+1. A captured training step, in milliseconds; the operations that its matrix products need, and what share of the GPU's
+   bfloat16 peak that is; and where the time goes, kernel by kernel.
+2. Ten thousand samples, feature by feature with a memory and by whole passes, from the same noise; in float32. Of RUN, a
+   folder that `cubicflow reproduce table-1` left, where one is given.
+
+Writes docs/results/attention.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+import cubicflow as cf
+from cubicflow.data.rows import Batch
+from cubicflow.nets import CausalTransformer, Transformer
+from cubicflow.reproduce.experiment import markdown_table
+from cubicflow.training.config import TrainingConfig
+from cubicflow.training.distributed import join
+from cubicflow.training.losses import negative_log_likelihood
+from cubicflow.training.parts import parts
+from cubicflow.training.step import Step
+
+FEATURES, SAMPLES = 63, 10_000
+BATCHES = (512, 1024)
+PEAK = {"NVIDIA H200": 989e12, "NVIDIA H100": 989e12, "NVIDIA A100": 312e12}  # bfloat16, dense, by the datasheet
+RESULTS = Path(__file__).parent.parent / "docs" / "results" / "attention.md"
+# Kinds of kernels, by what their names contain; the first that fits counts.
+KINDS = {
+    "attention": ("sdpa", "fmha", "flash", "compute_dot_do_o", "convert_dq"),
+    "sum, dropout and norm": ("add_norm",),
+    "matrix products": ("gemm", "nvjet", "cutlass", "splitKreduce"),
+    "GELU": ("Gelu",),
+    "drawing dropout": ("distribution",),
+    "splines": ("rows_forward", "rows_backward"),
+    "Adam and averaging": ("FusedOptimizer", "multi_tensor", "lerp"),
+    "joining gradients of queries, keys and values; copies and casts": ("Cat", "copy", "Memcpy", "Memset", "Fill"),
+    "sums": ("reduce",),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", nargs="?", type=Path, help="a fitted model to sample from")
+    parser.add_argument("-o", "--output", type=Path, default=RESULTS)
+    arguments = parser.parse_args()
+    if not torch.cuda.is_available():
+        sys.exit("benchmarks.attention needs a GPU")
+    torch.manual_seed(0)
+    name = torch.cuda.get_device_name()
+    command = " ".join(["python -m benchmarks.attention", *([str(arguments.run)] if arguments.run else [])])
+    lines = [f"`{command}` on one {name}, torch {torch.__version__}.", "", "## A training step", "", *steps(name), ""]
+    flow = model() if arguments.run is None else cf.load(arguments.run, device="cuda")
+    lines += ["## Samples", "", *samples(flow)]
+    arguments.output.write_text("# Attention, measured\n\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    print(arguments.output.read_text(encoding="utf-8"))
+
+
+def model() -> Any:
+    return cf.flows.tabular(FEATURES, layer="autoregressive", network="transformer", dropout=0.1).cuda()
+
+
+def steps(name: str) -> list[str]:
+    """Times and shares of whole steps, then the kernels of one."""
+    by_product = 2 * 8192**3 / (median_ms(product_of(8192)) / 1e3)
+    rows, kernels = [], Counter[str]()
+    for batch in BATCHES:
+        take = captured(batch)
+        ms = median_ms(take)
+        rate = operations(batch) / (ms / 1e3)
+        peak = PEAK.get(name)
+        shares = ["" if peak is None else f"{rate / peak:.0%}", f"{rate / by_product:.0%}"]
+        rows.append([batch, f"{ms:.2f}", f"{operations(batch) / 1e12:.2f}", f"{rate / 1e12:.0f}", *shares])
+        kernels = kinds_of(take)
+    total = sum(kernels.values())
+    times = [[kind, f"{us / 1e3:.2f}", f"{us / total:.0%}"] for kind, us in kernels.most_common()]
+    header = ["rows", "ms", "products, 10^12 operations", "10^12 a second", "of the peak", "of a large product's rate"]
+    return [
+        f"A product of two 8192 x 8192 matrices in bfloat16 reaches {by_product / 1e12:.0f} x 10^12 operations a second.",
+        "",
+        markdown_table(header, rows),
+        "",
+        f"The kernels of a step of {BATCHES[-1]} rows, {total / 1e3:.2f} ms when one follows the other:",
+        "",
+        markdown_table(["kernels", "ms", "share"], times),
+    ]
+
+
+def operations(batch: int) -> float:
+    """Of the matrix products of one step, attention's included: two for a weight and token forward, four backward."""
+    flow = model()
+    tokens = batch * FEATURES
+    weights = sum(w.numel() for n, w in flow.named_parameters() if w.ndim == 2 and "positions" not in n)
+    blocks = sum(m.num_blocks for m in flow.modules() if isinstance(m, Transformer))
+    width = next(m.hidden_features for m in flow.modules() if isinstance(m, Transformer))
+    # Scores and their sums over values, of half the pairs of tokens: 2 x 2 x T / 2 x H operations a token.
+    attention = blocks * 2 * FEATURES * width
+    return 3 * tokens * (2 * weights + attention)
+
+
+def captured(batch: int) -> Callable[[], None]:
+    """A step of training, as `fit` takes it on a GPU."""
+    config = TrainingConfig(steps=1000, batch_size=batch, precision="bf16", clip_norm=1.0, beta2=0.98).resolve(10**6)
+    with join("cuda") as world:
+        step = Step(model().train(), negative_log_likelihood, config, world, 1.0)
+    step.tell(1e-4, 0.1)
+    take = parts.repeated(step, lambda reason: sys.exit(reason))
+    rows = Batch(torch.randn(batch, FEATURES, device="cuda"))
+    return lambda: take(rows)
+
+
+def product_of(size: int) -> Callable[[], object]:
+    a, b = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    return lambda: a @ b
+
+
+def samples(flow: Any) -> list[str]:
+    """With a memory and by whole passes."""
+    flow.eval()
+
+    def draw() -> torch.Tensor:
+        return flow.sample(SAMPLES, seed=0)  # type: ignore[no-any-return]
+
+    draw()
+    with_memory, found = timed(draw)
+    with patch.object(CausalTransformer, "one_by_one", None):
+        by_passes, expected = timed(draw)
+    rows = [
+        ["one feature after the other, with a memory", f"{with_memory:.2f}", ""],
+        ["whole passes", f"{by_passes:.2f}", f"{by_passes / with_memory:.0f} x"],
+    ]
+    return [
+        markdown_table([f"{SAMPLES:,} samples of {FEATURES} features", "seconds", "slower"], rows),
+        "",
+        f"The two differ by at most {float((found - expected).abs().max()):.1e}.",
+    ]
+
+
+def median_ms(run: Callable[[], object], repeats: int = 30) -> float:
+    for _ in range(3):
+        run()
+    times = []
+    for _ in range(repeats):
+        seconds, _ = timed(run)
+        times.append(1e3 * seconds)
+    return statistics.median(times)
+
+
+def timed(run: Callable[[], Any]) -> tuple[float, Any]:
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    result = run()
+    torch.cuda.synchronize()
+    return time.perf_counter() - began, result
+
+
+def kinds_of(run: Callable[[], object]) -> Counter[str]:
+    """Microseconds of the kernels of one call, by kind."""
+    with profile(activities=[ProfilerActivity.CUDA]) as found:
+        run()
+        torch.cuda.synchronize()
+    kinds: Counter[str] = Counter()
+    for event in found.key_averages():
+        kind = next(
+            (kind for kind, parts in KINDS.items() if any(part in event.key for part in parts)), "everything else"
+        )
+        kinds[kind] += round(event.self_device_time_total)
+    return kinds
+
+
+if __name__ == "__main__":
+    main()
