@@ -6,7 +6,7 @@ The model is that of Table 1's cubic-attention: 63 features, two layers of four 
 
 1. A captured training step, in milliseconds; the operations that its matrix products need, and what share of the GPU's
    bfloat16 peak that is; and where the time goes, kernel by kernel.
-2. Ten thousand samples, feature by feature with a memory and by whole passes, from the same noise; in float32. Of RUN, a
+2. Ten thousand samples in float32, feature by feature with a memory and by whole passes, from the same noise; of RUN, a
    folder that `cubicflow reproduce table-1` left, where one is given.
 
 Writes docs/results/attention.md.
@@ -92,7 +92,7 @@ def steps(name: str) -> list[str]:
     times = [[kind, f"{us / 1e3:.2f}", f"{us / total:.0%}"] for kind, us in kernels.most_common()]
     header = ["rows", "ms", "products, 10^12 operations", "10^12 a second", "of the peak", "of a large product's rate"]
     return [
-        f"A product of two 8192 x 8192 matrices in bfloat16 reaches {by_product / 1e12:.0f} x 10^12 operations a second.",
+        f"A product of 8192 x 8192 matrices in bfloat16 reaches {by_product / 1e12:.0f} x 10^12 operations a second.",
         "",
         markdown_table(header, rows),
         "",
@@ -106,11 +106,10 @@ def operations(batch: int) -> float:
     """Of the matrix products of one step, attention's included: two for a weight and token forward, four backward."""
     flow = model()
     tokens = batch * FEATURES
-    weights = sum(w.numel() for n, w in flow.named_parameters() if w.ndim == 2 and "positions" not in n)
-    blocks = sum(m.num_blocks for m in flow.modules() if isinstance(m, Transformer))
-    width = next(m.hidden_features for m in flow.modules() if isinstance(m, Transformer))
-    # Scores and their sums over values, of half the pairs of tokens: 2 x 2 x T / 2 x H operations a token.
-    attention = blocks * 2 * FEATURES * width
+    weights: int = sum(w.numel() for n, w in flow.named_parameters() if w.ndim == 2 and "positions" not in n)
+    # Scores and their sums over values, of half the pairs of tokens: 2 x 2 x T / 2 x H operations a token and block.
+    cores = [module for module in flow.modules() if isinstance(module, Transformer)]
+    attention = sum(core.num_blocks * 2 * FEATURES * core.hidden_features for core in cores)
     return 3 * tokens * (2 * weights + attention)
 
 

@@ -143,8 +143,8 @@ CLAIMS = (
     Claim("BSDS300: quadratic beats cubic.", "table-1", partial(_cubic_against_quadratic, "bsds300")),
     Claim("Coupling layers keep up with autoregressive ones, with one pass either way.", "table-1", _coupling_keeps_up),
     Claim(
-        "We intend to implement autoregressive flows with these transformations, which may further improve the state of "
-        "the art.",
+        "We intend to implement autoregressive flows with these transformations, which may further improve the state "
+        "of the art.",
         "table-1",
         _autoregressive_improves,
     ),
