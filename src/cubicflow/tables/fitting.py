@@ -10,10 +10,12 @@ from typing import Any
 import torch
 
 from cubicflow.flows import Flow, tabular
+from cubicflow.tables.copied_rows import copied_rows
 from cubicflow.tables.encoder import TableEncoder
 from cubicflow.tables.fitted import SECTION, FittedTable
 from cubicflow.tables.inference import TableOptions, infer
 from cubicflow.tables.likelihood import ROWS_AT_ONCE, Mean, MeanOfRows, log_likelihood
+from cubicflow.tables.resumed_table import check_same_table
 from cubicflow.tables.source import Missing, Split, open_table
 from cubicflow.tables.table_rows import TableRows, load_parts
 from cubicflow.training.config import TrainingConfig
@@ -74,11 +76,17 @@ def fit_table(
     say(f"{data}: {found.rows:,} rows ({parts}), columns to model: {encoder.features}")
     for note in found.notes:
         say(f"note: {note}")
+    for warning in found.warnings:
+        say(f"warning: {warning}")
     rows = load_parts(found.table, encoder, split, options.missing, found.rows, beside)
+    if copies := copied_rows(rows).said():
+        say(f"warning: {copies}")
     flow = suited_flow(encoder, found.parts["train"], config.seed, settings or {})
     mark, missing = found.table.fingerprint(), Missing(options.missing)
     fitted = FittedTable(flow, found.schema, split, missing, str(table.path.resolve()), mark, found.parts)
     sections = {SECTION: fitted.to_json()}
+    if resume:
+        check_same_table(run, fitted.to_json())
     how: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "progress": progress}
     result = fit(flow, rows.train, rows.validation, config, run=run, sections=sections, **how)
     return TableFit(result, replace(fitted, flow=result.flow), score_part(result.flow, rows.test))

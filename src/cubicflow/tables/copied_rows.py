@@ -1,0 +1,55 @@
+"""Validation and test rows that are exact copies of training rows: their scores show in part what was memorised."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cubicflow.tables.source import scramble
+from cubicflow.tables.table_rows import Parts, TableRows
+
+ROWS_AT_ONCE = 1 << 16
+
+
+class CopiedRows(NamedTuple):
+    """How many of the ``held_out`` rows are ``copies`` of training rows, and how often training rows repeat."""
+
+    held_out: int
+    copies: int
+    trained: int
+    distinct: int  # among the training rows
+
+    def said(self) -> str | None:
+        """One sentence for the user; None where there are no copies."""
+        if not self.copies:
+            return None
+        counted = f"{self.copies:,} of {self.held_out:,} validation and test rows are exact copies of training rows"
+        if self.distinct <= self.trained / 2:  # the training rows are copies of one another as well
+            return f"{counted}: rows repeat in this table ({self.distinct:,} of {self.trained:,} are different)"
+        memorised = "so their scores show in part what was memorised"
+        return f"{counted}, {memorised}; if rows were written twice, keep one of each"
+
+
+def copied_rows(parts: Parts) -> CopiedRows:
+    """Count the copies, by 64-bit hashes of all values but the weight.
+
+    Of a million rows the chance that any two different ones have the same hash is below 1e-7.
+    """
+    train = np.unique(_hashes(parts.train))
+    held_out = np.concatenate([_hashes(parts.validation), _hashes(parts.test)])
+    return CopiedRows(len(held_out), int(np.isin(held_out, train).sum()), parts.train.num_rows, len(train))
+
+
+def _hashes(rows: TableRows) -> NDArray[np.uint64]:
+    found = [np.empty(0, dtype=np.uint64)]
+    for first in range(0, rows.num_rows, ROWS_AT_ONCE):
+        numbers = rows.plain(first, min(first + ROWS_AT_ONCE, rows.num_rows))
+        values = numbers.y if numbers.context is None else np.concatenate([numbers.y, numbers.context], axis=1)
+        bits = np.ascontiguousarray(values + 0.0).view(np.uint64)  # 0.0 and -0.0 are one value
+        hashes = np.zeros(len(bits), dtype=np.uint64)
+        for column in bits.T:
+            hashes = scramble(hashes ^ column)
+        found.append(hashes)
+    return np.concatenate(found)
