@@ -11,6 +11,8 @@ from cubicflow.tables.schema import Schema
 from cubicflow.tables.table_error import TableError, some
 from cubicflow.training.errors import RunFolderError
 
+MOST_PHRASES = 4
+
 
 def check_same_table(run: Path, now: dict[str, Any]) -> None:
     """Refuse to resume a run that was begun with another table than ``now``, the table section of a run's config.
@@ -21,9 +23,9 @@ def check_same_table(run: Path, now: dict[str, Any]) -> None:
     if not (run / CONFIG_FILE).exists():
         return
     try:
-        before = read_config(run).get(SECTION)
+        before = dict(read_config(run)[SECTION])
         then, here = Schema.from_json(before["schema"]), Schema.from_json(now["schema"])
-    except (FlowFileError, TableError, TypeError, KeyError, RecursionError):
+    except (FlowFileError, TableError, TypeError, ValueError, KeyError, RecursionError):
         return  # a run of something else, or a damaged one: the loop says so
     source = before.get("source")
     if differences := _differences(then, here):
@@ -50,9 +52,6 @@ def _differences(then: Schema, here: Schema) -> list[str]:
     if not phrases and list(old) != list(new):
         phrases.append("its columns are in another order")
     return phrases if len(phrases) <= MOST_PHRASES else [*phrases[:MOST_PHRASES], "and more"]
-
-
-MOST_PHRASES = 4
 
 
 def _part(column: Any) -> str:
