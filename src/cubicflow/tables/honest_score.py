@@ -13,9 +13,9 @@ from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.likelihood import Mean, MeanOfRows
 
 # A gap counts where it is real and where it matters. Real: three standard errors of the difference (its ± is two), as
-# the test rows are few. Matters: the gain of the training rows over independent columns is that of the test rows plus
-# the gap. Some gap is the price of learning: p parameters fitted to n rows cost about p / n nats. Where a quarter or
-# more of what the model seems to have learned is gone on new rows, it has learned the rows rather than the table.
+# the test rows are few. Matters: some gap is the price of learning, as p parameters fitted to n rows cost about p / n
+# nats. The gain of the training rows over independent columns is what the model seems to have learned. Where a quarter
+# of that or more is gone on new rows, it has learned the rows rather than the table.
 ERRORS = 1.5
 SHARE = 0.25
 
@@ -92,16 +92,17 @@ def verdict(score: Score, train: Score | None = None, part: str = "test") -> str
 
     >>> some = Score(Mean(10, -3.0, 0.4), Mean(10, -5.0, 0.4), Mean(10, 2.0, 0.1))
     >>> verdict(some, Score(Mean(80, -2.5, 0.3)))
-    'A row of the test scores 2.000 ± 0.100 nats more than by independent columns, and 0.500 ± 0.500 nats less than a \
-training row.'
+    'Test rows score 2.000 ± 0.100 nats higher than by independent columns, and 0.500 ± 0.500 nats lower than training \
+rows.'
     """
-    if score.gain is None:
-        first = f"A row of the {part} scores {score.model}"
+    if not score.model.weight or score.gain is None:
+        first = f"{part.capitalize()} rows score {score.model}"
     else:
-        first = f"A row of the {part} scores {_moves(score.gain, '', '', ' more', ' less')} than by independent columns"
-    if train is None:
+        higher = _moves(score.gain, "", "", " higher", " lower")
+        first = f"{part.capitalize()} rows score {higher} than by independent columns"
+    if train is None or not score.model.weight:
         return f"{first}."
-    return f"{first}, and {_moves(gap(train, score), '', '', ' less', ' more')} than a training row."
+    return f"{first}, and {_moves(gap(train, score), '', '', ' lower', ' higher')} than training rows."
 
 
 def score_warnings(score: Score, train: Score | None = None, part: str = "test") -> list[str]:
@@ -111,18 +112,17 @@ def score_warnings(score: Score, train: Score | None = None, part: str = "test")
         return found
     if score.gain.mean < -score.gain.error:
         found.append(
-            f"{part} rows score {_size(score.gain)} less than by independent columns: the model has learned nothing that "
-            "holds for new rows; give it more rows, fewer columns, or more steps"
+            f"{part} rows score {_size(score.gain)} less than by independent columns: the model has learned nothing "
+            "that holds for new rows; give it more rows, fewer columns, or more steps"
         )
-    if train is None:
+    if train is None or train.gain is None:
         return found
-    difference = gap(train, score)
-    learned = score.gain.mean + difference.mean
+    difference, learned = gap(train, score), max(train.gain.mean, 0.0)
     if difference.mean > ERRORS * difference.error and difference.mean > SHARE * learned:
         found.append(
-            f"training rows score {_size(difference)} higher than {part} rows, a large part of the "
-            f"{learned:.3f} that they gain over independent columns: the model has learned its rows by heart; give it "
-            "more rows, or a smaller model"
+            f"training rows score {_size(difference)} higher than {part} rows, much beside the {learned:.3f} nats that "
+            "they gain over independent columns: the model has learned its rows by heart; give it more rows, or make "
+            "it smaller"
         )
     return found
 

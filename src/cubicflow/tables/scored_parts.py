@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from cubicflow.tables.fitted import FittedTable
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from cubicflow.tables.fitted import FittedTable, Scores
 from cubicflow.tables.honest_score import Score, ScoreOfRows, Used
-from cubicflow.tables.source import PARTS, Missing, Table
+from cubicflow.tables.source import PARTS, MemoryTable, Missing, RowSample, Table, pieces
 
 
 class ScoredParts(NamedTuple):
@@ -38,10 +42,43 @@ def score_parts(fitted: FittedTable, table: Table, missing: Missing | str | None
     read = gaps = 0
     for scores in fitted.score_table(table, missing, weights=True, independent=True):
         read, gaps = read + scores.read, gaps + scores.gaps
-        seen = scores.log_likelihood, scores.independent, scores.weights
-        whole.see(*seen)
+        _see(whole, scores)
         for i, part in enumerate(parts):
-            part.see(*(None if values is None else values[scores.parts == i] for values in seen))  # type: ignore[arg-type] # scores are never None
-    columns = sum(column.role != "dropped" and column.name in table.types for column in fitted.schema.columns)
-    used = Used(read, whole.rows, columns, gaps)
+            _see(part, scores, scores.parts == i)
+    return _scored(whole, parts, Used(read, whole.rows, len(_columns(fitted, table)), gaps))
+
+
+def score_some(fitted: FittedTable, table: Table, most: int) -> ScoredParts:
+    """The same of at most so many rows of each part, for tables that take long to score."""
+    whole, parts = ScoreOfRows(), [ScoreOfRows() for _ in PARTS]
+    samples: dict[int, RowSample] = {}
+    read = used = gaps = 0
+    columns = _columns(fitted, table)
+    for piece in pieces(table, columns, fitted.missing):
+        read, used, gaps = read + piece.read, used + len(piece.numbers), gaps + piece.gaps
+        labels = fitted.split.parts_of(piece.numbers)
+        for i in np.unique(labels).tolist():
+            chosen = labels == i
+            samples.setdefault(i, RowSample(most)).see(piece.batch.filter(pa.array(chosen)), piece.numbers[chosen])
+    for i, sample in samples.items():
+        rows = MemoryTable(sample.table(), str(table.path))
+        rows.is_text = table.is_text
+        for scores in fitted.score_table(rows, weights=True, independent=True):
+            _see(whole, scores)
+            _see(parts[i], scores)
+    return _scored(whole, parts, Used(read, used, len(columns), gaps))
+
+
+def _see(score: ScoreOfRows, scores: Scores, chosen: NDArray[np.bool_] | slice = slice(None)) -> None:
+    independent, weights = (None if found is None else found[chosen] for found in (scores.independent, scores.weights))
+    score.see(scores.log_likelihood[chosen], independent, weights)
+
+
+def _columns(fitted: FittedTable, table: Table) -> list[str]:
+    """Those that are read, with the weights where the table has them."""
+    weighing = fitted.schema.weights
+    return fitted.schema.check(table, weights=weighing is not None and weighing.name in table.types)
+
+
+def _scored(whole: ScoreOfRows, parts: list[ScoreOfRows], used: Used) -> ScoredParts:
     return ScoredParts(whole.result(), {name: part.result() for name, part in zip(PARTS, parts, strict=True)}, used)
