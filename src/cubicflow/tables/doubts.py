@@ -18,7 +18,15 @@ ROWS_PER_COLUMN = 5
 
 
 def near_identifiers(schema: Schema, facts: Mapping[str, Facts]) -> list[str]:
-    """A warning for each column whose words hardly repeat, with its share of distinct values."""
+    """A warning for each column whose words hardly repeat, with its share of distinct values.
+
+    >>> import pyarrow as pa
+    >>> from cubicflow.tables import infer
+    >>> from cubicflow.tables.source import MemoryTable
+    >>> names = MemoryTable(pa.table({"name": [f"n{i % 30}" for i in range(50)], "size": range(50)}))
+    >>> infer(names).warnings[0].split(",")[0]
+    "'name' holds 30 different words in 50 rows (60 % of its values are distinct)"
+    """
     found = []
     for column in (*schema.model, *schema.context):
         seen = facts[column.name]
@@ -35,7 +43,15 @@ def near_identifiers(schema: Schema, facts: Mapping[str, Facts]) -> list[str]:
 
 
 def too_few_rows(schema: Schema, rows: int) -> list[str]:
-    """A warning where the training rows are few beside the columns."""
+    """A warning where the training rows are few beside the columns.
+
+    >>> import numpy as np, pyarrow as pa
+    >>> from cubicflow.tables import infer
+    >>> from cubicflow.tables.source import MemoryTable
+    >>> wide = MemoryTable(pa.table({f"c{i}": np.arange(50) for i in range(9)}))
+    >>> infer(wide).warnings[0].split(":")[0]
+    'there are 40 training rows for 9 columns'
+    """
     columns = len(schema.model)
     if columns == 1 or rows >= ROWS_PER_COLUMN * columns:
         return []

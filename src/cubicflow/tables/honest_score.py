@@ -106,7 +106,11 @@ rows.'
 
 
 def score_warnings(score: Score, train: Score | None = None, part: str = "test") -> list[str]:
-    """What is wrong with a fit, in sentences that begin with what was found; none for a good one."""
+    """What is wrong with a fit, in sentences that begin with what was found; none for a good one.
+
+    >>> score_warnings(Score(Mean(10, -3.0, 0.4), Mean(10, -5.0, 0.4), Mean(10, 2.0, 0.1)))
+    []
+    """
     found: list[str] = []
     if score.gain is None:
         return found
@@ -120,9 +124,9 @@ def score_warnings(score: Score, train: Score | None = None, part: str = "test")
     difference, learned = gap(train, score), max(train.gain.mean, 0.0)
     if difference.mean > ERRORS * difference.error and difference.mean > SHARE * learned:
         found.append(
-            f"training rows score {_size(difference)} higher than {part} rows, much beside the {learned:.3f} nats that "
-            "they gain over independent columns: the model has learned its rows by heart; give it more rows, or make "
-            "it smaller"
+            f"training rows score {_size(difference)} higher than {part} rows, which is much beside the {learned:.3f} "
+            "nats that they gain over independent columns: the model has learned its rows by heart; give it more rows, "
+            "or make it smaller"
         )
     return found
 

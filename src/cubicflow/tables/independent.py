@@ -128,7 +128,17 @@ Marginal = Histogram | QuantileCurve
 @dataclass(frozen=True)
 class IndependentColumns:
     """The marginals of the columns that are modelled, in their order. A histogram gives the masses of codes, a curve
-    the density on the scale of the column's own map."""
+    the density on the scale of the column's own map.
+
+    >>> import pyarrow as pa
+    >>> from cubicflow.tables import TableEncoder, infer
+    >>> from cubicflow.tables.source import MemoryTable
+    >>> rows = pa.table({"word": ["a", "b", "b", "b"] * 25, "tame": [True, False] * 50})
+    >>> encoder = TableEncoder(infer(MemoryTable(rows)).schema)
+    >>> y = encoder.read(rows.to_batches()[0]).y
+    >>> np.round(np.exp(IndependentColumns.learn(encoder.columns, y).log_prob(y[:2])), 1).tolist()
+    [0.1, 0.4]
+    """
 
     columns: tuple[Column, ...]
     marginals: tuple[Marginal, ...]

@@ -49,7 +49,8 @@ def score_parts(fitted: FittedTable, table: Table, missing: Missing | str | None
 
 
 def score_some(fitted: FittedTable, table: Table, most: int) -> ScoredParts:
-    """The same of at most so many rows of each part, for tables that take long to score."""
+    """The same of at most so many rows of each part, for tables that take long to score. What is ``used`` is counted
+    over all rows."""
     whole, parts = ScoreOfRows(), [ScoreOfRows() for _ in PARTS]
     samples: dict[int, RowSample] = {}
     read = used = gaps = 0
