@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import itertools
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -243,6 +245,16 @@ def test_resuming_with_other_rows_says_so(begun: Path, tmp_path: Path) -> None:
 def test_resuming_with_the_same_table_goes_on(begun: Path) -> None:
     again = fit_table(begun / "t.csv", begun / "run", settings=TINY, resume=True, **SMALL)
     assert again.fit.steps == 3
+
+
+def test_a_run_of_an_older_version_goes_on(begun: Path, tmp_path: Path) -> None:
+    shutil.copytree(begun / "run", tmp_path / "run")
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    del config["table"]["independent"]
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    again = fit_table(begun / "t.csv", tmp_path / "run", settings=TINY, resume=True, **SMALL)
+    assert again.fit.steps == 3
+    assert again.fitted.independent is None
 
 
 def test_a_fit_says_its_warnings(tmp_path: Path) -> None:

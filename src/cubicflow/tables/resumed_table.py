@@ -14,26 +14,26 @@ from cubicflow.training.errors import RunFolderError
 MOST_PHRASES = 4
 
 
-def check_same_table(run: Path, now: dict[str, Any]) -> None:
+def check_same_table(run: Path, now: dict[str, Any]) -> dict[str, Any] | None:
     """Refuse to resume a run that was begun with another table than ``now``, the table section of a run's config.
 
     The loop compares every setting, of the flow first. Another table changes the flow, so without this check the
-    answer would speak of the flow's features.
+    answer would speak of the flow's features. Returns that section of the run, None where there is none to compare.
     """
     if not (run / CONFIG_FILE).exists():
-        return
+        return None
     try:
         before = dict(read_config(run)[SECTION])
         then, here = Schema.from_json(before["schema"]), Schema.from_json(now["schema"])
     except (FlowFileError, TableError, TypeError, ValueError, KeyError, RecursionError):
-        return  # a run of something else, or a damaged one: the loop says so
+        return None  # a run of something else, or a damaged one: the loop says so
     source = before.get("source")
     if differences := _differences(then, here):
         what = "; ".join(differences)
     elif before.get("fingerprint") != now["fingerprint"]:
         what = "it has the same columns and other rows"
     else:
-        return
+        return before
     raise RunFolderError(
         f"{run} was begun with another table, {source}: {what}. Resume it with the table it was begun with, or choose "
         "another folder"
