@@ -97,9 +97,12 @@ def fit_table(
     independent = learn_independent(some_rows)
     source = str(table.path.resolve())
     fitted = FittedTable(flow, found.schema, split, missing, source, mark, found.parts, independent)
+    if resume and (before := check_same_table(run, fitted.to_json())) is not None:
+        # as the run was begun: an older version has none, and another machine may round otherwise
+        kept = before.get("independent")
+        independent = None if kept is None else IndependentColumns.from_json(kept, found.schema.model)
+        fitted = replace(fitted, independent=independent)
     sections = {SECTION: fitted.to_json()}
-    if resume and "independent" not in (check_same_table(run, fitted.to_json()) or fitted.to_json()):
-        fitted = replace(fitted, independent=None)  # an older version began the run, which stays as it was begun
     how: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "progress": progress}
     result = fit(flow, rows.train, rows.validation, config, run=run, sections=sections, **how)
     test, train = (score_part(result.flow, part, independent) for part in (rows.test, some_rows))
