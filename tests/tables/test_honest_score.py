@@ -184,6 +184,14 @@ def test_a_large_gap_is_a_warning(train: Score, test: Score, warned: bool) -> No
     assert any("learned its rows by heart" in line for line in score_warnings(test, train)) == warned
 
 
+def test_a_gap_is_blamed_on_single_columns_where_they_have_it_too() -> None:
+    """Half of the gap or more is that of independent columns: 2.0 and 1.5 in the first, 2.0 and 0.5 in the second."""
+    (single,) = score_warnings(of(-3.0, 0.1, 3.5), of(-1.0, 0.1, 4.0))
+    assert "it lies in single columns" in single
+    (heart,) = score_warnings(of(-3.0, 0.1, 2.5), of(-1.0, 0.1, 4.0))
+    assert "learned its rows by heart" in heart
+
+
 def test_a_model_that_is_worse_than_none_is_a_warning() -> None:
     (warning,) = score_warnings(of(-3.0, 0.1, -0.5))
     assert warning.startswith("test rows score 0.500 ± 0.100 nats less than by independent columns")

@@ -123,11 +123,18 @@ def score_warnings(score: Score, train: Score | None = None, part: str = "test")
         return found
     difference, learned = gap(train, score), max(train.gain.mean, 0.0)
     if difference.mean > ERRORS * difference.error and difference.mean > SHARE * learned:
-        found.append(
+        large = (
             f"training rows score {_size(difference)} higher than {part} rows, which is much beside the {learned:.3f} "
-            "nats that they gain over independent columns: the model has learned its rows by heart; give it more rows, "
-            "or make it smaller"
+            "nats that they gain over independent columns"
         )
+        by_the_model = train.gain.mean - score.gain.mean  # the rest is the gap of independent columns
+        if by_the_model > difference.mean / 2:
+            found.append(f"{large}: the model has learned its rows by heart; give it more rows, or make it smaller")
+        else:
+            found.append(
+                f"{large}: independent columns have most of that gap as well, so it lies in single columns, whose words "
+                "or values are rare; leave such columns out, or give it more rows"
+            )
     return found
 
 

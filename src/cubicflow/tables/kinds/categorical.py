@@ -76,7 +76,7 @@ def _near_numbers(words: Sequence[str]) -> str | None:
     longest = max(words, key=len, default="")
     if re.match(LONG_WHOLE, longest) and all(fits(pa.array([word]), pa.float64()) for word in words):
         digits = len(longest.lstrip("+-"))
-        return f"its whole numbers have {digits} digits, of which 16 are kept; write amounts as 1.5e{digits - 1}"
+        return f"its whole numbers have {digits} digits, of which 16 are kept (write amounts as 1.5e{digits - 1})"
     # codes such as 007 are words on purpose
     odd = [word for word in words if not re.match(NOT_DECIMAL, word) and not fits(pa.array([word]), pa.float64())]
     if 0 < len(odd) < len(words) / 2:
