@@ -132,8 +132,8 @@ def score_warnings(score: Score, train: Score | None = None, part: str = "test")
             found.append(f"{large}: the model has learned its rows by heart; give it more rows, or make it smaller")
         else:
             found.append(
-                f"{large}: independent columns have most of that gap as well, so it lies in single columns, whose words "
-                "or values are rare; leave such columns out, or give it more rows"
+                f"{large}: independent columns have most of that gap as well, so it lies in single columns, whose "
+                "words or values are rare; leave such columns out, or give it more rows"
             )
     return found
 
