@@ -65,8 +65,8 @@ def test_adam_is_torchs(kind, dtype):
     shapes = [(50,)] if kind is FusedAdam else [(50,), (3, 4), ()]
     tensors = [torch.randn(shape, dtype=dtype) for shape in shapes]
     theirs = [torch.nn.Parameter(tensor.clone()) for tensor in tensors]
-    mine = kind(tensors, weight_decay=0.1)
-    optimiser = torch.optim.AdamW(theirs, lr=1e-2, weight_decay=0.1, foreach=False, fused=False)
+    mine = kind(tensors, beta2=0.98, weight_decay=0.1)
+    optimiser = torch.optim.AdamW(theirs, lr=1e-2, betas=(0.9, 0.98), weight_decay=0.1, foreach=False, fused=False)
     for i in range(20):
         gradients = [torch.randn(shape, dtype=dtype) for shape in shapes]
         if i == 7:

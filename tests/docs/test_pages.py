@@ -84,10 +84,9 @@ def test_python_runs(page: Path, workplace: Path) -> None:
 def test_commands_run(workplace: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     """Each command once, in the order of the pages and in one folder, as one reader would try them."""
     rng = np.random.default_rng(0)
-    size = rng.normal(3, 1, 120)
-    frame = pd.DataFrame({"size": size, "weight": size + rng.gamma(2, 1, 120), "kind": rng.choice(["a", "b"], 120)})
     for name in ("table.csv", "new.csv"):
-        frame.to_csv(name, index=False)
+        size, kind = rng.normal(3, 1, 120), rng.choice(["a", "b"], 120)
+        pd.DataFrame({"size": size, "weight": size + rng.gamma(2, 1, 120), "kind": kind}).to_csv(name, index=False)
 
     def run(command: str) -> None:
         monkeypatch.setattr(sys, "argv", shlex.split(command))

@@ -43,6 +43,8 @@ TABULAR = {
     "MAF": {"layer": "autoregressive", "family": "affine"},
     "IAF": {"layer": "autoregressive", "family": "affine", "direction": "noise"},
     "autoregressive cubic": {"layer": "autoregressive"},
+    "affine, then cubic": {"affine_first": True},
+    "attention": {"layer": "autoregressive", "network": "transformer", "order": [1, 0], "scale_logits": True},
     "towards data": {"direction": "noise"},
     "mixture base": {"base_components": 3},
 }
@@ -216,6 +218,14 @@ def test_dequantise_adds_less_than_one() -> None:
         (lambda: cf.flows.tabular(0), ValueError, "features must be a positive integer, got 0"),
         (lambda: cf.flows.tabular(3, num_layers=0), ValueError, "num_layers must be a positive integer, got 0"),
         (lambda: cf.flows.tabular(3, layer="recurrent"), ValueError, "layer must be 'coupling' or 'autoregressive'"),
+        (lambda: cf.flows.tabular(3, network="lstm"), ValueError, "network must be 'mlp' or 'transformer', got 'lstm'"),
+        (lambda: cf.flows.tabular(3, network="transformer"), ValueError, "coupling layers have network='mlp'"),
+        (lambda: attention(3, num_heads=5), ValueError, "num_heads must divide hidden_features, got 5 and 16"),
+        (lambda: attention(3, order=[0, 1, 1]), ValueError, "order must hold every number from 0 to 2 once"),
+        (lambda: attention(3, order=[0, 1]), ValueError, "order must hold every number from 0 to 2 once, got [0, 1]"),
+        (lambda: attention(3, order=[2, 1, 0], linear=True), ValueError, "linear layers mix the features"),
+        (lambda: cf.flows.tabular(3, order=[2, 1, 0]), ValueError, "order needs layer='autoregressive'"),
+        (lambda: attention(3, domain="unit"), TypeError, "TabularConfig has no setting 'domain'"),
         (lambda: cf.flows.tabular(3, mask="random"), ValueError, "mask must be 'alternating' or 'contiguous'"),
         (lambda: cf.flows.tabular(3, direction="up"), ValueError, "direction must be 'data' or 'noise', got 'up'"),
         (lambda: cf.flows.tabular(3, family="septic"), ValueError, "family must be one of"),
@@ -229,6 +239,55 @@ def test_refusals(make, error: type[Exception], message: str) -> None:
     with pytest.raises(error) as caught:
         make()
     assert message in str(caught.value)
+
+
+def attention(features: int, **settings) -> cf.Flow:
+    settings = {"hidden_features": 16, "num_blocks": 1, **settings}
+    return cf.flows.tabular(features, layer="autoregressive", network="transformer", **settings)
+
+
+def test_attention_reads_the_features_there_and_back() -> None:
+    """Two layers, of which every feature sees the earlier ones in the first, and the later ones in the second."""
+    flow = attention(4, order=[2, 0, 3, 1])
+    first, second = (layer for layer in flow.modules() if isinstance(layer, cf.transforms.Autoregressive))
+    assert (first.order, second.order) == ([2, 0, 3, 1], [1, 3, 0, 2])
+    for layer in (first, second):
+        shaken(layer.double())
+        row = torch.randn(4, dtype=torch.float64)
+        jacobian = torch.autograd.functional.jacobian(lambda r, layer=layer: layer(r[None])[0][0], row)
+        ordered = jacobian[layer.order][:, layer.order]
+        assert (ordered.triu(1) == 0).all()
+        assert (ordered.tril(-1)[*torch.tril_indices(4, 4, -1)] != 0).all()
+
+
+def test_attention_starts_at_the_identity_and_whitens_by_columns() -> None:
+    x = torch.randn(500, 3, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 20.0, 0.1]) + 5
+    flow = attention(3)
+    assert torch.allclose(flow.to_noise(x)[0], x, rtol=1e-5, atol=1e-5)
+    z, log_det = cf.flows.whiten(flow, x).to_noise(x)
+    assert torch.allclose(z, (x - x.mean(0)) / x.std(0, correction=0), rtol=1e-4, atol=1e-4)
+    assert torch.allclose(log_det, -x.std(0, correction=0).log().sum().expand(500), atol=1e-4)
+
+
+def test_large_calls_of_attention_run_in_pieces(monkeypatch) -> None:
+    """Without gradients, so many tokens at once; the result does not tell."""
+    flow = shaken(attention(5)).double()
+    x = torch.randn(1200, 5, dtype=torch.float64)
+    seen = []
+    forward = cf.nets.Transformer.forward
+
+    def counted(self, tokens, memory=None):
+        seen.append(len(tokens))
+        return forward(self, tokens, memory)
+
+    monkeypatch.setattr(cf.nets.Transformer, "forward", counted)
+    monkeypatch.setattr("cubicflow.flows.flow.ROWS_AT_ONCE", 2_000)
+    whole = flow.log_prob(x)
+    assert seen == [1200, 1200]  # with gradients: one pass of each layer
+    seen.clear()
+    with torch.no_grad():
+        assert torch.allclose(flow.log_prob(x), whole, rtol=0, atol=1e-11)
+    assert seen == [400] * 6
 
 
 def test_configs_are_typed_and_documented() -> None:

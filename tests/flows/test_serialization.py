@@ -31,6 +31,12 @@ SAVED = {
     "paper": lambda: shaken(cf.flows.tabular(3, num_layers=2, hidden_features=8, paper=True), 0.2),
     "float64": lambda: small().double(),
     "autoregressive": lambda: shaken(cf.flows.tabular(3, num_layers=1, hidden_features=8, layer="autoregressive"), 0.2),
+    "attention": lambda: shaken(
+        cf.flows.tabular(
+            3, hidden_features=8, num_blocks=1, layer="autoregressive", network="transformer", order=[1, 2, 0]
+        ),
+        0.2,
+    ),
     "towards data": lambda: shaken(cf.flows.tabular(3, num_layers=1, hidden_features=8, direction="noise"), 0.2),
     "mixture base": lambda: shaken(cf.flows.tabular(2, num_layers=1, hidden_features=8, base_components=3), 0.2),
     "one feature": lambda: shaken(cf.flows.tabular(1, num_layers=2), 0.2),

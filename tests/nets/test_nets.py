@@ -1,11 +1,11 @@
-"""The three networks: where they start, what they see, what they refuse."""
+"""The networks of the layers: where they start, what they see, what they refuse."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from cubicflow.nets import FourierMLP, MaskedResidualMLP, ResidualConv, ResidualMLP
+from cubicflow.nets import CausalTransformer, FourierMLP, MaskedResidualMLP, ResidualConv, ResidualMLP
 from cubicflow.nets.exact_linear import _ExactLinear
 
 NETS = {
@@ -91,12 +91,13 @@ def test_layer_norm() -> None:
     assert isinstance(ResidualConv(3, 4, hidden_features=8, norm="layer").blocks[0].first_norm, torch.nn.GroupNorm)
 
 
+@pytest.mark.parametrize("kind", [MaskedResidualMLP, CausalTransformer])
 @pytest.mark.parametrize("features", [1, 2, 5])
 @pytest.mark.parametrize("context_features", [0, 3])
-def test_masked_outputs_see_earlier_features_and_nothing_else(features: int, context_features: int) -> None:
+def test_causal_outputs_see_earlier_features_and_nothing_else(kind, features: int, context_features: int) -> None:
     """The Jacobian of the outputs of feature i is zero from feature i on, and with a generic net nowhere before."""
     torch.manual_seed(0)
-    net = MaskedResidualMLP(
+    net = kind(
         features, 4 * features, hidden_features=64, context_features=context_features, identity_start=False
     ).double()
     context = torch.randn(1, context_features, dtype=torch.float64) if context_features else None
@@ -146,3 +147,67 @@ def test_derivatives_of_exact_products(bias: bool) -> None:
     options = {"check_batched_grad": True, "check_batched_forward_grad": True}
     assert torch.autograd.gradcheck(product, tensors, check_forward_ad=True, **options)
     assert torch.autograd.gradgradcheck(product, tensors)
+
+
+def transformer(features: int = 4, **settings) -> CausalTransformer:
+    torch.manual_seed(0)
+    net = CausalTransformer(features, 3 * features, hidden_features=16, identity_start=False, **settings).double()
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return net
+
+
+@pytest.mark.parametrize("features", [1, 4])
+@pytest.mark.parametrize("context_features", [0, 2])
+@pytest.mark.parametrize("rows", [0, 5])
+def test_one_feature_after_the_other_is_a_whole_pass(features: int, context_features: int, rows: int) -> None:
+    net = transformer(features, context_features=context_features)
+    x = torch.randn(rows, features, dtype=torch.float64)
+    context = torch.randn(rows, context_features, dtype=torch.float64) if context_features else None
+    next_outputs = net.one_by_one(rows, context)
+    steps = [next_outputs(x[:, i - 1] if i else None) for i in range(features)]
+    expected = net(x) if context is None else net(x, context)
+    assert torch.allclose(torch.cat(steps, dim=1), expected, rtol=0, atol=1e-12)
+    with pytest.raises(ValueError, match=f"a position for {features} features"):
+        next_outputs(x[:, -1])
+
+
+def test_a_transformer_tells_the_features_and_their_order_apart() -> None:
+    net = transformer()
+    x = torch.randn(5, 4, dtype=torch.float64)
+    swapped = x[:, [1, 0, 2, 3]]
+    assert not torch.allclose(net(x)[:, 9:], net(swapped)[:, 9:])
+
+
+def test_a_transformer_multiplies_features_exactly_under_autocast() -> None:
+    """Two inputs that bfloat16 cannot tell apart must give different outputs: a location is read from them."""
+    net = transformer().float()
+    x = torch.full((1, 4), 1.0)
+    near = x + 1e-3
+    assert torch.equal(x.bfloat16(), near.bfloat16())
+    with torch.autocast("cpu", torch.bfloat16):
+        one, other = net(x), net(near)
+    assert one.dtype == torch.float32
+    assert not torch.equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("act", "message"),
+    [
+        (lambda: CausalTransformer(3, 10), "out_features must be a multiple of in_features.* got 10 and 3"),
+        (lambda: CausalTransformer(0, 10), "in_features must be a positive integer"),
+        (lambda: CausalTransformer(3, 9, hidden_features=10), "num_heads must divide hidden_features, got 4 and 10"),
+        (lambda: CausalTransformer(3, 9, octaves=0), "octaves must be a positive integer"),
+        (lambda: transformer()(torch.zeros(5, 6)), r"expects inputs of shape \(N, 4\), got \(5, 6\).*position"),
+        (lambda: transformer()(torch.zeros(5, 4), torch.zeros(5, 2)), "context_features=0, but some was given"),
+        (lambda: transformer(context_features=2)(torch.zeros(5, 4)), "context_features=2, but none was given"),
+        (
+            lambda: transformer(context_features=2)(torch.zeros(5, 4), torch.zeros(5, 3)),
+            r"expects context of shape \(N, 2\), got \(5, 3\)",
+        ),
+    ],
+)
+def test_what_a_transformer_refuses(act, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        act()

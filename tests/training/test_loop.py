@@ -51,8 +51,9 @@ def test_is_repeatable_and_leaves_the_global_generator_alone(x, make_flow, asser
     assert not torch.equal(next(first.flow.parameters()), next(other.flow.parameters()))
 
 
-def test_adam_clipping_and_cosine_agree_with_a_plain_loop(x, make_flow):
-    """An independent loop of a few lines: torch's own Adam, clip_grad_norm_ and CosineAnnealingLR."""
+@pytest.mark.parametrize(("beta2", "decay"), [(0.999, 0.0), (0.9, 0.1)])
+def test_adam_clipping_and_cosine_agree_with_a_plain_loop(x, make_flow, beta2, decay):
+    """An independent loop of a few lines: torch's own AdamW, clip_grad_norm_ and CosineAnnealingLR."""
     steps, lr = 20, 3e-3
     flow = make_flow(dropout=0.0).double()
     plain = make_flow(dropout=0.0).double()
@@ -65,8 +66,10 @@ def test_adam_clipping_and_cosine_agree_with_a_plain_loop(x, make_flow):
         return negative_log_likelihood(flow, batch)
 
     settings = {"warmup_steps": 0, "clip_norm": 0.5, "validation_fraction": 0.0, "average_decay": None}
+    settings |= {"beta2": beta2, "weight_decay": decay}
     fit(flow, x, steps=steps, learning_rate=lr, loss=loss, progress=False, **settings)
-    optimiser = torch.optim.Adam(plain.parameters(), lr=lr, foreach=False, fused=False)
+    adam = {"betas": (0.9, beta2), "weight_decay": decay, "foreach": False, "fused": False}
+    optimiser = torch.optim.AdamW(plain.parameters(), lr=lr, **adam)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
     for rows in seen[1:]:  # the first lets layers initialise themselves
         optimiser.zero_grad()

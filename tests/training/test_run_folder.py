@@ -109,8 +109,18 @@ def test_resume_with_changed_settings(x, make_flow, unfinished):
         resume=True, learning_rate=0.1,
     )  # fmt: skip
     refused(r"\(training\): steps was 12, is now 24", make_flow(), x, unfinished, resume=True, steps=24)
+    refused(r"\(training\): beta2 was 0.999, is now 0.9", make_flow(), x, unfinished, resume=True, beta2=0.9)
     resumed = fit(make_flow(), x, run=unfinished, resume=True, checkpoint_seconds=1, device="cpu", **SETTINGS)
     assert resumed.steps == 12
+
+
+def test_a_run_of_before_a_setting_was_there_goes_on(x, make_flow, unfinished):
+    path = unfinished / "config.json"
+    config = json.loads(path.read_text())
+    del config["training"]["beta2"]
+    path.write_text(json.dumps(config))
+    refused(r"\(training\): beta2 was 0.999, is now 0.9", make_flow(), x, unfinished, resume=True, beta2=0.9)
+    assert fit(make_flow(), x, run=unfinished, resume=True, **SETTINGS).steps == 12
 
 
 def test_resume_with_other_data(x, make_flow, unfinished):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pytest
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import cubicflow as cf
-from cubicflow.nets import MaskedResidualMLP, ResidualConv, ResidualMLP
+from cubicflow.nets import CausalTransformer, MaskedResidualMLP, ResidualConv, ResidualMLP
 from cubicflow.splines.families import FAMILIES
 from cubicflow.transforms import (
     ActNorm,
@@ -38,6 +38,7 @@ CONTEXT = 2
 mlp = partial(ResidualMLP, hidden_features=12, num_blocks=1)
 conv = partial(ResidualConv, hidden_features=6, num_blocks=1)
 made = partial(MaskedResidualMLP, hidden_features=12, num_blocks=1)
+attention = partial(CausalTransformer, hidden_features=12, num_blocks=1, num_heads=3, octaves=2, scale_output=True)
 
 
 @dataclass(frozen=True)
@@ -62,13 +63,16 @@ def couplings() -> dict[str, Case]:
     }
     maps = splines | {name: ElementMap(name) for name in PLAIN_MAPS}
     mask = [True, False, False, True, True]
-    return {f"Coupling {name}": Case(partial(Coupling, mask, mlp, each), (5,)) for name, each in maps.items()} | {
+    bent = {f"affine, then {name}": replace(each, affine_first=True) for name, each in splines.items()}
+    cases = {f"Coupling {name}": Case(partial(Coupling, mask, mlp, m), (5,)) for name, m in (maps | bent).items()}
+    return cases | {
         f"Autoregressive {name}": Case(partial(Autoregressive, 5, made, maps[name]), (5,))
         for name in ("cubic", "affine", "rational_quadratic")
     }
 
 
 unit = ElementMap("cubic", 6, domain="unit")
+bent = ElementMap("cubic", 6, affine_first=True)
 REGISTRY: dict[str, Case] = couplings() | {
     "Coupling unit": Case(lambda: Coupling([True, False], mlp, unit), (2,), unit=True, unit_out=True),
     "Coupling bare other half": Case(lambda: Coupling([True, False, True], mlp, transform_identity=False), (3,)),
@@ -78,6 +82,13 @@ REGISTRY: dict[str, Case] = couplings() | {
     "Coupling images context": Case(lambda: Coupling([True, False], conv, context_features=CONTEXT), (2, 2, 2)),
     "Autoregressive D=1": Case(lambda: Autoregressive(1, made), (1,)),
     "Autoregressive context": Case(lambda: Autoregressive(3, made, context_features=CONTEXT), (3,)),
+    "Autoregressive ordered": Case(lambda: Autoregressive(4, made, order=[2, 0, 3, 1]), (4,)),
+    "Autoregressive attention": Case(lambda: Autoregressive(4, attention, bent, order=[3, 1, 0, 2]), (4,)),
+    "Autoregressive attention unit": Case(lambda: Autoregressive(3, attention, unit), (3,), unit=True, unit_out=True),
+    "Autoregressive attention D=1": Case(lambda: Autoregressive(1, attention, bent), (1,)),
+    "Autoregressive attention context": Case(
+        lambda: Autoregressive(3, attention, bent, context_features=CONTEXT), (3,)
+    ),
     "Elementwise": Case(lambda: Elementwise(4), (4,)),
     "Elementwise D=1": Case(lambda: Elementwise(1), (1,)),
     "Elementwise images": Case(lambda: Elementwise(2, ElementMap("quadratic", 4)), (2, 3, 3)),

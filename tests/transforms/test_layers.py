@@ -299,6 +299,33 @@ def test_autoregressive_jacobian_is_triangular() -> None:
     assert (jacobian.tril(-1).abs().sum() > 0).all()
 
 
+@pytest.mark.parametrize("family", ["cubic", "quadratic", "linear", "rational_quadratic"])
+def test_affine_first_is_the_composition_and_exact_in_the_tails(family: str) -> None:
+    """Against the two maps one after the other, and in the tails, where a spline on the real line has slope 1: there
+    the composition is (x - m) exp(-s) plus a constant, however far out."""
+    bend, both = ElementMap(family, 5), ElementMap(family, 5, affine_first=True)
+    assert both.num_params == bend.num_params + 2
+    params = torch.randn(7, both.num_params, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    x = torch.linspace(-4, 4, 7, dtype=torch.float64)
+    location, scale = params[:, 0], (10 * torch.tanh(params[:, 1] / 10)).exp()
+    y, log_slope = both(x, params)
+    expected, log_bend = bend((x - location) / scale, params[:, 2:])
+    assert torch.allclose(y, expected, rtol=1e-12, atol=1e-12)
+    assert torch.allclose(log_slope, log_bend - scale.log(), rtol=1e-12, atol=1e-12)
+    assert torch.allclose(both(x, torch.zeros(both.num_params, dtype=torch.float64))[0], x, rtol=0, atol=1e-14)
+    for side in (-1, 1):
+        near, far = (side * 1e4 * torch.ones(7, dtype=torch.float64), side * 1e9 * torch.ones(7, dtype=torch.float64))
+        rise = (both(far, params)[0] - both(near, params)[0]) * scale / (far - near)
+        assert torch.allclose(rise, torch.ones(7, dtype=torch.float64), rtol=1e-12)
+        back, _ = both(both(far, params)[0], params, inverse=True)
+        assert torch.allclose(back, far, rtol=1e-12)
+
+
+def test_files_of_before_affine_first_describe_the_same_map() -> None:
+    assert "affine_first" not in ElementMap().config()
+    assert ElementMap(**ElementMap(affine_first=True).config()).affine_first
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -317,6 +344,9 @@ def test_autoregressive_jacobian_is_triangular() -> None:
         (lambda: ElementMap(slopes="steep"), "slopes of a cubic spline must be one of"),
         (lambda: ElementMap(backend="abacus"), "backend must be one of 'auto'"),
         (lambda: ElementMap("affine", backend="abacus"), "backend must be one of 'auto'"),
+        (lambda: ElementMap(domain="unit", affine_first=True), "affine_first needs a spline on the real line"),
+        (lambda: ElementMap("affine", affine_first=True), "affine_first needs a spline on the real line"),
+        (lambda: Autoregressive(3, order=[0, 2, 2]), r"order must hold every number from 0 to 2 once, got \[0, 2, 2\]"),
         (lambda: ElementMap(min_bin_width=0.0), "min_bin_width must be above 0"),
         (lambda: ElementMap("linear", min_bin_height=0.1), "min_bin_height x K must be below 1"),
     ],

@@ -89,11 +89,11 @@ class ForkedProducts(Products):
         self, stream: Tensor, added: Tensor | None, norm: nn.LayerNorm, *, dtype: torch.dtype, dropout: float = 0.0
     ) -> tuple[Tensor, Tensor]:
         """One kernel, where its gradient is known to be taken once or not at all."""
-        once = _fork.get() is not None or not torch.is_grad_enabled()
-        if once and stream.is_cuda and HAS_TRITON and not torch.compiler.is_compiling():
+        if stream.is_cuda and HAS_TRITON and not torch.compiler.is_compiling():
             from cubicflow.accel import fused_norms
 
-            if fused_norms.can_fuse(stream, added, norm, dtype):
+            once = _fork.get() is not None or not torch.is_grad_enabled()
+            if once and fused_norms.can_fuse(stream, added, norm, dtype):
                 return fused_norms.add_norm(stream, added, norm, dtype, dropout)
         return super().add_norm(stream, added, norm, dtype=dtype, dropout=dropout)
 

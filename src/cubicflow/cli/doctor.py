@@ -18,7 +18,7 @@ PACKAGES = {
     "matplotlib": "pictures",
     "typer": "the command line",
     "rich": "progress in a terminal",
-    "scikit-learn": "the scikit-learn interface",
+    "scikit-learn": "the scikit-learn interface and judge",
     "triton": "the GPU backend",
 }
 

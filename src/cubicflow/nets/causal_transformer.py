@@ -70,7 +70,8 @@ class CausalTransformer(nn.Module):
 
         self.scale = hidden_features**-0.5 if scale_output else 1.0
         self.core = Transformer(hidden_features, num_blocks=num_blocks, num_heads=num_heads, dropout=dropout)
-        self.first = nn.Linear(1 + 2 * octaves, hidden_features)
+        # The last feature tells no other, so a single one is told to nobody.
+        self.first = nn.Linear(1 + 2 * octaves, hidden_features) if in_features > 1 else None
         self.start = nn.Parameter(0.02 * torch.randn(hidden_features))
         self.positions = nn.Parameter(0.02 * torch.randn(in_features, hidden_features))
         self.told = nn.Linear(context_features, hidden_features) if context_features else None
@@ -98,8 +99,10 @@ class CausalTransformer(nn.Module):
                 "a position for so many features"
             )
         told = self._told(context)
-        start = self._start(len(x), x)
-        tokens = torch.cat([start, self._embed(x[:, :-1])], dim=1) + self.positions  # (N, D, H)
+        tokens = self._start(len(x), x)
+        if self.first is not None:
+            tokens = torch.cat([tokens, self._embed(x[:, :-1], self.first)], dim=1)
+        tokens = tokens + self.positions  # (N, D, H)
         return self._read(self.core(tokens if told is None else tokens + told)).flatten(1)
 
     def one_by_one(self, rows: int, context: Tensor | None = None) -> Callable[[Tensor | None], Tensor]:
@@ -118,7 +121,12 @@ class CausalTransformer(nn.Module):
 
         def next_outputs(before: Tensor | None) -> Tensor:
             i = memory.seen
-            token = self._start(rows, self.start) if before is None else self._embed(before[:, None])
+            if i == self.in_features:
+                raise ValueError(f"{type(self).__name__} has a position for {i} features, and all have had theirs")
+            if before is None or self.first is None:
+                token = self._start(rows, self.start)
+            else:
+                token = self._embed(before[:, None], self.first)
             token = token + self.positions[i : i + 1]  # (N, 1, H)
             return self._read(self.core(token if told is None else token + told, memory))[:, 0]
 
@@ -127,12 +135,12 @@ class CausalTransformer(nn.Module):
     def _start(self, rows: int, like: Tensor) -> Tensor:
         return self.start.to(like.dtype).expand(rows, 1, -1)
 
-    def _embed(self, x: Tensor) -> Tensor:
+    def _embed(self, x: Tensor, layer: nn.Linear) -> Tensor:
         """(N, T) -> (N, T, H)."""
         frequencies = SLOWEST_WAVE * 2 ** torch.arange(self.octaves, dtype=x.dtype, device=x.device)
         phases = x[..., None] * frequencies
         waves = torch.cat([x[..., None], phases.sin(), phases.cos()], dim=-1)  # (N, T, 1 + 2 octaves)
-        return _exact(waves, self.first)
+        return _exact(waves, layer)
 
     def _told(self, context: Tensor | None) -> Tensor | None:
         """The context as it is added to every token, (N, 1, H)."""
@@ -157,5 +165,5 @@ class CausalTransformer(nn.Module):
 
 def _exact(x: Tensor, layer: nn.Linear) -> Tensor:
     """The layer in full precision, of any number of axes."""
-    rows = x.reshape(-1, x.shape[-1]) if x.numel() else x.new_empty(x.shape[:-1].numel(), x.shape[-1])
-    return products.exact(rows, layer.weight, layer.bias).view(*x.shape[:-1], -1)
+    rows = products.exact(x.flatten(0, -2), layer.weight, layer.bias)
+    return rows.view(*x.shape[:-1], layer.out_features)

@@ -25,6 +25,7 @@ PAGE = """<!doctype html>
 samples.</p>
 {score}
 <table><tr><th>column</th><th>kind</th><th>what the likelihood counts</th></tr>{columns}</table>
+{judgement}
 {figures}
 </body>
 </html>

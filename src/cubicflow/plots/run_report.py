@@ -22,6 +22,7 @@ from cubicflow.plots.report_frame import PAGE, STYLE
 from cubicflow.plots.score_section import score_section
 from cubicflow.plots.training_curve import training_curve
 from cubicflow.tables import FittedTable, Table, TableError, open_table
+from cubicflow.tables.judging.judge_file import read_judgement
 from cubicflow.tables.scored_parts import score_some
 from cubicflow.tables.source import RowSample, pieces
 from cubicflow.training.run_folder import METRICS_FILE
@@ -135,5 +136,19 @@ def _page(
         parts=html.escape(parts),
         score=score,
         columns=columns,
+        judgement=_judgement(run),
         figures=figures,
+    )
+
+
+def _judgement(run: Path) -> str:
+    """What ``cubicflow judge`` said about samples of this run; nothing if it was not asked."""
+    found = read_judgement(run)
+    if found is None:
+        return ""
+    lines = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in line)}</tr>" for line in found.lines)
+    remarks = "".join(f"<li>{html.escape(remark)}</li>" for remark in found.remarks)
+    return (
+        f"<h2>How good the samples are</h2><p>{html.escape(found.verdict)}</p>"
+        f"<table><tr><th></th><th>samples</th><th>real rows</th></tr>{lines}</table><ul>{remarks}</ul>"
     )

@@ -40,6 +40,7 @@ class TableSettings:
     models: Settings
     peers: Settings
     comparisons: Settings
+    goals: Sequence[Settings]
 
 
 def table_settings(recipe: Mapping[str, Any]) -> TableSettings:

@@ -12,6 +12,8 @@ from cubicflow.reproduce.experiment import markdown_table
 Record = Mapping[str, Any]
 NOT_RUN = "not yet run"
 HOLDS, FAILS = "holds", "does not hold here"
+AUTOREGRESSIVE = ("cubic-autoregressive", "cubic-attention", "cubic-attention-symmetries")
+LATER = ("trade", "rational-quadratic")  # published after the paper
 
 
 @dataclass(frozen=True)
@@ -85,14 +87,32 @@ def _difference(pair: Mapping[str, Any], unit: str = "") -> str:
 
 
 def _coupling_keeps_up(record: Record) -> tuple[str, str] | None:
-    pairs = [p for p in record["results"]["relatives"] if p["first"] == "cubic-autoregressive"]
+    pairs = [p for p in record["results"]["relatives"] if p["first"] in AUTOREGRESSIVE]
     if not pairs:
         return None
-    evidence = "; ".join(f"{pair['dataset'].upper()} {_difference(pair)}" for pair in pairs)
-    behind = [pair["dataset"].upper() for pair in pairs if pair["verdict"] == "better"]
-    everywhere = len(behind) == len(pairs)
+    titles = record["results"]["titles"]
+    evidence = "; ".join(f"{titles[pair['first']]}, {pair['dataset'].upper()} {_difference(pair)}" for pair in pairs)
+    behind = dict.fromkeys(pair["dataset"].upper() for pair in pairs if pair["verdict"] == "better")
+    everywhere = len(behind) == len({pair["dataset"] for pair in pairs})
     verdict = HOLDS if not behind else FAILS if everywhere else f"not on {', '.join(behind)}"
-    return f"autoregressive minus coupling, nats, paired: {evidence}", verdict
+    return f"minus coupling, nats, paired: {evidence}", verdict
+
+
+def _autoregressive_improves(record: Record) -> tuple[str, str] | None:
+    """Against the best figures of the paper's own table, where the test rows are of the published kind."""
+    evidence, better_on = [], []
+    for row in record["results"]["rows"]:
+        about = record["results"]["datasets"][row["dataset"]]
+        if row["model"] not in AUTOREGRESSIVE or not about["comparable"]:
+            continue
+        best = max(float(value.split()[0]) for name, value in about["published"].items() if name not in LATER)
+        title, where = record["results"]["titles"][row["model"]], f"{row['dataset'].upper()} ({about['provenance']})"
+        nats = f"{row['test']['mean']:.2f} ± {row['test']['error']:.2f} nats"
+        evidence.append(f"{title}, {where}: {nats} against {best:.2f}")
+        better_on += [where] if row["test"]["mean"] > best and where not in better_on else []
+    if not evidence:
+        return None
+    return "; ".join(evidence), f"holds on {'; '.join(better_on)}, not the published rows" if better_on else FAILS
 
 
 def _images(record: Record) -> tuple[str, str]:
@@ -122,5 +142,11 @@ CLAIMS = (
     Claim("MINIBOONE: cubic beats quadratic.", "table-1", partial(_cubic_against_quadratic, "miniboone")),
     Claim("BSDS300: quadratic beats cubic.", "table-1", partial(_cubic_against_quadratic, "bsds300")),
     Claim("Coupling layers keep up with autoregressive ones, with one pass either way.", "table-1", _coupling_keeps_up),
+    Claim(
+        "We intend to implement autoregressive flows with these transformations, which may further improve the state of "
+        "the art.",
+        "table-1",
+        _autoregressive_improves,
+    ),
     Claim("The same layers in a Glow-like flow draw convincing clothes.", "figure-3", _images),
 )

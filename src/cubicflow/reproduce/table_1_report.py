@@ -13,6 +13,7 @@ from typing import Any
 from cubicflow.reproduce.cells import CellRecord, TableSettings, by_seed
 from cubicflow.reproduce.experiment import markdown_table
 from cubicflow.reproduce.hardware import name_of
+from cubicflow.reproduce.recipe_files import Settings
 from cubicflow.reproduce.scores import ENOUGH_SEEDS, estimate, mixture_scores, paired_difference
 
 ABSENT = "not yet run"
@@ -45,8 +46,8 @@ def summarise(records: Sequence[CellRecord], settings: TableSettings, left_out: 
         rows = [row for model in titles if (row := _row(found, dataset, model)) is not None]
         summary["rows"] += rows
         refits = summary["datasets"][dataset]["refits"] = _spread_of_refits(rows)
-        if "reach" in about and summary["datasets"][dataset]["comparable"]:
-            summary["goals"] += _goals(rows, comparisons["measured"], about["reach"], about["aim"])
+        if summary["datasets"][dataset]["comparable"]:
+            summary["goals"] += _goals(rows, [goal for goal in settings.goals if goal["dataset"] == dataset])
         pairs = [("comparisons", first, second) for first, second in comparisons["verdicts"]]
         against_ours = {"ablations": comparisons["ablations"], "relatives": comparisons["relatives"], "rivals": peers}
         pairs += [(kind, model, comparisons["base"]) for kind, models in against_ours.items() for model in models]
@@ -90,17 +91,18 @@ def _spread_of_refits(rows: Sequence[Mapping[str, Any]]) -> float | None:
     return math.sqrt(sum(n * spread**2 for n, spread in spreads) / sum(n for n, _ in spreads))
 
 
-def _goals(rows: Sequence[Mapping[str, Any]], models: Sequence[str], reach: float, aim: float) -> list[dict[str, Any]]:
-    """Means of fits, and mixtures of several, held against what was to be reached."""
+def _goals(rows: Sequence[Mapping[str, Any]], goals: Sequence[Settings]) -> list[dict[str, Any]]:
+    """Means of fits, or mixtures of several, held against what was to be reached."""
+    by_model = {row["model"]: row for row in rows}
     found = []
-    for row in (row for row in rows if row["model"] in models):
-        fits = len(row["seeds"])
-        mean = "one fit" if fits == 1 else f"mean of {fits} fits"
-        for of, test in ((mean, row["test"]), (f"mixture of {fits} fits", row["mixture"])):
-            if test is not None:
-                met = "the aim" if test["mean"] >= aim else "the goal" if test["mean"] >= reach else "neither"
-                about = {"dataset": row["dataset"], "model": row["model"], "of": of, "reach": reach, "aim": aim}
-                found.append({**about, "mean": test["mean"], "error": test["error"], "met": met})
+    for goal in (goal for goal in goals if goal["model"] in by_model):
+        row = by_model[goal["model"]]
+        fits, mixed = len(row["seeds"]), goal["of"] == "mixture"
+        if (test := row["mixture" if mixed else "test"]) is not None:
+            of = f"mixture of {fits} fits" if mixed else "one fit" if fits == 1 else f"mean of {fits} fits"
+            reached = [words for words in ("aim", "reach") if test["mean"] >= goal[words]]
+            met = {"aim": "the aim", "reach": "the goal"}[reached[0]] if reached else "neither"
+            found.append({**goal, "of": of, "mean": test["mean"], "error": test["error"], "met": met})
     return found
 
 
@@ -189,6 +191,8 @@ PUBLISHED_ROWS = {
     "maf": "*published:* MAF",
     "naf": "*published:* NAF",
     "cnf": "*published:* FFJORD",
+    "tan": "*published:* TAN",
+    "trade": "*published, later:* TraDE",
 }
 
 

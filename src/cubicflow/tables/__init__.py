@@ -12,6 +12,8 @@ In the order in which they build on one another:
     fitted, scored_parts                    a fitted table: scores, samples, two of them compared; the parts of a table
     copied_rows, resumed_table              copies across the split; the table of a run that goes on
     fitting, output                         from a file to a run folder; rows and scores to files
+    dependencies                            columns that determine one another
+    judging/                                how good sampled rows are
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from cubicflow.tables.fitted import FittedTable
     from cubicflow.tables.fitting import fit_table
     from cubicflow.tables.inference import TableOptions, infer
+    from cubicflow.tables.judging.judgement import Judgement, judge
     from cubicflow.tables.schema import Schema
     from cubicflow.tables.source import Missing, Split, Table, open_table
     from cubicflow.tables.table_error import TableError
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 # Imported when they are first asked for: the command line names the kinds of columns without waiting for torch.
 _HOMES = {
     "FittedTable": "fitted",
+    "Judgement": "judging.judgement",
     "Missing": "source",
     "Schema": "schema",
     "Split": "source",
@@ -40,11 +44,13 @@ _HOMES = {
     "TableOptions": "inference",
     "fit_table": "fitting",
     "infer": "inference",
+    "judge": "judging.judgement",
     "open_table": "source",
 }
 # A literal: the reference is made from it without running this file.
 __all__ = [
     "FittedTable",
+    "Judgement",
     "Missing",
     "Schema",
     "Split",
@@ -54,6 +60,7 @@ __all__ = [
     "TableOptions",
     "fit_table",
     "infer",
+    "judge",
     "open_table",
 ]
 

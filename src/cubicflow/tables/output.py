@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -94,9 +94,16 @@ def check_output(path: str, *, overwrite: bool = False) -> None:
         if sys.stdout is None:  # Python's word for one that was closed before it began
             raise TableError("standard output is closed; open it, or give the name of a file")
         return
+    check_free(path, tuple(WRITERS), overwrite=overwrite)
+
+
+def check_free(path: str, endings: Sequence[str], *, overwrite: bool) -> None:
+    """Refuse the name of a file that has another ending, or that cannot be written."""
     target = Path(path)
-    if target.suffix.lower() not in WRITERS:
-        raise TableError(f"{path}: the name of an output ends in .csv, .parquet or .npy, or is - for standard output")
+    if target.suffix.lower() not in endings:
+        *others, last = endings
+        ends = f"{', '.join(others)} or {last}" if others else last
+        raise TableError(f"{path}: the name of an output ends in {ends}, or is - for standard output")
     if target.is_dir():
         raise TableError(f"{path}: this is a folder; give the name of a file")
     if target.exists() and not overwrite:

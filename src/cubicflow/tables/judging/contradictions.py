@@ -1,0 +1,63 @@
+"""Samples against what holds in all training rows: columns that determine one another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cubicflow.tables.arrow_types import Floats
+from cubicflow.tables.dependencies import codes_of, contradictions, find_dependencies
+
+
+@dataclass(frozen=True)
+class BrokenRule:
+    """A column that determines another, and the share of rows that contradict it."""
+
+    determinant: str
+    dependent: str
+    sampled: float
+    held_out: float | None
+
+
+@dataclass(frozen=True)
+class Contradictions:
+    """Rows that contradict at least one of the rules.
+
+    Attributes:
+        sampled, held_out: the share of such rows. None where there are no rows besides those that gave the rules.
+        found_in: the rows that gave the rules, ``"training rows"`` or ``"real rows"``.
+        rules: every pair of columns of which one determines the other.
+    """
+
+    sampled: float
+    held_out: float | None
+    found_in: str
+    rules: tuple[BrokenRule, ...]
+
+
+def count_contradictions(real: Floats, sampled: Floats, train: Floats | None, names: Sequence[str]) -> Contradictions:
+    """The rules of the training rows (N, D), or else of the real rows, and the rows that contradict them.
+
+    >>> rng = np.random.default_rng(0)
+    >>> city = rng.integers(0, 6, 400).astype(float)
+    >>> real, sampled = np.stack([city, city // 2], axis=1), np.stack([city, np.zeros(400)], axis=1)
+    >>> found = count_contradictions(real, sampled, None, ["city", "country"])
+    >>> [(rule.determinant, rule.dependent) for rule in found.rules], bool(found.sampled == (city > 1).mean())
+    ([('city', 'country')], True)
+    """
+    tables = codes_of(real, sampled) if train is None else codes_of(real, sampled, train)
+    known = tables[0] if train is None else tables[2]
+    any_broken = [np.zeros(len(table), dtype=np.bool_) for table in tables[:2]]
+    rules = []
+    for dependency in find_dependencies(known):
+        held_out, samples = (contradictions(table, known, dependency) for table in tables[:2])
+        for before, now in zip(any_broken, (held_out, samples), strict=True):
+            before |= now
+        share = None if train is None else float(held_out.mean())
+        determinant, dependent = (names[place] for place in dependency)
+        rules.append(BrokenRule(determinant, dependent, float(samples.mean()), share))
+    held_out_share = None if train is None else float(any_broken[0].mean())
+    found_in = "real rows" if train is None else "training rows"
+    return Contradictions(float(any_broken[1].mean()), held_out_share, found_in, tuple(rules))

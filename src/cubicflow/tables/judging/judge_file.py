@@ -1,0 +1,54 @@
+"""judge.json in a run folder: what was said about samples, and of which weights it was said."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cubicflow.atomic_files import write_atomically
+from cubicflow.flows.serialization import WEIGHTS_FILE
+from cubicflow.tables.judging.judgement import Judgement, Line
+
+JUDGE_FILE = "judge.json"
+
+
+class SavedJudgement(NamedTuple):
+    """What a report shows of a judgement."""
+
+    verdict: str
+    lines: list[Line]
+    remarks: list[str]
+
+
+def judgement_text(judgement: Judgement, run: Path | None = None) -> str:
+    """A judgement as JSON; of a run, with a hash of the weights that it speaks of."""
+    about = {} if run is None else {"weights": _hash_of_weights(run)}
+    return json.dumps({**judgement.to_json(), **about}, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def write_judgement(path: Path, judgement: Judgement, run: Path | None = None) -> None:
+    """Write a judgement, whole or not at all."""
+    write_atomically(path, judgement_text(judgement, run).encode())
+
+
+def read_judgement(run: Path) -> SavedJudgement | None:
+    """What was said about the run's samples; None if nothing was, of these weights, or if it cannot be read.
+
+    >>> read_judgement(Path("no/such/run")) is None
+    True
+    """
+    try:
+        found = json.loads((run / JUDGE_FILE).read_text(encoding="utf-8"))
+        if found["weights"] != _hash_of_weights(run):  # the run was fitted again
+            return None
+        lines = [(str(what), str(ours), str(new)) for what, ours, new in found["lines"]]
+        return SavedJudgement(str(found["verdict"]), lines, [*map(str, found["worst"]), *map(str, found["notes"])])
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return None
+
+
+def _hash_of_weights(run: Path) -> Any:
+    with (run / WEIGHTS_FILE).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,220 @@
+"""All that is said about sampled rows: as numbers, as the lines of a small table, and in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from cubicflow.tables.arrow_types import Floats
+from cubicflow.tables.judging.closeness import Closeness, closeness
+from cubicflow.tables.judging.contradictions import Contradictions, count_contradictions
+from cubicflow.tables.judging.detection import Detection, detection
+from cubicflow.tables.judging.matched import Matched, match
+from cubicflow.tables.judging.shape_and_trend import BINNINGS, PairScore, Score, mean_score, shape, trend
+
+# the sentence of an AUC below each bound
+TELLS = (
+    (0.55, "A classifier cannot tell the samples from real rows"),
+    (0.65, "A classifier can hardly tell the samples from real rows"),
+    (0.80, "A classifier can often tell the samples from real rows"),
+    (0.95, "A classifier can mostly tell the samples from real rows"),
+    (2.00, "A classifier can nearly always tell the samples from real rows"),
+)
+MANY = 0.01  # of the rows; fewer contradictions or copies are not worth a clause
+WORST = 3  # columns and pairs that are named
+
+Line = tuple[str, str, str]  # what, for the samples, for new real rows
+
+
+@dataclass(frozen=True)
+class Errors:
+    """1 - the mean of SDMetrics' scores; None where no score is defined.
+
+    Attributes:
+        shape: of columns one at a time.
+        trend: of columns two at a time; numbers beside words in the bins of the real column.
+        trend_own_bins: the same with each table's own bins, as SDMetrics' QualityReport has it.
+    """
+
+    shape: float | None
+    trend: float | None
+    trend_own_bins: float | None
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """How good sampled rows are. None stands for what could not be judged.
+
+    Attributes:
+        rows: how many real, sampled and training rows were judged.
+        detection: a classifier between real and sampled rows.
+        errors: of the columns and pairs of columns of the sampled rows.
+        errors_of_training_rows: the same of as many training rows: what chance alone leaves in so few rows.
+        columns, pairs: the score of each column and pair of columns.
+        closeness: of the sampled and the real rows to the training rows.
+        contradictions: sampled rows against what holds in all training rows.
+        notes: what was left out, and why.
+
+    >>> rng = np.random.default_rng(0)
+    >>> real, sampled = (pa.table({"x": rng.normal(shift, 1, 200)}) for shift in (0, 9))
+    >>> judge(real, sampled).verdict().split(" (")[0]
+    'A classifier can nearly always tell the samples from real rows'
+    """
+
+    rows: dict[str, int]
+    detection: Detection
+    errors: Errors
+    errors_of_training_rows: Errors | None
+    columns: dict[str, float | None]
+    pairs: tuple[tuple[str, str, float | None], ...]
+    closeness: dict[str, Closeness] | None
+    contradictions: Contradictions
+    notes: tuple[str, ...]
+
+    def verdict(self) -> str:
+        """How good the samples are, in one sentence."""
+        auc = self.detection.auc
+        said = next(text for bound, text in TELLS if auc < bound)
+        clauses = [f"{said} (AUC {auc:.2f}, where 0.5 is a coin and 1 is certainty)"]
+        real = self.errors_of_training_rows
+        for what, name in (("columns", "shape"), ("pairs of columns", "trend")):
+            if (error := getattr(self.errors, name)) is not None:
+                chance = "" if real is None else f" ({_percent(getattr(real, name))} in real rows)"
+                clauses.append(f"{what} are off by {_percent(error)} on average{chance}")
+        broken = self.contradictions
+        if broken.sampled > max(2 * (broken.held_out or 0), MANY):
+            clauses.append(f"{_percent(broken.sampled)} of the samples contradict what holds in all {broken.found_in}")
+        if self.closeness is not None:
+            ours, new = self.closeness["sampled"], self.closeness["held_out"]
+            if ours.copies > 2 * new.copies + MANY:
+                shares = f"{_percent(ours.copies)} are copies of training rows, against {_percent(new.copies)}"
+                clauses.append(f"{shares} of new rows")
+            elif ours.median < new.median / 2:
+                clauses.append("the samples are suspiciously close to training rows")
+        return "; ".join(clauses) + "."
+
+    def lines(self) -> list[Line]:
+        """The numbers in words, beside those of new real rows or what would be best."""
+        found = self.detection
+        lines: list[Line] = [
+            ("AUC of a classifier against real rows", f"{found.auc:.3f} ± {found.spread:.3f}", "0.500"),
+            ("detection score", f"{found.score:.3f}", "1.000"),
+        ]
+        best = self.errors_of_training_rows or Errors(0, 0, 0)
+        for what, name in (
+            ("error of single columns (shape)", "shape"),
+            ("error of pairs of columns (trend)", "trend"),
+            ("error of pairs, each table in its own bins", "trend_own_bins"),
+        ):
+            lines.append((what, _percent(getattr(self.errors, name)), _percent(getattr(best, name))))
+        if self.closeness is not None:
+            ours, new = self.closeness["sampled"], self.closeness["held_out"]
+            lines += [
+                ("exact copies of training rows", _percent(ours.copies), _percent(new.copies)),
+                ("distance to the closest training row, median", f"{ours.median:.4f}", f"{new.median:.4f}"),
+                ("distance to the closest training row, 5 % quantile", f"{ours.low:.4f}", f"{new.low:.4f}"),
+            ]
+        if self.contradictions.rules:
+            broken = self.contradictions
+            what = f"rows that contradict what holds in all {broken.found_in}"
+            lines.append((what, _percent(broken.sampled), _percent(broken.held_out)))
+        return lines
+
+    def worst(self) -> list[str]:
+        """The columns, pairs and rules that the samples miss most, in words."""
+        columns = sorted((score, name) for name, score in self.columns.items() if score is not None)
+        pairs = sorted((score, a, b) for a, b, score in self.pairs if score is not None)
+        rules = sorted((-rule.sampled, rule.determinant, rule.dependent) for rule in self.contradictions.rules)
+        return [
+            *_listed("columns", [f"{name} {_percent(1 - score)}" for score, name in columns]),
+            *_listed("pairs", [f"{a} and {b} {_percent(1 - score)}" for score, a, b in pairs]),
+            *_listed("rules", [f"{a} determines {b} {_percent(-share)}" for share, a, b in rules if share]),
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it, with its sentence and lines first, for readers that want no more."""
+        said = {"verdict": self.verdict(), "lines": self.lines(), "worst": self.worst()}
+        return {**said, **asdict(self)}
+
+
+def judge(
+    real: pa.Table,
+    sampled: pa.Table,
+    train: pa.Table | None = None,
+    *,
+    words: Collection[str] = (),
+    seed: int = 0,
+) -> Judgement:
+    """How good sampled rows are, beside real rows that no model has seen.
+
+    Args:
+        real: rows of the table that were held out.
+        sampled: rows of a model, with the same columns.
+        train: the rows that the model was fitted to. Without them nothing is said about copies and closest rows, and
+            what holds in all rows is looked for in the real ones.
+        words: columns whose numbers are names, such as postcodes.
+        seed: of the rows that are drawn where there are many, and of the classifier.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> real, sampled = (pa.table({"x": rng.normal(size=100), "y": rng.normal(size=100)}) for _ in range(2))
+    >>> found = judge(real, sampled)
+    >>> found.detection.auc < 0.7, found.errors.shape < 0.2, found.closeness
+    (True, True, None)
+    """
+    tables = {"the real table": real, "the sampled table": sampled}
+    if train is not None:
+        tables["the training table"] = train
+    return judge_matched(match(tables, words), seed=seed)
+
+
+def judge_matched(matched: Matched, *, seed: int = 0, notes: Sequence[str] = ()) -> Judgement:
+    """The same of tables that were matched: real, sampled and, where there are any, training rows."""
+    names, is_word = matched.names, matched.is_word
+    real, sampled, *rest = matched.tables
+    train = rest[0] if rest else None
+    columns, pairs, errors = _compared(real, sampled, is_word)
+    close, chance = None, None
+    if train is not None:
+        both = {"sampled": sampled, "held_out": real}
+        close = {name: closeness(table, train, is_word, seed) for name, table in both.items()}
+        some = np.random.default_rng(seed).permutation(len(train))[: len(sampled)]
+        chance = _compared(real, train[some], is_word)[2]
+    counts = zip(("real", "sampled", "train"), matched.tables, strict=False)
+    return Judgement(
+        rows={name: len(table) for name, table in counts},
+        detection=detection(real, sampled, is_word, seed),
+        errors=errors,
+        errors_of_training_rows=chance,
+        columns=dict(zip(names, columns, strict=True)),
+        pairs=tuple((names[pair.first], names[pair.second], pair.score) for pair in pairs),
+        closeness=close,
+        contradictions=count_contradictions(real, sampled, train, names),
+        notes=tuple(notes),
+    )
+
+
+def _compared(real: Floats, rows: Floats, is_word: NDArray[np.bool_]) -> tuple[list[Score], list[PairScore], Errors]:
+    """The scores of columns and of pairs of columns, and the errors that they make."""
+    columns = shape(real, rows, is_word)
+    pairs, in_own_bins = (trend(real, rows, is_word, edges) for edges in BINNINGS)
+    means = [_error([pair.score for pair in scores]) for scores in (pairs, in_own_bins)]
+    return columns, pairs, Errors(_error(columns), *means)
+
+
+def _error(scores: list[Score]) -> float | None:
+    mean = mean_score(scores)
+    return None if mean is None else 1 - mean
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.2f} %"
+
+
+def _listed(what: str, texts: list[str]) -> list[str]:
+    return [f"{what} that are furthest off: {', '.join(texts[:WORST])}"] if texts else []
