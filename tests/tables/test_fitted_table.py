@@ -169,8 +169,9 @@ def test_it_is_reached_lazily() -> None:
 
 
 def test_the_config_keeps_what_it_kept(fitted: FittedTable) -> None:
-    """The keys of the table's section, in their order, are those of every run folder so far."""
-    assert list(fitted.to_json()) == ["source", "fingerprint", "missing", "split", "parts", "schema"]
+    """The keys of the table's section, in their order, are those of every run folder so far, and the marginals."""
+    kept = ["source", "fingerprint", "missing", "split", "parts", "schema", "independent"]
+    assert list(fitted.to_json()) == kept
     assert type(fitted.to_json()["missing"]) is str
     frame = pd.DataFrame(fitted.to_json()["schema"])
     assert frame["name"].tolist() == rows().column_names

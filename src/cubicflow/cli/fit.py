@@ -69,6 +69,7 @@ def fit(
     given = {name: value for name, value in locals().items() if value is not None}
     with clear_errors():
         from cubicflow.tables import TableOptions, fit_table
+        from cubicflow.tables.honest_score import score_lines, score_warnings
         from cubicflow.training import TrainingConfig
 
         options = TableOptions(
@@ -90,6 +91,10 @@ def fit(
         for column in schema.columns:
             typer.echo(f"  {column.name:<{width}}  {column.describe()}")
         typer.echo(f"test log likelihood {result.test} over {result.test.rows:,} rows, in the data's own units")
+        for line in (*score_lines(result.score, result.train), str(result.used)):
+            typer.echo(line)
+        for warning in score_warnings(result.score, result.train):
+            _say(f"warning: {warning}")
         typer.echo(f"wrote {output} after {result.fit.steps:,} steps ({result.fit.stopped}). Next:")
         typer.echo(f"  cubicflow plot {output}")
         told = "".join(f" --given {column.name}=VALUE" for column in schema.context)

@@ -37,8 +37,11 @@ def make_panel(column: Column, data: pa.Array, samples: pa.Array, bins: int = 40
     """A column of data and one of samples, on common bins that follow the column's own steps."""
     real, drawn = column.drawn(data), column.drawn(samples)
     if column.is_list:
-        edges = np.arange(len(column.labels) + 1, dtype=np.float64) - 0.5
-        return Panel(column.name, real, drawn, edges, column.labels if len(column.labels) <= MOST_LABELS else ())
+        labels = column.labels
+        if len(labels) > MOST_LABELS and not column.is_ordered:
+            real, drawn, labels = _with_others(real, drawn, labels)
+        edges = np.arange(len(labels) + 1, dtype=np.float64) - 0.5
+        return Panel(column.name, real, drawn, edges, labels if len(labels) <= MOST_LABELS else ())
     return Panel(column.name, real, drawn, _edges(real, column.drawn_step, bins), is_date=column.on_calendar)
 
 
@@ -50,6 +53,16 @@ def most_telling(panels: Sequence[Panel], most: int = MOST_COLUMNS) -> list[Pane
     strength = np.abs(np.nan_to_num(np.corrcoef(ranks))).sum(axis=0)
     chosen = sorted(np.argsort(-strength, kind="stable")[:most])
     return [panels[i] for i in chosen]
+
+
+def _with_others(real: Floats, drawn: Floats, labels: tuple[str, ...]) -> tuple[Floats, Floats, tuple[str, ...]]:
+    """The words that most rows have, in their own order, and all others together."""
+    rows = np.bincount(real.astype(np.int64), minlength=len(labels))
+    kept = np.sort(np.argsort(-rows, kind="stable")[: MOST_LABELS - 1])
+    place = np.full(len(labels), float(len(kept)))
+    place[kept] = np.arange(len(kept))
+    others = f"{len(labels) - len(kept):,} others"
+    return place[real.astype(np.int64)], place[drawn.astype(np.int64)], (*(labels[i] for i in kept), others)
 
 
 def _ranks(values: Floats) -> Floats:

@@ -6,9 +6,11 @@ In the order in which they build on one another:
     kinds/                                  one class for each kind of column, one registry of them
     source                                  tables, in batches of complete rows, and which rows train
     csv_file, columnar_file                 the files that tables come in
-    schema, inference                       the schema of a table, what the user says, and how a schema is found
+    schema, doubts, inference               the schema of a table, what the user says, and how a schema is found
     encoder, likelihood, table_rows         rows to numbers for a flow and back, log likelihoods, rows for training
-    fitted                                  a fitted table: scores, samples, two of them compared
+    independent, honest_score               what a score is worth: beside independent columns and training rows
+    fitted, scored_parts                    a fitted table: scores, samples, two of them compared; the parts of a table
+    copied_rows, resumed_table              copies across the split; the table of a run that goes on
     fitting, output                         from a file to a run folder; rows and scores to files
     dependencies                            columns that determine one another
     judging/                                how good sampled rows are

@@ -79,7 +79,10 @@ class CsvTable(Table):
                         strings_can_be_null=False,
                     ),
                 )
+                start = 0
                 for block in reader:
+                    _refuse_nul(self.path, block, start)
+                    start += len(block)
                     trimmed = [pc.utf8_trim_whitespace(column) for column in block.columns]
                     known = [pc.if_else(pc.is_in(column, missing), None, column) for column in trimmed]
                     yield from pa.Table.from_arrays(known, names=columns).to_batches(max_chunksize=rows)
@@ -199,6 +202,17 @@ def _first_line(path: Path) -> str:
         return line.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise TableError(_not_utf8(path)) from None
+
+
+def _refuse_nul(path: Path, block: pa.RecordBatch, start: int) -> None:
+    """Refuse a block of rows, of which ``start`` come before it, that holds a NUL byte: no text has one."""
+    for name, column in zip(block.schema.names, block.columns, strict=True):
+        first = pc.index(pc.match_substring(column, "\0"), True).as_py()
+        if first >= 0:
+            raise TableError(
+                f"{path}: row {start + first + 1}, column {name!r}, holds a NUL byte, so the file is damaged or is not "
+                "text; write it again, or remove the bytes, for example with: tr -d '\\000'"
+            )
 
 
 def _open(path: Path) -> gzip.GzipFile | io.BufferedReader:

@@ -20,6 +20,7 @@ from cubicflow.flows.packed_flows import pack, unpack
 from cubicflow.flows.serialization import CONFIG_FILE, FlowFileError, read_config
 from cubicflow.tables.arrow_types import without_views
 from cubicflow.tables.encoder import TableEncoder
+from cubicflow.tables.independent import IndependentColumns
 from cubicflow.tables.likelihood import Mean, MeanOfRows, log_likelihood, placed
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.source import PARTS, MemoryTable, Missing, Split, Table, pieces
@@ -39,6 +40,8 @@ class Scores(NamedTuple):
     numbers: NDArray[np.int64]
     parts: NDArray[np.int8]
     read: int
+    gaps: int  # values that the rows lack
+    independent: NDArray[np.float64] | None  # scores by independent columns, where they were asked for and are known
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,7 @@ class FittedTable:
         missing: what :meth:`score` does with rows that lack a value, unless told.
         source, fingerprint: the path and a hash of the file that was fitted.
         parts: the number of rows in each part of it.
+        independent: the marginals of its columns; None in runs of older versions.
 
     >>> import tempfile
     >>> from cubicflow.tables import FittedTable, fit_table
@@ -76,6 +80,7 @@ class FittedTable:
     source: str
     fingerprint: str
     parts: dict[str, int]
+    independent: IndependentColumns | None = None
 
     @classmethod
     def load(cls, folder: str | Path, device: str | None = None) -> FittedTable:
@@ -95,6 +100,7 @@ class FittedTable:
             "split": self.split.to_json(),
             "parts": self.parts,
             "schema": self.schema.to_json(),
+            **({} if self.independent is None else {"independent": self.independent.to_json()}),
         }
 
     @classmethod
@@ -103,13 +109,15 @@ class FittedTable:
         try:
             schema, split = Schema.from_json(about.get("schema")), Split.from_json(about.get("split"))
             missing = Missing(about.get("missing"))  # type: ignore[arg-type] # refuses what is none
+            known = "independent" in about
+            independent = IndependentColumns.from_json(about["independent"], schema.model) if known else None
         except (TableError, RecursionError, OverflowError) as error:
             raise FlowFileError(path, f"its table is not described rightly: {error}") from None
         source, mark, parts = (about.get(key) for key in ("source", "fingerprint", "parts"))
         counted = isinstance(parts, dict) and sorted(parts) == sorted(PARTS)
         if not isinstance(source, str) or not isinstance(mark, str) or not counted:
             raise FlowFileError(path, "its table is not described rightly: source, fingerprint or parts is wrong")
-        fitted = cls(flow(), schema, split, missing, source, mark, dict(parts))  # type: ignore[arg-type] # checked above
+        fitted = cls(flow(), schema, split, missing, source, mark, dict(parts), independent)  # type: ignore[arg-type] # checked above
         encoder, shape = fitted.encoder, getattr(fitted.flow, "shape", None)
         if tuple(shape or ()) != (encoder.features,) or fitted.flow.context_features != encoder.context_features:
             raise FlowFileError(path, f"its table has {encoder.features} columns to model, its flow has another shape")
@@ -137,10 +145,11 @@ class FittedTable:
         return np.concatenate([batch.column(0).to_numpy(zero_copy_only=False) for batch in scores])
 
     def score_table(
-        self, table: Table, missing: Missing | str | None = None, *, weights: bool = False
+        self, table: Table, missing: Missing | str | None = None, *, weights: bool = False, independent: bool = False
     ) -> Iterator[Scores]:
-        """The log likelihood of every complete row, piece by piece; with their weights, if asked for and there."""
-        for (scores,) in score_all([self], table, missing or self.missing, weights=weights):
+        """The log likelihood of every complete row, piece by piece; with their weights, and with the scores of
+        independent columns, if asked for and there."""
+        for (scores,) in score_all([self], table, missing or self.missing, weights=weights, independent=independent):
             yield scores
 
     def score_batches(self, table: Table, missing: Missing | str | None = None) -> Iterator[pa.RecordBatch]:
@@ -199,7 +208,12 @@ class FittedTable:
 
 
 def score_all(
-    models: Sequence[FittedTable], table: Table, missing: Missing | str, *, weights: bool = False
+    models: Sequence[FittedTable],
+    table: Table,
+    missing: Missing | str,
+    *,
+    weights: bool = False,
+    independent: bool = False,
 ) -> Iterator[list[Scores]]:
     """The scores of each model, from one pass over the table. Refuses a table that does not fit all schemas."""
     weighing = models[0].schema.weights
@@ -212,7 +226,9 @@ def score_all(
                 numbers = model.encoder.read(piece.batch, weights=weights)
                 scores = log_likelihood(model.flow, model.encoder, numbers)
                 parts = model.split.parts_of(piece.numbers)
-                found.append(Scores(scores, numbers.weights, piece.numbers, parts, piece.read))
+                alone = None if model.independent is None or not independent else model.independent.log_prob(numbers.y)
+                read = piece.read, piece.gaps
+                found.append(Scores(scores, numbers.weights, piece.numbers, parts, *read, alone))
             yield found
     except TableError as error:
         raise error.about(table.path) from None

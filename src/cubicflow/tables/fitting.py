@@ -10,10 +10,14 @@ from typing import Any
 import torch
 
 from cubicflow.flows import Flow, tabular
+from cubicflow.tables.copied_rows import copied_rows
 from cubicflow.tables.encoder import TableEncoder
 from cubicflow.tables.fitted import SECTION, FittedTable
+from cubicflow.tables.honest_score import Score, ScoreOfRows, Used
+from cubicflow.tables.independent import IndependentColumns
 from cubicflow.tables.inference import TableOptions, infer
-from cubicflow.tables.likelihood import ROWS_AT_ONCE, Mean, MeanOfRows, log_likelihood
+from cubicflow.tables.likelihood import ROWS_AT_ONCE, Mean, log_likelihood
+from cubicflow.tables.resumed_table import check_same_table
 from cubicflow.tables.source import Missing, Split, open_table
 from cubicflow.tables.table_rows import TableRows, load_parts
 from cubicflow.training.config import TrainingConfig
@@ -22,15 +26,23 @@ from cubicflow.training.run_folder import check_folder
 
 # Of training: runs on tables are short, so the rate is above the 5e-4 that suits hundreds of thousands of steps.
 SUITED_TRAINING: dict[str, Any] = {"learning_rate": 1e-3}
+TRAINING_ROWS = 10_000  # that are scored beside the test rows, and that marginals are learned from
 
 
 @dataclass(frozen=True)
 class TableFit:
-    """A finished fit: the model, and its test score in the data's own units."""
+    """A finished fit: the model, its test score in the data's own units and what that is worth, and the rows used."""
 
     fit: FitResult
     fitted: FittedTable
-    test: Mean
+    score: Score  # of the test rows
+    train: Score  # of training rows, up to ten thousand of them
+    used: Used
+
+    @property
+    def test(self) -> Mean:
+        """The mean log likelihood of the test rows."""
+        return self.score.model
 
 
 def fit_table(
@@ -74,23 +86,54 @@ def fit_table(
     say(f"{data}: {found.rows:,} rows ({parts}), columns to model: {encoder.features}")
     for note in found.notes:
         say(f"note: {note}")
+    for warning in found.warnings:
+        say(f"warning: {warning}")
     rows = load_parts(found.table, encoder, split, options.missing, found.rows, beside)
+    if copies := copied_rows(rows).said():
+        say(f"warning: {copies}")
     flow = suited_flow(encoder, found.parts["train"], config.seed, settings or {})
     mark, missing = found.table.fingerprint(), Missing(options.missing)
-    fitted = FittedTable(flow, found.schema, split, missing, str(table.path.resolve()), mark, found.parts)
+    some_rows = evenly(rows.train, TRAINING_ROWS)
+    independent = learn_independent(some_rows)
+    source = str(table.path.resolve())
+    fitted = FittedTable(flow, found.schema, split, missing, source, mark, found.parts, independent)
+    if resume and (before := check_same_table(run, fitted.to_json())) is not None:
+        # as the run was begun: an older version has none, and another machine may round otherwise
+        kept = before.get("independent")
+        independent = None if kept is None else IndependentColumns.from_json(kept, found.schema.model)
+        fitted = replace(fitted, independent=independent)
     sections = {SECTION: fitted.to_json()}
     how: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "progress": progress}
     result = fit(flow, rows.train, rows.validation, config, run=run, sections=sections, **how)
-    return TableFit(result, replace(fitted, flow=result.flow), score_part(result.flow, rows.test))
+    test, train = (score_part(result.flow, part, independent) for part in (rows.test, some_rows))
+    columns = len(found.schema.columns) - len(found.schema.of_role("dropped"))
+    used = Used(found.rows + found.dropped, found.rows, columns, found.gaps)
+    return TableFit(result, replace(fitted, flow=result.flow), test, train, used)
 
 
-def score_part(flow: Flow, rows: TableRows) -> Mean:
-    """The mean log likelihood of a part of the table."""
-    mean = MeanOfRows()
+def score_part(flow: Flow, rows: TableRows, independent: IndependentColumns | None) -> Score:
+    """The mean log likelihood of a part of the table, and that of independent columns."""
+    score = ScoreOfRows()
     for first in range(0, rows.num_rows, ROWS_AT_ONCE):
         numbers = rows.plain(first, min(first + ROWS_AT_ONCE, rows.num_rows))
-        mean.see(log_likelihood(flow, rows.encoder, numbers), numbers.weights)
-    return mean.result()
+        alone = None if independent is None else independent.log_prob(numbers.y)
+        score.see(log_likelihood(flow, rows.encoder, numbers), alone, numbers.weights)
+    return score.result()
+
+
+def evenly(rows: TableRows, most: int) -> TableRows:
+    """The rows, or as many of them as that, evenly spaced."""
+    if rows.num_rows <= most:
+        return rows
+    return rows.part(torch.arange(most) * rows.num_rows // most)
+
+
+def learn_independent(rows: TableRows) -> IndependentColumns | None:
+    """The marginals of training rows; None for a single column, which has nothing to depend on."""
+    if rows.encoder.features == 1 and not rows.encoder.context_features:
+        return None
+    numbers = rows.plain(0, rows.num_rows)
+    return IndependentColumns.learn(rows.encoder.columns, numbers.y, numbers.weights)
 
 
 def suited_settings(rows: int) -> dict[str, Any]:

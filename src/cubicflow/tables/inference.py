@@ -7,6 +7,7 @@ words) comes from the training rows alone.
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations
@@ -15,13 +16,14 @@ from pathlib import Path
 import pyarrow as pa
 
 from cubicflow.tables.arrow_types import Floats, is_number, is_readable, read_text
+from cubicflow.tables.doubts import near_identifiers, too_few_rows
 from cubicflow.tables.kinds import NAMES, decide
 from cubicflow.tables.kinds.column import Bounds, Column, Evidence, Facts, Role
 from cubicflow.tables.kinds.constant import Constant, Dropped
 from cubicflow.tables.kinds.real import Real
 from cubicflow.tables.maps import CodeCounts, Moments, Scaled
 from cubicflow.tables.schema import Schema
-from cubicflow.tables.source import PARTS, ROW_INDEX, Missing, Piece, RowSample, Split, Table, pieces
+from cubicflow.tables.source import PARTS, ROW_INDEX, Missing, Piece, RowSample, Split, Table, pieces, without_values
 from cubicflow.tables.table_error import TableError, some
 
 TRANSFORMS = ("log", "asinh")
@@ -90,7 +92,8 @@ class TableOptions:
 
 @dataclass(frozen=True)
 class Inferred:
-    """A schema, and what was seen on the way: complete ``rows``, ``dropped`` ones, rows of each part, remarks.
+    """A schema, and what was seen on the way: complete ``rows``, ``dropped`` ones, the ``gaps`` in those, rows of each
+    part, remarks, and warnings about what no fit can do well.
 
     ``table`` holds the same rows in a form that is fast to read again.
     """
@@ -98,8 +101,10 @@ class Inferred:
     schema: Schema
     rows: int
     dropped: int
+    gaps: int
     parts: dict[str, int]
     notes: tuple[str, ...]
+    warnings: tuple[str, ...]
     table: Table
 
 
@@ -142,7 +147,10 @@ def _infer(table: Table, options: TableOptions, split: Split, spool: Path | None
         columns[name] = decide(facts, options.kinds.get(name), role)
     _check_roles(columns, options)
     notes = [f"{name!r} is a row index that pandas wrote with the table; it is left out" for name in indices]
-    notes += [f"{survey.dropped} rows lack a value and are left out"] if survey.dropped else []
+    if survey.dropped:
+        read = survey.rows + survey.dropped
+        lacking = f"{survey.dropped} of {read} rows lack a value and are left out, {survey.gaps} values in all"
+        notes.append(f"{lacking}; the rows that are left need not be like them")
     ordered = [column for column in columns.values() if column.role in ("model", "context") and column.is_ordered]
     for name, column in columns.items():
         if column.role != "weights":
@@ -151,7 +159,17 @@ def _infer(table: Table, options: TableOptions, split: Split, spool: Path | None
             notes += said
     columns = _learn(pieces(table, used, options.missing), columns, options, split)
     every = [columns.get(name) or Dropped(name, "string", "dropped") for name in table.names]
-    return Inferred(Schema(tuple(every)), survey.rows, survey.dropped, survey.parts, tuple(notes), table)
+    schema = Schema(tuple(every))
+    return Inferred(
+        schema=schema,
+        rows=survey.rows,
+        dropped=survey.dropped,
+        gaps=survey.gaps,
+        parts=survey.parts,
+        notes=tuple(notes),
+        warnings=(*near_identifiers(schema, survey.facts), *too_few_rows(schema, survey.parts["train"])),
+        table=table,
+    )
 
 
 class _Survey:
@@ -160,7 +178,7 @@ class _Survey:
     def __init__(self, table: Table, types: dict[str, pa.DataType], missing: Missing | str, split: Split) -> None:
         self.facts = {name: Facts(name, type) for name, type in types.items()}
         self.parts: dict[str, int] = dict.fromkeys(PARTS, 0)
-        self.rows = self.dropped = 0
+        self.rows = self.dropped = self.gaps = 0
         chosen = RowSample()
         for piece in pieces(table, list(types), missing):
             columns = piece.batch.columns
@@ -170,11 +188,14 @@ class _Survey:
                 facts.see(column)
             self.rows += piece.batch.num_rows
             self.dropped += piece.read - piece.batch.num_rows
+            self.gaps += piece.gaps
             part = split.parts_of(piece.numbers)
             for i, name in enumerate(PARTS):
                 self.parts[name] += int((part == i).sum())
             batch = pa.RecordBatch.from_arrays(columns, names=list(types))
             chosen.see(batch.filter(pa.array(part == 0)), piece.numbers[part == 0])
+        if self.dropped and not self.rows:
+            deque(pieces(table, list(types), Missing.ERROR), maxlen=0)  # says which columns lack how many values
         if self.rows < FEWEST_ROWS or not all(self.parts[name] for name in split.parts):
             left = f" ({self.dropped} more lack a value)" if self.dropped else ""
             raise TableError(
@@ -201,7 +222,7 @@ def _check_empty(types: dict[str, pa.DataType]) -> None:
     if len(empty) == len(types):
         raise TableError("the table has no rows with values in them")
     if empty:
-        raise TableError(f"column {some(empty)} has no values at all; leave it out", f"--drop {','.join(empty)}")
+        raise without_values(empty)
 
 
 def _check_roles(columns: dict[str, Column], options: TableOptions) -> None:

@@ -186,11 +186,13 @@ class Missing(StrEnum):
 
 @dataclass(frozen=True)
 class Piece:
-    """Some complete rows: ``batch``, their ``numbers`` in the table from 0, and how many rows were read for them."""
+    """Some complete rows: ``batch``, their ``numbers`` in the table from 0, how many rows were ``read`` for them, and
+    how many values those lack (``gaps``)."""
 
     batch: pa.RecordBatch
     numbers: NDArray[np.int64]
     read: int
+    gaps: int = 0
 
 
 def pieces(table: Table, columns: Sequence[str], missing: Missing | str = Missing.ERROR) -> Iterator[Piece]:
@@ -209,9 +211,9 @@ def pieces(table: Table, columns: Sequence[str], missing: Missing | str = Missin
             yield Piece(batch, numbers, len(batch))
             continue
         if missing is Missing.ERROR:
-            raise _incomplete(table, columns, gaps, batches)
+            raise _incomplete(table, columns, start - len(batch), gaps, batches)
         whole = ~gaps.any(axis=0)
-        yield Piece(batch.filter(pa.array(whole)), numbers[whole], len(batch))
+        yield Piece(batch.filter(pa.array(whole)), numbers[whole], len(batch), int(gaps.sum()))
 
 
 def _gaps(batch: pa.RecordBatch) -> NDArray[np.bool_]:
@@ -220,15 +222,30 @@ def _gaps(batch: pa.RecordBatch) -> NDArray[np.bool_]:
 
 
 def _incomplete(
-    table: Table, columns: Sequence[str], first: NDArray[np.bool_], rest: Iterator[pa.RecordBatch]
+    table: Table, columns: Sequence[str], before: int, first: NDArray[np.bool_], rest: Iterator[pa.RecordBatch]
 ) -> TableError:
-    totals, rows = np.zeros(len(columns), dtype=np.int64), 0
+    """What is said of a table with gaps, the first of them after ``before`` rows without."""
+    totals, rows, read = np.zeros(len(columns), dtype=np.int64), 0, before
     for gaps in chain([first], map(_gaps, rest)):
         totals += gaps.sum(axis=1)
         rows += int(gaps.any(axis=0).sum())
+        read += gaps.shape[1]
+    if empty := [name for name, count in zip(columns, totals.tolist(), strict=True) if count == read]:
+        return without_values(empty).about(table.path)
     found = ", ".join(f"{name!r} ({count})" for name, count in zip(columns, totals.tolist(), strict=True) if count)
+    if rows == read:
+        worst = columns[int(totals.argmax())]
+        return TableError(
+            f"{table.path}: every row lacks a value, in {found}; leave out the column that lacks most, {worst!r}",
+            f"--drop {worst}",
+        )
     lack = "rows lack" if rows > 1 else "row lacks"
     return TableError(f"{table.path}: {rows} {lack} a value, in {found}; leave such rows out", "--missing drop")
+
+
+def without_values(columns: Sequence[str]) -> TableError:
+    """The refusal of columns that are all gaps."""
+    return TableError(f"column {some(columns)} has no values at all; leave it out", f"--drop {','.join(columns)}")
 
 
 # --- which rows are for training, which for validation, which for the test: decided from the row's number alone ---
