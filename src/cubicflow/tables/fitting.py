@@ -1,25 +1,37 @@
-"""From a table in a file to a run folder: schema, rows, a flow that suits them, training, test score."""
+"""From a table in a file to a run folder: schema, rows, a model that suits them, training, test score."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+import pyarrow as pa
 import torch
 
 from cubicflow.flows import Flow, tabular
+from cubicflow.tables.arrow_types import Floats
+from cubicflow.tables.cell_encoder import CellEncoder, PlainReader, described_rules, plain_numbers
+from cubicflow.tables.cells import find_atoms
+from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.encoder import TableEncoder
-from cubicflow.tables.fitted import SECTION, FittedTable
-from cubicflow.tables.inference import TableOptions, infer
-from cubicflow.tables.likelihood import ROWS_AT_ONCE, Mean, MeanOfRows, log_likelihood
+from cubicflow.tables.fitted import SECTION, FittedTable, score_numbers
+from cubicflow.tables.inference import Inferred, TableOptions, infer
+from cubicflow.tables.kinds.levels import Levelled
+from cubicflow.tables.likelihood import ROWS_AT_ONCE, Mean, MeanOfRows
+from cubicflow.tables.schema import Schema
 from cubicflow.tables.source import Missing, Split, open_table
-from cubicflow.tables.table_rows import TableRows, load_parts
+from cubicflow.tables.table_error import TableError
+from cubicflow.tables.table_rows import Parts, TableRows, load_numbers, load_parts, parts_of, split_numbers
 from cubicflow.training.config import TrainingConfig
 from cubicflow.training.loop import FitResult, fit
 from cubicflow.training.run_folder import check_folder
 
+MODELS = ("columns", "flow")
+NAMED = {"columns": "a model of columns", "flow": "a flow"}
+IDENTIFIER = 0.5  # of the words different make a column close to an identifier
 # Of training: runs on tables are short, so the rate is above the 5e-4 that suits hundreds of thousands of steps.
 SUITED_TRAINING: dict[str, Any] = {"learning_rate": 1e-3}
 
@@ -39,17 +51,21 @@ def fit_table(
     options: TableOptions | None = None,
     settings: Mapping[str, Any] | None = None,
     *,
+    model: str | None = None,
     resume: bool = False,
     overwrite: bool = False,
     progress: bool = True,
     say: Callable[[str], None] = lambda _: None,
     **training: Any,
 ) -> TableFit:
-    """Fit a flow to the table at ``data`` and write it to the folder ``run``, as ``cubicflow fit`` does.
+    """Fit a model to the table at ``data`` and write it to the folder ``run``, as ``cubicflow fit`` does.
 
     Args:
         options: what the user says about the columns.
-        settings: of :func:`cubicflow.flows.tabular`; what is not given suits the number of rows.
+        settings: of :class:`cubicflow.tables.columns_model.ColumnsModel` or of :func:`cubicflow.flows.tabular`; what is
+            not given suits the number of rows.
+        model: ``"columns"`` or ``"flow"``; by default a flow for complete rows of real numbers, and else a model of
+            columns.
         resume, overwrite: what to do where the folder holds a run.
         progress: show it, on standard error.
         say: called with what was found in the table, a line at a time.
@@ -63,34 +79,128 @@ def fit_table(
     (6, ['mass of each of 2 values', 'mass per step of 0.01'])
     """
     run, options = Path(run), options or TableOptions()
-    config = TrainingConfig.make(**{**SUITED_TRAINING, **training})
+    if model not in (None, *MODELS):
+        raise TableError(f"model should be {' or '.join(MODELS)}, got {model!r}")
+    config = TrainingConfig.make(**training)  # before the table is read: a setting that there is not
     table = open_table(data)
     check_folder(run, may_exist=resume or overwrite)  # before the table is read; opening the run checks again
     split = Split(config.seed)
     beside = run.absolute().parent if run.absolute().parent.is_dir() else None  # where temporary files go
-    found = infer(table, options, split, spool=beside)
-    encoder = TableEncoder(found.schema)
+    if model == "flow" and options.missing is Missing.MODEL:
+        raise TableError("a flow has no place for gaps; leave rows that lack a value out", "--missing drop")
+    missing = Missing(options.missing or (Missing.ERROR if model == "flow" else Missing.MODEL))
+    found = infer(table, replace(options, missing=missing), split, spool=beside, atoms=model != "flow")
+    model = model or suited_model(found)
     parts = ", ".join(f"{count:,} for {name}" for name, count in found.parts.items())
-    say(f"{data}: {found.rows:,} rows ({parts}), columns to model: {encoder.features}")
+    say(f"{data}: {found.rows:,} rows ({parts}), columns to model: {len(found.schema.model)}, by {NAMED[model]}")
     for note in found.notes:
         say(f"note: {note}")
-    rows = load_parts(found.table, encoder, split, options.missing, found.rows, beside)
-    flow = suited_flow(encoder, found.parts["train"], config.seed, settings or {})
-    mark, missing = found.table.fingerprint(), Missing(options.missing)
-    fitted = FittedTable(flow, found.schema, split, missing, str(table.path.resolve()), mark, found.parts)
+    prepare = prepare_columns if model == "columns" else prepare_flow
+    prepared = prepare(found, split, missing, config.seed, settings or {}, beside)
+    for note in prepared.notes:
+        say(f"note: {note}")
+    about = split, missing, str(table.path.resolve()), found.table.fingerprint(), found.parts
+    fitted = FittedTable(prepared.model, found.schema, *about, prepared.cells)
     sections = {SECTION: fitted.to_json()}
     how: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "progress": progress}
-    result = fit(flow, rows.train, rows.validation, config, run=run, sections=sections, **how)
-    return TableFit(result, replace(fitted, flow=result.flow), score_part(result.flow, rows.test))
+    suited = TrainingConfig.make(**{**prepared.training, **training})
+    result = fit(prepared.model, prepared.rows.train, prepared.rows.validation, suited, run=run, sections=sections, **how)
+    return TableFit(result, replace(fitted, flow=result.flow), score_part(result.flow, prepared.rows.test))
 
 
-def score_part(flow: Flow, rows: TableRows) -> Mean:
+class Prepared(NamedTuple):
+    """A model, the rows to train it on, settings of training that suit them, and remarks."""
+
+    model: Any
+    cells: CellEncoder | None
+    rows: Parts
+    training: Mapping[str, Any]
+    notes: Sequence[str]
+
+
+def suited_model(found: Inferred) -> str:
+    """Columns with masses, gaps or atoms are for the model of columns; real numbers alone for a flow."""
+    reals = [column for column in found.schema.model if not column.counts_mass]
+    if found.gaps or len(reals) < len(found.schema.model):
+        return "columns"
+    return "columns" if any(len(find_atoms(plain_numbers(c, _column(found, c.name)))) for c in reals) else "flow"
+
+
+def _column(found: Inferred, name: str) -> pa.Array:
+    return found.sample.column(name).combine_chunks()
+
+
+def prepare_flow(
+    found: Inferred, split: Split, missing: Missing, seed: int, settings: Mapping[str, Any], folder: Path | None
+) -> Prepared:
+    """A flow of the encoded columns."""
+    encoder = TableEncoder(found.schema)
+    rows = load_parts(found.table, encoder, split, missing, found.rows, folder)
+    return Prepared(suited_flow(encoder, found.parts["train"], seed, settings), None, rows, SUITED_TRAINING, ())
+
+
+def prepare_columns(
+    found: Inferred, split: Split, missing: Missing, seed: int, settings: Mapping[str, Any], folder: Path | None
+) -> Prepared:
+    """A model of the columns, one after the other."""
+    reader = PlainReader(found.schema)
+    numbers, chosen = load_numbers(found.table, reader, split, missing, found.rows, folder)
+    training = split_numbers(reader, np.asarray(numbers[chosen[0].numpy()]))
+    encoder = CellEncoder.learn(found.schema, *training)
+    torch.manual_seed(seed)
+    suited = suited_columns(len(training.y), len(encoder.order))
+    model = ColumnsModel(**encoder.described, **{**suited, **settings})
+    model.start_from(encoder.frequencies(training.y, training.weights))
+    notes = [*described_rules(encoder.rules), *identifiers(found.schema, training.y), *_gap_notes(found)]
+    rows = parts_of(encoder, numbers, chosen)
+    return Prepared(model, encoder, rows, suited_columns_training(len(training.y)), notes)
+
+
+def _gap_notes(found: Inferred) -> list[str]:
+    if not found.gaps:
+        return []
+    counted = ", ".join(f"{name!r} ({count:,})" for name, count in found.gaps.items())
+    return [f"missing values are modelled as values of their own, in {counted}"]
+
+
+def identifiers(schema: Schema, y: Floats) -> list[str]:
+    """Remarks on columns of words that are nearly all different."""
+    found = []
+    for i, column in enumerate(schema.model):
+        values = y[np.isfinite(y[:, i]), i]
+        share = len(np.unique(values)) / max(len(values), 1)
+        if isinstance(column, Levelled) and share > IDENTIFIER:
+            found.append(
+                f"{share:.0%} of the values of {column.name!r} are different, so it is close to an identifier: its rare "
+                "words are drawn by their frequency alone; leave it out if it says nothing"
+            )
+    return found
+
+
+def score_part(model: Any, rows: TableRows) -> Mean:
     """The mean log likelihood of a part of the table."""
     mean = MeanOfRows()
     for first in range(0, rows.num_rows, ROWS_AT_ONCE):
         numbers = rows.plain(first, min(first + ROWS_AT_ONCE, rows.num_rows))
-        mean.see(log_likelihood(flow, rows.encoder, numbers), numbers.weights)
+        mean.see(score_numbers(model, rows.encoder, numbers), numbers.weights)
     return mean.result()
+
+
+def suited_columns(rows: int, columns: int) -> dict[str, Any]:
+    """Settings of :class:`~cubicflow.tables.columns_model.ColumnsModel` for this many training rows."""
+    width = 32 if rows < 2_000 else 64 if rows < 20_000 else 96
+    return {
+        "hidden_features": width,
+        "num_blocks": 2 if rows < 2_000 else 3,
+        "num_heads": 4,
+        "num_bins": 8 if rows < 2_000 else 16 if rows < 20_000 else 24,
+        "dropout": 0.2 if rows < 2_000 else 0.1,
+    }
+
+
+def suited_columns_training(rows: int) -> dict[str, Any]:
+    """Settings of training for this many rows."""
+    return {"learning_rate": 2e-3, "beta2": 0.98, "weight_decay": 0.01}
 
 
 def suited_settings(rows: int) -> dict[str, Any]:

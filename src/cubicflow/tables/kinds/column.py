@@ -49,6 +49,7 @@ class Evidence(NamedTuple):
     told: bool  # whether the user named its kind
     transform: str | None
     bounds: Bounds | None
+    atoms: bool = False  # whether single values may have probabilities of their own
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,10 @@ class Column(ABC):
     @abstractmethod
     def decode(self, y: Floats) -> pa.Array:
         """Values of the column's own type, each the one nearest to y that a sample may be."""
+
+    def rounded(self, y: Floats) -> Floats:
+        """Drawn numbers as they are after they have become values: with the digits that samples have."""
+        return y
 
     def read(self, array: pa.Array) -> pa.Array:
         """Text read as the column's type, and dictionaries spelled out."""
