@@ -29,7 +29,7 @@ def refused(outcome: tuple[int, str, str], said: str) -> None:
 
 def test_fit_says_what_it_found_and_what_comes_next(cubicflow: Command, table: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    small = ("--steps", 5, "--num-layers", 1, "--hidden-features", 8)
+    small = ("--steps", 5, "--model", "flow", "--num-layers", 1, "--hidden-features", 8)
     status, output, errors = cubicflow("fit", table, "-o", run, *small)
     assert status == 0, errors
     for said in ("test log likelihood", "over 20 rows", "mass per step of 0.01", "density per unit", "always 'earth'"):

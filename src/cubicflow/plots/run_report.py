@@ -23,6 +23,8 @@ from cubicflow.plots.panels import make_panel, most_telling
 from cubicflow.plots.report_frame import PAGE, STYLE
 from cubicflow.plots.training_curve import training_curve
 from cubicflow.tables import FittedTable, Table, TableError, open_table
+from cubicflow.tables.cell_encoder import CellEncoder
+from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.source import RowSample, pieces
 from cubicflow.training.run_folder import METRICS_FILE
 
@@ -84,6 +86,8 @@ def _figures(fitted: FittedTable, found: pa.RecordBatch, samples: pa.RecordBatch
     figures["One column at a time"] = marginals(panels[:MOST_MARGINALS])
     if len(panels) > 1:
         figures["Two columns at a time"] = corner(most_telling(panels))
+    if isinstance(fitted.flow, ColumnsModel) or isinstance(encoder, CellEncoder):
+        return figures
     weight = next(fitted.flow.parameters())
     x, _ = encoder.to_flow(numbers.y, np.full(encoder.mass_features, 0.5) if encoder.mass_features else None)
     context = None if numbers.context is None else torch.from_numpy(numbers.context).to(weight.device, weight.dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,12 +33,23 @@ class Rule:
     """The value in one column fixes the value in another: in all training rows, and so in every sample.
 
     ``keys`` are the plain numbers of the determinant, sorted, NaN last for a gap; ``values`` those of the dependent.
+    ``slack`` is the probability that a row breaks the rule, as none of the training rows did.
     """
 
     determinant: str
     dependent: str
     keys: tuple[float, ...]
     values: tuple[float, ...]
+    slack: float
+
+    def log_conditional(self, log_p: Floats, y: Floats, dependent: Floats) -> Floats:
+        """The log probability of dependents given their determinants y, from that of the model alone: the rule holds,
+        or with the probability ``slack`` the model draws. Where no training row had that y there is no rule."""
+        nothing = np.full(len(y), np.inf)
+        ruled = self.apply(y, nothing)
+        kept = (ruled == dependent) | (np.isnan(ruled) & np.isnan(dependent))
+        with_rule = np.logaddexp(np.where(kept, math.log1p(-self.slack), -np.inf), math.log(self.slack) + log_p)
+        return np.where(np.isposinf(ruled), log_p, with_rule)
 
     def apply(self, y: Floats, otherwise: Floats) -> Floats:
         """The dependent of every y; ``otherwise`` where no training row had that y."""
@@ -48,7 +60,7 @@ class Rule:
 
     def to_json(self) -> dict[str, Any]:
         pairs = [[None if np.isnan(n) else n for n in pair] for pair in zip(self.keys, self.values, strict=True)]
-        return {"determinant": self.determinant, "dependent": self.dependent, "pairs": pairs}
+        return {"determinant": self.determinant, "dependent": self.dependent, "slack": self.slack, "pairs": pairs}
 
     @classmethod
     def from_json(cls, value: Any, names: Iterable[str]) -> Rule:
@@ -56,13 +68,14 @@ class Rule:
             raise TableError(f"a rule should name two columns, got {str(value)[:80]}")
         try:
             pairs = [[np.nan if n is None else float(n) for n in (key, item)] for key, item in value["pairs"]]
+            slack = float(value["slack"])
         except (KeyError, TypeError, ValueError):
-            raise TableError("a rule should have pairs of numbers") from None
-        if not pairs:
-            raise TableError("a rule should have pairs of numbers")
+            raise TableError("a rule should have a slack and pairs of numbers") from None
+        if not pairs or not 0 < slack < 1:
+            raise TableError("a rule should have a slack and pairs of numbers")
         order = np.argsort([pair[0] for pair in pairs])
         keys, values = (tuple(pairs[i][k] for i in order) for k in (0, 1))
-        return cls(value["determinant"], value["dependent"], keys, values)
+        return cls(value["determinant"], value["dependent"], keys, values, slack)
 
 
 class PlainReader:
@@ -198,6 +211,21 @@ class CellEncoder(PlainReader):
         """None is needed."""
         return np.empty((rows, 0))
 
+    def log_ruled(self, log_p: Floats, y: Floats) -> Floats:
+        """The log probabilities of cells (N, D), in the model's order, with what is known of columns that are determined.
+        A density has no part in a rule, which is about masses: its column keeps the model's."""
+        if not self._rules:
+            return log_p
+        result = log_p.copy()
+        for i, rule in self._rules.items():
+            if self.cells[rule.dependent].only_masses(rule.values):
+                determinant, dependent = (y[:, self._place(name)] for name in (rule.determinant, rule.dependent))
+                result[:, i] = rule.log_conditional(log_p[:, i], determinant, dependent)
+        return result
+
+    def _place(self, name: str) -> int:
+        return self._places[self.order.index(name)]
+
     # --- and back ---
 
     def settle(self, y: Floats, i: int, kind: NDArray[np.int64], u: Floats, draw: Floats) -> Floats:
@@ -206,7 +234,7 @@ class CellEncoder(PlainReader):
         cells = self.cells[self.order[i]]
         drawn = self.columns[place].rounded(cells.decode(kind, u, draw))
         if (rule := self._rules.get(i)) is not None:
-            drawn = rule.apply(y[:, self._places[self.order.index(rule.determinant)]], drawn)
+            drawn = rule.apply(y[:, self._place(rule.determinant)], drawn)
         y[:, place] = drawn
         return cells.encode(drawn)
 
@@ -309,7 +337,8 @@ def find_rules(names: Sequence[str], y: Floats) -> list[Rule]:
             if other == dependent and not _leads_to(rules, names, determinant, dependent):
                 keys, first = np.unique(y[:, determinant], return_index=True)
                 values = y[first, dependent]
-                rules[dependent] = Rule(names[determinant], names[dependent], tuple(keys.tolist()), tuple(values.tolist()))
+                both = tuple(keys.tolist()), tuple(values.tolist())
+                rules[dependent] = Rule(names[determinant], names[dependent], *both, PRIOR / (len(y) + 1))
                 break
     return list(rules.values())
 

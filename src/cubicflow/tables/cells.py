@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -93,6 +93,10 @@ class Cells(ABC):
         cells[:, 0] = kind
         cells[:, 3] = np.where(kind == UNSEEN, math.log(self.unseen), log_size + math.log1p(-self.unseen))
         return cells
+
+    def only_masses(self, values: Sequence[float]) -> bool:  # noqa: ARG002 - for kinds that have densities
+        """Whether each of these plain numbers has a mass, not a density."""
+        return True
 
     def check(self, column: Column) -> None:
         """Refuse cells that are not of this column."""
@@ -202,6 +206,9 @@ class NumberCells(Cells):
         cells[:, 1] = np.where(placed, self.scale.distances(value)[0], FILLER)
         cells[:, 2] = np.where(placed, self.scale.distances(last)[1], FILLER)
         return cells
+
+    def only_masses(self, values: Sequence[float]) -> bool:
+        return not self.is_point or all(math.isnan(value) or value in self.atoms for value in values)
 
     def decode(self, kind: NDArray[np.int64], u: Floats, draw: Floats) -> Floats:  # noqa: ARG002
         y = self.scale.inverse(u)

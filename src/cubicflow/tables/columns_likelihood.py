@@ -31,8 +31,10 @@ def log_conditionals(model: ColumnsModel, encoder: CellEncoder, numbers: Numbers
         if observed_only:
             kinds = x.unflatten(1, (len(gaps), -1))[:, :, 0]
             is_gap = (kinds == torch.tensor(gaps, device=x.device)) & (kinds >= 0)
-            found = torch.where(is_gap, 0, found - model.log_presence(x, gaps, told))
-        result[rows] = found.double().cpu().numpy()
+            found = found - model.log_presence(x, gaps, told)
+        result[rows] = encoder.log_ruled(found.double().cpu().numpy(), numbers.y[rows])
+        if observed_only:
+            result[rows][is_gap.cpu().numpy()] = 0
     return result
 
 
@@ -55,7 +57,7 @@ def draw_rows(
 ) -> Floats:
     """Plain numbers (n, D) of drawn rows; ``complete`` draws no gaps."""
     y = np.full((n, encoder.features), np.nan)
-    device = model.start.device
+    device = model.positions.device
 
     def settle(i: int, kind: Tensor, u: Tensor) -> Tensor:
         draw = torch.rand(n, generator=generator, device=device, dtype=torch.float64)
@@ -70,4 +72,4 @@ def draw_rows(
 
 def _placed(model: ColumnsModel, cells: Floats | None) -> Tensor:
     """Cells in float64, on the model's device."""
-    return torch.from_numpy(cells).to(model.start.device)
+    return torch.from_numpy(cells).to(model.positions.device)

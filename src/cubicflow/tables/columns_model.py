@@ -34,8 +34,8 @@ from torch import Tensor, nn
 
 from cubicflow.constructors import arguments, positive
 from cubicflow.flows.descriptions import register
-from cubicflow.nets import Transformer
 from cubicflow.splines import cubic_spline
+from cubicflow.tables.columns_cores import AttentionCore, ColumnNetworks
 from cubicflow.tables.cells import ALONE, CELL, INTERVAL, POINT
 from cubicflow.tables.interval_mass import log_mean_density
 
@@ -73,8 +73,10 @@ class ColumnsModel(nn.Module):
         context_outcomes: Sequence[int] = (),
         context_shapes: Sequence[int] = (),
         *,
+        core: str = "mlp",
         hidden_features: int = 64,
-        num_blocks: int = 3,
+        token_features: int = 16,
+        num_blocks: int = 2,
         num_heads: int = 4,
         num_bins: int = 16,
         dropout: float = 0.0,
@@ -94,14 +96,20 @@ class ColumnsModel(nn.Module):
         self.shape, self.context_features = (CELL * len(self.outcomes),), CELL * len(self.context_outcomes)
         self._told = len(self.context_outcomes)
 
-        width, tokens = hidden_features, len(every[0])
-        self.core = Transformer(width, num_blocks=num_blocks, num_heads=num_heads, dropout=dropout)
+        self.core, self.token_features = core, token_features
+        sizes: dict[str, Any] = {"num_blocks": num_blocks, "dropout": dropout}
+        tokens = len(every[0])
+        if core == "attention":
+            token_features = hidden_features
+            self.network = AttentionCore(self._told, len(self.outcomes), hidden_features, num_heads=num_heads, **sizes)
+        else:
+            self.network = ColumnNetworks(self._told, len(self.outcomes), token_features, hidden_features, **sizes)
         # One table for the outcomes of all columns, each followed by a place for what is unseen.
         self._firsts = [sum(every[0][:i]) + i for i in range(tokens)]
-        self.kinds = nn.Embedding(sum(every[0]) + tokens, width)
-        self.places = nn.Parameter(torch.randn(tokens, FEATURES, width) / math.sqrt(FEATURES))
-        self.positions = nn.Parameter(0.02 * torch.randn(tokens, width))
-        self.start = nn.Parameter(0.02 * torch.randn(width))
+        self.kinds = nn.Embedding(sum(every[0]) + tokens, token_features)
+        self.places = nn.Parameter(torch.randn(tokens, FEATURES, token_features) / math.sqrt(FEATURES))
+        self.positions = nn.Parameter(0.02 * torch.randn(tokens, token_features))
+        width = hidden_features
         self.logits = nn.ModuleList(_zeros(width, n) if n > 1 else nn.Identity() for n in self.outcomes)
         self.splines = nn.ModuleList(_zeros(width, 2 * num_bins + 2) if s else nn.Identity() for s in self.shapes)
         self._intervals = [i for i, shape in enumerate(self.shapes) if shape == INTERVAL]
@@ -110,7 +118,7 @@ class ColumnsModel(nn.Module):
     def config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         columns = arguments(self, "outcomes", "shapes", "context_outcomes", "context_shapes")
-        sizes = arguments(self, "hidden_features", "num_blocks", "num_heads", "num_bins", "dropout", "cell_dropout")
+        sizes = arguments(self, "core", "hidden_features", "token_features", "num_blocks", "num_heads", "num_bins", "dropout", "cell_dropout")
         return {**columns, **sizes}
 
     @torch.no_grad()
@@ -206,13 +214,12 @@ class ColumnsModel(nn.Module):
             context: (n, 4 C).
             never: an outcome of each column that is not drawn; -1 for none.
         """
-        device = self.start.device
-        memory = self.core.memory(self._told + len(self.outcomes))
-        tokens = [self._start(n)]
+        device = self.positions.device
+        told = self.positions.new_empty(n, 0, self.positions.shape[1])
         if self._told:
-            told = self._context_cells(n, context)
-            tokens.insert(0, self._embed(told, range(self._told)))
-        hidden = self.core(torch.cat(tokens, dim=1), memory)[:, -1]
+            told = self._embed(self._context_cells(n, context), range(self._told))
+        next_column = self.network.one_by_one(n, told)
+        hidden = next_column(None)
         rows = []
         for i in range(len(self.outcomes)):
             logits = self.logits[i](hidden).double() if self.outcomes[i] > 1 else hidden.new_zeros(n, 1).double()
@@ -227,8 +234,7 @@ class ColumnsModel(nn.Module):
             cells = settle(i, kind.clamp(max=self.outcomes[i] - 1), u)
             rows.append(cells)
             if i + 1 < len(self.outcomes):
-                token = self._embed(cells[:, None], [self._told + i])
-                hidden = self.core(token, memory)[:, 0]
+                hidden = next_column(self._embed(cells[:, None], [self._told + i])[:, 0])
         return torch.cat(rows, dim=1)
 
     # --- tokens ---
@@ -247,12 +253,8 @@ class ColumnsModel(nn.Module):
 
     def _hidden(self, cells: Tensor) -> Tensor:
         """(N, C + D, 4) -> (N, D, H): what each column is told by the cells before it."""
-        before = self._embed(cells[:, :-1], range(cells.shape[1] - 1))
-        tokens = torch.cat([before[:, : self._told], self._start(len(cells)), before[:, self._told :]], dim=1)
-        return self.core(tokens)[:, self._told :]
-
-    def _start(self, n: int) -> Tensor:
-        return self.start.expand(n, 1, -1)
+        found: Tensor = self.network(self._embed(cells[:, :-1], range(cells.shape[1] - 1)))
+        return found
 
     def _embed(self, cells: Tensor, columns: Sequence[int]) -> Tensor:
         """(N, T, 4) of these columns, counted from the first of the context -> (N, T, H)."""

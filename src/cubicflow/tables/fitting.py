@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from inspect import signature
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ import pyarrow as pa
 import torch
 
 from cubicflow.flows import Flow, tabular
+from cubicflow.flows.tabular_recipe import TabularConfig
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.cell_encoder import CellEncoder, PlainReader, described_rules, plain_numbers
 from cubicflow.tables.cells import find_atoms
@@ -95,6 +97,7 @@ def fit_table(
     say(f"{data}: {found.rows:,} rows ({parts}), columns to model: {len(found.schema.model)}, by {NAMED[model]}")
     for note in found.notes:
         say(f"note: {note}")
+    _check_settings(settings or {}, model)
     prepare = prepare_columns if model == "columns" else prepare_flow
     prepared = prepare(found, split, missing, config.seed, settings or {}, beside)
     for note in prepared.notes:
@@ -106,6 +109,19 @@ def fit_table(
     suited = TrainingConfig.make(**{**prepared.training, **training})
     result = fit(prepared.model, prepared.rows.train, prepared.rows.validation, suited, run=run, sections=sections, **how)
     return TableFit(result, replace(fitted, flow=result.flow), score_part(result.flow, prepared.rows.test))
+
+
+def _check_settings(settings: Mapping[str, Any], model: str) -> None:
+    """Settings are those of the model."""
+    known = {"flow": {field.name for field in fields(TabularConfig)}, "columns": {*signature(ColumnsModel).parameters}}
+    other = next(name for name in MODELS if name != model)
+    for name in settings:
+        if name not in known[model] and name in known[other]:
+            raise TableError(
+                f"{name} is a setting of {NAMED[other]}, and this table suits {NAMED[model]}; leave it out, or choose "
+                "the other model",
+                f"--model {other}",
+            )
 
 
 class Prepared(NamedTuple):
