@@ -25,8 +25,6 @@ from cubicflow.tables.maps import PRIOR
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.table_error import TableError, some
 
-UNKNOWN = np.inf  # the plain number of what does not belong in its column; NaN is that of a gap
-
 
 @dataclass(frozen=True)
 class Rule:
@@ -297,21 +295,8 @@ def plain_numbers(column: Column, array: pa.Array) -> Floats:
     """y of every value of a column: NaN for a gap, inf for a value that does not belong."""
     values, there = _present(array)
     y = np.full(len(array), np.nan)
-    y[there] = _encoded(column, values)
+    y[there] = column.encode_any(values)
     return y
-
-
-def _encoded(column: Column, values: pa.Array) -> Floats:
-    """Halves what is refused until the values that do not belong are alone."""
-    if not len(values):
-        return np.empty(0)
-    try:
-        return column.encode(values)
-    except TableError:
-        if len(values) == 1:
-            return np.array([UNKNOWN])
-        half = len(values) // 2
-        return np.concatenate([_encoded(column, values[:half]), _encoded(column, values[half:])])
 
 
 def with_gaps(column: Column, y: Floats) -> pa.Array:

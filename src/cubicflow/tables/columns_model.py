@@ -45,18 +45,21 @@ NEAREST = 1e-6  # to an end, for the normal quantile of a place
 WIDE = 0.02  # of [0, 1]; in training a narrower interval has the mean density of Gauss's two points
 GAUSS = 0.5 / math.sqrt(3)  # of the width, from the middle to each of them
 
+CORES = ("mlp", "attention")
 Settle = Callable[[int, Tensor, Tensor], Tensor]  # (column, kind (N,), u (N,)) -> cells (N, 4)
 
 
 @register
 class ColumnsModel(nn.Module):
-    """Transformer over the cells of a row, with a head for each column.
+    """The distribution of every cell of a row given the cells before it, with a head for each column.
 
     Args:
         outcomes: of each column, in the order of the model.
         shapes: of each column: 0 for outcomes alone, 1 for intervals of [0, 1], 2 for points of it.
         context_outcomes, context_shapes: the same of context columns.
-        hidden_features, num_blocks, num_heads, dropout: of the :class:`~cubicflow.nets.Transformer`.
+        core: ``"mlp"``, a residual network for each column, or ``"attention"``, a transformer.
+        hidden_features, num_blocks, num_heads, dropout: of the core.
+        token_features: width of what a network is told of each cell; of a transformer it is ``hidden_features``.
         num_bins: of the splines.
         cell_dropout: the probability in training that what follows does not see a cell.
 
@@ -99,6 +102,8 @@ class ColumnsModel(nn.Module):
         self.core, self.token_features = core, token_features
         sizes: dict[str, Any] = {"num_blocks": num_blocks, "dropout": dropout}
         tokens = len(every[0])
+        if core not in CORES:
+            raise ValueError(f"core must be {' or '.join(CORES)}, got {core!r}")
         if core == "attention":
             token_features = hidden_features
             self.network = AttentionCore(self._told, len(self.outcomes), hidden_features, num_heads=num_heads, **sizes)

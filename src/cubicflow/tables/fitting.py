@@ -33,6 +33,7 @@ from cubicflow.training.run_folder import check_folder
 
 MODELS = ("columns", "flow")
 NAMED = {"columns": "a model of columns", "flow": "a flow"}
+EPOCHS = 40  # of the model of columns
 IDENTIFIER = 0.5  # of the words different make a column close to an identifier
 # Of training: runs on tables are short, so the rate is above the 5e-4 that suits hundreds of thousands of steps.
 SUITED_TRAINING: dict[str, Any] = {"learning_rate": 1e-3}
@@ -204,19 +205,23 @@ def score_part(model: Any, rows: TableRows) -> Mean:
 
 def suited_columns(rows: int, columns: int) -> dict[str, Any]:
     """Settings of :class:`~cubicflow.tables.columns_model.ColumnsModel` for this many training rows."""
-    width = 32 if rows < 2_000 else 64 if rows < 20_000 else 96
     return {
-        "hidden_features": width,
-        "num_blocks": 2 if rows < 2_000 else 3,
-        "num_heads": 4,
+        "hidden_features": 32 if rows < 2_000 else 64 if rows < 20_000 else 96,
         "num_bins": 8 if rows < 2_000 else 16 if rows < 20_000 else 24,
-        "dropout": 0.2 if rows < 2_000 else 0.1,
+        "dropout": 0.2 if rows < 2_000 else 0.1 if rows < 20_000 else 0.0,
     }
 
 
 def suited_columns_training(rows: int) -> dict[str, Any]:
     """Settings of training for this many rows."""
-    return {"learning_rate": 2e-3, "beta2": 0.98, "weight_decay": 0.01}
+    batch = min(64 if rows < 5_000 else 256, rows)
+    return {
+        "learning_rate": 1e-3 if rows < 2_000 else 5e-3,
+        "beta2": 0.98,
+        "weight_decay": 0.01,
+        "batch_size": batch,
+        "steps": min(max(EPOCHS * (rows // batch), 1_000), 4_500),
+    }
 
 
 def suited_settings(rows: int) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
@@ -111,6 +111,18 @@ class Column(ABC):
     @abstractmethod
     def encode(self, array: pa.Array) -> Floats:
         """y of every value of an array without gaps. Refuses a value that does not belong."""
+
+    def encode_any(self, array: pa.Array) -> Floats:
+        """y of every value of an array without gaps, inf for each that does not belong. Limits do not matter here."""
+        if not len(array):
+            return np.empty(0)
+        try:
+            return self.encode(array)
+        except TableError:  # halve what is refused until the values that do not belong are alone
+            if len(array) == 1:
+                return np.array([np.inf])
+            half = len(array) // 2
+            return np.concatenate([self.encode_any(array[:half]), self.encode_any(array[half:])])
 
     @abstractmethod
     def decode(self, y: Floats) -> pa.Array:
@@ -256,6 +268,9 @@ class Quantity(Column):
     def encode(self, array: pa.Array) -> Floats:
         array = self.read(array)
         return self._within_limits(self.numbers(array), array)
+
+    def encode_any(self, array: pa.Array) -> Floats:
+        return super(Quantity, replace(self, map=None)).encode_any(array)
 
     @abstractmethod
     def numbers(self, array: pa.Array) -> Floats:
