@@ -80,7 +80,7 @@ def test_every_column_is_drawn(cubicflow: Command, tmp_path: Path) -> None:
 def test_names_are_escaped(cubicflow: Command, tmp_path: Path) -> None:
     table = tmp_path / "odd.csv"
     make_frame().rename(columns={"size": "<b>size</b>", "kind": "$\\frac$"}).to_csv(table, index=False)
-    small = ("--steps", 3, "--num-layers", 1, "--hidden-features", 8)
+    small = ("--steps", 3, "--model", "flow", "--num-layers", 1, "--hidden-features", 8)
     assert cubicflow("fit", table, "-o", tmp_path / "run", *small).status == 0
     status, _, errors = cubicflow("plot", tmp_path / "run", "--rows", 50)
     assert status == 0, errors

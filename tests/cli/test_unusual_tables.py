@@ -15,7 +15,7 @@ from cubicflow.tables import Split
 
 from .conftest import Command
 
-SMALL = ("--steps", 3, "--num-layers", 1, "--hidden-features", 4, "--device", "cpu")
+SMALL = ("--steps", 3, "--model", "flow", "--num-layers", 1, "--hidden-features", 4, "--device", "cpu")
 RNG = np.random.default_rng(0)
 
 

@@ -8,12 +8,16 @@ from typing import Annotated
 import typer
 
 from cubicflow.cli.clear_errors import clear_errors
+from cubicflow.cli.remarks import say_ignored, say_unseen
 
 
 def evaluate(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     data: Annotated[Path, typer.Argument(help="A table with the columns of the fitted one.")],
-    missing: Annotated[str | None, typer.Option(help="Rows that lack a value: error, or drop.")] = None,
+    missing: Annotated[str | None, typer.Option(help="Rows that lack a value: model, drop or error.")] = None,
+    unseen: Annotated[
+        str, typer.Option(help="Values that the fitted table did not have: count them, or error.")
+    ] = "count",
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:N.")] = None,
 ) -> None:
     """The mean log likelihood of a table, ± 2 standard errors, in nats and in the data's own units, beside that of
@@ -29,12 +33,14 @@ def evaluate(
         from cubicflow.tables.scored_parts import score_parts
 
         fitted, table = FittedTable.load(run, device), open_table(data)
-        scored = score_parts(fitted, table, missing)
+        say_ignored(fitted.schema, table)
+        scored = score_parts(fitted, table, missing, unseen=unseen)
         whole = scored.whole
         if not whole.model.rows:
             raise ValueError(f"{data}: the table has no complete rows")
         if not whole.model.weight:
             raise ValueError(f"{data}: there is nothing to score: every row has weight 0")
+        say_unseen(scored.unseen)
         width = max(len(column.name) for column in fitted.schema.columns)
         for column in fitted.schema.columns:
             typer.echo(f"  {column.name:<{width}}  {column.describe()}")

@@ -25,6 +25,7 @@ CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 UNREGISTERED = "unregistered"  # the entry, instead of "type", about a flow that no config can describe
 SHARED = "shared_tensors"  # the section about tensors of several names, where there are any
+TABLE_MODELS = ("ColumnsModel",)  # of cubicflow.tables, which this layer does not know
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 # What safetensors calls the dtypes of torch.
@@ -116,6 +117,19 @@ def load(folder: str | Path, device: str | torch.device | None = None) -> Flow |
     >>> torch.equal(again.log_prob(x), flow.log_prob(x))
     True
     """
+    described = read_config(Path(folder)).get("flow")
+    if isinstance(described, dict) and described.get("type") in TABLE_MODELS:
+        raise FlowFileError(
+            Path(folder) / CONFIG_FILE,
+            "it holds a model of the columns of a table, which is no flow; use "
+            f"cubicflow.tables.FittedTable.load({str(folder)!r})",
+        )
+    flow: Flow | Mixture = load_model(folder, device)
+    return flow
+
+
+def load_model(folder: str | Path, device: str | torch.device | None = None) -> Any:
+    """The same, of any model that a run folder holds."""
     if torch.device(device or "cpu").type == "cuda" and not torch.cuda.is_available():
         raise ValueError(
             f"device={str(device)!r} needs a GPU, and torch finds none here; leave device= out for the CPU"
@@ -140,7 +154,7 @@ def load(folder: str | Path, device: str | torch.device | None = None) -> Flow |
     if any(isinstance(count, int) and count > len(shapes) for count in counts):
         raise FlowFileError(config_path, "it describes more layers than the weights hold")
     try:
-        flow: Flow | Mixture = build_flow(description, dtype)
+        flow = build_flow(description, dtype)
     except ValueError as error:
         raise FlowFileError(config_path, f"it does not describe a flow: {error}") from error
     compare(path, state_shapes(flow), shapes)

@@ -86,6 +86,10 @@ class TableEncoder:
         y, context, weights = self.read(batch, weights=self.schema.weights is not None)
         return self.to_flow(y, self.noise(len(y), generator))[0], context, weights
 
+    def training_inputs(self, y: Floats, context: Floats | None, noise: Floats) -> tuple[Floats, Floats | None]:
+        """What training sees of plain numbers."""
+        return self.to_flow(y, noise if self.mass_features else None)[0], context
+
     def noise(self, rows: int, generator: np.random.Generator) -> Floats:
         """Uniform noise for the columns with masses, never exactly 0 or 1."""
         return (generator.integers(0, 1 << 32, (rows, self.mass_features)) + 0.5) / (1 << 32)
@@ -107,17 +111,21 @@ class TableEncoder:
 
     def context_from(self, given: Mapping[str, object], rows: int) -> tuple[Floats | None, dict[str, pa.Array]]:
         """The context features, and the context columns, of rows that share the values in ``given``, text or not."""
-        wanted = [column.name for column in self.schema.context]
-        if missing := [name for name in wanted if name not in given]:
-            raise TableError(
-                f"the model is conditional: give a value for {some(missing)}", f"--given {missing[0]}=VALUE"
-            )
-        if extra := [name for name in given if name not in wanted]:
-            known = f"it was fitted with {some(wanted)} as context" if wanted else "it was fitted without context"
-            raise TableError(f"the model cannot be given {some(extra)}: {known}")
+        wanted = check_given(self.schema, given)
         if not wanted:
             return None, {}
         text = pa.RecordBatch.from_pydict({name: [str(given[name])] for name in wanted})
         each = pa.array(np.zeros(rows, dtype=np.int64))
         arrays = {column.name: column.given(text.column(column.name)).take(each) for column in self.schema.context}
         return np.repeat(self.read_context(text), rows, axis=0), arrays
+
+
+def check_given(schema: Schema, given: Mapping[str, object]) -> list[str]:
+    """The names of the context columns, if exactly those are given."""
+    wanted = [column.name for column in schema.context]
+    if missing := [name for name in wanted if name not in given]:
+        raise TableError(f"the model is conditional: give a value for {some(missing)}", f"--given {missing[0]}=VALUE")
+    if extra := [name for name in given if name not in wanted]:
+        known = f"it was fitted with {some(wanted)} as context" if wanted else "it was fitted without context"
+        raise TableError(f"the model cannot be given {some(extra)}: {known}")
+    return wanted

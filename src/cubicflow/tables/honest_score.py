@@ -160,9 +160,12 @@ class Used(NamedTuple):
         """
         >>> str(Used(344, 333, 7, 19)), str(Used(20, 20, 3))
         ('333 of 344 rows are used; the 11 left out lack 19 of their 77 values', 'all 20 rows are used, 60 values')
+        >>> str(Used(344, 344, 7, 19))
+        'all 344 rows are used, 2,389 values and 19 gaps'
         """
         if self.read == self.used:
-            return f"all {self.read:,} rows are used, {self.read * self.columns:,} values"
+            gaps = f" and {self.gaps:,} gaps" if self.gaps else ""
+            return f"all {self.read:,} rows are used, {self.read * self.columns - self.gaps:,} values{gaps}"
         left = self.read - self.used
         lack = "lacks" if left == 1 else "lack"
         lost = f"the {left:,} left out {lack} {self.gaps:,} of their {left * self.columns:,} values"

@@ -297,11 +297,13 @@ def histogram_of_levels(counts: NDArray[np.float64]) -> Histogram:
     return Histogram(tuple(range(len(counts) + 1)), tuple(masses.tolist()))
 
 
-def histogram_of_codes(seen: CodeCounts, low: int | None, high: int | None) -> Histogram:
+def histogram_of_codes(
+    seen: CodeCounts, low: int | None, high: int | None, most_bins: int = MOST_BINS
+) -> Histogram:
     """Bins of ordered codes. ``low`` and ``high`` are hard limits (the first possible code, the last), or None."""
     wide = seen.pooled
     total = float(seen.counts.sum())
-    enough = max(FEWEST_ROWS, total / MOST_BINS)
+    enough = max(FEWEST_ROWS, total / most_bins)
     start, end = int(seen.codes[0]) * wide, int(seen.codes[-1]) * wide + wide
     edges = [start if low is None else min(low, start)]
     counts: list[float] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
@@ -22,10 +23,14 @@ class ScoredParts(NamedTuple):
     whole: Score
     parts: dict[str, Score]
     used: Used
+    unseen: Counter[str]
 
 
-def score_parts(fitted: FittedTable, table: Table, missing: Missing | str | None = None) -> ScoredParts:
-    """Score a table. Rows that lack a value are left out or refused, as ``missing`` says.
+def score_parts(
+    fitted: FittedTable, table: Table, missing: Missing | str | None = None, *, unseen: str = "count"
+) -> ScoredParts:
+    """Score a table. Rows that lack a value are scored, left out or refused, as ``missing`` says, and so are values that
+    no training row had, as ``unseen`` says.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -40,12 +45,14 @@ def score_parts(fitted: FittedTable, table: Table, missing: Missing | str | None
     """
     whole, parts = ScoreOfRows(), [ScoreOfRows() for _ in PARTS]
     read = gaps = 0
-    for scores in fitted.score_table(table, missing, weights=True, independent=True):
+    counts: Counter[str] = Counter()
+    for scores in fitted.score_table(table, missing, weights=True, independent=True, unseen=unseen):
         read, gaps = read + scores.read, gaps + scores.gaps
+        counts.update(scores.unseen)
         _see(whole, scores)
         for i, part in enumerate(parts):
             _see(part, scores, scores.parts == i)
-    return _scored(whole, parts, Used(read, whole.rows, len(_columns(fitted, table)), gaps))
+    return _scored(whole, parts, Used(read, whole.rows, len(_columns(fitted, table)), gaps), counts)
 
 
 def score_some(fitted: FittedTable, table: Table, most: int) -> ScoredParts:
@@ -53,6 +60,7 @@ def score_some(fitted: FittedTable, table: Table, most: int) -> ScoredParts:
     over all rows."""
     whole, parts = ScoreOfRows(), [ScoreOfRows() for _ in PARTS]
     samples: dict[int, RowSample] = {}
+    counts: Counter[str] = Counter()
     read = used = gaps = 0
     columns = _columns(fitted, table)
     for piece in pieces(table, columns, fitted.missing):
@@ -65,9 +73,10 @@ def score_some(fitted: FittedTable, table: Table, most: int) -> ScoredParts:
         rows = MemoryTable(sample.table(), str(table.path))
         rows.is_text = table.is_text
         for scores in fitted.score_table(rows, weights=True, independent=True):
+            counts.update(scores.unseen)
             _see(whole, scores)
             _see(parts[i], scores)
-    return _scored(whole, parts, Used(read, used, len(columns), gaps))
+    return _scored(whole, parts, Used(read, used, len(columns), gaps), counts)
 
 
 def _see(score: ScoreOfRows, scores: Scores, chosen: NDArray[np.bool_] | slice = slice(None)) -> None:
@@ -81,5 +90,6 @@ def _columns(fitted: FittedTable, table: Table) -> list[str]:
     return fitted.schema.check(table, weights=weighing is not None and weighing.name in table.types)
 
 
-def _scored(whole: ScoreOfRows, parts: list[ScoreOfRows], used: Used) -> ScoredParts:
-    return ScoredParts(whole.result(), {name: part.result() for name, part in zip(PARTS, parts, strict=True)}, used)
+def _scored(whole: ScoreOfRows, parts: list[ScoreOfRows], used: Used, unseen: Counter[str]) -> ScoredParts:
+    by_name = {name: part.result() for name, part in zip(PARTS, parts, strict=True)}
+    return ScoredParts(whole.result(), by_name, used, unseen)

@@ -170,7 +170,7 @@ def check_names(path: Path, names: Sequence[str]) -> None:
 
 
 class Missing(StrEnum):
-    """What to do with rows that lack a value: refuse the table, or leave those rows out.
+    """What to do with rows that lack a value: refuse the table, leave those rows out, or model gaps as values.
 
     >>> Missing("drop")
     <Missing.DROP: 'drop'>
@@ -178,10 +178,11 @@ class Missing(StrEnum):
 
     ERROR = "error"
     DROP = "drop"
+    MODEL = "model"
 
     @classmethod
     def _missing_(cls, value: object) -> None:
-        raise TableError(f"missing should be {' or '.join(cls)}, got {value!r}")
+        raise TableError(f"missing should be one of {', '.join(cls)}, got {value!r}")
 
 
 @dataclass(frozen=True)
@@ -196,7 +197,7 @@ class Piece:
 
 
 def pieces(table: Table, columns: Sequence[str], missing: Missing | str = Missing.ERROR) -> Iterator[Piece]:
-    """The named columns of all complete rows; rows that lack a value are dropped or refused.
+    """The named columns of all complete rows; rows that lack a value are dropped or refused, or there with their gaps.
 
     With Missing.ERROR the first gap ends the stream: the rest of the table is read to count the gaps, and an error
     says how many there are in which columns.
@@ -207,8 +208,8 @@ def pieces(table: Table, columns: Sequence[str], missing: Missing | str = Missin
         gaps = _gaps(batch)
         numbers = np.arange(start, start + len(batch))
         start += len(batch)
-        if not gaps.any():
-            yield Piece(batch, numbers, len(batch))
+        if missing is Missing.MODEL or not gaps.any():
+            yield Piece(batch, numbers, len(batch), int(gaps.sum()))
             continue
         if missing is Missing.ERROR:
             raise _incomplete(table, columns, start - len(batch), gaps, batches)

@@ -132,7 +132,7 @@ class Facts:
 
     def __init__(self, name: str, type: pa.DataType) -> None:
         self.name, self.type = name, type
-        self.rows = self.infinite = 0
+        self.rows = self.infinite = self.gaps = 0
         self.smallest, self.largest = np.inf, -np.inf
         self.most = MOST_WORDS if is_text(type) else MOST_LEVELS
         self.distinct: set[Any] = set()
@@ -142,6 +142,15 @@ class Facts:
     def few(self) -> bool:
         """Whether all distinct values are known."""
         return len(self.distinct) <= self.most
+
+    def see_some(self, array: pa.Array) -> None:
+        """A batch of the column, in which values may be missing."""
+        missing = pc.is_null(array, nan_is_null=True)
+        if gaps := int(pc.sum(missing).as_py() or 0):
+            self.gaps += gaps
+            array = array.filter(pc.invert(missing))
+        if len(array):
+            self.see(array)
 
     def see(self, array: pa.Array) -> None:
         """A batch of the column, without gaps."""
