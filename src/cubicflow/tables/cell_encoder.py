@@ -210,8 +210,8 @@ class CellEncoder(PlainReader):
         return np.empty((rows, 0))
 
     def log_ruled(self, log_p: Floats, y: Floats) -> Floats:
-        """The log probabilities of cells (N, D), in the model's order, with what is known of columns that are determined.
-        A density has no part in a rule, which is about masses: its column keeps the model's."""
+        """The log probabilities of cells (N, D), in the model's order, with what is known of columns that others
+        determine. A density has no part in a rule, which is about masses: its column keeps the model's."""
         if not self._rules:
             return log_p
         result = log_p.copy()

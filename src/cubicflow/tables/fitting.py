@@ -108,7 +108,9 @@ def fit_table(
     sections = {SECTION: fitted.to_json()}
     how: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "progress": progress}
     suited = TrainingConfig.make(**{**prepared.training, **training})
-    result = fit(prepared.model, prepared.rows.train, prepared.rows.validation, suited, run=run, sections=sections, **how)
+    result = fit(
+        prepared.model, prepared.rows.train, prepared.rows.validation, suited, run=run, sections=sections, **how
+    )
     return TableFit(result, replace(fitted, flow=result.flow), score_part(result.flow, prepared.rows.test))
 
 
@@ -165,8 +167,9 @@ def prepare_columns(
     training = split_numbers(reader, np.asarray(numbers[chosen[0].numpy()]))
     encoder = CellEncoder.learn(found.schema, *training)
     torch.manual_seed(seed)
-    suited = suited_columns(len(training.y), len(encoder.order))
-    model = ColumnsModel(**encoder.described, **{**suited, **settings})
+    suited = suited_columns(len(training.y))
+    chosen_settings: dict[str, Any] = {**encoder.described, **suited, **settings}
+    model = ColumnsModel(**chosen_settings)
     model.start_from(encoder.frequencies(training.y, training.weights))
     notes = [*described_rules(encoder.rules), *identifiers(found.schema, training.y), *_gap_notes(found)]
     rows = parts_of(encoder, numbers, chosen)
@@ -188,8 +191,8 @@ def identifiers(schema: Schema, y: Floats) -> list[str]:
         share = len(np.unique(values)) / max(len(values), 1)
         if isinstance(column, Levelled) and share > IDENTIFIER:
             found.append(
-                f"{share:.0%} of the values of {column.name!r} are different, so it is close to an identifier: its rare "
-                "words are drawn by their frequency alone; leave it out if it says nothing"
+                f"{share:.0%} of the values of {column.name!r} are different, so it is close to an identifier: its "
+                "rare words are drawn by their frequency alone; leave it out if it says nothing"
             )
     return found
 
@@ -203,7 +206,7 @@ def score_part(model: Any, rows: TableRows) -> Mean:
     return mean.result()
 
 
-def suited_columns(rows: int, columns: int) -> dict[str, Any]:
+def suited_columns(rows: int) -> dict[str, Any]:
     """Settings of :class:`~cubicflow.tables.columns_model.ColumnsModel` for this many training rows."""
     return {
         "hidden_features": 32 if rows < 2_000 else 64 if rows < 20_000 else 96,
