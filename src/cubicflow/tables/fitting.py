@@ -93,7 +93,9 @@ def fit_table(
         raise TableError("a flow has no place for gaps; leave rows that lack a value out", "--missing drop")
     missing = Missing(options.missing or (Missing.ERROR if model == "flow" else Missing.MODEL))
     found = infer(table, replace(options, missing=missing), split, spool=beside, atoms=model != "flow")
-    model = model or suited_model(found)
+    model = model or ("columns" if options.missing is Missing.MODEL else suited_model(found))
+    if model == "flow":  # there are no gaps, or they were dropped; later there may be some
+        missing = Missing(options.missing or Missing.ERROR)
     parts = ", ".join(f"{count:,} for {name}" for name, count in found.parts.items())
     say(f"{data}: {found.rows:,} rows ({parts}), columns to model: {len(found.schema.model)}, by {NAMED[model]}")
     for note in found.notes:
