@@ -194,8 +194,7 @@ def test_it_comes_back_bit_by_bit(fitted: FittedTable, tmp_path: Path) -> None:
 def test_a_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
     frame().to_csv(tmp_path / "t.csv", index=False)
     calls = iter(range(10_000))
-    from cubicflow.training import TrainingInterrupted
-    from cubicflow.training import loop
+    from cubicflow.training import TrainingInterrupted, loop
 
     straight = fit_table(tmp_path / "t.csv", tmp_path / "straight", **TRAINING)
     original = loop.why_stop

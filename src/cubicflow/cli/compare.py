@@ -26,7 +26,7 @@ def compare(
     """
     with clear_errors():
         from cubicflow.tables import FittedTable, open_table
-        from cubicflow.tables.fitted import compare_runs
+        from cubicflow.tables.comparing import compare_runs
 
         models = FittedTable.load(first, device), FittedTable.load(second, device)
         result = compare_runs(*models, open_table(data), missing)

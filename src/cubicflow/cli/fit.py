@@ -6,7 +6,7 @@ import os
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -30,7 +30,8 @@ def fit(
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run, or begin where there is none.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin again in a folder that holds a run.")] = False,
     missing: Annotated[
-        str | None, of_table(help="Values that are missing: model, or drop such rows, or error. Of a flow error or drop.")
+        str | None,
+        of_table(help="Values that are missing: model, or drop such rows, or error. Of a flow error or drop."),
     ] = None,
     drop: Annotated[list[str] | None, of_table(help="Columns to leave out: a,b")] = None,
     context: Annotated[list[str] | None, of_table(help="Columns to condition on: a,b")] = None,
@@ -89,7 +90,7 @@ def fit(
         )
         settings = {name: given[name] for name in MODEL if name in given}
         training = {field.name: given[field.name] for field in fields(TrainingConfig) if field.name in given}
-        how = {"model": model, "resume": resume, "overwrite": overwrite, "say": _say}
+        how: dict[str, Any] = {"model": model, "resume": resume, "overwrite": overwrite, "say": _say}
         result = fit_table(data, output, options, settings, **how, **training)
         if os.environ.get("RANK", "0") != "0":  # of several processes the first one speaks
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -41,6 +41,6 @@ def score(
         check_output(output, overwrite=overwrite)
         fitted, table, counts = FittedTable.load(run, device), open_table(data), Counter[str]()
         say_ignored(fitted.schema, table)
-        how = {"observed_only": observed_only, "unseen": unseen, "counts": counts}
+        how: dict[str, Any] = {"observed_only": observed_only, "unseen": unseen, "counts": counts}
         write_rows(output, fitted.score_batches(table, missing, **how), overwrite=overwrite)
         say_unseen(counts)

@@ -212,15 +212,16 @@ class CellEncoder(PlainReader):
         if len(self.order) == 1 and not self.schema.context:
             return None
         cells = self.inputs(y).reshape(len(y), -1, CELL)
-        kinds, result = cells[:, :, 0].astype(np.int64), cells[:, :, 3].sum(axis=1)
+        kinds = cells[:, :, 0].astype(np.int64)
+        result: Floats = cells[:, :, 3].sum(axis=1)
         for i, name in enumerate(self.order):
             log_shares = np.log(np.asarray(self.shares[name]))
             result += np.where(kinds[:, i] >= 0, log_shares[np.maximum(kinds[:, i], 0)], 0)
         return result
 
     def log_ruled(self, log_p: Floats, y: Floats) -> Floats:
-        """The log probabilities of cells (N, D), in the model's order, with what is known of columns that are determined.
-        A density has no part in a rule, which is about masses: its column keeps the model's."""
+        """The log probabilities of cells (N, D), in the model's order, with what is known of columns that others
+        determine. A density has no part in a rule, which is about masses: its column keeps the model's."""
         if not self._rules:
             return log_p
         result = log_p.copy()

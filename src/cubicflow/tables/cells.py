@@ -135,7 +135,12 @@ class WordCells(Cells):
 
     def __post_init__(self) -> None:
         totals = np.bincount(np.asarray(self.kinds, np.int64), weights=np.asarray(self.shares))
-        if len(self.kinds) != len(self.shares) or not len(totals) or not np.allclose(totals, 1) or min(self.shares) <= 0:
+        if (
+            len(self.kinds) != len(self.shares)
+            or not len(totals)
+            or not np.allclose(totals, 1)
+            or min(self.shares) <= 0
+        ):
             raise ValueError("the shares of every kind of words must sum to 1")
 
     @property

@@ -15,7 +15,9 @@ ROWS_AT_ONCE = 1 << 12
 
 
 @torch.no_grad()
-def log_conditionals(model: ColumnsModel, encoder: CellEncoder, numbers: Numbers, *, observed_only: bool = False) -> Floats:
+def log_conditionals(
+    model: ColumnsModel, encoder: CellEncoder, numbers: Numbers, *, observed_only: bool = False
+) -> Floats:
     """log p of every cell given those before it, (N, D) in the model's order.
 
     Networks compute in their own dtype, splines and sums in float64. With ``observed_only``, a value that is there

@@ -3,10 +3,10 @@
 Shapes. A row of D columns is D cells of four numbers (see :mod:`cubicflow.tables.cells`), (N, 4 D), in float32 for
 training and float64 for scores. Context columns are cells as well, (N, 4 C).
 
-    cells (N, T, 4) -> tokens (N, T, H) -> causal transformer -> (N, D, H) -> logits of outcomes, params of splines
+    cells (N, T, 4) -> tokens (N, T, E) -> core -> (N, D, H) -> logits of outcomes, params of splines
 
-Tokens are the C context cells, a start, and the cells of columns 0 .. D - 2; what comes out at the start and after it
-gives the distributions of columns 0 .. D - 1. The log probability of a cell is the sum of
+Tokens are those of the C context cells and of columns 0 .. D - 2. A core (:mod:`cubicflow.tables.columns_cores`) makes
+of them what each of the columns 0 .. D - 1 is told by the cells before it. The log probability of a cell is the sum of
 
     log softmax of its outcome             (columns with one outcome have none)
     log mean density of its interval       on [0, 1], under a cubic spline, if its outcome is 0 and the column has one
@@ -19,7 +19,8 @@ has one score. At the start of training, each column is independent of the other
 rows.
 
 Failure modes. Cells of kind UNSEEN (-1) have the log_size as their log probability; what follows them is conditioned on
-a token of their own that training has shown only by dropping cells. Logits and params are finite unless the weights are not.
+a token of their own, which training shows by dropping cells, or not at all. Logits and params are finite unless the
+weights are not.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ from torch import Tensor, nn
 from cubicflow.constructors import arguments, positive
 from cubicflow.flows.descriptions import register
 from cubicflow.splines import cubic_spline
-from cubicflow.tables.columns_cores import AttentionCore, ColumnNetworks
 from cubicflow.tables.cells import ALONE, CELL, INTERVAL, POINT
+from cubicflow.tables.columns_cores import AttentionCore, ColumnNetworks
 from cubicflow.tables.interval_mass import log_mean_density
 
 OCTAVES = 7  # of waves over [0, 1], from half a period
@@ -104,6 +105,7 @@ class ColumnsModel(nn.Module):
         tokens = len(every[0])
         if core not in CORES:
             raise ValueError(f"core must be {' or '.join(CORES)}, got {core!r}")
+        self.network: AttentionCore | ColumnNetworks
         if core == "attention":
             token_features = hidden_features
             self.network = AttentionCore(self._told, len(self.outcomes), hidden_features, num_heads=num_heads, **sizes)
@@ -123,7 +125,17 @@ class ColumnsModel(nn.Module):
     def config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         columns = arguments(self, "outcomes", "shapes", "context_outcomes", "context_shapes")
-        sizes = arguments(self, "core", "hidden_features", "token_features", "num_blocks", "num_heads", "num_bins", "dropout", "cell_dropout")
+        sizes = arguments(
+            self,
+            "core",
+            "hidden_features",
+            "token_features",
+            "num_blocks",
+            "num_heads",
+            "num_bins",
+            "dropout",
+            "cell_dropout",
+        )
         return {**columns, **sizes}
 
     @torch.no_grad()
@@ -247,14 +259,17 @@ class ColumnsModel(nn.Module):
     def _cells(self, x: Tensor, context: Tensor | None) -> Tensor:
         """(N, C + D, 4)."""
         if x.ndim != 2 or x.shape[1:] != self.shape:
-            raise ValueError(f"rows have shape {tuple(x.shape)}, but this model is on cells of shape (N, {self.shape[0]})")
+            raise ValueError(
+                f"rows have shape {tuple(x.shape)}, but this model is on cells of shape (N, {self.shape[0]})"
+            )
         own = x.unflatten(1, (-1, CELL))
         return torch.cat([self._context_cells(len(x), context), own], dim=1) if self._told else own
 
     def _context_cells(self, n: int, context: Tensor | None) -> Tensor:
         if context is None or context.shape != (n, self.context_features):
             raise ValueError(f"this model is given context of shape ({n}, {self.context_features})")
-        return context.unflatten(1, (-1, CELL))
+        told: Tensor = context.unflatten(1, (-1, CELL))
+        return told
 
     def _hidden(self, cells: Tensor) -> Tensor:
         """(N, C + D, 4) -> (N, D, H): what each column is told by the cells before it."""
@@ -272,7 +287,7 @@ class ColumnsModel(nn.Module):
         seen = kind >= 0
         if self.training and self.cell_dropout:
             seen = seen & (torch.rand(seen.shape, device=device) >= self.cell_dropout)
-        tokens = self.kinds(firsts + torch.where(seen, kind, unseen))
+        tokens: Tensor = self.kinds(firsts + torch.where(seen, kind, unseen))
         chosen = slice(columns[0], columns[-1] + 1) if len(columns) else slice(0, 0)
         waves = _waves(_place(cells[:, :, 1], cells[:, :, 2]).to(tokens.dtype))
         waves = waves * (seen & shaped)[..., None]

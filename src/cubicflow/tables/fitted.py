@@ -26,7 +26,7 @@ from cubicflow.tables.columns_likelihood import draw_rows, log_probability
 from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.encoder import Numbers, TableEncoder
 from cubicflow.tables.independent import IndependentColumns
-from cubicflow.tables.likelihood import Mean, MeanOfRows, log_likelihood, placed
+from cubicflow.tables.likelihood import log_likelihood, placed
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.source import PARTS, MemoryTable, Missing, Piece, Split, Table, pieces
 from cubicflow.tables.table_error import TableError
@@ -150,6 +150,13 @@ class FittedTable:
         """Between rows of the table and the model's matrices."""
         return TableEncoder(self.schema) if self.cells is None else self.cells
 
+    @property
+    def needed_cells(self) -> CellEncoder:
+        """What a model of columns sees."""
+        if self.cells is None:
+            raise TableError("this run is a flow, which has no cells")
+        return self.cells
+
     def log_likelihood(self, numbers: Numbers, *, observed_only: bool = False) -> NDArray[np.float64]:
         """log p of rows that the encoder has read. ``observed_only`` counts the values that are there, given that they
         are there, and not whether they are."""
@@ -272,10 +279,10 @@ class FittedTable:
         complete: bool = False,
     ) -> NDArray[np.float64]:
         """What the encoder decodes: rows of a flow, or plain numbers."""
-        if isinstance(self.flow, ColumnsModel) and self.cells is not None:
-            return draw_rows(self.flow, self.cells, n, context, generator, complete=complete)
+        if isinstance(self.flow, ColumnsModel):
+            return draw_rows(self.flow, self.needed_cells, n, context, generator, complete=complete)
         how: dict[str, Any] = {"temperature": temperature, "generator": generator}
-        x = self.flow.sample(n, **how) if context is None else self.flow.sample(1, placed(self.flow, context), **how)[0]  # type: ignore[call-arg,operator] # a flow's
+        x = self.flow.sample(n, **how) if context is None else self.flow.sample(1, placed(self.flow, context), **how)[0]
         found: NDArray[np.float64] = x.double().cpu().numpy()
         return found
 
@@ -284,12 +291,11 @@ class FittedTable:
         if not self.schema.context:
             return self.sample(number, seed=seed).combine_chunks().to_batches()[0]
         context = self.encoder.read_context(rows)
-        if self.cells is not None:
+        if isinstance(self.flow, ColumnsModel):
             generator = torch.Generator(next(self.flow.parameters()).device).manual_seed(seed)
             parts = [context[i : i + SAMPLE_ROWS] for i in range(0, len(context), SAMPLE_ROWS)]
-            drawn = [self._draw(len(part), part, generator) for part in parts]
-            return self.cells.decode(np.concatenate(drawn))
-        x = self.flow.sample(1, placed(self.flow, context), seed=seed, batch_size=SAMPLE_ROWS)[0]  # type: ignore[call-arg,operator] # a flow's
+            return self.encoder.decode(np.concatenate([self._draw(len(part), part, generator) for part in parts]))
+        x = self.flow.sample(1, placed(self.flow, context), seed=seed, batch_size=SAMPLE_ROWS)[0]
         return self.encoder.decode(x.double().cpu().numpy())
 
     def decimals(self, given: Given = None) -> dict[str, int]:
@@ -324,7 +330,7 @@ def score_all(
                 numbers = model.encoder.read(piece.batch, weights=weights)
                 strange = {} if model.cells is None else model.cells.unseen(numbers.y)
                 if strange and unseen == "error":
-                    raise _first_unseen(model.cells, numbers, piece)  # type: ignore[arg-type] # there are some
+                    raise _first_unseen(model.needed_cells, numbers, piece)
                 scores = model.log_likelihood(numbers, observed_only=observed_only)
                 parts = model.split.parts_of(piece.numbers)
                 alone = model.log_independent(numbers.y) if independent else None
@@ -359,59 +365,6 @@ def _first_unseen(cells: CellEncoder, numbers: Numbers, piece: Piece) -> TableEr
         "out, or let it have the probability that is left for the unseen",
         "--unseen count",
     )
-
-
-class Comparison(NamedTuple):
-    """Mean log likelihoods of both models and of the difference, second minus first; ``held_out`` if on test rows."""
-
-    first: Mean
-    second: Mean
-    difference: Mean
-    held_out: bool
-
-
-def compare_runs(
-    first: FittedTable, second: FittedTable, table: Table, missing: Missing | str | None = None
-) -> Comparison:
-    """The paired difference per row. Rows that either model was trained on, or chosen by, are left out."""
-    _check_comparable(first, second)
-    models = (first, second)
-    missing = missing or _strictest(first.missing, second.missing)
-    trained = [i for i, model in enumerate(models) if model.is_source(table)]
-    means = [MeanOfRows() for _ in range(3)]
-    for scores in score_all(models, table, missing, weights=True):
-        chosen = np.ones(len(scores[0].numbers), dtype=np.bool_)
-        for i in trained:
-            chosen &= scores[i].parts == PARTS.index("test")
-        a, b = (found.log_likelihood[chosen] for found in scores)
-        weights = None if scores[0].weights is None else scores[0].weights[chosen]
-        for mean, values in zip(means, (a, b, b - a), strict=True):
-            mean.see(values, weights)
-    if not means[0].rows:
-        raise TableError(f"{table.path}: no row is left to compare: all were used in training one of the models")
-    first_mean, second_mean, difference = (mean.result() for mean in means)
-    if not difference.weight:
-        raise TableError(f"{table.path}: there is nothing to compare: every row that is left has weight 0")
-    return Comparison(first_mean, second_mean, difference, bool(trained))
-
-
-def _check_comparable(first: FittedTable, second: FittedTable) -> None:
-    """Likelihoods compare only if they count the same things."""
-    statements = [{column.name: column.describe() for column in model.schema.columns} for model in (first, second)]
-    for name in [*statements[0], *(name for name in statements[1] if name not in statements[0])]:
-        one, other = (found.get(name, "nothing: there is no such column") for found in statements)
-        if one != other:
-            raise TableError(
-                f"the two likelihoods cannot be compared: column {name!r} counts {one} in the first model, {other} in "
-                "the second"
-            )
-
-
-def _strictest(first: Missing, second: Missing) -> Missing:
-    """What both models can do with rows that lack a value."""
-    if first is second:
-        return first
-    return Missing.DROP if Missing.DROP in (first, second) else Missing.ERROR
 
 
 def checked_device(name: str | None) -> str | None:

@@ -101,7 +101,9 @@ def fit_table(
         raise TableError("a flow has no place for gaps; leave rows that lack a value out", "--missing drop")
     missing = Missing(options.missing or (Missing.ERROR if model == "flow" else Missing.MODEL))
     found = infer(table, replace(options, missing=missing), split, spool=beside, atoms=model != "flow")
-    model = model or suited_model(found)
+    model = model or ("columns" if options.missing is Missing.MODEL else suited_model(found))
+    if model == "flow":  # there are no gaps, or they were dropped; later there may be some
+        missing = Missing(options.missing or Missing.ERROR)
     parts = ", ".join(f"{count:,} for {name}" for name, count in found.parts.items())
     say(f"{data}: {found.rows:,} rows ({parts}), columns to model: {len(found.schema.model)}, by {NAMED[model]}")
     for note in found.notes:
@@ -215,8 +217,9 @@ def prepare_columns(
     training = split_numbers(reader, np.asarray(numbers[chosen[0].numpy()]))
     encoder = CellEncoder.learn(found.schema, *training)
     torch.manual_seed(seed)
-    suited = suited_columns(len(training.y), len(encoder.order))
-    model = ColumnsModel(**encoder.described, **{**suited, **settings})
+    suited = suited_columns(len(training.y))
+    chosen_settings: dict[str, Any] = {**encoder.described, **suited, **settings}
+    model = ColumnsModel(**chosen_settings)
     model.start_from([torch.tensor(encoder.shares[name]) for name in encoder.order])
     notes = [*described_rules(encoder.rules), *_gap_notes(found)]
     rows = parts_of(encoder, numbers, chosen)
@@ -230,7 +233,7 @@ def _gap_notes(found: Inferred) -> list[str]:
     return [f"missing values are modelled as values of their own, in {counted}"]
 
 
-def suited_columns(rows: int, columns: int) -> dict[str, Any]:
+def suited_columns(rows: int) -> dict[str, Any]:
     """Settings of :class:`~cubicflow.tables.columns_model.ColumnsModel` for this many training rows."""
     return {
         "hidden_features": 32 if rows < 2_000 else 64 if rows < 20_000 else 96,

@@ -297,9 +297,7 @@ def histogram_of_levels(counts: NDArray[np.float64]) -> Histogram:
     return Histogram(tuple(range(len(counts) + 1)), tuple(masses.tolist()))
 
 
-def histogram_of_codes(
-    seen: CodeCounts, low: int | None, high: int | None, most_bins: int = MOST_BINS
-) -> Histogram:
+def histogram_of_codes(seen: CodeCounts, low: int | None, high: int | None, most_bins: int = MOST_BINS) -> Histogram:
     """Bins of ordered codes. ``low`` and ``high`` are hard limits (the first possible code, the last), or None."""
     wide = seen.pooled
     total = float(seen.counts.sum())

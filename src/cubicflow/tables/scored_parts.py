@@ -29,8 +29,8 @@ class ScoredParts(NamedTuple):
 def score_parts(
     fitted: FittedTable, table: Table, missing: Missing | str | None = None, *, unseen: str = "count"
 ) -> ScoredParts:
-    """Score a table. Rows that lack a value are scored, left out or refused, as ``missing`` says, and so are values that
-    no training row had, as ``unseen`` says.
+    """Score a table. Rows that lack a value are scored, left out or refused, as ``missing`` says; values that no
+    training row had are counted or refused, as ``unseen`` says.
 
     >>> import tempfile
     >>> from pathlib import Path

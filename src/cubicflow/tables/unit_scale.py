@@ -1,8 +1,8 @@
 """The distribution function of one column by itself, learned from training rows: values to [0, 1] and back.
 
-Between the edges it is piecewise linear. Beyond an open end it goes on as an exponential, with a small share of its own,
-so that values nobody has seen have a place too; beyond a closed end there is nothing. Places on [0, 1] are told by their
-distances from both ends, which keep their relative precision where one minus the other would lose it.
+Between the edges it is piecewise linear. Beyond an open end it goes on as an exponential, with a small share of its
+own, so that values nobody has seen have a place too; beyond a closed end there is nothing. Places on [0, 1] are told by
+their distances from both ends, which keep their relative precision where one minus the other would lose it.
 
 A column with steps has codes; its edges are whole numbers, and code k is the interval [k, k + 1). A frequent code has a
 bin of its own. The others share bins of some rows each; within such a bin a part alpha of the probability is for the
@@ -41,8 +41,8 @@ FRACTION_OF_RANGE = 40  # how far outside an unseen value may lie, at least, wit
 class UnitScale:
     """A distribution function and its inverse, in float64.
 
-    ``masses`` are the shares of the bins between ``edges``; with ``below`` and ``above``, those beyond the ends, they sum
-    to 1. A share of 0 beyond an end closes it. A bin may have the mass 0: its values have no place here.
+    ``masses`` are the shares of the bins between ``edges``; with ``below`` and ``above``, those beyond the ends, they
+    sum to 1. A share of 0 beyond an end closes it. A bin may have the mass 0: its values have no place here.
 
     >>> scale = UnitScale((0.0, 1.0, 3.0), (0.5, 0.25), below=0.125, above=0.125, reach_below=2.0, reach_above=2.0)
     >>> low, high = scale.distances(np.array([1.0, 3.0]))
@@ -92,7 +92,10 @@ class UnitScale:
         low = lower[bin] + slopes[bin] * (inside - edges[bin])
         high = upper[bin + 1] + slopes[bin] * (edges[bin + 1] - inside)
         under, over = self._beyond(y)
-        tail_low, tail_high = self.below * np.exp(-under / self.reach_below), self.above * np.exp(-over / self.reach_above)
+        tail_low, tail_high = (
+            self.below * np.exp(-under / self.reach_below),
+            self.above * np.exp(-over / self.reach_above),
+        )
         low = np.where(under > 0, tail_low, np.where(over > 0, 1 - tail_high, low))
         high = np.where(over > 0, tail_high, np.where(under > 0, 1 - tail_low, high))
         return low, high
@@ -120,7 +123,7 @@ class UnitScale:
 
     def inverse(self, u: Floats) -> Floats:
         """Values whose places are u, in (0, 1)."""
-        edges, slopes, lower, upper = self._tables
+        edges, slopes, lower, _ = self._tables
         bin = np.clip(np.searchsorted(lower, u, side="right") - 1, 0, len(slopes) - 1)
         with np.errstate(divide="ignore", invalid="ignore"):
             inside = edges[bin] + np.where(slopes[bin] > 0, (u - lower[bin]) / slopes[bin], 0)
@@ -146,9 +149,9 @@ class UnitScale:
         if not isinstance(value, dict) or not {"edges", "masses"} <= value.keys() <= set(cls.__dataclass_fields__):
             raise TableError(f"a scale should be edges and masses, got {str(value)[:80]}")
         try:
-            lists = {key: tuple(map(float, value[key])) for key in ("edges", "masses")}
-            rest = {key: float(item) for key, item in value.items() if key not in lists}
-            return cls(**lists, **rest)
+            edges, masses = (tuple(map(float, value[key])) for key in ("edges", "masses"))
+            rest = {key: float(item) for key, item in value.items() if key not in ("edges", "masses")}
+            return cls(edges, masses, **rest)
         except (TypeError, ValueError) as error:
             raise TableError(f"a scale cannot be made of this: {error}") from None
 

@@ -59,7 +59,9 @@ class Real(Quantity):
             shape = Scaled("bounded", low=ends[0], high=ends[1])
         else:
             shape, note = self.shape(smallest, largest, values)
-        return replace(self, map=shape), [remark for remark in (note, None if seen.atoms else self._spike(values)) if remark]
+        return replace(self, map=shape), [
+            remark for remark in (note, None if seen.atoms else self._spike(values)) if remark
+        ]
 
     def shape(self, smallest: float, largest: float, sample: Floats) -> tuple[Scaled, str | None]:
         """The shape that suits values with these ends, without its mean and std, and a remark where it is unusual."""
