@@ -151,7 +151,7 @@ def test_rows_left_out_are_counted_with_their_cells() -> None:
     b = [None if i % 10 == 0 else float(i) for i in range(N)]
     table = MemoryTable(pa.table({"x": X, "a": a, "b": b}))
     found = infer(table, TableOptions(missing="drop"))
-    assert (found.rows, found.dropped, found.gaps) == (240, 60, 90)
+    assert (found.rows, found.dropped, found.lost) == (240, 60, 90)
     assert "60 of 300 rows lack a value and are left out, 90 values in all" in " ".join(found.notes)
     with pytest.raises(TableError, match=r"60 rows lack a value, in 'a' \(60\), 'b' \(30\); leave such rows out"):
         infer(table)
@@ -212,14 +212,14 @@ TINY = {"num_layers": 1, "hidden_features": 4}
 def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("begun")
     word = np.where(X > 0, "up", "down")
-    fit_table(csv(folder / "t.csv", x=X, y=X**2, word=word), folder / "run", settings=TINY, **SMALL)
+    fit_table(csv(folder / "t.csv", x=X, y=X**2, word=word), folder / "run", settings=TINY, model="flow", **SMALL)
     return folder
 
 
 def test_resuming_with_other_columns_says_which(begun: Path, tmp_path: Path) -> None:
     other = csv(tmp_path / "other.csv", x=X, z=X**2)
     with pytest.raises(RunFolderError) as error:
-        fit_table(other, begun / "run", settings=TINY, resume=True, **SMALL)
+        fit_table(other, begun / "run", settings=TINY, model="flow", resume=True, **SMALL)
     said = str(error.value)
     assert f"{begun / 'run'} was begun with another table, {begun / 't.csv'}" in said
     assert "this one has no column 'y', 'word'; column 'z' was not there" in said
@@ -231,7 +231,7 @@ def test_resuming_with_columns_of_another_kind_or_role_says_so(begun: Path) -> N
     options = TableOptions(drop=("y",), context=("x",))
     said = r"column 'x' was real and is real \(context\); column 'y' was real and is dropped"
     with pytest.raises(RunFolderError, match=said):
-        fit_table(begun / "t.csv", begun / "run", options, TINY, resume=True, **SMALL)
+        fit_table(begun / "t.csv", begun / "run", options, TINY, model="flow", resume=True, **SMALL)
 
 
 def test_resuming_with_other_rows_says_so(begun: Path, tmp_path: Path) -> None:
@@ -239,11 +239,11 @@ def test_resuming_with_other_rows_says_so(begun: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.csv"
     other.write_text("".join(lines[:201]))
     with pytest.raises(RunFolderError, match="it has the same columns and other rows"):
-        fit_table(other, begun / "run", settings=TINY, resume=True, **SMALL)
+        fit_table(other, begun / "run", settings=TINY, model="flow", resume=True, **SMALL)
 
 
 def test_resuming_with_the_same_table_goes_on(begun: Path) -> None:
-    again = fit_table(begun / "t.csv", begun / "run", settings=TINY, resume=True, **SMALL)
+    again = fit_table(begun / "t.csv", begun / "run", settings=TINY, model="flow", resume=True, **SMALL)
     assert again.fit.steps == 3
 
 
@@ -252,7 +252,7 @@ def test_a_run_of_an_older_version_goes_on(begun: Path, tmp_path: Path) -> None:
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     del config["table"]["independent"]
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
-    again = fit_table(begun / "t.csv", tmp_path / "run", settings=TINY, resume=True, **SMALL)
+    again = fit_table(begun / "t.csv", tmp_path / "run", settings=TINY, model="flow", resume=True, **SMALL)
     assert again.fit.steps == 3
     assert again.fitted.independent is None
 
@@ -260,7 +260,7 @@ def test_a_run_of_an_older_version_goes_on(begun: Path, tmp_path: Path) -> None:
 def test_a_fit_says_its_warnings(tmp_path: Path) -> None:
     said: list[str] = []
     table = csv(tmp_path / "t.csv", x=[*X, *X], name=[f"n{i % 250}" for i in range(N)] * 2)
-    fit_table(table, tmp_path / "run", settings=TINY, say=said.append, **SMALL)
+    fit_table(table, tmp_path / "run", settings=TINY, model="flow", say=said.append, **SMALL)
     warnings = [line for line in said if line.startswith("warning: ")]
     assert len(warnings) == 2
     assert "'name' holds 250 different words" in warnings[0]
