@@ -194,8 +194,8 @@ class ImageDensity:
         A pixel that an edge cuts counts for each side by its area there.
 
         >>> ImageDensity([[0, 1], [0, 0]]).masses(np.array([0, 0.75, 1]))
-        array([[0.25 , 0.125],
-               [0.25 , 0.125]])
+        array([[0.25, 0.25],
+               [0.25, 0.25]])
         """
         shares = pixel_shares(edges, self.size)
         upright = self.probabilities[::-1]
@@ -210,8 +210,8 @@ def pixel_shares(edges: Values, size: int) -> Values:
            [0. , 0.5]])
     """
     ends, pixels = edges * size, np.arange(size)
-    overlap = np.minimum(ends[1:, None], pixels + 1) - np.maximum(ends[:-1, None], pixels)
-    return np.maximum(overlap, 0)
+    overlap: Values = np.minimum(ends[1:, None], pixels + 1) - np.maximum(ends[:-1, None], pixels)
+    return overlap.clip(0)
 
 
 def read_grey(

@@ -1,4 +1,4 @@
-"""Two-dimensional densities in the layout of the paper's second figure, with the truth: data, both densities, samples."""
+"""Two-dimensional densities in the layout of the paper's second figure, and the truth: four panels side by side."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ def truth_image(density: GaussianGrid | ImageDensity, size: int) -> Image:
 
 
 def plane_figure(rows: Sequence[PlaneRow], cut: float = 0.995) -> Figure:
-    """A figure of the rows. Within a row the true density and the model's share one scale, from 0 to the ``cut`` quantile
-    of the truth, so that brightness means the same in both. Data and samples share another, up to that quantile of the
-    data: counts scatter far above the density, and on their scale the densities would be pale.
+    """A figure of the rows. Within a row the true density and the model's share one scale, from 0 to the ``cut``
+    quantile of the truth, so that brightness means the same in both. Data and samples share another, up to that
+    quantile of the data: counts scatter far above the density, and on their scale the densities would be pale.
 
     >>> image = np.ones((8, 8))
     >>> len(plane_figure([PlaneRow("uniform", image, image, image, image)]).axes)

@@ -19,7 +19,7 @@ from cubicflow.reproduce.experiment import Request, UnfinishedError
 from cubicflow.reproduce.figure_2_report import density_table
 from cubicflow.reproduce.recipe_files import typed
 from cubicflow.reproduce.scores import estimate
-from cubicflow.reproduce.sharpness import best_histogram, block_sizes, gap_of_blocks, size_with_gap
+from cubicflow.reproduce.sharpness import best_histogram, block_sizes, gaps_of_blocks, size_with_gap
 
 GAUSSIANS = "225 Gaussians"
 DOTS_PER_PIXEL = 1.1 / 3  # a panel of plots.plane is 3 inches wide less its margins: no pixel is lost
@@ -27,7 +27,8 @@ ROWS_AT_ONCE = 65_536
 TEST = 1  # added to the seed of the training points
 IN_CSV = (
     *("density", "score", "truth", "gap", "gap_error", "training_gap", "training_gap_error"),
-    *("blocks", "blocks_low", "blocks_high", "histogram_gap", "histogram_blocks", "parameters", "steps", "seconds"),
+    *("blocks", "blocks_low", "blocks_high", "histogram_gap", "histogram_blocks", "histogram_added"),
+    *("parameters", "steps", "seconds"),
 )
 
 
@@ -137,9 +138,9 @@ def _fit(
     size = settings.pixels
     data, drawn = histogram_image(points, size), histogram_image(samples, size)
     row = PlaneRow(name, data, truth_image(density, size), density_image(flow, size), drawn)
-    histogram = best_histogram(data, density)
+    histogram = best_histogram(data.astype(np.float64), density)
     sizes = block_sizes(density, size)
-    gaps = [gap_of_blocks(density, block, size) for block in sizes]
+    gaps = gaps_of_blocks(density, sizes, size)
     return row, {
         "density": name,
         "score": float(scores.mean()),
@@ -153,6 +154,7 @@ def _fit(
         "blocks_high": size_with_gap(gap.mean + gap.error, sizes, gaps),
         "histogram_gap": histogram.gap,
         "histogram_blocks": histogram.size,
+        "histogram_added": histogram.added,
         "reached": gap.mean <= settings.gap_reach,
         "aim_met": gap.mean <= settings.gap_aim,
         "parameters": parameters,

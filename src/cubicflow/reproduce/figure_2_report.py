@@ -61,11 +61,11 @@ def what_limits(record: Mapping[str, Any]) -> str:
         return "; ".join(f"{row['density']} {tell(row)}" for row in rows)
 
     return (
-        f"What limits the sharpness: {points:,} points on {pixels} x {pixels} pixels are {points / pixels**2:.1f} points "
-        "a pixel. The flow is as close to the truth as the truth averaged over square blocks of so many pixels a side, "
-        f"in brackets at two standard errors of the gap less and more: {each(block_range)}. A histogram of the same "
-        "points, with one point added to every block and the block size that is best when each point in turn is left "
-        "out, has a gap on unseen points of "
+        f"What limits the sharpness: {points:,} points on {pixels} x {pixels} pixels are {points / pixels**2:.1f} "
+        "points a pixel. The flow is as close to the truth as the truth averaged over square blocks of so many pixels "
+        f"a side, in brackets at two standard errors of the gap less and more: {each(block_range)}. A histogram of "
+        "the same points, with the block size and the constant added to every count that are best when each point in "
+        "turn is left out, has a gap on unseen points of "
         f"{each(lambda row: '{histogram_gap:.4f} with blocks of {histogram_blocks} pixels'.format(**row))}. On the "
         "points that it was fitted to, the flow's gap is "
         f"{each(lambda row: '{training_gap:.4f} ± {training_gap_error:.4f}'.format(**row))}. Half the difference of a "

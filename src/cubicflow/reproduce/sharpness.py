@@ -1,15 +1,14 @@
-"""How sharp a fitted density is, in pixels of the truth: which average of the truth over blocks is as far from it as the
-fit, and how far a histogram of the same points is.
+"""How sharp a fitted density is, in pixels of the truth: which average of the truth over blocks is as far from it as
+the fit, and how far a histogram of the same points is.
 
 A block size is in pixels. Blocks are laid from the lower left corner, and those that reach over the upper or the right
 edge of the square are cut there. The truth's mean over every block is a density of its own. Its gap is
-E[log p - log p_blocks] under the truth p, exact up to rounding: log p_blocks is constant on a block, so its mean needs the
-masses of the blocks alone.
+E[log p - log p_blocks] under the truth p. It is exact up to rounding: log p_blocks is constant on a block, so its mean
+needs the masses of the blocks alone.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -20,13 +19,15 @@ from cubicflow.data.plane import GaussianGrid, ImageDensity, pixel_shares
 
 Values = NDArray[np.float64]
 Density = GaussianGrid | ImageDensity
+ADDED = (1.0, 0.1)  # to every count of a histogram: the second serves densities that are nearly 0 on most of the square
 
 
 class BestHistogram(NamedTuple):
-    """How far a histogram is from the truth, in nats, and its block size in pixels."""
+    """How far a histogram is from the truth, in nats; its block size in pixels; what is added to each of its counts."""
 
     gap: float
     size: int
+    added: float
 
 
 def block_edges(size: float, pixels: int) -> Values:
@@ -39,9 +40,9 @@ def block_edges(size: float, pixels: int) -> Values:
 
 
 def block_sizes(density: Density, pixels: int) -> list[float]:
-    """The sizes that are tried: whole numbers of pixels, up to one block for the whole square. Gaussians have no pixels,
-    so theirs begin at a quarter and go up by eighths to 2. A picture's do not: a block that cuts pixels averages across
-    their edges, however small it is.
+    """The sizes that are tried: whole numbers of pixels, up to one block for the whole square. Gaussians have no
+    pixels, so theirs begin at a quarter and go up by eighths to 2. A picture's do not: a block that cuts pixels
+    averages across their edges, however small it is.
 
     >>> block_sizes(ImageDensity(np.ones((4, 4))), 4)
     [1, 2, 3, 4]
@@ -50,23 +51,28 @@ def block_sizes(density: Density, pixels: int) -> list[float]:
     return sorted([*finer, *range(1, pixels + 1)])
 
 
-def gap_of_blocks(density: Density, size: float, pixels: int) -> float:
-    """The gap of the truth's mean over blocks, in nats.
+def gaps_of_blocks(density: Density, sizes: Sequence[float], pixels: int) -> list[float]:
+    """The gap of the truth's mean over blocks of each size, in nats.
 
-    >>> gap_of_blocks(ImageDensity([[0, 1], [0, 0]]), 2, 2) == math.log(4)  # a quarter of the square, spread over all
-    True
+    >>> gaps = gaps_of_blocks(ImageDensity([[0, 1], [0, 0]]), [1, 2], 2)
+    >>> np.exp(gaps)  # all is in a quarter of the square; one block spreads it over the whole
+    array([1., 4.])
     """
-    edges = block_edges(size, pixels)
-    masses = density.masses(edges)
-    filled = masses > 0
-    return density.expected_log_prob() - float(masses[filled] @ np.log((masses / _areas(edges))[filled]))
+    truth = density.expected_log_prob()
+    gaps = []
+    for size in sizes:
+        edges = block_edges(size, pixels)
+        masses = density.masses(edges)
+        filled = masses > 0
+        gaps.append(truth - float(masses[filled] @ np.log((masses / _areas(edges))[filled])))
+    return gaps
 
 
 def size_with_gap(gap: float, sizes: Sequence[float], gaps: Sequence[float]) -> float | None:
     """The smallest block size whose gap is ``gap``, by a straight line between neighbours in the logarithm of the size.
-    It is the first of ``sizes`` where its gap is no smaller, and None where all gaps are smaller.
+    It is the first of ``sizes`` if no gap is as small as ``gap``, and None if no gap is as large.
 
-    >>> size_with_gap(0.15, [1, 2, 8], [0.0, 0.1, 0.2]), size_with_gap(0.3, [1, 2, 8], [0.0, 0.1, 0.2])
+    >>> size_with_gap(1.5, [1, 2, 8], [0, 1, 2]), size_with_gap(3, [1, 2, 8], [0, 1, 2])
     (4.0, None)
     """
     above = next((place for place, value in enumerate(gaps) if value >= gap), None)
@@ -79,27 +85,28 @@ def size_with_gap(gap: float, sizes: Sequence[float], gaps: Sequence[float]) -> 
 
 
 def best_histogram(counts: Values, density: Density) -> BestHistogram:
-    """The histogram of points, given as ``counts`` of pixels with the first row at the bottom. Every block has one point
-    added to its own. The block size, a whole number of pixels, is the one under which each point is most likely when it
-    is left out of the counts; the truth is not asked. The gap is that of unseen points, exact up to rounding.
+    """The best histogram of points, given as ``counts`` of pixels with the first row at the bottom. The block size, a
+    whole number of pixels, and what is added to every block's count are chosen together: under them each point is most
+    likely when it is left out of the counts. The truth is not asked. The gap is that on unseen points, as a mean over
+    the truth, exact up to rounding.
 
-    >>> best_histogram(np.array([[0.0, 0.0], [0.0, 9.0]]), ImageDensity([[0, 1], [0, 0]]))
-    BestHistogram(gap=0.262364264467491, size=1)
+    >>> best = best_histogram(np.array([[9.0, 0.0], [0.0, 0.0]]), ImageDensity([[0, 0], [1, 0]]))
+    >>> best.size, best.added, round(best.gap, 4)  # the histogram gives (9 + 0.1) / (9 + 0.4) of its mass to that pixel
+    (1, 0.1, 0.0324)
     """
-    pixels = len(counts)
-    size = max(range(1, pixels + 1), key=lambda size: _left_out_score(*_blocks(counts, size)))
+    sizes = range(1, len(counts) + 1)
+    _, size, added = max((_left_out_score(*_blocks(counts, size), a), size, a) for size in sizes for a in ADDED)
     counted, areas = _blocks(counts, size)
-    log_histogram = np.log((counted + 1) / ((counted.sum() + counted.size) * areas))
-    mean = float((density.masses(block_edges(size, pixels)) * log_histogram).sum())
-    return BestHistogram(density.expected_log_prob() - mean, size)
+    log_histogram = np.log((counted + added) / ((counted.sum() + added * counted.size) * areas))
+    mean = float((density.masses(block_edges(size, len(counts))) * log_histogram).sum())
+    return BestHistogram(density.expected_log_prob() - mean, size, added)
 
 
-def _left_out_score(counted: Values, areas: Values) -> float:
-    """The mean log density of the points under the histogram of the others: a point finds its block's count less
-    itself, and the one that is added."""
-    filled = counted > 0
-    left_out = counted[filled] / ((counted.sum() - 1 + counted.size) * areas[filled])
-    return float(counted[filled] @ np.log(left_out)) / float(counted.sum())
+def _left_out_score(counted: Values, areas: Values, added: float) -> float:
+    """The mean log density of the points, each under the histogram of all others."""
+    filled, points = counted > 0, float(counted.sum())
+    left_out = (counted[filled] - 1 + added) / ((points - 1 + added * counted.size) * areas[filled])
+    return float(counted[filled] @ np.log(left_out)) / points
 
 
 def _blocks(counts: Values, size: int) -> tuple[Values, Values]:
