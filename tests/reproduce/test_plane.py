@@ -14,6 +14,7 @@ from PIL import Image
 
 import cubicflow as cf
 from cubicflow.data.plane import GaussianGrid
+from cubicflow.reproduce.figure_2_report import block_range
 
 from .conftest import Command
 
@@ -61,6 +62,11 @@ def test_a_picture_and_the_gaussians(cubicflow: Command, recipe: Path, tmp_path:
         assert row["histogram_gap"] > 0
     assert (out / "figure-2.png").exists()
     assert record["results"]["panels"] == ["data", "true density", "model density", "model samples"]
+    header, _, first, _ = (out / "figure-2.md").read_text().splitlines()
+    cells = dict(zip(header.split(" | "), first.split(" | "), strict=True))
+    gaussian_histogram = rows["225 Gaussians"]["histogram_gap"], rows["225 Gaussians"]["histogram_blocks"]
+    assert cells["gap of a histogram (blocks, pixels)"] == "{:.4f} ({})".format(*gaussian_histogram)
+    assert cells["blocks, pixels"] == block_range(rows["225 Gaussians"])
     with (out / "figure-2.csv").open(newline="") as file:
         lines = list(csv.DictReader(file))
     for line, row in zip(lines, rows.values(), strict=True):

@@ -15,6 +15,7 @@ from cubicflow.reproduce.sharpness import (
     best_histogram,
     block_edges,
     block_sizes,
+    cost_of_points,
     gaps_of_blocks,
     size_with_gap,
 )
@@ -137,6 +138,25 @@ def test_the_gap_of_a_histogram_is_its_mean_over_all_pixels(picture: ImageDensit
     filled = np.isfinite(log_density)
     masses = np.exp(log_density[filled]) / 16**2
     assert found.gap == pytest.approx(float(masses @ (log_density - scores)[filled]), abs=1e-12)
+
+
+def test_what_points_cost_a_histogram_is_half_the_difference_of_its_gaps(picture: ImageDensity) -> None:
+    """A histogram is a fit of maximum likelihood, and its best density is the truth's own averages."""
+    points, draws = 20_000, 1_000
+    truth = picture.probabilities[::-1]
+    filled = truth > 0
+    counts = np.random.default_rng(0).multinomial(points, truth.ravel(), size=draws).reshape(draws, 16, 16)
+    blocks = counts.reshape(draws, 8, 2, 8, 2).sum(axis=(2, 4), keepdims=True) / (4 * points)
+    fitted = np.broadcast_to(blocks, (draws, 8, 2, 8, 2)).reshape(draws, 16, 16)
+    differences = np.log(truth[filled] / fitted[:, filled])  # (draws, pixels)
+    gaps = differences @ truth[filled]
+    training_gaps = (differences * counts[:, filled]).sum(axis=1) / points
+    costs = [cost_of_points(*pair) for pair in zip(gaps, training_gaps, strict=True)]
+    (best,) = gaps_of_blocks(picture, [2], 16)
+    error = np.std(np.array(costs) - (gaps - best)) / math.sqrt(draws)
+    expected = float(np.mean(gaps)) - best
+    assert error < expected / 20
+    assert abs(np.mean(costs) - expected) < 4 * error
 
 
 def test_a_histogram_of_gaussians_adds_little_to_empty_blocks() -> None:

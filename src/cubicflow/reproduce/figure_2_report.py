@@ -7,12 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from cubicflow.reproduce.experiment import markdown_table
+from cubicflow.reproduce.sharpness import cost_of_points
 
 Row = Mapping[str, Any]
 
 
 def density_table(rows: Sequence[Row]) -> str:
-    """A table in Markdown, a line for each density."""
+    """A table in Markdown, a line for each density.
+
+    >>> density_table([]).splitlines()[0][:41]
+    '| density | log likelihood, nats | truth '
+    """
     header = [
         *("density", "log likelihood, nats", "truth", "gap", "gap on training points", "blocks, pixels"),
         *("gap of a histogram (blocks, pixels)", "parameters", "steps", "minutes of training"),
@@ -51,7 +56,11 @@ def block_range(row: Row) -> str:
 
 
 def what_limits(record: Mapping[str, Any]) -> str:
-    """What the record says on the sharpness of the densities; nothing if it was made before that was measured."""
+    """What the record says on the sharpness of the densities; nothing if it was made before that was measured.
+
+    >>> what_limits({"results": {"densities": [{"density": "Gauss", "gap": 0.01}]}, "settings": {}})
+    ''
+    """
     rows, settings = record["results"]["densities"], record["settings"]
     if not all("blocks" in row for row in rows):
         return ""
@@ -75,9 +84,8 @@ def what_limits(record: Mapping[str, Any]) -> str:
 
 
 def _cost_of_points(row: Row) -> str:
-    """A fit of maximum likelihood with many points gains as much on them as it loses on unseen ones (Akaike)."""
-    cost = (row["gap"] - row["training_gap"]) / 2
-    error = math.hypot(row["gap_error"], row["training_gap_error"]) / 2
+    cost = cost_of_points(row["gap"], row["training_gap"])
+    error = cost_of_points(math.hypot(row["gap_error"], row["training_gap_error"]), 0)  # the two are independent
     return f"{cost:.4f} ± {error:.4f} of {row['gap']:.4f}"
 
 
