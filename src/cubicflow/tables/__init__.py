@@ -7,8 +7,13 @@ In the order in which they build on one another:
     source                                  tables, in batches of complete rows, and which rows train
     csv_file, columnar_file                 the files that tables come in
     schema, inference                       the schema of a table, what the user says, and how a schema is found
-    encoder, likelihood, table_rows         rows to numbers for a flow and back, log likelihoods, rows for training
-    fitted                                  a fitted table: scores, samples, two of them compared
+    encoder, likelihood                     for a flow: rows to numbers and back, log likelihoods
+    unit_scale, cells, dependencies, cell_encoder
+                                            for a model of columns: rows to cells and back, what determines what
+    interval_mass, columns_cores, columns_model, columns_likelihood
+                                            the model: exact masses, networks, heads; scores and samples
+    table_rows                              rows for training
+    fitted, comparing                       a fitted table: scores, samples; two of them compared
     fitting, output                         from a file to a run folder; rows and scores to files
 """
 

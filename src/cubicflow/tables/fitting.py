@@ -170,7 +170,8 @@ def prepare_columns(
     encoder = CellEncoder.learn(found.schema, *training)
     torch.manual_seed(seed)
     suited = suited_columns(len(training.y))
-    chosen_settings: dict[str, Any] = {**encoder.described, **suited, **settings}
+    strangers = encoder.strangers(training.y)
+    chosen_settings: dict[str, Any] = {**encoder.described, "strangers": strangers, **suited, **settings}
     model = ColumnsModel(**chosen_settings)
     model.start_from(encoder.frequencies(training.y, training.weights))
     notes = [*described_rules(encoder.rules), *identifiers(found.schema, training.y), *_gap_notes(found)]
