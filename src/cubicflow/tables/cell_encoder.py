@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,16 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.cells import CELL, Cells, learn_cells
+from cubicflow.tables.cells import ALONE, CELL, Cells, learn_cells
 from cubicflow.tables.dependencies import codes_of, find_dependencies
 from cubicflow.tables.encoder import Numbers, check_given
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.maps import PRIOR
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.table_error import TableError, some
+
+CHANCE = 7.0  # rows that a pair of words would share by chance; e^-7 is the chance of none
+MOST_STRANGERS = 2048
 
 
 @dataclass(frozen=True)
@@ -166,6 +170,21 @@ class CellEncoder(PlainReader):
             found[f"{prefix}outcomes"] = [each.outcomes for each in cells]
             found[f"{prefix}shapes"] = [each.shape for each in cells]
         return found
+
+    def strangers(self, y: Floats) -> list[list[int]]:
+        """Pairs of outcomes, [column, outcome, later column, outcome], that are never together in these rows although
+        chance alone would have put them together in seven rows or more. Of columns with outcomes alone."""
+        kinds = self.inputs(y).reshape(len(y), -1, CELL)[:, :, 0].astype(np.int64)
+        free = [i for i, name in enumerate(self.order) if self.cells[name].shape == ALONE and i not in self._rules]
+        found: list[tuple[float, list[int]]] = []
+        for first, later in combinations(free, 2):
+            both = kinds[(kinds[:, first] >= 0) & (kinds[:, later] >= 0)][:, [first, later]]
+            sizes = tuple(self.cells[self.order[i]].outcomes for i in (first, later))
+            together = np.bincount(both @ np.array([sizes[1], 1]), minlength=sizes[0] * sizes[1]).reshape(sizes)
+            by_chance = np.outer(together.sum(1), together.sum(0)) / max(len(both), 1)
+            for one, other in np.argwhere((together == 0) & (by_chance >= CHANCE)).tolist():
+                found.append((-float(by_chance[one, other]), [first, one, later, other]))
+        return [pair for _, pair in sorted(found)[:MOST_STRANGERS]]
 
     # --- plain numbers to cells ---
 

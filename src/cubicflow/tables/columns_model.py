@@ -46,6 +46,7 @@ NEAREST = 1e-6  # to an end, for the normal quantile of a place
 WIDE = 0.02  # of [0, 1]; in training a narrower interval has the mean density of Gauss's two points
 GAUSS = 0.5 / math.sqrt(3)  # of the width, from the middle to each of them
 
+APART = 7.0  # nats by which strangers are less likely
 CORES = ("mlp", "attention")
 Settle = Callable[[int, Tensor, Tensor], Tensor]  # (column, kind (N,), u (N,)) -> cells (N, 4)
 
@@ -58,6 +59,8 @@ class ColumnsModel(nn.Module):
         outcomes: of each column, in the order of the model.
         shapes: of each column: 0 for outcomes alone, 1 for intervals of [0, 1], 2 for points of it.
         context_outcomes, context_shapes: the same of context columns.
+        strangers: pairs of outcomes that were never together, [column, outcome, later column, its outcome]. After the
+            first, the second is less likely by a fixed factor, beside what the core makes of it.
         core: ``"mlp"``, a residual network for each column, or ``"attention"``, a transformer.
         hidden_features, num_blocks, num_heads, dropout: of the core.
         token_features: width of what a network is told of each cell; of a transformer it is ``hidden_features``.
@@ -76,6 +79,7 @@ class ColumnsModel(nn.Module):
         shapes: Sequence[int],
         context_outcomes: Sequence[int] = (),
         context_shapes: Sequence[int] = (),
+        strangers: Sequence[Sequence[int]] = (),
         *,
         core: str = "mlp",
         hidden_features: int = 64,
@@ -119,12 +123,22 @@ class ColumnsModel(nn.Module):
         width = hidden_features
         self.logits = nn.ModuleList(_zeros(width, n) if n > 1 else nn.Identity() for n in self.outcomes)
         self.splines = nn.ModuleList(_zeros(width, 2 * num_bins + 2) if s else nn.Identity() for s in self.shapes)
+        self.strangers = [list(map(int, pair)) for pair in strangers]
+        self._apart: dict[int, list[int]] = {}  # the columns with strangers of a later one
+        for first, one, later, other in self.strangers:
+            if not 0 <= first < later < len(self.outcomes) or not 0 <= one < self.outcomes[first]:
+                raise ValueError("strangers are outcomes of two columns, the first before the later")
+            if not 0 <= other < self.outcomes[later] or self.outcomes[later] == 1:
+                raise ValueError("strangers are outcomes of two columns that have some")
+            self._apart.setdefault(later, [])
+            if first not in self._apart[later]:
+                self._apart[later].append(first)
         self._intervals = [i for i, shape in enumerate(self.shapes) if shape == INTERVAL]
         self._points = [i for i, shape in enumerate(self.shapes) if shape == POINT]
 
     def config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        columns = arguments(self, "outcomes", "shapes", "context_outcomes", "context_shapes")
+        columns = arguments(self, "outcomes", "shapes", "context_outcomes", "context_shapes", "strangers")
         sizes = arguments(
             self,
             "core",
@@ -159,7 +173,7 @@ class ColumnsModel(nn.Module):
         hidden = self._hidden(cells)
         own = cells[:, self._told :]
         kind = own[:, :, 0].long()
-        columns = [self._log_outcome(i, hidden[:, i], kind[:, i]) for i in range(len(self.outcomes))]
+        columns = [self._log_outcome(i, hidden[:, i], kind) for i in range(len(self.outcomes))]
         result = torch.stack(columns, dim=1).to(x.dtype) + own[:, :, 3]
         for group, log_density in ((self._intervals, self._log_interval), (self._points, self._log_point)):
             if group:
@@ -179,18 +193,29 @@ class ColumnsModel(nn.Module):
             if gap < 0:
                 columns.append(x.new_zeros(len(x)))
                 continue
-            log_gap = F.log_softmax(self.logits[i](hidden[:, i]).to(x.dtype), dim=1)[:, gap]
+            kind = cells[:, self._told :, 0].long()
+            log_gap = F.log_softmax(self._logits(i, hidden[:, i], kind).to(x.dtype), dim=1)[:, gap]
             is_gap = cells[:, self._told + i, 0] == gap
             columns.append(torch.where(is_gap, log_gap, torch.log(-torch.expm1(log_gap.clamp(max=-1e-12)))))
         return torch.stack(columns, dim=1)
 
     def _log_outcome(self, i: int, hidden: Tensor, kind: Tensor) -> Tensor:
-        """(N, H), (N,) -> (N,)."""
+        """(N, H), (N, i + 1 or more) -> (N,)."""
         if self.outcomes[i] == 1:
             return hidden.new_zeros(len(hidden))
-        logits = self.logits[i](hidden).float() if hidden.dtype != torch.float64 else self.logits[i](hidden)
-        found = F.log_softmax(logits, dim=1).gather(1, kind.clamp(min=0)[:, None])[:, 0]
-        return torch.where(kind < 0, 0, found)
+        found = F.log_softmax(self._logits(i, hidden, kind), dim=1).gather(1, kind[:, i : i + 1].clamp(min=0))[:, 0]
+        return torch.where(kind[:, i] < 0, 0, found)
+
+    def _logits(self, i: int, hidden: Tensor, kind: Tensor) -> Tensor:
+        """Of the outcomes of column i, told the kinds of the columns before it: (N, H), (N, i or more) -> (N, outcomes)."""
+        logits: Tensor = self.logits[i](hidden)
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        for first in self._apart.get(i, ()):
+            table = logits.new_zeros(self.outcomes[first] + 1, self.outcomes[i])  # the last row is for the unseen
+            pairs = [(one, other) for a, one, later, other in self.strangers if (a, later) == (first, i)]
+            ones, others = (torch.tensor(part, device=logits.device) for part in zip(*pairs, strict=True))
+            logits = logits + table.index_put((ones, others), logits.new_tensor(-APART))[kind[:, first]]
+        return logits
 
     def _log_interval(self, cells: Tensor, params: Tensor) -> Tensor:
         """(N, I, 4), (N, I, P) -> (N, I)."""
@@ -237,9 +262,12 @@ class ColumnsModel(nn.Module):
             told = self._embed(self._context_cells(n, context), range(self._told))
         next_column = self.network.one_by_one(n, told)
         hidden = next_column(None)
-        rows = []
+        rows: list[Tensor] = []
         for i in range(len(self.outcomes)):
-            logits = self.logits[i](hidden).double() if self.outcomes[i] > 1 else hidden.new_zeros(n, 1).double()
+            kinds = (
+                torch.stack([cells[:, 0].long() for cells in rows], dim=1) if rows else hidden.new_zeros(n, 0).long()
+            )
+            logits = (self._logits(i, hidden, kinds) if self.outcomes[i] > 1 else hidden.new_zeros(n, 1)).double()
             if never and never[i] >= 0 and self.outcomes[i] > 1:
                 logits[:, never[i]] = -torch.inf
             chances = torch.softmax(logits, dim=1)

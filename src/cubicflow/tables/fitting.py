@@ -218,7 +218,8 @@ def prepare_columns(
     encoder = CellEncoder.learn(found.schema, *training)
     torch.manual_seed(seed)
     suited = suited_columns(len(training.y))
-    chosen_settings: dict[str, Any] = {**encoder.described, **suited, **settings}
+    strangers = encoder.strangers(training.y)
+    chosen_settings: dict[str, Any] = {**encoder.described, "strangers": strangers, **suited, **settings}
     model = ColumnsModel(**chosen_settings)
     model.start_from([torch.tensor(encoder.shares[name]) for name in encoder.order])
     notes = [*described_rules(encoder.rules), *_gap_notes(found)]
