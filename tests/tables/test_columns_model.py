@@ -126,7 +126,7 @@ def test_what_is_never_drawn_and_what_is_unseen() -> None:
     assert set(seen[0].tolist()) == {0, 1}
     assert set(seen[1].tolist()) == {0, 1}
     strange = torch.cat([word(UNSEEN, -9.5), step(0.1, 0.2)])[None]
-    assert float(model.conditionals(strange)[0, 0]) == -9.5
+    assert model.conditionals(strange)[0, 0].item() == -9.5
     assert torch.isfinite(model.log_prob(strange)).all()
 
 
