@@ -215,6 +215,7 @@ def suited_columns(rows: int) -> dict[str, Any]:
         "hidden_features": 32 if rows < 2_000 else 64 if rows < 20_000 else 96,
         "num_bins": 8 if rows < 2_000 else 16 if rows < 20_000 else 24,
         "dropout": 0.2 if rows < 2_000 else 0.1 if rows < 20_000 else 0.0,
+        "cell_dropout": 0.15 if rows < 20_000 else 0.02,
     }
 
 
