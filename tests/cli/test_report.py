@@ -69,7 +69,7 @@ def test_every_column_is_drawn(cubicflow: Command, tmp_path: Path) -> None:
     """Twenty-two columns are drawn in two pictures, twenty at a time."""
     table, run = tmp_path / "wide.csv", tmp_path / "run"
     pd.DataFrame(np.random.default_rng(0).standard_normal((60, 22)).round(1)).add_prefix("c").to_csv(table, index=False)
-    assert cubicflow("fit", table, "-o", run, "--steps", 1, "--num-layers", 1, "--hidden-features", 4).status == 0
+    assert cubicflow("fit", table, "-o", run, "--steps", 1, "--hidden-features", 4).status == 0
     assert cubicflow("plot", run, "--rows", 20).status == 0
     text = (run / "plots" / "report.html").read_text()
     for which in ("1 to 20", "21 to 22"):

@@ -11,7 +11,7 @@ import pandas as pd
 from .conftest import Command, make_frame
 
 NUMBER = r"\d+\.\d{3} ± \d+\.\d{3} nats"
-SMALL = ("--num-layers", 1, "--hidden-features", 4, "--device", "cpu")
+SMALL = ("--model", "flow", "--num-layers", 1, "--hidden-features", 4, "--device", "cpu")
 
 
 def test_fit_and_evaluate_say_the_same(cubicflow: Command, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from scipy import integrate, stats
 from torch import Tensor
 
 from cubicflow.tables.cells import CELL, UNSEEN
-from cubicflow.tables.columns_model import ColumnsModel
+from cubicflow.tables.columns_model import APART, ColumnsModel
 
 CORES = ("mlp", "attention")
 
@@ -56,6 +56,26 @@ def test_all_steps_gaps_and_atoms_sum_to_one(core: str) -> None:
     cells = [step(*ends) for ends in itertools.pairwise(edges)] + [word(1), word(2)]
     rows = torch.stack([torch.cat([word(k), cell]) for k in range(2) for cell in cells])
     torch.testing.assert_close(model.log_prob(rows).exp().sum(), torch.tensor(1.0, dtype=torch.float64))
+
+
+def test_strangers_are_unlikely_and_everything_still_sums_to_one() -> None:
+    """Of two words that were never together the second is a factor less likely after the first, and only after it."""
+    plain = wild((3, 0), (2, 0))
+    again = ColumnsModel(**{**plain.config(), "strangers": [[0, 1, 1, 0]]}).double().eval()
+    again.load_state_dict(plain.state_dict())
+    rows = torch.stack([torch.cat([word(a), word(b)]) for a in range(3) for b in range(2)])
+    before, after = (model.log_prob(rows).detach().exp().reshape(3, 2) for model in (plain, again))
+    torch.testing.assert_close(after.sum(), torch.tensor(1.0, dtype=torch.float64))
+    assert torch.equal(before[[0, 2]], after[[0, 2]])
+    odds = (after[1, 0] / after[1, 1]) / (before[1, 0] / before[1, 1])
+    torch.testing.assert_close(odds, torch.tensor(math.exp(-APART), dtype=torch.float64))
+    drawn = []
+    again.sample(3000, lambda i, kind, u: drawn.append(kind) or torch.stack([word(int(k)) for k in kind]))
+    pairs = torch.stack(drawn, dim=1)
+    together = int(((pairs[:, 0] == 1) & (pairs[:, 1] == 0)).sum())
+    assert together <= 3000 * float(after[1, 0]) + 4 * math.sqrt(3000 * float(after[1, 0]) + 1)
+    with pytest.raises(ValueError, match="strangers"):
+        ColumnsModel([2, 2], [0, 0], strangers=[[1, 0, 0, 0]])
 
 
 def test_a_density_integrates_to_one_beside_its_atoms() -> None:

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 
 def say_ignored(schema: Schema, table: Table) -> None:
-    """Columns that the fitted table did not have."""
+    """Columns that the fitted table did not have. A table that lacks one of its columns is refused first."""
+    schema.check(table, weights=False)
     if new := schema.new_columns(table):
         from cubicflow.tables.table_error import some
 

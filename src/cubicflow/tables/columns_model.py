@@ -36,7 +36,7 @@ from torch import Tensor, nn
 from cubicflow.constructors import arguments, positive
 from cubicflow.flows.descriptions import register
 from cubicflow.splines import cubic_spline
-from cubicflow.tables.cells import ALONE, CELL, INTERVAL, POINT
+from cubicflow.tables.cells import ALONE, CELL, INTERVAL, POINT, UNSEEN
 from cubicflow.tables.columns_cores import AttentionCore, ColumnNetworks
 from cubicflow.tables.interval_mass import log_mean_density
 
@@ -207,7 +207,7 @@ class ColumnsModel(nn.Module):
         return torch.where(kind[:, i] < 0, 0, found)
 
     def _logits(self, i: int, hidden: Tensor, kind: Tensor) -> Tensor:
-        """Of the outcomes of column i, told the kinds of the columns before it: (N, H), (N, i or more) -> (N, outcomes)."""
+        """Of the outcomes of column i, told the kinds of those before it: (N, H), (N, i or more) -> (N, outcomes)."""
         logits: Tensor = self.logits[i](hidden)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         for first in self._apart.get(i, ()):
@@ -263,10 +263,8 @@ class ColumnsModel(nn.Module):
         next_column = self.network.one_by_one(n, told)
         hidden = next_column(None)
         rows: list[Tensor] = []
+        kinds = torch.full((n, len(self.outcomes)), UNSEEN, device=device)
         for i in range(len(self.outcomes)):
-            kinds = (
-                torch.stack([cells[:, 0].long() for cells in rows], dim=1) if rows else hidden.new_zeros(n, 0).long()
-            )
             logits = (self._logits(i, hidden, kinds) if self.outcomes[i] > 1 else hidden.new_zeros(n, 1)).double()
             if never and never[i] >= 0 and self.outcomes[i] > 1:
                 logits[:, never[i]] = -torch.inf
@@ -278,6 +276,7 @@ class ColumnsModel(nn.Module):
                 u = cubic_spline(u, self.splines[i](hidden).double(), inverse=True, domain="unit")[0]
             cells = settle(i, kind.clamp(max=self.outcomes[i] - 1), u)
             rows.append(cells)
+            kinds[:, i] = cells[:, 0].long()
             if i + 1 < len(self.outcomes):
                 hidden = next_column(self._embed(cells[:, None], [self._told + i])[:, 0])
         return torch.cat(rows, dim=1)
