@@ -66,6 +66,11 @@ def test_seen_codes_weigh_more_where_values_repeat() -> None:
     assert abs(of_codes(smooth).log_mass(smooth_too.astype(float)).mean() - even) < 0.1
 
 
+def test_codes_between_values_that_always_repeat_keep_some_mass() -> None:
+    scale = of_codes(np.repeat([0, 700, 7000, 9000], [500, 20, 20, 9]))
+    assert np.isfinite(scale.log_mass(np.arange(9001.0))).all()
+
+
 def test_atoms_have_no_place() -> None:
     scale = of_codes(lumpy(), atoms=(100.0, 500.0))
     masses = np.exp(scale.log_mass(np.arange(-20_000.0, 21_000.0)))

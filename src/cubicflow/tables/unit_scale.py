@@ -48,8 +48,8 @@ class UnitScale:
     >>> low, high = scale.distances(np.array([1.0, 3.0]))
     >>> low.tolist(), high.tolist()
     ([0.625, 0.875], [0.375, 0.125])
-    >>> scale.inverse(np.array([0.625, 0.875])).tolist()
-    [1.0, 3.0]
+    >>> scale.inverse(np.array([0.625, 0.75])).tolist()
+    [1.0, 2.0]
     """
 
     edges: tuple[float, ...]
@@ -210,6 +210,7 @@ def _with_seen_codes(edges: Floats, counts: Floats, seen: CodeCounts) -> tuple[F
     alpha = 0.5
     for _ in range(ROUNDS):
         alpha = float(np.average(alpha * among_others / (alpha * among_others + (1 - alpha) * evenly), weights=count))
+    alpha = min(alpha, 1 - PRIOR / (float(count.sum()) + 1))  # half a row's worth for the codes beside them
     if alpha < LEAST_ALPHA:
         return edges, counts
     if len(code) > MOST_VALUES:
