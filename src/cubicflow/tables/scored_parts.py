@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +25,7 @@ class ScoredParts(NamedTuple):
     whole: Score
     parts: dict[str, Score]
     used: Used
-    unseen: Counter[str]
+    unseen: Mapping[str, int] = MappingProxyType({})  # values that no training row had, by column
 
 
 def score_parts(
