@@ -14,10 +14,11 @@ import torch
 
 from cubicflow.flows import Flow, tabular
 from cubicflow.flows.tabular_recipe import TabularConfig
-from cubicflow.tables.cell_encoder import CellEncoder, PlainReader, described_rules, plain_numbers
+from cubicflow.tables.cell_encoder import CellEncoder, PlainReader, plain_numbers
 from cubicflow.tables.cells import find_atoms
 from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.copied_rows import copied_rows
+from cubicflow.tables.dependencies import described_rules
 from cubicflow.tables.encoder import TableEncoder
 from cubicflow.tables.fitted import SECTION, FittedTable
 from cubicflow.tables.honest_score import Score, ScoreOfRows, Used
