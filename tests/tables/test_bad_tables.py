@@ -265,3 +265,11 @@ def test_a_fit_says_its_warnings(tmp_path: Path) -> None:
     assert len(warnings) == 2
     assert "'name' holds 250 different words" in warnings[0]
     assert "exact copies of training rows, so their scores show in part what was memorised" in warnings[1]
+
+
+def test_nul_bytes_below_a_header_of_four_bytes_are_not_in_the_first_line(tmp_path: Path) -> None:
+    path = tmp_path / "short.csv"
+    path.write_bytes(b"a,b\n1,x\0y\n2,z\n")
+    with pytest.raises(TableError, match="NUL") as caught:
+        infer(open_table(path))
+    assert "first line" not in str(caught.value)

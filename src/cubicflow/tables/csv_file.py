@@ -191,7 +191,8 @@ def _first_line(path: Path) -> str:
             start = file.read(4)
             if start[:2] in (b"\xff\xfe", b"\xfe\xff"):
                 raise TableError(f"{path}: the file is in UTF-16; save it as UTF-8 (iconv -f UTF-16 -t UTF-8)")
-            line = start + file.readline(LONGEST_HEADER)
+            line = start if b"\n" in start else start + file.readline(LONGEST_HEADER)
+            line = line[: line.find(b"\n") + 1] or line
     except (OSError, EOFError) as error:
         raise TableError(f"{path}: cannot be read: {error}") from None
     if b"\0" in line:
