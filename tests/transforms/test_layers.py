@@ -330,6 +330,7 @@ def test_files_of_before_affine_first_describe_the_same_map() -> None:
     ("make", "message"),
     [
         (lambda: Permutation([0, 2]), "every number from 0 to D - 1 once"),
+        (lambda: Permutation([0.5, 1.0]), r"every number from 0 to D - 1 once, got \[0.5, 1.0\]"),
         (lambda: Squeeze()(torch.zeros(1, 1, 3, 4)), "even height and width"),
         (lambda: Squeeze().inverse(torch.zeros(1, 3, 2, 2)), "4C channels"),
         (lambda: MultiScale([], (1, 4, 4)), "at least one level"),
@@ -346,6 +347,7 @@ def test_files_of_before_affine_first_describe_the_same_map() -> None:
         (lambda: ElementMap("affine", backend="abacus"), "backend must be one of 'auto'"),
         (lambda: ElementMap(domain="unit", affine_first=True), "affine_first needs a spline on the real line"),
         (lambda: ElementMap("affine", affine_first=True), "affine_first needs a spline on the real line"),
+        (lambda: Autoregressive(2, order=[0.5, 1]), r"order must hold every number from 0 to 1 once, got \[0.5, 1\]"),
         (lambda: Autoregressive(3, order=[0, 2, 2]), r"order must hold every number from 0 to 2 once, got \[0, 2, 2\]"),
         (lambda: ElementMap(min_bin_width=0.0), "min_bin_width must be above 0"),
         (lambda: ElementMap("linear", min_bin_height=0.1), "min_bin_height x K must be below 1"),

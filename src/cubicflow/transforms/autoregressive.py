@@ -48,10 +48,10 @@ class Autoregressive(Transform):
         self.features = positive("features", features)
         self.element_map = element_map or ElementMap()
         self.context_features = context_features
+        if order is not None and sorted(order) != list(range(features)):
+            raise ValueError(f"order must hold every number from 0 to {features - 1} once, got {list(order)}")
         self.order = None if order is None else [int(i) for i in order]
         if self.order is not None:
-            if sorted(self.order) != list(range(features)):
-                raise ValueError(f"order must hold every number from 0 to {features - 1} once, got {self.order}")
             self.before = nn.Buffer(torch.tensor(self.order))  # of a network's feature, its place in x
             self.after = nn.Buffer(self.before.argsort())
         self.network = make_network(network, features, features * self.element_map.num_params, context_features)

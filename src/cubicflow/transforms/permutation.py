@@ -20,9 +20,9 @@ class Permutation(Transform):
 
     def __init__(self, permutation: Sequence[int]) -> None:
         super().__init__()
+        if sorted(permutation) != list(range(len(permutation))) or not len(permutation):
+            raise ValueError(f"a permutation must hold every number from 0 to D - 1 once, got {list(permutation)}")
         order = [int(i) for i in permutation]
-        if sorted(order) != list(range(len(order))) or not order:
-            raise ValueError(f"a permutation must hold every number from 0 to D - 1 once, got {order}")
         self.order = order
         self.permutation = nn.Buffer(torch.tensor(order))
 
