@@ -14,10 +14,10 @@ NOT_RUN = "not yet run"
 HOLDS, FAILS = "holds", "does not hold here"
 AUTOREGRESSIVE = (
     "cubic-autoregressive",
+    "cubic-autoregressive-wide",
     "cubic-attention",
     "cubic-attention-long",
     "cubic-attention-symmetries",
-    "cubic-attention-small",
 )
 LATER = ("trade", "rational-quadratic")  # published after the paper
 
