@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+
+from cubicflow.tables import FittedTable
+from cubicflow.tables.judging.judgement import judge_matched
 
 from .conftest import Command
 
@@ -98,3 +102,27 @@ def test_a_flow_is_compared_on_complete_rows(cubicflow: Command, run: Path, tabl
     assert "--missing drop" in refused.errors
     refused = cubicflow("fit", table, "-o", tmp_path / "other", "--num-layers", 3)
     assert "--model flow" in refused.errors
+
+
+def test_the_judge_keeps_gaps(cubicflow: Command, run: Path, table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that lack a value are among the held-out, training and sampled rows, unless they are to be dropped."""
+    monkeypatch.setattr("cubicflow.tables.judging.detection.FOLDS", 2)
+    seen: list[tuple[np.ndarray, ...]] = []
+    monkeypatch.setattr(
+        "cubicflow.tables.judging.judged_rows.judge_matched",
+        lambda matched, **how: seen.append(matched.tables) or judge_matched(matched, **how),
+    )
+    part = FittedTable.load(run).split.parts_of(np.arange(ROWS))
+    is_gap = frame()["size"].isna().to_numpy()
+    done = cubicflow("judge", run, table, "-o", "-")
+    assert done.status == 0, done.errors
+    assert json.loads(done.output)["rows"] == {"real": 30, "sampled": 30, "train": 240}
+    real, sampled, train = seen[-1]
+    assert np.isnan(real).sum() == is_gap[part == 2].sum() > 0
+    assert np.isnan(train).sum() == is_gap[part == 0].sum()
+    assert 0 < np.isnan(sampled).sum() < 20
+
+    done = cubicflow("judge", run, table, "--missing", "drop", "-o", "-")
+    assert done.status == 0, done.errors
+    assert [len(rows) for rows in seen[-1]] == [(~is_gap & (part == 2)).sum()] * 2 + [(~is_gap & (part == 0)).sum()]
+    assert not any(np.isnan(rows).any() for rows in seen[-1])

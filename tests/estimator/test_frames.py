@@ -89,9 +89,19 @@ def test_masses_of_a_column_of_words_sum_to_one(columns: dict[str, Any]) -> None
     every = pd.MultiIndex.from_product([["ash", "beech", "oak"], [False, True]], names=["kind", "marked"])
     cells = every.to_frame(index=False).astype(frame.dtypes.to_dict())
     masses = np.exp(density.score_samples(cells))
-    assert masses.sum() == pytest.approx(1, abs=0.05)  # a quadrature with sixteen points
+    left = 1 - np.prod([1 - cells.unseen for cells in density.cells_.cells.values()])
+    assert 0 < left < 0.02
+    assert masses.sum() == pytest.approx(1 - left, abs=1e-9)
     ash = float((frame["kind"] == "ash").mean())
     assert masses[:2].sum() == pytest.approx(ash, abs=0.1)
+
+
+def test_masses_of_a_flow_sum_to_one_nearly(columns: dict[str, Any]) -> None:
+    frame = pandas_frame(columns)[["kind", "marked"]]
+    density = cf.CubicFlowDensity(**SMALL, model="flow").fit(frame)
+    every = pd.MultiIndex.from_product([["ash", "beech", "oak"], [False, True]], names=["kind", "marked"])
+    masses = np.exp(density.score_samples(every.to_frame(index=False).astype(frame.dtypes.to_dict())))
+    assert masses.sum() == pytest.approx(1, abs=0.05)  # a quadrature with sixteen points
 
 
 def test_arrays_are_real_unless_told(columns: dict[str, Any]) -> None:
@@ -107,7 +117,7 @@ def test_arrays_are_real_unless_told(columns: dict[str, Any]) -> None:
 
 def test_changed_columns_are_refused_and_the_difference_is_spelled_out(columns: dict[str, Any]) -> None:
     frame = pandas_frame(columns)
-    density = cf.CubicFlowDensity(**SMALL).fit(frame)
+    density = cf.CubicFlowDensity(**SMALL, model="flow").fit(frame)
     with pytest.raises(ValueError, match="column 'rings' is missing; column 'years' is new"):
         density.score_samples(frame.rename(columns={"rings": "years"}))
     with pytest.raises(ValueError, match=r"column 'height' should be real \(double\), is"):

@@ -72,6 +72,16 @@ def test_a_folder_of_somebody_elses(x, make_flow, run):
         refused(r"not empty and holds no run \(thesis.tex\)", make_flow(), x, run, **flag)
 
 
+def test_a_judgement_that_was_left_is_no_reason_to_refuse(x, make_flow, run):
+    """A folder that holds what the judge wrote, and no run any more, may hold a run again."""
+    run.mkdir()
+    (run / "judge.json").write_text("{}")
+    (run / "plots").mkdir()
+    fit(make_flow(), x, steps=2, progress=False, run=run)
+    assert cf.load(run) is not None
+    assert (run / "judge.json").exists()
+
+
 def test_a_file_where_the_folder_should_be(x, make_flow, run):
     run.write_text("a file")
     with pytest.raises(RunFolderError, match="is a file; a run needs a folder"):

@@ -32,7 +32,7 @@ def judge(
     words: Annotated[list[str] | None, typer.Option(help="Columns whose numbers are names; of two tables.")] = None,
     drop: Annotated[list[str] | None, typer.Option(help="Columns to leave out; of two tables.")] = None,
     missing: Annotated[
-        str | None, typer.Option(help="Of a run, rows that lack a value: error, or drop. Two tables keep them.")
+        str | None, typer.Option(help="Of a run, rows that lack a value: model, drop or error. Two tables keep them.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the samples and of the classifier.", min=0, max=2**32 - 1)] = 0,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an output that exists.")] = False,

@@ -5,6 +5,7 @@ weighted_rows      rows and how often each occurs
 expectation_maximisation, cross_fitting     the two ways to fit few rows
 density_members, conditional_members        what a density of few rows is made of
 many_rows          many rows: the recipe of the command line
+density_columns    words, steps and gaps: the model of columns
 flow_estimator, packed_flows                seeds, devices, pickles
 quantiles          exact quantiles of one column
 density, conditional                        the two estimators

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from cubicflow.estimator.weighted_rows import Floats, WeightedRows
 from cubicflow.flows import Flow, Mixture
 from cubicflow.flows.packed_flows import pack, unpack
 from cubicflow.tables import Schema, TableEncoder
+from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.encoder import Numbers
 from cubicflow.tables.fitted import checked_device
 from cubicflow.training.progress import Progress, make_progress
@@ -54,7 +56,7 @@ class FlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no types
     device: str = "auto"
     verbose: bool | int = False
     random_state: Any = None
-    flow_: Flow | Mixture = field(init=False)
+    flow_: Any = field(init=False)  # a Flow or a Mixture; of a density, a ColumnsModel as well
     schema_: Schema = field(init=False)
     pattern_: Any = field(init=False)  # the frame that was fitted, without its rows; None for an array
 
@@ -63,16 +65,19 @@ class FlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no types
         check_is_fitted(self)
         return TableEncoder(self.schema_)
 
-    def _x_table(self, X: Any, *, fitting: bool = False) -> pa.Table:  # noqa: N803
+    def _x_table(self, X: Any, *, fitting: bool = False, gaps: bool = False) -> pa.Table:  # noqa: N803
+        """What was passed as a table; ``gaps`` says whether values may be missing."""
         if self.pattern_ is None:
-            x = validate_data(self, X, reset=fitting, dtype=np.float64, ensure_min_samples=2 if fitting else 1)
-            return inputs.array_table(x, "x")
+            finite: Any = "allow-nan" if gaps else True
+            how: dict[str, Any] = {"dtype": np.float64, "ensure_min_samples": 2 if fitting else 1}
+            return inputs.array_table(validate_data(self, X, reset=fitting, ensure_all_finite=finite, **how), "x")
         if not inputs.is_frame(X):
             raise ValueError(f"a frame with the columns {inputs.names(self.pattern_)} was fitted; give a frame")
         if fitting:
             _check_feature_names(self, X, reset=True)
             _check_n_features(self, X, reset=True)
-        return inputs.without_gaps(inputs.arrow_table(X))
+        rows = inputs.arrow_table(X)
+        return rows if gaps else inputs.without_gaps(rows)
 
     def _learn_schema(
         self, rows: pa.Table, weights: Floats, given: tuple[str, ...] = (), array_y: tuple[str, ...] = ()
@@ -113,14 +118,15 @@ class FlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no types
         self.held_out_score_ = float(np.average(scores, weights=weights[held_out]))
         return held_out
 
-    def _place_flow(self, flow: Flow | Mixture) -> None:
-        """Keep a trained flow: in float64, so that scores are, where it is to be evaluated."""
+    def _place_flow(self, flow: Flow | Mixture | ColumnsModel) -> None:
+        """Keep a trained model: in float64, so that scores are, where it is to be evaluated."""
         self.flow_ = flow.double().to(self._device()).eval()
 
     @property
     def _flow_device(self) -> torch.device:
         """Where the flow is: on the CPU after unpickling, whatever was asked for in fitting."""
-        return next(self.flow_.buffers()).device
+        first: torch.Tensor = next(chain(self.flow_.buffers(), self.flow_.parameters()))
+        return first.device
 
     def _device(self) -> torch.device:
         if self.device == "auto":

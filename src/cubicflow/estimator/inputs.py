@@ -13,10 +13,11 @@ import pyarrow.compute as pc
 from cubicflow.estimator.weighted_rows import Floats, distinct
 from cubicflow.tables import Schema, TableEncoder, TableError, TableOptions, infer
 from cubicflow.tables.arrow_types import is_readable, without_views
+from cubicflow.tables.cell_encoder import PlainReader
 from cubicflow.tables.encoder import Numbers
-from cubicflow.tables.inference import FEWEST_ROWS
+from cubicflow.tables.inference import FEWEST_ROWS, Inferred
 from cubicflow.tables.kinds.real import Real
-from cubicflow.tables.source import MemoryTable, Undivided
+from cubicflow.tables.source import MemoryTable, Missing, Undivided
 from cubicflow.tables.table_error import some
 
 WEIGHTS = "sample_weight of fit"
@@ -100,6 +101,13 @@ def learn_real(rows: pa.Table, weights: Floats, context: tuple[str, ...]) -> Sch
 
 def learn_typed(rows: pa.Table, weights: Floats, context: tuple[str, ...], kinds: Mapping[str, str]) -> Schema:
     """The schema of a table whose columns are typed as the command line types them, unless told."""
+    return infer_typed(rows, weights, context, kinds, Missing.ERROR).schema
+
+
+def infer_typed(
+    rows: pa.Table, weights: Floats, context: tuple[str, ...], kinds: Mapping[str, str], missing: Missing
+) -> Inferred:
+    """The same, with all that was seen on the way. The schema has no column of weights."""
     if len(rows) < FEWEST_ROWS:
         raise ValueError(
             f"n_samples={len(rows)}: to tell what its columns hold, a frame, or an array with kinds, needs at least "
@@ -114,16 +122,17 @@ def learn_typed(rows: pa.Table, weights: Floats, context: tuple[str, ...], kinds
         context=tuple(name for name in context if name not in constant),
         weights=WEIGHTS if weighing else None,
         drop=tuple(constant),
+        missing=missing,
     )
-    found = infer(MemoryTable(rows.combine_chunks()), options, Undivided())
-    return Schema(tuple(column for column in found.schema.columns if column.role != "weights"))
+    found = infer(MemoryTable(rows.combine_chunks()), options, Undivided(), atoms=missing is Missing.MODEL)
+    return replace(found, schema=Schema(tuple(c for c in found.schema.columns if c.role != "weights")))
 
 
 def _is_constant(column: pa.ChunkedArray) -> bool:
     return is_readable(column.type) and len(pc.unique(column)) == 1
 
 
-def read(encoder: TableEncoder, rows: pa.Table, name: str = "the frame") -> Numbers:
+def read(encoder: TableEncoder | PlainReader, rows: pa.Table, name: str = "the frame") -> Numbers:
     """The rows as plain numbers. A table that is not like the fitted one is refused, the difference spelled out."""
     return encoder.read(_only_batch(encoder.schema, rows, name))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -20,9 +22,11 @@ def log_conditionals(
 ) -> Floats:
     """log p of every cell given those before it, (N, D) in the model's order.
 
-    Networks compute in their own dtype, splines and sums in float64. With ``observed_only``, a value that is there
-    counts given that it is there, and a gap counts nothing.
+    All is computed in float64, whatever the dtype of the weights: a spline may be steep, so that params of a network in
+    float32 would leave a mass three digits. With ``observed_only``, a value that is there counts given that it is
+    there, and a gap counts nothing.
     """
+    model = in_float64(model)
     result = np.empty((len(numbers.y), len(encoder.order)))
     gaps = [encoder.cells[name].gap for name in encoder.order]
     for start in range(0, len(result), ROWS_AT_ONCE):
@@ -38,6 +42,11 @@ def log_conditionals(
         if observed_only:
             result[rows][is_gap.cpu().numpy()] = 0
     return result
+
+
+def in_float64(model: ColumnsModel) -> ColumnsModel:
+    """The model with float64 weights: itself, or a copy that nobody else has."""
+    return model if model.positions.dtype == torch.float64 else deepcopy(model).double()
 
 
 def log_probability(

@@ -14,6 +14,7 @@ import torch
 
 from cubicflow.flows import Flow, tabular
 from cubicflow.flows.tabular_recipe import TabularConfig
+from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.cell_encoder import CellEncoder, PlainReader, plain_numbers
 from cubicflow.tables.cells import find_atoms
 from cubicflow.tables.columns_model import ColumnsModel
@@ -217,12 +218,7 @@ def prepare_columns(
     numbers, chosen = load_numbers(found.table, reader, split, missing, found.rows, folder)
     training = split_numbers(reader, np.asarray(numbers[chosen[0].numpy()]))
     encoder = CellEncoder.learn(found.schema, *training)
-    torch.manual_seed(seed)
-    suited = suited_columns(len(training.y))
-    strangers = encoder.strangers(training.y)
-    chosen_settings: dict[str, Any] = {**encoder.described, "strangers": strangers, **suited, **settings}
-    model = ColumnsModel(**chosen_settings)
-    model.start_from([torch.tensor(encoder.shares[name]) for name in encoder.order])
+    model = suited_columns_model(encoder, training.y, seed, settings)
     notes = [*described_rules(encoder.rules), *_gap_notes(found)]
     rows = parts_of(encoder, numbers, chosen)
     return Prepared(model, encoder, rows, suited_columns_training(len(training.y)), notes)
@@ -233,6 +229,16 @@ def _gap_notes(found: Inferred) -> list[str]:
         return []
     counted = ", ".join(f"{name!r} ({count:,})" for name, count in found.gaps.items())
     return [f"missing values are modelled as values of their own, in {counted}"]
+
+
+def suited_columns_model(encoder: CellEncoder, y: Floats, seed: int, settings: Mapping[str, Any]) -> ColumnsModel:
+    """A model of the encoder's columns for training rows of plain numbers (N, D). ``settings`` are the user's, and come
+    before those that suit the rows."""
+    torch.manual_seed(seed)
+    about: dict[str, Any] = {**encoder.described, "strangers": encoder.strangers(y)}
+    model = ColumnsModel(**{**about, **suited_columns(len(y)), **settings})
+    model.start_from([torch.tensor(encoder.shares[name]) for name in encoder.order])
+    return model
 
 
 def suited_columns(rows: int) -> dict[str, Any]:

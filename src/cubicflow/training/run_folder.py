@@ -24,7 +24,7 @@ METRICS_FILE = "metrics.jsonl"
 LOCK_FILE = "lock"
 # What may lie in a folder that a run begins in or overwrites; anything else is somebody's and stays.
 OWN_FILES = (CONFIG_FILE, WEIGHTS_FILE, METRICS_FILE)
-HARMLESS = (LOCK_FILE, "plots", "lost+found")
+HARMLESS = (LOCK_FILE, "plots", "judge.json", "lost+found")
 # Sections of config.json that say what was trained, how, on what, and with which outcome; "folder" is an argument of
 # save_flow's.
 RESERVED = ("format", "version", "dtype", "training", "data", "result", "flow", "shared_tensors", "folder")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cubicflow.tables.arrow_types import family, read_text
 from cubicflow.tables.fitted import FittedTable
@@ -17,6 +18,7 @@ from cubicflow.tables.source import PARTS, ROW_INDEX, Missing, RowSample, Table,
 from cubicflow.tables.table_error import TableError, some
 
 MOST_ROWS = 200_000  # of each table; of larger ones a fair sample is judged
+MOST_ATTEMPTS = 100  # to draw rows without gaps
 NO_TRAIN = "copies and closest rows are left out: that takes the training rows"
 TRAIN_IS_REAL = "the training rows are the real rows themselves, so copies and closest rows of real rows say little"
 
@@ -128,7 +130,8 @@ def judge_run(
 
     Of the very file that the model was fitted to, only the test rows are held out. Without ``train`` the training rows
     are those of the fitted file, where it is still there and as it was. A conditional model is given the context of one
-    half of the rows, and judged beside the other half.
+    half of the rows, and judged beside the other half. Where rows that lack a value are dropped, samples that do are
+    drawn again.
 
     >>> import tempfile
     >>> from cubicflow.tables import fit_table
@@ -151,7 +154,7 @@ def judge_run(
         order = np.random.default_rng(seed).permutation(len(real))
         real, lenders = (real.take(pa.array(half)) for half in np.array_split(order, 2))
         notes.append("the model is conditional: half of the rows lend it their context, the others are held out")
-    sampled = _sampled(fitted, lenders, held_out, seed)
+    sampled = _sampled(fitted, lenders, held_out, seed, whole=Missing(missing) is Missing.DROP)
     title = f"{held_out.path} (test rows)" if is_source else str(held_out.path)
     tables = {title: _read(fitted, real, held_out), "the samples": sampled}
     source = train if train is not None else _fitted_file(fitted)
@@ -185,7 +188,7 @@ def _fitted_file(fitted: FittedTable) -> Table | None:
 def _rows_of_run(
     fitted: FittedTable, table: Table, missing: Missing | str, part: str | None, notes: list[str]
 ) -> pa.Table:
-    """Complete rows of a table like the fitted one, of one part of it or of all."""
+    """Rows of a table like the fitted one, of one part of it or of all; with their gaps, if the model has them."""
     chosen, count = RowSample(MOST_ROWS), 0
     for piece in pieces(table, fitted.schema.check(table), missing):
         batch, numbers = piece.batch, piece.numbers
@@ -196,7 +199,7 @@ def _rows_of_run(
             chosen.see(batch, numbers)
             count += len(batch)
     if not count:
-        raise TableError(f"{table.path}: the table has no complete rows; give {FEWEST_ROWS} or more")
+        raise TableError(f"{table.path}: the table has no rows to judge by; give {FEWEST_ROWS} or more")
     return _noted(chosen.table(), count, table, notes)
 
 
@@ -208,13 +211,30 @@ def _read(fitted: FittedTable, rows: pa.Table, table: Table) -> pa.Table:
         raise error.about(table.path) from None
 
 
-def _sampled(fitted: FittedTable, lenders: pa.Table, table: Table, seed: int) -> pa.Table:
-    """As many samples as there are rows, given their context where the model is conditional."""
+def _sampled(fitted: FittedTable, lenders: pa.Table, table: Table, seed: int, *, whole: bool) -> pa.Table:
+    """As many samples as there are rows, given their context where the model is conditional; ``whole`` ones without
+    gaps."""
     rows = lenders.combine_chunks().to_batches()[0]
     try:
         sampled = pa.Table.from_batches([fitted.sample_like(rows, len(rows), seed=seed)])
+        if whole:
+            sampled = _without_gaps(fitted, sampled, rows, seed)
     except TableError as error:  # a context that the model does not know
         raise error.about(table.path) from None
     for column in fitted.schema.context:
         sampled = sampled.append_column(column.name, column.given(rows.column(column.name)))
     return sampled
+
+
+def _without_gaps(fitted: FittedTable, sampled: pa.Table, rows: pa.RecordBatch, seed: int) -> pa.Table:
+    """The samples, those with gaps drawn again until they have none."""
+    for attempt in range(1, MOST_ATTEMPTS):
+        gaps = [pc.is_null(column, nan_is_null=True).to_numpy(zero_copy_only=False) for column in sampled.columns]
+        lacking = np.flatnonzero(np.any(gaps, axis=0))
+        if not len(lacking):
+            return sampled
+        again = fitted.sample_like(rows.take(pa.array(lacking)), len(lacking), seed=seed + attempt)
+        place = np.arange(len(sampled))
+        place[lacking] = len(sampled) + np.arange(len(lacking))
+        sampled = pa.concat_tables([sampled, pa.Table.from_batches([again])]).take(pa.array(place))
+    raise TableError("hardly a sample is without gaps; judge rows as they are", "--missing model")

@@ -1,0 +1,369 @@
+"""What each part of the model of columns is worth: its defaults, and one change to them at a time.
+
+    python -m benchmarks.column_ablations --data FOLDER [--jobs 10] [--device cpu] [--only WORD ...] [--most-steps N]
+
+FOLDER holds penguins.csv and diamonds.csv; of each only the training rows of `cubicflow fit` are used. The others are
+scikit-learn's bundled tables and one that is drawn. The rows are divided into inner training and validation rows, four
+to one, in a few ways. Every change is trained on the former; the latter decide when to stop, and their mean log
+probability is the score. Each job is one process with one thread.
+
+Changes:
+    start        the same settings from another seed: differences as large as this one are chance
+    order        of the columns: reversed, drawn, those with the fewest outcomes first
+    core         a transformer, instead of masked residual networks
+    bins         of the splines
+    scale        plain: even between the smallest and the largest value, instead of the column's own quantiles
+    dropout      of the networks, and of cells
+
+Writes a JSON record for each cell, a table and a change, to docs/results/column_ablations, and the page
+docs/results/column_ablations.md from all records there. A cell that has a record is not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import torch
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, load_wine
+
+from cubicflow.atomic_files import write_atomically
+from cubicflow.tables.arrow_types import Floats
+from cubicflow.tables.cell_encoder import CellEncoder, PlainReader
+from cubicflow.tables.cells import Cells, NumberCells
+from cubicflow.tables.columns_likelihood import log_probability
+from cubicflow.tables.dependencies import order_of
+from cubicflow.tables.encoder import Numbers
+from cubicflow.tables.fitting import suited_columns, suited_columns_model, suited_columns_training
+from cubicflow.tables.inference import TableOptions, infer
+from cubicflow.tables.schema import Schema
+from cubicflow.tables.source import MemoryTable, Missing, Split, Undivided
+from cubicflow.tables.table_rows import TableRows, load_numbers
+from cubicflow.training import TrainingConfig, fit
+
+RECORDS = Path(__file__).parent.parent / "docs" / "results" / "column_ablations"
+FOLDS = 5  # one of them is for validation
+VALIDATIONS = 25  # in the course of a fit
+MOST_VALIDATED = 1_000  # rows that decide when to stop; all of them are scored in the end
+VERSION = 1  # of the records
+
+
+class Source(NamedTuple):
+    """A table: where it comes from, in how many ways it is divided, and the most steps of training."""
+
+    read: Callable[[Path], pd.DataFrame]
+    divisions: int
+    most_steps: int
+
+
+class Change(NamedTuple):
+    """What is different: the settings of the model, the order of columns, their scale, or the seed."""
+
+    part: str
+    value: str
+    settings: dict[str, Any] = {}  # noqa: RUF012 - never written to
+
+    @property
+    def name(self) -> str:
+        return f"{self.part} {self.value}".strip()
+
+
+# --- tables ---
+
+
+def training_rows(name: str) -> Callable[[Path], pd.DataFrame]:
+    """The rows of a file that `cubicflow fit` trains on."""
+
+    def read(data: Path) -> pd.DataFrame:
+        frame = pd.read_csv(data / f"{name}.csv")
+        return frame[Split().parts_of(np.arange(len(frame))) == 0]
+
+    return read
+
+
+def bundled(load: Callable[..., Any], **how: Any) -> Callable[[Path], pd.DataFrame]:
+    """A table of scikit-learn's; a target that is a class is a word."""
+
+    def read(_: Path) -> pd.DataFrame:
+        found = load(as_frame=True, **how)
+        if "target_names" in found:
+            return found.frame.assign(target=np.asarray(found.target_names)[found.target])
+        return found.frame
+
+    return read
+
+
+def drawn(_: Path) -> pd.DataFrame:
+    """3,000 rows of words, steps, a density with an atom, and gaps, each column depending on those before it."""
+    rng = np.random.default_rng(0)
+    rows = 3_000
+    kind = rng.choice(5, rows, p=[0.4, 0.25, 0.2, 0.1, 0.05])
+    age = rng.poisson(20 + 12 * kind)
+    side = np.where(rng.random(rows) < 1 / (1 + np.exp(-(age - 35) / 4)), "left", "right")
+    hours = np.where(rng.random(rows) < 0.3, 0.0, rng.gamma(2.0, 1 + kind, rows))
+    angle = np.where(side == "left", 1, -1) * age / 10 + 0.3 * rng.normal(size=rows)
+    price = 10 * np.round(100 * np.exp(0.02 * age + 0.3 * rng.normal(size=rows))) + 9.99 * (kind > 2)
+    frame = pd.DataFrame({"kind": [f"kind {k}" for k in kind], "age": age, "side": side, "hours": hours})
+    frame = frame.assign(angle=angle, price=price.round(2))
+    frame.loc[rng.random(rows) < np.where(hours == 0, 0.5, 0.05), "angle"] = np.nan
+    return frame
+
+
+TABLES = {
+    "diamonds": Source(training_rows("diamonds"), 1, 600),  # the longest first, so that no process is left alone
+    "breast cancer": Source(bundled(load_breast_cancer), 2, 600),
+    "drawn": Source(drawn, 2, 600),
+    "wine": Source(bundled(load_wine), 2, 600),
+    "diabetes": Source(bundled(load_diabetes, scaled=False), 2, 600),
+    "penguins": Source(training_rows("penguins"), 2, 600),
+    "iris": Source(bundled(load_iris), 2, 600),
+}
+
+DEFAULTS = Change("defaults", "")
+CHANGES = [
+    DEFAULTS,
+    Change("start", "another"),
+    Change("order", "reversed"),
+    Change("order", "drawn"),
+    Change("order", "fewest outcomes first"),
+    Change("core", "transformer", {"core": "attention"}),
+    *(Change("bins", str(bins), {"num_bins": bins}) for bins in (4, 8, 16, 32)),
+    Change("scale", "plain"),
+    *(Change("dropout", str(share), {"dropout": share}) for share in (0.0, 0.1, 0.2, 0.4)),
+    *(Change("cell dropout", str(share), {"cell_dropout": share}) for share in (0.0, 0.1, 0.3)),
+]
+
+
+# --- one cell ---
+
+
+def numbers_of(frame: pd.DataFrame) -> tuple[Schema, Floats]:
+    """What the columns are taken for, and the rows as plain numbers."""
+    rows = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
+    found = infer(MemoryTable(rows), TableOptions(missing=Missing.MODEL), Undivided(), atoms=True)
+    numbers, _ = load_numbers(found.table, PlainReader(found.schema), Undivided(), Missing.MODEL, found.rows)
+    return found.schema, numbers
+
+
+def plain(cells: Cells) -> Cells:
+    """Cells on a scale that is even between the smallest and the largest value, and keeps what is beyond."""
+    if not isinstance(cells, NumberCells) or cells.listed:
+        return cells
+    scale = cells.scale
+    edges, masses = (scale.edges[0], scale.edges[-1]), (float(np.sum(scale.masses)),)
+    return replace(cells, scale=replace(scale, edges=edges, masses=masses))
+
+
+def changed(encoder: CellEncoder, change: Change) -> CellEncoder:
+    """The encoder with another order or scale, where that is the change."""
+    cells, names = encoder.cells, encoder.order
+    if change.name == "scale plain":
+        cells = {name: plain(each) for name, each in cells.items()}
+    elif change.name == "order reversed":
+        names = names[::-1]
+    elif change.name == "order drawn":
+        names = np.random.default_rng(1).permutation(names).tolist()
+    elif change.name == "order fewest outcomes first":
+        names = sorted(names, key=lambda name: (cells[name].shape != 0, cells[name].outcomes))
+    return CellEncoder(encoder.schema, cells, order_of(names, encoder.rules), encoder.shares, encoder.rules)
+
+
+@cache
+def warm_up(device: str) -> None:
+    """A first fit, of two steps, once in a process: what it loads is not counted."""
+    schema, numbers = numbers_of(drawn(Path())[:100])
+    encoder = CellEncoder.learn(schema, numbers, None, None)
+    rows = TableRows(encoder, numbers)
+    config = TrainingConfig(steps=2, device=device)
+    fit(suited_columns_model(encoder, numbers, 0, {}), rows, rows, config=config, progress=False)
+
+
+def run_cell(table: str, change: Change, data: Path, device: str, most_steps: int | None) -> dict[str, Any]:
+    """Train and score every division of a table with one change; the record."""
+    torch.set_num_threads(1)
+    warm_up(device)
+    source = TABLES[table]
+    schema, numbers = numbers_of(source.read(data))
+    fold = np.random.default_rng(0).permutation(len(numbers)) % FOLDS
+    seed = 1 if change.part == "start" else 0
+    divisions = []
+    for division in range(source.divisions):
+        train, validation = numbers[fold != division], numbers[fold == division]
+        encoder = changed(CellEncoder.learn(schema, train, None, None), change)
+        config = {**suited_columns_training(len(train)), "device": device, "seed": seed}
+        steps = min(config["steps"], source.most_steps, most_steps or source.most_steps)
+        config |= {"steps": steps, "validate_every": max(steps // VALIDATIONS, 1), "patience": 0}
+        began = time.process_time()
+        model = suited_columns_model(encoder, train, seed, change.settings)
+        rows = (TableRows(encoder, part) for part in (train, validation[:MOST_VALIDATED]))
+        result = fit(model, *rows, config=TrainingConfig(**config), progress=False)
+        seconds = time.process_time() - began
+        scores = log_probability(result.flow, encoder, Numbers(validation, None, None))
+        divisions.append(
+            {
+                "training_rows": len(train),
+                "validation_rows": len(validation),
+                "log_mass": float(scores.mean()),
+                "standard_error": float(scores.std() / np.sqrt(len(scores))),
+                "processor_seconds": round(seconds, 2),
+                "steps": result.steps,
+                "best_step": result.best_step,
+                "settings": {**suited_columns(len(train)), "core": "mlp", **change.settings},
+            }
+        )
+    return {
+        "version": VERSION,
+        "table": table,
+        "change": change.name,
+        "columns": numbers.shape[1],
+        "device": device,
+        "torch": torch.__version__,
+        "cores": os.cpu_count(),
+        "divisions": divisions,
+    }
+
+
+# --- all cells ---
+
+
+def path_of(folder: Path, table: str, change: str) -> Path:
+    return folder / f"{table} {change}.json".replace(" ", "_")
+
+
+def recorded(folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    """The records of a folder, by table and change."""
+    found = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    return {(record["table"], record["change"]): record for record in found if record["version"] == VERSION}
+
+
+def is_default(table: str, change: Change, data: Path) -> bool:
+    """Whether a change of settings is none for this table."""
+    if not change.settings:
+        return False
+    rows = len(TABLES[table].read(data)) * (FOLDS - 1) // FOLDS
+    suited = {"core": "mlp", **suited_columns(rows)}
+    return all(suited[name] == value for name, value in change.settings.items())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, metavar="FOLDER", help="with penguins.csv and diamonds.csv")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes side by side, of one thread each")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--only", nargs="+", metavar="WORD", help="tables or parts, such as iris, order, bins")
+    parser.add_argument("--most-steps", type=int, metavar="N", help="of training; for a quick try")
+    parser.add_argument("-o", "--output", type=Path, default=RECORDS, metavar="FOLDER", help="of the records")
+    arguments = parser.parse_args()
+    known = {*TABLES, *(change.part for change in CHANGES), *(change.name for change in CHANGES)}
+    if strange := [word for word in arguments.only or () if word not in known]:
+        parser.error(f"--only {strange[0]}: there is no such table or part; there are {', '.join(sorted(known))}")
+    if arguments.jobs < 1:
+        parser.error(f"--jobs should be 1 or more, got {arguments.jobs}")
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    done = recorded(arguments.output)
+    cells = []
+    words = set(arguments.only or ())
+    tables = [table for table in TABLES if table in words] or list(TABLES)
+    changes = [change for change in CHANGES if {change.part, change.name} & words] or CHANGES
+    for table in tables:
+        try:
+            TABLES[table].read(arguments.data)
+        except OSError as error:
+            print(f"{table} is left out: {error}", file=sys.stderr)
+            continue
+        cells += [(table, change) for change in changes if (table, change.name) not in done]
+    cells = [(table, change) for table, change in cells if not is_default(table, change, arguments.data)]
+    run_all(cells, arguments)
+    write_page(arguments.output)
+
+
+def run_all(cells: list[tuple[str, Change]], arguments: argparse.Namespace) -> None:
+    """Run the cells side by side, and write each one's record when it is there."""
+    context = multiprocessing.get_context("spawn")
+    how = (arguments.data, arguments.device, arguments.most_steps)
+    with ProcessPoolExecutor(arguments.jobs, mp_context=context) as pool:
+        running = {pool.submit(run_cell, table, change, *how): (table, change) for table, change in cells}
+        for i, future in enumerate(as_completed(running), start=1):
+            table, change = running[future]
+            record = future.result()
+            path = path_of(arguments.output, table, change.name)
+            write_atomically(path, (json.dumps(record, indent=1) + "\n").encode())
+            scores = ", ".join(f"{part['log_mass']:.3f}" for part in record["divisions"])
+            seconds = sum(part["processor_seconds"] for part in record["divisions"])
+            print(f"{i} of {len(cells)}: {table}, {change.name}: {scores} in {seconds:.0f} s", flush=True)
+
+
+# --- the page ---
+
+
+def mean_score(record: dict[str, Any]) -> float:
+    return float(np.mean([part["log_mass"] for part in record["divisions"]]))
+
+
+def seconds_of(record: dict[str, Any]) -> float:
+    return sum(part["processor_seconds"] for part in record["divisions"])
+
+
+def write_page(folder: Path) -> None:
+    """The records of a folder as a page beside it."""
+    records = recorded(folder)
+    tables = [table for table in TABLES if (table, DEFAULTS.name) in records]
+    if not tables:
+        return
+    base = {table: records[table, DEFAULTS.name] for table in tables}
+    first = base[tables[0]]
+    lines = [
+        "# Ablations of the model of columns",
+        "",
+        f"`python -m benchmarks.column_ablations --data FOLDER`, one thread for each cell, on {first['device']} of a",
+        f"machine with {first['cores']} cores, torch {first['torch']}: the defaults of `cubicflow fit`, and one change",
+        "to them at a time. The line of the defaults holds mean log probabilities of a row, in nats; those below it",
+        "hold differences from that line: above 0 is better than the defaults.",
+        "",
+        "All rows are training rows of `cubicflow fit`; its test rows have no part in this. They are divided into",
+        "inner training and validation rows, four to one. The validation rows are scored; a thousand of them at most",
+        "also decide which weights are kept. Training is cut to the steps below, which are fewer than a fit has.",
+        "Another start shows which differences are chance. The defaults depend on the number of rows; a cell is empty",
+        "where the change is the default itself. The last column is processor time, in units of that of the defaults",
+        f"on the same tables. The records are in `{folder.name}/`.",
+        "",
+    ]
+    head = ["", *tables, "processor time"]
+    lines += [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    for what, show in (
+        ("rows for training", lambda record: f"{record['divisions'][0]['training_rows']:,}"),
+        ("columns", lambda record: str(record["columns"])),
+        ("ways to divide the rows", lambda record: str(len(record["divisions"]))),
+        ("most steps", lambda record: str(max(part["steps"] for part in record["divisions"]))),
+        ("processor seconds of a fit", lambda record: f"{seconds_of(record) / len(record['divisions']):.0f}"),
+        ("**defaults**", lambda record: f"**{mean_score(record):.3f}**"),
+    ):
+        last = "1" if what == "**defaults**" else ""
+        lines.append(f"| {what} | {' | '.join(show(base[table]) for table in tables)} | {last} |")
+    for change in CHANGES[1:]:
+        there = [table for table in tables if (table, change.name) in records]
+        if not there:
+            continue
+        found = {table: records[table, change.name] for table in there}
+        shown = [f"{mean_score(found[t]) - mean_score(base[t]):+.3f}" if t in found else "" for t in tables]
+        time_ratio = sum(map(seconds_of, found.values())) / sum(seconds_of(base[table]) for table in there)
+        lines.append(f"| {change.part}: {change.value} | {' | '.join(shown)} | {time_ratio:.2f} |")
+    (folder.parent / f"{folder.name}.md").write_text("\n".join(lines) + "\n")
+    print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()

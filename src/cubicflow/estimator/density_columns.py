@@ -1,0 +1,54 @@
+"""A density of mixed columns by the model of columns, trained as the command line trains one."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from cubicflow.estimator import inputs
+from cubicflow.estimator.many_rows import HELD_OUT
+from cubicflow.estimator.weighted_rows import Floats
+from cubicflow.tables import Schema
+from cubicflow.tables.cell_encoder import CellEncoder, PlainReader
+from cubicflow.tables.columns_likelihood import log_probability
+from cubicflow.tables.columns_model import ColumnsModel
+from cubicflow.tables.encoder import Numbers
+from cubicflow.tables.fitting import suited_columns_model, suited_columns_training
+from cubicflow.tables.table_rows import TableRows
+from cubicflow.training import TrainingConfig, fit
+
+
+class FittedColumns(NamedTuple):
+    """A model, what it sees of each column, and the mean log likelihood of rows that it was not trained on."""
+
+    model: ColumnsModel
+    cells: CellEncoder
+    held_out_score: float
+
+
+def fit_columns(
+    schema: Schema,
+    rows: pa.Table,
+    weights: Floats,
+    settings: dict[str, Any],
+    training: dict[str, Any],
+    *,
+    progress: bool,
+) -> FittedColumns:
+    """Train on nine rows of ten, and let the tenth decide when to stop. ``settings`` are of
+    :class:`~cubicflow.tables.columns_model.ColumnsModel`, ``training`` of
+    :class:`~cubicflow.training.TrainingConfig`; they come before those that suit the rows."""
+    y = inputs.read(PlainReader(schema), rows).y
+    seed = training["seed"]
+    held_out, seen = np.split(np.random.default_rng(seed).permutation(len(y)), [max(len(y) // HELD_OUT, 1)])
+    cells = CellEncoder.learn(schema, y[seen], None, weights[seen])
+    model = suited_columns_model(cells, y[seen], seed, settings)
+    every = TableRows(cells, np.column_stack([y, weights / weights.mean()]))
+    train, validation = (every.part(torch.from_numpy(part)) for part in (seen, held_out))
+    config = TrainingConfig(**{**suited_columns_training(len(seen)), **training})
+    model = fit(model, train, validation, config, progress=progress).flow.double()
+    scores = log_probability(model, cells, Numbers(y[held_out], None, None))
+    return FittedColumns(model, cells, float(np.average(scores, weights=weights[held_out])))

@@ -1,0 +1,117 @@
+"""A mass F(b) - F(a) of a model with float32 weights, from a table's value to its probability: against the same model
+in float64, with rational arithmetic for the difference."""
+
+from __future__ import annotations
+
+import math
+from copy import deepcopy
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import torch
+import torch.nn.functional as F
+
+from cubicflow.tables.cell_encoder import CellEncoder, PlainReader
+from cubicflow.tables.cells import CELL, INTERVAL
+from cubicflow.tables.columns_likelihood import log_conditionals
+from cubicflow.tables.columns_model import ColumnsModel
+from cubicflow.tables.encoder import Numbers
+from cubicflow.tables.fitting import suited_columns_model
+from cubicflow.tables.inference import TableOptions, infer
+from cubicflow.tables.schema import Schema
+from cubicflow.tables.source import MemoryTable, Undivided
+from cubicflow.tables.table_rows import TableRows
+from cubicflow.training import fit
+
+from .test_interval_mass import BINS, exact_mass
+
+LEAST = 1e-12  # of the masses
+MOST_ERROR = 1e-6  # relative
+
+
+def frame() -> pd.DataFrame:
+    """A word, a count with gaps, and prices whose tail is long: all of them masses."""
+    rng = np.random.default_rng(0)
+    kind = rng.integers(0, 4, 600)
+    made = pd.DataFrame({"kind": [f"kind {k}" for k in kind], "count": rng.poisson(30 + 10 * kind).astype(float)})
+    made["price"] = np.round(np.exp(8 + rng.normal(size=600) + 0.3 * kind)).astype(int)
+    made["near"] = np.round(rng.normal(size=600), 3)
+    made.loc[rng.random(600) < 0.1, "count"] = np.nan
+    return made
+
+
+def learned() -> tuple[CellEncoder, np.ndarray]:
+    rows = pa.Table.from_pandas(frame(), preserve_index=False)
+    schema = infer(MemoryTable(rows), TableOptions(missing="model"), Undivided(), atoms=True).schema
+    y = plain(schema, frame())
+    return CellEncoder.learn(schema, y, None, None), y
+
+
+def plain(schema: Schema, made: pd.DataFrame) -> np.ndarray:
+    (rows,) = pa.Table.from_pandas(made, preserve_index=False).combine_chunks().to_batches()
+    return PlainReader(schema).read(rows).y
+
+
+@pytest.fixture(scope="module", params=["trained", "wild"])
+def model(request: pytest.FixtureRequest) -> tuple[ColumnsModel, CellEncoder]:
+    encoder, y = learned()
+    made = suited_columns_model(encoder, y, 0, {"hidden_features": 16, "num_bins": BINS})
+    if request.param == "trained":
+        rows = TableRows(encoder, y)
+        made = fit(made, rows, rows, steps=150, learning_rate=5e-3, progress=False, device="cpu").flow
+    else:  # far from anything that was trained: bins and slopes of all sizes
+        torch.manual_seed(0)
+        for parameter in made.parameters():
+            parameter.data += 0.25 * torch.randn_like(parameter)
+    return made.float().eval(), encoder
+
+
+SWEPT = {
+    "count": np.arange(0.0, 400.0, 3),
+    "price": np.round(np.concatenate([np.geomspace(1, 900_000, 90), np.linspace(2000, 5000, 40)])).astype(int),
+    "near": np.round(np.linspace(-8, 8, 130), 3),
+}
+
+
+@pytest.mark.parametrize("column", SWEPT)
+def test_masses_down_to_1e_12_are_those_of_float64(model: tuple[ColumnsModel, CellEncoder], column: str) -> None:
+    """In the tails, within steps that are narrow on the unit interval, and in the middle."""
+    flow, encoder = model
+    values = SWEPT[column]
+    rows = pd.concat([frame().dropna()[:1]] * len(values), ignore_index=True).assign(**{column: values})
+    y = plain(encoder.schema, rows)
+    i = encoder.order.index(column)
+    found = log_conditionals(flow, encoder, Numbers(y, None, None))[:, i]
+
+    double = deepcopy(flow).double()
+    cells = torch.from_numpy(encoder.inputs(y))
+    own = cells.unflatten(1, (-1, CELL))[:, i]
+    with torch.no_grad():
+        hidden = double._hidden(double._cells(cells, None))[:, i]
+        params = double.splines[i](hidden)
+        log_outcome = torch.zeros(len(y), dtype=torch.float64)
+        if double.outcomes[i] > 1:
+            log_outcome = F.log_softmax(double.logits[i](hidden), dim=1)[:, 0]
+    log_left = math.log1p(-encoder.cells[column].unseen)
+    log_mass = [exact_log_mass(cell, log_left, each) for cell, each in zip(own, params, strict=True)]
+    expected = np.array(log_mass) + log_outcome.numpy()
+    assert double.shapes[i] == INTERVAL
+    counted = (own[:, 0].numpy() == 0) & (expected > math.log(LEAST))
+    masses = np.exp(expected[counted])
+    assert counted.sum() > 40
+    assert masses.min() < 1e-10
+    assert masses.max() > 1e-4
+    worst = np.abs(np.expm1(found - expected)[counted]).max()
+    assert worst < MOST_ERROR
+
+
+def exact_log_mass(cell: torch.Tensor, log_left: float, params: torch.Tensor) -> float:
+    """log (F(b) - F(a)) of a cell's interval, without what is left for the unseen. It is measured from the nearer end
+    of [0, 1]; seen from the upper end, the spline has its bins and the slopes of its ends in the other order."""
+    _, low, high, log_size = cell.tolist()
+    if high < low:
+        widths, heights, slopes = params.split([BINS, BINS, 2])
+        low, params = high, torch.cat([widths.flip(0), heights.flip(0), slopes.flip(0)])
+    return math.log(exact_mass(low, math.exp(log_size - log_left), params)) + log_left
