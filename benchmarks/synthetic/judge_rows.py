@@ -184,16 +184,15 @@ def judged(train: pd.DataFrame, test: pd.DataFrame, sampled: pd.DataFrame, words
     }
 
 
-def marginals(train: pd.DataFrame, sampled: pd.DataFrame, shown: list[str]) -> dict[str, Any]:
+def marginals(train: pd.DataFrame, sampled: pd.DataFrame, words: list[str], shown: list[str]) -> dict[str, Any]:
     """Shares of columns that are drawn: of words, or of equal bins that hold 98 % of the training rows."""
     found: dict[str, Any] = {}
     for name in shown:
-        if train[name].dtype == object:
-            shares = train[name].value_counts(normalize=True)
-            ours = sampled[name].value_counts(normalize=True)
-            words = [str(word) for word in shares.index[:SHOWN_WORDS]]
-            parts = [[float(each.get(word, 0.0)) for word in words] for each in (shares, ours)]
-            found[name] = {"words": words, "real": parts[0], "sampled": parts[1]}
+        if name in words:
+            shares, ours = (rows[name].value_counts(normalize=True) for rows in (train, sampled))
+            frequent = [str(word) for word in shares.index[:SHOWN_WORDS]]
+            parts = [[float(each.get(word, 0.0)) for word in frequent] for each in (shares, ours)]
+            found[name] = {"words": frequent, "real": parts[0], "sampled": parts[1]}
             continue
         edges = np.linspace(*train[name].quantile([0.01, 0.99]).to_numpy(), SHOWN_BINS + 1)
         parts = [(np.histogram(rows[name].dropna(), edges)[0] / len(rows)).tolist() for rows in (train, sampled)]
@@ -210,7 +209,7 @@ def main() -> None:
     began = time.monotonic()
     train, test, sampled = (read_rows(folder / f"{name}.csv", table["words"]) for name in ("train", "test", model))
     found = judged(train, test, sampled, table["words"])
-    found["marginals"] = marginals(train, sampled, table["shown"])
+    found["marginals"] = marginals(train, sampled, table["words"], table["shown"])
     found["versions"] = {"xgboost": xgboost.__version__, "sdmetrics": sdmetrics.__version__}
     found["seconds"] = round(time.monotonic() - began, 1)
     (folder / f"{model}-judged.json").write_text(json.dumps(found, indent=1))
