@@ -194,7 +194,8 @@ def marginals(train: pd.DataFrame, sampled: pd.DataFrame, words: list[str], show
             parts = [[float(each.get(word, 0.0)) for word in frequent] for each in (shares, ours)]
             found[name] = {"words": frequent, "real": parts[0], "sampled": parts[1]}
             continue
-        edges = np.linspace(*train[name].quantile([0.01, 0.99]).to_numpy(), SHOWN_BINS + 1)
+        bins = min(SHOWN_BINS, round(len(train) ** 0.5))
+        edges = np.linspace(*train[name].quantile([0.01, 0.99]).to_numpy(), bins + 1)
         parts = [(np.histogram(rows[name].dropna(), edges)[0] / len(rows)).tolist() for rows in (train, sampled)]
         found[name] = {"edges": edges.tolist(), "real": parts[0], "sampled": parts[1]}
     return found

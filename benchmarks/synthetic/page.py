@@ -194,4 +194,4 @@ def _draw_column(axis: Any, name: str, records: Sequence[Record], colors: dict[s
         axis.plot(middles, sampled, color=colors[record["model"]], label=MODELS[record["model"]], **style)
     axis.set(title=name, yticks=[])
     if words:
-        axis.set_xticks(middles, words, rotation=90, fontsize="xx-small")
+        axis.set_xticks(middles, words, rotation=90, fontsize="x-small")
