@@ -27,6 +27,7 @@ are for training; Adult has test rows of its own. Every generator is given the t
   more.
 """
 
+COMMAND = "python -m benchmarks.synthetic_tables FOLDER --judge PYTHON --sdv PYTHON --mostlyai PYTHON"
 HEAD = ("generator", "detection", "held out", "shape", "trend", "copies", "impossible", "contradictory", "seconds")
 
 
@@ -135,11 +136,10 @@ def _frequent(records: Sequence[Record]) -> list[str]:
 
 
 def _about(records: Sequence[Record]) -> list[str]:
-    """Commands, machines, versions and settings that shorten training."""
-    lines = ["", "## How these were run", ""]
-    lines += [f"- `{command}`" for command in sorted({record["command"] for record in records})]
+    """The command, machines, versions and settings that shorten training."""
+    lines = ["", "## How these were run", "", f"`{COMMAND}`", "where each PYTHON is the interpreter of an environment."]
     machines = sorted({f"{r['machine']['processor']}, threads: {r['threads']}" for r in records if "judged" in r})
-    lines += ["", f"On {'; '.join(machines)}. Records, with settings and versions, are in `results/synthetic-tables`."]
+    lines += [f"On {'; '.join(machines)}. Records, each with its command, are in `results/synthetic-tables`."]
     packages: dict[str, set[str]] = {}
     for record in records:
         for name, version in record.get("versions", {}).items():
