@@ -195,7 +195,8 @@ def marginals(train: pd.DataFrame, sampled: pd.DataFrame, words: list[str], show
             found[name] = {"words": frequent, "real": parts[0], "sampled": parts[1]}
             continue
         bins = min(SHOWN_BINS, round(len(train) ** 0.5))
-        edges = np.linspace(*train[name].quantile([0.01, 0.99]).to_numpy(), bins + 1)
+        low, high = (float(train[name].quantile(share)) for share in (0.01, 0.99))
+        edges = np.linspace(low, high, bins + 1)
         parts = [(np.histogram(rows[name].dropna(), edges)[0] / len(rows)).tolist() for rows in (train, sampled)]
         found[name] = {"edges": edges.tolist(), "real": parts[0], "sampled": parts[1]}
     return found

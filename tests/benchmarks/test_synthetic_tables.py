@@ -10,14 +10,17 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-
 from benchmarks.synthetic import judge_rows
 from benchmarks.synthetic.compared_tables import TABLES, CompareOn
 from benchmarks.synthetic.generate_rows import epochs_within, read_table
 from benchmarks.synthetic.page import draw, page
 from benchmarks.synthetic.records import failed_record, make_record, read_records, write_record
 
-MACHINE = {"command": "python -m benchmarks.synthetic_tables FOLDER", "machine": {"processor": "some CPU"}, "began": "-"}
+MACHINE = {
+    "command": "python -m benchmarks.synthetic_tables FOLDER",
+    "machine": {"processor": "some CPU"},
+    "began": "-",
+}
 
 
 def cells_of(path: Path) -> list[tuple[str, ...]]:

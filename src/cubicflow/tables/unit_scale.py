@@ -196,13 +196,16 @@ def scale_of_codes(seen: CodeCounts, ends: Ends, atoms: Sequence[float] = ()) ->
 def _counts(edges: Floats, values: Floats, each: Floats) -> Floats:
     """Rows in bins, and the prior's. ``each`` counts the rows of every value."""
     home = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(edges) - 2)
-    return np.bincount(home, weights=each, minlength=len(edges) - 1) + PRIOR
+    counts: Floats = np.bincount(home, weights=each, minlength=len(edges) - 1).astype(np.float64) + PRIOR
+    return counts
 
 
 def _near(edges: Floats, counts: Floats) -> Floats:
     """How far beyond each end the next value may lie. Of n values with exponential tails the furthest is ln n mean
     distances out, so the outermost bin is about that many of them wide."""
-    return np.diff(edges)[[0, -1]] / np.log(counts[[0, -1]] + math.e)
+    widths = np.diff(edges)
+    pairs = ((float(widths[i]), float(counts[i])) for i in (0, -1))
+    return np.array([width / math.log(count + math.e) for width, count in pairs], np.float64)
 
 
 def _with_ends(edges: Floats, counts: Floats, ends: Ends, near: Floats) -> UnitScale:
