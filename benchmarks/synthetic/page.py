@@ -183,15 +183,16 @@ def draw(records: Sequence[Record], table: str, path: Path) -> None:
 
 def _draw_column(axis: Any, name: str, records: Sequence[Record], colors: dict[str, str]) -> None:
     """The real rows as bars, those of each generator as a line."""
-    real = records[0]["judged"]["marginals"][name]
-    words = real.get("words")
-    edges = real.get("edges") or [i - 0.5 for i in range(len(words) + 1)]
-    axis.stairs(real["real"], edges, fill=True, color="0.85", label="training rows")
-    middles = [(low + high) / 2 for low, high in pairwise(edges)]
-    for record in records:
-        sampled = record["judged"]["marginals"][name]["sampled"]
+    columns = {record["model"]: record["judged"]["marginals"][name] for record in records}
+    first = columns[records[0]["model"]]
+    words = first.get("words")
+    for model, column in columns.items():
+        edges = column.get("edges") or [i - 0.5 for i in range(len(column["words"]) + 1)]
+        if column is first:
+            axis.stairs(column["real"], edges, fill=True, color="0.85", label="training rows")
+        middles = [(low + high) / 2 for low, high in pairwise(edges)]
         style = {"marker": "o", "linestyle": "none", "markersize": 4} if words else {"linewidth": 1}
-        axis.plot(middles, sampled, color=colors[record["model"]], label=MODELS[record["model"]], **style)
+        axis.plot(middles, column["sampled"], color=colors[model], label=MODELS[model], **style)
     axis.set(title=name, yticks=[])
     if words:
-        axis.set_xticks(middles, words, rotation=90, fontsize="x-small")
+        axis.set_xticks(range(len(words)), words, rotation=90, fontsize="x-small")
