@@ -178,7 +178,7 @@ def test_bad_columns_are_refused() -> None:
 
 
 def test_octaves_are_how_sharply_a_network_sees_a_place() -> None:
-    """The fastest of k octaves has n = 2^(k - 1) half periods on [0, 1]; a sum of such waves turns at most 2 n times."""
+    """The fastest of k octaves has n = 2^(k - 1) half periods on [0, 1]; sums of them turn at most 2 n times."""
     places = torch.linspace(0.01, 0.99, 400, dtype=torch.float64)
     cells = torch.stack([point(float(place)) for place in places])[:, None]
     for octaves, most in ((1, 2), (4, 16)):
