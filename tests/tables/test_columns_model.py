@@ -175,3 +175,21 @@ def test_bad_columns_are_refused() -> None:
         ColumnsModel([2], [0], core="rnn")
     with pytest.raises(ValueError, match="cells of shape"):
         ColumnsModel([2], [0]).log_prob(torch.zeros(3, 5))
+
+
+def test_octaves_are_how_sharply_a_network_sees_a_place() -> None:
+    """The fastest of k octaves has n = 2^(k - 1) half periods on [0, 1]; sums of them turn at most 2 n times."""
+    places = torch.linspace(0.01, 0.99, 400, dtype=torch.float64)
+    cells = torch.stack([point(float(place)) for place in places])[:, None]
+    for octaves, most in ((1, 2), (4, 16)):
+        model = ColumnsModel([1, 2], [2, 0], hidden_features=8, token_features=4, octaves=octaves).double()
+        model.places.data[:, :2] = 0  # waves alone
+        told = model._embed(cells, [0])[:, 0]  # (400, 4)
+        turns = (told.diff(dim=0).sign().diff(dim=0) != 0).sum(dim=0)
+        assert int(turns.max()) <= most
+        again = ColumnsModel(**model.config())
+        assert {name: p.shape for name, p in again.named_parameters()} == {
+            name: p.shape for name, p in model.named_parameters()
+        }
+    with pytest.raises(ValueError, match="octaves"):
+        ColumnsModel([2], [0], octaves=0)

@@ -301,3 +301,20 @@ def test_a_column_of_one_value_and_gaps(tmp_path: Path) -> None:
     assert 0.15 < samples["b"].isna().mean() < 0.45
     assert isinstance(found.fitted.cells.cells["a"], NumberCells)
     assert open_table(tmp_path / "t.csv").names == ["a", "b"]
+
+
+def test_steps_that_are_never_negative_have_0_as_a_limit() -> None:
+    """Near 0 it is a limit, though no value is 0; far from it, it is none."""
+    rng = np.random.default_rng(0)
+    near, far = rng.integers(12, 5000, 600), rng.integers(1900, 2000, 600)
+    found = cf.tables.infer(cf.tables.source.MemoryTable(pa.table({"near": near, "far": far}))).schema.model
+    limits = []
+    for column, values in zip(found, (near, far), strict=True):
+        y = column.encode(pa.array(values))
+        cells = learn_cells(column, y, None)
+        assert isinstance(cells, NumberCells)
+        code_of_0 = y.min() - values.min()
+        limits.append(cells.scale.limits[0] - code_of_0)
+        kinds = cells.encode(np.array([code_of_0 - 1.0, code_of_0, y.min()]))[:, 0]
+        assert kinds.tolist() == ([UNSEEN, 0, 0] if column.name == "near" else [0, 0, 0])
+    assert limits == [0, -np.inf]

@@ -100,3 +100,27 @@ def test_json_comes_back_and_nonsense_is_refused() -> None:
     for bad in ({}, [], *({**good, name: value} for name, value in changes.items())):
         with pytest.raises(TableError):
             UnitScale.from_json(bad)
+
+
+@pytest.mark.parametrize("steps", [False, True])
+def test_a_long_tail_keeps_its_mean(steps: bool) -> None:
+    """Half of what such a column sums to lies in one row out of fifty: a single bin for the last of them would make
+    its mean four times as large. Two standard errors of the mean are 8 % of it."""
+    values = np.exp(np.random.default_rng(3).normal(6, 2, 20_000))
+    scale = of_codes(np.floor(values).astype(np.int64)) if steps else scale_of_values(values, None, (0.0, None))
+    drawn = scale.inverse((np.arange(200_000) + 0.5) / 200_000)
+    assert np.sort(values)[-400:].sum() > 0.4 * values.sum()
+    np.testing.assert_allclose(drawn.mean(), values.mean(), rtol=0.08)
+
+
+@pytest.mark.parametrize("ends", [(None, None), (0.0, 1e6)])
+def test_little_lies_far_beyond_what_was_seen(ends: tuple[float | None, float | None]) -> None:
+    """Half a row's worth is beyond each end, and nine tenths of it no further than the next value may be."""
+    values = np.random.default_rng(4).uniform(1000, 2000, 5000)
+    scale = scale_of_values(values, None, ends)
+    spacing = 1.0  # of the rows near an end, times a few
+    low, high = scale.distances(np.array([values.min(), values.max()]))
+    far_low, far_high = scale.distances(np.array([values.min() - spacing, values.max() + spacing]))
+    np.testing.assert_allclose([low[0], high[1]], 0.5 / 5000, rtol=0.05)
+    np.testing.assert_allclose([far_low[0], far_high[1]], 0.05 / 5000, rtol=0.05)
+    assert np.isfinite(scale.log_density(np.array([500.0, 3000.0]))).all()

@@ -51,6 +51,7 @@ ATOM_ROWS = 10  # rows, and
 ATOM_SHARE = 1e-3  # of the rows, and
 ATOM_EXCESS = 5.0  # times the rows of the values beside it, make an atom of a real number
 NEIGHBOURS = 8  # values on either side
+NEAR_0 = 40  # parts of a column's range, of which one may lie between 0 and the smallest value
 MOST_UNSEEN = 0.5  # of the probability
 FILLER = 0.25  # a place for cells without one
 
@@ -262,9 +263,24 @@ def learn_cells(column: Column, y: Floats, weights: Floats | None) -> Cells:
     low, high = (None if math.isinf(end) else end for end in limits)
     unseen = PRIOR / (rows + 1)
     if isinstance(column, Gridded):
-        ends = None if low is None else math.ceil(low), None if high is None else math.ceil(high) - 1
+        if low is None and not column.on_calendar and column.role != "context":
+            start, step = (float(each) for each in column.grid.values(np.array([0, 1])))
+            if never_negative(start + (step - start) * values):
+                low = -start / (step - start)  # the code of 0
+        ends = None if low is None else math.ceil(low - 1e-6), None if high is None else math.ceil(high) - 1
         return _steps(values, counted, ends, gaps, unseen)
+    low = 0.0 if low is None and never_negative(values) else low
     return _reals(values, counted, (low, high), gaps, unseen)
+
+
+def never_negative(values: Floats) -> bool:
+    """Whether 0 is a limit: no value is below it, and the smallest is near it.
+
+    >>> never_negative(np.array([1.0, 99.0])), never_negative(np.array([17.0, 90.0])), never_negative(np.array([-1.0]))
+    (True, False, False)
+    """
+    smallest, largest = float(values.min()), float(values.max())
+    return 0 <= smallest <= (largest - smallest) / NEAR_0
 
 
 def _words(levels: int, values: Floats, weights: Floats | None, gaps: bool, rows: int) -> WordCells:
@@ -296,14 +312,11 @@ def _reals(values: Floats, weights: Floats | None, ends: Ends, gaps: bool, unsee
     rest = values[smooth]
     if len(rest) < 2 or rest.min() == rest.max():  # nothing to make a scale of
         atoms, smooth, rest = np.empty(0), np.ones(len(values), bool), values
-    smallest, largest = float(values.min()), float(values.max())
     low, high = ends
-    if low is None and smallest >= 0 and smallest <= (largest - smallest) / 40:
-        low = 0.0  # never negative, and near 0: a limit
-    elif low is None and smallest in atoms:
-        low = smallest
-    if high is None and largest in atoms:
-        high = largest
+    if low is None and values.min() in atoms:
+        low = float(values.min())
+    if high is None and values.max() in atoms:
+        high = float(values.max())
     scale = scale_of_values(rest, None if weights is None else weights[smooth], (low, high))
     return NumberCells(gaps, unseen, scale, tuple(atoms.tolist()), is_point=True)
 

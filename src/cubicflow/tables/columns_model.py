@@ -40,8 +40,6 @@ from cubicflow.tables.cells import ALONE, CELL, INTERVAL, POINT, UNSEEN
 from cubicflow.tables.columns_cores import AttentionCore, ColumnNetworks
 from cubicflow.tables.interval_mass import log_mean_density
 
-OCTAVES = 7  # of waves over [0, 1], from half a period
-FEATURES = 2 + 2 * OCTAVES  # of a place on [0, 1]
 NEAREST = 1e-6  # to an end, for the normal quantile of a place
 WIDE = 0.02  # of [0, 1]; in training a narrower interval has the mean density of Gauss's two points
 GAUSS = 0.5 / math.sqrt(3)  # of the width, from the middle to each of them
@@ -65,6 +63,8 @@ class ColumnsModel(nn.Module):
         hidden_features, num_blocks, num_heads, dropout: of the core.
         token_features: width of what a network is told of each cell; of a transformer it is ``hidden_features``.
         num_bins: of the splines.
+        octaves: of the waves over [0, 1], from half a period, by which a network is told where a number lies. Fewer of
+            them make what follows smoother in it.
         cell_dropout: the probability in training that what follows does not see a cell.
 
     >>> model = ColumnsModel([3, 1], [0, 1], hidden_features=16, num_heads=2)
@@ -87,6 +87,7 @@ class ColumnsModel(nn.Module):
         num_blocks: int = 2,
         num_heads: int = 4,
         num_bins: int = 16,
+        octaves: int = 7,
         dropout: float = 0.0,
         cell_dropout: float = 0.0,
     ) -> None:
@@ -99,7 +100,7 @@ class ColumnsModel(nn.Module):
         if min(every[0]) < 1 or not set(every[1]) <= {ALONE, INTERVAL, POINT}:
             raise ValueError("a column has one outcome or more, and the shape 0, 1 or 2")
         self.hidden_features, self.num_blocks, self.num_heads = hidden_features, num_blocks, num_heads
-        self.num_bins = positive("num_bins", num_bins)
+        self.num_bins, self.octaves = positive("num_bins", num_bins), positive("octaves", octaves)
         self.dropout, self.cell_dropout = dropout, cell_dropout
         self.shape, self.context_features = (CELL * len(self.outcomes),), CELL * len(self.context_outcomes)
         self._told = len(self.context_outcomes)
@@ -118,7 +119,8 @@ class ColumnsModel(nn.Module):
         # One table for the outcomes of all columns, each followed by a place for what is unseen.
         self._firsts = [sum(every[0][:i]) + i for i in range(tokens)]
         self.kinds = nn.Embedding(sum(every[0]) + tokens, token_features)
-        self.places = nn.Parameter(torch.randn(tokens, FEATURES, token_features) / math.sqrt(FEATURES))
+        features = 2 + 2 * octaves
+        self.places = nn.Parameter(torch.randn(tokens, features, token_features) / math.sqrt(features))
         self.positions = nn.Parameter(0.02 * torch.randn(tokens, token_features))
         width = hidden_features
         self.logits = nn.ModuleList(_zeros(width, n) if n > 1 else nn.Identity() for n in self.outcomes)
@@ -147,6 +149,7 @@ class ColumnsModel(nn.Module):
             "num_blocks",
             "num_heads",
             "num_bins",
+            "octaves",
             "dropout",
             "cell_dropout",
         )
@@ -320,7 +323,7 @@ class ColumnsModel(nn.Module):
             seen = seen & (torch.rand(seen.shape, device=device) >= self.cell_dropout)
         tokens: Tensor = self.kinds(firsts + torch.where(seen, kind, unseen))
         chosen = slice(columns[0], columns[-1] + 1) if len(columns) else slice(0, 0)
-        waves = _waves(_place(cells[:, :, 1], cells[:, :, 2]).to(tokens.dtype))
+        waves = _waves(_place(cells[:, :, 1], cells[:, :, 2]).to(tokens.dtype), self.octaves)
         waves = waves * (seen & shaped)[..., None]
         placed = torch.einsum("ntf,tfh->nth", waves, self.places[chosen])
         return tokens + placed + self.positions[chosen]
@@ -331,10 +334,10 @@ def _place(low: Tensor, high: Tensor) -> Tensor:
     return (1 + low - high) / 2
 
 
-def _waves(u: Tensor) -> Tensor:
-    """(N, T) -> (N, T, FEATURES): a place, its normal quantile, and waves of some octaves."""
+def _waves(u: Tensor, octaves: int) -> Tensor:
+    """(N, T) -> (N, T, 2 + 2 octaves): a place, its normal quantile, and waves."""
     u = u.clamp(NEAREST, 1 - NEAREST)
-    phases = u[..., None] * (math.pi * 2.0 ** torch.arange(OCTAVES, dtype=u.dtype, device=u.device))
+    phases = u[..., None] * (math.pi * 2.0 ** torch.arange(octaves, dtype=u.dtype, device=u.device))
     return torch.cat([2 * u[..., None] - 1, torch.special.ndtri(u)[..., None], phases.sin(), phases.cos()], dim=-1)
 
 

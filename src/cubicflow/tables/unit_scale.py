@@ -34,6 +34,8 @@ LEAST_ALPHA = 0.02
 ROUNDS = 60  # of expectation and maximisation, for one number
 MOST_REAL_BINS = 64
 REAL_ROWS = 50  # of a real column, in a bin
+FEWEST_AT_ENDS = 4  # rows, in the outermost bins
+NEAR = 0.9  # of what is beyond an end
 FRACTION_OF_RANGE = 40  # how far outside an unseen value may lie, at least, without being a surprise
 
 
@@ -173,27 +175,99 @@ def scale_of_codes(seen: CodeCounts, ends: Ends, atoms: Sequence[float] = ()) ->
     >>> scale.edges[:3], bool(np.isfinite(scale.log_mass(np.array([3.0, 900.0]))).all())
     ((0.0, 1.0, 2.0), True)
     """
-    low, high = (None if end is None else int(end) for end in ends)
-    histogram = histogram_of_codes(seen, low, high, most_bins=MOST_BINS)
-    total = float(seen.counts.sum())
+    low, high = ends
+    histogram = histogram_of_codes(seen, None, None, most_bins=MOST_BINS)
     edges = np.asarray(histogram.edges, np.float64)
-    counts = np.asarray(histogram.masses) * (total + PRIOR * len(histogram.masses))
     if seen.pooled == 1:
+        codes = seen.codes.astype(np.float64)
+        edges = _halved_ends(edges, codes, seen.counts, codes[1:])
+        counts = _counts(edges, codes, seen.counts)
+        near = np.ceil(_near(edges, counts))
         edges, counts = _with_seen_codes(edges, counts, seen)
+    else:
+        counts = np.asarray(histogram.masses) * (float(seen.counts.sum()) + PRIOR * len(histogram.masses))
+        near = np.ceil(_near(edges, counts))
     if len(atoms):
         edges, counts = _without(edges, counts, np.asarray(sorted(atoms), np.float64))
-    outside = [PRIOR if end is None else 0.0 for end in (low, high)]
-    rest = float(counts.sum()) + sum(outside)
-    if rest <= 0:
-        outside, rest = [PRIOR, PRIOR], 2 * PRIOR  # everything has a place elsewhere: something must be here
+    closed = None if low is None else math.floor(low), None if high is None else math.floor(high) + 1
+    return _with_ends(edges, counts, closed, near)
+
+
+def _counts(edges: Floats, values: Floats, each: Floats) -> Floats:
+    """Rows in bins, and the prior's. ``each`` counts the rows of every value."""
+    home = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(edges) - 2)
+    counts: Floats = np.bincount(home, weights=each, minlength=len(edges) - 1).astype(np.float64) + PRIOR
+    return counts
+
+
+def _near(edges: Floats, counts: Floats) -> Floats:
+    """How far beyond each end the next value may lie. Of n values with exponential tails the furthest is ln n mean
+    distances out, so the outermost bin is about that many of them wide."""
+    widths = np.diff(edges)
+    pairs = ((float(widths[i]), float(counts[i])) for i in (0, -1))
+    return np.array([width / math.log(count + math.e) for width, count in pairs], np.float64)
+
+
+def _with_ends(edges: Floats, counts: Floats, ends: Ends, near: Floats) -> UnitScale:
+    """The scale of these bins, with half a row's worth of probability beyond each end: most of it near the values seen,
+    where the next one will be, the rest as far as a limit, or without one as an exponential of the column's range."""
+    reach = float(edges[-1] - edges[0]) / FRACTION_OF_RANGE
+    if not counts.sum() and ends == (edges[0], edges[-1]):
+        ends = None, None  # everything has a place elsewhere: something must be here
+    bounds, rows = [edges], [counts]
+    outside, reaches = [0.0, 0.0], np.maximum(near, reach)
+    for side, (end, outermost, outwards) in enumerate(zip(ends, edges[[0, -1]].tolist(), (-1, 1), strict=True)):
+        room = math.inf if end is None else outwards * (end - outermost)
+        if room <= 0:
+            continue
+        width = float(min(near[side], room))
+        parts = [(outermost + outwards * width, PRIOR * (NEAR if width < room else 1))]
+        if width < room < math.inf:
+            parts.append((outermost + outwards * room, PRIOR * (1 - NEAR)))
+        if room == math.inf:
+            outside[side] = PRIOR * (1 - NEAR)
+        more, masses = (np.asarray(column) for column in zip(*parts, strict=True))
+        bounds = [*bounds, more] if outwards > 0 else [more[::-1], *bounds]
+        rows = [*rows, masses] if outwards > 0 else [masses[::-1], *rows]
+    masses = np.concatenate(rows)
+    rest = float(masses.sum()) + sum(outside)
     return UnitScale(
-        tuple(edges.tolist()),
-        tuple((counts / rest).tolist()),
+        tuple(np.concatenate(bounds).tolist()),
+        tuple((masses / rest).tolist()),
         below=outside[0] / rest,
         above=outside[1] / rest,
-        reach_below=histogram.reach_below,
-        reach_above=histogram.reach_above,
+        reach_below=float(reaches[0]),
+        reach_above=float(reaches[1]),
     )
+
+
+def _halved_ends(edges: Floats, values: Floats, each: Floats, between: Floats) -> Floats:
+    """Edges, and some more in the first and the last bin that hold values: each leaves half of the rows that are left
+    further out. The density of a long tail falls by orders of magnitude within the last hundredth of the rows.
+
+    Args:
+        values, each: distinct values, sorted, and their counts.
+        between: where an edge may be, from one value to the next.
+
+    >>> edges, values = np.array([0.0, 1.0, 64.0]), np.array([0.5, *range(2, 64)])
+    >>> _halved_ends(edges, values, np.ones(63), values[1:]).tolist()
+    [0.0, 1.0, 33.0, 49.0, 57.0, 64.0]
+    """
+    more: list[float] = []
+    for outwards in (1, -1):
+        end = values[::-outwards][0]
+        bin = int(np.clip(np.searchsorted(edges, end, side="right") - 1, 0, len(edges) - 2))
+        inside = (values >= edges[bin]) & (values <= edges[bin + 1])
+        counts, cuts = each[inside][::outwards], between[inside[:-1] & inside[1:]][::outwards]
+        beyond = counts.sum() - np.cumsum(counts)[:-1]  # rows further out than each cut
+        left = float(counts.sum()) / 2
+        while left >= FEWEST_AT_ENDS and len(beyond):
+            place = int(np.searchsorted(-beyond, -left))
+            if place == len(beyond) or beyond[place] < FEWEST_AT_ENDS:
+                break
+            more.append(float(cuts[place]))
+            left = float(beyond[place]) / 2
+    return np.union1d(edges, more)
 
 
 def _with_seen_codes(edges: Floats, counts: Floats, seen: CodeCounts) -> tuple[Floats, Floats]:
@@ -252,22 +326,6 @@ def scale_of_values(values: Floats, weights: Floats | None, ends: Ends) -> UnitS
     first, last = float(values[0]), float(values[-1])
     spread = (last - first) or max(abs(first), 1.0) * 1e-3
     edges = [first, *inner[(inner > first) & (inner < last)].tolist(), last if last > first else first + spread]
-    low, high = ends
-    if low is not None and low < first:
-        edges.insert(0, float(low))
-    if high is not None and high > last:
-        edges.append(float(high))
-    bounds = np.asarray(edges)
-    home = np.clip(np.searchsorted(bounds, values, side="right") - 1, 0, len(bounds) - 2)
-    counts = np.bincount(home, weights=each, minlength=len(bounds) - 1) + PRIOR
-    outside = [PRIOR if end is None else 0.0 for end in ends]
-    rest = float(counts.sum()) + sum(outside)
-    reach = spread / FRACTION_OF_RANGE
-    return UnitScale(
-        tuple(edges),
-        tuple((counts / rest).tolist()),
-        below=outside[0] / rest,
-        above=outside[1] / rest,
-        reach_below=max(reach, float(bounds[1] - bounds[0]) / math.log(float(counts[0]) + math.e)),
-        reach_above=max(reach, float(bounds[-1] - bounds[-2]) / math.log(float(counts[-1]) + math.e)),
-    )
+    bounds = _halved_ends(np.asarray(edges), values, each, (values[1:] + values[:-1]) / 2)
+    counts = _counts(bounds, values, each)
+    return _with_ends(bounds, counts, ends, _near(bounds, counts))

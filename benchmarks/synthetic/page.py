@@ -1,0 +1,198 @@
+"""From records to the page of results: tables in Markdown, and one picture for each table of data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from benchmarks.synthetic.records import MODELS, Record
+
+INTRODUCTION = """# Generators of tables
+
+Rows sampled by `cubicflow fit` and `cubicflow sample` with their defaults, beside those of SDV and mostlyai-engine with
+theirs, each in an environment of its own. Of Magic, Shoppers, diamonds and penguins nine rows in ten, chosen at random,
+are for training; Adult has test rows of its own. Every generator is given the training rows, and draws as many.
+
+- *detection*: XGBoost's default classifier is asked to tell training rows from samples (words one-hot, three shuffled
+  stratified folds). The score is 1 - (2 max(AUC, 1/2) - 1): 1 is indistinguishable, 0 is told with certainty.
+  *Held out* is the same against test rows, with as many samples.
+- *shape*, *trend*: SDMetrics' scores of columns, and of pairs of columns. 1 is best.
+- *copies*: samples that equal a training row in every cell; in brackets the same of test rows.
+- *impossible*: samples with a pair of words that no row of the table has, although chance alone would have put the two
+  together in seven rows or more.
+- *contradictory*: samples that contradict a column which determines another in every row.
+- *seconds*: of the fit, by the clock and of the processor, with one thread. The machine was shared, so the second says
+  more.
+"""
+
+COMMAND = "python -m benchmarks.synthetic_tables FOLDER --judge PYTHON --sdv PYTHON --mostlyai PYTHON"
+HEAD = ("generator", "detection", "held out", "shape", "trend", "copies", "impossible", "contradictory", "seconds")
+
+
+def page(records: Sequence[Record], tables: Sequence[str]) -> str:
+    """The whole page."""
+    parts = [INTRODUCTION, "\n".join(_best_lines(records, tables))]
+    for table in tables:
+        found = [record for record in records if record["table"] == table]
+        if found:
+            parts.append("\n".join(_table_lines(table, found)))
+    return "\n".join(part + ("" if part.endswith("\n") else "\n") for part in parts) + "\n".join(_about(records)) + "\n"
+
+
+def markdown_row(cells: Sequence[str]) -> str:
+    """
+    >>> markdown_row(["a", "b"])
+    '| a | b |'
+    """
+    return f"| {' | '.join(cells)} |"
+
+
+def _best_lines(records: Sequence[Record], tables: Sequence[str]) -> list[str]:
+    """Detection of every generator on every table."""
+    scores = {(r["table"], r["model"]): r["judged"]["detection"]["score"] for r in records if "judged" in r}
+    models = [model for model in MODELS if any(found == model for _, found in scores)]
+    there = [table for table in tables if any(found == table for found, _ in scores)]
+    lines = ["## Detection score", "", markdown_row(["", *there]), markdown_row(["---"] * (len(there) + 1))]
+    for model in models:
+        cells = [_score(scores.get((table, model)), _best(scores, table)) for table in there]
+        lines.append(markdown_row([MODELS[model], *cells]))
+    return lines
+
+
+def _best(scores: dict[tuple[str, str], float], table: str) -> float:
+    return max(score for (found, _), score in scores.items() if found == table)
+
+
+def _score(score: float | None, best: float) -> str:
+    if score is None:
+        return "not run"
+    return f"**{score:.3f}**" if score == best else f"{score:.3f}"
+
+
+def _table_lines(table: str, records: Sequence[Record]) -> list[str]:
+    """Everything that was found about one table."""
+    lines = [f"## {table.capitalize()}", "", markdown_row(HEAD), markdown_row(["---"] * len(HEAD))]
+    lines += [markdown_row(_cells(record)) for record in records if "judged" in record]
+    judged = [record for record in records if "judged" in record]
+    for record in records:
+        if "failed" in record:
+            lines += ["", f"{MODELS[record['model']]} could not be run: {record['failed']}"]
+    for record in judged:
+        if (mass := record["log_mass"]) is not None:
+            lines += ["", _log_mass(record["model"], mass)]
+    lines += _frequent(judged)
+    lines += ["", f"![{table}: detection and columns](synthetic_tables/{table}.png)"] if judged else []
+    return lines
+
+
+def _cells(record: Record) -> list[str]:
+    found = record["judged"]
+    copies, seconds = found["copies"], record["seconds"]["fit"]
+    contradictory = found["contradictions"]
+    return [
+        MODELS[record["model"]],
+        f"{found['detection']['score']:.3f}",
+        f"{found['detection_held_out']['score']:.3f}",
+        f"{found['sdmetrics']['shape']:.4f}",
+        f"{found['sdmetrics']['trend']:.4f}",
+        f"{_percent(copies['sampled'])} ({_percent(copies['held_out'])})",
+        _percent(found["impossible_pairs"]["share"]) if found["impossible_pairs"]["pairs"] else "-",
+        _percent(contradictory["share"]) if contradictory["rules"] else "-",
+        f"{seconds['wall']:.0f}, {seconds['processor']:.0f}",
+    ]
+
+
+def _percent(share: float) -> str:
+    """
+    >>> _percent(0.0123), _percent(0.0)
+    ('1.2 %', '0 %')
+    """
+    return f"{100 * share:.1f} %" if share else "0 %"
+
+
+def _log_mass(model: str, mass: Record) -> str:
+    said = f"{MODELS[model]}: mean log probability of {mass['of']} {mass['mean']:.3f} ± {mass['error']:.3f} nats over"
+    said += f" {mass['rows']:,} test rows"
+    return said + (f"; independent columns {mass['independent']:.3f}." if mass.get("independent") is not None else ".")
+
+
+def _frequent(records: Sequence[Record]) -> list[str]:
+    """Shares of numbers that many rows hold, and of samples below 0 in columns that never are."""
+    columns = {name: found[:2] for record in records for name, found in record["judged"]["frequent_numbers"].items()}
+    if not columns:
+        return []
+    lines = ["", "Shares of a number that a fifth of the rows or more hold, and of samples with a number below 0 in a"]
+    lines += ["column that has none:", ""]
+    names = [f"{name} = {value[0]:g}" for name, value in columns.items()]
+    lines += [markdown_row(["", *names, "below 0"]), markdown_row(["---"] * (len(names) + 2))]
+    lines.append(markdown_row(["training rows", *(_percent(value[1]) for value in columns.values()), "0 %"]))
+    for record in records:
+        shares = record["judged"]["frequent_numbers"]
+        cells = [_percent(shares[name][2]) for name in columns]
+        lines.append(markdown_row([MODELS[record["model"]], *cells, _percent(record["judged"]["negatives"])]))
+    return lines
+
+
+def _about(records: Sequence[Record]) -> list[str]:
+    """The command, machines, versions and settings that shorten training."""
+    lines = ["", "## How these were run", "", f"`{COMMAND}`", "where each PYTHON is the interpreter of an environment."]
+    machines = sorted({f"{r['machine']['processor']}, threads: {r['threads']}" for r in records if "judged" in r})
+    lines += [f"On {'; '.join(machines)}. Records, each with its command, are in `results/synthetic-tables`."]
+    packages: dict[str, set[str]] = {}
+    for record in records:
+        for name, version in record.get("versions", {}).items():
+            packages.setdefault(name, set()).add(version)
+    told = ", ".join(f"{name} {' and '.join(sorted(packages[name]))}" for name in sorted(packages))
+    lines += [f"Versions: {told}."]
+    cut = [
+        f"{MODELS[r['model']]} on {r['table']} {name} = {r['settings'][name]:g}"
+        for r in records
+        for name in ("epochs", "max_training_time")
+        if r.get("settings", {}).get(name) is not None
+    ]
+    if cut:
+        lines += ["", f"Settings of peers that are not their defaults or that bound their time: {'; '.join(cut)}."]
+    return lines
+
+
+def draw(records: Sequence[Record], table: str, path: Path) -> None:
+    """Detection scores, and three columns of the real and the sampled rows."""
+    import matplotlib.pyplot as plt
+
+    found = [record for record in records if record["table"] == table and "judged" in record]
+    shown = list(found[0]["judged"]["marginals"])
+    figure, axes = plt.subplots(1, 1 + len(shown), figsize=(4 * (1 + len(shown)), 3), layout="constrained")
+    colors = {model: f"C{i}" for i, model in enumerate(MODELS)}
+    height = 0.38
+    for place, record in enumerate(reversed(found)):
+        color = colors[record["model"]]
+        scores = [record["judged"][name]["score"] for name in ("detection", "detection_held_out")]
+        axes[0].barh(place + height / 2, scores[0], height, color=color)
+        axes[0].barh(place - height / 2, scores[1], height, color=color, alpha=0.4)
+    axes[0].set(xlim=(0, 1), title="detection score (pale: held-out rows)")
+    axes[0].set_yticks(range(len(found)), [MODELS[record["model"]] for record in reversed(found)])
+    for axis, name in zip(axes[1:], shown, strict=True):
+        _draw_column(axis, name, found, colors)
+    axes[-1].legend(fontsize="x-small")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=80)
+    plt.close(figure)
+
+
+def _draw_column(axis: Any, name: str, records: Sequence[Record], colors: dict[str, str]) -> None:
+    """The real rows as bars, those of each generator as a line."""
+    columns = {record["model"]: record["judged"]["marginals"][name] for record in records}
+    first = columns[records[0]["model"]]
+    words = first.get("words")
+    for model, column in columns.items():
+        edges = column.get("edges") or [i - 0.5 for i in range(len(column["words"]) + 1)]
+        if column is first:
+            axis.stairs(column["real"], edges, fill=True, color="0.85", label="training rows")
+        middles = [(low + high) / 2 for low, high in pairwise(edges)]
+        style = {"marker": "o", "linestyle": "none", "markersize": 4} if words else {"linewidth": 1}
+        axis.plot(middles, column["sampled"], color=colors[model], label=MODELS[model], **style)
+    axis.set(title=name, yticks=[])
+    if words:
+        axis.set_xticks(range(len(words)), words, rotation=90, fontsize="x-small")

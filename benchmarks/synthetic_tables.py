@@ -1,0 +1,127 @@
+"""Generators of tables side by side: cubicflow's defaults, SDV and mostlyai-engine, each in an environment of its own.
+
+    python -m benchmarks.synthetic_tables FOLDER --judge PYTHON [--sdv PYTHON] [--mostlyai PYTHON]
+
+FOLDER holds penguins.csv, diamonds.csv, adult-train.csv.gz, adult-test.csv.gz, magic.csv.gz and shoppers.csv.gz.
+Each PYTHON is the interpreter of an environment: for the judge with xgboost, sdmetrics and a pandas below 3, for the
+peers with sdv and with mostlyai-engine. Every generator runs with one thread, as a process of its own.
+
+A table and a generator with a record in results/synthetic-tables are not run again (``--again`` does); parts of tables
+and samples stay in ``--work``. In the end docs/results/synthetic_tables.md and its pictures are made of all records;
+without ``--judge`` that is all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from benchmarks.synthetic.compared_tables import TABLES
+from benchmarks.synthetic.page import draw, page
+from benchmarks.synthetic.records import MODELS, failed_record, make_record, read_records, record_path, write_record
+from cubicflow.reproduce.hardware import machine_in_use
+
+HERE = Path(__file__).parent
+RECORDS = HERE.parent / "results" / "synthetic-tables"
+RESULTS = HERE.parent / "docs" / "results"
+SCRIPTS = HERE / "synthetic"
+MOST_REASON = 300  # characters of an error
+
+
+class RunFailedError(Exception):
+    """A script in another environment ended with an error."""
+
+
+def run_script(interpreter: str, script: str, *arguments: str) -> None:
+    """Run a script of ours by another interpreter, with one thread."""
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    environment = {**os.environ, **threads}
+    if interpreter != sys.executable:
+        environment.pop("PYTHONPATH", None)
+    done = subprocess.run(
+        [interpreter, str(SCRIPTS / script), *arguments],
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+        raise RunFailedError((lines[-1] if lines else f"exit status {done.returncode}")[:MOST_REASON])
+
+
+def run_one(table: str, model: str, interpreter: str, arguments: argparse.Namespace, command: str) -> None:
+    """Fit, sample and judge, and keep the record."""
+    folder = arguments.work / table
+    TABLES[table].write_parts(arguments.folder, folder)
+    began = time.monotonic()
+    where: dict[str, Any] = {"command": command, "machine": machine_in_use("cpu")}
+    where["began"] = datetime.now(UTC).isoformat(timespec="seconds")
+    limits = ("--seconds", str(60 * arguments.minutes), "--steps", str(arguments.steps))
+    try:
+        run_script(interpreter, "generate_rows.py", model, str(folder), *limits)
+        run_script(arguments.judge, "judge_rows.py", model, str(folder))
+    except RunFailedError as error:
+        write_record(RECORDS, failed_record(table, model, str(error), where))
+        print(f"{table}, {model}: failed, {error}", flush=True)
+        return
+    generated, judged = (json.loads((folder / name).read_text()) for name in (f"{model}.json", f"{model}-judged.json"))
+    record = make_record(table, model, generated, judged, where)
+    write_record(RECORDS, record)
+    score, seconds = judged["detection"]["score"], time.monotonic() - began
+    print(f"{table}, {model}: detection {score:.3f}, {seconds:.0f} seconds in all", flush=True)
+
+
+def write_results() -> None:
+    """The page and its pictures, from the records."""
+    records = read_records(RECORDS, list(TABLES))
+    for table in {record["table"] for record in records if "judged" in record}:
+        draw(records, table, RESULTS / "synthetic_tables" / f"{table}.png")
+    (RESULTS / "synthetic_tables.md").write_text(page(records, list(TABLES)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, nargs="?", help="of the tables")
+    parser.add_argument("--judge", help="the interpreter of the judges")
+    parser.add_argument("--sdv", help="the interpreter with sdv")
+    parser.add_argument("--mostlyai", help="the interpreter with mostlyai-engine")
+    parser.add_argument("--table", action="append", choices=list(TABLES), help="only this one; repeat it")
+    parser.add_argument("--model", action="append", choices=list(MODELS), help="only this one; repeat it")
+    parser.add_argument("--minutes", type=float, default=15.0, help="of training, for mostlyai-engine")
+    parser.add_argument("--steps", type=int, default=10_000, help="of training, for TVAE and CTGAN")
+    parser.add_argument("--work", type=Path, default=Path("runs/synthetic-tables"))
+    parser.add_argument("--again", action="store_true", help="also what has a record")
+    arguments = parser.parse_args()
+    if arguments.judge is not None and arguments.folder is None:
+        parser.error("FOLDER is needed to run anything")
+    of_package = {"cubicflow": sys.executable, "sdv": arguments.sdv, "mostlyai": arguments.mostlyai}
+    told = ["--table", "--model", "--minutes", "--steps"]
+    chosen = [f"{name} {value}" for name in told for value in _values(getattr(arguments, name[2:]), parser, name)]
+    command = " ".join(["python -m benchmarks.synthetic_tables FOLDER", *chosen])
+    for model in arguments.model or MODELS:
+        interpreter = of_package[model.split("-")[0]]
+        for table in arguments.table or TABLES:
+            done = record_path(RECORDS, table, model).exists() and not arguments.again
+            if arguments.judge is None or interpreter is None or done:
+                continue
+            run_one(table, model, interpreter, arguments, command)
+    write_results()
+
+
+def _values(given: Any, parser: argparse.ArgumentParser, name: str) -> list[Any]:
+    """What was given for an option, if it is not the default."""
+    if given is None or given == parser.get_default(name[2:]):
+        return []
+    return list(given) if isinstance(given, list) else [given]
+
+
+if __name__ == "__main__":
+    main()
