@@ -67,7 +67,7 @@ def test_a_table_from_standard_input(cubicflow: Command, tmp_path: Path, monkeyp
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
 
     send()
-    status, output, errors = cubicflow("fit", "-", "-o", run, *SMALL)
+    status, _, errors = cubicflow("fit", "-", "-o", run, *SMALL)
     assert status == 0, errors
     assert "standard input: 100 rows" in errors
     send()
@@ -110,7 +110,7 @@ def test_a_header_is_remembered(cubicflow: Command, tmp_path: Path) -> None:
 def test_judging_tables_that_people_wrote(cubicflow: Command, tmp_path: Path) -> None:
     european(tmp_path / "t.csv")
     shutil.copy(tmp_path / "t.csv", tmp_path / "u.csv")
-    status, output, errors = cubicflow("judge", tmp_path / "t.csv", tmp_path / "u.csv", "--comment", "#")
+    status, _, errors = cubicflow("judge", tmp_path / "t.csv", tmp_path / "u.csv", "--comment", "#")
     assert status == 0, errors
     assert "'preis' is read as numbers: " in errors
 

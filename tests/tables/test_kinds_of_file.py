@@ -331,6 +331,7 @@ def test_a_table_at_a_url(tmp_path: Path, server: str) -> None:
         url = f"{server}/{path.name}"
         table = open_table(url)
         assert table.source() == url
+        assert open_table(f"{url}?key=1").source() == url
         assert table.fingerprint() == open_table(path).fingerprint()
     (tmp_path / "plain").write_bytes(Path(parquet(tmp_path)).read_bytes())
     assert open_table(f"{server}/plain?download=1").names == list(DATA)  # known by its bytes

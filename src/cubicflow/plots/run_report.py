@@ -130,7 +130,7 @@ def _png(figure: Figure) -> bytes:
 
 
 def _page(
-    run: Path, data: Path, fitted: FittedTable, score: str, pictures: Mapping[str, bytes], rows: int, samples: int
+    run: Path, data: Path | str, fitted: FittedTable, score: str, pictures: Mapping[str, bytes], rows: int, samples: int
 ) -> str:
     columns = "".join(
         f"<tr><td>{html.escape(c.name)}</td><td>{c.kind}</td><td>{html.escape(c.describe())}</td></tr>"
@@ -144,7 +144,7 @@ def _page(
     return PAGE.format(
         style=STYLE,
         run=html.escape(run.resolve().name),
-        data=html.escape(data.name),
+        data=html.escape(data.name if isinstance(data, Path) else data),
         rows=rows,
         samples=samples,
         parts=html.escape(parts),

@@ -85,7 +85,17 @@ def at_url(url: str, reading: Reading) -> Table:
     scheme = urlsplit(url).scheme.lower()
     read = _download if scheme in ("http", "https") else _from_store if scheme in BY_ARROW else _by_fsspec
     ending = SUFFIXES.search(urlsplit(url).path.lower())
-    return _fetched(url, url, partial(read, url), ending[0] if ending else "", reading)
+    return _fetched(url, without_secrets(url), partial(read, url), ending[0] if ending else "", reading)
+
+
+def without_secrets(url: str) -> str:
+    """A URL as a run folder keeps it: without a password, and without a query, which may hold a signature.
+
+    >>> without_secrets("https://me:pass@example.org/t.csv?key=1")
+    'https://example.org/t.csv'
+    """
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def _fetched(name: str, source: str | None, save: Callable[[Path], None], ending: str, reading: Reading) -> Table:

@@ -58,9 +58,7 @@ def _rows(path: Path, content: bytes, sheet: str | None, cells: str | None) -> t
     except ImportError:
         raise TableError(f"{path}: spreadsheets are read with openpyxl, which is not installed; use: {EXTRA}") from None
     if content.startswith(OLD_EXCEL):
-        raise TableError(
-            f"{path}: this workbook is older than .xlsx, or has a password; save it as plain .xlsx"
-        )
+        raise TableError(f"{path}: this workbook is older than .xlsx, or has a password; save it as plain .xlsx")
     bounds = {} if cells is None else _bounds(path, cells)
     try:
         return _opened(openpyxl.load_workbook, path, content, sheet, bounds)
