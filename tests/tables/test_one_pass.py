@@ -7,6 +7,7 @@ import hashlib
 import io
 import sqlite3
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -88,18 +89,18 @@ def test_a_fit_reads_other_kinds_once(
         where = "-"
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
     counts: dict[str, int] = {}
+
+    def count(reader: str, original: Any, *args: Any, **how: Any) -> Any:
+        counts[reader] = counts.get(reader, 0) + 1
+        return original(*args, **how)
+
     for module, name in (
         (openpyxl, "load_workbook"),
         (arrow_json, "read_json"),
         (sqlite3, "connect"),
         (duckdb, "connect"),
     ):
-
-        def counted(*args: Any, original: Any = getattr(module, name), key: str = module.__name__, **how: Any) -> Any:
-            counts[key] = counts.get(key, 0) + 1
-            return original(*args, **how)
-
-        monkeypatch.setattr(module, name, counted)
+        monkeypatch.setattr(module, name, partial(count, module.__name__, getattr(module, name)))
     opened.clear()
     small: dict[str, Any] = {"model": "flow", "settings": {"num_layers": 1, "hidden_features": 4}, "steps": 2}
     fit_table(where, tmp_path / "run", **small, progress=False)

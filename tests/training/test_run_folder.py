@@ -109,7 +109,7 @@ def test_a_finished_run_says_how_to_train_on(x, make_flow, run, assert_same, tmp
     before = contents(run)
     refused(
         r"is finished after 12 steps, its learning rate has come down to 0.*steps was 12, is now 24.*begin another run "
-        r"from its weights: fit\(cubicflow.load\('.*run'\), ...\) with another folder, or --start .*run with another -o",
+        r"from its weights: fit\(cubicflow.load\('.*run'\), ...\) with another folder, or --start .*run with",
         make_flow(), x, run, resume=True, steps=24,
     )  # fmt: skip
     assert contents(run) == before
