@@ -340,6 +340,19 @@ def test_a_table_at_a_url(tmp_path: Path, server: str) -> None:
     assert refusal(f"{server}/bad.csv").startswith(f"{server}/bad.csv: not every line")
 
 
+def test_a_table_in_an_object_store(tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By arrow's own client; a server of plain files answers as a store does."""
+    for name, value in (("ACCESS_KEY_ID", "a"), ("SECRET_ACCESS_KEY", "b"), ("EC2_METADATA_DISABLED", "true")):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    (tmp_path / "bucket").mkdir()
+    path = Path(csv_gz(tmp_path)).rename(tmp_path / "bucket" / "t.csv.gz")
+    there = f"?endpoint_override={server.removeprefix('http://')}&scheme=http&region=us-east-1"
+    table = open_table(f"s3://bucket/t.csv.gz{there}")
+    assert table.source() == "s3://bucket/t.csv.gz"
+    assert pa.Table.from_batches(table.batches()).equals(pa.Table.from_batches(open_table(path).batches()))
+    assert "could not be read: Path does not exist" in refusal(f"s3://bucket/none.csv{there}")
+
+
 def test_places_that_do_not_answer() -> None:
     url = "http://127.0.0.1:9/t.csv"
     assert refusal(url).startswith(f"{url}: could not be read: the server does not answer (")

@@ -28,7 +28,7 @@ from cubicflow.tables.text.reading import Reading
 EXTRA = "pip install 'cubicflow[remote]'"
 BY_ARROW = ("s3", "gs", "gcs")  # object stores that arrow knows without further packages
 SUFFIXES = re.compile(r"\.(csv|tsv|jsonl|ndjson)(\.gz)?$|\.(parquet|pq|feather|arrow|arrows|ipc|xlsx|xlsm|npy|npz)$")
-TIMEOUT = 60.0  # seconds without an answer
+TIMEOUT = 20.0  # seconds without an answer
 
 
 class _Copy:
