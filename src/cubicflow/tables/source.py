@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from cubicflow.data.built_in import BUILT_IN, built_in_table
 from cubicflow.tables.table_error import TableError, some
 
 if TYPE_CHECKING:
@@ -152,6 +151,7 @@ def open_table(path: str | Path, reading: Reading | None = None) -> Table:
     >>> open_table("gaussians").names  # doctest: +SKIP
     ['x', 'y']
     """
+    from cubicflow.tables.files.by_name import open_file
     from cubicflow.tables.files.places import open_elsewhere
     from cubicflow.tables.text.found_formats import FormattedTable
     from cubicflow.tables.text.reading import Reading
@@ -163,50 +163,6 @@ def open_table(path: str | Path, reading: Reading | None = None) -> Table:
     if table.is_text and (formats := {n: found for n, found in reading.formats.items() if n in table.types}):
         return FormattedTable(table, formats, {})
     return table
-
-
-def open_file(path: Path, reading: Reading) -> Table:
-    """The table in a file or a folder, of the kind that its name says, or a built-in one."""
-    from cubicflow.tables.columnar_file import NumpyTable, ParquetTable
-    from cubicflow.tables.csv_file import CsvTable
-    from cubicflow.tables.files.arrow_file import ArrowTable
-    from cubicflow.tables.files.json_lines import JsonLinesTable
-    from cubicflow.tables.files.spreadsheet import SpreadsheetTable
-
-    if not path.exists() and str(path) in BUILT_IN:
-        path = built_in_table(str(path))
-    if not path.exists():
-        raise TableError(f"{path}: there is no such file, and no built-in table of that name ({', '.join(BUILT_IN)})")
-    if path.is_dir():
-        return ParquetTable(path)
-    if not path.is_file():
-        raise TableError(
-            f"{path}: a table is read several times, and a pipe only once; save it as a file first, or send it to "
-            "standard input, which is called -"
-        )
-    if path.stat().st_size == 0:
-        raise TableError(f"{path}: the file is empty")
-    suffix = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
-    match suffix.lower():
-        case ".csv" | ".tsv":
-            return CsvTable(path, reading)
-        case ".jsonl" | ".ndjson":
-            return JsonLinesTable(path)
-        case ".parquet" | ".pq" if path.suffix != ".gz":
-            return ParquetTable(path)
-        case ".feather" | ".arrow" | ".arrows" | ".ipc" if path.suffix != ".gz":
-            return ArrowTable(path)
-        case ".xlsx" | ".xlsm" if path.suffix != ".gz":
-            return SpreadsheetTable(path, reading)
-        case ".npy" | ".npz" if path.suffix != ".gz":
-            return NumpyTable(path)
-        case ".db" | ".sqlite" | ".sqlite3" | ".duckdb" if path.suffix != ".gz":
-            scheme = "duckdb" if suffix == ".duckdb" else "sqlite"
-            raise TableError(f"{path}: of a database, give a query: {scheme}:{path}?query=SELECT ...")
-    raise TableError(
-        f"{path}: cannot tell what kind of table this is; a table's name ends in .csv, .tsv, .jsonl (also .gz), "
-        ".parquet, .feather, .arrow, .xlsx, .npy or .npz, or is a folder of .parquet files"
-    )
 
 
 def check_names(path: object, names: Sequence[str]) -> None:

@@ -21,7 +21,8 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from cubicflow.data.fetch import DownloadError, fetch
-from cubicflow.tables.source import Table, open_file
+from cubicflow.tables.files.by_name import open_file
+from cubicflow.tables.source import Table
 from cubicflow.tables.table_error import TableError
 from cubicflow.tables.text.reading import Reading
 

@@ -43,8 +43,7 @@ def read_head(path: Path, lines: Sequence[str], reading: Reading) -> Head:
             f"{path}: there is no row {end - 1} to hold the names, as there are {len(lines)} lines; choose another",
             "--header",
         )
-    unquoted = re.sub(r'"[^"]*"?', "", top[-1])
-    delimiter = max(DELIMITERS, key=unquoted.count)  # ties, as in a file of one column, go to the comma
+    delimiter = _delimiter(top if reading.header != NO_HEADER else lines)
     try:
         rows = [next(csv.reader([line], delimiter=delimiter), []) for line in top]
     except csv.Error as error:
@@ -61,6 +60,20 @@ def read_head(path: Path, lines: Sequence[str], reading: Reading) -> Head:
         ask_whether_names(path, names, _rows(lines[end : end + ROWS_BELOW], delimiter))
     check_names(path, names)
     return Head(delimiter, names, end)
+
+
+def _delimiter(lines: Sequence[str]) -> str:
+    """The most frequent mark of the line of names. Lines of values may hold more commas than delimiters.
+
+    >>> _delimiter(["1,5;2,5;0", "3;4,5;1"])
+    ';'
+    """
+    unquoted = [re.sub(r'"[^"]*"?', "", line) for line in lines if line]
+    counts = {mark: {line.count(mark) for line in unquoted} for mark in DELIMITERS}
+    even = [mark for mark in DELIMITERS[1:] if len(unquoted) > 1 and len(counts[mark]) == 1 and counts[mark] != {0}]
+    return (
+        even[0] if even else max(DELIMITERS, key=unquoted[-1].count if unquoted else "".count)
+    )  # ties go to the comma
 
 
 def ask_whether_names(path: object, names: Sequence[str], below: Sequence[Sequence[str]]) -> None:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -53,6 +54,9 @@ class FormattedTable(Table):
                 for name, array in zip(columns, batch.columns, strict=True)
             ]
             yield pa.RecordBatch.from_arrays(arrays, names=columns)
+
+    def spooled(self, columns: Sequence[str], folder: Path | None = None) -> Table:
+        return self._inner.spooled(columns, folder)  # whoever asks for types looks at all rows for formats
 
     def fingerprint(self) -> str:
         return self._inner.fingerprint()
@@ -154,7 +158,8 @@ def _chosen(table: Table, found: Mapping[str, _Open], plain: list[str]) -> dict[
     family = _agreed(sure) if sure else {";": EUROPEAN, ",": AMERICAN}.get(table.delimiter or "")
     formats |= {name: number for name, seen in found.items() if (number := _number(seen, family))}
     orders = [*chain(*(seen.orders() for seen in found.values() if len(seen.orders()) == 1))]
-    order = _agreed(orders) if orders else {EUROPEAN: "dmy", AMERICAN: "mdy"}.get(_agreed(sure) or "")
+    # Decimal commas go with the day first. Decimal points go with either order: so do the British write.
+    order = _agreed(orders) if orders else "dmy" if _agreed(sure) == EUROPEAN else None
     for name, seen in found.items():
         if name not in formats and (date := _date(seen, order)):
             formats[name] = replace(date, padded=_padded(table, name, date))

@@ -26,13 +26,9 @@ class WithoutRemarks(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         while not self._ready:
             block = self._file.read(CHUNK)
-            whole, end = (self._rest + block).rpartition(b"\n")[::2] if block else (self._rest, b"")
             text = self._rest + block
-            if block and b"\n" not in text:
-                self._rest = text
-                continue
-            self._rest = end
-            self._ready = self._kept(whole + b"\n" if block else whole)
+            whole, end, self._rest = text.rpartition(b"\n") if block else (text, b"", b"")
+            self._ready = self._kept(whole + end)
             if not block:
                 break
         count = min(len(buffer), len(self._ready))
