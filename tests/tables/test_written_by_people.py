@@ -264,7 +264,7 @@ def test_an_index_without_a_name_is_left_out(tmp_path: Path) -> None:
         ("__index_level_0__", "dropped"),
         ("a", "model"),
     ]
-    assert "is a row index that pandas wrote with the table; it is left out" in found.notes[0]
+    assert found.notes == ("the first column has no name, so it is taken for a row index; it is left out",)
     path.write_text("Unnamed: 0,a\n" + "".join(f"{i},{i % 7}\n" for i in range(40)))
     assert infer(open_table(path)).schema["Unnamed: 0"].role == "dropped"
     path.write_text("a\n" + "".join(f"{i % 7}\n" for i in range(40)))

@@ -26,6 +26,7 @@ from cubicflow.tables.maps import CodeCounts, Moments, Scaled
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.source import PARTS, ROW_INDEX, Missing, Piece, RowSample, Split, Table, pieces, without_values
 from cubicflow.tables.table_error import TableError, some
+from cubicflow.tables.text.csv_head import INDEX
 from cubicflow.tables.text.found_formats import in_own_formats
 from cubicflow.tables.time_order import OrderOfRows, columns_of, remark_on_order
 
@@ -168,7 +169,7 @@ def _infer(table: Table, options: TableOptions, split: Split, spool: Path | None
         role: Role = "weights" if name == options.weights else "context" if name in options.context else "model"
         columns[name] = decide(facts, options.kinds.get(name), role)
     _check_roles(columns, options)
-    notes = [f"{name!r} is a row index that pandas wrote with the table; it is left out" for name in indices]
+    notes = [_said_of_index(name, is_text=table.is_text) for name in indices]
     notes += table.remarks
     notes += remark_on_order(survey.orders) if not columns_of(split) else []
     if survey.dropped:
@@ -199,6 +200,12 @@ def _infer(table: Table, options: TableOptions, split: Split, spool: Path | None
         sample=survey.sample,
         split=split,
     )
+
+
+def _said_of_index(name: str, *, is_text: bool) -> str:
+    if is_text and name == INDEX:
+        return "the first column has no name, so it is taken for a row index; it is left out"
+    return f"{name!r} is a row index that pandas wrote with the table; it is left out"
 
 
 def _check_gaps(facts: Mapping[str, Facts], options: TableOptions) -> None:

@@ -71,9 +71,8 @@ def _delimiter(lines: Sequence[str]) -> str:
     unquoted = [re.sub(r'"[^"]*"?', "", line) for line in lines if line]
     counts = {mark: {line.count(mark) for line in unquoted} for mark in DELIMITERS}
     even = [mark for mark in DELIMITERS[1:] if len(unquoted) > 1 and len(counts[mark]) == 1 and counts[mark] != {0}]
-    return (
-        even[0] if even else max(DELIMITERS, key=unquoted[-1].count if unquoted else "".count)
-    )  # ties go to the comma
+    last = unquoted[-1] if unquoted else ""
+    return even[0] if even else max(DELIMITERS, key=last.count)  # ties, as in a file of one column, go to the comma
 
 
 def ask_whether_names(path: object, names: Sequence[str], below: Sequence[Sequence[str]]) -> None:
