@@ -191,7 +191,7 @@ def test_arrow_files_that_are_wrong(tmp_path: Path) -> None:
     assert sum(map(len, table.batches(rows=5))) == ROWS
     with pa.OSFile(str(stream), "wb") as file, pa.ipc.new_stream(file, TYPED.schema) as writer:
         writer.write_table(TYPED.slice(0, 40))
-    with pytest.raises(TableError, match="60 rows were found at first, 40 later"):
+    with pytest.raises(TableError, match="the file changed while it was read"):
         list(table.batches())
 
 
