@@ -15,7 +15,7 @@ class WithoutRemarks(io.RawIOBase):
     b'a,b\\n1,"x\\n#y"\\n'
     """
 
-    def __init__(self, file: BinaryIO, comment: bytes) -> None:
+    def __init__(self, file: BinaryIO | io.RawIOBase, comment: bytes) -> None:
         super().__init__()
         self._file, self._comment = file, comment
         self._rest, self._ready, self._quoted = b"", b"", False
@@ -25,7 +25,7 @@ class WithoutRemarks(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         while not self._ready:
-            block = self._file.read(CHUNK)
+            block = self._file.read(CHUNK) or b""
             text = self._rest + block
             whole, end, self._rest = text.rpartition(b"\n") if block else (text, b"", b"")
             self._ready = self._kept(whole + end)
