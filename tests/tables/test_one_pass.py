@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
+import sqlite3
+import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
+import openpyxl
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import csv as arrow_csv
+from pyarrow import json as arrow_json
 
 from cubicflow.tables import Split, TableEncoder, TableError, TableOptions, fit_table, infer, open_table
 from cubicflow.tables.table_rows import load_parts
@@ -55,6 +63,50 @@ def test_a_fit_reads_a_csv_once(tmp_path: Path, opened: dict[str, int]) -> None:
     )
     assert opened["parsed"] == 1
     assert opened["t.csv"] == 2
+
+
+@pytest.mark.parametrize("kind", ["xlsx", "jsonl", "sqlite", "duckdb", "stdin"])
+def test_a_fit_reads_other_kinds_once(
+    tmp_path: Path, opened: dict[str, int], monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """What is opened or asked again is counted; what is gone cannot be."""
+    frame = pd.read_csv(io.StringIO(TEXT))
+    path, where = tmp_path / f"t.{kind}", str(tmp_path / f"t.{kind}")
+    if kind == "xlsx":
+        frame.to_excel(path, index=False)
+    elif kind == "jsonl":
+        frame.to_json(path, orient="records", lines=True)
+    elif kind == "sqlite":
+        with sqlite3.connect(path) as database:
+            frame.to_sql("t", database, index=False)
+        database.close()
+        where = f"sqlite:{path}?query=SELECT * FROM t"
+    elif kind == "duckdb":
+        with duckdb.connect(str(path)) as database:
+            database.execute("CREATE TABLE t AS SELECT * FROM frame")
+        where = f"duckdb:{path}?query=SELECT * FROM t"
+    else:
+        where = "-"
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
+    counts: dict[str, int] = {}
+
+    def count(reader: str, original: Any, *args: Any, **how: Any) -> Any:
+        counts[reader] = counts.get(reader, 0) + 1
+        return original(*args, **how)
+
+    for module, name in (
+        (openpyxl, "load_workbook"),
+        (arrow_json, "read_json"),
+        (sqlite3, "connect"),
+        (duckdb, "connect"),
+    ):
+        monkeypatch.setattr(module, name, partial(count, module.__name__, getattr(module, name)))
+    opened.clear()
+    small: dict[str, Any] = {"model": "flow", "settings": {"num_layers": 1, "hidden_features": 4}, "steps": 2}
+    fit_table(where, tmp_path / "run", **small, progress=False)
+    reader = {"xlsx": "openpyxl", "jsonl": "pyarrow.json", "sqlite": "sqlite3", "duckdb": "duckdb"}.get(kind)
+    assert counts == ({} if reader is None else {reader: 1})
+    assert opened.get("parsed", 0) == (kind == "stdin")
 
 
 def blocks_by_definition(path: Path) -> str:

@@ -113,6 +113,21 @@ def test_resuming_a_finished_run_gives_its_result(x, make_flow, run, assert_same
     assert contents(run) == before
 
 
+def test_a_finished_run_says_how_to_train_on(x, make_flow, run, assert_same, tmp_path):
+    """A cosine that has come down to 0 cannot be stretched: more steps are another run, from the same weights."""
+    first = fit(make_flow(), x, run=run, **SETTINGS)
+    before = contents(run)
+    refused(
+        r"is finished after 12 steps, its learning rate has come down to 0.*steps was 12, is now 24.*begin another run "
+        r"from its weights: fit\(cubicflow.load\('.*run'\), ...\) with another folder, or --start .*run with",
+        make_flow(), x, run, resume=True, steps=24,
+    )  # fmt: skip
+    assert contents(run) == before
+    assert_same(first.flow, cf.load(run))
+    further = fit(cf.load(run), x, run=tmp_path / "further", **{**SETTINGS, "steps": 24})
+    assert further.steps == 24
+
+
 def test_resume_with_changed_settings(x, make_flow, unfinished):
     refused(
         r"begun with other settings \(training\): learning_rate was 0.0005, is now 0.1", make_flow(), x, unfinished,

@@ -3,7 +3,22 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
+
+
+def one_each(option: str, texts: Iterable[str]) -> list[str]:
+    """The texts, none of which holds several pairs: a comma would become part of a name.
+
+    >>> one_each("--transform", ["a=log", "b=asinh"])
+    ['a=log', 'b=asinh']
+    """
+    found = list(texts)
+    for text in found:
+        if re.search("=[^=,]*,[^=]*=", text):
+            apart = " ".join(f"{option} {part}" for part in text.split(","))
+            raise ValueError(f"{option} takes one column=value, got {text!r}; write {apart}")
+    return found
 
 
 def pairs(option: str, texts: Iterable[str], columns: Iterable[str] = ()) -> dict[str, str]:

@@ -9,13 +9,16 @@ from typing import Annotated
 import typer
 
 from cubicflow.cli.clear_errors import clear_errors
+from cubicflow.cli.reading import Comment, Header
 
 
 def compare(
     first: Annotated[Path, typer.Argument(help="A run folder.", metavar="RUN")],
     second: Annotated[Path, typer.Argument(help="Another run folder.", metavar="RUN")],
-    data: Annotated[Path, typer.Argument(help="A table that fits both.")],
+    data: Annotated[str, typer.Argument(help="A table that fits both.")],
     missing: Annotated[str | None, typer.Option(help="Rows that lack a value: model, drop or error.")] = None,
+    header: Header = None,
+    comment: Comment = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:N.")] = None,
 ) -> None:
     """Which of two models fits a table better: the paired difference per row, ± 2 standard errors.
@@ -29,7 +32,7 @@ def compare(
         from cubicflow.tables.comparing import compare_runs
 
         models = FittedTable.load(first, device), FittedTable.load(second, device)
-        result = compare_runs(*models, open_table(data), missing)
+        result = compare_runs(*models, open_table(data, models[0].reading.told(header, comment)), missing)
         if result.held_out:
             typer.echo("a model was fitted to this file, so only test rows are compared")
         typer.echo(f"{first}: {result.first}")

@@ -19,6 +19,9 @@ PACKAGES = {
     "typer": "the command line",
     "rich": "progress in a terminal",
     "scikit-learn": "the scikit-learn interface and judge",
+    "openpyxl": "spreadsheets",
+    "duckdb": "DuckDB queries",
+    "fsspec": "URLs other than http, s3 and gs",
     "triton": "the GPU backend",
 }
 

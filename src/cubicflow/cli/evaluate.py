@@ -8,16 +8,19 @@ from typing import Annotated
 import typer
 
 from cubicflow.cli.clear_errors import clear_errors
+from cubicflow.cli.reading import Comment, Header
 from cubicflow.cli.remarks import say_ignored, say_unseen
 
 
 def evaluate(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
-    data: Annotated[Path, typer.Argument(help="A table with the columns of the fitted one.")],
+    data: Annotated[str, typer.Argument(help="A table with the columns of the fitted one; - for standard input.")],
     missing: Annotated[str | None, typer.Option(help="Rows that lack a value: model, drop or error.")] = None,
     unseen: Annotated[
         str, typer.Option(help="Values that the fitted table did not have: count them, or error.")
     ] = "count",
+    header: Header = None,
+    comment: Comment = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:N.")] = None,
 ) -> None:
     """The mean log likelihood of a table, ± 2 standard errors, in nats and in the data's own units, beside that of
@@ -32,7 +35,8 @@ def evaluate(
         from cubicflow.tables.honest_score import Score, score_lines, score_warnings
         from cubicflow.tables.scored_parts import score_parts
 
-        fitted, table = FittedTable.load(run, device), open_table(data)
+        fitted = FittedTable.load(run, device)
+        table = open_table(data, fitted.reading.told(header, comment))
         say_ignored(fitted.schema, table)
         scored = score_parts(fitted, table, missing, unseen=unseen)
         whole = scored.whole

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -10,8 +11,9 @@ from typing import Annotated, Any
 
 import typer
 
-from cubicflow.cli.arguments import names, pairs, ranges
+from cubicflow.cli.arguments import names, one_each, pairs, ranges
 from cubicflow.cli.clear_errors import clear_errors
+from cubicflow.cli.reading import DATA, Comment, Header
 from cubicflow.tables.kinds import NAMES
 
 MODEL = ("num_layers", "hidden_features", "num_blocks", "num_bins", "dropout")
@@ -20,15 +22,18 @@ of_table, of_model, of_training = (partial(typer.Option, rich_help_panel=p) for 
 
 
 def fit(
-    data: Annotated[
-        Path,
-        typer.Argument(
-            help="A .csv, .tsv, .parquet, .npy or .npz file, a folder of .parquet files, or gaussians or grace-hopper."
-        ),
-    ],
+    data: Annotated[str, typer.Argument(help=f"{DATA} Or gaussians or grace-hopper.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The run folder.", metavar="RUN")],
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run, or begin where there is none.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin again in a folder that holds a run.")] = False,
+    start: Annotated[
+        Path | None, typer.Option(help="Begin from the weights of another run of this table.", metavar="RUN")
+    ] = None,
+    header: Header = None,
+    comment: Comment = None,
+    split: Annotated[
+        str | None, of_table(help="time:col tests on the latest rows; else one row in ten is drawn.")
+    ] = None,
     missing: Annotated[
         str | None,
         of_table(help="Values that are missing: model, or drop such rows, or error. Of a flow error or drop."),
@@ -75,14 +80,14 @@ def fit(
     """
     given = {name: value for name, value in locals().items() if value is not None}
     with clear_errors():
-        from cubicflow.tables import TableOptions, fit_table
+        from cubicflow.tables import Reading, TableOptions, fit_table
         from cubicflow.tables.honest_score import score_lines, score_warnings
         from cubicflow.training import TrainingConfig
 
         options = TableOptions(
-            kinds=pairs("--type", kind or []),
-            transforms=pairs("--transform", transform or []),
-            bounds=ranges("--bounds", bounds or []),
+            kinds=pairs("--type", one_each("--type", kind or [])),
+            transforms=pairs("--transform", one_each("--transform", transform or [])),
+            bounds=ranges("--bounds", one_each("--bounds", bounds or [])),
             context=names(context or []),
             weights=weights,
             drop=names(drop or []),
@@ -91,6 +96,7 @@ def fit(
         settings = {name: given[name] for name in MODEL if name in given}
         training = {field.name: given[field.name] for field in fields(TrainingConfig) if field.name in given}
         how: dict[str, Any] = {"model": model, "resume": resume, "overwrite": overwrite, "say": _say}
+        how |= {"reading": Reading(header, comment), "split": split, "start": start}
         result = fit_table(data, output, options, settings, **how, **training)
         if os.environ.get("RANK", "0") != "0":  # of several processes the first one speaks
             return
@@ -107,7 +113,7 @@ def fit(
         typer.echo(f"  cubicflow plot {output}")
         told = "".join(f" --given {column.name}=VALUE" for column in schema.context)
         typer.echo(f"  cubicflow sample {output} -n 1000 -o samples.csv{told}")
-        typer.echo(f"  cubicflow score {output} {data} -o scores.csv")
+        typer.echo(f"  cubicflow score {output} {shlex.quote(data)} -o scores.csv")
 
 
 def _say(text: str) -> None:

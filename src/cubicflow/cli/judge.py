@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from cubicflow.cli.arguments import names
 from cubicflow.cli.clear_errors import clear_errors
+from cubicflow.cli.reading import Comment, Header
 
 STANDARD_OUTPUT = "-"
 
 
 def judge(
-    first: Annotated[Path, typer.Argument(help="A run folder, or a table of real rows.", metavar="RUN|REAL")],
+    first: Annotated[str, typer.Argument(help="A run folder, or a table of real rows.", metavar="RUN|REAL")],
     second: Annotated[
-        Path,
+        str,
         typer.Argument(
             help="Of a run: real rows that it was not fitted to. Else: sampled rows.", metavar="DATA|SAMPLED"
         ),
     ],
     train: Annotated[
-        Path | None,
+        str | None,
         typer.Option(help="The rows the model was fitted to. Of a run, else the fitted file, where it is still there."),
     ] = None,
     output: Annotated[
@@ -36,6 +37,8 @@ def judge(
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the samples and of the classifier.", min=0, max=2**32 - 1)] = 0,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an output that exists.")] = False,
+    header: Header = None,
+    comment: Comment = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:N.")] = None,
 ) -> None:
     """How good are the samples? A classifier's AUC, errors of columns and pairs, copies, contradictions.
@@ -46,12 +49,12 @@ def judge(
     """
     with clear_errors():
         from cubicflow.flows.serialization import CONFIG_FILE
-        from cubicflow.tables import FittedTable, open_table
+        from cubicflow.tables import FittedTable, Reading, open_table
         from cubicflow.tables.judging.judge_file import JUDGE_FILE, judgement_text, write_judgement
         from cubicflow.tables.judging.judged_rows import judge_files, judge_run
         from cubicflow.tables.output import check_free
 
-        run = first if (first / CONFIG_FILE).is_file() else None
+        run = Path(first) if (Path(first) / CONFIG_FILE).is_file() else None
         if output is None and run is not None:
             output = str(run / JUDGE_FILE)
         if output not in (None, STANDARD_OUTPUT):
@@ -59,12 +62,15 @@ def judge(
         if run is not None:
             if words or drop:
                 raise ValueError("--words and --drop are for two tables; a run knows its columns")
-            rows = None if train is None else open_table(train)
-            found = judge_run(FittedTable.load(run, device), open_table(second), rows, missing=missing, seed=seed)
+            fitted = FittedTable.load(run, device)
+            reading = fitted.reading.told(header, comment)
+            rows = None if train is None else open_table(train, reading)
+            found = judge_run(fitted, open_table(second, reading), rows, missing=missing, seed=seed)
         else:
             if missing is not None:
                 raise ValueError("--missing is for a run; of two tables, rows that lack a value are judged as they are")
-            found = judge_files(first, second, train, words=names(words or []), drop=names(drop or []), seed=seed)
+            how: dict[str, Any] = {"words": names(words or []), "drop": names(drop or []), "seed": seed}
+            found = judge_files(first, second, train, **how, reading=Reading(header, comment))
         for note in found.notes:
             typer.echo(f"note: {note}", err=True)
         if found.closeness is None:

@@ -38,4 +38,4 @@ def sample(
         fitted = FittedTable.load(run, device)
         told = pairs("--given", given or [], [column.name for column in fitted.schema.context])
         samples = fitted.sample_batches(number, told, temperature, seed, complete=complete)
-        write_rows(output, samples, fitted.decimals(told), overwrite=overwrite)
+        write_rows(output, samples, fitted.decimals(told), formats=fitted.reading.formats, overwrite=overwrite)

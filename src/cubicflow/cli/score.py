@@ -9,12 +9,13 @@ from typing import Annotated, Any
 import typer
 
 from cubicflow.cli.clear_errors import clear_errors
+from cubicflow.cli.reading import Comment, Header
 from cubicflow.cli.remarks import say_ignored, say_unseen
 
 
 def score(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
-    data: Annotated[Path, typer.Argument(help="A table with the columns of the fitted one.")],
+    data: Annotated[str, typer.Argument(help="A table with the columns of the fitted one; - for standard input.")],
     output: Annotated[str, typer.Option("--output", "-o", help=".csv, .parquet or .npy; - for standard output.")],
     missing: Annotated[
         str | None, typer.Option(help="Rows that lack a value: model, error, or drop, which leaves their score empty.")
@@ -26,6 +27,8 @@ def score(
         str, typer.Option(help="Values that the fitted table did not have: count them, or error.")
     ] = "count",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an output that exists.")] = False,
+    header: Header = None,
+    comment: Comment = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:N.")] = None,
 ) -> None:
     """The log likelihood of every row of a table, one line for each row, in its order.
@@ -39,8 +42,9 @@ def score(
         from cubicflow.tables.output import check_output, write_rows
 
         check_output(output, overwrite=overwrite)
-        fitted, table, counts = FittedTable.load(run, device), open_table(data), Counter[str]()
+        fitted, counts = FittedTable.load(run, device), Counter[str]()
+        table = open_table(data, fitted.reading.told(header, comment))
         say_ignored(fitted.schema, table)
         how: dict[str, Any] = {"observed_only": observed_only, "unseen": unseen, "counts": counts}
-        write_rows(output, fitted.score_batches(table, missing, **how), overwrite=overwrite)
+        write_rows(output, fitted.score_batches(table, missing, **how), overwrite=overwrite, whole=True)
         say_unseen(counts)

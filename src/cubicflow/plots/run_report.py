@@ -21,7 +21,8 @@ from cubicflow.plots.panels import make_panel, most_telling
 from cubicflow.plots.report_frame import PAGE, STYLE
 from cubicflow.plots.score_section import score_section
 from cubicflow.plots.training_curve import training_curve
-from cubicflow.tables import FittedTable, Table, TableError, open_table
+from cubicflow.tables import FittedTable, Reading, Table, TableError, open_table
+from cubicflow.tables.files.places import is_path
 from cubicflow.tables.judging.judge_file import read_judgement
 from cubicflow.tables.scored_parts import score_some
 from cubicflow.tables.source import RowSample, pieces
@@ -34,15 +35,24 @@ DOTS_PER_INCH = 110
 
 
 def draw_report(
-    run: Path, data: Path | None, folder: Path, *, rows: int = 5000, seed: int = 0, overwrite: bool = False
+    run: Path,
+    data: str | Path | None,
+    folder: Path,
+    *,
+    rows: int = 5000,
+    seed: int = 0,
+    overwrite: bool = False,
+    header: str | None = None,
+    comment: str | None = None,
 ) -> Path:
-    """Draw a run into a folder, and return the path of the page. ``data`` is by default the table it was fitted to."""
+    """Draw a run into a folder, and return the path of the page. ``data`` is by default the table it was fitted to, and
+    is read as that one was, but for a ``header`` and a ``comment`` of its own."""
     fitted = FittedTable.load(run)
     if folder.exists() and not folder.is_dir():
         raise TableError(f"{folder}: this is a file; give a folder for the pictures")
     if (folder / PAGE_NAME).exists() and not overwrite:
         raise TableError(f"{folder / PAGE_NAME}: there is such a page already; replace it", "--overwrite")
-    table = _table(fitted, data)
+    table = _table(fitted, data, fitted.reading.told(header, comment))
     found = _rows(fitted, table, rows)
     samples = fitted.sample_like(found, rows, seed=seed)
     figures = _figures(fitted, found, samples, run)
@@ -56,13 +66,17 @@ def draw_report(
     return folder / PAGE_NAME
 
 
-def _table(fitted: FittedTable, data: Path | None) -> Table:
+def _table(fitted: FittedTable, data: str | Path | None, reading: Reading) -> Table:
     if data is not None:
-        return open_table(data)
+        return open_table(data, reading)
     source = Path(fitted.source)
+    if not is_path(fitted.source):
+        raise TableError(
+            "the fitted table came by a query, a URL or a pipe, which is not read again; give one", "--data"
+        )
     if not source.exists():
         raise TableError(f"the fitted table {source} is no longer there; give one", "--data")
-    table = open_table(source)
+    table = open_table(source, reading)
     if not fitted.is_source(table):
         raise TableError(f"{source} has changed since the fit; to draw it all the same, give it", "--data")
     return table
@@ -116,7 +130,7 @@ def _png(figure: Figure) -> bytes:
 
 
 def _page(
-    run: Path, data: Path, fitted: FittedTable, score: str, pictures: Mapping[str, bytes], rows: int, samples: int
+    run: Path, data: Path | str, fitted: FittedTable, score: str, pictures: Mapping[str, bytes], rows: int, samples: int
 ) -> str:
     columns = "".join(
         f"<tr><td>{html.escape(c.name)}</td><td>{c.kind}</td><td>{html.escape(c.describe())}</td></tr>"
@@ -130,7 +144,7 @@ def _page(
     return PAGE.format(
         style=STYLE,
         run=html.escape(run.resolve().name),
-        data=html.escape(data.name),
+        data=html.escape(data.name if isinstance(data, Path) else data),
         rows=rows,
         samples=samples,
         parts=html.escape(parts),

@@ -5,7 +5,9 @@ In the order in which they build on one another:
     table_error, arrow_types, maps          what is wrong, arrow's types, maps of numbers with their slopes
     kinds/                                  one class for each kind of column, one registry of them
     source                                  tables, in batches of complete rows, and which rows train
-    csv_file, columnar_file                 the files that tables come in
+    text/                                   text as people write it: headers, remarks, formats of numbers and dates
+    csv_file, columnar_file, files/         the files that tables come in, and the places where they lie
+    time_order                              rows in the order of time, and a split by it
     schema, doubts, inference               the schema of a table, what the user says, and how a schema is found
     encoder, likelihood                     for a flow: rows to numbers and back, log likelihoods
     unit_scale, cells, dependencies, cell_encoder
@@ -15,7 +17,7 @@ In the order in which they build on one another:
     table_rows                              rows for training
     independent, honest_score               what a score is worth: beside independent columns and training rows
     fitted, scored_parts, comparing         a fitted table: scores, samples; the parts of a table; two runs compared
-    copied_rows, resumed_table              copies across the split; the table of a run that goes on
+    copied_rows, resumed_table, started_run copies across the split; a run that goes on; a run that begins from another
     fitting, output                         from a file to a run folder; rows and scores to files
     dependencies                            columns that determine one another
     judging/                                how good sampled rows are
@@ -35,12 +37,14 @@ if TYPE_CHECKING:
     from cubicflow.tables.schema import Schema
     from cubicflow.tables.source import Missing, Split, Table, open_table
     from cubicflow.tables.table_error import TableError
+    from cubicflow.tables.text.reading import Reading
 
 # Imported when they are first asked for: the command line names the kinds of columns without waiting for torch.
 _HOMES = {
     "FittedTable": "fitted",
     "Judgement": "judging.judgement",
     "Missing": "source",
+    "Reading": "text.reading",
     "Schema": "schema",
     "Split": "source",
     "Table": "source",
@@ -57,6 +61,7 @@ __all__ = [
     "FittedTable",
     "Judgement",
     "Missing",
+    "Reading",
     "Schema",
     "Split",
     "Table",

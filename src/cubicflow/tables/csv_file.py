@@ -6,7 +6,6 @@ fingerprint of the file come from that same pass.
 
 from __future__ import annotations
 
-import csv
 import gzip
 import hashlib
 import io
@@ -24,8 +23,11 @@ import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
 from cubicflow.tables.arrow_types import narrowest
-from cubicflow.tables.source import MemoryTable, Table, check_names, fingerprint_blocks
-from cubicflow.tables.table_error import TableError, some
+from cubicflow.tables.source import MemoryTable, Table, fingerprint_blocks
+from cubicflow.tables.table_error import TableError
+from cubicflow.tables.text.csv_head import ROWS_BELOW, read_head
+from cubicflow.tables.text.reading import Reading
+from cubicflow.tables.text.remarks import WithoutRemarks
 
 # What stands for a missing value, as pandas and arrow read it.
 MISSING = (
@@ -38,40 +40,30 @@ MOST_IN_MEMORY = 1 << 26  # bytes of text
 
 
 class CsvTable(Table):
-    """A CSV file with a line of names; the delimiter is the most frequent of ``, ; tab |`` outside of that line's
-    quotes."""
+    """A CSV file; the delimiter is the most frequent of ``, ; tab |`` outside of the quotes of its line of names."""
 
     is_text = True
+    has_header = True
 
-    def __init__(self, path: Path) -> None:
-        header = _first_line(path)
-        unquoted = re.sub(r'"[^"]*"?', "", header)
-        self.delimiter = max(",;\t|", key=unquoted.count)  # ties, as in a file of one column, go to the comma
-        try:
-            names = [name.strip() for name in next(csv.reader([header], delimiter=self.delimiter), [])]
-        except csv.Error as error:
-            raise TableError(f"{path}: the first line is no line of column names: {error}") from None
-        if not any(names):
-            raise TableError(f"{path}: the first line is empty; put the column names there")
-        check_names(path, names)
-        try:
-            numbers = [float(name) for name in names]
-        except ValueError:
-            numbers = []
-        if numbers:
-            raise TableError(
-                f"{path}: the first line holds numbers ({some(names, 3)}) where column names belong; put a line of "
-                "names above it"
-            )
-        super().__init__(path, dict.fromkeys(names, pa.string()))
+    def __init__(self, path: Path, reading: Reading | None = None) -> None:
+        reading = reading or Reading()
+        self._comment = (reading.comment or "").encode()
+        rows = reading.header_rows[1]
+        lines = _first_lines(path, max(rows, 1) + ROWS_BELOW, self._comment)
+        head = read_head(path, _decoded(path, lines, max(rows, 1)), reading)
+        self.delimiter, self._skipped = head.delimiter, head.lines
+        super().__init__(path, dict.fromkeys(head.names, pa.string()))
 
     def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
         missing = pa.array(MISSING)
         try:
-            with _FingerprintedFile(self.path) as file:
+            with FingerprintedFile(self.path) as file:
+                stream = pa.input_stream(file, compression="gzip" if self.path.suffix == ".gz" else None)
                 reader = arrow_csv.open_csv(
-                    pa.input_stream(file, compression="gzip" if self.path.suffix == ".gz" else None),
-                    read_options=arrow_csv.ReadOptions(column_names=self.names, skip_rows=1, block_size=BLOCK_BYTES),
+                    pa.input_stream(WithoutRemarks(stream, self._comment)) if self._comment else stream,
+                    read_options=arrow_csv.ReadOptions(
+                        column_names=self.names, skip_rows=self._skipped, block_size=BLOCK_BYTES
+                    ),
                     parse_options=arrow_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
                     convert_options=arrow_csv.ConvertOptions(
                         column_types=dict.fromkeys(self.names, pa.string()),
@@ -115,14 +107,18 @@ class CsvTable(Table):
 
 
 class SpooledTable(MemoryTable):
-    """What was read of a CSV file: strings, and the types that all of them fit."""
+    """What was read of a file of text: strings, and the types that all of them fit."""
 
     is_text = True
 
-    def __init__(self, source: CsvTable, kept: pa.Table, types: dict[str, pa.DataType]) -> None:
+    def __init__(self, source: Table, kept: pa.Table, types: dict[str, pa.DataType]) -> None:
         super().__init__(kept, str(source.path))
         self.types = {**source.types, **types}
-        self._fingerprint = source.fingerprint()
+        self.remarks, self.delimiter, self.has_header = source.remarks, source.delimiter, source.has_header
+        self._fingerprint, self._source = source.fingerprint(), source.source()
+
+    def source(self) -> str | None:
+        return self._source
 
 
 def spool(batches: Iterable[pa.RecordBatch], folder: Path | None) -> list[pa.RecordBatch]:
@@ -148,7 +144,7 @@ def spool(batches: Iterable[pa.RecordBatch], folder: Path | None) -> list[pa.Rec
     return [reader.get_batch(i) for i in range(reader.num_record_batches)]
 
 
-class _FingerprintedFile(io.RawIOBase):
+class FingerprintedFile(io.RawIOBase):
     """A file whose fingerprint is taken from its bytes as they are read."""
 
     def __init__(self, path: Path) -> None:
@@ -185,24 +181,35 @@ class _FingerprintedFile(io.RawIOBase):
         super().close()
 
 
-def _first_line(path: Path) -> str:
+def _first_lines(path: Path, count: int, comment: bytes) -> list[bytes]:
+    """The first lines that are no remarks."""
     try:
         with _open(path) as file:
             start = file.read(4)
             if start[:2] in (b"\xff\xfe", b"\xfe\xff"):
                 raise TableError(f"{path}: the file is in UTF-16; save it as UTF-8 (iconv -f UTF-16 -t UTF-8)")
-            line = start if b"\n" in start else start + file.readline(LONGEST_HEADER)
-            line = line[: line.find(b"\n") + 1] or line
+            found: list[bytes] = []
+            text = start.removeprefix(b"\xef\xbb\xbf")
+            while len(found) < count and (line := file.readline(LONGEST_HEADER)) + text:
+                # a line of less than four bytes was read past its end, and some programs end lines by a return alone
+                lines = re.split(rb"\r\n|\r|\n", text + line)
+                lines = lines if lines[-1] else lines[:-1]
+                found += [line for line in lines if not comment or not line.lstrip().startswith(comment)]
+                text = b""
     except (OSError, EOFError) as error:
         raise TableError(f"{path}: cannot be read: {error}") from None
-    if b"\0" in line:
+    return found[:count]
+
+
+def _decoded(path: Path, lines: list[bytes], strictly: int) -> list[str]:
+    """Lines as text; the first must be text, others are only looked at."""
+    if any(b"\0" in line for line in lines[:strictly]):
         raise TableError(f"{path}: the first line holds NUL bytes, so this is not a file of text")
-    # a first line shorter than four bytes was read past its end, and some programs end lines by a return alone
-    line = re.split(rb"[\r\n]", line, maxsplit=1)[0]
     try:
-        return line.decode("utf-8-sig")
+        names = [line.decode("utf-8") for line in lines[:strictly]]
     except UnicodeDecodeError:
         raise TableError(_not_utf8(path)) from None
+    return names + [line.decode("utf-8", "replace") for line in lines[strictly:]]
 
 
 def _refuse_nul(path: Path, block: pa.RecordBatch, start: int) -> None:

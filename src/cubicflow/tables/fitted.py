@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -27,9 +26,12 @@ from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.encoder import Numbers, TableEncoder
 from cubicflow.tables.independent import IndependentColumns
 from cubicflow.tables.likelihood import log_likelihood, placed
+from cubicflow.tables.output import digits_of
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.source import PARTS, MemoryTable, Missing, Piece, Split, Table, pieces
 from cubicflow.tables.table_error import TableError
+from cubicflow.tables.text.reading import AS_USUAL, Reading
+from cubicflow.tables.time_order import TimeSplit
 
 SAMPLE_ROWS = 1 << 14
 SECTION = "table"
@@ -67,6 +69,7 @@ class FittedTable:
         parts: the number of rows in each part of it.
         independent: the marginals of its columns; None in runs of older versions, and where ``cells`` have them.
         cells: what a model of columns sees of each column; None for a flow.
+        reading: how its file was read, and so how others like it are, by ``open_table(path, fitted.reading)``.
 
     >>> import tempfile
     >>> from cubicflow.tables import FittedTable, fit_table
@@ -90,6 +93,7 @@ class FittedTable:
     parts: dict[str, int]
     independent: IndependentColumns | None = None
     cells: CellEncoder | None = None
+    reading: Reading = AS_USUAL
 
     @classmethod
     def load(cls, folder: str | Path, device: str | None = None) -> FittedTable:
@@ -110,6 +114,7 @@ class FittedTable:
             "parts": self.parts,
             "schema": self.schema.to_json(),
             **({} if self.independent is None else {"independent": self.independent.to_json()}),
+            **({"reading": reading} if (reading := self.reading.to_json()) else {}),
         }
         return about if self.cells is None else {**about, "columns": self.cells.to_json()}
 
@@ -118,7 +123,8 @@ class FittedTable:
         """``model`` is called when all that stands in ``about`` has been checked."""
         cells = None
         try:
-            schema, split = Schema.from_json(about.get("schema")), Split.from_json(about.get("split"))
+            schema, split = Schema.from_json(about.get("schema")), TimeSplit.from_json(about.get("split"))
+            reading = Reading.from_json(about.get("reading", {}))
             missing = Missing(about.get("missing"))  # type: ignore[arg-type] # refuses what is none
             known = "independent" in about
             independent = IndependentColumns.from_json(about["independent"], schema.model) if known else None
@@ -130,7 +136,7 @@ class FittedTable:
         counted = isinstance(parts, dict) and sorted(parts) == sorted(PARTS)
         if not isinstance(source, str) or not isinstance(mark, str) or not counted:
             raise FlowFileError(path, "its table is not described rightly: source, fingerprint or parts is wrong")
-        described = split, missing, source, mark, dict(parts), independent, cells  # type: ignore[arg-type] # checked above
+        described = split, missing, source, mark, dict(parts), independent, cells, reading  # type: ignore[arg-type] # checked above
         fitted = cls(model(), schema, *described)
         if isinstance(fitted.flow, ColumnsModel):
             columns = {} if cells is None else cells.described
@@ -301,7 +307,7 @@ class FittedTable:
     def decimals(self, given: Given = None) -> dict[str, int]:
         """The digits after the point with which columns are written as text; none where more of them were given."""
         found = {column.name: column.decimals for column in self.schema.columns}
-        written = {name: _digits_of(value) for name, value in (given or {}).items()}
+        written = {name: digits_of(value) for name, value in (given or {}).items()}
         return {name: digits for name, digits in found.items() if digits is not None and written.get(name, 0) <= digits}
 
 
@@ -384,11 +390,3 @@ def _unpickled(about: dict[str, Any], packed: dict[str, Any]) -> FittedTable:
 
 def _score_batch(values: NDArray[np.float64]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array(values, from_pandas=True)], names=[SCORE_COLUMN])
-
-
-def _digits_of(value: object) -> int:
-    try:
-        exponent = Decimal(str(value)).normalize().as_tuple().exponent
-    except InvalidOperation:
-        return 0
-    return max(-exponent, 0) if isinstance(exponent, int) else 0

@@ -21,6 +21,7 @@ from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.copied_rows import copied_rows
 from cubicflow.tables.dependencies import described_rules
 from cubicflow.tables.encoder import TableEncoder
+from cubicflow.tables.files.places import STANDARD_INPUT
 from cubicflow.tables.fitted import SECTION, FittedTable
 from cubicflow.tables.honest_score import Score, ScoreOfRows, Used
 from cubicflow.tables.independent import IndependentColumns
@@ -28,8 +29,11 @@ from cubicflow.tables.inference import Inferred, TableOptions, infer
 from cubicflow.tables.likelihood import ROWS_AT_ONCE, Mean
 from cubicflow.tables.resumed_table import check_same_table
 from cubicflow.tables.source import Missing, Split, open_table
+from cubicflow.tables.started_run import begin_from, check_start
 from cubicflow.tables.table_error import TableError
 from cubicflow.tables.table_rows import Parts, TableRows, load_numbers, load_parts, parts_of, split_numbers
+from cubicflow.tables.text.reading import Reading, check_reading
+from cubicflow.tables.time_order import split_from
 from cubicflow.training.config import TrainingConfig
 from cubicflow.training.loop import FitResult, fit
 from cubicflow.training.run_folder import check_folder
@@ -65,6 +69,9 @@ def fit_table(
     settings: Mapping[str, Any] | None = None,
     *,
     model: str | None = None,
+    reading: Reading | None = None,
+    split: str | None = None,
+    start: str | Path | None = None,
     resume: bool = False,
     overwrite: bool = False,
     progress: bool = True,
@@ -79,6 +86,9 @@ def fit_table(
             not given suits the number of rows.
         model: ``"columns"`` or ``"flow"``; by default a flow for complete rows of real numbers, and else a model of
             columns.
+        reading: which rows of the file hold the names, and which lines are remarks.
+        split: ``"time:column"`` to test on the latest rows of a table in the order of that column.
+        start: a run of the same table, whose weights are the first ones of this run.
         resume, overwrite: what to do where the folder holds a run.
         progress: show it, on standard error.
         say: called with what was found in the table, a line at a time.
@@ -91,50 +101,57 @@ def fit_table(
     >>> result.test.rows, [column.describe() for column in result.fitted.schema.columns]
     (6, ['mass of each of 2 values', 'mass per step of 0.01'])
     """
-    run, options = Path(run), options or TableOptions()
+    run, options, reading = Path(run), options or TableOptions(), reading or Reading()
     if model not in (None, *MODELS):
         raise TableError(f"model should be {' or '.join(MODELS)}, got {model!r}")
     config = TrainingConfig.make(**training)  # before the table is read: a setting that there is not
-    table = open_table(data)
+    asked = split_from(split, config.seed)
+    check_start(start, run)
     check_folder(run, may_exist=resume or overwrite)  # before the table is read; opening the run checks again
-    split = Split(config.seed)
+    table = open_table(data, reading)
+    check_reading(table, reading)
     beside = run.absolute().parent if run.absolute().parent.is_dir() else None  # where temporary files go
     if model == "flow" and options.missing is Missing.MODEL:
         raise TableError("a flow has no place for gaps; leave rows that lack a value out", "--missing drop")
     missing = Missing(options.missing or (Missing.ERROR if model == "flow" else Missing.MODEL))
-    found = infer(table, replace(options, missing=missing), split, spool=beside, atoms=model != "flow")
+    found = infer(table, replace(options, missing=missing), asked, spool=beside, atoms=model != "flow")
     model = model or ("columns" if options.missing is Missing.MODEL else suited_model(found))
     if model == "flow":  # there are no gaps, or they were dropped; later there may be some
         missing = Missing(options.missing or Missing.ERROR)
     parts = ", ".join(f"{count:,} for {name}" for name, count in found.parts.items())
-    say(f"{data}: {found.rows:,} rows ({parts}), columns to model: {len(found.schema.model)}, by {NAMED[model]}")
+    settled = found.split
+    say(f"{table.path}: {found.rows:,} rows ({parts}), columns to model: {len(found.schema.model)}, by {NAMED[model]}")
     for note in found.notes:
         say(f"note: {note}")
     for warning in found.warnings:
         say(f"warning: {warning}")
     _check_settings(settings or {}, model)
     prepare = prepare_columns if model == "columns" else prepare_flow
-    prepared = prepare(found, split, missing, config.seed, settings or {}, beside)
+    prepared = prepare(found, settled, missing, config.seed, settings or {}, beside)
     for note in prepared.notes:
         say(f"note: {note}")
     if copies := copied_rows(prepared.rows).said():
         say(f"warning: {copies}")
     some_rows = evenly(prepared.rows.train, TRAINING_ROWS)
     independent = learn_independent(some_rows) if prepared.cells is None else None
-    about = split, missing, str(table.path.resolve()), found.table.fingerprint(), found.parts
-    fitted = FittedTable(prepared.model, found.schema, *about, independent, prepared.cells)
+    about = settled, missing, table.source() or STANDARD_INPUT, found.table.fingerprint(), found.parts
+    read = replace(reading, formats=found.table.formats)
+    fitted = FittedTable(prepared.model, found.schema, *about, independent, prepared.cells, read)
     if resume and (before := check_same_table(run, fitted.to_json())) is not None:
         # as the run was begun: an older version has none, and another machine may round otherwise
         kept = before.get("independent")
         fitted = replace(
             fitted, independent=None if kept is None else IndependentColumns.from_json(kept, found.schema.model)
         )
+    before_start = None if start is None else begin_from(Path(start), fitted)
     sections = {SECTION: fitted.to_json()}
     how: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "progress": progress}
     suited = TrainingConfig.make(**{**prepared.training, **training})
     result = fit(
         prepared.model, prepared.rows.train, prepared.rows.validation, suited, run=run, sections=sections, **how
     )
+    if before_start is not None and (worse := before_start.worse(result)):
+        say(f"warning: {worse}")
     fitted = replace(fitted, flow=result.flow)
     test, train = (score_part(fitted, part) for part in (prepared.rows.test, some_rows))
     columns = len(found.schema.columns) - len(found.schema.of_role("dropped"))

@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cubicflow.tables.arrow_types import Floats, is_number, is_readable, read_text
+from cubicflow.tables.arrow_types import Floats, is_date, is_number, is_readable, read_text
 from cubicflow.tables.doubts import near_identifiers, too_few_rows
 from cubicflow.tables.kinds import NAMES, decide
 from cubicflow.tables.kinds.column import Bounds, Column, Evidence, Facts, Role
@@ -26,6 +26,9 @@ from cubicflow.tables.maps import CodeCounts, Moments, Scaled
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.source import PARTS, ROW_INDEX, Missing, Piece, RowSample, Split, Table, pieces, without_values
 from cubicflow.tables.table_error import TableError, some
+from cubicflow.tables.text.csv_head import INDEX
+from cubicflow.tables.text.found_formats import in_own_formats
+from cubicflow.tables.time_order import OrderOfRows, columns_of, remark_on_order
 
 TRANSFORMS = ("log", "asinh")
 FEWEST_ROWS = 10  # one in ten is for validation, one for the test
@@ -98,7 +101,8 @@ class Inferred:
     (``lost``), rows of each part, remarks, and warnings about what no fit can do well.
 
     ``table`` holds the same rows in a form that is fast to read again. ``gaps`` are the missing values of each column
-    that has any, where rows that lack a value are kept; ``sample`` is one of training rows.
+    that has any, where rows that lack a value are kept; ``sample`` is one of training rows. ``split`` is that of this
+    very table.
     """
 
     schema: Schema
@@ -111,6 +115,7 @@ class Inferred:
     table: Table
     gaps: dict[str, int]
     sample: pa.Table
+    split: Split
 
 
 def infer(
@@ -144,14 +149,19 @@ def infer(
 
 def _infer(table: Table, options: TableOptions, split: Split, spool: Path | None, atoms: bool) -> Inferred:
     options.check_names(table.names)
+    if unknown := [name for name in columns_of(split) if name not in table.types]:
+        raise TableError(f"there is no column {some(unknown)} to split by; the columns are {some(table.names, 20)}")
     missing = Missing(options.missing or Missing.ERROR)
     indices = [name for name in table.names if re.fullmatch(ROW_INDEX, name) and name not in options.named]
     options = replace(options, drop=(*options.drop, *indices))
     used = [name for name in table.names if name not in options.drop]
     _check_types({name: table.types[name] for name in used})
-    table = table.spooled(used, spool)
+    kept = [*used, *(name for name in columns_of(split) if name not in used)]
+    words = [name for name, kind in options.kinds.items() if kind == "categorical"]
+    table = in_own_formats(table.spooled(kept, spool), kept, words)
     types = {name: table.types[name] for name in used}
     _check_empty(types)
+    split = split.settled(table)
     survey = _Survey(table, types, missing, split)
     columns = {}
     _check_gaps(survey.facts, options)
@@ -159,7 +169,9 @@ def _infer(table: Table, options: TableOptions, split: Split, spool: Path | None
         role: Role = "weights" if name == options.weights else "context" if name in options.context else "model"
         columns[name] = decide(facts, options.kinds.get(name), role)
     _check_roles(columns, options)
-    notes = [f"{name!r} is a row index that pandas wrote with the table; it is left out" for name in indices]
+    notes = [_said_of_index(name, is_text=table.is_text) for name in indices]
+    notes += table.remarks
+    notes += remark_on_order(survey.orders) if not columns_of(split) else []
     if survey.dropped:
         read = survey.rows + survey.dropped
         lacking = f"{survey.dropped} of {read} rows lack a value and are left out, {survey.lost} values in all"
@@ -186,7 +198,14 @@ def _infer(table: Table, options: TableOptions, split: Split, spool: Path | None
         table=table,
         gaps=gaps,
         sample=survey.sample,
+        split=split,
     )
+
+
+def _said_of_index(name: str, *, is_text: bool) -> str:
+    if is_text and name == INDEX:
+        return "the first column has no name, so it is taken for a row index; it is left out"
+    return f"{name!r} is a row index that pandas wrote with the table; it is left out"
 
 
 def _check_gaps(facts: Mapping[str, Facts], options: TableOptions) -> None:
@@ -215,6 +234,7 @@ class _Survey:
     def __init__(self, table: Table, types: dict[str, pa.DataType], missing: Missing | str, split: Split) -> None:
         self.facts = {name: Facts(name, type) for name, type in types.items()}
         self.parts: dict[str, int] = dict.fromkeys(PARTS, 0)
+        self.orders = {name: OrderOfRows() for name, type in types.items() if is_date(type)}
         self.rows = self.dropped = self.lost = 0
         chosen = RowSample()
         for piece in pieces(table, list(types), missing):
@@ -230,6 +250,8 @@ class _Survey:
             for i, name in enumerate(PARTS):
                 self.parts[name] += int((part == i).sum())
             batch = pa.RecordBatch.from_arrays(columns, names=list(types))
+            for name, order in self.orders.items():
+                order.see(batch.column(name))
             chosen.see(batch.filter(pa.array(part == 0)), piece.numbers[part == 0])
         if self.dropped and not self.rows:
             deque(pieces(table, list(types), Missing.ERROR), maxlen=0)  # says which columns lack how many values

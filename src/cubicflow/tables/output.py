@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -16,25 +20,33 @@ from pyarrow import parquet
 
 from cubicflow.atomic_files import replacing
 from cubicflow.tables.table_error import TableError, some
+from cubicflow.tables.text.formats import Format
 
 STANDARD_OUTPUT = "-"
 MOST_DIGITS = 38  # of arrow's decimals
 NUMERIC = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)  # for NumPy
 
+NO_FORMATS: Mapping[str, Format] = MappingProxyType({})
+
 Batches = Iterator[pa.RecordBatch]
 
 
-def _write_csv(file: BinaryIO, batches: Batches, decimals: Mapping[str, int]) -> None:
+def _write_csv(
+    file: BinaryIO, batches: Batches, decimals: Mapping[str, int], formats: Mapping[str, Format] = NO_FORMATS
+) -> None:
     def texts() -> Batches:
         for batch in batches:
             names = batch.schema.names
             arrays = [_text(column, decimals.get(name)) for name, column in zip(names, batch.columns, strict=True)]
+            for i, name in enumerate(names):
+                if name in formats:
+                    arrays[i] = formats[name].written(arrays[i].cast(pa.string()))
             yield pa.RecordBatch.from_arrays(arrays, names=names)
 
     _write_by(arrow_csv.CSVWriter, file, texts())
 
 
-def _write_parquet(file: BinaryIO, batches: Batches, decimals: Mapping[str, int]) -> None:  # noqa: ARG001
+def _write_parquet(file: BinaryIO, batches: Batches, *_: object) -> None:
     _write_by(parquet.ParquetWriter, file, batches)
 
 
@@ -60,7 +72,7 @@ def _text(column: pa.Array, digits: int | None) -> pa.Array:
         return column
 
 
-def _write_npy(file: BinaryIO, batches: Batches, decimals: Mapping[str, int]) -> None:  # noqa: ARG001
+def _write_npy(file: BinaryIO, batches: Batches, *_: object) -> None:
     """One column as (N,), several as (N, D), all in one dtype. The header is written again when the rows are counted;
     NumPy pads it for that."""
     rows, width, dtype = 0, 1, np.dtype(np.float64)
@@ -85,7 +97,16 @@ def _write_npy(file: BinaryIO, batches: Batches, decimals: Mapping[str, int]) ->
     write_header()
 
 
-WRITERS = {".csv": _write_csv, ".parquet": _write_parquet, ".npy": _write_npy}
+WRITERS: dict[str, Callable[..., None]] = {".csv": _write_csv, ".parquet": _write_parquet, ".npy": _write_npy}
+
+
+def digits_of(value: object) -> int:
+    """The digits after the point of a number as it is written; 0 for what is none."""
+    try:
+        exponent = Decimal(str(value)).normalize().as_tuple().exponent
+    except InvalidOperation:
+        return 0
+    return max(-exponent, 0) if isinstance(exponent, int) else 0
 
 
 def check_output(path: str, *, overwrite: bool = False) -> None:
@@ -113,15 +134,28 @@ def check_free(path: str, endings: Sequence[str], *, overwrite: bool) -> None:
 
 
 def write_rows(
-    path: str, batches: Batches, decimals: Mapping[str, int] | None = None, *, overwrite: bool = False
+    path: str,
+    batches: Batches,
+    decimals: Mapping[str, int] | None = None,
+    *,
+    formats: Mapping[str, Format] = NO_FORMATS,
+    overwrite: bool = False,
+    whole: bool = False,
 ) -> None:
     """Write one batch of rows or more. The file appears under its name when all is written; after an error there is
-    none. ``decimals`` names columns that a CSV has with a fixed number of digits after the point."""
+    none. ``decimals`` names columns that a CSV has with a fixed number of digits after the point, ``formats`` those
+    that it writes in their own way. Standard output has rows as they come or, if it must be ``whole``, at the end."""
     check_output(path, overwrite=overwrite)
-    if path == STANDARD_OUTPUT:
-        _write_csv(sys.stdout.buffer, batches, decimals or {})
-        sys.stdout.buffer.flush()
-        return
     target = Path(path)
-    with replacing(target) as file:
-        WRITERS[target.suffix.lower()](file, batches, decimals or {})
+    if path == STANDARD_OUTPUT and whole:
+        with tempfile.TemporaryFile() as kept:
+            _write_csv(kept, batches, decimals or {}, formats)
+            kept.seek(0)
+            shutil.copyfileobj(kept, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+    elif path == STANDARD_OUTPUT:
+        _write_csv(sys.stdout.buffer, batches, decimals or {}, formats)
+        sys.stdout.buffer.flush()
+    else:
+        with replacing(target) as file:
+            WRITERS[target.suffix.lower()](file, batches, decimals or {}, formats)

@@ -5,23 +5,28 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from cubicflow.data.built_in import BUILT_IN, built_in_table
 from cubicflow.tables.table_error import TableError, some
 
+if TYPE_CHECKING:
+    from cubicflow.tables.text.formats import Format
+    from cubicflow.tables.text.reading import Reading
+
 BATCH_ROWS = 1 << 16
-ROW_INDEX = r"__index_level_\d+__"  # pandas' name, in Parquet files, for an index that has none
+# pandas' names for an index that has none: in Parquet files, and in CSV files that were read and written again
+ROW_INDEX = r"__index_level_\d+__|Unnamed: 0(\.\d+)?"
 BLOCKS = 64  # of a file, whose hash is its fingerprint
 BLOCK_BYTES = 1 << 16
 
@@ -40,10 +45,15 @@ class Table(ABC):
     """
 
     is_text = False
+    has_header = False  # whether its names are in a row that can be chosen
+    delimiter: str | None = None  # of a file of text
+    remarks: tuple[str, ...] = ()  # on how it was read
+    formats: Mapping[str, Format] = MappingProxyType({})  # of columns whose values are not written the plain way
 
-    def __init__(self, path: Path, types: dict[str, pa.DataType]) -> None:
-        self.path, self.types = path, types
-        self.files = [path]  # those that it is made of
+    def __init__(self, path: Path | str, types: dict[str, pa.DataType]) -> None:
+        self.path: Any = path  # what messages call it; of a file, its Path
+        self.types = types
+        self.files = [Path(path)]  # those that it is made of
         self._num_rows: int | None = None
         self._fingerprint: str | None = None
 
@@ -68,6 +78,10 @@ class Table(ABC):
         """The table with those columns in a form that is fast to read again. A columnar file has that form."""
         return self
 
+    def source(self) -> str | None:
+        """Where to find it again; None for what was read once and is gone."""
+        return str(Path(self.path).resolve()) if self.files else None
+
     def fingerprint(self) -> str:
         """A hash of the sizes of the files and of up to 64 evenly spaced blocks of each, the first and last among them.
 
@@ -86,6 +100,14 @@ class Table(ABC):
         return digest.hexdigest()
 
 
+def fingerprint_of(content: bytes) -> str:
+    """The same of a file whose bytes are at hand."""
+    digest = hashlib.sha256(len(content).to_bytes(8, "big"))
+    for first, last in fingerprint_blocks(len(content)):
+        digest.update(content[first:last])
+    return digest.hexdigest()
+
+
 def fingerprint_blocks(size: int) -> list[tuple[int, int]]:
     """The first byte, and the one after the last, of every block that a file's fingerprint is made of."""
     if size <= BLOCKS * BLOCK_BYTES:
@@ -94,7 +116,7 @@ def fingerprint_blocks(size: int) -> list[tuple[int, int]]:
     return [(start, start + BLOCK_BYTES) for start in starts]
 
 
-def file_changed(path: Path, before: int, after: int) -> TableError:
+def file_changed(path: object, before: int, after: int) -> TableError:
     """What is said of a file that has other rows in a later pass."""
     return TableError(
         f"{path}: the file changed while it was read: {before} rows were found at first, {after} later; begin again "
@@ -110,50 +132,40 @@ class MemoryTable(Table):
     """
 
     def __init__(self, rows: pa.Table, name: str = "the frame") -> None:
-        check_names(Path(name), rows.column_names)
-        super().__init__(Path(name), dict(zip(rows.column_names, rows.schema.types, strict=True)))
+        check_names(name, rows.column_names)
+        super().__init__(name, dict(zip(rows.column_names, rows.schema.types, strict=True)))
         self._rows, self.files = rows, []
 
     def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
         yield from self._rows.select(columns).to_batches(max_chunksize=rows)
 
 
-def open_table(path: str | Path) -> Table:
-    """The table at a path: .csv, .tsv (also .gz), .parquet, a folder of .parquet files, .npy or .npz; or a built-in
-    one by its name.
+def open_table(path: str | Path, reading: Reading | None = None) -> Table:
+    """The table at a path: .csv, .tsv, .jsonl (also .gz), .parquet, a folder of .parquet files, .feather, .arrow,
+    .xlsx, .npy or .npz; or a built-in one by its name.
+
+    Or somewhere else: ``-`` is standard input, ``https://...`` and ``s3://...`` are fetched, ``duckdb:file?query=...``
+    and ``sqlite:file?query=...`` are what a query returns, ``xlsx:file?sheet=...&cells=...`` is a part of a workbook.
+    ``reading`` says which rows hold the names, which lines are remarks, and how columns write their values.
 
     >>> open_table("gaussians").names  # doctest: +SKIP
     ['x', 'y']
     """
-    from cubicflow.tables.columnar_file import NumpyTable, ParquetTable
-    from cubicflow.tables.csv_file import CsvTable
+    from cubicflow.tables.files.by_name import open_file
+    from cubicflow.tables.files.places import open_elsewhere
+    from cubicflow.tables.text.found_formats import FormattedTable
+    from cubicflow.tables.text.reading import Reading
 
-    path = Path(path)
-    if not path.exists() and str(path) in BUILT_IN:
-        path = built_in_table(str(path))
-    if not path.exists():
-        raise TableError(f"{path}: there is no such file, and no built-in table of that name ({', '.join(BUILT_IN)})")
-    if path.is_dir():
-        return ParquetTable(path)
-    if not path.is_file():
-        raise TableError(f"{path}: a table is read several times, and a pipe only once; save it as a file first")
-    if path.stat().st_size == 0:
-        raise TableError(f"{path}: the file is empty")
-    suffix = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
-    match suffix.lower():
-        case ".csv" | ".tsv":
-            return CsvTable(path)
-        case ".parquet" | ".pq" if path.suffix != ".gz":
-            return ParquetTable(path)
-        case ".npy" | ".npz" if path.suffix != ".gz":
-            return NumpyTable(path)
-    raise TableError(
-        f"{path}: cannot tell what kind of table this is; a table's name ends in .csv, .tsv, .csv.gz, .tsv.gz, "
-        ".parquet, .npy or .npz, or is a folder of .parquet files"
-    )
+    reading = reading or Reading()
+    table = open_elsewhere(str(path), reading)
+    if table is None:
+        table = open_file(Path(path), reading)
+    if table.is_text and (formats := {n: found for n, found in reading.formats.items() if n in table.types}):
+        return FormattedTable(table, formats, {})
+    return table
 
 
-def check_names(path: Path, names: Sequence[str]) -> None:
+def check_names(path: object, names: Sequence[str]) -> None:
     """Every column has a name, and no two the same."""
     unnamed = [i + 1 for i, name in enumerate(names) if not name.strip()]
     if unnamed:
@@ -277,6 +289,10 @@ class Split:
         test = (validation + np.uint64(1) + (drawn >> np.uint64(32)) % np.uint64(BLOCK - 1)) % np.uint64(BLOCK)
         parts: NDArray[np.int8] = np.where(place == validation, 1, np.where(place == test, 2, 0)).astype(np.int8)
         return parts
+
+    def settled(self, table: Table) -> Split:  # noqa: ARG002 - for splits that look at the rows
+        """The split of this very table."""
+        return self
 
     def to_json(self) -> dict[str, Any]:
         return {"rule": "one validation and one test row in every ten", "seed": self.seed}

@@ -115,6 +115,14 @@ class RunFolder:
                 changes = [] if before == after else [f"{name} was {before!r}, is now {after!r}"]
             else:
                 changes = describe_changes(before, after)
+            result = config.get("result")
+            if changes and name == "training" and isinstance(result, dict) and result.get("finished"):
+                raise RunFolderError(
+                    f"{self.path} is finished after {result.get('steps')} steps, its learning rate has come down to "
+                    f"0: it cannot go on with other settings ({'; '.join(changes)}). To train on, begin another run "
+                    f"from its weights: fit(cubicflow.load({str(self.path)!r}), ...) with another folder, or --start "
+                    f"{self.path} with another -o"
+                )
             if changes:
                 what = "rows" if name == "data" else f"settings ({name})"
                 raise RunFolderError(

@@ -11,11 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cubicflow.tables.arrow_types import family, read_text
+from cubicflow.tables.files.places import is_path
 from cubicflow.tables.fitted import FittedTable
 from cubicflow.tables.judging.judgement import Judgement, judge_matched
 from cubicflow.tables.judging.matched import FEWEST_ROWS, check_columns, match
 from cubicflow.tables.source import PARTS, ROW_INDEX, Missing, RowSample, Table, open_table, pieces
 from cubicflow.tables.table_error import TableError, some
+from cubicflow.tables.text.found_formats import in_own_formats
+from cubicflow.tables.text.reading import Reading
 
 MOST_ROWS = 200_000  # of each table; of larger ones a fair sample is judged
 MOST_ATTEMPTS = 100  # to draw rows without gaps
@@ -34,10 +37,11 @@ def judge_files(
     words: Collection[str] = (),
     drop: Collection[str] = (),
     seed: int = 0,
+    reading: Reading | None = None,
 ) -> Judgement:
     """Judge the rows of one file beside those of another, as :func:`judge` does with tables in memory.
 
-    ``drop`` are columns to leave out.
+    ``drop`` are columns to leave out; ``reading`` says where the names are, and which lines are remarks.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -47,9 +51,8 @@ def judge_files(
     >>> found.errors.shape, found.rows
     (0.0, {'real': 60, 'sampled': 60})
     """
-    given = {"real": open_table(real), "sampled": open_table(sampled)}
-    if train is not None:
-        given["train"] = open_table(train)
+    paths = {"real": real, "sampled": sampled, "train": train}
+    given = {part: open_table(path, reading) for part, path in paths.items() if path is not None}
     opened = dict(zip(_titles(given), given.values(), strict=True))
     columns = {title: _columns(table, drop) for title, table in opened.items()}
     if unknown := [name for name in drop if not any(name in table.types for table in opened.values())]:
@@ -80,7 +83,8 @@ def _columns(table: Table, drop: Collection[str]) -> list[str]:
 
 def _typed_rows(table: Table, columns: list[str], texts: Collection[str], notes: list[str]) -> pa.Table:
     """Rows of the table with their own types; of a file of text, the columns in ``texts`` as they stand."""
-    table = table.spooled(columns)
+    table = in_own_formats(table.spooled(columns), columns, texts)
+    notes += [f"{table.path}: {remark}" for remark in table.remarks]
     chosen, start = RowSample(MOST_ROWS), 0
     for batch in table.batches(columns):
         chosen.see(batch, np.arange(start, start + len(batch)))
@@ -179,7 +183,9 @@ def _is_word(fitted: FittedTable, name: str) -> bool:
 
 def _fitted_file(fitted: FittedTable) -> Table | None:
     try:
-        table = open_table(fitted.source)
+        if not is_path(fitted.source):
+            return None
+        table = open_table(fitted.source, fitted.reading)
         return table if fitted.is_source(table) else None
     except (TableError, OSError):
         return None

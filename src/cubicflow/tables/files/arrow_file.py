@@ -1,0 +1,50 @@
+"""Feather files and Arrow's own files and streams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+
+from cubicflow.tables.arrow_types import without_views
+from cubicflow.tables.source import Table, check_names
+from cubicflow.tables.table_error import TableError
+
+FILE, OLD_FEATHER = b"ARROW1", b"FEA1"
+
+
+class ArrowTable(Table):
+    """A .feather, .arrow, .ipc or .arrows file. Whether it is a file or a stream, its first bytes say, not its name."""
+
+    def __init__(self, path: Path) -> None:
+        with path.open("rb") as file:
+            start = file.read(len(FILE))
+        if start.startswith(OLD_FEATHER):
+            raise TableError(f"{path}: this is Feather of version 1, which is no longer read; write it again")
+        self._is_stream = start != FILE
+        with self._opened(path) as reader:
+            schema = without_views(reader.schema)
+        check_names(path, schema.names)
+        super().__init__(path, dict(zip(schema.names, schema.types, strict=True)))
+
+    def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
+        with self._opened(self.path) as reader:
+            found = reader if self._is_stream else map(reader.get_batch, range(reader.num_record_batches))
+            for batch in found:
+                chosen = batch.select(columns)
+                chosen.validate(full=True)  # a damaged file can hold values that point nowhere
+                for start in range(0, len(chosen), rows):
+                    part = chosen.slice(start, rows)
+                    yield part.cast(without_views(part.schema))
+
+    @contextmanager
+    def _opened(self, path: Path) -> Iterator[pa.RecordBatchReader]:
+        """A reader of its batches. The file is read, not mapped: one that shrinks is then an error, not a crash."""
+        try:
+            with pa.OSFile(str(path)) as file:
+                yield pa.ipc.open_stream(file) if self._is_stream else pa.ipc.open_file(file)
+        except (pa.ArrowException, OSError, EOFError) as error:
+            reason = next(iter(str(error).splitlines()), type(error).__name__)
+            raise TableError(f"{path}: not a whole Arrow file: {reason}") from None

@@ -1,0 +1,193 @@
+"""Tables that can be read once, from standard input or from a network: their bytes are copied to a temporary file."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import shutil
+import sys
+import tempfile
+import weakref
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+
+from cubicflow.data.fetch import DownloadError, fetch
+from cubicflow.tables.files.by_name import open_file
+from cubicflow.tables.source import Table
+from cubicflow.tables.table_error import TableError
+from cubicflow.tables.text.reading import Reading
+
+EXTRA = "pip install 'cubicflow[remote]'"
+BY_ARROW = ("s3", "gs", "gcs")  # object stores that arrow knows without further packages
+SUFFIXES = re.compile(r"\.(csv|tsv|jsonl|ndjson)(\.gz)?$|\.(parquet|pq|feather|arrow|arrows|ipc|xlsx|xlsm|npy|npz)$")
+TIMEOUT = 20.0  # seconds without an answer
+
+
+class _Copy:
+    """A folder for a temporary file, removed when nobody needs it, or at the end of the process."""
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="cubicflow-"))
+        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+
+class FetchedTable(Table):
+    """The table in a temporary copy, under the name of the place it came from. The copy goes with the table."""
+
+    def __init__(self, name: str, copy: _Copy, inner: Table, source: str | None) -> None:
+        super().__init__(name, inner.types)
+        self.is_text, self.has_header, self.delimiter = inner.is_text, inner.has_header, inner.delimiter
+        self.files, self.remarks = inner.files, inner.remarks
+        self._inner, self._copy, self._source = inner, copy, source
+
+    def source(self) -> str | None:
+        return self._source
+
+    def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from self._inner.batches(columns, rows)
+        except TableError as error:
+            raise _renamed(error, self._inner.path, self.path) from None
+
+    def spooled(self, columns: Sequence[str], folder: Path | None = None) -> Table:
+        try:
+            kept = self._inner.spooled(columns, folder)
+        except TableError as error:
+            raise _renamed(error, self._inner.path, self.path) from None
+        return self if kept is self._inner else FetchedTable(str(self.path), self._copy, kept, self._source)
+
+    def fingerprint(self) -> str:
+        return self._inner.fingerprint()
+
+
+def standard_input(reading: Reading) -> Table:
+    """The table that is sent to this process."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise TableError("standard input cannot be read by several processes; save the table as a file first")
+    if sys.stdin is None or sys.stdin.closed:
+        raise TableError("standard input is closed; send a table to it, or give the name of a file")
+    if sys.stdin.isatty():
+        raise TableError("standard input is a terminal; send a table to it, as in: cat table.csv | cubicflow ...")
+
+    return _fetched("standard input", None, _save_standard_input, "", reading)
+
+
+def at_url(url: str, reading: Reading) -> Table:
+    """The table at a URL: by http or https, from an object store that arrow knows, or by fsspec."""
+    scheme = urlsplit(url).scheme.lower()
+    read = _download if scheme in ("http", "https") else _from_store if scheme in BY_ARROW else _by_fsspec
+    ending = SUFFIXES.search(urlsplit(url).path.lower())
+    return _fetched(url, without_secrets(url), partial(read, url), ending[0] if ending else "", reading)
+
+
+def without_secrets(url: str) -> str:
+    """A URL as a run folder keeps it: without a password, and without a query, which may hold a signature.
+
+    >>> without_secrets("https://me:pass@example.org/t.csv?key=1")
+    'https://example.org/t.csv'
+    """
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def _fetched(name: str, source: str | None, save: Callable[[Path], None], ending: str, reading: Reading) -> Table:
+    """``save`` writes the bytes to a path, and raises OSError with what is wrong."""
+    copy = _Copy()
+    path = copy.path / "table"
+    try:
+        save(path)
+    except OSError as error:
+        raise TableError(f"{name}: could not be read: {_line(error)}") from None
+    if not path.stat().st_size:
+        raise TableError(f"{name}: it is empty; nothing was sent")
+    path = path.rename(path.with_name(f"table{ending or ending_of(path)}"))
+    try:
+        return FetchedTable(name, copy, open_file(path, reading), source)
+    except TableError as error:
+        raise _renamed(error, path, name) from None
+
+
+def _download(url: str, path: Path) -> None:
+    try:
+        fetch(url, path, timeout=TIMEOUT)
+    except DownloadError as error:
+        cause = error.__cause__
+        code = getattr(cause, "code", None)
+        if code is not None:
+            raise OSError(f"the server answered {code} {getattr(cause, 'reason', '')}; check the address") from None
+        reason = getattr(cause, "reason", None) or cause
+        raise OSError(f"the server does not answer ({reason}); check the address and the network") from None
+    except (ValueError, UnicodeError) as error:
+        raise OSError(f"this is no address: {error}") from None
+
+
+def _save_standard_input(path: Path) -> None:
+    with path.open("wb") as file:
+        shutil.copyfileobj(sys.stdin.buffer, file)
+
+
+def _from_store(url: str, path: Path) -> None:
+    from pyarrow import fs
+
+    try:
+        store, name = fs.FileSystem.from_uri(url)
+        with store.open_input_stream(name, compression=None) as stream, path.open("wb") as file:
+            shutil.copyfileobj(stream, file)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise OSError(f"{_line(error)}; check the address and the credentials") from None
+
+
+def _by_fsspec(url: str, path: Path) -> None:
+    try:
+        import fsspec
+    except ImportError:
+        raise OSError(f"such URLs are read with fsspec, which is not installed; use: {EXTRA}") from None
+    try:
+        with fsspec.open(url, "rb") as stream, path.open("wb") as file:
+            shutil.copyfileobj(stream, file)
+    except ImportError as error:
+        raise OSError(f"{_line(error)}") from None
+    except Exception as error:  # every store raises errors of its own
+        raise OSError(f"{_line(error)}; check the address and the credentials") from None
+
+
+def ending_of(path: Path) -> str:
+    """The ending that a file should have, by its first bytes. What nothing else is, is taken for CSV."""
+    with path.open("rb") as file:
+        start = file.read(16)
+    if start.startswith(b"PAR1"):
+        return ".parquet"
+    if start.startswith((b"ARROW1", b"FEA1", b"\xff\xff\xff\xff")):
+        return ".arrow"
+    if start.startswith(b"\x93NUMPY"):
+        return ".npy"
+    if start.startswith(b"SQLite format 3"):
+        return ".sqlite"
+    if start.startswith(b"PK"):
+        with suppress(zipfile.BadZipFile, OSError), zipfile.ZipFile(path) as archive:
+            if any(name.startswith("xl/") for name in archive.namelist()):
+                return ".xlsx"
+        return ".npz"
+    is_zipped = start.startswith(b"\x1f\x8b")
+    if is_zipped:
+        with suppress(OSError, EOFError, zlib.error), gzip.open(path) as unpacked:
+            start = unpacked.read(16)
+    return (".jsonl" if start.lstrip().startswith(b"{") else ".csv") + (".gz" if is_zipped else "")
+
+
+def _renamed(error: TableError, path: object, name: object) -> TableError:
+    """The error with the place that the user knows instead of the temporary copy."""
+    return TableError(str(error).replace(str(path), str(name)), error.option)
+
+
+def _line(error: Any) -> str:
+    return " ".join(str(getattr(error, "strerror", None) or error).split()) or type(error).__name__

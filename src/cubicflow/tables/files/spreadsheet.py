@@ -1,0 +1,175 @@
+"""Sheets of .xlsx workbooks, by openpyxl. A workbook is read once, as text: its cells have types of their own."""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+import zipfile
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from cubicflow.tables.csv_file import spool
+from cubicflow.tables.files.text_rows import TextRows, as_text, text_batches
+from cubicflow.tables.source import check_names, fingerprint_of
+from cubicflow.tables.table_error import TableError, some
+from cubicflow.tables.text.csv_head import INDEX, ROWS_BELOW, ask_whether_names
+from cubicflow.tables.text.reading import NO_HEADER, Reading, header_cells, plain_names
+
+EXTRA = "pip install 'cubicflow[excel]'"
+OLD_EXCEL = b"\xd0\xcf\x11\xe0"
+MOST_UNPACKED = 1 << 32  # bytes
+ERRORS = frozenset({"#DIV/0!", "#REF!", "#VALUE!", "#NAME?", "#NUM!", "#NULL!", "#N/A"})  # cells without a value
+CELLS = re.compile(r"\$?([A-Za-z]{1,3})\$?([0-9]{1,7}):\$?([A-Za-z]{1,3})\$?([0-9]{1,7})")
+Row = tuple[object, ...]
+
+
+class SpreadsheetTable(TextRows):
+    """One table on one sheet: the first one or the one named; all of its cells, or those named, such as ``A3:F200``."""
+
+    has_header = True
+
+    def __init__(self, path: Path, reading: Reading, sheet: str | None = None, cells: str | None = None) -> None:
+        if not path.is_file():
+            raise TableError(f"{path}: there is no such file")
+        content = path.read_bytes()
+        title, others, rows = _rows(path, content, sheet, cells)
+        names, values = _one_table(path, title, rows, reading, is_chosen=cells is not None)
+        source = f"xlsx:{path.resolve()}?" + "&".join(
+            f"{key}={value}" for key, value in (("sheet", sheet), ("cells", cells)) if value
+        )
+        kept = pa.Table.from_batches(spool(text_batches(names, values), None))
+        where = str(path.resolve()) if sheet is None and cells is None else source
+        super().__init__(kept, str(path), fingerprint_of(content), where)
+        self.files = [path]
+        if others:
+            self.remarks = (f"the workbook has {len(others) + 1} sheets; {title!r} is read, not {some(others)}",)
+
+
+def _rows(path: Path, content: bytes, sheet: str | None, cells: str | None) -> tuple[str, list[str], list[Row]]:
+    """The sheet that is read, the others, where none was named, and the rows."""
+    try:
+        import openpyxl
+    except ImportError:
+        raise TableError(f"{path}: spreadsheets are read with openpyxl, which is not installed; use: {EXTRA}") from None
+    if content.startswith(OLD_EXCEL):
+        raise TableError(f"{path}: this workbook is older than .xlsx, or has a password; save it as plain .xlsx")
+    bounds = {} if cells is None else _bounds(path, cells)
+    try:
+        return _opened(openpyxl.load_workbook, path, content, sheet, bounds)
+    except TableError:
+        raise
+    except Exception as error:  # openpyxl raises what its parts raise
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise TableError(f"{path}: not a readable workbook: {reason}") from None
+
+
+def _opened(
+    load: Callable[..., Any], path: Path, content: bytes, sheet: str | None, bounds: dict[str, int]
+) -> tuple[str, list[str], list[Row]]:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        if sum(part.file_size for part in archive.infolist()) > MOST_UNPACKED:
+            raise TableError(f"{path}: the workbook unpacks to more than {MOST_UNPACKED >> 30} GiB; save it as CSV")
+    with (
+        warnings.catch_warnings(action="ignore"),  # on styles and validations, which are not read
+        closing(load(io.BytesIO(content), read_only=True, data_only=True)) as book,
+    ):
+        titles = [found.title for found in book.worksheets]
+        if not titles:
+            raise TableError(f"{path}: the workbook has no sheet with cells")
+        if sheet is not None and sheet not in titles:
+            raise TableError(f"{path}: there is no sheet {sheet!r}; the sheets are {some(titles, 10)}")
+        chosen = book[titles[0] if sheet is None else sheet]
+        chosen.reset_dimensions()  # programs write wrong ones
+        rows = [tuple(map(_value, row)) for row in chosen.iter_rows(values_only=True, **bounds)]
+    others = [title for title in titles if title != chosen.title]
+    return chosen.title, others if sheet is None else [], rows
+
+
+def _bounds(path: Path, cells: str) -> dict[str, int]:
+    found = CELLS.fullmatch(cells)
+    if found is None:
+        raise TableError(f"{path}: cells should be two corners, such as A1:F200, got {cells!r}")
+    (left, right), (top, bottom) = ((_column(found[1]), _column(found[3])), (int(found[2]), int(found[4])))
+    if not 0 < top <= bottom or left > right:
+        raise TableError(
+            f"{path}: cells go from the upper left to the lower right corner, such as A1:F200, got {cells!r}"
+        )
+    return {"min_row": top, "max_row": bottom, "min_col": left, "max_col": right}
+
+
+def _column(letters: str) -> int:
+    number = 0
+    for letter in letters.upper():
+        number = 26 * number + ord(letter) - ord("A") + 1
+    return number
+
+
+def _letters(number: int) -> str:
+    """The name of a column, counted from 0."""
+    letters = ""
+    number += 1
+    while number:
+        number, place = divmod(number - 1, 26)
+        letters = chr(ord("A") + place) + letters
+    return letters
+
+
+def _value(cell: Any) -> object:
+    return None if isinstance(cell, str) and (not cell.strip() or cell in ERRORS) else cell
+
+
+def _one_table(
+    path: Path, sheet: str, rows: list[Row], reading: Reading, *, is_chosen: bool
+) -> tuple[list[str], list[Row]]:
+    """Names and rows of the one table on a sheet. Two tables are refused, unless cells were chosen."""
+    width = max((len(row) for row in rows), default=0)
+    rows = [row + (None,) * (width - len(row)) for row in rows]
+    first, end = reading.header_rows
+    top, below = rows[first:end], rows[end:]
+    used = [i for i in range(width) if any(row[i] is not None for row in (*top, *below))]
+    if not used or not any(any(cell is not None for cell in row) for row in below):
+        raise TableError(f"{path}: the sheet {sheet!r} holds no rows of a table")
+    if not is_chosen:
+        _refuse_several(path, sheet, used, below, end)
+    below = [tuple(row[i] for i in used) for row in below if any(cell is not None for cell in row)]
+    if reading.header == NO_HEADER:
+        return plain_names(len(used)), below
+    names = header_cells([[as_text(row[i]) or "" for i in used] for row in top])
+    if not any(names):
+        raise TableError(
+            f"{path}: row {end - 1} of the sheet {sheet!r} is empty; say which row holds the names,", "--header"
+        )
+    if len(names) > 1 and not names[0] and all(names[1:]):
+        names[0] = INDEX
+    if reading.header is None:
+        ask_whether_names(path, names, [[as_text(cell) or "" for cell in row] for row in below[:ROWS_BELOW]])
+    check_names(path, names)
+    return names, below
+
+
+def _refuse_several(path: Path, sheet: str, used: Sequence[int], below: Sequence[Row], end: int) -> None:
+    """Tables side by side have an empty column between them, and tables above one another an empty row."""
+    breaks = [i for i, (left, right) in enumerate(pairwise(used)) if right > left + 1]
+    filled = [any(cell is not None for cell in row) for row in below]
+    last = max(i for i, is_filled in enumerate(filled) if is_filled)
+    choose = "say which cells hold the one you mean"
+    if breaks:
+        left, right = used[breaks[0]], used[breaks[0] + 1]
+        example = f"xlsx:{path}?sheet={sheet}&cells={_letters(used[0])}1:{_letters(left)}{end + last + 1}"
+        raise TableError(
+            f"{path}: the sheet {sheet!r} holds more than one table: column {_letters(left + 1)} is empty, and column "
+            f"{_letters(right)} is not; {choose}: {example}"
+        )
+    if not all(filled[: last + 1]):
+        row = filled.index(False)
+        example = f"xlsx:{path}?sheet={sheet}&cells={_letters(used[0])}1:{_letters(used[-1])}{end + row}"
+        raise TableError(
+            f"{path}: the sheet {sheet!r} holds more than one table: row {end + row + 1} is empty, and there are cells "
+            f"below it; {choose}: {example}"
+        )

@@ -1,0 +1,132 @@
+"""The top of a CSV file: its delimiter, the names of its columns, and whether there are names at all."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from cubicflow.tables.source import check_names
+from cubicflow.tables.table_error import TableError, some
+from cubicflow.tables.text.reading import NO_HEADER, Reading, header_cells, plain_names
+
+DELIMITERS = ",;\t|"
+INDEX = "__index_level_0__"  # as pandas calls an index without a name in Parquet files
+ROWS_BELOW = 20  # rows that are compared with the names
+NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:[.,][0-9]*)?|[.,][0-9]+)(?:[eE][+-]?[0-9]+)?")
+DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([ T].*)?|[0-9]{1,2}[./-][0-9]{1,2}[./-][0-9]{2,4}")
+
+
+class Head(NamedTuple):
+    """What the top of a file says: the delimiter, the names, and how many lines come before the first row."""
+
+    delimiter: str
+    names: list[str]
+    lines: int
+
+
+def read_head(path: Path, lines: Sequence[str], reading: Reading) -> Head:
+    """The head of a file from its first lines. Asks, where the row of names looks like a row of values.
+
+    >>> read_head(Path("t.csv"), ["a;b", "1;2"], Reading())
+    Head(delimiter=';', names=['a', 'b'], lines=1)
+    >>> read_head(Path("t.csv"), ["1;2", "3;4"], Reading(header="none"))
+    Head(delimiter=';', names=['x0', 'x1'], lines=0)
+    """
+    first, end = reading.header_rows
+    top = [*lines[first:end]] if reading.header != NO_HEADER else [*lines[:1]]
+    if len(top) < max(end - first, 1):
+        raise TableError(
+            f"{path}: there is no row {end - 1} to hold the names, as there are {len(lines)} lines; choose another",
+            "--header",
+        )
+    delimiter = _delimiter(top if reading.header != NO_HEADER else lines)
+    try:
+        rows = [next(csv.reader([line], delimiter=delimiter), []) for line in top]
+    except csv.Error as error:
+        raise TableError(f"{path}: the first line is no line of column names: {error}") from None
+    if reading.header == NO_HEADER:
+        return Head(delimiter, plain_names(len(rows[0])), 0)
+    names = header_cells(rows)
+    if not any(names):
+        which = "the first line" if end == 1 else f"row {end - 1}"
+        raise TableError(f"{path}: {which} is empty; put the column names there")
+    if len(names) > 1 and not names[0] and all(names[1:]):
+        names[0] = INDEX
+    if reading.header is None:
+        ask_whether_names(path, names, _rows(lines[end : end + ROWS_BELOW], delimiter))
+    check_names(path, names)
+    return Head(delimiter, names, end)
+
+
+def _delimiter(lines: Sequence[str]) -> str:
+    """The most frequent mark of the line of names. Lines of values may hold more commas than delimiters.
+
+    >>> _delimiter(["1,5;2,5;0", "3;4,5;1"])
+    ';'
+    """
+    unquoted = [re.sub(r'"[^"]*"?', "", line) for line in lines if line]
+    counts = {mark: {line.count(mark) for line in unquoted} for mark in DELIMITERS}
+    even = [mark for mark in DELIMITERS[1:] if len(unquoted) > 1 and len(counts[mark]) == 1 and counts[mark] != {0}]
+    last = unquoted[-1] if unquoted else ""
+    return even[0] if even else max(DELIMITERS, key=last.count)  # ties, as in a file of one column, go to the comma
+
+
+def ask_whether_names(path: object, names: Sequence[str], below: Sequence[Sequence[str]]) -> None:
+    """Refuse, with a question, a row of names that looks like the rows below it."""
+    if not looks_like_values(names, below):
+        return
+    shown = some([name for name in names if name != INDEX], 3)
+    raise TableError(
+        f"{path}: the first row ({shown}) looks like values: is it a row of the table, or does it hold the names? "
+        "Say that there are no names, or that row 0 holds them,",
+        "--header none or --header 0",
+    )
+
+
+def looks_like_values(names: Sequence[str], below: Sequence[Sequence[str]]) -> bool:
+    """Whether names are like the values below them: numbers above numbers, and no word above a number; or a word that
+    its column holds again.
+
+    >>> looks_like_values(["5.1", "setosa"], [["4.9", "setosa"]])
+    True
+    >>> looks_like_values(["town", "1990", "1991"], [["Ulm", "7", "8"]])
+    False
+    """
+    written = [name for name in names if name != INDEX]
+    if all(NUMBER.fullmatch(name) for name in written):
+        return True
+    rows = [row for row in below if len(row) == len(names)]
+    numbers = [name for name in written if NUMBER.fullmatch(name) or DATE.fullmatch(name)]
+    word_above_number = any(
+        not _is_value(name) and any(_is_value(row[i]) for row in rows) for i, name in enumerate(names) if name != INDEX
+    )
+    if word_above_number:
+        return False
+    if numbers:
+        return not _counted(numbers) and any(
+            _is_value(name) and all(_is_value(row[i]) for row in rows if row[i]) for i, name in enumerate(names)
+        )
+    return bool(rows) and all(any(row[i] == name for row in rows) for i, name in enumerate(names) if name != INDEX)
+
+
+def _is_value(cell: str) -> bool:
+    return bool(NUMBER.fullmatch(cell.strip()) or DATE.fullmatch(cell.strip()))
+
+
+def _counted(numbers: Sequence[str]) -> bool:
+    """Whether whole numbers go up in equal steps, as years do that name columns."""
+    if len(numbers) < 2 or not all(re.fullmatch("[0-9]{1,9}", number) for number in numbers):
+        return False
+    steps = {int(after) - int(before) for before, after in pairwise(numbers)}
+    return len(steps) == 1 and steps.pop() > 0
+
+
+def _rows(lines: Sequence[str], delimiter: str) -> list[list[str]]:
+    try:
+        return [*csv.reader(lines, delimiter=delimiter)]
+    except csv.Error:
+        return []

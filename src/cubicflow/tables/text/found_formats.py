@@ -1,0 +1,238 @@
+"""Which columns of text are numbers and dates that people wrote their own way: decided when all rows agree, and said.
+
+What one column leaves open, others may decide. 1,084 is a thousand where another column holds 12.5, and about one where
+another holds 12,5 or where semicolons part the columns. 01/02/2024 is read where another column of dates shows their
+order. What stays open stays words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cubicflow.tables.arrow_types import ZONED, narrowest
+from cubicflow.tables.source import Table
+from cubicflow.tables.text.formats import BLANKS, OFFSET, UNITS, DateFormat, Format, NumberFormat, ZonedFormat
+
+AMERICAN, EUROPEAN = "american", "european"
+# Marks of decimals and thousands, the simplest first.
+MARKS = (
+    (".", ""),
+    (",", ""),
+    (".", ","),
+    (",", "."),
+    *((d, g) for d in ".," for g in BLANKS),
+    (".", "'"),
+    (".", "\u2019"),
+)
+DATES = (("dmy", "/"), ("dmy", "."), ("dmy", "-"), ("mdy", "/"), ("mdy", "-"), ("ymd", "/"), ("ymd", "."))
+THOUSANDS = NumberFormat(",", ".")
+FIRST = 100  # values of a column
+AFFIXES = re.compile(f"^[+-]?([{UNITS}][{BLANKS}]?)?[+-]?[0-9].*?([{BLANKS}]?[{UNITS}])?$")
+
+
+class FormattedTable(Table):
+    """A table of text whose columns have formats: its batches hold values in the plain way."""
+
+    is_text = True
+
+    def __init__(self, inner: Table, formats: Mapping[str, Format], types: Mapping[str, pa.DataType]) -> None:
+        super().__init__(inner.path, {**inner.types, **types})
+        self.files, self.formats, self._inner = inner.files, dict(formats), inner
+        self.remarks, self.delimiter, self.has_header = inner.remarks, inner.delimiter, inner.has_header
+
+    def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
+        for batch in self._inner.batches(columns, rows):
+            arrays = [
+                self.formats[name].plain(array) if name in self.formats else array
+                for name, array in zip(columns, batch.columns, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, names=columns)
+
+    def spooled(self, columns: Sequence[str], folder: Path | None = None) -> Table:
+        return self._inner.spooled(columns, folder)  # whoever asks for types looks at all rows for formats
+
+    def fingerprint(self) -> str:
+        return self._inner.fingerprint()
+
+    def source(self) -> str | None:
+        return self._inner.source()
+
+
+@dataclass
+class _Open:
+    """The formats that all values of a column have so far."""
+
+    numbers: list[NumberFormat] = field(default_factory=list)
+    dates: list[DateFormat] = field(default_factory=list)
+    example: str = ""
+
+    def see(self, text: pa.Array) -> None:
+        if self.example:
+            self._keep(text)
+            return
+        self.example = text[0].as_py()
+        units = AFFIXES.match(self.example)
+        before, after = ("", "") if units is None else (units[1] or "", units[2] or "")
+        self.numbers = [NumberFormat(decimal, group, before, after) for decimal, group in MARKS]
+        self.dates = [DateFormat(order, separator) for order, separator in DATES]
+        self._keep(text[:FIRST])  # few values rule out most formats
+        self._keep(text[FIRST:])
+
+    def _keep(self, text: pa.Array) -> None:
+        self.numbers = [found for found in self.numbers if found.holds(text)]
+        self.dates = [found for found in self.dates if found.holds(text)]
+
+    def families(self) -> set[str]:
+        return {_family(found) for found in self.numbers}
+
+    def orders(self) -> set[str]:
+        return {found.order for found in self.dates}
+
+
+def in_own_formats(table: Table, columns: Sequence[str], words: Collection[str] = ()) -> Table:
+    """The table with values in the plain way, and the types they have; ``formats`` and ``remarks`` say which are which.
+
+    Args:
+        table: one of text that can be read again, with its types.
+        columns: those to look at.
+        words: those that the user calls words, whatever they look like.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from cubicflow.tables.source import open_table
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "t.csv").write_text("day;price\\n31.12.2024;1.234,5\\n1.1.2025;7,25\\n")
+    ...     table = in_own_formats(open_table(f"{folder}/t.csv").spooled(["day", "price"]), ["day", "price"])
+    ...     [batch.to_pylist()[0] for batch in table.batches()], {n: str(t) for n, t in table.types.items()}
+    ([{'day': '2024-12-31', 'price': '1234.5'}], {'day': 'date32[day]', 'price': 'double'})
+    """
+    if not table.is_text:
+        return table
+    looked_at = [name for name in columns if name not in words]
+    found = _seen(table, [name for name in looked_at if table.types[name] == pa.string()])
+    formats = _chosen(table, found, [name for name in looked_at if table.types[name] == pa.float64()])
+    types = _types(table, formats)
+    formats = {name: chosen for name, chosen in formats.items() if types[name] != pa.string()}
+    remarks = [_said(table, name, chosen) for name, chosen in formats.items()]
+    for name in looked_at:
+        if table.types[name] in ZONED:
+            zoned, mixed = _zone(table, name)
+            if zoned is not None:
+                formats[name], types[name] = zoned, pa.timestamp(table.types[name].unit, zoned.zone)
+            if mixed:
+                remarks.append(f"{name!r} holds times at different offsets from UTC; samples have them in UTC")
+    if not formats and not remarks:
+        return table
+    plain = FormattedTable(table, formats, {name: types[name] for name in formats})
+    plain.remarks = (*table.remarks, *remarks)
+    return plain
+
+
+def _seen(table: Table, columns: list[str]) -> dict[str, _Open]:
+    """What is left open after all values of these columns."""
+    found = {name: _Open() for name in columns}
+    for batch in table.batches(columns) if columns else ():
+        for name, seen in found.items():
+            text = batch.column(name).drop_null()
+            if len(text) and (seen.numbers or seen.dates or not seen.example):
+                seen.see(text)
+    return found
+
+
+def _chosen(table: Table, found: Mapping[str, _Open], plain: list[str]) -> dict[str, Format]:
+    """Formats of columns of text; ``plain`` are columns that read as 1234.5, which may be a thousand written 1.084."""
+    formats: dict[str, Format] = {}
+    sure = [*chain(*(seen.families() for seen in found.values() if len(seen.families()) == 1))]
+    if any(seen.numbers for seen in found.values()):
+        thousands = {name for name in plain if _in_thousands(table, name)}
+        sure += [AMERICAN for name in plain if name not in thousands]
+        if set(sure) == {EUROPEAN}:
+            formats |= dict.fromkeys(thousands, THOUSANDS)
+    family = _agreed(sure) if sure else {";": EUROPEAN, ",": AMERICAN}.get(table.delimiter or "")
+    formats |= {name: number for name, seen in found.items() if (number := _number(seen, family))}
+    orders = [*chain(*(seen.orders() for seen in found.values() if len(seen.orders()) == 1))]
+    # Decimal commas go with the day first. Decimal points go with either order: so do the British write.
+    order = _agreed(orders) if orders else "dmy" if _agreed(sure) == EUROPEAN else None
+    for name, seen in found.items():
+        if name not in formats and (date := _date(seen, order)):
+            formats[name] = replace(date, padded=_padded(table, name, date))
+    return formats
+
+
+def _family(number: NumberFormat) -> str:
+    return AMERICAN if number.decimal == "." else EUROPEAN
+
+
+def _agreed(found: Sequence[str]) -> str | None:
+    return found[0] if len(set(found)) == 1 else None
+
+
+def _in_thousands(table: Table, name: str) -> bool:
+    """Whether every point in a column could part thousands: 950, 1.084, 12.500."""
+    texts = (batch.column(0).drop_null() for batch in table.batches([name]))
+    return all(THOUSANDS.holds(text) for text in texts if len(text))
+
+
+def _number(seen: _Open, family: str | None) -> NumberFormat | None:
+    """The simplest format; of the family, where formats of both read the values differently."""
+    firsts = {_family(found): found for found in reversed(seen.numbers)}
+    if len(firsts) < 2:
+        return next(iter(firsts.values()), None)
+    american, european = firsts[AMERICAN], firsts[EUROPEAN]
+    if american.group == european.group:  # no value has a point or a comma
+        return american
+    if family is not None:
+        return firsts[family]
+    return None if american.group else american
+
+
+def _date(seen: _Open, order: str | None) -> DateFormat | None:
+    if len(seen.dates) == 1:
+        return seen.dates[0]
+    return next((found for found in seen.dates if found.order == order), None)
+
+
+def _padded(table: Table, name: str, date: DateFormat) -> bool:
+    """Whether days and months below ten have two digits."""
+    short = rf"(^|{re.escape(date.separator)})[0-9]({re.escape(date.separator)}|[ ,T]|$)"
+    texts = (batch.column(0).drop_null() for batch in table.batches([name]))
+    return not any(pc.any(pc.match_substring_regex(text, short)).as_py() for text in texts)
+
+
+def _types(table: Table, formats: Mapping[str, Format]) -> dict[str, pa.DataType]:
+    """The types that the plain values fit."""
+    types = dict.fromkeys(formats, pa.null())
+    for batch in table.batches(list(formats)) if formats else ():
+        for name, chosen in formats.items():
+            types[name] = narrowest(chosen.plain(batch.column(name)), types[name])
+    return types
+
+
+def _zone(table: Table, name: str) -> tuple[ZonedFormat | None, bool]:
+    """How times are written, if they have one offset; and whether they have several."""
+    offsets: set[str] = set()
+    between: set[str] = set()
+    for batch in table.batches([name]):
+        text = batch.column(0).drop_null()
+        offsets |= set(pc.unique(pc.struct_field(pc.extract_regex(text, OFFSET), "offset")).to_pylist())
+        between |= set(pc.unique(pc.utf8_slice_codeunits(text, 10, 11)).to_pylist())
+    offset, mark = _agreed([*filter(None, offsets)]), _agreed(sorted(between))
+    if offset is None:
+        zones = {ZonedFormat("T", found).zone for found in offsets if found}
+        return None, len(zones) > 1
+    return ZonedFormat(mark if mark in ("T", " ") else "T", offset), False
+
+
+def _said(table: Table, name: str, chosen: Format) -> str:
+    """The remark, with the longest of the first values as an example."""
+    texts = next(text for batch in table.batches([name]) if len(text := batch.column(0).drop_null()))
+    example = max(texts[:FIRST].to_pylist(), key=len)
+    (plain,) = chosen.plain(pa.array([example])).to_pylist()
+    return f"{name!r} is read as {chosen.described()}: {example!r} is {plain}"
