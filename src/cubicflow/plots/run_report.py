@@ -17,6 +17,7 @@ import torch
 from matplotlib.figure import Figure
 
 from cubicflow.atomic_files import write_atomically
+from cubicflow.plain_files import refuse_link
 from cubicflow.plots.learned_splines import learned_splines, spline_curves
 from cubicflow.plots.marginals import corner, marginals
 from cubicflow.plots.panels import make_panel, most_telling
@@ -37,6 +38,8 @@ def draw_report(
 ) -> Path:
     """Draw a run into a folder, and return the path of the page. ``data`` is by default the table it was fitted to."""
     fitted = FittedTable.load(run)
+    if folder.parent.resolve() == run.resolve():  # a stranger may have put a link there
+        refuse_link(folder)
     if folder.exists() and not folder.is_dir():
         raise TableError(f"{folder}: this is a file; give a folder for the pictures")
     if (folder / PAGE_NAME).exists() and not overwrite:

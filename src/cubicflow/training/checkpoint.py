@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from cubicflow.atomic_files import write_atomically
+from cubicflow.atomic_files import keep_names, write_atomically
 
 FORMAT = "cubicflow-checkpoint"
 VERSION = "1"
@@ -44,6 +44,7 @@ def save_checkpoint(folder: Path, tensors: dict[str, Tensor], numbers: dict[str,
     if (folder / NEWEST).exists():
         (folder / NEWEST).replace(folder / PREVIOUS)
     (folder / NEXT).replace(folder / NEWEST)
+    keep_names(folder)
 
 
 def load_checkpoint(folder: Path) -> tuple[Checkpoint | None, str | None]:

@@ -12,9 +12,10 @@ from typing import Any
 
 from torch import Tensor
 
-from cubicflow.atomic_files import write_atomically
+from cubicflow.atomic_files import is_leftover, write_atomically
 from cubicflow.flows import serialization as flow_files
 from cubicflow.flows.serialization import CONFIG_FILE, UNREGISTERED, WEIGHTS_FILE, FlowFileError
+from cubicflow.plain_files import NotPlainError, open_own
 from cubicflow.training import checkpoint as checkpoints
 from cubicflow.training.checkpoint import Checkpoint, DamagedCheckpointError
 from cubicflow.training.config import describe_changes
@@ -25,6 +26,7 @@ LOCK_FILE = "lock"
 # What may lie in a folder that a run begins in or overwrites; anything else is somebody's and stays.
 OWN_FILES = (CONFIG_FILE, WEIGHTS_FILE, METRICS_FILE)
 HARMLESS = (LOCK_FILE, "plots", "lost+found")
+WRITTEN = (*OWN_FILES, checkpoints.NEXT)  # and then renamed; killed in between, they leave a file of another name
 # Sections of config.json that say what was trained, how, on what, and with which outcome; "folder" is an argument of
 # save_flow's.
 RESERVED = ("format", "version", "dtype", "training", "data", "result", "flow", "shared_tensors", "folder")
@@ -60,14 +62,18 @@ class RunFolder:
         with self.writing():
             self.clear()
             flow_files.write_config(self.path, self.about, {**self.sections, "result": {"finished": False}})
-            (self.path / METRICS_FILE).write_bytes(b"")
+            write_atomically(self.path / METRICS_FILE, b"")
 
     def clear(self) -> None:
         """Remove all files of a run but config.json. That makes the folder a run's, so it is replaced or removed when
-        all else is gone: killed at any moment, the folder can be overwritten again."""
+        all else is gone: killed at any moment, the folder can be overwritten again. It no longer says that the run is
+        finished before the model goes, so the run that was there can be resumed as well, and begins."""
+        checkpoints.remove_checkpoints(self.path)
+        with suppress(FlowFileError):
+            config = flow_files.read_config(self.path)
+            flow_files.write_config(self.path, {**config, "result": {"finished": False}}, {})
         for name in (METRICS_FILE, WEIGHTS_FILE):
             (self.path / name).unlink(missing_ok=True)
-        checkpoints.remove_checkpoints(self.path)
 
     def resume(self) -> None:
         """Go on with the run that is here, which must be this one."""
@@ -86,6 +92,8 @@ class RunFolder:
                     f"{BEGIN_AGAIN}"
                 )
             self.finished = result
+            with self.writing():
+                checkpoints.remove_checkpoints(self.path)  # a process that was killed at its end left them
             return
         with self.writing():
             try:
@@ -126,8 +134,10 @@ class RunFolder:
 
     def log(self, metrics: Mapping[str, Any]) -> None:
         """Add a line to metrics.jsonl."""
-        with self.writing(), (self.path / METRICS_FILE).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(metrics) + "\n")
+        with self.writing():
+            descriptor = open_own(self.path / METRICS_FILE, os.O_WRONLY | os.O_APPEND)
+            with os.fdopen(descriptor, "a", encoding="utf-8") as file:
+                file.write(json.dumps(metrics) + "\n")
 
     def history(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl that are whole."""
@@ -172,6 +182,8 @@ class RunFolder:
         """What the disk refuses becomes one clear message, with what is safe."""
         try:
             yield
+        except NotPlainError as error:
+            raise RunFolderError(str(error)) from None
         except OSError as error:
             kept = ""
             if self.saved_step is not None:
@@ -191,7 +203,7 @@ def check_folder(path: Path, *, may_exist: bool) -> None:
     """Refuse a folder that no run can begin in. ``may_exist`` says whether a run may be there already."""
     _refuse_file(path)
     names = sorted(file.name for file in path.iterdir()) if path.is_dir() else []
-    foreign = [name for name in names if name not in HARMLESS]
+    foreign = [name for name in names if name not in HARMLESS and not is_leftover(name, WRITTEN)]
     if CONFIG_FILE in names and not may_exist:
         raise RunFolderError(
             f"{path} already holds a run: continue it with resume (--resume), begin again with overwrite "
@@ -277,7 +289,7 @@ def _lock(folder: RunFolder) -> Iterator[None]:
 
     path = folder.path / LOCK_FILE
     with folder.writing():
-        file = path.open("a+", encoding="utf-8", errors="replace")
+        file = os.fdopen(open_own(path, os.O_RDWR), "r+", encoding="utf-8", errors="replace")
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -301,6 +313,7 @@ def _lock(folder: RunFolder) -> Iterator[None]:
 
 def _tidy(folder: RunFolder) -> None:
     """Remove what a killed process left half written."""
-    for name in (*OWN_FILES, checkpoints.NEXT):
-        for leftover in folder.path.glob(f".{name}.*"):
-            leftover.unlink(missing_ok=True)
+    with folder.writing():
+        for file in list(folder.path.iterdir()):
+            if is_leftover(file.name, WRITTEN):
+                file.unlink(missing_ok=True)
