@@ -17,7 +17,9 @@ from torch import Tensor, nn
 from cubicflow.atomic_files import write_atomically
 from cubicflow.flows.descriptions import OWN, build, describe, described, parts_of, registered_names
 from cubicflow.flows.flow import Flow
+from cubicflow.flows.making import making
 from cubicflow.flows.mixture import Mixture
+from cubicflow.nets.draws import SHARED_GENERATOR
 
 FORMAT = "cubicflow"
 VERSION = 1
@@ -147,7 +149,7 @@ def load(folder: str | Path, device: str | torch.device | None = None) -> Flow |
     if registered_names(description):
         # A class of the user's own may keep tensors beside its state, which have no values on the meta device. What
         # there is to build is of the size of the file by now.
-        with torch.random.fork_rng(devices=[]):
+        with SHARED_GENERATOR, torch.random.fork_rng(devices=[]):
             flow = build_flow(description, dtype, "cpu")
         flow.load_state_dict(read_tensors(path, "cpu"))
         flow.to(device or "cpu")
@@ -190,15 +192,11 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def build_flow(description: Any, dtype: torch.dtype, device: str = "meta") -> Any:
     """The described flow, by default without memory for its numbers."""
-    default = torch.get_default_dtype()
     try:
-        torch.set_default_dtype(dtype)
-        with torch.device(device):
+        with making(dtype, torch.device(device)):
             flow = build(description)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
-    finally:
-        torch.set_default_dtype(default)
     if not isinstance(flow, Flow | Mixture) and not (isinstance(flow, nn.Module) and type(flow).__name__ not in OWN):
         raise ValueError(f"it describes a {type(flow).__name__}")
     return flow

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from cubicflow.flows import Flow, tabular
+from cubicflow.nets.draws import seeded
 from cubicflow.tables.encoder import TableEncoder
 from cubicflow.tables.fitted import SECTION, FittedTable
 from cubicflow.tables.inference import TableOptions, infer
@@ -110,6 +109,6 @@ def suited_settings(rows: int) -> dict[str, Any]:
 
 def suited_flow(encoder: TableEncoder, rows: int, seed: int, settings: Mapping[str, Any]) -> Flow:
     """A flow for the encoder's columns. ``settings`` are the user's, and come before those that suit the rows."""
-    torch.manual_seed(seed)
     chosen = {**suited_settings(rows), **settings}
-    return tabular(encoder.features, context_features=encoder.context_features, **chosen)
+    with seeded(seed):
+        return tabular(encoder.features, context_features=encoder.context_features, **chosen)
