@@ -115,7 +115,7 @@ def build(description: Any) -> Any:
 
 def registered_names(description: Any) -> list[str]:
     """The classes in a description that are not cubicflow's own."""
-    return sorted({part["type"] for part in parts_of(description)} - OWN)
+    return sorted({str(part.get("type")) for part in parts_of(description)} - OWN)
 
 
 def parts_of(description: Any) -> Iterator[dict[str, Any]]:

@@ -17,17 +17,19 @@ ANY = frozenset({torch.tensor, torch.as_tensor, torch.full, torch.arange, torch.
 
 
 class making(TorchFunctionMode):  # noqa: N801 - used like a function
-    """Inside, new tensors that are not told otherwise are on this device, and in this dtype if they are floats.
+    """Inside, new tensors that are not told otherwise are on this device, and floats are in this dtype. Whole numbers
+    can have another device, where they have values.
 
-    >>> with making(torch.float64, torch.device("meta")):
+    >>> with making(torch.float64, torch.device("meta"), whole_numbers="cpu"):
     ...     x, number = torch.nn.Linear(1, 2).weight, torch.tensor(3)
-    >>> x.dtype, x.device.type, number.dtype
-    (torch.float64, 'meta', torch.int64)
+    >>> x.dtype, x.device.type, number
+    (torch.float64, 'meta', tensor(3))
     """
 
-    def __init__(self, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(self, dtype: torch.dtype, device: torch.device, *, whole_numbers: str | None = None) -> None:
         super().__init__()
         self.dtype, self.device = dtype, device
+        self.whole_numbers = device if whole_numbers is None else torch.device(whole_numbers)
 
     def __torch_function__(
         self,
@@ -39,11 +41,12 @@ class making(TorchFunctionMode):  # noqa: N801 - used like a function
         given = dict(kwargs or {})
         if func not in FLOATING and func not in ANY:
             return func(*args, **given)
-        if given.get("device") is None:
-            given["device"] = self.device
         told = given.get("dtype") is not None or isinstance(args[0] if args else None, Tensor)
         if func in FLOATING and not told:
             given["dtype"] = self.dtype
+        if given.get("device") is None:
+            given["device"] = self.device if func in FLOATING else self.whole_numbers
         made = func(*args, **given)
-        by_default = made.dtype == torch.get_default_dtype() != self.dtype and not told
-        return func(*args, **{**given, "dtype": self.dtype}) if func in ANY and by_default else made
+        if func in FLOATING or not made.is_floating_point():
+            return made
+        return made.to(self.device) if told else func(*args, **{**given, "dtype": self.dtype, "device": self.device})

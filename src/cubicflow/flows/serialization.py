@@ -1,8 +1,8 @@
 """Flows in files: config.json says what to build, model.safetensors holds its numbers. Nothing is ever a pickle.
 
-Loading trusts nothing. The config holds plain values and names of classes, cubicflow's own or registered; the model is
-built on the meta device, where a shape costs no memory; its keys, shapes and dtypes are compared with the header of the
-weights; only then is a tensor read.
+Loading trusts nothing. The config holds plain values and names of classes, cubicflow's own or registered. Its sizes are
+compared with the header of the weights; the model is built on the meta device, where a shape costs no memory; its keys,
+shapes and dtypes are compared with the header; only then is a tensor read, and refused if it is not finite.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from cubicflow.atomic_files import write_atomically
-from cubicflow.flows.descriptions import OWN, build, describe, described, parts_of, registered_names
+from cubicflow.flows.descriptions import OWN, build, describe, described, registered_names
 from cubicflow.flows.flow import Flow
 from cubicflow.flows.making import making
 from cubicflow.flows.mixture import Mixture
+from cubicflow.flows.untrusted import why_too_large, why_unusable
 from cubicflow.nets.draws import SHARED_GENERATOR
+from cubicflow.plain_files import NotPlainError, check_plain
 
 FORMAT = "cubicflow"
 VERSION = 1
@@ -27,6 +29,7 @@ CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 UNREGISTERED = "unregistered"  # the entry, instead of "type", about a flow that no config can describe
 SHARED = "shared_tensors"  # the section about tensors of several names, where there are any
+MOST_CONFIG_BYTES = 1 << 26
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 # What safetensors calls the dtypes of torch.
@@ -137,10 +140,8 @@ def load(folder: str | Path, device: str | torch.device | None = None) -> Flow |
     dtype = DTYPES.get(str(config.get("dtype")))
     if dtype is None:
         raise FlowFileError(config_path, f"dtype must be one of {sorted(DTYPES)}, got {config.get('dtype')!r}")
-    # The count of repeated parts is the one number that costs time even on the meta device.
-    counts = [part.get("num_blocks") for part in parts_of(description)]
-    if any(isinstance(count, int) and count > len(shapes) for count in counts):
-        raise FlowFileError(config_path, "it describes more layers than the weights hold")
+    if too_large := why_too_large(description, shapes):
+        raise FlowFileError(config_path, too_large)
     try:
         flow: Flow | Mixture = build_flow(description, dtype)
     except ValueError as error:
@@ -154,7 +155,10 @@ def load(folder: str | Path, device: str | torch.device | None = None) -> Flow |
         flow.load_state_dict(read_tensors(path, "cpu"))
         flow.to(device or "cpu")
     else:
-        flow.load_state_dict(read_tensors(path, device), assign=True)
+        tensors = read_tensors(path, device)
+        if unusable := why_unusable(flow, tensors):
+            raise FlowFileError(path, unusable)
+        flow.load_state_dict(tensors, assign=True)
     share(flow, config_path, config.get(SHARED, {}))
     return flow.eval()
 
@@ -178,7 +182,10 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise FlowFileError(path, "there is no such file, so the folder holds no saved flow")
     try:
+        check_plain(path, MOST_CONFIG_BYTES)
         config = json.loads(path.read_text(encoding="utf-8"))
+    except NotPlainError as error:
+        raise FlowFileError(path, str(error)) from None
     except (ValueError, RecursionError) as error:
         raise FlowFileError(path, f"not valid JSON: {error}") from None
     if not isinstance(config, dict) or config.get("format") != FORMAT:
@@ -192,8 +199,10 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def build_flow(description: Any, dtype: torch.dtype, device: str = "meta") -> Any:
     """The described flow, by default without memory for its numbers."""
+    # In modules of ours whole numbers say which column goes where: they are few, and known from the description.
+    whole_numbers = None if registered_names(description) else "cpu"
     try:
-        with making(dtype, torch.device(device)):
+        with making(dtype, torch.device(device), whole_numbers=whole_numbers):
             flow = build(description)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error

@@ -5,11 +5,8 @@ from __future__ import annotations
 import base64
 import html
 import io
-import json
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +23,7 @@ from cubicflow.plots.training_curve import training_curve
 from cubicflow.tables import FittedTable, Table, TableError, open_table
 from cubicflow.tables.judging.judge_file import read_judgement
 from cubicflow.tables.source import RowSample, pieces
-from cubicflow.training.run_folder import METRICS_FILE
+from cubicflow.training.metrics_file import read_metrics
 
 PAGE_NAME = "report.html"
 MOST_MARGINALS = 40
@@ -84,7 +81,7 @@ def _figures(fitted: FittedTable, found: pa.RecordBatch, samples: pa.RecordBatch
     numbers = encoder.read(found)
     typed = encoder.decode_numbers(numbers.y)
     panels = [make_panel(column, typed[column.name], samples.column(column.name)) for column in encoder.columns]
-    figures = {"Training": training_curve(_history(run))}
+    figures = {"Training": training_curve(read_metrics(run))}
     figures["One column at a time"] = marginals(panels[:MOST_MARGINALS])
     if len(panels) > 1:
         figures["Two columns at a time"] = corner(most_telling(panels))
@@ -94,21 +91,6 @@ def _figures(fitted: FittedTable, found: pa.RecordBatch, samples: pa.RecordBatch
     curves = spline_curves(fitted.flow, torch.from_numpy(x).to(weight.device, weight.dtype), context)
     figures["Learned splines"] = learned_splines(curves)
     return figures
-
-
-def _history(run: Path) -> list[dict[str, Any]]:
-    """The lines of a run's metrics.jsonl that are whole."""
-    path, history = run / METRICS_FILE, []
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
-    except OSError as error:
-        raise TableError(f"{path}: cannot be read: {error}") from None
-    for line in lines:
-        with suppress(ValueError, RecursionError):
-            metrics = json.loads(line)
-            if isinstance(metrics, dict) and isinstance(metrics.get("step"), int):
-                history.append(metrics)
-    return history
 
 
 def _png(figure: Figure) -> bytes:

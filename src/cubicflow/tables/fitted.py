@@ -14,11 +14,12 @@ import numpy as np
 import pyarrow as pa
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from cubicflow.flows import Flow, Mixture, load
 from cubicflow.flows.packed_flows import pack, unpack
 from cubicflow.flows.serialization import CONFIG_FILE, FlowFileError, read_config
-from cubicflow.tables.arrow_types import without_views
+from cubicflow.tables.arrow_types import Floats, without_views
 from cubicflow.tables.encoder import TableEncoder
 from cubicflow.tables.likelihood import Mean, MeanOfRows, log_likelihood, placed
 from cubicflow.tables.schema import Schema
@@ -181,7 +182,7 @@ class FittedTable:
                 x = self.flow.sample(count, **how)
             else:
                 x = self.flow.sample(1, placed(self.flow, context), **how)[0]
-            yield encoder.decode(x.double().cpu().numpy(), columns)
+            yield encoder.decode(_finite(x), columns)
 
     def sample_like(self, rows: pa.RecordBatch, number: int, *, seed: int) -> pa.RecordBatch:
         """``number`` samples; of a conditional model one for each of the rows, given that row's context."""
@@ -189,7 +190,7 @@ class FittedTable:
             return self.sample(number, seed=seed).combine_chunks().to_batches()[0]
         context = self.encoder.read_context(rows)
         x = self.flow.sample(1, placed(self.flow, context), seed=seed, batch_size=SAMPLE_ROWS)[0]
-        return self.encoder.decode(x.double().cpu().numpy())
+        return self.encoder.decode(_finite(x))
 
     def decimals(self, given: Given = None) -> dict[str, int]:
         """The digits after the point with which columns are written as text; none where more of them were given."""
@@ -277,6 +278,13 @@ def checked_device(name: str | None) -> str | None:
 
 def _unpickled(about: dict[str, Any], packed: dict[str, Any]) -> FittedTable:
     return FittedTable._from_json(Path("the pickle"), about, lambda: unpack(packed))
+
+
+def _finite(x: Tensor) -> Floats:
+    """Samples for a table. A flow with finite weights, but far too large ones, can make others."""
+    if not torch.isfinite(x).all():
+        raise TableError("the samples of this run are not finite: its weights are too large to be used; fit it again")
+    return x.double().cpu().numpy()
 
 
 def _score_batch(values: NDArray[np.float64]) -> pa.RecordBatch:

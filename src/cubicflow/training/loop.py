@@ -27,9 +27,10 @@ from cubicflow.training.losses import SINGLE_PASS, Loss, dequantised_likelihood,
 from cubicflow.training.parts import parts
 from cubicflow.training.progress import Progress, make_progress
 from cubicflow.training.randomness import random_state_kept
-from cubicflow.training.run_folder import RESULT_ENTRIES, RunFolder, check_run, open_run
+from cubicflow.training.run_folder import RunFolder, check_run, open_run
+from cubicflow.training.saved_numbers import AVERAGED, RAW, RESULT
 from cubicflow.training.schedule import averaging_weight, done, learning_rate
-from cubicflow.training.state import AVERAGED, RAW, TrainingState
+from cubicflow.training.state import TrainingState
 from cubicflow.training.step import Step
 
 VALIDATION_ROWS = {"cpu": 2_048, "cuda": 16_384}  # at once; a GPU waits longer for a call than it works on small ones
@@ -342,7 +343,7 @@ def restore_finished(
     step.world.copy_from_first_(step.flow.state_dict().values())
     step.flow.load_state_dict(step.flow.state_dict())
     step.flow.eval()
-    entries = {name: result[name] for name in RESULT_ENTRIES}
+    entries = {name: result[name] for name in RESULT}
     return FitResult(flow=step.flow, config=step.config, history=history, **entries)
 
 

@@ -20,8 +20,9 @@ from cubicflow.training import checkpoint as checkpoints
 from cubicflow.training.checkpoint import Checkpoint, DamagedCheckpointError
 from cubicflow.training.config import describe_changes
 from cubicflow.training.errors import RunFolderError
+from cubicflow.training.metrics_file import METRICS_FILE, read_metrics
+from cubicflow.training.saved_numbers import RESULT, why_not
 
-METRICS_FILE = "metrics.jsonl"
 LOCK_FILE = "lock"
 # What may lie in a folder that a run begins in or overwrites; anything else is somebody's and stays.
 OWN_FILES = (CONFIG_FILE, WEIGHTS_FILE, METRICS_FILE)
@@ -30,7 +31,8 @@ WRITTEN = (*OWN_FILES, checkpoints.NEXT)  # and then renamed; killed in between,
 # Sections of config.json that say what was trained, how, on what, and with which outcome; "folder" is an argument of
 # save_flow's.
 RESERVED = ("format", "version", "dtype", "training", "data", "result", "flow", "shared_tensors", "folder")
-RESULT_ENTRIES = ("steps", "stopped", "validation_loss", "best_step", "weights", "seconds")  # of a finished run
+# A checkpoint has the weights, the best ones, the averaged ones and two moments of each; the rest is its header.
+COPIES, BYTES_OF_A_NUMBER, HEADER_BYTES = 6, 16, 1 << 24
 BEGIN_AGAIN = "begin again with overwrite (--overwrite)"
 
 
@@ -86,10 +88,9 @@ class RunFolder:
         if not isinstance(result, dict):
             raise RunFolderError(f"cannot resume: {self.path / CONFIG_FILE} has no section 'result'; {BEGIN_AGAIN}")
         if result.get("finished"):
-            if missing := [name for name in RESULT_ENTRIES if name not in result]:
+            if wrong := why_not(RESULT, result):
                 raise RunFolderError(
-                    f"cannot resume: the section 'result' of {self.path / CONFIG_FILE} lacks {', '.join(missing)}; "
-                    f"{BEGIN_AGAIN}"
+                    f"cannot resume: the section 'result' of {self.path / CONFIG_FILE} {wrong}; {BEGIN_AGAIN}"
                 )
             self.finished = result
             with self.writing():
@@ -97,11 +98,16 @@ class RunFolder:
             return
         with self.writing():
             try:
-                self.checkpoint, self.note = checkpoints.load_checkpoint(self.path)
+                self.checkpoint, self.note = checkpoints.load_checkpoint(self.path, self._most_bytes())
             except DamagedCheckpointError as error:
                 raise RunFolderError(f"cannot resume: {error}; {BEGIN_AGAIN}") from None
             self.saved_step = None if self.checkpoint is None else self.checkpoint.numbers["step"]
             self._cut_metrics(self.saved_step or 0)
+
+    def _most_bytes(self) -> int:
+        """Of a checkpoint of this flow."""
+        elements: int = sum(value.numel() for value in self.flow.state_dict().values())
+        return COPIES * BYTES_OF_A_NUMBER * elements + HEADER_BYTES
 
     def _compare(self, config: dict[str, Any]) -> None:
         dtype, before, after = config.get("dtype"), config.get("flow"), self.about["flow"]
@@ -141,15 +147,8 @@ class RunFolder:
 
     def history(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl that are whole."""
-        path = self.path / METRICS_FILE
-        lines = path.read_bytes().splitlines() if path.exists() else []
-        whole = []
-        for line in lines:
-            with suppress(ValueError):
-                metrics = json.loads(line)
-                if isinstance(metrics, dict) and isinstance(metrics.get("step"), int):
-                    whole.append(metrics)
-        return whole
+        with self.writing():
+            return read_metrics(self.path)
 
     def save(self, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
         """Write a checkpoint."""
@@ -234,6 +233,9 @@ def open_run(
     with _lock(folder):
         _tidy(folder)
         check_folder(folder.path, may_exist=resume or overwrite)
+        for name in (*OWN_FILES, *checkpoints.NAMES):
+            if (folder.path / name).is_dir():
+                raise RunFolderError(f"{folder.path / name} is a folder where a run has a file; move it away")
         if resume and (folder.path / CONFIG_FILE).exists():
             folder.resume()
         else:

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cubicflow.training.errors import RunFolderError
+from cubicflow.training.saved_numbers import AVERAGED, CHECKPOINT, RAW
 from cubicflow.training.step import Step
-
-RAW, AVERAGED = "raw", "averaged"
 
 
 class TrainingState:
@@ -47,9 +47,8 @@ class TrainingState:
 
     def numbers(self) -> dict[str, Any]:
         """The plain values, as JSON knows them."""
-        names = ("step", "elapsed", "best_step", "best_weights", "waited", "last_read")
         best_loss = self.best_loss if math.isfinite(self.best_loss) else None
-        return {**{name: getattr(self, name) for name in names}, "best_loss": best_loss}
+        return {**{name: getattr(self, name) for name in CHECKPOINT}, "best_loss": best_loss}
 
     def memory(self) -> dict[str, list[Tensor]]:
         """All tensors of the run, by the names they are saved under. Several under one name are saved as one vector,
@@ -73,9 +72,12 @@ class TrainingState:
     @torch.no_grad()
     def restore_tensors(self, tensors: dict[str, Tensor]) -> None:
         """Fill the tensors in place, where they have been: the same memory rounds the same way."""
-        expected = {name: value.shape for name, value in self.tensors().items()}
-        if expected != {name: value.shape for name, value in tensors.items()}:
-            raise ValueError("the checkpoint's tensors are not those of this flow")
+        expected = {name: (value.shape, value.dtype) for name, value in self.tensors().items()}
+        if expected != {name: (value.shape, value.dtype) for name, value in tensors.items()}:
+            raise RunFolderError(
+                "cannot resume: the checkpoint's tensors are not those of this flow; begin again with overwrite "
+                "(--overwrite)"
+            )
         for name, values in self.memory().items():
             saved = tensors[name].flatten().split([value.numel() for value in values])
             for value, part in zip(values, saved, strict=True):
@@ -84,7 +86,8 @@ class TrainingState:
 
     def restore_numbers(self, numbers: dict[str, Any]) -> None:
         """The inverse of :meth:`numbers`."""
-        for name, value in numbers.items():
+        for name in CHECKPOINT:
+            value = numbers[name]
             setattr(self, name, math.inf if name == "best_loss" and value is None else value)
 
     def refresh(self) -> None:
