@@ -14,7 +14,7 @@ import torch
 
 from cubicflow.data.plane import GaussianGrid, ImageDensity
 from cubicflow.flows import plane
-from cubicflow.plots.plane import PlaneRow, density_image, histogram_image, plane_figure
+from cubicflow.plots.plane import PlaneRow, density_image, histogram_image, plane_figure, truth_image
 from cubicflow.training import fit
 
 POINTS = 1_000_000
@@ -67,7 +67,8 @@ def show(name: str, seconds: float) -> PlaneRow:
         flush=True,
     )
     samples = flow.sample(POINTS, seed=0, batch_size=65_536).numpy()
-    return PlaneRow(name, histogram_image(points, SIZE), density_image(flow, SIZE), histogram_image(samples, SIZE))
+    data, drawn = histogram_image(points, SIZE), histogram_image(samples, SIZE)
+    return PlaneRow(name, data, truth_image(truth, SIZE), density_image(flow, SIZE), drawn)
 
 
 if __name__ == "__main__":

@@ -66,7 +66,19 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _fit(folder: Path, table: Path, *options: str) -> Path:
-    settings = ["--steps", "20", "--num-layers", "2", "--hidden-features", "8", "--device", "cpu", *options]
+    settings = [
+        "--steps",
+        "20",
+        "--model",
+        "flow",
+        "--num-layers",
+        "2",
+        "--hidden-features",
+        "8",
+        "--device",
+        "cpu",
+        *options,
+    ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["cubicflow", "fit", str(table), "-o", str(folder), *settings])
         with pytest.raises(SystemExit) as stopped:

@@ -16,7 +16,20 @@ import pytest
 
 from cubicflow.training.checkpoint import NEWEST
 
-SMALL = ["--num-layers", "1", "--hidden-features", "8", "--num-bins", "4", "--device", "cpu", "--patience", "0"]
+SMALL = [
+    "--model",
+    "flow",
+    "--num-layers",
+    "1",
+    "--hidden-features",
+    "8",
+    "--num-bins",
+    "4",
+    "--device",
+    "cpu",
+    "--patience",
+    "0",
+]
 
 
 def start(*arguments):

@@ -9,12 +9,13 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from .conftest import Command, make_frame
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome-headless-shell")
-PICTURES = ("training.png", "one-column-at-a-time.png", "two-columns-at-a-time.png", "learned-splines.png")
+PICTURES = ("training.png", "one-column-at-a-time.png", "two-columns-at-a-time.png")
 
 
 @pytest.fixture
@@ -62,10 +63,45 @@ def test_pictures_that_are_links_are_replaced(cubicflow: Command, run: Path, tmp
     assert not (tmp_path / "pictures" / "report.html").is_symlink()
 
 
+def test_one_line_says_how_good_the_fit_is(
+    cubicflow: Command, run: Path, table: Path, report: Path, tmp_path: Path
+) -> None:
+    """The numbers are those of evaluate: the table is so small that the report scores all of it."""
+    text = report.read_text()
+    evaluated = cubicflow("evaluate", run, table).output
+    gain = re.search(r"the model (gains|loses) (\S+ ± \S+) nats a row", evaluated)
+    gap = re.search(r"training rows score (\S+ ± \S+) nats (higher|lower) than test rows", evaluated)
+    assert gain is not None
+    assert gap is not None
+    by, under = {"gains": "higher", "loses": "lower"}[gain[1]], {"higher": "lower", "lower": "higher"}[gap[2]]
+    assert f"Test rows score {gain[2]} nats {by} than by independent columns, and {gap[1]} nats {under} than" in text
+    assert "all 200 rows are used, 1,400 values" in text
+    assert "splines" not in text
+    other = tmp_path / "other.csv"
+    make_frame(100, seed=0).to_csv(other, index=False)
+    assert cubicflow("plot", run, "-o", tmp_path / "other", "--data", other).status == 0
+    line = next(line for line in cubicflow("evaluate", run, other).output.splitlines() if line.startswith("log lik"))
+    text = (tmp_path / "other" / "report.html").read_text()
+    assert f"<td>its rows</td><td>100</td><td>{line.split('likelihood ')[1].split(' over')[0]}</td>" in text
+    assert "training rows" not in text
+
+
+def test_every_column_is_drawn(cubicflow: Command, tmp_path: Path) -> None:
+    """Twenty-two columns are drawn in two pictures, twenty at a time."""
+    table, run = tmp_path / "wide.csv", tmp_path / "run"
+    pd.DataFrame(np.random.default_rng(0).standard_normal((60, 22)).round(1)).add_prefix("c").to_csv(table, index=False)
+    assert cubicflow("fit", table, "-o", run, "--steps", 1, "--hidden-features", 4).status == 0
+    assert cubicflow("plot", run, "--rows", 20).status == 0
+    text = (run / "plots" / "report.html").read_text()
+    for which in ("1 to 20", "21 to 22"):
+        assert f"<h2>One column at a time, columns {which}</h2>" in text
+        assert (run / "plots" / f"one-column-at-a-time-columns-{which.replace(' ', '-')}.png").exists()
+
+
 def test_names_are_escaped(cubicflow: Command, tmp_path: Path) -> None:
     table = tmp_path / "odd.csv"
     make_frame().rename(columns={"size": "<b>size</b>", "kind": "$\\frac$"}).to_csv(table, index=False)
-    small = ("--steps", 3, "--num-layers", 1, "--hidden-features", 8)
+    small = ("--steps", 3, "--model", "flow", "--num-layers", 1, "--hidden-features", 8)
     assert cubicflow("fit", table, "-o", tmp_path / "run", *small).status == 0
     status, _, errors = cubicflow("plot", tmp_path / "run", "--rows", 50)
     assert status == 0, errors

@@ -36,7 +36,7 @@ def test_scores_of_ten_million_rows(cubicflow: Command, tmp_path: Path) -> None:
             piece = pa.table({"a": rng.standard_normal(1_000_000), "b": rng.gamma(2.0, 1.0, 1_000_000)}, schema=schema)
             big.write_table(piece)
     pq.write_table(piece.slice(0, 2000), tmp_path / "small.parquet")
-    small = ("--steps", 5, "--num-layers", 1, "--hidden-features", 8)
+    small = ("--steps", 5, "--model", "flow", "--num-layers", 1, "--hidden-features", 8)
     assert cubicflow("fit", tmp_path / "small.parquet", "-o", tmp_path / "run", *small).status == 0
     few = peak_megabytes("score", tmp_path / "run", tmp_path / "small.parquet", "-o", tmp_path / "few.npy")
     many = peak_megabytes("score", tmp_path / "run", tmp_path / "big.parquet", "-o", tmp_path / "many.npy")

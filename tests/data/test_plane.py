@@ -39,6 +39,31 @@ def test_density_integrates_to_one(side: int, std: float) -> None:
     assert abs(total - 1) < 10 * error + 1e-12
 
 
+@pytest.mark.parametrize(("side", "std"), [(15, 1 / 150), (2, 0.3)])
+def test_masses_of_gaussians_against_quadrature(side: int, std: float) -> None:
+    grid = GaussianGrid(side, std)
+    edges = np.array([0, 0.03, 0.04, 0.5, 1])
+    masses = grid.masses(edges)
+    assert masses.sum() == pytest.approx(1, abs=1e-12)
+    ends = stats.norm.cdf((edges[:, None] - grid.centres) / std).mean(axis=1)
+    axis = np.diff(ends) / (ends[-1] - ends[0])
+    np.testing.assert_allclose(masses, axis[:, None] * axis, rtol=0, atol=1e-12)
+    by_area = integrate.dblquad(lambda y, x: np.exp(grid.log_prob([[x, y]])[0]), 0.03, 0.04, 0, 0.03, epsabs=1e-10)
+    assert masses[0, 1] == pytest.approx(by_area[0], abs=1e-9), "the first axis is y, the second x"
+
+
+def test_masses_of_a_picture_are_those_of_its_points() -> None:
+    picture = ImageDensity(np.random.default_rng(0).random((8, 8)))
+    edges = np.array([0, 0.3, 0.55, 1])  # none is an edge of pixels
+    expected = np.zeros((3, 3))
+    fine = (np.arange(400) + 0.5) / 400  # every edge, of pixels and of blocks, is a multiple of 1 / 400
+    for i, j in itertools.product(range(3), repeat=2):
+        y, x = (fine[(fine > edges[n]) & (fine < edges[n + 1])] for n in (i, j))
+        points = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)
+        expected[i, j] = np.exp(picture.log_prob(points)).sum() / 400**2
+    np.testing.assert_allclose(picture.masses(edges), expected, rtol=1e-12)
+
+
 def test_the_225_gaussians_are_those_of_the_paper() -> None:
     grid = GaussianGrid()
     assert (grid.side, grid.std) == (15, 1 / 150)

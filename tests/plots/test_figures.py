@@ -99,3 +99,18 @@ def test_learned_splines_are_the_layers_own() -> None:
         assert float(layer(row)[0][0, feature]) == pytest.approx(curves[0].y[4, 137], abs=1e-5)
     assert all((np.diff(found.y, axis=1) > 0).all() for found in curves)
     assert len(learned_splines(curves).axes) == 2
+
+
+def test_the_rare_of_many_words_are_drawn_together() -> None:
+    words = tuple(f"w{i}" for i in range(30))
+    rows = pa.array([word for i, word in enumerate(words) for _ in range(1 + 3 * (i % 4))])
+    column = Categorical("word", "string", levels=words)
+    drawn = make_panel(column, rows, rows.slice(0, 50))
+    often = [word for i, word in enumerate(words) if i % 4 == 3]  # ten rows each; then seven rows each
+    assert len(drawn.labels) == 12
+    assert set(often) < set(drawn.labels)
+    assert drawn.labels[-1] == "19 others"
+    shares = np.histogram(drawn.data, drawn.edges)[0]
+    shown = [rows.to_pylist().count(word) for word in drawn.labels[:-1]]
+    assert shares.tolist() == [*shown, len(rows) - sum(shown)]
+    assert np.histogram(drawn.samples, drawn.edges)[0].sum() == 50

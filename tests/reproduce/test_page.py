@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -87,6 +88,77 @@ def test_remarks_and_pictures_that_are_not_there(cubicflow: Command, tmp_path: P
     assert "\n\nLooked at: A ramp of grey is seen.\n\n" in page
 
 
+ROW = {
+    "density": "Gauss",
+    "score": 0.1,
+    "truth": 0.108,
+    "gap": 0.008,
+    "gap_error": 0.0006,
+    "reached": True,
+    "aim_met": True,
+    "parameters": 100,
+    "steps": 5,
+    "seconds": 60.0,
+    "picture": "figure-2-gauss.png",
+    "private": False,
+}
+SHARPNESS = {
+    "training_gap": 0.002,
+    "training_gap_error": 0.0008,
+    "blocks": 8.84,
+    "blocks_low": 7.9,
+    "blocks_high": None,
+    "histogram_gap": 0.0123,
+    "histogram_blocks": 7,
+    "histogram_added": 1.0,
+}
+
+
+def plane_page(cubicflow: Command, folder: Path, results: dict[str, Any]) -> str:
+    """The page of a record of figure 2 with these results."""
+    (folder / "figure-2").mkdir(parents=True)
+    settings = {"flow": {"num_layers": 2, "num_bins": 128}, "points": 1_000_000, "test_points": 1000, "pixels": 512}
+    record = {
+        "quick": False,
+        "command": "cubicflow reproduce figure-2",
+        "finished": "2026-01-01",
+        "notes": [],
+        "machine": {
+            "versions": {"cubicflow": "0", "torch": "0"},
+            "processor": "a CPU",
+            "threads": 1,
+            "gpu": None,
+            "lanes": 1,
+        },
+        "settings": {**settings, "most_parameters": 200, "gap_reach": 0.05, "gap_aim": 0.02},
+        "results": results,
+    }
+    (folder / "figure-2" / "figure-2.json").write_text(json.dumps(record))
+    (folder / "figure-2" / "figure-2.md").write_text("| a table |\n")
+    done = cubicflow("reproduce", "page", "-o", folder)
+    assert done.status == 0, done.errors
+    return (folder / "README.md").read_text()
+
+
+def test_what_limits_the_sharpness_is_told_where_it_was_measured(cubicflow: Command, tmp_path: Path) -> None:
+    new = {"panels": ["data", "true density", "model density", "model samples"], "densities": [{**ROW, **SHARPNESS}]}
+    page = plane_page(cubicflow, tmp_path / "new", new)
+    assert "From left to right: data, true density, model density, model samples." in page
+    assert "1,000,000 points on 512 x 512 pixels are 3.8 points a pixel" in page
+    assert "Gauss 8.8 (7.9 to the whole square)" in page
+    assert "Gauss 0.0123 with blocks of 7 pixels" in page
+    # Half of 0.008 - 0.002, and half of the root of 0.0006 ** 2 + 0.0008 ** 2.
+    assert "the points cost Gauss 0.0030 ± 0.0005 of 0.0080." in page
+
+
+def test_a_record_from_before_the_sharpness_was_measured(cubicflow: Command, tmp_path: Path) -> None:
+    page = plane_page(cubicflow, tmp_path / "old", {"densities": [ROW]})
+    assert "From left to right: data, model density, model samples." in page
+    assert "Gauss: 0.008 ± 0.001 nats below the true density" in page
+    assert "sharpness" not in page
+    assert "| a table |" in page
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -120,5 +192,5 @@ def test_the_table_on_the_page(cubicflow: Command, table_data: Path, tiny_table:
         for model in ("cubic", "cubic-autoregressive")
     }
     assert pair["mean"] == pytest.approx((scores["cubic-autoregressive"] - scores["cubic"][:1]).mean(), rel=1e-6)
-    assert f"paired: MINIBOONE {pair['mean']:+.3f} ± {pair['error']:.3f} (1 seed), {pair['verdict']}" in page
+    assert f"autoregressive, MINIBOONE {pair['mean']:+.3f} ± {pair['error']:.3f} (1 seed), {pair['verdict']}" in page
     assert "not comparable: not the published test rows" in page

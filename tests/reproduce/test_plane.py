@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from PIL import Image
 
 import cubicflow as cf
 from cubicflow.data.plane import GaussianGrid
+from cubicflow.reproduce.figure_2_report import block_range
 
 from .conftest import Command
 
@@ -56,15 +58,32 @@ def test_a_picture_and_the_gaussians(cubicflow: Command, recipe: Path, tmp_path:
         assert np.isfinite(row["gap"])
         assert row["parameters"] < 78_643
         assert (out / row["picture"]).exists()
+        assert row["blocks"] is None or row["blocks_low"] <= row["blocks"]
+        assert row["histogram_gap"] > 0
     assert (out / "figure-2.png").exists()
+    assert record["results"]["panels"] == ["data", "true density", "model density", "model samples"]
+    header, _, first, _ = (out / "figure-2.md").read_text().splitlines()
+    cells = dict(zip(header.split(" | "), first.split(" | "), strict=True))
+    gaussian_histogram = rows["225 Gaussians"]["histogram_gap"], rows["225 Gaussians"]["histogram_blocks"]
+    assert cells["gap of a histogram (blocks, pixels)"] == "{:.4f} ({})".format(*gaussian_histogram)
+    assert cells["blocks, pixels"] == block_range(rows["225 Gaussians"])
+    with (out / "figure-2.csv").open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    for line, row in zip(lines, rows.values(), strict=True):
+        assert float(line["histogram_gap"]) == row["histogram_gap"]
+        assert line["blocks"] == ("" if row["blocks"] is None else str(row["blocks"]))
     # The saved model on the same unseen points has the recorded score.
     flow = cf.load(out / "runs" / "225-gaussians")
     points = GaussianGrid().sample(500, 1)
     with torch.no_grad():
         score = flow.log_prob(torch.from_numpy(points)).double().mean().item()
+        fitted_to = GaussianGrid().sample(2_000, 0)
+        training_score = flow.log_prob(torch.from_numpy(fitted_to)).double().mean().item()
     gaussians = rows["225 Gaussians"]
     assert gaussians["score"] == pytest.approx(score, abs=1e-6)
     assert gaussians["gap"] == pytest.approx(GaussianGrid().log_prob(points).mean() - score, abs=1e-6)
+    training_gap = GaussianGrid().log_prob(fitted_to).mean() - training_score
+    assert gaussians["training_gap"] == pytest.approx(training_gap, abs=1e-6)
 
 
 def test_beginning_again_removes_runs_and_nothing_else(cubicflow: Command, recipe: Path, tmp_path: Path) -> None:

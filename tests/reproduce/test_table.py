@@ -182,7 +182,8 @@ def test_fits_and_their_mixture_are_held_against_the_goals(reach: float, aim: fl
         "note": "",
     }
     recipe = load_recipe("table-1")
-    recipe["datasets"]["miniboone"] |= {"reach": reach, "aim": aim}
+    goal = {"dataset": "miniboone", "model": "cubic", "reach": reach, "aim": aim}
+    recipe["goals"] = [{**goal, "of": of} for of in ("fit", "mixture")]
     settings = table_settings(recipe)
     records = [
         CellRecord(Cell("miniboone", model, seed), {**about, "seed": seed}, halves[seed])

@@ -19,7 +19,7 @@ from cubicflow.tables import FittedTable, TableError, TableOptions, fit_table, o
 
 ROWS = 120
 SMALL = {"num_layers": 2, "hidden_features": 8}
-TRAINING = {"steps": 5, "device": "cpu", "progress": False}
+TRAINING = {"model": "flow", "steps": 5, "device": "cpu", "progress": False}
 
 
 def rows() -> pa.Table:
@@ -82,14 +82,13 @@ def test_rows_that_lack_a_value(fitted: FittedTable) -> None:
     scores = fitted.score(gappy, missing="drop")
     assert np.flatnonzero(np.isnan(scores)).tolist() == [0, 1]
     np.testing.assert_allclose(scores[2:], fitted.score(rows())[2:], atol=1e-5)
-    with pytest.raises(TableError, match="missing should be error or drop, got 'fill'"):
+    with pytest.raises(TableError, match="missing should be one of error, drop, model, got 'fill'"):
         fitted.score(gappy, missing="fill")
 
 
 def test_columns_that_do_not_fit_are_refused(fitted: FittedTable) -> None:
     for changed, said in (
         (rows().drop_columns("rings"), "column 'rings' is missing"),
-        (rows().append_column("age", rows()["rings"]), "column 'age' is new"),
         (rows().set_column(1, "height", rows()["word"]), r"column 'height' should be real \(double\), is string"),
         (rows().set_column(0, "word", pa.array(["elm"] * ROWS)), "holds 'elm', which the fitted table did not"),
         (rows().set_column(3, "rings", pa.array([0.5] * ROWS)), "values that are not whole numbers"),
@@ -169,8 +168,9 @@ def test_it_is_reached_lazily() -> None:
 
 
 def test_the_config_keeps_what_it_kept(fitted: FittedTable) -> None:
-    """The keys of the table's section, in their order, are those of every run folder so far."""
-    assert list(fitted.to_json()) == ["source", "fingerprint", "missing", "split", "parts", "schema"]
+    """The keys of the table's section, in their order, are those of every run folder so far, and the marginals."""
+    kept = ["source", "fingerprint", "missing", "split", "parts", "schema", "independent"]
+    assert list(fitted.to_json()) == kept
     assert type(fitted.to_json()["missing"]) is str
     frame = pd.DataFrame(fitted.to_json()["schema"])
     assert frame["name"].tolist() == rows().column_names

@@ -51,7 +51,7 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str, str | None]] = [
     ({}, {"bounds": {"x": (0, 1)}}, "give bounds that lie outside of all values", None),
     ({}, {"drop": ("n",), "context": ("n",)}, "named in both drop and context", None),
     ({}, {"drop": ("n",), "weights": "n"}, "named in both drop and weights", None),
-    ({}, {"missing": "fill"}, "missing should be error or drop", None),
+    ({}, {"missing": "fill"}, "missing should be one of error, drop, model", None),
     ({}, {"kinds": {"x": "number"}}, "should be one of real", None),
 ]
 

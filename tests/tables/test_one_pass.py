@@ -50,7 +50,9 @@ def test_a_fit_reads_a_csv_once(tmp_path: Path, opened: dict[str, int]) -> None:
     """It is opened for its first line, which is no pass over it, and once to be read and fingerprinted."""
     path = write(tmp_path, TEXT.encode())
     opened.clear()
-    fit_table(path, tmp_path / "run", settings={"num_layers": 1, "hidden_features": 4}, steps=2, progress=False)
+    fit_table(
+        path, tmp_path / "run", model="flow", settings={"num_layers": 1, "hidden_features": 4}, steps=2, progress=False
+    )
     assert opened["parsed"] == 1
     assert opened["t.csv"] == 2
 

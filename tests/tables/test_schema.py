@@ -147,7 +147,7 @@ def test_bounds_and_transforms(tmp_path: Path) -> None:
         ({"drop": ("n",), "context": ("n",)}, "both drop and context"),
         ({"drop": ("n", "pay", "share")}, "keep at least one"),
         ({"context": ("n", "pay", "share")}, "nothing is left to model"),
-        ({"missing": "fill"}, "error or drop"),
+        ({"missing": "fill"}, "one of error, drop, model"),
     ):
         with pytest.raises(TableError, match=said.replace("(", r"\(")):
             infer(open_table(path), TableOptions(**options))

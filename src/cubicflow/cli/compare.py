@@ -15,7 +15,7 @@ def compare(
     first: Annotated[Path, typer.Argument(help="A run folder.", metavar="RUN")],
     second: Annotated[Path, typer.Argument(help="Another run folder.", metavar="RUN")],
     data: Annotated[Path, typer.Argument(help="A table that fits both.")],
-    missing: Annotated[str | None, typer.Option(help="Rows that lack a value: error, or drop.")] = None,
+    missing: Annotated[str | None, typer.Option(help="Rows that lack a value: model, drop or error.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:N.")] = None,
 ) -> None:
     """Which of two models fits a table better: the paired difference per row, ± 2 standard errors.
@@ -26,7 +26,7 @@ def compare(
     """
     with clear_errors():
         from cubicflow.tables import FittedTable, open_table
-        from cubicflow.tables.fitted import compare_runs
+        from cubicflow.tables.comparing import compare_runs
 
         models = FittedTable.load(first, device), FittedTable.load(second, device)
         result = compare_runs(*models, open_table(data), missing)

@@ -8,15 +8,20 @@ from typing import Annotated
 import typer
 
 from cubicflow.cli.clear_errors import clear_errors
+from cubicflow.cli.remarks import say_ignored, say_unseen
 
 
 def evaluate(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     data: Annotated[Path, typer.Argument(help="A table with the columns of the fitted one.")],
-    missing: Annotated[str | None, typer.Option(help="Rows that lack a value: error, or drop.")] = None,
+    missing: Annotated[str | None, typer.Option(help="Rows that lack a value: model, drop or error.")] = None,
+    unseen: Annotated[
+        str, typer.Option(help="Values that the fitted table did not have: count them, or error.")
+    ] = "count",
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:N.")] = None,
 ) -> None:
-    """The mean log likelihood of a table, ± 2 standard errors, in nats and in the data's own units.
+    """The mean log likelihood of a table, ± 2 standard errors, in nats and in the data's own units, beside that of
+    independent columns.
 
     Example: cubicflow evaluate run new.csv
 
@@ -24,27 +29,31 @@ def evaluate(
     """
     with clear_errors():
         from cubicflow.tables import FittedTable, open_table
-        from cubicflow.tables.likelihood import MeanOfRows
-        from cubicflow.tables.source import PARTS
+        from cubicflow.tables.honest_score import Score, score_lines, score_warnings
+        from cubicflow.tables.scored_parts import score_parts
 
         fitted, table = FittedTable.load(run, device), open_table(data)
-        parts = [MeanOfRows() for _ in PARTS]
-        whole = MeanOfRows()
-        for scores in fitted.score_table(table, missing, weights=True):
-            whole.see(scores.log_likelihood, scores.weights)
-            for i, part in enumerate(parts):
-                chosen = scores.parts == i
-                part.see(scores.log_likelihood[chosen], None if scores.weights is None else scores.weights[chosen])
-        if not whole.rows:
+        say_ignored(fitted.schema, table)
+        scored = score_parts(fitted, table, missing, unseen=unseen)
+        whole = scored.whole
+        if not whole.model.rows:
             raise ValueError(f"{data}: the table has no complete rows")
-        if not whole.result().weight:
+        if not whole.model.weight:
             raise ValueError(f"{data}: there is nothing to score: every row has weight 0")
+        say_unseen(scored.unseen)
         width = max(len(column.name) for column in fitted.schema.columns)
         for column in fitted.schema.columns:
             typer.echo(f"  {column.name:<{width}}  {column.describe()}")
-        if not fitted.is_source(table):
-            typer.echo(f"log likelihood {whole.result()} over {whole.rows:,} rows")
-            return
-        typer.echo("this is the file that the model was fitted to; only its test rows are new to the model")
-        for name, part in zip(PARTS, parts, strict=True):
-            typer.echo(f"{name:<10} log likelihood {part.result()} over {part.rows:,} rows")
+        if fitted.is_source(table):
+            typer.echo("this is the file that the model was fitted to; only its test rows are new to the model")
+            for name, part in scored.parts.items():
+                typer.echo(f"{name:<10} log likelihood {part.model} over {part.model.rows:,} rows")
+            new = scored.parts["test"]
+            trained: Score | None = scored.parts["train"]
+        else:
+            typer.echo(f"log likelihood {whole.model} over {whole.model.rows:,} rows")
+            new, trained = whole, None
+        for line in (*score_lines(new, trained), str(scored.used)):
+            typer.echo(line)
+        for warning in score_warnings(new, trained):
+            typer.echo(f"warning: {warning}", err=True)

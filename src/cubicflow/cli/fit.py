@@ -6,7 +6,7 @@ import os
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -29,7 +29,10 @@ def fit(
     output: Annotated[Path, typer.Option("--output", "-o", help="The run folder.", metavar="RUN")],
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run, or begin where there is none.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin again in a folder that holds a run.")] = False,
-    missing: Annotated[str, of_table(help="Rows that lack a value: error, or drop.")] = "error",
+    missing: Annotated[
+        str | None,
+        of_table(help="Values that are missing: model, or drop such rows, or error. Of a flow error or drop."),
+    ] = None,
     drop: Annotated[list[str] | None, of_table(help="Columns to leave out: a,b")] = None,
     context: Annotated[list[str] | None, of_table(help="Columns to condition on: a,b")] = None,
     weights: Annotated[str | None, of_table(help="The column of row weights.")] = None,
@@ -42,7 +45,11 @@ def fit(
     ] = None,
     transform: Annotated[list[str] | None, of_table(help="col=log or col=asinh, for heavy tails.")] = None,
     bounds: Annotated[list[str] | None, of_table(help="col=low:high, hard limits; one may be empty.")] = None,
-    num_layers: Annotated[int | None, of_model(help="Layers of the flow.")] = None,
+    model: Annotated[
+        str | None,
+        of_model(help="columns, for words, steps and gaps, or flow; by default a flow for real numbers alone."),
+    ] = None,
+    num_layers: Annotated[int | None, of_model(help="Layers of a flow.")] = None,
     hidden_features: Annotated[int | None, of_model(help="Width of networks.")] = None,
     num_blocks: Annotated[int | None, of_model(help="Blocks of networks.")] = None,
     num_bins: Annotated[int | None, of_model(help="Bins of a spline.")] = None,
@@ -61,7 +68,7 @@ def fit(
 ) -> None:
     """Fit the density of a table and write it to a run folder.
 
-    Example: cubicflow fit penguins.csv -o run --missing drop
+    Example: cubicflow fit penguins.csv -o run
 
     Columns are typed by looking at all rows; a tenth of the rows is kept for validation, another for the test. What is
     not given is chosen from the data. Several processes: torchrun --nproc-per-node 2 -m cubicflow fit ...
@@ -69,6 +76,7 @@ def fit(
     given = {name: value for name, value in locals().items() if value is not None}
     with clear_errors():
         from cubicflow.tables import TableOptions, fit_table
+        from cubicflow.tables.honest_score import score_lines, score_warnings
         from cubicflow.training import TrainingConfig
 
         options = TableOptions(
@@ -80,9 +88,10 @@ def fit(
             drop=names(drop or []),
             missing=missing,
         )
-        model = {name: given[name] for name in MODEL if name in given}
+        settings = {name: given[name] for name in MODEL if name in given}
         training = {field.name: given[field.name] for field in fields(TrainingConfig) if field.name in given}
-        result = fit_table(data, output, options, model, resume=resume, overwrite=overwrite, say=_say, **training)
+        how: dict[str, Any] = {"model": model, "resume": resume, "overwrite": overwrite, "say": _say}
+        result = fit_table(data, output, options, settings, **how, **training)
         if os.environ.get("RANK", "0") != "0":  # of several processes the first one speaks
             return
         schema = result.fitted.schema
@@ -90,6 +99,10 @@ def fit(
         for column in schema.columns:
             typer.echo(f"  {column.name:<{width}}  {column.describe()}")
         typer.echo(f"test log likelihood {result.test} over {result.test.rows:,} rows, in the data's own units")
+        for line in (*score_lines(result.score, result.train), str(result.used)):
+            typer.echo(line)
+        for warning in score_warnings(result.score, result.train):
+            _say(f"warning: {warning}")
         typer.echo(f"wrote {output} after {result.fit.steps:,} steps ({result.fit.stopped}). Next:")
         typer.echo(f"  cubicflow plot {output}")
         told = "".join(f" --given {column.name}=VALUE" for column in schema.context)

@@ -20,7 +20,7 @@ def plot(
     seed: Annotated[int, typer.Option(help="Of the samples.", min=0, max=2**63 - 1)] = 0,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace pictures that exist.")] = False,
 ) -> None:
-    """Pictures of a fit, as PNG and in one HTML page: training, learned splines, samples against data.
+    """Pictures of a fit, as PNG and in one HTML page: how good the fit is, training, samples against data.
 
     Example: cubicflow plot run
     """

@@ -16,7 +16,10 @@ def sample(
     number: Annotated[int, typer.Option("--number", "-n", help="How many rows.", min=1)],
     output: Annotated[str, typer.Option("--output", "-o", help=".csv, .parquet or .npy; - for standard output.")],
     given: Annotated[list[str] | None, typer.Option(help="col=value of a context column; one for each.")] = None,
-    temperature: Annotated[float, typer.Option(help="Below 1 for more typical rows, above for wilder ones.")] = 1.0,
+    complete: Annotated[bool, typer.Option("--complete", help="Draw rows without missing values.")] = False,
+    temperature: Annotated[
+        float, typer.Option(help="Of a flow: below 1 for more typical rows, above for wilder ones.")
+    ] = 1.0,
     seed: Annotated[int | None, typer.Option(help="The same seed gives the same rows.", min=0, max=2**63 - 1)] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an output that exists.")] = False,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:N.")] = None,
@@ -34,5 +37,5 @@ def sample(
         check_output(output, overwrite=overwrite)
         fitted = FittedTable.load(run, device)
         told = pairs("--given", given or [], [column.name for column in fitted.schema.context])
-        samples = fitted.sample_batches(number, told, temperature, seed)
+        samples = fitted.sample_batches(number, told, temperature, seed, complete=complete)
         write_rows(output, samples, fitted.decimals(told), overwrite=overwrite)

@@ -1,7 +1,8 @@
 """Densities on the unit square whose log density is known exactly: a grid of Gaussians, and any picture.
 
-Both have the same three methods: ``sample`` draws points as an (n, 2) float32 array, ``log_prob`` is the true log
-density in float64, and ``expected_log_prob`` is its mean under the density itself, the score that no model can pass.
+Both have the same four methods: ``sample`` draws points as an (n, 2) float32 array, ``log_prob`` is the true log
+density in float64, ``expected_log_prob`` is its mean under the density itself, the score that no model can pass, and
+``masses`` are the probabilities of the blocks of a grid.
 Coordinates are (x, y) with y upwards, so a scatter plot of a picture's points stands upright.
 """
 
@@ -81,6 +82,18 @@ class GaussianGrid:
         x = (edges[:-1, None] + widths * (nodes + 1) / 2).ravel()
         log_axis = self._log_axis(x)
         return float(2 * (((widths * weights / 2).ravel() * np.exp(log_axis)) @ log_axis))
+
+    def masses(self, edges: Values) -> Values:
+        """The probability of every block between ``edges`` (m + 1,) on both axes: (m, m), the first row at the bottom.
+
+        >>> GaussianGrid(side=2).masses(np.array([0, 0.5, 1]))
+        array([[0.25, 0.25],
+               [0.25, 0.25]])
+        """
+        distances = (edges[:, None] - self.centres) / (self.std * math.sqrt(2))  # (m + 1, side)
+        below = np.vectorize(math.erf, otypes=[np.float64])(distances).mean(axis=1) / 2
+        axis = np.diff(below) / math.exp(self.log_mass)
+        return np.outer(axis, axis)
 
     def _coordinates(self, n: int, generator: np.random.Generator) -> Values:
         return self.centres[generator.integers(self.side, size=n)] + self.std * generator.standard_normal(n)
@@ -175,6 +188,30 @@ class ImageDensity:
         """E[log p], a finite sum."""
         p = self.probabilities[self.probabilities > 0]
         return float(p @ np.log(p * self.size**2))
+
+    def masses(self, edges: Values) -> Values:
+        """The probability of every block between ``edges`` (m + 1,) on both axes: (m, m), the first row at the bottom.
+        A pixel that an edge cuts counts for each side by its area there.
+
+        >>> ImageDensity([[0, 1], [0, 0]]).masses(np.array([0, 0.75, 1]))
+        array([[0.25, 0.25],
+               [0.25, 0.25]])
+        """
+        shares = pixel_shares(edges, self.size)
+        upright = self.probabilities[::-1]
+        return np.asarray(shares @ upright @ shares.T)
+
+
+def pixel_shares(edges: Values, size: int) -> Values:
+    """Which share of each of ``size`` pixels of an axis lies in each interval between ``edges``: (m, size).
+
+    >>> pixel_shares(np.array([0, 0.75, 1]), 2)
+    array([[1. , 0.5],
+           [0. , 0.5]])
+    """
+    ends, pixels = edges * size, np.arange(size)
+    overlap: Values = np.minimum(ends[1:, None], pixels + 1) - np.maximum(ends[:-1, None], pixels)
+    return overlap.clip(0)
 
 
 def read_grey(

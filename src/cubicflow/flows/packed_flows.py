@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch import nn
+
 from cubicflow.flows import Flow, Mixture
 from cubicflow.flows.descriptions import describe
 from cubicflow.flows.serialization import DTYPES, build_flow, flow_dtype, state_bytes
 
 
-def pack(flow: Flow | Mixture) -> dict[str, Any]:
+def pack(flow: nn.Module) -> dict[str, Any]:
     """A flow as plain values and bytes."""
     return {"flow": describe(flow), "dtype": flow_dtype(flow), "weights": state_bytes(flow)}
 

@@ -30,6 +30,7 @@ WEIGHTS_FILE = "model.safetensors"
 UNREGISTERED = "unregistered"  # the entry, instead of "type", about a flow that no config can describe
 SHARED = "shared_tensors"  # the section about tensors of several names, where there are any
 MOST_CONFIG_BYTES = 1 << 26
+TABLE_MODELS = ("ColumnsModel",)  # of cubicflow.tables, which this layer does not know
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 # What safetensors calls the dtypes of torch.
@@ -121,6 +122,19 @@ def load(folder: str | Path, device: str | torch.device | None = None) -> Flow |
     >>> torch.equal(again.log_prob(x), flow.log_prob(x))
     True
     """
+    described = read_config(Path(folder)).get("flow")
+    if isinstance(described, dict) and described.get("type") in TABLE_MODELS:
+        raise FlowFileError(
+            Path(folder) / CONFIG_FILE,
+            "it holds a model of the columns of a table, which is no flow; use "
+            f"cubicflow.tables.FittedTable.load({str(folder)!r})",
+        )
+    flow: Flow | Mixture = load_model(folder, device)
+    return flow
+
+
+def load_model(folder: str | Path, device: str | torch.device | None = None) -> Any:
+    """The same, of any model that a run folder holds."""
     if torch.device(device or "cpu").type == "cuda" and not torch.cuda.is_available():
         raise ValueError(
             f"device={str(device)!r} needs a GPU, and torch finds none here; leave device= out for the CPU"
@@ -143,7 +157,7 @@ def load(folder: str | Path, device: str | torch.device | None = None) -> Flow |
     if too_large := why_too_large(description, shapes):
         raise FlowFileError(config_path, too_large)
     try:
-        flow: Flow | Mixture = build_flow(description, dtype)
+        flow = build_flow(description, dtype)
     except ValueError as error:
         raise FlowFileError(config_path, f"it does not describe a flow: {error}") from error
     compare(path, state_shapes(flow), shapes)

@@ -1,4 +1,4 @@
-"""Two-dimensional densities in the layout of the paper's second figure: data, density, samples, side by side."""
+"""Two-dimensional densities in the layout of the paper's second figure, and the truth: four panels side by side."""
 
 from __future__ import annotations
 
@@ -9,25 +9,27 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cubicflow.data.plane import GaussianGrid, ImageDensity
 from cubicflow.flows import Flow
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Image = NDArray[np.floating]
-TITLES = ("data", "model density", "model samples")
+TITLES = ("data", "true density", "model density", "model samples")
 
 
 class PlaneRow(NamedTuple):
-    """One density: its name, and three square images of it.
+    """One density: its name, and four square images of it.
 
     >>> image = np.ones((8, 8))
-    >>> PlaneRow("uniform", image, image, image).name
+    >>> PlaneRow("uniform", image, image, image, image).name
     'uniform'
     """
 
     name: str
     data: Image
+    truth: Image
     density: Image
     samples: Image
 
@@ -52,34 +54,51 @@ def density_image(flow: Flow, size: int) -> Image:
     array([[1., 1.],
            [1., 1.]], dtype=float32)
     """
-    axis = (torch.arange(size) + 0.5) / size
-    y, x = torch.meshgrid(axis, axis, indexing="ij")
-    points = torch.stack([x, y], dim=-1).to(next(flow.parameters()).device)
+    points = torch.from_numpy(_middles(size)).float().to(next(flow.parameters()).device)
     return flow.log_prob(points, batch_size=65_536).exp().cpu().numpy()
 
 
+def truth_image(density: GaussianGrid | ImageDensity, size: int) -> Image:
+    """The true density at the middle of every pixel, (size, size), the first row at the bottom.
+
+    >>> truth_image(ImageDensity([[0, 1], [1, 2]]), 2)  # a picture has its first row at the top
+    array([[1., 2.],
+           [0., 1.]])
+    """
+    return np.exp(density.log_prob(_middles(size).reshape(-1, 2))).reshape(size, size)
+
+
 def plane_figure(rows: Sequence[PlaneRow], cut: float = 0.995) -> Figure:
-    """A figure of the rows. Within a row all three images share one scale of density, from 0 to the ``cut`` quantile of
-    the data's, so that brightness means the same in each.
+    """A figure of the rows. Within a row the true density and the model's share one scale, from 0 to the ``cut``
+    quantile of the truth, so that brightness means the same in both. Data and samples share another, up to that
+    quantile of the data: counts scatter far above the density, and on their scale the densities would be pale.
 
     >>> image = np.ones((8, 8))
-    >>> len(plane_figure([PlaneRow("uniform", image, image, image)]).axes)
-    3
+    >>> len(plane_figure([PlaneRow("uniform", image, image, image, image)]).axes)
+    4
     """
     from cubicflow.plots.style import make_figure
 
-    figure = make_figure(9, 3 * len(rows) + 0.3)
-    axes = figure.subplots(len(rows), 3, squeeze=False, subplot_kw={"aspect": "equal"})
+    figure = make_figure(3 * len(TITLES), 3 * len(rows) + 0.3)
+    axes = figure.subplots(len(rows), len(TITLES), squeeze=False, subplot_kw={"aspect": "equal"})
     for number, (line, row) in enumerate(zip(axes, rows, strict=True)):
         data, samples = (_as_density(image) for image in (row.data, row.samples))
-        top = float(np.quantile(data, cut))
-        for axis, image, title in zip(line, (data, row.density, samples), TITLES, strict=True):
+        top_of_counts, top_of_densities = (float(np.quantile(image, cut)) for image in (data, row.truth))
+        tops = (top_of_counts, top_of_densities, top_of_densities, top_of_counts)
+        for axis, image, top, title in zip(line, (data, row.truth, row.density, samples), tops, TITLES, strict=True):
             axis.imshow(
                 image, origin="lower", extent=(0, 1, 0, 1), cmap="gray_r", vmin=0, vmax=top, interpolation="nearest"
             )
             axis.set(xticks=[], yticks=[], title="" if number else title)
         line[0].set_ylabel(row.name)
     return figure
+
+
+def _middles(size: int) -> Image:
+    """The middle (x, y) of every pixel, (size, size, 2), the first row at the bottom."""
+    axis = (np.arange(size) + 0.5) / size
+    y, x = np.meshgrid(axis, axis, indexing="ij")
+    return np.stack([x, y], axis=-1)
 
 
 def _as_density(counts: Image) -> Image:

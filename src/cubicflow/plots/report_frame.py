@@ -23,6 +23,7 @@ PAGE = """<!doctype html>
 <h1>{run}</h1>
 <p>A density of {data}, learned from {parts} rows. The pictures show {rows} of its rows beside {samples}
 samples.</p>
+{score}
 <table><tr><th>column</th><th>kind</th><th>what the likelihood counts</th></tr>{columns}</table>
 {judgement}
 {figures}

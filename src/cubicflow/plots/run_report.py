@@ -5,28 +5,29 @@ from __future__ import annotations
 import base64
 import html
 import io
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
-import torch
 from matplotlib.figure import Figure
 
 from cubicflow.atomic_files import write_atomically
 from cubicflow.plain_files import refuse_link
-from cubicflow.plots.learned_splines import learned_splines, spline_curves
 from cubicflow.plots.marginals import corner, marginals
 from cubicflow.plots.panels import make_panel, most_telling
 from cubicflow.plots.report_frame import PAGE, STYLE
+from cubicflow.plots.score_section import score_section
 from cubicflow.plots.training_curve import training_curve
 from cubicflow.tables import FittedTable, Table, TableError, open_table
 from cubicflow.tables.judging.judge_file import read_judgement
+from cubicflow.tables.scored_parts import score_some
 from cubicflow.tables.source import RowSample, pieces
 from cubicflow.training.metrics_file import read_metrics
 
 PAGE_NAME = "report.html"
-MOST_MARGINALS = 40
+MARGINALS_AT_ONCE = 20  # panels of one picture; the time for its layout grows faster than their number
+SCORED_ROWS = 2000  # of each part of the table
 DOTS_PER_INCH = 110
 
 
@@ -48,8 +49,10 @@ def draw_report(
     folder.mkdir(parents=True, exist_ok=True)
     pictures = {name: _png(figure) for name, figure in figures.items()}
     for name, picture in pictures.items():
-        write_atomically(folder / f"{name.lower().replace(' ', '-')}.png", picture)
-    write_atomically(folder / PAGE_NAME, _page(run, table.path, fitted, pictures, len(found), len(samples)).encode())
+        write_atomically(folder / f"{re.sub('[^a-z0-9]+', '-', name.lower())}.png", picture)
+    score = score_section(score_some(fitted, table, SCORED_ROWS), is_source=fitted.is_source(table))
+    page = _page(run, table.path, fitted, score, pictures, len(found), len(samples))
+    write_atomically(folder / PAGE_NAME, page.encode())
     return folder / PAGE_NAME
 
 
@@ -82,14 +85,12 @@ def _figures(fitted: FittedTable, found: pa.RecordBatch, samples: pa.RecordBatch
     typed = encoder.decode_numbers(numbers.y)
     panels = [make_panel(column, typed[column.name], samples.column(column.name)) for column in encoder.columns]
     figures = {"Training": training_curve(read_metrics(run))}
-    figures["One column at a time"] = marginals(panels[:MOST_MARGINALS])
+    for first in range(0, len(panels), MARGINALS_AT_ONCE):
+        shown = panels[first : first + MARGINALS_AT_ONCE]
+        which = f", columns {first + 1} to {first + len(shown)}" if len(panels) > MARGINALS_AT_ONCE else ""
+        figures[f"One column at a time{which}"] = marginals(shown)
     if len(panels) > 1:
         figures["Two columns at a time"] = corner(most_telling(panels))
-    weight = next(fitted.flow.parameters())
-    x, _ = encoder.to_flow(numbers.y, np.full(encoder.mass_features, 0.5) if encoder.mass_features else None)
-    context = None if numbers.context is None else torch.from_numpy(numbers.context).to(weight.device, weight.dtype)
-    curves = spline_curves(fitted.flow, torch.from_numpy(x).to(weight.device, weight.dtype), context)
-    figures["Learned splines"] = learned_splines(curves)
     return figures
 
 
@@ -99,7 +100,9 @@ def _png(figure: Figure) -> bytes:
     return file.getvalue()
 
 
-def _page(run: Path, data: Path, fitted: FittedTable, pictures: Mapping[str, bytes], rows: int, samples: int) -> str:
+def _page(
+    run: Path, data: Path, fitted: FittedTable, score: str, pictures: Mapping[str, bytes], rows: int, samples: int
+) -> str:
     columns = "".join(
         f"<tr><td>{html.escape(c.name)}</td><td>{c.kind}</td><td>{html.escape(c.describe())}</td></tr>"
         for c in fitted.schema.columns
@@ -116,6 +119,7 @@ def _page(run: Path, data: Path, fitted: FittedTable, pictures: Mapping[str, byt
         rows=rows,
         samples=samples,
         parts=html.escape(parts),
+        score=score,
         columns=columns,
         judgement=_judgement(run),
         figures=figures,

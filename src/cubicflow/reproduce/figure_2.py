@@ -8,20 +8,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 
 from cubicflow.data.folders import data_folder, find
-from cubicflow.data.plane import GaussianGrid, ImageDensity
-from cubicflow.flows import plane
-from cubicflow.plots.plane import PlaneRow, density_image, histogram_image, plane_figure
-from cubicflow.reproduce.experiment import Request, UnfinishedError, markdown_table
+from cubicflow.data.plane import GaussianGrid, ImageDensity, Points, Values
+from cubicflow.flows import Flow, plane
+from cubicflow.plots.plane import TITLES, PlaneRow, density_image, histogram_image, plane_figure, truth_image
+from cubicflow.reproduce.experiment import Request, UnfinishedError
+from cubicflow.reproduce.figure_2_report import density_table
 from cubicflow.reproduce.recipe_files import typed
 from cubicflow.reproduce.scores import estimate
+from cubicflow.reproduce.sharpness import best_histogram, block_sizes, gaps_of_blocks, size_with_gap
 
 GAUSSIANS = "225 Gaussians"
 DOTS_PER_PIXEL = 1.1 / 3  # a panel of plots.plane is 3 inches wide less its margins: no pixel is lost
 ROWS_AT_ONCE = 65_536
 TEST = 1  # added to the seed of the training points
+IN_CSV = (
+    *("density", "score", "truth", "gap", "gap_error", "training_gap", "training_gap_error"),
+    *("blocks", "blocks_low", "blocks_high", "histogram_gap", "histogram_blocks", "histogram_added"),
+    *("parameters", "steps", "seconds"),
+)
 
 
 @dataclass(frozen=True)
@@ -70,11 +78,10 @@ def run(request: Request) -> None:
         request.draw(result["picture"], plane_figure([row]), dots)
     if rows:
         request.draw("figure-2.png", plane_figure(rows), dots)
-        shown = ("density", "score", "truth", "gap", "gap_error", "parameters", "steps", "seconds")
-        lines = [{name: result[name] for name in shown} for result in results]
+        lines = [{name: result[name] for name in IN_CSV} for result in results]
         request.write_csv("figure-2.csv", lines)
-        request.write("figure-2.md", _table(results))
-        request.record({"densities": results}, notes=notes)
+        request.write("figure-2.md", density_table(results))
+        request.record({"panels": TITLES, "densities": results}, notes=notes)
     if unfinished is not None:
         raise unfinished
 
@@ -124,21 +131,30 @@ def _fit(
             f"the flow has {parameters:,} parameters, more than most_parameters = {settings.most_parameters:,}; make "
             "hidden_features or num_bins smaller in the recipe"
         )
-    device = next(flow.parameters()).device
     test = density.sample(settings.test_points, 2 * seed + TEST)
-    with torch.no_grad():
-        scores = flow.log_prob(torch.from_numpy(test).to(device), batch_size=ROWS_AT_ONCE).double().cpu().numpy()
-    truth = density.log_prob(test)
-    gap = estimate([truth - scores])
+    truth, scores = density.log_prob(test), _scores(flow, test)
+    gap, training_gap = estimate([truth - scores]), estimate([density.log_prob(points) - _scores(flow, points)])
     samples = flow.sample(settings.points, seed=seed, batch_size=ROWS_AT_ONCE).cpu().numpy()
     size = settings.pixels
-    row = PlaneRow(name, histogram_image(points, size), density_image(flow, size), histogram_image(samples, size))
+    data, drawn = histogram_image(points, size), histogram_image(samples, size)
+    row = PlaneRow(name, data, truth_image(density, size), density_image(flow, size), drawn)
+    histogram = best_histogram(data.astype(np.float64), density)
+    sizes = block_sizes(density, size)
+    gaps = gaps_of_blocks(density, sizes, size)
     return row, {
         "density": name,
         "score": float(scores.mean()),
         "truth": float(truth.mean()),
         "gap": gap.mean,
         "gap_error": gap.error,
+        "training_gap": training_gap.mean,
+        "training_gap_error": training_gap.error,
+        "blocks": size_with_gap(gap.mean, sizes, gaps),
+        "blocks_low": size_with_gap(gap.mean - gap.error, sizes, gaps),
+        "blocks_high": size_with_gap(gap.mean + gap.error, sizes, gaps),
+        "histogram_gap": histogram.gap,
+        "histogram_blocks": histogram.size,
+        "histogram_added": histogram.added,
         "reached": gap.mean <= settings.gap_reach,
         "aim_met": gap.mean <= settings.gap_aim,
         "parameters": parameters,
@@ -149,18 +165,9 @@ def _fit(
     }
 
 
-def _table(results: Sequence[Mapping[str, Any]]) -> str:
-    header = ["density", "log likelihood, nats", "truth", "gap", "parameters", "steps", "minutes of training"]
-    rows = [
-        [
-            result["density"],
-            f"{result['score']:.3f}",
-            f"{result['truth']:.3f}",
-            f"{result['gap']:.4f} ± {result['gap_error']:.4f}",
-            f"{result['parameters']:,}",
-            f"{result['steps']:,}",
-            f"{result['seconds'] / 60:.1f}",
-        ]
-        for result in results
-    ]
-    return markdown_table(header, rows) + "\n"
+@torch.no_grad()
+def _scores(flow: Flow, points: Points) -> Values:
+    """The flow's log density at points (n, 2)."""
+    device = next(flow.parameters()).device
+    scores = flow.log_prob(torch.from_numpy(points).to(device), batch_size=ROWS_AT_ONCE)
+    return np.asarray(scores.double().cpu().numpy())

@@ -11,10 +11,12 @@ from cubicflow.atomic_files import write_atomically
 from cubicflow.reproduce.claims import claims_table
 from cubicflow.reproduce.experiment import EXPERIMENTS, read_json
 from cubicflow.reproduce.figure_2 import GAUSSIANS
+from cubicflow.reproduce.figure_2_report import what_limits
 from cubicflow.reproduce.hardware import name_of
 from cubicflow.reproduce.table_1_report import table_markdown
 
 PAGE_FILE = "README.md"
+PANELS_ONCE = ("data", "model density", "model samples")  # of figure 2, in records that do not name them
 Record = Mapping[str, Any]
 
 HEAD = """# The paper, rerun
@@ -116,13 +118,16 @@ def _figure_2(record: Record, folder: Path) -> str:
     private = [row["density"] for row in densities if row["private"]]
     hidden = f" {', '.join(private)} is not shown: who may copy the photograph is not known." if private else ""
     parameters = max(row["parameters"] for row in densities)
+    panels = record["results"].get("panels", PANELS_ONCE)
+    limits = what_limits(record)
     return (
         f"{flow['num_layers']} coupling layers with K = {flow['num_bins']}, no linear layers, a uniform base; "
         f"{settings['points']:,} points of each density; {parameters:,} parameters, against a bound of "
         f"{settings['most_parameters']:,}. For the Gaussians the goal is a gap of {settings['gap_reach']}, the "
-        f"aim {settings['gap_aim']}. {gaps} From left to right: data, model density, model samples.{hidden}\n\n"
+        f"aim {settings['gap_aim']}. {gaps} From left to right: {', '.join(panels)}.{hidden}\n\n"
         + _pictures(folder, [row["picture"] for row in densities if not row["private"]])
         + _looked_at(record)
+        + (f"\n\n{limits}" if limits else "")
         + f"\n\n{(folder / 'figure-2.md').read_text(encoding='utf-8').strip()}"
     )
 

@@ -191,7 +191,12 @@ class BinIndex:
     def __init__(self, row: Tensor, bin: Tensor, num_bins: int) -> None:
         self.bin = bin
         self.num_bins = num_bins
+        self._row = row
         self._flat = row * num_bins + bin
+
+    def moved_to(self, bin: Tensor) -> BinIndex:
+        """Other bins of the same splines."""
+        return BinIndex(self._row, bin, self.num_bins)
 
     def pick(self, table: Tensor) -> Tensor:
         return table.reshape(-1).gather(0, self._flat.reshape(-1)).reshape(self._flat.shape)

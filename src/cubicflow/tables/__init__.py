@@ -6,9 +6,16 @@ In the order in which they build on one another:
     kinds/                                  one class for each kind of column, one registry of them
     source                                  tables, in batches of complete rows, and which rows train
     csv_file, columnar_file                 the files that tables come in
-    schema, inference                       the schema of a table, what the user says, and how a schema is found
-    encoder, likelihood, table_rows         rows to numbers for a flow and back, log likelihoods, rows for training
-    fitted                                  a fitted table: scores, samples, two of them compared
+    schema, doubts, inference               the schema of a table, what the user says, and how a schema is found
+    encoder, likelihood                     for a flow: rows to numbers and back, log likelihoods
+    unit_scale, cells, dependencies, cell_encoder
+                                            for a model of columns: rows to cells and back, what determines what
+    interval_mass, columns_cores, columns_model, columns_likelihood
+                                            the model: exact masses, networks, heads; scores and samples
+    table_rows                              rows for training
+    independent, honest_score               what a score is worth: beside independent columns and training rows
+    fitted, scored_parts, comparing         a fitted table: scores, samples; the parts of a table; two runs compared
+    copied_rows, resumed_table              copies across the split; the table of a run that goes on
     fitting, output                         from a file to a run folder; rows and scores to files
     dependencies                            columns that determine one another
     judging/                                how good sampled rows are

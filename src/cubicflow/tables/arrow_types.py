@@ -188,6 +188,8 @@ LADDERS = [(pa.bool_(),), NUMBERS, DATES, ZONED]
 TRUTH = r"(?i)^(true|false)$"
 # 007 is a code, not a number, and 0x1F a word
 NOT_DECIMAL = r"^[+-]?0[0-9xX]"
+# whole numbers of so many digits that float64 does not hold each of them
+LONG_WHOLE = r"^[+-]?[0-9]{17,}$"
 
 
 def narrowest(text: pa.Array, before: pa.DataType) -> pa.DataType:
@@ -212,7 +214,13 @@ def fits(text: pa.Array, type: pa.DataType) -> bool:
         read_text(text, type)
     except pa.ArrowInvalid:
         return False
-    return True
+    return type != pa.float64() or not _become_equal(text)
+
+
+def _become_equal(text: pa.Array) -> bool:
+    """Whether different whole numbers, such as identifiers of 25 digits, are one number in float64."""
+    long = pc.unique(text.filter(pc.match_substring_regex(text, LONG_WHOLE)))
+    return len(pc.unique(read_text(long, pa.float64()))) < len(long)
 
 
 def read_text(text: pa.Array, type: pa.DataType) -> pa.Array:

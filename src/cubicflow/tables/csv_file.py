@@ -79,7 +79,10 @@ class CsvTable(Table):
                         strings_can_be_null=False,
                     ),
                 )
+                start = 0
                 for block in reader:
+                    _refuse_nul(self.path, block, start)
+                    start += len(block)
                     trimmed = [pc.utf8_trim_whitespace(column) for column in block.columns]
                     known = [pc.if_else(pc.is_in(column, missing), None, column) for column in trimmed]
                     yield from pa.Table.from_arrays(known, names=columns).to_batches(max_chunksize=rows)
@@ -188,7 +191,8 @@ def _first_line(path: Path) -> str:
             start = file.read(4)
             if start[:2] in (b"\xff\xfe", b"\xfe\xff"):
                 raise TableError(f"{path}: the file is in UTF-16; save it as UTF-8 (iconv -f UTF-16 -t UTF-8)")
-            line = start + file.readline(LONGEST_HEADER)
+            line = start if b"\n" in start else start + file.readline(LONGEST_HEADER)
+            line = line[: line.find(b"\n") + 1] or line
     except (OSError, EOFError) as error:
         raise TableError(f"{path}: cannot be read: {error}") from None
     if b"\0" in line:
@@ -199,6 +203,17 @@ def _first_line(path: Path) -> str:
         return line.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise TableError(_not_utf8(path)) from None
+
+
+def _refuse_nul(path: Path, block: pa.RecordBatch, start: int) -> None:
+    """Refuse a block of rows, of which ``start`` come before it, that holds a NUL byte: no text has one."""
+    for name, column in zip(block.schema.names, block.columns, strict=True):
+        first = pc.index(pc.match_substring(column, "\0"), True).as_py()
+        if first >= 0:
+            raise TableError(
+                f"{path}: row {start + first + 1}, column {name!r}, holds a NUL byte, so the file is damaged or is not "
+                "text; write it again, or remove the bytes, for example with: tr -d '\\000'"
+            )
 
 
 def _open(path: Path) -> gzip.GzipFile | io.BufferedReader:

@@ -6,12 +6,17 @@ rows of a table, or it is none.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cubicflow.tables.arrow_types import Floats
+from cubicflow.tables.maps import PRIOR
+from cubicflow.tables.table_error import TableError, some
 
 Codes = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -100,3 +105,109 @@ def contradictions(codes: Codes, known: Codes, dependency: Dependency) -> Flags:
 
 def _largest_share(codes: Codes) -> float:
     return float(np.unique(codes, return_counts=True)[1].max() / len(codes))
+
+
+# --- rules: dependencies that a model keeps ---
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The value in one column fixes the value in another: in all training rows, and so in every sample.
+
+    ``keys`` are the plain numbers of the determinant, sorted, NaN last for a gap; ``values`` those of the dependent.
+    ``slack`` is the probability that a row breaks the rule, as none of the training rows did.
+    """
+
+    determinant: str
+    dependent: str
+    keys: tuple[float, ...]
+    values: tuple[float, ...]
+    slack: float
+
+    def log_conditional(self, log_p: Floats, y: Floats, dependent: Floats) -> Floats:
+        """The log probability of dependents given their determinants y, from that of the model alone: the rule holds,
+        or with the probability ``slack`` the model draws. Where no training row had that y there is no rule."""
+        nothing = np.full(len(y), np.inf)
+        ruled = self.apply(y, nothing)
+        kept = (ruled == dependent) | (np.isnan(ruled) & np.isnan(dependent))
+        with_rule = np.logaddexp(np.where(kept, math.log1p(-self.slack), -np.inf), math.log(self.slack) + log_p)
+        return np.where(np.isposinf(ruled), log_p, with_rule)
+
+    def apply(self, y: Floats, otherwise: Floats) -> Floats:
+        """The dependent of every y; ``otherwise`` where no training row had that y."""
+        keys = np.asarray(self.keys)
+        place = np.minimum(np.searchsorted(keys, y), len(keys) - 1)
+        known = (keys[place] == y) | (np.isnan(keys[place]) & np.isnan(y))
+        return np.where(known, np.asarray(self.values)[place], otherwise)
+
+    def to_json(self) -> dict[str, Any]:
+        pairs = [[None if np.isnan(n) else n for n in pair] for pair in zip(self.keys, self.values, strict=True)]
+        return {"determinant": self.determinant, "dependent": self.dependent, "slack": self.slack, "pairs": pairs}
+
+    @classmethod
+    def from_json(cls, value: Any, names: Iterable[str]) -> Rule:
+        if not isinstance(value, dict) or not {value.get("determinant"), value.get("dependent")} <= set(names):
+            raise TableError(f"a rule should name two columns, got {str(value)[:80]}")
+        try:
+            pairs = [[np.nan if n is None else float(n) for n in (key, item)] for key, item in value["pairs"]]
+            slack = float(value["slack"])
+        except (KeyError, TypeError, ValueError):
+            raise TableError("a rule should have a slack and pairs of numbers") from None
+        if not pairs or not 0 < slack < 1:
+            raise TableError("a rule should have a slack and pairs of numbers")
+        order = np.argsort([pair[0] for pair in pairs])
+        keys, values = (tuple(pairs[i][k] for i in order) for k in (0, 1))
+        return cls(value["determinant"], value["dependent"], keys, values, slack)
+
+
+def find_rules(names: Sequence[str], y: Floats) -> list[Rule]:
+    """For every column that is determined by others, the rule of the first that does, without circles: of columns that
+    determine one another the first in the table is free."""
+    codes = codes_of(y)[0]
+    pairs = find_dependencies(codes)
+    rules: dict[int, Rule] = {}
+    for dependent in range(len(names)):
+        for determinant, other in pairs:
+            if other == dependent and not _leads_to(rules, names, determinant, dependent):
+                keys, first = np.unique(y[:, determinant], return_index=True)
+                values = y[first, dependent]
+                both = tuple(keys.tolist()), tuple(values.tolist())
+                rules[dependent] = Rule(names[determinant], names[dependent], *both, PRIOR / (len(y) + 1))
+                break
+    return list(rules.values())
+
+
+def _leads_to(rules: Mapping[int, Rule], names: Sequence[str], start: int, end: int) -> bool:
+    """Whether following rules from what determines ``start`` arrives at ``end``."""
+    seen = start
+    while seen != end and seen in rules:
+        seen = names.index(rules[seen].determinant)
+    return seen == end
+
+
+def order_of(names: Sequence[str], rules: Sequence[Rule]) -> list[str]:
+    """The table's order, but no column before the one that determines it."""
+    determined = {rule.dependent: rule.determinant for rule in rules}
+    order: list[str] = []
+
+    def place(name: str) -> None:
+        if name in order:
+            return
+        if name in determined:
+            place(determined[name])
+        order.append(name)
+
+    for name in names:
+        place(name)
+    return order
+
+
+def described_rules(rules: Sequence[Rule]) -> list[str]:
+    """Remarks for the user."""
+    groups: dict[str, list[str]] = {}
+    for rule in rules:
+        groups.setdefault(rule.determinant, []).append(rule.dependent)
+    return [
+        f"{determinant!r} determines {some(dependents, 8)} in every training row, and will in every sample"
+        for determinant, dependents in groups.items()
+    ]

@@ -86,6 +86,10 @@ class TableEncoder:
         y, context, weights = self.read(batch, weights=self.schema.weights is not None)
         return self.to_flow(y, self.noise(len(y), generator))[0], context, weights
 
+    def training_inputs(self, y: Floats, context: Floats | None, noise: Floats) -> tuple[Floats, Floats | None]:
+        """What training sees of plain numbers."""
+        return self.to_flow(y, noise if self.mass_features else None)[0], context
+
     def noise(self, rows: int, generator: np.random.Generator) -> Floats:
         """Uniform noise for the columns with masses, never exactly 0 or 1."""
         return (generator.integers(0, 1 << 32, (rows, self.mass_features)) + 0.5) / (1 << 32)
@@ -95,11 +99,7 @@ class TableEncoder:
     def decode(self, x: Floats, given: Mapping[str, pa.Array] | None = None) -> pa.RecordBatch:
         """Samples (N, D) as rows with the table's own columns, types and words. ``given`` are the context columns."""
         y = np.stack([map.inverse(x[:, i].astype(np.float64)) for i, map in enumerate(self.maps)], axis=1)
-        arrays = {**(given or {}), **self.decode_numbers(y)}
-        for column in self.schema.of_role("constant"):
-            arrays[column.name] = column.decode(np.zeros(len(x)))
-        names = [column.name for column in self.schema.columns if column.name in arrays]
-        return pa.RecordBatch.from_arrays([arrays[name] for name in names], names=names)
+        return table_rows(self.schema, {**(given or {}), **self.decode_numbers(y)}, len(x))
 
     def decode_numbers(self, y: Floats) -> dict[str, pa.Array]:
         """Codes and values (N, D) as the columns of the table that are modelled."""
@@ -107,17 +107,35 @@ class TableEncoder:
 
     def context_from(self, given: Mapping[str, object], rows: int) -> tuple[Floats | None, dict[str, pa.Array]]:
         """The context features, and the context columns, of rows that share the values in ``given``, text or not."""
-        wanted = [column.name for column in self.schema.context]
-        if missing := [name for name in wanted if name not in given]:
-            raise TableError(
-                f"the model is conditional: give a value for {some(missing)}", f"--given {missing[0]}=VALUE"
-            )
-        if extra := [name for name in given if name not in wanted]:
-            known = f"it was fitted with {some(wanted)} as context" if wanted else "it was fitted without context"
-            raise TableError(f"the model cannot be given {some(extra)}: {known}")
-        if not wanted:
-            return None, {}
-        text = pa.RecordBatch.from_pydict({name: [str(given[name])] for name in wanted})
-        each = pa.array(np.zeros(rows, dtype=np.int64))
-        arrays = {column.name: column.given(text.column(column.name)).take(each) for column in self.schema.context}
-        return np.repeat(self.read_context(text), rows, axis=0), arrays
+        text, arrays = given_columns(self.schema, given, rows)
+        return (None, {}) if text is None else (np.repeat(self.read_context(text), rows, axis=0), arrays)
+
+
+def table_rows(schema: Schema, arrays: Mapping[str, pa.Array], rows: int) -> pa.RecordBatch:
+    """Columns, and the constant ones of the schema, in the table's own order."""
+    every = {**arrays, **{c.name: c.decode(np.zeros(rows)) for c in schema.of_role("constant")}}
+    names = [column.name for column in schema.columns if column.name in every]
+    return pa.RecordBatch.from_arrays([every[name] for name in names], names=names)
+
+
+def given_columns(
+    schema: Schema, given: Mapping[str, object], rows: int
+) -> tuple[pa.RecordBatch | None, dict[str, pa.Array]]:
+    """The values in ``given`` as one row of text, and as context columns of so many rows. None without context."""
+    wanted = check_given(schema, given)
+    if not wanted:
+        return None, {}
+    text = pa.RecordBatch.from_pydict({name: [str(given[name])] for name in wanted})
+    each = pa.array(np.zeros(rows, dtype=np.int64))
+    return text, {column.name: column.given(text.column(column.name)).take(each) for column in schema.context}
+
+
+def check_given(schema: Schema, given: Mapping[str, object]) -> list[str]:
+    """The names of the context columns, if exactly those are given."""
+    wanted = [column.name for column in schema.context]
+    if missing := [name for name in wanted if name not in given]:
+        raise TableError(f"the model is conditional: give a value for {some(missing)}", f"--given {missing[0]}=VALUE")
+    if extra := [name for name in given if name not in wanted]:
+        known = f"it was fitted with {some(wanted)} as context" if wanted else "it was fitted without context"
+        raise TableError(f"the model cannot be given {some(extra)}: {known}")
+    return wanted

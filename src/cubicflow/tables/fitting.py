@@ -1,35 +1,61 @@
-"""From a table in a file to a run folder: schema, rows, a flow that suits them, training, test score."""
+"""From a table in a file to a run folder: schema, rows, a model that suits them, training, test score."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import torch
 
 from cubicflow.flows import Flow, tabular
+from cubicflow.flows.tabular_recipe import TabularConfig
 from cubicflow.nets.draws import seeded
+from cubicflow.tables.cell_encoder import CellEncoder, PlainReader, plain_numbers
+from cubicflow.tables.cells import find_atoms
+from cubicflow.tables.columns_model import ColumnsModel
+from cubicflow.tables.copied_rows import copied_rows
+from cubicflow.tables.dependencies import described_rules
 from cubicflow.tables.encoder import TableEncoder
 from cubicflow.tables.fitted import SECTION, FittedTable
-from cubicflow.tables.inference import TableOptions, infer
-from cubicflow.tables.likelihood import ROWS_AT_ONCE, Mean, MeanOfRows, log_likelihood
+from cubicflow.tables.honest_score import Score, ScoreOfRows, Used
+from cubicflow.tables.independent import IndependentColumns
+from cubicflow.tables.inference import Inferred, TableOptions, infer
+from cubicflow.tables.likelihood import ROWS_AT_ONCE, Mean
+from cubicflow.tables.resumed_table import check_same_table
 from cubicflow.tables.source import Missing, Split, open_table
-from cubicflow.tables.table_rows import TableRows, load_parts
+from cubicflow.tables.table_error import TableError
+from cubicflow.tables.table_rows import Parts, TableRows, load_numbers, load_parts, parts_of, split_numbers
 from cubicflow.training.config import TrainingConfig
 from cubicflow.training.loop import FitResult, fit
 from cubicflow.training.run_folder import check_folder
 
+MODELS = ("columns", "flow")
+NAMED = {"columns": "a model of columns", "flow": "a flow"}
+EPOCHS = 27  # of the model of columns
 # Of training: runs on tables are short, so the rate is above the 5e-4 that suits hundreds of thousands of steps.
 SUITED_TRAINING: dict[str, Any] = {"learning_rate": 1e-3}
+TRAINING_ROWS = 10_000  # that are scored beside the test rows, and that marginals are learned from
 
 
 @dataclass(frozen=True)
 class TableFit:
-    """A finished fit: the model, and its test score in the data's own units."""
+    """A finished fit: the model, its test score in the data's own units and what that is worth, and the rows used."""
 
     fit: FitResult
     fitted: FittedTable
-    test: Mean
+    score: Score  # of the test rows
+    train: Score  # of training rows, up to ten thousand of them
+    used: Used
+
+    @property
+    def test(self) -> Mean:
+        """The mean log likelihood of the test rows."""
+        return self.score.model
 
 
 def fit_table(
@@ -38,17 +64,21 @@ def fit_table(
     options: TableOptions | None = None,
     settings: Mapping[str, Any] | None = None,
     *,
+    model: str | None = None,
     resume: bool = False,
     overwrite: bool = False,
     progress: bool = True,
     say: Callable[[str], None] = lambda _: None,
     **training: Any,
 ) -> TableFit:
-    """Fit a flow to the table at ``data`` and write it to the folder ``run``, as ``cubicflow fit`` does.
+    """Fit a model to the table at ``data`` and write it to the folder ``run``, as ``cubicflow fit`` does.
 
     Args:
         options: what the user says about the columns.
-        settings: of :func:`cubicflow.flows.tabular`; what is not given suits the number of rows.
+        settings: of :class:`cubicflow.tables.columns_model.ColumnsModel` or of :func:`cubicflow.flows.tabular`; what is
+            not given suits the number of rows.
+        model: ``"columns"`` or ``"flow"``; by default a flow for complete rows of real numbers, and else a model of
+            columns.
         resume, overwrite: what to do where the folder holds a run.
         progress: show it, on standard error.
         say: called with what was found in the table, a line at a time.
@@ -62,34 +92,170 @@ def fit_table(
     (6, ['mass of each of 2 values', 'mass per step of 0.01'])
     """
     run, options = Path(run), options or TableOptions()
-    config = TrainingConfig.make(**{**SUITED_TRAINING, **training})
+    if model not in (None, *MODELS):
+        raise TableError(f"model should be {' or '.join(MODELS)}, got {model!r}")
+    config = TrainingConfig.make(**training)  # before the table is read: a setting that there is not
     table = open_table(data)
     check_folder(run, may_exist=resume or overwrite)  # before the table is read; opening the run checks again
     split = Split(config.seed)
     beside = run.absolute().parent if run.absolute().parent.is_dir() else None  # where temporary files go
-    found = infer(table, options, split, spool=beside)
-    encoder = TableEncoder(found.schema)
+    if model == "flow" and options.missing is Missing.MODEL:
+        raise TableError("a flow has no place for gaps; leave rows that lack a value out", "--missing drop")
+    missing = Missing(options.missing or (Missing.ERROR if model == "flow" else Missing.MODEL))
+    found = infer(table, replace(options, missing=missing), split, spool=beside, atoms=model != "flow")
+    model = model or ("columns" if options.missing is Missing.MODEL else suited_model(found))
+    if model == "flow":  # there are no gaps, or they were dropped; later there may be some
+        missing = Missing(options.missing or Missing.ERROR)
     parts = ", ".join(f"{count:,} for {name}" for name, count in found.parts.items())
-    say(f"{data}: {found.rows:,} rows ({parts}), columns to model: {encoder.features}")
+    say(f"{data}: {found.rows:,} rows ({parts}), columns to model: {len(found.schema.model)}, by {NAMED[model]}")
     for note in found.notes:
         say(f"note: {note}")
-    rows = load_parts(found.table, encoder, split, options.missing, found.rows, beside)
-    flow = suited_flow(encoder, found.parts["train"], config.seed, settings or {})
-    mark, missing = found.table.fingerprint(), Missing(options.missing)
-    fitted = FittedTable(flow, found.schema, split, missing, str(table.path.resolve()), mark, found.parts)
+    for warning in found.warnings:
+        say(f"warning: {warning}")
+    _check_settings(settings or {}, model)
+    prepare = prepare_columns if model == "columns" else prepare_flow
+    prepared = prepare(found, split, missing, config.seed, settings or {}, beside)
+    for note in prepared.notes:
+        say(f"note: {note}")
+    if copies := copied_rows(prepared.rows).said():
+        say(f"warning: {copies}")
+    some_rows = evenly(prepared.rows.train, TRAINING_ROWS)
+    independent = learn_independent(some_rows) if prepared.cells is None else None
+    about = split, missing, str(table.path.resolve()), found.table.fingerprint(), found.parts
+    fitted = FittedTable(prepared.model, found.schema, *about, independent, prepared.cells)
+    if resume and (before := check_same_table(run, fitted.to_json())) is not None:
+        # as the run was begun: an older version has none, and another machine may round otherwise
+        kept = before.get("independent")
+        fitted = replace(
+            fitted, independent=None if kept is None else IndependentColumns.from_json(kept, found.schema.model)
+        )
     sections = {SECTION: fitted.to_json()}
     how: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "progress": progress}
-    result = fit(flow, rows.train, rows.validation, config, run=run, sections=sections, **how)
-    return TableFit(result, replace(fitted, flow=result.flow), score_part(result.flow, rows.test))
+    suited = TrainingConfig.make(**{**prepared.training, **training})
+    result = fit(
+        prepared.model, prepared.rows.train, prepared.rows.validation, suited, run=run, sections=sections, **how
+    )
+    fitted = replace(fitted, flow=result.flow)
+    test, train = (score_part(fitted, part) for part in (prepared.rows.test, some_rows))
+    columns = len(found.schema.columns) - len(found.schema.of_role("dropped"))
+    used = Used(found.rows + found.dropped, found.rows, columns, found.lost)
+    return TableFit(result, fitted, test, train, used)
 
 
-def score_part(flow: Flow, rows: TableRows) -> Mean:
-    """The mean log likelihood of a part of the table."""
-    mean = MeanOfRows()
+def score_part(fitted: FittedTable, rows: TableRows) -> Score:
+    """The mean log likelihood of a part of the table, and that of independent columns."""
+    score = ScoreOfRows()
     for first in range(0, rows.num_rows, ROWS_AT_ONCE):
         numbers = rows.plain(first, min(first + ROWS_AT_ONCE, rows.num_rows))
-        mean.see(log_likelihood(flow, rows.encoder, numbers), numbers.weights)
-    return mean.result()
+        score.see(fitted.log_likelihood(numbers), fitted.log_independent(numbers.y), numbers.weights)
+    return score.result()
+
+
+def evenly(rows: TableRows, most: int) -> TableRows:
+    """The rows, or as many of them as that, evenly spaced."""
+    if rows.num_rows <= most:
+        return rows
+    return rows.part(torch.arange(most) * rows.num_rows // most)
+
+
+def learn_independent(rows: TableRows) -> IndependentColumns | None:
+    """The marginals of training rows; None for a single column, which has nothing to depend on."""
+    if rows.encoder.features == 1 and not rows.encoder.context_features:
+        return None
+    numbers = rows.plain(0, rows.num_rows)
+    return IndependentColumns.learn(rows.encoder.columns, numbers.y, numbers.weights)
+
+
+def _check_settings(settings: Mapping[str, Any], model: str) -> None:
+    """Settings are those of the model."""
+    known = {"flow": {field.name for field in fields(TabularConfig)}, "columns": {*signature(ColumnsModel).parameters}}
+    other = next(name for name in MODELS if name != model)
+    for name in settings:
+        if name not in known[model] and name in known[other]:
+            raise TableError(
+                f"{name} is a setting of {NAMED[other]}, and this table suits {NAMED[model]}; leave it out, or choose "
+                "the other model",
+                f"--model {other}",
+            )
+
+
+class Prepared(NamedTuple):
+    """A model, the rows to train it on, settings of training that suit them, and remarks."""
+
+    model: Any
+    cells: CellEncoder | None
+    rows: Parts
+    training: Mapping[str, Any]
+    notes: Sequence[str]
+
+
+def suited_model(found: Inferred) -> str:
+    """Columns with masses, gaps or atoms are for the model of columns; real numbers alone for a flow."""
+    reals = [column for column in found.schema.model if not column.counts_mass]
+    if found.gaps or len(reals) < len(found.schema.model):
+        return "columns"
+    return "columns" if any(len(find_atoms(plain_numbers(c, _column(found, c.name)))) for c in reals) else "flow"
+
+
+def _column(found: Inferred, name: str) -> pa.Array:
+    return found.sample.column(name).combine_chunks()
+
+
+def prepare_flow(
+    found: Inferred, split: Split, missing: Missing, seed: int, settings: Mapping[str, Any], folder: Path | None
+) -> Prepared:
+    """A flow of the encoded columns."""
+    encoder = TableEncoder(found.schema)
+    rows = load_parts(found.table, encoder, split, missing, found.rows, folder)
+    return Prepared(suited_flow(encoder, found.parts["train"], seed, settings), None, rows, SUITED_TRAINING, ())
+
+
+def prepare_columns(
+    found: Inferred, split: Split, missing: Missing, seed: int, settings: Mapping[str, Any], folder: Path | None
+) -> Prepared:
+    """A model of the columns, one after the other."""
+    reader = PlainReader(found.schema)
+    numbers, chosen = load_numbers(found.table, reader, split, missing, found.rows, folder)
+    training = split_numbers(reader, np.asarray(numbers[chosen[0].numpy()]))
+    encoder = CellEncoder.learn(found.schema, *training)
+    suited = suited_columns(len(training.y))
+    strangers = encoder.strangers(training.y)
+    chosen_settings: dict[str, Any] = {**encoder.described, "strangers": strangers, **suited, **settings}
+    with seeded(seed):
+        model = ColumnsModel(**chosen_settings)
+    model.start_from([torch.tensor(encoder.shares[name]) for name in encoder.order])
+    notes = [*described_rules(encoder.rules), *_gap_notes(found)]
+    rows = parts_of(encoder, numbers, chosen)
+    return Prepared(model, encoder, rows, suited_columns_training(len(training.y)), notes)
+
+
+def _gap_notes(found: Inferred) -> list[str]:
+    if not found.gaps:
+        return []
+    counted = ", ".join(f"{name!r} ({count:,})" for name, count in found.gaps.items())
+    return [f"missing values are modelled as values of their own, in {counted}"]
+
+
+def suited_columns(rows: int) -> dict[str, Any]:
+    """Settings of :class:`~cubicflow.tables.columns_model.ColumnsModel` for this many training rows."""
+    return {
+        "hidden_features": 32 if rows < 2_000 else 64 if rows < 20_000 else 96,
+        "num_bins": 8 if rows < 2_000 else 16 if rows < 20_000 else 24,
+        "dropout": 0.2 if rows < 2_000 else 0.1 if rows < 20_000 else 0.0,
+        "cell_dropout": 0.3 if rows < 20_000 else 0.02,
+    }
+
+
+def suited_columns_training(rows: int) -> dict[str, Any]:
+    """Settings of training for this many rows."""
+    batch = min(64 if rows < 5_000 else 256, rows)
+    return {
+        "learning_rate": 1e-3 if rows < 2_000 else 5e-3,
+        "beta2": 0.98,
+        "weight_decay": 0.01,
+        "batch_size": batch,
+        "steps": min(max(EPOCHS * (rows // batch), 1_000), 4_500),
+    }
 
 
 def suited_settings(rows: int) -> dict[str, Any]:

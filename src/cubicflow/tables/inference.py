@@ -7,21 +7,24 @@ words) comes from the training rows alone.
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cubicflow.tables.arrow_types import Floats, is_number, is_readable, read_text
+from cubicflow.tables.doubts import near_identifiers, too_few_rows
 from cubicflow.tables.kinds import NAMES, decide
 from cubicflow.tables.kinds.column import Bounds, Column, Evidence, Facts, Role
 from cubicflow.tables.kinds.constant import Constant, Dropped
 from cubicflow.tables.kinds.real import Real
 from cubicflow.tables.maps import CodeCounts, Moments, Scaled
 from cubicflow.tables.schema import Schema
-from cubicflow.tables.source import PARTS, ROW_INDEX, Missing, Piece, RowSample, Split, Table, pieces
+from cubicflow.tables.source import PARTS, ROW_INDEX, Missing, Piece, RowSample, Split, Table, pieces, without_values
 from cubicflow.tables.table_error import TableError, some
 
 TRANSFORMS = ("log", "asinh")
@@ -39,7 +42,7 @@ class TableOptions:
         context: columns to condition on.
         weights: the column of row weights.
         drop: columns to leave out.
-        missing: what to do with rows that lack a value, a :class:`Missing` or its name.
+        missing: what to do with rows that lack a value, a :class:`Missing` or its name; None for what suits the model.
 
     >>> TableOptions(kinds={"zip": "categorical"}, bounds={"share": (0, 1)}, missing="drop").missing
     <Missing.DROP: 'drop'>
@@ -51,10 +54,11 @@ class TableOptions:
     context: tuple[str, ...] = ()
     weights: str | None = None
     drop: tuple[str, ...] = ()
-    missing: Missing | str = Missing.ERROR
+    missing: Missing | str | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "missing", Missing(self.missing))
+        if self.missing is not None:
+            object.__setattr__(self, "missing", Missing(self.missing))
         for column, kind in self.kinds.items():
             if kind not in NAMES:
                 raise TableError(f"the type of {column!r} should be one of {', '.join(NAMES)}, got {kind!r}")
@@ -90,21 +94,32 @@ class TableOptions:
 
 @dataclass(frozen=True)
 class Inferred:
-    """A schema, and what was seen on the way: complete ``rows``, ``dropped`` ones, rows of each part, remarks.
+    """A schema, and what was seen on the way: ``rows`` that are used, ``dropped`` ones, how many values rows lack
+    (``lost``), rows of each part, remarks, and warnings about what no fit can do well.
 
-    ``table`` holds the same rows in a form that is fast to read again.
+    ``table`` holds the same rows in a form that is fast to read again. ``gaps`` are the missing values of each column
+    that has any, where rows that lack a value are kept; ``sample`` is one of training rows.
     """
 
     schema: Schema
     rows: int
     dropped: int
+    lost: int
     parts: dict[str, int]
     notes: tuple[str, ...]
+    warnings: tuple[str, ...]
     table: Table
+    gaps: dict[str, int]
+    sample: pa.Table
 
 
 def infer(
-    table: Table, options: TableOptions | None = None, split: Split | None = None, spool: Path | None = None
+    table: Table,
+    options: TableOptions | None = None,
+    split: Split | None = None,
+    spool: Path | None = None,
+    *,
+    atoms: bool = False,
 ) -> Inferred:
     """Find out what a table holds and how to turn it into numbers for a flow.
 
@@ -113,6 +128,7 @@ def infer(
         options: what the user says about its columns.
         split: which rows are for training.
         spool: the folder for a temporary copy of a large file of text, which is read once; by default the system's.
+        atoms: whether single values of a real column may have probabilities of their own, so that none is remarked on.
 
     >>> import pyarrow as pa
     >>> from cubicflow.tables.source import MemoryTable
@@ -121,13 +137,14 @@ def infer(
     ['categorical', 'stepped']
     """
     try:
-        return _infer(table, options or TableOptions(), split or Split(), spool)
+        return _infer(table, options or TableOptions(), split or Split(), spool, atoms)
     except TableError as error:
         raise error.about(table.path) from None
 
 
-def _infer(table: Table, options: TableOptions, split: Split, spool: Path | None) -> Inferred:
+def _infer(table: Table, options: TableOptions, split: Split, spool: Path | None, atoms: bool) -> Inferred:
     options.check_names(table.names)
+    missing = Missing(options.missing or Missing.ERROR)
     indices = [name for name in table.names if re.fullmatch(ROW_INDEX, name) and name not in options.named]
     options = replace(options, drop=(*options.drop, *indices))
     used = [name for name in table.names if name not in options.drop]
@@ -135,23 +152,61 @@ def _infer(table: Table, options: TableOptions, split: Split, spool: Path | None
     table = table.spooled(used, spool)
     types = {name: table.types[name] for name in used}
     _check_empty(types)
-    survey = _Survey(table, types, options.missing, split)
+    survey = _Survey(table, types, missing, split)
     columns = {}
+    _check_gaps(survey.facts, options)
     for name, facts in survey.facts.items():
         role: Role = "weights" if name == options.weights else "context" if name in options.context else "model"
         columns[name] = decide(facts, options.kinds.get(name), role)
     _check_roles(columns, options)
     notes = [f"{name!r} is a row index that pandas wrote with the table; it is left out" for name in indices]
-    notes += [f"{survey.dropped} rows lack a value and are left out"] if survey.dropped else []
-    ordered = [column for column in columns.values() if column.role in ("model", "context") and column.is_ordered]
+    if survey.dropped:
+        read = survey.rows + survey.dropped
+        lacking = f"{survey.dropped} of {read} rows lack a value and are left out, {survey.lost} values in all"
+        notes.append(f"{lacking}; the rows that are left need not be like them")
+    gaps = {name: facts.gaps for name, facts in survey.facts.items() if facts.gaps}
+    ordered = [c for c in columns.values() if c.role in ("model", "context") and c.is_ordered and c.name not in gaps]
     for name, column in columns.items():
         if column.role != "weights":
-            asked = name in options.kinds, options.transforms.get(name), options.bounds.get(name)
-            columns[name], said = column.settle(Evidence(survey.facts[name], survey.sample, ordered, *asked))
+            asked = name in options.kinds, options.transforms.get(name), options.bounds.get(name), atoms
+            sample = survey.sample if name not in gaps else _present(survey.sample, name)
+            columns[name], said = column.settle(Evidence(survey.facts[name], sample, ordered, *asked))
             notes += said
-    columns = _learn(pieces(table, used, options.missing), columns, options, split)
+    columns = _learn(pieces(table, used, missing), columns, options, split)
     every = [columns.get(name) or Dropped(name, "string", "dropped") for name in table.names]
-    return Inferred(Schema(tuple(every)), survey.rows, survey.dropped, survey.parts, tuple(notes), table)
+    schema = Schema(tuple(every))
+    return Inferred(
+        schema=schema,
+        rows=survey.rows,
+        dropped=survey.dropped,
+        lost=survey.lost,
+        parts=survey.parts,
+        notes=tuple(notes),
+        warnings=(*near_identifiers(schema, survey.facts), *too_few_rows(schema, survey.parts["train"])),
+        table=table,
+        gaps=gaps,
+        sample=survey.sample,
+    )
+
+
+def _check_gaps(facts: Mapping[str, Facts], options: TableOptions) -> None:
+    """Gaps that no model can do anything with."""
+    if options.weights is not None and facts[options.weights].gaps:
+        raise TableError(
+            f"column {options.weights!r} lacks {facts[options.weights].gaps} weights, and every row needs one; leave "
+            "such rows out",
+            "--missing drop",
+        )
+    if empty := [name for name, found in facts.items() if not found.rows]:
+        raise TableError(f"column {some(empty)} has no values at all; leave it out", f"--drop {','.join(empty)}")
+
+
+def _present(sample: pa.Table, name: str) -> pa.Table:
+    """The rows of a sample in which a column has a value."""
+    found = sample.filter(pc.invert(pc.is_null(sample.column(name), nan_is_null=True)))
+    if not len(found):
+        raise TableError(f"column {name!r} has no value in any training row; leave it out", f"--drop {name}")
+    return found
 
 
 class _Survey:
@@ -160,21 +215,24 @@ class _Survey:
     def __init__(self, table: Table, types: dict[str, pa.DataType], missing: Missing | str, split: Split) -> None:
         self.facts = {name: Facts(name, type) for name, type in types.items()}
         self.parts: dict[str, int] = dict.fromkeys(PARTS, 0)
-        self.rows = self.dropped = 0
+        self.rows = self.dropped = self.lost = 0
         chosen = RowSample()
         for piece in pieces(table, list(types), missing):
             columns = piece.batch.columns
             if table.is_text:
                 columns = [read_text(column, type) for column, type in zip(columns, types.values(), strict=True)]
             for facts, column in zip(self.facts.values(), columns, strict=True):
-                facts.see(column)
+                facts.see_some(column)
             self.rows += piece.batch.num_rows
             self.dropped += piece.read - piece.batch.num_rows
+            self.lost += piece.gaps
             part = split.parts_of(piece.numbers)
             for i, name in enumerate(PARTS):
                 self.parts[name] += int((part == i).sum())
             batch = pa.RecordBatch.from_arrays(columns, names=list(types))
             chosen.see(batch.filter(pa.array(part == 0)), piece.numbers[part == 0])
+        if self.dropped and not self.rows:
+            deque(pieces(table, list(types), Missing.ERROR), maxlen=0)  # says which columns lack how many values
         if self.rows < FEWEST_ROWS or not all(self.parts[name] for name in split.parts):
             left = f" ({self.dropped} more lack a value)" if self.dropped else ""
             raise TableError(
@@ -201,7 +259,7 @@ def _check_empty(types: dict[str, pa.DataType]) -> None:
     if len(empty) == len(types):
         raise TableError("the table has no rows with values in them")
     if empty:
-        raise TableError(f"column {some(empty)} has no values at all; leave it out", f"--drop {','.join(empty)}")
+        raise without_values(empty)
 
 
 def _check_roles(columns: dict[str, Column], options: TableOptions) -> None:
@@ -231,8 +289,14 @@ class _Tally:
         self.column = column
         self._unmapped = replace(column, map=None)  # nothing is far off before mean and std are known
         self.moments, self.counts = Moments(), CodeCounts()
+        self.rows, self.weight = 0, 0.0
 
     def see(self, array: pa.Array, weights: Floats | None) -> None:
+        missing = pc.is_null(array, nan_is_null=True).to_numpy(zero_copy_only=False)
+        if missing.any():
+            array, weights = array.filter(pa.array(~missing)), None if weights is None else weights[~missing]
+        self.rows += len(array)
+        self.weight += float(len(array) if weights is None else weights.sum())
         y = self._unmapped.encode(array)
         shape = self.column.map
         if isinstance(shape, Scaled):
@@ -240,7 +304,11 @@ class _Tally:
         elif self.column.counts_mass:
             self.counts.see(y.astype("int64"), weights)
 
-    def finish(self, rows: int, weight: float, bounds: Bounds | None) -> Column:
+    def finish(self, bounds: Bounds | None) -> Column:
+        rows, weight = self.rows, self.weight
+        if not weight:
+            name = self.column.name
+            raise TableError(f"column {name!r} has no value in any training row; leave it out", f"--drop {name}")
         if isinstance(self.column.map, Scaled):
             shape = replace(self.column.map, mean=self.moments.mean, std=self.moments.std or 1.0)
             return replace(self.column, map=shape)
@@ -271,7 +339,7 @@ def _learn(rows: Iterable[Piece], columns: dict[str, Column], options: TableOpti
         if weighed:
             raise TableError(f"{message} in the rows for training; choose other rows by another seed", "--seed")
         raise TableError(message)
-    learned = {name: tally.finish(count, weight, options.bounds.get(name)) for name, tally in tallies.items()}
+    learned = {name: tally.finish(options.bounds.get(name)) for name, tally in tallies.items()}
     if options.weights is not None:  # divided by their mean, weights neither raise nor lower the learning rate
         learned[options.weights] = replace(columns[options.weights], map=Scaled(std=weight / count))
     return learned

@@ -172,6 +172,20 @@ class Histogram:
                 y = np.where(outside, edges[end] + (z - knots[end]) * (abs(knots[end]) * reach), y)
         return y
 
+    def log_mass(self, codes: Floats) -> Floats:
+        """The log of the probability of every code: of what lies between it and the next. -inf beyond a closed end."""
+        edges, slopes, _, _, _ = self._tables
+        outside = (codes < edges[0]) | (codes >= edges[-1])
+        bin = np.clip(np.searchsorted(edges, codes, side="right") - 1, 0, len(slopes) - 1)
+        result = np.where(outside, -np.inf, np.log(slopes[bin]))
+        opened = ((codes < edges[0]) & bool(self.below)) | ((codes >= edges[-1]) & bool(self.above))
+        if opened.any():
+            # edges are codes, so a step lies within one tail; the upper tail is turned into a lower one
+            ends = np.stack([self.forward(codes[opened] + i)[0] for i in range(2)])
+            a, b = (_log_normal_cdf(z) for z in np.sort(np.where(ends[0] < 0, ends, -ends), axis=0))
+            result[opened] = b + np.log1p(-np.exp(a - b))
+        return result
+
     @property
     def limits(self) -> tuple[float, float]:
         return -math.inf if self.below else self.edges[0], math.inf if self.above else self.edges[-1]
@@ -213,6 +227,11 @@ def quantile(lower: Floats, upper: Floats) -> Floats:
 def _normal_cdf(z: Floats) -> Floats:
     # torch's own ndtr is (1 + erf) / 2, which has no relative precision in the lower tail
     result: Floats = torch.special.erfc(torch.from_numpy(z * -math.sqrt(0.5))).numpy() / 2
+    return result
+
+
+def _log_normal_cdf(z: Floats) -> Floats:
+    result: Floats = torch.special.log_ndtr(torch.from_numpy(np.ascontiguousarray(z))).numpy()
     return result
 
 
@@ -278,11 +297,11 @@ def histogram_of_levels(counts: NDArray[np.float64]) -> Histogram:
     return Histogram(tuple(range(len(counts) + 1)), tuple(masses.tolist()))
 
 
-def histogram_of_codes(seen: CodeCounts, low: int | None, high: int | None) -> Histogram:
+def histogram_of_codes(seen: CodeCounts, low: int | None, high: int | None, most_bins: int = MOST_BINS) -> Histogram:
     """Bins of ordered codes. ``low`` and ``high`` are hard limits (the first possible code, the last), or None."""
     wide = seen.pooled
     total = float(seen.counts.sum())
-    enough = max(FEWEST_ROWS, total / MOST_BINS)
+    enough = max(FEWEST_ROWS, total / most_bins)
     start, end = int(seen.codes[0]) * wide, int(seen.codes[-1]) * wide + wide
     edges = [start if low is None else min(low, start)]
     counts: list[float] = []

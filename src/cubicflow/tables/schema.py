@@ -52,13 +52,14 @@ class Schema:
     def check(self, table: Table, *, weights: bool = False) -> list[str]:
         """Refuse a table that differs, spelling out how; the columns to read from it otherwise.
 
-        A table must have all columns but the dropped ones and, if they are not wanted, the weights."""
+        A table must have all columns but the dropped ones and, if they are not wanted, the weights. It may have others,
+        which are not read."""
         known = {column.name: column for column in self.columns}
         unneeded = ("dropped",) if weights else ("dropped", "weights")
         needed = [column.name for column in self.columns if column.role not in unneeded]
         problems = [f"column {name!r} is missing" for name in needed if name not in table.types]
-        new = [name for name in table.names if name not in known and not re.fullmatch(ROW_INDEX, name)]
-        problems += [f"column {name!r} is new" for name in new]
+        if problems:  # under another name, perhaps
+            problems += [f"column {name!r} is new" for name in self.new_columns(table)]
         for name in needed:
             if name in table.types and not table.is_text:
                 expected, found = known[name].arrow_type, table.types[name]
@@ -70,6 +71,11 @@ class Schema:
                 f"{table.path}: this table is not like the one the model was fitted to: {'; '.join(problems[:8])}{more}"
             )
         return needed
+
+    def new_columns(self, table: Table) -> list[str]:
+        """The columns of a table that the fitted one did not have."""
+        known = {column.name for column in self.columns}
+        return [name for name in table.names if name not in known and not re.fullmatch(ROW_INDEX, name)]
 
     def to_json(self) -> list[dict[str, Any]]:
         return [column.to_json() for column in self.columns]

@@ -170,7 +170,7 @@ def check_names(path: Path, names: Sequence[str]) -> None:
 
 
 class Missing(StrEnum):
-    """What to do with rows that lack a value: refuse the table, or leave those rows out.
+    """What to do with rows that lack a value: refuse the table, leave those rows out, or model gaps as values.
 
     >>> Missing("drop")
     <Missing.DROP: 'drop'>
@@ -178,23 +178,26 @@ class Missing(StrEnum):
 
     ERROR = "error"
     DROP = "drop"
+    MODEL = "model"
 
     @classmethod
     def _missing_(cls, value: object) -> None:
-        raise TableError(f"missing should be {' or '.join(cls)}, got {value!r}")
+        raise TableError(f"missing should be one of {', '.join(cls)}, got {value!r}")
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Some complete rows: ``batch``, their ``numbers`` in the table from 0, and how many rows were read for them."""
+    """Some complete rows: ``batch``, their ``numbers`` in the table from 0, how many rows were ``read`` for them, and
+    how many values those lack (``gaps``)."""
 
     batch: pa.RecordBatch
     numbers: NDArray[np.int64]
     read: int
+    gaps: int = 0
 
 
 def pieces(table: Table, columns: Sequence[str], missing: Missing | str = Missing.ERROR) -> Iterator[Piece]:
-    """The named columns of all complete rows; rows that lack a value are dropped or refused.
+    """The named columns of all complete rows; rows that lack a value are dropped or refused, or there with their gaps.
 
     With Missing.ERROR the first gap ends the stream: the rest of the table is read to count the gaps, and an error
     says how many there are in which columns.
@@ -205,13 +208,13 @@ def pieces(table: Table, columns: Sequence[str], missing: Missing | str = Missin
         gaps = _gaps(batch)
         numbers = np.arange(start, start + len(batch))
         start += len(batch)
-        if not gaps.any():
-            yield Piece(batch, numbers, len(batch))
+        if missing is Missing.MODEL or not gaps.any():
+            yield Piece(batch, numbers, len(batch), int(gaps.sum()))
             continue
         if missing is Missing.ERROR:
-            raise _incomplete(table, columns, gaps, batches)
+            raise _incomplete(table, columns, start - len(batch), gaps, batches)
         whole = ~gaps.any(axis=0)
-        yield Piece(batch.filter(pa.array(whole)), numbers[whole], len(batch))
+        yield Piece(batch.filter(pa.array(whole)), numbers[whole], len(batch), int(gaps.sum()))
 
 
 def _gaps(batch: pa.RecordBatch) -> NDArray[np.bool_]:
@@ -220,15 +223,30 @@ def _gaps(batch: pa.RecordBatch) -> NDArray[np.bool_]:
 
 
 def _incomplete(
-    table: Table, columns: Sequence[str], first: NDArray[np.bool_], rest: Iterator[pa.RecordBatch]
+    table: Table, columns: Sequence[str], before: int, first: NDArray[np.bool_], rest: Iterator[pa.RecordBatch]
 ) -> TableError:
-    totals, rows = np.zeros(len(columns), dtype=np.int64), 0
+    """What is said of a table with gaps, the first of them after ``before`` rows without."""
+    totals, rows, read = np.zeros(len(columns), dtype=np.int64), 0, before
     for gaps in chain([first], map(_gaps, rest)):
         totals += gaps.sum(axis=1)
         rows += int(gaps.any(axis=0).sum())
+        read += gaps.shape[1]
+    if empty := [name for name, count in zip(columns, totals.tolist(), strict=True) if count == read]:
+        return without_values(empty).about(table.path)
     found = ", ".join(f"{name!r} ({count})" for name, count in zip(columns, totals.tolist(), strict=True) if count)
+    if rows == read:
+        worst = columns[int(totals.argmax())]
+        return TableError(
+            f"{table.path}: every row lacks a value, in {found}; leave out the column that lacks most, {worst!r}",
+            f"--drop {worst}",
+        )
     lack = "rows lack" if rows > 1 else "row lacks"
     return TableError(f"{table.path}: {rows} {lack} a value, in {found}; leave such rows out", "--missing drop")
+
+
+def without_values(columns: Sequence[str]) -> TableError:
+    """The refusal of columns that are all gaps."""
+    return TableError(f"column {some(columns)} has no values at all; leave it out", f"--drop {','.join(columns)}")
 
 
 # --- which rows are for training, which for validation, which for the test: decided from the row's number alone ---

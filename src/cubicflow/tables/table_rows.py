@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from cubicflow.data.row_summary import ContentDigest
 from cubicflow.data.rows import SCAN_ROWS, Batch, IndexedRows, Order, derive_seed
+from cubicflow.tables.cell_encoder import CellEncoder, PlainReader
 from cubicflow.tables.encoder import Numbers, TableEncoder
 from cubicflow.tables.source import PARTS, Missing, Split, Table, file_changed, pieces, scramble
 
@@ -30,7 +31,7 @@ class TableRows(IndexedRows):
     number, or in order, a row always has the same noise, so a validation score does not flicker.
     """
 
-    def __init__(self, encoder: TableEncoder, numbers: NDArray[np.float64]) -> None:
+    def __init__(self, encoder: TableEncoder | CellEncoder, numbers: NDArray[np.float64]) -> None:
         self.encoder = encoder
         self.numbers = numbers
         self.num_rows = len(numbers)
@@ -58,8 +59,8 @@ class TableRows(IndexedRows):
                 yield Batch(*(None if piece is None else piece[place][order.share] for piece in encoded))  # type: ignore[arg-type] # x is never None
 
     def _encode(self, numbers: NDArray[np.float64], noise: NDArray[np.float64]) -> Batch:
-        y, context, weights = _parts(self.encoder, numbers)
-        x, _ = self.encoder.to_flow(y, noise if self.encoder.mass_features else None)
+        y, context, weights = split_numbers(self.encoder, numbers)
+        x, context = self.encoder.training_inputs(y, context, noise)
         parts = (None if part is None else torch.from_numpy(part.astype(np.float32)) for part in (x, context, weights))
         return Batch(*parts)  # type: ignore[arg-type] # x is never None
 
@@ -73,7 +74,7 @@ class TableRows(IndexedRows):
 
     def plain(self, first: int, last: int) -> Numbers:
         """Rows of this part as plain numbers, for scoring."""
-        return _parts(self.encoder, np.asarray(self.numbers[self.row_numbers[first:last].numpy()]))
+        return split_numbers(self.encoder, np.asarray(self.numbers[self.row_numbers[first:last].numpy()]))
 
 
 class Parts(NamedTuple):
@@ -89,6 +90,25 @@ def load_parts(
 ) -> Parts:
     """Read a table of ``rows`` complete rows into memory, or, where it is large, into a file in ``folder`` that has no
     name and so goes with the process, however that ends."""
+    numbers, chosen = load_numbers(table, encoder, split, missing, rows, folder)
+    return parts_of(encoder, numbers, chosen)
+
+
+def parts_of(encoder: TableEncoder | CellEncoder, numbers: NDArray[np.float64], chosen: Sequence[Tensor]) -> Parts:
+    """The three parts of numbers that were read, as training reads them."""
+    everything = TableRows(encoder, numbers)
+    return Parts(*(everything.part(rows) for rows in chosen))
+
+
+def load_numbers(
+    table: Table,
+    encoder: TableEncoder | PlainReader,
+    split: Split,
+    missing: Missing | str,
+    rows: int,
+    folder: Path | None = None,
+) -> tuple[NDArray[np.float64], list[Tensor]]:
+    """Plain numbers (rows, D + C + weight), and the numbers of the rows of each part."""
     columns = encoder.schema.check(table, weights=True)
     shape = rows, encoder.features + encoder.context_features + (encoder.schema.weights is not None)
     if math.prod(shape) <= MOST_IN_MEMORY:
@@ -108,11 +128,11 @@ def load_parts(
         filled = stop
     if stop != rows:
         raise file_changed(table.path, rows, stop)
-    everything = TableRows(encoder, numbers)
-    return Parts(*(everything.part(torch.from_numpy(np.flatnonzero(labels == i))) for i in range(len(PARTS))))
+    return numbers, [torch.from_numpy(np.flatnonzero(labels == i)) for i in range(len(PARTS))]
 
 
-def _parts(encoder: TableEncoder, numbers: NDArray[np.float64]) -> Numbers:
+def split_numbers(encoder: TableEncoder | PlainReader, numbers: NDArray[np.float64]) -> Numbers:
+    """Plain numbers (N, D + C + weight) by what they are."""
     ends = encoder.features, encoder.features + encoder.context_features
     y, context, weights = np.split(numbers, ends, axis=1)
     return Numbers(y, context if encoder.context_features else None, weights[:, 0] if weights.shape[1] else None)

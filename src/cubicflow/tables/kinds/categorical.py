@@ -16,10 +16,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from cubicflow.tables.arrow_types import NOT_DECIMAL, Floats, fits, is_text, type_name
+from cubicflow.tables.arrow_types import LONG_WHOLE, NOT_DECIMAL, Floats, fits, is_text, type_name
 from cubicflow.tables.kinds.column import Column, Evidence, Facts, Role, cannot_be
 from cubicflow.tables.kinds.levels import Levelled
 from cubicflow.tables.table_error import TableError, some
+
+MOST_CONTEXT_WORDS = 1 << 12  # each word of a context column is a feature
 
 
 class Categorical(Levelled):
@@ -34,8 +36,9 @@ class Categorical(Levelled):
         if told not in (None, cls):
             raise cannot_be(facts, told or cls)
         words = facts.listed()
-        if not facts.few or len(words) == facts.rows:
-            how = "every value is different" if len(words) == facts.rows else f"it holds more than {facts.most} words"
+        most = MOST_CONTEXT_WORDS if role == "context" else facts.most
+        if len(words) > most or len(words) == facts.rows:
+            how = "every value is different" if len(words) == facts.rows else f"it holds more than {most} words"
             raise TableError(
                 f"column {facts.name!r} is text and {how} ({some(words, 3)}), so there is nothing to learn from it"
                 f"{f'; {hint}' if (hint := _near_numbers(words)) else ''}; leave it out",
@@ -70,6 +73,10 @@ def _mean_ranks(other: Column, sample: pa.Table, codes: NDArray[np.int64], rows:
 
 def _near_numbers(words: Sequence[str]) -> str | None:
     """What keeps words from being numbers, where they look as if they were meant to be: 1,5 or a ? among numbers."""
+    longest = max(words, key=len, default="")
+    if re.match(LONG_WHOLE, longest) and all(fits(pa.array([word]), pa.float64()) for word in words):
+        digits = len(longest.lstrip("+-"))
+        return f"its whole numbers have {digits} digits, of which 16 are kept (write amounts as 1.5e{digits - 1})"
     # codes such as 007 are words on purpose
     odd = [word for word in words if not re.match(NOT_DECIMAL, word) and not fits(pa.array([word]), pa.float64())]
     if 0 < len(odd) < len(words) / 2:

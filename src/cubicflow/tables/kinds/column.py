@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
@@ -49,6 +49,7 @@ class Evidence(NamedTuple):
     told: bool  # whether the user named its kind
     transform: str | None
     bounds: Bounds | None
+    atoms: bool = False  # whether single values may have probabilities of their own
 
 
 @dataclass(frozen=True)
@@ -111,9 +112,25 @@ class Column(ABC):
     def encode(self, array: pa.Array) -> Floats:
         """y of every value of an array without gaps. Refuses a value that does not belong."""
 
+    def encode_any(self, array: pa.Array) -> Floats:
+        """y of every value of an array without gaps, inf for each that does not belong. Limits do not matter here."""
+        if not len(array):
+            return np.empty(0)
+        try:
+            return self.encode(array)
+        except TableError:  # halve what is refused until the values that do not belong are alone
+            if len(array) == 1:
+                return np.array([np.inf])
+            half = len(array) // 2
+            return np.concatenate([self.encode_any(array[:half]), self.encode_any(array[half:])])
+
     @abstractmethod
     def decode(self, y: Floats) -> pa.Array:
         """Values of the column's own type, each the one nearest to y that a sample may be."""
+
+    def rounded(self, y: Floats) -> Floats:
+        """Drawn numbers as they are after they have become values: with the digits that samples have."""
+        return y
 
     def read(self, array: pa.Array) -> pa.Array:
         """Text read as the column's type, and dictionaries spelled out."""
@@ -251,6 +268,9 @@ class Quantity(Column):
     def encode(self, array: pa.Array) -> Floats:
         array = self.read(array)
         return self._within_limits(self.numbers(array), array)
+
+    def encode_any(self, array: pa.Array) -> Floats:
+        return super(Quantity, replace(self, map=None)).encode_any(array)
 
     @abstractmethod
     def numbers(self, array: pa.Array) -> Floats:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from cubicflow.tables.arrow_types import Floats, exact_cast, shown, type_name, words_as
 from cubicflow.tables.kinds.column import Column, Evidence, Facts, Level, Parsers, Role, first_shown
+from cubicflow.tables.kinds.levels import Levels
 from cubicflow.tables.table_error import TableError, some
 
 
@@ -33,7 +34,9 @@ class Constant(Column):
     value: Level
 
     @classmethod
-    def infer(cls, facts: Facts, told: type[Column] | None, role: Role) -> Column | None:  # noqa: ARG003
+    def infer(cls, facts: Facts, told: type[Column] | None, role: Role) -> Column | None:
+        if len(facts.distinct) == 1 and facts.gaps:  # there or not is something to learn
+            return Levels(facts.name, type_name(facts.type), role, levels=tuple(facts.listed()))
         if len(facts.distinct) == 1:
             return cls(facts.name, type_name(facts.type), "constant", value=facts.listed()[0])
         if told is cls:

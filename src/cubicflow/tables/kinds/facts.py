@@ -22,11 +22,12 @@ Codes = NDArray[np.int64]
 
 EPSILON = float(np.finfo(np.float64).eps)
 MOST_DECIMALS = 12
+DIGITS = 16  # of a decimal; float64 may not tell longer ones apart
 LARGEST = 2**53  # whole numbers up to here are exact in float64
 FEW = 8  # distinct values; fewer say nothing about a step coarser than their last decimal
 CHANCE = 0.05  # of a step; rounding of this size would let any number pass for a multiple
 ROUNDING = 8  # units in the last place, of the largest value, that arithmetic may have left: 0.1 + 0.2 is 0.3
-MOST_WORDS = 4096
+MOST_WORDS = 1 << 14
 MOST_LEVELS = 256
 LARGEST_MAGNITUDE = 1e100  # its square is still a number
 
@@ -131,7 +132,7 @@ class Facts:
 
     def __init__(self, name: str, type: pa.DataType) -> None:
         self.name, self.type = name, type
-        self.rows = self.infinite = 0
+        self.rows = self.infinite = self.gaps = 0
         self.smallest, self.largest = np.inf, -np.inf
         self.most = MOST_WORDS if is_text(type) else MOST_LEVELS
         self.distinct: set[Any] = set()
@@ -141,6 +142,15 @@ class Facts:
     def few(self) -> bool:
         """Whether all distinct values are known."""
         return len(self.distinct) <= self.most
+
+    def see_some(self, array: pa.Array) -> None:
+        """A batch of the column, in which values may be missing."""
+        missing = pc.is_null(array, nan_is_null=True)
+        if gaps := int(pc.sum(missing).as_py() or 0):
+            self.gaps += gaps
+            array = array.filter(pc.invert(missing))
+        if len(array):
+            self.see(array)
 
     def see(self, array: pa.Array) -> None:
         """A batch of the column, without gaps."""
@@ -161,6 +171,16 @@ class Facts:
                 f"column {self.name!r} holds whole numbers beyond 2^63; if they are identifiers, leave the column out",
                 f"--drop {self.name}",
             ) from None
+        long = pa.types.is_decimal(self.type) and self.type.precision > DIGITS
+        # arrow finds the distinct decimals of some widths only
+        if long and len(pc.unique(array.cast(pa.decimal256(self.type.precision, self.type.scale)))) > len(
+            np.unique(values)
+        ):
+            raise TableError(
+                f"column {self.name!r} holds decimals that differ only beyond their 16th digit; if they are "
+                "identifiers, leave the column out",
+                f"--drop {self.name}",
+            )
         finite = np.isfinite(values)
         self.infinite += int((~finite).sum())
         values = values[finite]

@@ -95,6 +95,12 @@ class Gridded(Quantity):
             f"{first_shown(array, ~fit)}; round them"
         )
 
+    def encode_any(self, array: pa.Array) -> Floats:
+        if self.role == "context":
+            return super().encode_any(array)
+        y = replace(self, role="context").encode_any(array)  # which may lie between steps
+        return np.where(y == np.floor(y), y, np.inf)
+
     def decode(self, y: Floats) -> pa.Array:
         return self.from_codes(np.clip(np.floor(y), *self._code_range()).astype(np.int64))
 

@@ -53,8 +53,8 @@ class Levelled(Column):
         return replace(self, map=histogram_of_levels(each))
 
     def encode(self, array: pa.Array) -> Floats:
-        array, known = self.read(array), self._value_set
-        codes = pc.index_in(_looked_up(exact_cast(array, known.type)), _looked_up(known), skip_nulls=True)
+        array = self.read(array)
+        codes = self._codes(array)
         if codes.null_count:
             unseen = pc.unique(array.filter(pc.is_null(codes)))
             raise TableError(
@@ -63,6 +63,20 @@ class Levelled(Column):
             )
         result: Floats = codes.to_numpy().astype(np.float64)
         return result
+
+    def encode_any(self, array: pa.Array) -> Floats:
+        try:
+            array = self.read(array)
+        except TableError:  # text among numbers
+            return super().encode_any(array)
+        codes = self._codes(array)
+        found: Floats = pc.fill_null(codes.cast(pa.float64()), np.inf).to_numpy(zero_copy_only=False)
+        return found
+
+    def _codes(self, values: pa.Array) -> pa.Array:
+        """The places of values among the levels, null for others."""
+        known = self._value_set
+        return pc.index_in(_looked_up(exact_cast(values, known.type)), _looked_up(known), skip_nulls=True)
 
     def decode(self, y: Floats) -> pa.Array:
         codes = np.clip(np.floor(y), 0, len(self.levels) - 1).astype(np.int64)

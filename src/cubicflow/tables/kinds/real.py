@@ -59,7 +59,9 @@ class Real(Quantity):
             shape = Scaled("bounded", low=ends[0], high=ends[1])
         else:
             shape, note = self.shape(smallest, largest, values)
-        return replace(self, map=shape), [remark for remark in (note, self._spike(values)) if remark]
+        return replace(self, map=shape), [
+            remark for remark in (note, None if seen.atoms else self._spike(values)) if remark
+        ]
 
     def shape(self, smallest: float, largest: float, sample: Floats) -> tuple[Scaled, str | None]:
         """The shape that suits values with these ends, without its mean and std, and a remark where it is unusual."""
@@ -84,6 +86,9 @@ class Real(Quantity):
 
     def numbers(self, array: pa.Array) -> Floats:
         return self.finite(array)
+
+    def rounded(self, y: Floats) -> Floats:
+        return y if self.decimals is None else np.round(y, self.decimals)
 
     def decode(self, y: Floats) -> pa.Array:
         type = self.arrow_type

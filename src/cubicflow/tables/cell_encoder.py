@@ -1,0 +1,302 @@
+"""Rows of a table to cells for a model of columns, and drawn cells to rows of the table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from cubicflow.tables.arrow_types import Floats
+from cubicflow.tables.cells import ALONE, CELL, Cells, learn_cells
+from cubicflow.tables.dependencies import Rule, find_rules, order_of
+from cubicflow.tables.encoder import Numbers, given_columns, table_rows
+from cubicflow.tables.kinds.column import Column
+from cubicflow.tables.maps import PRIOR
+from cubicflow.tables.schema import Schema
+from cubicflow.tables.table_error import TableError
+
+CHANCE = 7.0  # rows that a pair of words would share by chance; e^-7 is the chance of none
+MOST_STRANGERS = 2048
+
+
+class PlainReader:
+    """Rows of a table with this schema as plain numbers y: codes and values, as each
+    :class:`~cubicflow.tables.kinds.column.Column` encodes them, NaN for a gap and inf for what does not belong."""
+
+    mass_features = 0  # nothing is dequantised
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+        self.columns = schema.model
+        self.features = len(self.columns)
+        self.context_features = len(schema.context)
+
+    def read(self, batch: pa.RecordBatch, *, weights: bool = False) -> Numbers:
+        """A batch as plain numbers. What does not belong is inf, and stays so."""
+        for column in self.schema.of_role("constant"):
+            column.encode(_present(batch.column(column.name))[0])  # refuses any other value
+        y = np.column_stack([plain_numbers(column, batch.column(column.name)) for column in self.columns])
+        context = self.read_context(batch) if self.schema.context else None
+        found = None
+        if weights and (weighing := self.schema.weights) is not None:
+            array = batch.column(weighing.name)
+            if array.null_count:
+                raise TableError(f"column {weighing.name!r} lacks {array.null_count} weights; every row needs one")
+            found = weighing.needed_map.forward(weighing.encode(array))[0]
+            if (found < 0).any():
+                raise TableError(f"column {weighing.name!r} holds negative weights")
+        return Numbers(y, context, found)
+
+    def read_context(self, batch: pa.RecordBatch) -> Floats:
+        """Plain numbers (N, C) of a batch with the context columns, whatever else it has or lacks."""
+        return np.column_stack([plain_numbers(c, batch.column(c.name)) for c in self.schema.context])
+
+
+class CellEncoder(PlainReader):
+    """The two directions between a table with this schema and the cells of a model of its columns.
+
+    Plain numbers have the columns in the table's order, cells in the model's order.
+
+    Args:
+        schema: of the table.
+        cells: of each column that is modelled or given, by name.
+        order: the names of the modelled columns, in the order in which the model goes through them.
+        shares: of the outcomes of each modelled column among the training rows, none of them 0.
+        rules: what determines what.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        cells: Mapping[str, Cells],
+        order: Sequence[str],
+        shares: Mapping[str, Sequence[float]],
+        rules: Sequence[Rule] = (),
+    ) -> None:
+        super().__init__(schema)
+        self.cells = dict(cells)
+        self.shares = {name: tuple(values) for name, values in shares.items()}
+        self.order = list(order)
+        self.rules = list(rules)
+        names = [column.name for column in self.columns]
+        if sorted(self.order) != sorted(names) or not {*names, *(c.name for c in schema.context)} <= self.cells.keys():
+            raise TableError("the model's columns are not those of the schema")
+        if any(len(self.shares.get(name, ())) != self.cells[name].outcomes for name in names):
+            raise TableError("every outcome of a column needs its share")
+        self._places = [names.index(name) for name in self.order]
+        self._rules = {self.order.index(rule.dependent): rule for rule in self.rules}
+        if any(self.order.index(rule.determinant) >= i for i, rule in self._rules.items()):
+            raise TableError("a column must come after the one that determines it")
+
+    @classmethod
+    def learn(cls, schema: Schema, y: Floats, context: Floats | None, weights: Floats | None) -> CellEncoder:
+        """From the plain numbers of the training rows."""
+        cells = {column.name: learn_cells(column, y[:, i], weights) for i, column in enumerate(schema.model)}
+        for i, column in enumerate(schema.context):
+            cells[column.name] = learn_cells(column, context[:, i], weights)  # type: ignore[index] # there are some
+        names = [column.name for column in schema.model]
+        rules = find_rules(names, y)
+        shares = {name: shares_of(cells[name], y[:, i], weights) for i, name in enumerate(names)}
+        return cls(schema, cells, order_of(names, rules), shares, rules)
+
+    # --- what the model is made of ---
+
+    @cached_property
+    def described(self) -> dict[str, list[int]]:
+        """The arguments of :class:`~cubicflow.tables.columns_model.ColumnsModel` that say what its columns are."""
+        found: dict[str, list[int]] = {}
+        given = [column.name for column in self.schema.context]
+        for prefix, names in (("", self.order), ("context_", given)):
+            cells = [self.cells[name] for name in names]
+            found[f"{prefix}outcomes"] = [each.outcomes for each in cells]
+            found[f"{prefix}shapes"] = [each.shape for each in cells]
+        return found
+
+    def strangers(self, y: Floats) -> list[list[int]]:
+        """Pairs of outcomes, [column, outcome, later column, outcome], that are never together in these rows although
+        chance alone would have put them together in seven rows or more. Of columns with outcomes alone."""
+        kinds = self.inputs(y).reshape(len(y), -1, CELL)[:, :, 0].astype(np.int64)
+        free = [i for i, name in enumerate(self.order) if self.cells[name].shape == ALONE and i not in self._rules]
+        found: list[tuple[float, list[int]]] = []
+        for first, later in combinations(free, 2):
+            both = kinds[(kinds[:, first] >= 0) & (kinds[:, later] >= 0)][:, [first, later]]
+            sizes = tuple(self.cells[self.order[i]].outcomes for i in (first, later))
+            together = np.bincount(both @ np.array([sizes[1], 1]), minlength=sizes[0] * sizes[1]).reshape(sizes)
+            by_chance = np.outer(together.sum(1), together.sum(0)) / max(len(both), 1)
+            for one, other in np.argwhere((together == 0) & (by_chance >= CHANCE)).tolist():
+                found.append((-float(by_chance[one, other]), [first, one, later, other]))
+        return [pair for _, pair in sorted(found)[:MOST_STRANGERS]]
+
+    # --- plain numbers to cells ---
+
+    def unseen(self, y: Floats) -> Counter[str]:
+        """How many cells of each column hold what no training row had."""
+        kinds = self.inputs(y).reshape(len(y), -1, CELL)[:, :, 0]
+        counts = (kinds < 0).sum(axis=0).tolist()
+        return Counter({name: count for name, count in zip(self.order, counts, strict=True) if count})
+
+    def first_unseen(self, y: Floats) -> tuple[int, str]:
+        """The first row with such a cell, and the column of it."""
+        kinds = self.inputs(y).reshape(len(y), -1, CELL)[:, :, 0]
+        row, i = np.argwhere(kinds < 0)[0].tolist()
+        return row, self.order[i]
+
+    def inputs(self, y: Floats) -> Floats:
+        """Cells (N, 4 D) of plain numbers (N, D), in the model's order."""
+        pairs = zip(self.order, self._places, strict=True)
+        return np.concatenate([self.cells[name].encode(y[:, place]) for name, place in pairs], axis=1)
+
+    def context_inputs(self, context: Floats | None) -> Floats | None:
+        """The same of context columns."""
+        if context is None:
+            return None
+        columns = enumerate(self.schema.context)
+        return np.concatenate([self.cells[column.name].encode(context[:, i]) for i, column in columns], axis=1)
+
+    def training_inputs(
+        self,
+        y: Floats,
+        context: Floats | None,
+        noise: Floats,  # noqa: ARG002
+    ) -> tuple[Floats, Floats | None]:
+        """What training sees of plain numbers."""
+        return self.inputs(y), self.context_inputs(context)
+
+    def noise(self, rows: int, generator: np.random.Generator) -> Floats:  # noqa: ARG002
+        """None is needed."""
+        return np.empty((rows, 0))
+
+    def log_independent(self, y: Floats) -> Floats | None:
+        """log p of rows of plain numbers (N, D) if the columns were independent, each distributed as in the training
+        rows; None for a single column, which has nothing to depend on."""
+        if len(self.order) == 1 and not self.schema.context:
+            return None
+        cells = self.inputs(y).reshape(len(y), -1, CELL)
+        kinds = cells[:, :, 0].astype(np.int64)
+        result: Floats = cells[:, :, 3].sum(axis=1)
+        for i, name in enumerate(self.order):
+            log_shares = np.log(np.asarray(self.shares[name]))
+            result += np.where(kinds[:, i] >= 0, log_shares[np.maximum(kinds[:, i], 0)], 0)
+        return result
+
+    def log_ruled(self, log_p: Floats, y: Floats) -> Floats:
+        """The log probabilities of cells (N, D), in the model's order, with what is known of columns that others
+        determine. A density has no part in a rule, which is about masses: its column keeps the model's."""
+        if not self._rules:
+            return log_p
+        result = log_p.copy()
+        for i, rule in self._rules.items():
+            if self.cells[rule.dependent].only_masses(rule.values):
+                determinant, dependent = (y[:, self._place(name)] for name in (rule.determinant, rule.dependent))
+                result[:, i] = rule.log_conditional(log_p[:, i], determinant, dependent)
+        return result
+
+    def _place(self, name: str) -> int:
+        return self._places[self.order.index(name)]
+
+    # --- and back ---
+
+    def settle(self, y: Floats, i: int, kind: NDArray[np.int64], u: Floats, draw: Floats) -> Floats:
+        """The cells (N, 4) of drawn outcomes of the model's column i. Plain numbers go to ``y`` (N, D), in place."""
+        place = self._places[i]
+        cells = self.cells[self.order[i]]
+        drawn = self.columns[place].rounded(cells.decode(kind, u, draw))
+        if (rule := self._rules.get(i)) is not None:
+            drawn = rule.apply(y[:, self._place(rule.determinant)], drawn)
+        y[:, place] = drawn
+        return cells.encode(drawn)
+
+    def decode_numbers(self, y: Floats) -> dict[str, pa.Array]:
+        """Plain numbers (N, D) as the columns of the table that are modelled."""
+        return {column.name: with_gaps(column, y[:, i]) for i, column in enumerate(self.columns)}
+
+    def decode(self, y: Floats, given: Mapping[str, pa.Array] | None = None) -> pa.RecordBatch:
+        """Plain numbers (N, D) as rows with the table's own columns. ``given`` are the context columns."""
+        return table_rows(self.schema, {**(given or {}), **self.decode_numbers(y)}, len(y))
+
+    def context_from(self, given: Mapping[str, object], rows: int) -> tuple[Floats | None, dict[str, pa.Array]]:
+        """The plain numbers of the context, and the context columns, of rows that share the values in ``given``."""
+        text, arrays = given_columns(self.schema, given, rows)
+        if text is None:
+            return None, {}
+        context = np.column_stack([column.encode(text.column(column.name)) for column in self.schema.context])
+        return np.repeat(context, rows, axis=0), arrays
+
+    # --- JSON ---
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "order": self.order,
+            "cells": {name: cells.to_json() for name, cells in self.cells.items()},
+            "shares": {name: list(shares) for name, shares in self.shares.items()},
+            "rules": [rule.to_json() for rule in self.rules],
+        }
+
+    @classmethod
+    def from_json(cls, schema: Schema, value: Any) -> CellEncoder:
+        """Trusts nothing."""
+        if not isinstance(value, dict) or not isinstance(value.get("cells"), dict):
+            raise TableError("the model's columns should be an order, cells and rules")
+        order, rules = value.get("order"), value.get("rules")
+        if not isinstance(order, list) or not all(isinstance(name, str) for name in order):
+            raise TableError("the order of columns should be a list of names")
+        if not isinstance(rules, list):
+            raise TableError("rules should be a list")
+        cells = {name: Cells.from_json(item) for name, item in value["cells"].items()}
+        shares = _read_shares(value.get("shares"))
+        encoder = cls(schema, cells, order, shares, [Rule.from_json(rule, order) for rule in rules])
+        for column in (*schema.model, *schema.context):
+            cells[column.name].check(column)
+        return encoder
+
+
+def shares_of(cells: Cells, y: Floats, weights: Floats | None) -> tuple[float, ...]:
+    """Of the outcomes of a column among rows of plain numbers (N,), none of them 0."""
+    kinds = cells.encode(y)[:, 0].astype(np.int64)
+    seen = kinds >= 0
+    counts = np.bincount(kinds[seen], None if weights is None else weights[seen], cells.outcomes) + PRIOR
+    return tuple((counts / counts.sum()).tolist())
+
+
+def _read_shares(value: Any) -> dict[str, tuple[float, ...]]:
+    """Trusts nothing."""
+    if not isinstance(value, dict):
+        raise TableError("shares should be numbers for every column")
+    try:
+        found = {name: tuple(map(float, shares)) for name, shares in value.items()}
+    except (TypeError, ValueError):
+        raise TableError("shares should be numbers for every column") from None
+    for name, shares in found.items():
+        if not shares or min(shares) <= 0 or not abs(sum(shares) - 1) < 1e-6:
+            raise TableError(f"the shares of column {name!r} should be above 0 and sum to 1")
+    return found
+
+
+def _present(array: pa.Array) -> tuple[pa.Array, NDArray[np.bool_]]:
+    """The values of an array that are there, and where they are."""
+    missing = pc.is_null(array, nan_is_null=True).to_numpy(zero_copy_only=False)
+    return (array if not missing.any() else array.filter(pa.array(~missing))), ~missing
+
+
+def plain_numbers(column: Column, array: pa.Array) -> Floats:
+    """y of every value of a column: NaN for a gap, inf for a value that does not belong."""
+    values, there = _present(array)
+    y = np.full(len(array), np.nan)
+    y[there] = column.encode_any(values)
+    return y
+
+
+def with_gaps(column: Column, y: Floats) -> pa.Array:
+    """Plain numbers as values of the column, null for NaN."""
+    gaps = np.isnan(y)
+    if not gaps.any():
+        return column.decode(y)
+    values = column.decode(np.where(gaps, y[~gaps][0] if (~gaps).any() else 0.0, y))
+    return pc.if_else(pa.array(gaps), pa.scalar(None, values.type), values)

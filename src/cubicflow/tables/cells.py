@@ -1,0 +1,328 @@
+"""Cells: what a model of columns sees of one value, and which part of its probability is settled beforehand.
+
+A cell is four numbers:
+
+    kind       which of the column's outcomes it is: 0, 1, ... below ``outcomes``, or UNSEEN
+    low, high  the distances of the value's interval on [0, 1] from both ends; of a point, low + high = 1
+    log_size   the part of the log probability that no network decides
+
+The outcomes of a column of words are the frequent words, one for all rare words together, and the gap where there are
+gaps. The log_size of a rare word is the log of its share among the rare ones. The outcomes of a column of numbers are
+"a number", then each atom, a single value with a probability of its own, and the gap. The log_size of a step is the log
+of its width on the column's own :class:`~cubicflow.tables.unit_scale.UnitScale`, that of a real number the log of the
+scale's slope, so that a model on [0, 1] becomes one in the data's own units.
+
+Every column leaves a small probability for what its training rows never had: an unseen word, a value off the grid or
+beyond a limit, a gap in a column without gaps. Such a cell has the kind UNSEEN and the log of that probability as its
+log_size; all other cells share the rest. So the probabilities of everything that can be in a column sum to 1.
+
+Failure modes: a column without a value in any training row has no cells (refused); plain numbers are NaN for a gap and
+inf for what does not belong.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cubicflow.tables.arrow_types import Floats
+from cubicflow.tables.kinds.column import Column
+from cubicflow.tables.kinds.gridded import Gridded
+from cubicflow.tables.kinds.levels import Levelled
+from cubicflow.tables.maps import PRIOR, CodeCounts
+from cubicflow.tables.table_error import TableError
+from cubicflow.tables.unit_scale import Ends, UnitScale, scale_of_codes, scale_of_values
+
+CELL = 4  # numbers
+UNSEEN = -1
+ALONE, INTERVAL, POINT = 0, 1, 2
+FREQUENT = 5  # rows that give a word an outcome of its own
+MOST_OUTCOMES = 512
+FEW_VALUES = 24  # steps with at most so many values are outcomes of their own
+ROWS_PER_VALUE = 10  # and must repeat this often
+MOST_ATOMS = 64
+ATOM_ROWS = 10  # rows, and
+ATOM_SHARE = 1e-3  # of the rows, and
+ATOM_EXCESS = 5.0  # times the rows of the values beside it, make an atom of a real number
+NEIGHBOURS = 8  # values on either side
+MOST_UNSEEN = 0.5  # of the probability
+FILLER = 0.25  # a place for cells without one
+
+
+@dataclass(frozen=True)
+class Cells(ABC):
+    """The cells of one column. ``gaps`` says whether training rows had gaps, ``unseen`` is the probability left."""
+
+    form: ClassVar[str]
+
+    gaps: bool
+    unseen: float
+
+    @property
+    @abstractmethod
+    def outcomes(self) -> int:
+        """How many kinds of cells there are, without UNSEEN."""
+
+    @property
+    def shape(self) -> int:
+        """ALONE for outcomes without places, else how "a number" lies on [0, 1], under a spline: INTERVAL or POINT."""
+        return ALONE
+
+    @abstractmethod
+    def encode(self, y: Floats) -> Floats:
+        """Cells (N, 4) of plain numbers (N,): NaN for a gap, inf for what does not belong."""
+
+    @abstractmethod
+    def decode(self, kind: NDArray[np.int64], u: Floats, draw: Floats) -> Floats:
+        """Plain numbers of drawn cells: of a kind, at the place u. ``draw`` in (0, 1) chooses among rare words."""
+
+    @property
+    def gap(self) -> int:
+        """The kind of a gap; UNSEEN where there are none."""
+        return self.outcomes - 1 if self.gaps else UNSEEN
+
+    def frame(self, kind: NDArray[np.int64], log_size: Floats) -> Floats:
+        """Cells with a kind and a log_size, which takes its part of what is not left for the unseen, and no place."""
+        cells = np.full((len(kind), CELL), FILLER)
+        cells[:, 0] = kind
+        cells[:, 3] = np.where(kind == UNSEEN, math.log(self.unseen), log_size + math.log1p(-self.unseen))
+        return cells
+
+    def only_masses(self, values: Sequence[float]) -> bool:  # noqa: ARG002 - for kinds that have densities
+        """Whether each of these plain numbers has a mass, not a density."""
+        return True
+
+    def check(self, column: Column) -> None:
+        """Refuse cells that are not of this column."""
+        if isinstance(column, Levelled) != isinstance(self, WordCells):
+            raise TableError(f"the cells of column {column.name!r} are those of another kind of column")
+
+    def to_json(self) -> dict[str, Any]:
+        return {"form": self.form, "gaps": self.gaps, "unseen": self.unseen}
+
+    @staticmethod
+    def from_json(value: Any) -> Cells:
+        """Trusts nothing."""
+        if not isinstance(value, dict) or value.get("form") not in FORMS:
+            raise TableError(f"cells should be one of {', '.join(FORMS)}, got {str(value)[:80]}")
+        gaps, unseen = value.get("gaps"), value.get("unseen")
+        if not isinstance(gaps, bool) or not isinstance(unseen, float) or not 0 < unseen < 1:
+            raise TableError("cells need gaps, true or false, and unseen, a probability")
+        try:
+            return FORMS[value["form"]].read(value, gaps, unseen)
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise TableError(f"cells cannot be made of this: {error}") from None
+
+    @classmethod
+    @abstractmethod
+    def read(cls, value: Mapping[str, Any], gaps: bool, unseen: float) -> Cells: ...
+
+
+@dataclass(frozen=True)
+class WordCells(Cells):
+    """Levels 0, 1, ...: each is an outcome of its own, or has a ``share`` of the outcome of rare words."""
+
+    form: ClassVar[str] = "words"
+
+    kinds: tuple[int, ...]  # of each level
+    shares: tuple[float, ...]  # of each level, within its kind
+
+    def __post_init__(self) -> None:
+        totals = np.bincount(np.asarray(self.kinds, np.int64), weights=np.asarray(self.shares))
+        if (
+            len(self.kinds) != len(self.shares)
+            or not len(totals)
+            or not np.allclose(totals, 1)
+            or min(self.shares) <= 0
+        ):
+            raise ValueError("the shares of every kind of words must sum to 1")
+
+    @property
+    def outcomes(self) -> int:
+        return max(self.kinds) + 1 + self.gaps
+
+    def encode(self, y: Floats) -> Floats:
+        known = np.isfinite(y)
+        level = np.where(known, y, 0).astype(np.int64)
+        kind = np.where(known, np.asarray(self.kinds)[level], np.where(np.isnan(y), self.gap, UNSEEN))
+        return self.frame(kind, np.where(known, np.log(np.asarray(self.shares))[level], 0))
+
+    def decode(self, kind: NDArray[np.int64], u: Floats, draw: Floats) -> Floats:  # noqa: ARG002
+        order = np.argsort(self.kinds, kind="stable")  # levels, kind by kind
+        ends = np.cumsum(np.asarray(self.shares)[order])  # kind k ends at k + 1
+        place = np.searchsorted(ends, kind + draw, side="right")
+        level = order[np.minimum(place, len(order) - 1)].astype(np.float64)
+        return np.where(kind == self.gap, np.nan, level) if self.gaps else level
+
+    def check(self, column: Column) -> None:
+        super().check(column)
+        if isinstance(column, Levelled) and len(column.levels) != len(self.kinds):
+            raise TableError(f"column {column.name!r} has {len(column.levels)} levels, its cells {len(self.kinds)}")
+
+    def to_json(self) -> dict[str, Any]:
+        return {**super().to_json(), "kinds": list(self.kinds), "shares": list(self.shares)}
+
+    @classmethod
+    def read(cls, value: Mapping[str, Any], gaps: bool, unseen: float) -> WordCells:
+        kinds = tuple(int(kind) for kind in value["kinds"])
+        if min(kinds) < 0 or max(kinds) >= len(kinds):
+            raise ValueError("kinds of words are counted from 0")
+        return cls(gaps, unseen, kinds, tuple(float(share) for share in value["shares"]))
+
+
+@dataclass(frozen=True)
+class NumberCells(Cells):
+    """Numbers on a scale, and atoms. ``listed`` numbers have atoms for all values seen, and no spline for the rest."""
+
+    form: ClassVar[str] = "numbers"
+
+    scale: UnitScale
+    atoms: tuple[float, ...] = ()
+    listed: bool = False
+    is_point: bool = False
+
+    @property
+    def shape(self) -> int:
+        return ALONE if self.listed else POINT if self.is_point else INTERVAL
+
+    @property
+    def outcomes(self) -> int:
+        return 1 + len(self.atoms) + self.gaps
+
+    def encode(self, y: Floats) -> Floats:
+        low_limit, high_limit = self.scale.limits
+        inside = np.isfinite(y)
+        value = np.where(inside, y, self.scale.edges[0])
+        last = value if self.is_point else value + 1
+        atoms = np.asarray(sorted(self.atoms))
+        place = np.searchsorted(atoms, value) if len(atoms) else np.zeros(len(y), np.int64)
+        is_atom = inside & (atoms[np.minimum(place, len(atoms) - 1)] == value) if len(atoms) else np.zeros(len(y), bool)
+        log_size = self.scale.log_density(value) if self.is_point else self.scale.log_mass(value)
+        usual = inside & ~is_atom & (value >= low_limit) & (last <= high_limit) & np.isfinite(log_size)
+        kind = np.where(usual, 0, np.where(is_atom, 1 + place, np.where(np.isnan(y), self.gap, UNSEEN)))
+        cells = self.frame(kind, np.where(usual, log_size, 0))
+        placed = usual | is_atom
+        cells[:, 1] = np.where(placed, self.scale.distances(value)[0], FILLER)
+        cells[:, 2] = np.where(placed, self.scale.distances(last)[1], FILLER)
+        return cells
+
+    def only_masses(self, values: Sequence[float]) -> bool:
+        return not self.is_point or all(math.isnan(value) or value in self.atoms for value in values)
+
+    def decode(self, kind: NDArray[np.int64], u: Floats, draw: Floats) -> Floats:  # noqa: ARG002
+        y = self.scale.inverse(u)
+        y = y if self.is_point else np.floor(y)
+        if self.atoms:
+            atoms = np.asarray(sorted(self.atoms))
+            y = np.where((kind >= 1) & (kind <= len(atoms)), atoms[np.clip(kind - 1, 0, len(atoms) - 1)], y)
+        return np.where(kind == self.gap, np.nan, y) if self.gaps else y
+
+    def to_json(self) -> dict[str, Any]:
+        own = {"scale": self.scale.to_json(), "atoms": list(self.atoms), "listed": self.listed}
+        return {**super().to_json(), **own, "is_point": self.is_point}
+
+    @classmethod
+    def read(cls, value: Mapping[str, Any], gaps: bool, unseen: float) -> NumberCells:
+        flags = [value["listed"], value["is_point"]]
+        if not all(isinstance(flag, bool) for flag in flags):
+            raise ValueError("listed and is_point are true or false")
+        atoms = tuple(float(atom) for atom in value["atoms"])
+        if len(set(atoms)) < len(atoms) or not all(map(math.isfinite, atoms)):
+            raise ValueError("atoms are different numbers")
+        return cls(gaps, unseen, UnitScale.from_json(value["scale"]), atoms, *flags)
+
+
+FORMS: dict[str, type[Cells]] = {cells.form: cells for cells in (WordCells, NumberCells)}
+
+
+# --- learning ---
+
+
+def learn_cells(column: Column, y: Floats, weights: Floats | None) -> Cells:
+    """The cells of a column with these plain numbers in its training rows."""
+    there = np.isfinite(y)
+    gaps = not bool(there.all())
+    counted = None if weights is None else weights[there]
+    rows, values = len(y), y[there]
+    if not len(values) or (counted is not None and not counted.sum()):
+        raise TableError(
+            f"column {column.name!r} has no value in any training row; leave it out", f"--drop {column.name}"
+        )
+    if counted is not None:  # as many as there are rows, whatever the unit of the weights
+        counted = counted * (len(values) / counted.sum())
+    if isinstance(column, Levelled):
+        return _words(len(column.levels), values, counted, gaps, rows)
+    limits = (-math.inf, math.inf) if column.map is None else column.map.limits
+    low, high = (None if math.isinf(end) else end for end in limits)
+    unseen = PRIOR / (rows + 1)
+    if isinstance(column, Gridded):
+        ends = None if low is None else math.ceil(low), None if high is None else math.ceil(high) - 1
+        return _steps(values, counted, ends, gaps, unseen)
+    return _reals(values, counted, (low, high), gaps, unseen)
+
+
+def _words(levels: int, values: Floats, weights: Floats | None, gaps: bool, rows: int) -> WordCells:
+    counts = np.bincount(values.astype(np.int64), weights=weights, minlength=levels).astype(np.float64)
+    enough = max(FREQUENT, float(np.sort(counts)[-MOST_OUTCOMES]) if levels > MOST_OUTCOMES else 0.0)
+    frequent = counts >= enough
+    if (~frequent).sum() == 1 or levels <= 2:  # nobody to share with
+        frequent[:] = True
+    kinds = np.where(frequent, np.cumsum(frequent) - 1, frequent.sum())
+    totals = np.bincount(kinds, weights=counts + PRIOR)
+    shares = (counts + PRIOR) / totals[kinds]
+    once = float(counts[(counts > 0) & (counts <= 1)].sum())  # as often as that a row has a word of its own (Turing)
+    unseen = min((once + PRIOR) / (rows + 1), MOST_UNSEEN)
+    return WordCells(gaps, unseen, tuple(kinds.tolist()), tuple(shares.tolist()))
+
+
+def _steps(values: Floats, weights: Floats | None, ends: Ends, gaps: bool, unseen: float) -> NumberCells:
+    counts = CodeCounts()
+    counts.see(values.astype(np.int64), weights)
+    few = counts.pooled == 1 and len(counts.codes) <= FEW_VALUES
+    listed = few and len(counts.codes) * ROWS_PER_VALUE <= len(values)
+    atoms = tuple(counts.codes.astype(float).tolist()) if listed else ()
+    return NumberCells(gaps, unseen, scale_of_codes(counts, ends, atoms), atoms, listed)
+
+
+def _reals(values: Floats, weights: Floats | None, ends: Ends, gaps: bool, unseen: float) -> NumberCells:
+    atoms = find_atoms(values, weights)
+    smooth = ~np.isin(values, atoms)
+    rest = values[smooth]
+    if len(rest) < 2 or rest.min() == rest.max():  # nothing to make a scale of
+        atoms, smooth, rest = np.empty(0), np.ones(len(values), bool), values
+    smallest, largest = float(values.min()), float(values.max())
+    low, high = ends
+    if low is None and smallest >= 0 and smallest <= (largest - smallest) / 40:
+        low = 0.0  # never negative, and near 0: a limit
+    elif low is None and smallest in atoms:
+        low = smallest
+    if high is None and largest in atoms:
+        high = largest
+    scale = scale_of_values(rest, None if weights is None else weights[smooth], (low, high))
+    return NumberCells(gaps, unseen, scale, tuple(atoms.tolist()), is_point=True)
+
+
+def find_atoms(values: Floats, weights: Floats | None = None) -> Floats:
+    """Single values that hold clearly more rows than the values beside them, sorted.
+
+    >>> rng = np.random.default_rng(0)
+    >>> find_atoms(np.concatenate([np.zeros(300), rng.exponential(size=700)])).tolist()
+    [0.0]
+    """
+    distinct, place = np.unique(values, return_inverse=True)
+    counts = np.bincount(place, weights=weights).astype(np.float64)
+    total = float(counts.sum())
+    often = np.flatnonzero(counts >= max(ATOM_ROWS, ATOM_SHARE * total))
+    often = often[np.argsort(-counts[often], kind="stable")][: 4 * MOST_ATOMS]
+    found = []
+    for i in often.tolist():
+        beside = np.concatenate([counts[max(i - NEIGHBOURS, 0) : i], counts[i + 1 : i + 1 + NEIGHBOURS]])
+        if not len(beside) or counts[i] >= ATOM_EXCESS * np.median(beside):
+            found.append(distinct[i])
+    return np.sort(np.asarray(found[:MOST_ATOMS], np.float64))

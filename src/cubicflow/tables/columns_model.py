@@ -1,0 +1,341 @@
+"""An autoregressive model of the columns of a mixed table: p(row) = product over columns of p(cell | cells before it).
+
+Shapes. A row of D columns is D cells of four numbers (see :mod:`cubicflow.tables.cells`), (N, 4 D), in float32 for
+training and float64 for scores. Context columns are cells as well, (N, 4 C).
+
+    cells (N, T, 4) -> tokens (N, T, E) -> core -> (N, D, H) -> logits of outcomes, params of splines
+
+Tokens are those of the C context cells and of columns 0 .. D - 2. A core (:mod:`cubicflow.tables.columns_cores`) makes
+of them what each of the columns 0 .. D - 1 is told by the cells before it. The log probability of a cell is the sum of
+
+    log softmax of its outcome             (columns with one outcome have none)
+    log mean density of its interval       on [0, 1], under a cubic spline, if its outcome is 0 and the column has one
+    log_size                               which the column settled beforehand
+
+Invariants. For whatever parameters, the probabilities of all outcomes of a column sum to 1, and the spline is a
+distribution function on [0, 1]; so with log_sizes that share out each outcome, everything a column can hold sums to 1
+(densities integrate to 1). The distribution of column i does not depend on cells i, i + 1, ... Scores never draw: a row
+has one score. At the start of training, each column is independent of the others and distributed as in the training
+rows.
+
+Failure modes. Cells of kind UNSEEN (-1) have the log_size as their log probability; what follows them is conditioned on
+a token of their own, which training shows by dropping cells, or not at all. Logits and params are finite unless the
+weights are not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cubicflow.constructors import arguments, positive
+from cubicflow.flows.descriptions import register
+from cubicflow.splines import cubic_spline
+from cubicflow.tables.cells import ALONE, CELL, INTERVAL, POINT, UNSEEN
+from cubicflow.tables.columns_cores import AttentionCore, ColumnNetworks
+from cubicflow.tables.interval_mass import log_mean_density
+
+OCTAVES = 7  # of waves over [0, 1], from half a period
+FEATURES = 2 + 2 * OCTAVES  # of a place on [0, 1]
+NEAREST = 1e-6  # to an end, for the normal quantile of a place
+WIDE = 0.02  # of [0, 1]; in training a narrower interval has the mean density of Gauss's two points
+GAUSS = 0.5 / math.sqrt(3)  # of the width, from the middle to each of them
+
+APART = 7.0  # nats by which strangers are less likely
+CORES = ("mlp", "attention")
+Settle = Callable[[int, Tensor, Tensor], Tensor]  # (column, kind (N,), u (N,)) -> cells (N, 4)
+
+
+@register
+class ColumnsModel(nn.Module):
+    """The distribution of every cell of a row given the cells before it, with a head for each column.
+
+    Args:
+        outcomes: of each column, in the order of the model.
+        shapes: of each column: 0 for outcomes alone, 1 for intervals of [0, 1], 2 for points of it.
+        context_outcomes, context_shapes: the same of context columns.
+        strangers: pairs of outcomes that were never together, [column, outcome, later column, its outcome]. After the
+            first, the second is less likely by a fixed factor, beside what the core makes of it.
+        core: ``"mlp"``, a residual network for each column, or ``"attention"``, a transformer.
+        hidden_features, num_blocks, num_heads, dropout: of the core.
+        token_features: width of what a network is told of each cell; of a transformer it is ``hidden_features``.
+        num_bins: of the splines.
+        cell_dropout: the probability in training that what follows does not see a cell.
+
+    >>> model = ColumnsModel([3, 1], [0, 1], hidden_features=16, num_heads=2)
+    >>> word, step = torch.tensor([[1.0, 0.25, 0.25, 0.0]]), torch.tensor([[0.0, 0.5, 0.25, math.log(0.25)]])
+    >>> model.log_prob(torch.cat([word, step], dim=1).double()).exp()  # a third times a quarter
+    tensor([0.0833], dtype=torch.float64, grad_fn=<ExpBackward0>)
+    """
+
+    def __init__(
+        self,
+        outcomes: Sequence[int],
+        shapes: Sequence[int],
+        context_outcomes: Sequence[int] = (),
+        context_shapes: Sequence[int] = (),
+        strangers: Sequence[Sequence[int]] = (),
+        *,
+        core: str = "mlp",
+        hidden_features: int = 64,
+        token_features: int = 16,
+        num_blocks: int = 2,
+        num_heads: int = 4,
+        num_bins: int = 16,
+        dropout: float = 0.0,
+        cell_dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.outcomes, self.shapes = list(outcomes), list(shapes)
+        self.context_outcomes, self.context_shapes = list(context_outcomes), list(context_shapes)
+        every = self.context_outcomes + self.outcomes, self.context_shapes + self.shapes
+        if len(self.outcomes) != len(self.shapes) or not self.outcomes or len(every[0]) != len(every[1]):
+            raise ValueError("every column needs its outcomes and its shape")
+        if min(every[0]) < 1 or not set(every[1]) <= {ALONE, INTERVAL, POINT}:
+            raise ValueError("a column has one outcome or more, and the shape 0, 1 or 2")
+        self.hidden_features, self.num_blocks, self.num_heads = hidden_features, num_blocks, num_heads
+        self.num_bins = positive("num_bins", num_bins)
+        self.dropout, self.cell_dropout = dropout, cell_dropout
+        self.shape, self.context_features = (CELL * len(self.outcomes),), CELL * len(self.context_outcomes)
+        self._told = len(self.context_outcomes)
+
+        self.core, self.token_features = core, token_features
+        sizes: dict[str, Any] = {"num_blocks": num_blocks, "dropout": dropout}
+        tokens = len(every[0])
+        if core not in CORES:
+            raise ValueError(f"core must be {' or '.join(CORES)}, got {core!r}")
+        self.network: AttentionCore | ColumnNetworks
+        if core == "attention":
+            token_features = hidden_features
+            self.network = AttentionCore(self._told, len(self.outcomes), hidden_features, num_heads=num_heads, **sizes)
+        else:
+            self.network = ColumnNetworks(self._told, len(self.outcomes), token_features, hidden_features, **sizes)
+        # One table for the outcomes of all columns, each followed by a place for what is unseen.
+        self._firsts = [sum(every[0][:i]) + i for i in range(tokens)]
+        self.kinds = nn.Embedding(sum(every[0]) + tokens, token_features)
+        self.places = nn.Parameter(torch.randn(tokens, FEATURES, token_features) / math.sqrt(FEATURES))
+        self.positions = nn.Parameter(0.02 * torch.randn(tokens, token_features))
+        width = hidden_features
+        self.logits = nn.ModuleList(_zeros(width, n) if n > 1 else nn.Identity() for n in self.outcomes)
+        self.splines = nn.ModuleList(_zeros(width, 2 * num_bins + 2) if s else nn.Identity() for s in self.shapes)
+        self.strangers = [list(map(int, pair)) for pair in strangers]
+        self._apart: dict[int, list[int]] = {}  # the columns with strangers of a later one
+        for first, one, later, other in self.strangers:
+            if not 0 <= first < later < len(self.outcomes) or not 0 <= one < self.outcomes[first]:
+                raise ValueError("strangers are outcomes of two columns, the first before the later")
+            if not 0 <= other < self.outcomes[later] or self.outcomes[later] == 1:
+                raise ValueError("strangers are outcomes of two columns that have some")
+            self._apart.setdefault(later, [])
+            if first not in self._apart[later]:
+                self._apart[later].append(first)
+        self._intervals = [i for i, shape in enumerate(self.shapes) if shape == INTERVAL]
+        self._points = [i for i, shape in enumerate(self.shapes) if shape == POINT]
+
+    def config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        columns = arguments(self, "outcomes", "shapes", "context_outcomes", "context_shapes", "strangers")
+        sizes = arguments(
+            self,
+            "core",
+            "hidden_features",
+            "token_features",
+            "num_blocks",
+            "num_heads",
+            "num_bins",
+            "dropout",
+            "cell_dropout",
+        )
+        return {**columns, **sizes}
+
+    @torch.no_grad()
+    def start_from(self, frequencies: Sequence[Tensor]) -> None:
+        """Let the outcomes of every column begin with these frequencies, each above 0."""
+        for head, shares in zip(self.logits, frequencies, strict=True):
+            if isinstance(head, nn.Linear):
+                head.bias.copy_(shares.log())
+
+    # --- densities ---
+
+    def log_prob(self, x: Tensor, context: Tensor | None = None) -> Tensor:
+        """(N, 4 D) [, (N, 4 C)] -> (N,)."""
+        return self.conditionals(x, context).sum(1)
+
+    forward = log_prob
+
+    def conditionals(self, x: Tensor, context: Tensor | None = None) -> Tensor:
+        """log p of every cell given those before it, (N, D), in x's dtype."""
+        cells = self._cells(x, context)
+        hidden = self._hidden(cells)
+        own = cells[:, self._told :]
+        kind = own[:, :, 0].long()
+        columns = [self._log_outcome(i, hidden[:, i], kind) for i in range(len(self.outcomes))]
+        result = torch.stack(columns, dim=1).to(x.dtype) + own[:, :, 3]
+        for group, log_density in ((self._intervals, self._log_interval), (self._points, self._log_point)):
+            if group:
+                params = torch.stack([self.splines[i](hidden[:, i]) for i in group], dim=1).to(x.dtype)
+                found = log_density(own[:, group], params)
+                index = torch.tensor(group, device=x.device)
+                result = result.index_add(1, index, torch.where(kind[:, group] == 0, found, 0))
+        return result
+
+    def log_presence(self, x: Tensor, gaps: Sequence[int], context: Tensor | None = None) -> Tensor:
+        """log p of every cell's being a gap or not, as it is, (N, D). ``gaps`` holds the kind of a gap in each column,
+        -1 where a column has none and the log probability is 0."""
+        cells = self._cells(x, context)
+        hidden = self._hidden(cells)
+        columns = []
+        for i, gap in enumerate(gaps):
+            if gap < 0:
+                columns.append(x.new_zeros(len(x)))
+                continue
+            kind = cells[:, self._told :, 0].long()
+            log_gap = F.log_softmax(self._logits(i, hidden[:, i], kind).to(x.dtype), dim=1)[:, gap]
+            is_gap = cells[:, self._told + i, 0] == gap
+            columns.append(torch.where(is_gap, log_gap, torch.log(-torch.expm1(log_gap.clamp(max=-1e-12)))))
+        return torch.stack(columns, dim=1)
+
+    def _log_outcome(self, i: int, hidden: Tensor, kind: Tensor) -> Tensor:
+        """(N, H), (N, i + 1 or more) -> (N,)."""
+        if self.outcomes[i] == 1:
+            return hidden.new_zeros(len(hidden))
+        found = F.log_softmax(self._logits(i, hidden, kind), dim=1).gather(1, kind[:, i : i + 1].clamp(min=0))[:, 0]
+        return torch.where(kind[:, i] < 0, 0, found)
+
+    def _logits(self, i: int, hidden: Tensor, kind: Tensor) -> Tensor:
+        """Of the outcomes of column i, told the kinds of those before it: (N, H), (N, i or more) -> (N, outcomes)."""
+        logits: Tensor = self.logits[i](hidden)
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        for first in self._apart.get(i, ()):
+            table = logits.new_zeros(self.outcomes[first] + 1, self.outcomes[i])  # the last row is for the unseen
+            pairs = [(one, other) for a, one, later, other in self.strangers if (a, later) == (first, i)]
+            ones, others = (torch.tensor(part, device=logits.device) for part in zip(*pairs, strict=True))
+            logits = logits + table.index_put((ones, others), logits.new_tensor(-APART))[kind[:, first]]
+        return logits
+
+    def _log_interval(self, cells: Tensor, params: Tensor) -> Tensor:
+        """(N, I, 4), (N, I, P) -> (N, I)."""
+        _, low, high, log_width = cells.unbind(2)
+        if not self.training:
+            return log_mean_density(low, high, log_width, params)
+        # In training the kernels' splines will do: two points inside a narrow interval, the ends of a wide one.
+        width = log_width.exp()
+        middle = torch.where(low <= high, low + width / 2, 1 - high - width / 2)
+        offsets = width[..., None] * width.new_tensor([-0.5, -GAUSS, GAUSS, 0.5])
+        points = (middle[..., None] + offsets).clamp(0, 1)  # (N, I, 4)
+        values, log_slopes = cubic_spline(points, params[:, :, None], domain="unit")
+        across = (values[..., 3] - values[..., 0]).clamp(min=1e-12) / width.clamp(min=WIDE)
+        narrow = torch.logaddexp(log_slopes[..., 1], log_slopes[..., 2]) - math.log(2)
+        return torch.where(width > WIDE, across.log(), narrow)
+
+    def _log_point(self, cells: Tensor, params: Tensor) -> Tensor:
+        """(N, J, 4), (N, J, P) -> (N, J)."""
+        _, low, high, _ = cells.unbind(2)
+        return cubic_spline(_place(low, high).clamp(0, 1), params, domain="unit")[1]
+
+    # --- samples ---
+
+    @torch.no_grad()
+    def sample(
+        self,
+        n: int,
+        settle: Settle,
+        context: Tensor | None = None,
+        *,
+        generator: torch.Generator | None = None,
+        never: Sequence[int] = (),
+    ) -> Tensor:
+        """Draw rows column by column, (n, 4 D) in float64.
+
+        Args:
+            settle: turns drawn outcomes and places of a column into its cells, which the next columns are given.
+            context: (n, 4 C).
+            never: an outcome of each column that is not drawn; -1 for none.
+        """
+        device = self.positions.device
+        told = self.positions.new_empty(n, 0, self.positions.shape[1])
+        if self._told:
+            told = self._embed(self._context_cells(n, context), range(self._told))
+        next_column = self.network.one_by_one(n, told)
+        hidden = next_column(None)
+        rows: list[Tensor] = []
+        kinds = torch.full((n, len(self.outcomes)), UNSEEN, device=device)
+        for i in range(len(self.outcomes)):
+            logits = (self._logits(i, hidden, kinds) if self.outcomes[i] > 1 else hidden.new_zeros(n, 1)).double()
+            if never and never[i] >= 0 and self.outcomes[i] > 1:
+                logits[:, never[i]] = -torch.inf
+            chances = torch.softmax(logits, dim=1)
+            uniform = torch.rand(n, 2, generator=generator, device=device, dtype=torch.float64)
+            kind = (chances.cumsum(1) < uniform[:, :1] * chances.sum(1, keepdim=True)).sum(1)
+            u = uniform[:, 1]
+            if self.shapes[i]:
+                u = cubic_spline(u, self.splines[i](hidden).double(), inverse=True, domain="unit")[0]
+            cells = settle(i, kind.clamp(max=self.outcomes[i] - 1), u)
+            rows.append(cells)
+            kinds[:, i] = cells[:, 0].long()
+            if i + 1 < len(self.outcomes):
+                hidden = next_column(self._embed(cells[:, None], [self._told + i])[:, 0])
+        return torch.cat(rows, dim=1)
+
+    # --- tokens ---
+
+    def _cells(self, x: Tensor, context: Tensor | None) -> Tensor:
+        """(N, C + D, 4)."""
+        if x.ndim != 2 or x.shape[1:] != self.shape:
+            raise ValueError(
+                f"rows have shape {tuple(x.shape)}, but this model is on cells of shape (N, {self.shape[0]})"
+            )
+        own = x.unflatten(1, (-1, CELL))
+        return torch.cat([self._context_cells(len(x), context), own], dim=1) if self._told else own
+
+    def _context_cells(self, n: int, context: Tensor | None) -> Tensor:
+        if context is None or context.shape != (n, self.context_features):
+            raise ValueError(f"this model is given context of shape ({n}, {self.context_features})")
+        told: Tensor = context.unflatten(1, (-1, CELL))
+        return told
+
+    def _hidden(self, cells: Tensor) -> Tensor:
+        """(N, C + D, 4) -> (N, D, H): what each column is told by the cells before it."""
+        found: Tensor = self.network(self._embed(cells[:, :-1], range(cells.shape[1] - 1)))
+        return found
+
+    def _embed(self, cells: Tensor, columns: Sequence[int]) -> Tensor:
+        """(N, T, 4) of these columns, counted from the first of the context -> (N, T, H)."""
+        every = [*self.context_outcomes, *self.outcomes]
+        device = cells.device
+        firsts = torch.tensor([self._firsts[i] for i in columns], device=device)
+        unseen = torch.tensor([every[i] for i in columns], device=device)
+        shaped = torch.tensor([bool([*self.context_shapes, *self.shapes][i]) for i in columns], device=device)
+        kind = cells[:, :, 0].long()
+        seen = kind >= 0
+        if self.training and self.cell_dropout:
+            seen = seen & (torch.rand(seen.shape, device=device) >= self.cell_dropout)
+        tokens: Tensor = self.kinds(firsts + torch.where(seen, kind, unseen))
+        chosen = slice(columns[0], columns[-1] + 1) if len(columns) else slice(0, 0)
+        waves = _waves(_place(cells[:, :, 1], cells[:, :, 2]).to(tokens.dtype))
+        waves = waves * (seen & shaped)[..., None]
+        placed = torch.einsum("ntf,tfh->nth", waves, self.places[chosen])
+        return tokens + placed + self.positions[chosen]
+
+
+def _place(low: Tensor, high: Tensor) -> Tensor:
+    """The middle of an interval, from its distances from both ends."""
+    return (1 + low - high) / 2
+
+
+def _waves(u: Tensor) -> Tensor:
+    """(N, T) -> (N, T, FEATURES): a place, its normal quantile, and waves of some octaves."""
+    u = u.clamp(NEAREST, 1 - NEAREST)
+    phases = u[..., None] * (math.pi * 2.0 ** torch.arange(OCTAVES, dtype=u.dtype, device=u.device))
+    return torch.cat([2 * u[..., None] - 1, torch.special.ndtri(u)[..., None], phases.sin(), phases.cos()], dim=-1)
+
+
+def _zeros(inputs: int, outputs: int) -> nn.Linear:
+    layer = nn.Linear(inputs, outputs)
+    nn.init.zeros_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer

@@ -1,0 +1,65 @@
+"""Two fitted tables on the same rows: which fits better, and by how much."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from cubicflow.tables.fitted import FittedTable, score_all
+from cubicflow.tables.likelihood import Mean, MeanOfRows
+from cubicflow.tables.source import PARTS, Missing, Table
+from cubicflow.tables.table_error import TableError
+
+
+class Comparison(NamedTuple):
+    """Mean log likelihoods of both models and of the difference, second minus first; ``held_out`` if on test rows."""
+
+    first: Mean
+    second: Mean
+    difference: Mean
+    held_out: bool
+
+
+def compare_runs(
+    first: FittedTable, second: FittedTable, table: Table, missing: Missing | str | None = None
+) -> Comparison:
+    """The paired difference per row. Rows that either model was trained on, or chosen by, are left out."""
+    _check_comparable(first, second)
+    models = (first, second)
+    missing = missing or _strictest(first.missing, second.missing)
+    trained = [i for i, model in enumerate(models) if model.is_source(table)]
+    means = [MeanOfRows() for _ in range(3)]
+    for scores in score_all(models, table, missing, weights=True):
+        chosen = np.ones(len(scores[0].numbers), dtype=np.bool_)
+        for i in trained:
+            chosen &= scores[i].parts == PARTS.index("test")
+        a, b = (found.log_likelihood[chosen] for found in scores)
+        weights = None if scores[0].weights is None else scores[0].weights[chosen]
+        for mean, values in zip(means, (a, b, b - a), strict=True):
+            mean.see(values, weights)
+    if not means[0].rows:
+        raise TableError(f"{table.path}: no row is left to compare: all were used in training one of the models")
+    first_mean, second_mean, difference = (mean.result() for mean in means)
+    if not difference.weight:
+        raise TableError(f"{table.path}: there is nothing to compare: every row that is left has weight 0")
+    return Comparison(first_mean, second_mean, difference, bool(trained))
+
+
+def _check_comparable(first: FittedTable, second: FittedTable) -> None:
+    """Likelihoods compare only if they count the same things."""
+    statements = [{column.name: column.describe() for column in model.schema.columns} for model in (first, second)]
+    for name in [*statements[0], *(name for name in statements[1] if name not in statements[0])]:
+        one, other = (found.get(name, "nothing: there is no such column") for found in statements)
+        if one != other:
+            raise TableError(
+                f"the two likelihoods cannot be compared: column {name!r} counts {one} in the first model, {other} in "
+                "the second"
+            )
+
+
+def _strictest(first: Missing, second: Missing) -> Missing:
+    """What both models can do with rows that lack a value."""
+    if first is second:
+        return first
+    return Missing.DROP if Missing.DROP in (first, second) else Missing.ERROR

@@ -1,0 +1,62 @@
+"""Validation and test rows that are exact copies of training rows: their scores show in part what was memorised."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cubicflow.tables.source import scramble
+from cubicflow.tables.table_rows import Parts, TableRows
+
+ROWS_AT_ONCE = 1 << 16
+
+
+class CopiedRows(NamedTuple):
+    """How many of the ``held_out`` rows are ``copies`` of training rows, and how many of them are ``distinct``.
+
+    >>> CopiedRows(20, 3, 20).said().split(",")[0]
+    '3 of 20 validation and test rows are exact copies of training rows'
+    """
+
+    held_out: int
+    copies: int
+    distinct: int
+
+    def said(self) -> str | None:
+        """One sentence for the user; None where there are no copies."""
+        if not self.copies:
+            return None
+        counted = f"{self.copies:,} of {self.held_out:,} validation and test rows are exact copies of training rows"
+        if self.distinct <= self.held_out / 2:  # rows written twice would rarely meet among a fifth of the rows
+            return f"{counted}: rows repeat in this table, of these only {self.distinct:,} are different"
+        memorised = "so their scores show in part what was memorised"
+        return f"{counted}, {memorised}; if rows were written twice, keep one of each"
+
+
+def copied_rows(parts: Parts) -> CopiedRows:
+    """Count the copies, by 64-bit hashes of all values but the weight.
+
+    Of a million rows the chance that any two different ones have the same hash is below 1e-7. Only the hashes of the
+    held-out rows are kept, so that many rows take little memory.
+    """
+    held_out = np.concatenate([*_hashes(parts.validation), *_hashes(parts.test)])
+    distinct, rows = np.unique(held_out, return_counts=True)
+    copied = np.zeros(len(distinct), dtype=np.bool_)
+    for hashes in _hashes(parts.train):
+        places = np.minimum(np.searchsorted(distinct, hashes), len(distinct) - 1)
+        copied[places[distinct[places] == hashes]] = True
+    return CopiedRows(len(held_out), int(rows[copied].sum()), len(distinct))
+
+
+def _hashes(rows: TableRows) -> Iterator[NDArray[np.uint64]]:
+    for first in range(0, rows.num_rows, ROWS_AT_ONCE):
+        numbers = rows.plain(first, min(first + ROWS_AT_ONCE, rows.num_rows))
+        values = numbers.y if numbers.context is None else np.concatenate([numbers.y, numbers.context], axis=1)
+        bits = np.ascontiguousarray(values + 0.0).view(np.uint64)  # 0.0 and -0.0 are one value
+        hashes = np.zeros(len(bits), dtype=np.uint64)
+        for column in bits.T:
+            hashes = scramble(hashes ^ column)
+        yield hashes

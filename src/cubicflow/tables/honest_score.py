@@ -1,0 +1,172 @@
+"""What a log likelihood is worth: beside that of independent columns, and beside that of the training rows.
+
+All of it is made of scores of rows, one number each, so it serves any model of a table.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import NamedTuple
+
+from cubicflow.tables.arrow_types import Floats
+from cubicflow.tables.likelihood import Mean, MeanOfRows
+
+# A gap counts where it is real and where it matters. Real: three standard errors of the difference (its ± is two), as
+# the test rows are few. Matters: some gap is the price of learning, as p parameters fitted to n rows cost about p / n
+# nats. The gain of the training rows over independent columns is what the model seems to have learned. Where a quarter
+# of that or more is gone on new rows, it has learned the rows rather than the table.
+ERRORS = 1.5
+SHARE = 0.25
+
+
+class Score(NamedTuple):
+    """The mean log likelihood of some rows, that of independent columns, and the mean of the difference of the two,
+    row by row; the last two None where the marginals are not known, or where there is one column alone."""
+
+    model: Mean
+    independent: Mean | None = None
+    gain: Mean | None = None
+
+
+class ScoreOfRows:
+    """Collects the scores of rows, piece by piece.
+
+    >>> import numpy as np
+    >>> scores = ScoreOfRows()
+    >>> scores.see(np.array([-1.0, -2.0]), np.array([-3.0, -5.0]))
+    >>> str(scores.result().gain)
+    '2.500 ± 1.000 nats'
+    """
+
+    def __init__(self) -> None:
+        self._model, self._independent, self._gain = (MeanOfRows() for _ in range(3))
+
+    def see(self, scores: Floats, independent: Floats | None = None, weights: Floats | None = None) -> None:
+        self._model.see(scores, weights)
+        if independent is not None:
+            self._independent.see(independent, weights)
+            self._gain.see(scores - independent, weights)
+
+    @property
+    def rows(self) -> int:
+        return self._model.rows
+
+    def result(self) -> Score:
+        if not self._gain.rows:
+            return Score(self._model.result())
+        return Score(self._model.result(), self._independent.result(), self._gain.result())
+
+
+def gap(train: Score, held_out: Score) -> Mean:
+    """How much higher training rows score than held-out rows.
+
+    >>> str(gap(Score(Mean(80, -1.0, 0.3)), Score(Mean(10, -1.5, 0.4))))
+    '0.500 ± 0.500 nats'
+    """
+    one, other = train.model, held_out.model
+    return Mean(other.rows, one.mean - other.mean, math.hypot(one.error, other.error), min(one.weight, other.weight))
+
+
+def score_lines(score: Score, train: Score | None = None, part: str = "test") -> list[str]:
+    """What stands below a log likelihood: one line for independent columns, one for the training rows.
+
+    >>> some = Score(Mean(10, -3.0, 0.4), Mean(10, -5.0, 0.4), Mean(10, 2.0, 0.1))
+    >>> score_lines(some, Score(Mean(80, -2.5, 0.3)))
+    ['independent columns score -5.000 ± 0.400 nats: the model gains 2.000 ± 0.100 nats a row', \
+'training rows score 0.500 ± 0.500 nats higher than test rows']
+    """
+    lines: list[str] = []
+    if not score.model.weight:
+        return lines
+    if score.independent is not None and score.gain is not None:
+        gains = f"the model {_moves(score.gain, 'gains', 'loses')} a row"
+        lines.append(f"independent columns score {score.independent}: {gains}")
+    if train is not None:
+        lines.append(f"training rows score {_moves(gap(train, score), '', '', ' higher', ' lower')} than {part} rows")
+    return lines
+
+
+def verdict(score: Score, train: Score | None = None, part: str = "test") -> str:
+    """How good a fit is, in one line.
+
+    >>> some = Score(Mean(10, -3.0, 0.4), Mean(10, -5.0, 0.4), Mean(10, 2.0, 0.1))
+    >>> verdict(some, Score(Mean(80, -2.5, 0.3)))
+    'Test rows score 2.000 ± 0.100 nats higher than by independent columns, and 0.500 ± 0.500 nats lower than training \
+rows.'
+    """
+    if not score.model.weight or score.gain is None:
+        first = f"{part.capitalize()} rows score {score.model}"
+    else:
+        higher = _moves(score.gain, "", "", " higher", " lower")
+        first = f"{part.capitalize()} rows score {higher} than by independent columns"
+    if train is None or not score.model.weight:
+        return f"{first}."
+    return f"{first}, and {_moves(gap(train, score), '', '', ' lower', ' higher')} than training rows."
+
+
+def score_warnings(score: Score, train: Score | None = None, part: str = "test") -> list[str]:
+    """What is wrong with a fit, in sentences that begin with what was found; none for a good one.
+
+    >>> score_warnings(Score(Mean(10, -3.0, 0.4), Mean(10, -5.0, 0.4), Mean(10, 2.0, 0.1)))
+    []
+    """
+    found: list[str] = []
+    if score.gain is None:
+        return found
+    if score.gain.mean < -score.gain.error:
+        found.append(
+            f"{part} rows score {_size(score.gain)} less than by independent columns: the model has learned nothing "
+            "that holds for new rows; give it more rows, fewer columns, or more steps"
+        )
+    if train is None or train.gain is None:
+        return found
+    difference, learned = gap(train, score), max(train.gain.mean, 0.0)
+    if difference.mean > ERRORS * difference.error and difference.mean > SHARE * learned:
+        large = (
+            f"training rows score {_size(difference)} higher than {part} rows, which is much beside the {learned:.3f} "
+            "nats that they gain over independent columns"
+        )
+        by_the_model = train.gain.mean - score.gain.mean  # the rest is the gap of independent columns
+        if by_the_model > difference.mean / 2:
+            found.append(f"{large}: the model has learned its rows by heart; give it more rows, or make it smaller")
+        else:
+            found.append(
+                f"{large}: independent columns have most of that gap as well, so it lies in single columns, whose "
+                "words or values are rare; leave such columns out, or give it more rows"
+            )
+    return found
+
+
+def _moves(mean: Mean, up: str, down: str, above: str = "", below: str = "") -> str:
+    """A difference by its size, with words for its sign before or after it."""
+    before, after = (down, below) if mean.mean < 0 else (up, above)
+    return f"{before} {_size(mean)}{after}".strip()
+
+
+def _size(mean: Mean) -> str:
+    return str(replace(mean, mean=abs(mean.mean)))
+
+
+class Used(NamedTuple):
+    """How many of the rows ``read`` were ``used``, how many columns they have, and how many values they lack."""
+
+    read: int
+    used: int
+    columns: int
+    gaps: int = 0
+
+    def __str__(self) -> str:
+        """
+        >>> str(Used(344, 333, 7, 19)), str(Used(20, 20, 3))
+        ('333 of 344 rows are used; the 11 left out lack 19 of their 77 values', 'all 20 rows are used, 60 values')
+        >>> str(Used(344, 344, 7, 19))
+        'all 344 rows are used, 2,389 values and 19 gaps'
+        """
+        if self.read == self.used:
+            gaps = f" and {self.gaps:,} gaps" if self.gaps else ""
+            return f"all {self.read:,} rows are used, {self.read * self.columns - self.gaps:,} values{gaps}"
+        left = self.read - self.used
+        lack = "lacks" if left == 1 else "lack"
+        lost = f"the {left:,} left out {lack} {self.gaps:,} of their {left * self.columns:,} values"
+        return f"{self.used:,} of {self.read:,} rows are used; {lost}"

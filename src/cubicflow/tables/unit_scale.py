@@ -1,0 +1,273 @@
+"""The distribution function of one column by itself, learned from training rows: values to [0, 1] and back.
+
+Between the edges it is piecewise linear. Beyond an open end it goes on as an exponential, with a small share of its
+own, so that values nobody has seen have a place too; beyond a closed end there is nothing. Places on [0, 1] are told by
+their distances from both ends, which keep their relative precision where one minus the other would lose it.
+
+A column with steps has codes; its edges are whole numbers, and code k is the interval [k, k + 1). A frequent code has a
+bin of its own. The others share bins of some rows each; within such a bin a part alpha of the probability is for the
+codes that were seen, in proportion to their counts, and the rest is spread evenly, so that no code is impossible. Alpha
+maximises the likelihood of every training row under the counts of the others (leave one out): a smooth column has an
+alpha near 0, and one that holds a few values out of many possible ones an alpha near 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cubicflow.tables.arrow_types import Floats
+from cubicflow.tables.maps import PRIOR, CodeCounts, histogram_of_codes
+from cubicflow.tables.table_error import TableError
+
+Ends = tuple[float | None, float | None]  # hard limits, None for an open end
+
+MOST_BINS = 4096  # of codes
+MOST_VALUES = 1 << 15  # that have a place of their own in a shared bin
+LEAST_ALPHA = 0.02
+ROUNDS = 60  # of expectation and maximisation, for one number
+MOST_REAL_BINS = 64
+REAL_ROWS = 50  # of a real column, in a bin
+FRACTION_OF_RANGE = 40  # how far outside an unseen value may lie, at least, without being a surprise
+
+
+@dataclass(frozen=True)
+class UnitScale:
+    """A distribution function and its inverse, in float64.
+
+    ``masses`` are the shares of the bins between ``edges``; with ``below`` and ``above``, those beyond the ends, they
+    sum to 1. A share of 0 beyond an end closes it. A bin may have the mass 0: its values have no place here.
+
+    >>> scale = UnitScale((0.0, 1.0, 3.0), (0.5, 0.25), below=0.125, above=0.125, reach_below=2.0, reach_above=2.0)
+    >>> low, high = scale.distances(np.array([1.0, 3.0]))
+    >>> low.tolist(), high.tolist()
+    ([0.625, 0.875], [0.375, 0.125])
+    >>> scale.inverse(np.array([0.625, 0.75])).tolist()
+    [1.0, 2.0]
+    """
+
+    edges: tuple[float, ...]
+    masses: tuple[float, ...]
+    below: float = 0.0
+    above: float = 0.0
+    reach_below: float = 1.0
+    reach_above: float = 1.0
+
+    def __post_init__(self) -> None:
+        edges, masses = np.asarray(self.edges, np.float64), np.asarray(self.masses, np.float64)
+        if edges.ndim != 1 or len(edges) != len(masses) + 1 or len(masses) < 1 or not (np.diff(edges) > 0).all():
+            raise ValueError("edges must increase, one more of them than masses")
+        if not np.isfinite(edges).all() or not (masses >= 0).all() or self.below < 0 or self.above < 0:
+            raise ValueError("edges must be finite, and shares 0 or more")
+        if not abs(float(masses.sum()) + self.below + self.above - 1) < 1e-6:
+            raise ValueError("all shares together must be 1")
+        if not (0 < self.reach_below < math.inf and 0 < self.reach_above < math.inf):
+            raise ValueError("a reach must be positive")
+
+    @cached_property
+    def _tables(self) -> tuple[Floats, Floats, Floats, Floats]:
+        """Edges, slopes, and the distances of the edges from both ends."""
+        edges, masses = np.asarray(self.edges, np.float64), np.asarray(self.masses, np.float64)
+        # each summed from its own end: neither is one minus the other
+        lower = self.below + np.concatenate([[0.0], np.cumsum(masses)])
+        upper = self.above + np.concatenate([np.cumsum(masses[::-1])[::-1], [0.0]])
+        return edges, masses / np.diff(edges), lower, upper
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The values between which there is any probability."""
+        return -math.inf if self.below else self.edges[0], math.inf if self.above else self.edges[-1]
+
+    def distances(self, y: Floats) -> tuple[Floats, Floats]:
+        """The distances from 0 and from 1 of the places of values."""
+        edges, slopes, lower, upper = self._tables
+        bin = self._bin(y)
+        inside = np.clip(y, edges[0], edges[-1])
+        low = lower[bin] + slopes[bin] * (inside - edges[bin])
+        high = upper[bin + 1] + slopes[bin] * (edges[bin + 1] - inside)
+        under, over = self._beyond(y)
+        tail_low, tail_high = (
+            self.below * np.exp(-under / self.reach_below),
+            self.above * np.exp(-over / self.reach_above),
+        )
+        low = np.where(under > 0, tail_low, np.where(over > 0, 1 - tail_high, low))
+        high = np.where(over > 0, tail_high, np.where(under > 0, 1 - tail_low, high))
+        return low, high
+
+    def log_density(self, y: Floats) -> Floats:
+        """The log of the slope at values; -inf where there is no probability."""
+        _, slopes, _, _ = self._tables
+        under, over = self._beyond(y)
+        with np.errstate(divide="ignore"):
+            inside = np.log(slopes[self._bin(y)])
+            tail_low = np.log(self.below) - np.log(self.reach_below) - under / self.reach_below
+            tail_high = np.log(self.above) - np.log(self.reach_above) - over / self.reach_above
+        return np.where(under > 0, tail_low, np.where(over > 0, tail_high, inside))
+
+    def log_mass(self, codes: Floats) -> Floats:
+        """The log of the width of [k, k + 1) for whole numbers k; -inf where there is no probability. Edges must be
+        whole numbers too, so that a code lies in one bin."""
+        _, slopes, _, _ = self._tables
+        under, over = self._beyond(codes + 0.5)
+        with np.errstate(divide="ignore"):
+            inside = np.log(slopes[self._bin(codes + 0.5)])
+            tail_low = np.log(self.below) - (under - 0.5) / self.reach_below + _log_rest(1 / self.reach_below)
+            tail_high = np.log(self.above) - (over - 0.5) / self.reach_above + _log_rest(1 / self.reach_above)
+        return np.where(under > 0, tail_low, np.where(over > 0, tail_high, inside))
+
+    def inverse(self, u: Floats) -> Floats:
+        """Values whose places are u, in (0, 1)."""
+        edges, slopes, lower, _ = self._tables
+        bin = np.clip(np.searchsorted(lower, u, side="right") - 1, 0, len(slopes) - 1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            inside = edges[bin] + np.where(slopes[bin] > 0, (u - lower[bin]) / slopes[bin], 0)
+            inside = np.clip(inside, edges[bin], np.nextafter(edges[bin + 1], -np.inf))
+            under = edges[0] + self.reach_below * np.log(np.maximum(u, np.finfo(float).tiny) / self.below)
+            over = edges[-1] - self.reach_above * np.log(np.maximum(1 - u, 2.0**-53) / self.above)
+        result = np.where(u < self.below, under, np.where(1 - u < self.above, over, inside))
+        return np.asarray(result, np.float64)
+
+    def _bin(self, y: Floats) -> NDArray[np.int64]:
+        edges = self._tables[0]
+        return np.clip(np.searchsorted(edges, y, side="right") - 1, 0, len(edges) - 2)
+
+    def _beyond(self, y: Floats) -> tuple[Floats, Floats]:
+        """How far values lie below the first edge, and above the last."""
+        return np.maximum(self.edges[0] - y, 0), np.maximum(y - self.edges[-1], 0)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "edges": list(self.edges), "masses": list(self.masses)}
+
+    @classmethod
+    def from_json(cls, value: Any) -> UnitScale:
+        if not isinstance(value, dict) or not {"edges", "masses"} <= value.keys() <= set(cls.__dataclass_fields__):
+            raise TableError(f"a scale should be edges and masses, got {str(value)[:80]}")
+        try:
+            edges, masses = (tuple(map(float, value[key])) for key in ("edges", "masses"))
+            rest = {key: float(item) for key, item in value.items() if key not in ("edges", "masses")}
+            return cls(edges, masses, **rest)
+        except (TypeError, ValueError) as error:
+            raise TableError(f"a scale cannot be made of this: {error}") from None
+
+
+def _log_rest(rate: float) -> float:
+    """log(1 - exp(-rate)): the share of the first step of an exponential."""
+    return math.log(-math.expm1(-rate))
+
+
+# --- learning ---
+
+
+def scale_of_codes(seen: CodeCounts, ends: Ends, atoms: Sequence[float] = ()) -> UnitScale:
+    """The scale of codes with these counts. ``atoms`` are codes that have a probability elsewhere, and so none here.
+
+    >>> counts = CodeCounts()
+    >>> counts.see(np.repeat([0, 1, 5], [40, 50, 3]), None)
+    >>> scale = scale_of_codes(counts, (0, None))
+    >>> scale.edges[:3], bool(np.isfinite(scale.log_mass(np.array([3.0, 900.0]))).all())
+    ((0.0, 1.0, 2.0), True)
+    """
+    low, high = (None if end is None else int(end) for end in ends)
+    histogram = histogram_of_codes(seen, low, high, most_bins=MOST_BINS)
+    total = float(seen.counts.sum())
+    edges = np.asarray(histogram.edges, np.float64)
+    counts = np.asarray(histogram.masses) * (total + PRIOR * len(histogram.masses))
+    if seen.pooled == 1:
+        edges, counts = _with_seen_codes(edges, counts, seen)
+    if len(atoms):
+        edges, counts = _without(edges, counts, np.asarray(sorted(atoms), np.float64))
+    outside = [PRIOR if end is None else 0.0 for end in (low, high)]
+    rest = float(counts.sum()) + sum(outside)
+    if rest <= 0:
+        outside, rest = [PRIOR, PRIOR], 2 * PRIOR  # everything has a place elsewhere: something must be here
+    return UnitScale(
+        tuple(edges.tolist()),
+        tuple((counts / rest).tolist()),
+        below=outside[0] / rest,
+        above=outside[1] / rest,
+        reach_below=histogram.reach_below,
+        reach_above=histogram.reach_above,
+    )
+
+
+def _with_seen_codes(edges: Floats, counts: Floats, seen: CodeCounts) -> tuple[Floats, Floats]:
+    """Bins that are cut around the codes seen in them, where that makes other rows likelier."""
+    points = np.diff(edges)
+    bin = np.clip(np.searchsorted(edges, seen.codes, side="right") - 1, 0, len(points) - 1)
+    shared = (points[bin] > 1) & (seen.counts > 0)
+    place, code, count = bin[shared], seen.codes[shared].astype(np.float64), seen.counts[shared]
+    if not len(code):
+        return edges, counts
+    inside = np.bincount(place, weights=count, minlength=len(points))
+    among_others = np.maximum(count - 1, 0) / np.maximum(inside[place] - 1, 1)
+    evenly = 1 / points[place]
+    alpha = 0.5
+    for _ in range(ROUNDS):
+        alpha = float(np.average(alpha * among_others / (alpha * among_others + (1 - alpha) * evenly), weights=count))
+    alpha = min(alpha, 1 - PRIOR / (float(count.sum()) + 1))  # half a row's worth for the codes beside them
+    if alpha < LEAST_ALPHA:
+        return edges, counts
+    if len(code) > MOST_VALUES:
+        kept = np.sort(np.argsort(-count, kind="stable")[:MOST_VALUES])
+        place, code, count = place[kept], code[kept], count[kept]
+        inside = np.bincount(place, weights=count, minlength=len(points))
+    part = np.where(inside > 0, alpha, 0.0)
+    finer = np.union1d(edges, np.concatenate([code, code + 1]))
+    home = np.clip(np.searchsorted(edges, finer[:-1], side="right") - 1, 0, len(points) - 1)
+    each = (1 - part[home]) * counts[home] / points[home] * np.diff(finer)
+    each[np.searchsorted(finer, code)] += part[place] * counts[place] * count / inside[place]
+    return finer, each
+
+
+def _without(edges: Floats, counts: Floats, codes: Floats) -> tuple[Floats, Floats]:
+    """Bins without the probability of some codes."""
+    finer = np.union1d(edges, np.concatenate([codes, codes + 1]))
+    finer = finer[(finer >= edges[0]) & (finer <= edges[-1])]
+    home = np.clip(np.searchsorted(edges, finer[:-1], side="right") - 1, 0, len(counts) - 1)
+    each = counts[home] / np.diff(edges)[home] * np.diff(finer)
+    each[np.isin(finer[:-1], codes)] = 0
+    return finer, each
+
+
+def scale_of_values(values: Floats, weights: Floats | None, ends: Ends) -> UnitScale:
+    """The scale of real numbers.
+
+    >>> scale = scale_of_values(np.linspace(0, 1, 1001)[1:], None, (0.0, None))
+    >>> scale.limits, round(float(scale.distances(np.array([0.5]))[0][0]), 2)
+    ((0.0, inf), 0.5)
+    """
+    values, place = np.unique(values, return_inverse=True)
+    each = np.bincount(place, weights=weights, minlength=len(values)).astype(np.float64)
+    total = float(each.sum())
+    wanted = int(np.clip(total / REAL_ROWS, 1, MOST_REAL_BINS))
+    cut = np.searchsorted(np.cumsum(each), total * np.arange(1, wanted) / wanted)
+    cut = np.unique(cut[(cut >= 0) & (cut < len(values) - 1)])
+    inner = np.unique((values[cut] + values[cut + 1]) / 2)
+    first, last = float(values[0]), float(values[-1])
+    spread = (last - first) or max(abs(first), 1.0) * 1e-3
+    edges = [first, *inner[(inner > first) & (inner < last)].tolist(), last if last > first else first + spread]
+    low, high = ends
+    if low is not None and low < first:
+        edges.insert(0, float(low))
+    if high is not None and high > last:
+        edges.append(float(high))
+    bounds = np.asarray(edges)
+    home = np.clip(np.searchsorted(bounds, values, side="right") - 1, 0, len(bounds) - 2)
+    counts = np.bincount(home, weights=each, minlength=len(bounds) - 1) + PRIOR
+    outside = [PRIOR if end is None else 0.0 for end in ends]
+    rest = float(counts.sum()) + sum(outside)
+    reach = spread / FRACTION_OF_RANGE
+    return UnitScale(
+        tuple(edges),
+        tuple((counts / rest).tolist()),
+        below=outside[0] / rest,
+        above=outside[1] / rest,
+        reach_below=max(reach, float(bounds[1] - bounds[0]) / math.log(float(counts[0]) + math.e)),
+        reach_above=max(reach, float(bounds[-1] - bounds[-2]) / math.log(float(counts[-1]) + math.e)),
+    )

@@ -1,0 +1,275 @@
+"""Tables that are hard to fit or to trust: each gets the right treatment, or one clear line."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from cubicflow.tables import Split, TableEncoder, TableError, TableOptions, fit_table, infer, open_table
+from cubicflow.tables.copied_rows import copied_rows
+from cubicflow.tables.source import MemoryTable
+from cubicflow.tables.table_rows import load_parts
+from cubicflow.training import RunFolderError
+
+RNG = np.random.default_rng(0)
+N = 300
+X = RNG.standard_normal(N)
+
+
+def csv(path: Path, **columns: Any) -> Path:
+    lines = zip(*columns.values(), strict=True)
+    path.write_text("\n".join([",".join(columns), *(",".join(map(str, line)) for line in lines)]) + "\n")
+    return path
+
+
+def refused(table: Any, option: str | None, **options: Any) -> str:
+    with pytest.raises(TableError) as error:
+        infer(table, TableOptions(**options))
+    assert error.value.option == option
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+# --- whole numbers that float64 cannot tell apart ---
+
+
+def test_25_digits_that_repeat_come_back_digit_by_digit(tmp_path: Path) -> None:
+    codes = [10**24 + int(i) for i in RNG.integers(0, 7, N)]
+    assert len(set(map(float, codes))) == 1
+    found = infer(open_table(csv(tmp_path / "t.csv", x=X, code=codes)))
+    column = found.schema["code"]
+    assert column.kind == "categorical"
+    assert "'code' is taken for words: its whole numbers have 25 digits" in " ".join(found.notes)
+    text = pa.array([str(code) for code in codes])
+    assert column.decode(column.encode(text)).to_pylist() == text.to_pylist()
+
+
+def test_25_digits_that_never_repeat_are_refused(tmp_path: Path) -> None:
+    table = csv(tmp_path / "t.csv", x=X, code=[10**24 + i for i in range(N)])
+    said = refused(open_table(table), "--drop code")
+    assert "whole numbers have 25 digits, of which 16 are kept" in said
+    assert said.endswith("leave it out")
+
+
+def test_25_digits_that_stay_apart_are_a_quantity(tmp_path: Path) -> None:
+    amounts = [int(i) * 10**18 + 1 for i in RNG.permutation(10**6)[:N]]
+    assert infer(open_table(csv(tmp_path / "t.csv", x=X, amount=amounts))).schema["amount"].kind == "real"
+
+
+def test_decimals_that_become_equal_are_refused() -> None:
+    codes = pa.array([str(10**24 + i) for i in range(N)]).cast(pa.decimal128(25, 0))
+    said = refused(MemoryTable(pa.table({"x": X, "code": codes})), "--drop code")
+    assert "'code' holds decimals that differ only beyond their 16th digit" in said
+
+
+# --- NUL bytes ---
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_a_nul_byte_is_refused_with_its_row(tmp_path: Path, zipped: bool) -> None:
+    words = ["ash", "oak"] * (N // 2)
+    words[41] = "o\0k"
+    path = csv(tmp_path / "t.csv", x=X, word=words)
+    if zipped:
+        path = path.with_suffix(".csv.gz")
+        path.write_bytes(gzip.compress((tmp_path / "t.csv").read_bytes()))
+    assert "t.csv" in (said := refused(open_table(path), None))
+    assert "row 42, column 'word', holds a NUL byte" in said
+
+
+# --- words in number ---
+
+
+def test_near_identifiers_are_named_with_their_share() -> None:
+    names = [f"n{i % 250}" for i in range(N)]
+    towns = [f"t{i % 12}" for i in range(N)]
+    found = infer(MemoryTable(pa.table({"x": X, "name": names, "town": towns})))
+    (warning,) = found.warnings
+    assert warning.startswith("'name' holds 250 different words in 300 rows (83 % of its values are distinct)")
+
+
+def test_ten_thousand_words_are_taken_and_named() -> None:
+    rows = 25_000
+    words = [f"w{i % 10_000}" for i in range(rows)]
+    found = infer(MemoryTable(pa.table({"x": RNG.standard_normal(rows), "word": words})))
+    assert len(found.schema["word"].levels) == 10_000  # type: ignore[attr-defined]
+    (warning,) = found.warnings
+    assert "'word' holds 10,000 different words in 25,000 rows (40 % of its values are distinct)" in warning
+
+
+def test_ten_thousand_words_as_context_are_refused() -> None:
+    rows = 25_000
+    words = [f"w{i % 10_000}" for i in range(rows)]
+    table = MemoryTable(pa.table({"x": RNG.standard_normal(rows), "word": words}))
+    said = refused(table, "--drop word", context=("word",))
+    assert "more than 4096 words" in said
+
+
+# --- few rows ---
+
+
+def test_more_columns_than_rows_are_said() -> None:
+    wide = MemoryTable(pa.table({f"c{i}": RNG.standard_normal(50) for i in range(300)}))
+    (warning,) = infer(wide).warnings
+    assert "40 training rows for 300 columns" in warning
+    tall = MemoryTable(pa.table({f"c{i}": RNG.standard_normal(50) for i in range(8)}))
+    assert infer(tall).warnings == ()
+
+
+# --- gaps ---
+
+
+@pytest.mark.parametrize("missing", ["error", "drop"])
+def test_a_column_of_gaps_is_named(tmp_path: Path, missing: str) -> None:
+    typed = MemoryTable(pa.table({"x": X, "e": pa.nulls(N, pa.float64())}))
+    text = open_table(csv(tmp_path / "t.csv", x=X, e=[""] * N))
+    for table in (typed, text):
+        assert "column 'e' has no values at all; leave it out" in refused(table, "--drop e", missing=missing)
+
+
+@pytest.mark.parametrize("missing", ["error", "drop"])
+def test_a_gap_in_every_row_is_not_answered_by_leaving_out_rows(missing: str) -> None:
+    columns = {name: [None if i % 4 in places else float(i) for i in range(N)] for name, places in GAPS.items()}
+    said = refused(MemoryTable(pa.table({"w": X, **columns})), "--drop b", missing=missing)
+    assert "every row lacks a value, in 'a' (75), 'b' (150), 'c' (75)" in said
+    assert "leave out the column that lacks most" in said
+
+
+GAPS = {"a": (0,), "b": (1, 2), "c": (3,)}
+
+
+def test_rows_left_out_are_counted_with_their_cells() -> None:
+    a = [None if i % 5 == 0 else float(i) for i in range(N)]
+    b = [None if i % 10 == 0 else float(i) for i in range(N)]
+    table = MemoryTable(pa.table({"x": X, "a": a, "b": b}))
+    found = infer(table, TableOptions(missing="drop"))
+    assert (found.rows, found.dropped, found.lost) == (240, 60, 90)
+    assert "60 of 300 rows lack a value and are left out, 90 values in all" in " ".join(found.notes)
+    with pytest.raises(TableError, match=r"60 rows lack a value, in 'a' \(60\), 'b' \(30\); leave such rows out"):
+        infer(table)
+
+
+# --- copies across the split ---
+
+
+def copies_by_comparing(rows: list[tuple[Any, ...]], split: Split) -> tuple[int, int]:
+    parts = split.parts_of(np.arange(len(rows)))
+    trained = [row for row, part in zip(rows, parts, strict=True) if part == 0]
+    held_out = [row for row, part in zip(rows, parts, strict=True) if part]
+    return sum(row in trained for row in held_out), len(held_out)
+
+
+def test_copies_across_the_split_are_counted() -> None:
+    x = RNG.permutation(np.concatenate([X, X]))
+    word = np.where(x > 0, "up", "down")
+    table = MemoryTable(pa.table({"x": x, "word": word}))
+    split = Split(3)
+    found = infer(table, split=split)
+    parts = load_parts(table, TableEncoder(found.schema), split, "error", found.rows)
+    copied = copied_rows(parts)
+    expected, held_out = copies_by_comparing(list(zip(x, word, strict=True)), split)
+    assert 0 < expected < held_out
+    assert (copied.held_out, copied.copies) == (held_out, expected)
+    assert f"{expected} of {held_out} validation and test rows are exact copies of training rows" in str(copied.said())
+
+
+def test_weights_do_not_hide_copies_and_other_tables_are_not_accused() -> None:
+    table = MemoryTable(pa.table({"x": np.repeat(X, 2), "w": np.arange(2.0 * N) + 1}))
+    found = infer(table, TableOptions(weights="w"))
+    parts = load_parts(table, TableEncoder(found.schema), Split(), "error", found.rows)
+    expected, _ = copies_by_comparing([(x,) for x in np.repeat(X, 2)], Split())
+    assert copied_rows(parts).copies == expected
+    plain = MemoryTable(pa.table({"x": X, "y": X[::-1].copy()}))
+    found = infer(plain)
+    assert copied_rows(load_parts(plain, TableEncoder(found.schema), Split(), "error", N)).said() is None
+
+
+def test_rows_that_must_repeat_are_said_to() -> None:
+    """Three truth values make eight different rows: a test row is a copy because there are no others."""
+    every = list(itertools.product([False, True], repeat=3)) * 30
+    columns = dict(zip("abc", map(list, zip(*every, strict=True)), strict=True))
+    table = MemoryTable(pa.table(columns))
+    found = infer(table)
+    parts = load_parts(table, TableEncoder(found.schema), Split(), "error", found.rows)
+    assert str(copied_rows(parts).said()).endswith("rows repeat in this table, of these only 8 are different")
+
+
+# --- resuming with another table ---
+
+SMALL = {"steps": 3, "progress": False, "seed": 0}
+TINY = {"num_layers": 1, "hidden_features": 4}
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("begun")
+    word = np.where(X > 0, "up", "down")
+    fit_table(csv(folder / "t.csv", x=X, y=X**2, word=word), folder / "run", settings=TINY, model="flow", **SMALL)
+    return folder
+
+
+def test_resuming_with_other_columns_says_which(begun: Path, tmp_path: Path) -> None:
+    other = csv(tmp_path / "other.csv", x=X, z=X**2)
+    with pytest.raises(RunFolderError) as error:
+        fit_table(other, begun / "run", settings=TINY, model="flow", resume=True, **SMALL)
+    said = str(error.value)
+    assert f"{begun / 'run'} was begun with another table, {begun / 't.csv'}" in said
+    assert "this one has no column 'y', 'word'; column 'z' was not there" in said
+    assert "flow." not in said
+    assert "features" not in said
+
+
+def test_resuming_with_columns_of_another_kind_or_role_says_so(begun: Path) -> None:
+    options = TableOptions(drop=("y",), context=("x",))
+    said = r"column 'x' was real and is real \(context\); column 'y' was real and is dropped"
+    with pytest.raises(RunFolderError, match=said):
+        fit_table(begun / "t.csv", begun / "run", options, TINY, model="flow", resume=True, **SMALL)
+
+
+def test_resuming_with_other_rows_says_so(begun: Path, tmp_path: Path) -> None:
+    lines = (begun / "t.csv").read_text().splitlines(keepends=True)
+    other = tmp_path / "other.csv"
+    other.write_text("".join(lines[:201]))
+    with pytest.raises(RunFolderError, match="it has the same columns and other rows"):
+        fit_table(other, begun / "run", settings=TINY, model="flow", resume=True, **SMALL)
+
+
+def test_resuming_with_the_same_table_goes_on(begun: Path) -> None:
+    again = fit_table(begun / "t.csv", begun / "run", settings=TINY, model="flow", resume=True, **SMALL)
+    assert again.fit.steps == 3
+
+
+def test_a_run_of_an_older_version_goes_on(begun: Path, tmp_path: Path) -> None:
+    shutil.copytree(begun / "run", tmp_path / "run")
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    del config["table"]["independent"]
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    again = fit_table(begun / "t.csv", tmp_path / "run", settings=TINY, model="flow", resume=True, **SMALL)
+    assert again.fit.steps == 3
+    assert again.fitted.independent is None
+
+
+def test_a_fit_says_its_warnings(tmp_path: Path) -> None:
+    said: list[str] = []
+    table = csv(tmp_path / "t.csv", x=[*X, *X], name=[f"n{i % 250}" for i in range(N)] * 2)
+    fit_table(table, tmp_path / "run", settings=TINY, model="flow", say=said.append, **SMALL)
+    warnings = [line for line in said if line.startswith("warning: ")]
+    assert len(warnings) == 2
+    assert "'name' holds 250 different words" in warnings[0]
+    assert "exact copies of training rows, so their scores show in part what was memorised" in warnings[1]
+
+
+def test_nul_bytes_below_a_header_of_four_bytes_are_not_in_the_first_line(tmp_path: Path) -> None:
+    path = tmp_path / "short.csv"
+    path.write_bytes(b"a,b\n1,x\0y\n2,z\n")
+    with pytest.raises(TableError, match="NUL") as caught:
+        infer(open_table(path))
+    assert "first line" not in str(caught.value)

@@ -1,0 +1,177 @@
+"""The model of columns on cells: normalised, causal, and sampled as it says, for parameters that nobody trained."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import integrate, stats
+from torch import Tensor
+
+from cubicflow.tables.cells import CELL, UNSEEN
+from cubicflow.tables.columns_model import APART, ColumnsModel
+
+CORES = ("mlp", "attention")
+
+
+def wild(*columns: tuple[int, int], context: tuple[tuple[int, int], ...] = (), core: str = "mlp") -> ColumnsModel:
+    """A model with these (outcomes, shape) whose parameters are far from where they start, in float64."""
+    torch.manual_seed(0)
+    (outcomes, shapes), told = zip(*columns, strict=True), tuple(zip(*context, strict=True)) or ((), ())
+    sizes = {"hidden_features": 8, "token_features": 4, "num_heads": 2, "num_bins": 4}
+    model = ColumnsModel(outcomes, shapes, *told, core=core, **sizes).double().eval()
+    for parameter in model.parameters():
+        parameter.data += 0.25 * torch.randn_like(parameter)
+    return model
+
+
+def word(kind: int, log_size: float = 0.0) -> Tensor:
+    return torch.tensor([kind, 0.25, 0.25, log_size], dtype=torch.float64)
+
+
+def step(low: float, high: float, kind: int = 0) -> Tensor:
+    """The interval [low, high)."""
+    return torch.tensor([kind, low, 1 - high, math.log(high - low)], dtype=torch.float64)
+
+
+def point(place: float, log_slope: float = 0.0) -> Tensor:
+    return torch.tensor([0, place, 1 - place, log_slope], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_all_rows_of_a_table_of_words_sum_to_one(core: str) -> None:
+    model = wild((3, 0), (2, 0), (4, 0), core=core)
+    rows = [torch.cat([word(k) for k in kinds]) for kinds in itertools.product(range(3), range(2), range(4))]
+    torch.testing.assert_close(model.log_prob(torch.stack(rows)).exp().sum(), torch.tensor(1.0, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_all_steps_gaps_and_atoms_sum_to_one(core: str) -> None:
+    """Of every word and every step: a number in one of 7 steps, an atom, or a gap."""
+    model = wild((2, 0), (3, 1), core=core)
+    edges = [0.0, 1e-9, 0.1, 0.15, 0.5, 0.8, 0.999, 1.0]
+    cells = [step(*ends) for ends in itertools.pairwise(edges)] + [word(1), word(2)]
+    rows = torch.stack([torch.cat([word(k), cell]) for k in range(2) for cell in cells])
+    torch.testing.assert_close(model.log_prob(rows).exp().sum(), torch.tensor(1.0, dtype=torch.float64))
+
+
+def test_strangers_are_unlikely_and_everything_still_sums_to_one() -> None:
+    """Of two words that were never together the second is a factor less likely after the first, and only after it."""
+    plain = wild((3, 0), (2, 0))
+    again = ColumnsModel(**{**plain.config(), "strangers": [[0, 1, 1, 0]]}).double().eval()
+    again.load_state_dict(plain.state_dict())
+    rows = torch.stack([torch.cat([word(a), word(b)]) for a in range(3) for b in range(2)])
+    before, after = (model.log_prob(rows).detach().exp().reshape(3, 2) for model in (plain, again))
+    torch.testing.assert_close(after.sum(), torch.tensor(1.0, dtype=torch.float64))
+    assert torch.equal(before[[0, 2]], after[[0, 2]])
+    odds = (after[1, 0] / after[1, 1]) / (before[1, 0] / before[1, 1])
+    torch.testing.assert_close(odds, torch.tensor(math.exp(-APART), dtype=torch.float64))
+    drawn = []
+    again.sample(3000, lambda i, kind, u: drawn.append(kind) or torch.stack([word(int(k)) for k in kind]))
+    pairs = torch.stack(drawn, dim=1)
+    together = int(((pairs[:, 0] == 1) & (pairs[:, 1] == 0)).sum())
+    assert together <= 3000 * float(after[1, 0]) + 4 * math.sqrt(3000 * float(after[1, 0]) + 1)
+    with pytest.raises(ValueError, match="strangers"):
+        ColumnsModel([2, 2], [0, 0], strangers=[[1, 0, 0, 0]])
+
+
+def test_a_density_integrates_to_one_beside_its_atoms() -> None:
+    model = wild((2, 0), (2, 2))
+    places = np.linspace(0, 1, 4001)
+    rows = torch.stack([torch.cat([word(1), point(place)]) for place in places])
+    density = model.conditionals(rows)[:, 1].exp().detach().numpy()
+    atom = model.conditionals(torch.cat([word(1), word(1)])[None])[0, 1].exp().detach()
+    assert 0.01 < float(atom) < 0.99
+    assert abs(integrate.simpson(density, x=places) + float(atom) - 1) < 1e-6
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_a_column_depends_on_those_before_it_alone(core: str) -> None:
+    model = wild((3, 0), (1, 1), (2, 2), (1, 1), context=((2, 0), (1, 1)), core=core)
+    told = torch.cat([word(1), step(0.2, 0.4)])[None]
+    row = torch.cat([word(2), step(0.5, 0.6), point(0.3), step(0.1, 0.2)])[None]
+    others = [word(0), step(0.9, 0.95), point(0.7), step(0.4, 0.5)]
+    before = model.conditionals(row, told)
+    for i, other in enumerate(others):
+        changed = row.clone()
+        changed[:, CELL * i : CELL * (i + 1)] = other
+        after = model.conditionals(changed, told)
+        assert torch.equal(after[:, :i], before[:, :i])
+        assert (after[:, i + 1 :] != before[:, i + 1 :]).all()
+    assert (model.conditionals(row, told.flip(1).roll(1)) != before).all()
+    torch.testing.assert_close(model.log_prob(row, told), before.sum(1))
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_samples_come_as_often_as_they_are_probable(core: str) -> None:
+    """A word, then a number that falls into one of five steps or is an atom: 12 different rows."""
+    model = wild((2, 0), (2, 1), core=core)
+    edges = torch.tensor([0.0, 0.1, 0.3, 0.35, 0.9, 1.0], dtype=torch.float64)
+
+    def settle(i: int, kind: Tensor, u: Tensor) -> Tensor:
+        if i == 0:
+            return torch.stack([word(int(k)) for k in kind])
+        bins = torch.searchsorted(edges, u, right=True).clamp(1, 5)
+        steps = torch.stack([step(float(edges[b - 1]), float(edges[b])) for b in bins])
+        return torch.where(kind[:, None] == 0, steps, word(1))
+
+    n = 4000
+    rows = model.sample(n, settle, generator=torch.Generator().manual_seed(0))
+    distinct, counts = rows.unique(dim=0, return_counts=True)
+    expected = n * model.log_prob(distinct).exp().detach()
+    assert len(distinct) == 12
+    assert stats.chisquare(counts.numpy(), expected.numpy() * (n / float(expected.sum()))).pvalue > 1e-3
+    assert abs(float(expected.sum()) / n - 1) < 1e-6
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_sampling_step_by_step_is_the_whole_pass(core: str) -> None:
+    model = wild((3, 0), (1, 1), (2, 2), context=((2, 0), (1, 1)), core=core)
+    told = torch.cat([word(1), step(0.2, 0.4)]).expand(6, -1)
+    tokens = torch.randn(6, 4, model.positions.shape[1], dtype=torch.float64)
+    whole = model.network(tokens)
+    next_column = model.network.one_by_one(6, tokens[:, :2])
+    steps = [next_column(None), next_column(tokens[:, 2]), next_column(tokens[:, 3])]
+    torch.testing.assert_close(torch.stack(steps, dim=1), whole)
+    assert model.sample(6, lambda i, kind, u: point(0.5).expand(6, -1), told).shape == (6, 3 * CELL)
+
+
+def test_what_is_never_drawn_and_what_is_unseen() -> None:
+    model = wild((3, 0), (2, 1))
+    seen = []
+    model.sample(500, lambda i, kind, u: seen.append(kind) or word(0).expand(500, -1), never=[2, -1])
+    assert set(seen[0].tolist()) == {0, 1}
+    assert set(seen[1].tolist()) == {0, 1}
+    strange = torch.cat([word(UNSEEN, -9.5), step(0.1, 0.2)])[None]
+    assert model.conditionals(strange)[0, 0].item() == -9.5
+    assert torch.isfinite(model.log_prob(strange)).all()
+
+
+def test_the_loss_of_training_is_near_the_exact_one() -> None:
+    """In training, narrow intervals have the mean density of two points, wide ones the difference of their ends."""
+    model = wild((1, 1), (1, 1)).float()
+    low = torch.linspace(0.001, 0.7, 40)
+    rows = torch.stack([torch.cat([step(a, a + w), step(a, a + 0.2)]) for a in low.tolist() for w in (1e-7, 0.2)])
+    exact = model.conditionals(rows)
+    torch.testing.assert_close(model.train().conditionals(rows.float()).double(), exact, rtol=0, atol=2e-3)
+
+
+def test_outcomes_begin_with_given_frequencies() -> None:
+    model = ColumnsModel([3, 1], [0, 1], hidden_features=8).eval()
+    shares = torch.tensor([0.7, 0.2, 0.1])
+    model.start_from([shares, torch.ones(1)])
+    rows = torch.stack([torch.cat([word(k), step(0.25, 0.5)]) for k in range(3)])
+    torch.testing.assert_close(model.log_prob(rows).exp(), shares.double() / 4, rtol=1e-6, atol=0)
+
+
+def test_bad_columns_are_refused() -> None:
+    for outcomes, shapes, said in (([2], [0, 1], "every column"), ([0], [0], "one outcome"), ([1], [7], "shape")):
+        with pytest.raises(ValueError, match=said):
+            ColumnsModel(outcomes, shapes)
+    with pytest.raises(ValueError, match="core must be"):
+        ColumnsModel([2], [0], core="rnn")
+    with pytest.raises(ValueError, match="cells of shape"):
+        ColumnsModel([2], [0]).log_prob(torch.zeros(3, 5))

@@ -1,0 +1,302 @@
+"""Tables with words, steps, gaps, atoms and rules, from a file to scores and samples."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import cubicflow as cf
+from cubicflow.flows.serialization import FlowFileError
+from cubicflow.tables import FittedTable, TableError, TableOptions, fit_table, open_table
+from cubicflow.tables.cells import UNSEEN, NumberCells, WordCells, find_atoms, learn_cells
+from cubicflow.tables.columns_likelihood import log_conditionals
+from cubicflow.tables.columns_model import ColumnsModel
+
+ROWS = 600
+TRAINING = {"steps": 60, "device": "cpu", "progress": False, "validate_every": 20}
+
+
+def frame(rows: int = ROWS) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    town = rng.integers(0, 8, rows)
+    made = pd.DataFrame(
+        {
+            "town": [f"town {i}" for i in town],
+            "county": [f"county {i // 3}" for i in town],
+            "size": np.round(rng.gamma(2.0, 2.0, rows) + town, 1),
+            "legs": rng.choice([0, 2, 4], rows),
+            "hours": np.where(rng.random(rows) < 0.4, 0.0, rng.exponential(3.0, rows)),
+            "seen": pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 90, rows), "D"),
+            "price": rng.choice(rng.integers(100, 100_000, 60), rows),
+        }
+    )
+    made.loc[rng.random(rows) < 0.1 + 0.4 * (town < 4), "size"] = np.nan
+    made.loc[rng.random(rows) < 0.1, "seen"] = pd.NaT
+    return made
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> FittedTable:
+    folder = tmp_path_factory.mktemp("columns")
+    frame().to_csv(folder / "t.csv", index=False)
+    fit_table(folder / "t.csv", folder / "run", **TRAINING)
+    return FittedTable.load(folder / "run")
+
+
+def table(made: pd.DataFrame) -> pa.Table:
+    return pa.Table.from_pandas(made, preserve_index=False).combine_chunks()
+
+
+def scored(fitted: FittedTable, column: str, values: list[object]) -> np.ndarray:
+    """log p of one column's values, the other cells as in the first row: those before it do not move."""
+    assert fitted.cells is not None
+    made = pd.concat([frame()[:1]] * len(values), ignore_index=True)
+    made[column] = values
+    found = log_conditionals(fitted.flow, fitted.cells, fitted.cells.read(table(made).to_batches()[0]))
+    return found[:, fitted.cells.order.index(column)]
+
+
+def test_a_mixed_table_gets_a_model_of_columns(fitted: FittedTable) -> None:
+    assert isinstance(fitted.flow, ColumnsModel)
+    assert str(fitted.missing) == "model"
+    scores = fitted.score(table(frame()))
+    assert scores.shape == (ROWS,)
+    assert np.isfinite(scores).all()
+    numbers = fitted.encoder.read(table(frame()).to_batches()[0])
+    np.testing.assert_allclose(log_conditionals(fitted.flow, fitted.cells, numbers).sum(axis=1), scores, rtol=1e-9)
+
+
+def test_everything_a_column_can_hold_sums_to_one(fitted: FittedTable) -> None:
+    """The whole grid and far beyond, the gap, the atoms, and what is left for the unseen."""
+    left = {name: cells.unseen for name, cells in fitted.cells.cells.items()}
+    sizes = np.round(np.arange(-400, 3000) / 10, 1)
+    steps = scored(fitted, "size", sizes.tolist())
+    gap = scored(fitted, "size", [None])
+    assert abs(np.exp(steps).sum() + np.exp(gap).sum() + left["size"] - 1) < 1e-5
+    unseen = ~np.isin(sizes, frame()["size"])
+    assert np.isfinite(steps[unseen & (sizes >= 0)]).all()
+    legs = scored(fitted, "legs", list(range(5)))  # piled up at both ends, so nothing can lie beyond
+    assert abs(np.exp(legs).sum() + left["legs"] - 1) < 1e-5
+    towns = scored(fitted, "town", [f"town {i}" for i in range(8)])
+    assert abs(np.exp(towns).sum() + left["town"] - 1) < 1e-6
+    days = pd.date_range("2019-01-01", "2030-01-01").tolist()
+    seen = scored(fitted, "seen", [*days, pd.NaT])
+    assert abs(np.exp(seen).sum() + left["seen"] - 1) < 1e-5
+
+
+def test_a_density_and_its_atom_have_the_mass_one(fitted: FittedTable) -> None:
+    grid = np.linspace(1e-9, 200, 20_001)
+    density = np.exp(scored(fitted, "hours", grid.tolist()))
+    atom = np.exp(scored(fitted, "hours", [0.0]))[0]
+    assert 0.1 < atom < 0.8
+    assert abs(np.trapezoid(density, grid) + atom + fitted.cells.cells["hours"].unseen - 1) < 2e-3
+
+
+def test_samples_hold_what_the_table_holds(fitted: FittedTable) -> None:
+    samples = fitted.sample(4000, seed=1)
+    assert samples.schema.names == list(frame().columns)
+    made, data = samples.to_pandas(), frame()
+    pairs = set(zip(made["town"], made["county"], strict=True))
+    assert pairs <= set(zip(data["town"], data["county"], strict=True))  # no contradiction
+    assert abs((made["hours"] == 0).mean() - (data["hours"] == 0).mean()) < 0.1
+    assert (made["hours"] >= 0).all()
+    for name in ("size", "seen"):
+        assert abs(made[name].isna().mean() - data[name].isna().mean()) < 0.1
+    assert made.drop(columns=["size", "seen"]).notna().all().all()
+    assert samples.equals(fitted.sample(4000, seed=1))
+    assert np.isfinite(fitted.score(samples)).all()
+    assert fitted.sample(500, seed=1, complete=True).to_pandas().notna().all().all()
+    assert fitted.sample(0).num_rows == 0
+    with pytest.raises(TableError, match="no temperature"):
+        fitted.sample(5, temperature=0.5)
+
+
+def test_a_rule_that_a_row_breaks_has_a_finite_price(fitted: FittedTable) -> None:
+    """The county is certain, but for a chance of half a row; all counties of a town sum to what the column has."""
+    kept, broken = scored(fitted, "county", ["county 0", "county 1"]), scored(fitted, "county", ["county 2"])
+    town = int(frame()["town"][0].split()[1])
+    right = f"county {town // 3}"
+    each = dict(zip(["county 0", "county 1", "county 2"], np.exp([*kept, *broken]).tolist(), strict=True))
+    assert each[right] > 0.998
+    assert 0 < min(each.values()) < 1e-3
+    assert sum(each.values()) <= 1
+    assert [(rule.determinant, rule.dependent) for rule in fitted.cells.rules] == [("town", "county")]
+
+
+def test_strange_cells_have_a_probability_and_are_counted(fitted: FittedTable) -> None:
+    made = frame()
+    made["size"] = made["size"].astype(object)
+    made.loc[0, "town"], made.loc[1, "size"], made.loc[2, "hours"], made.loc[3, "legs"] = "Atlantis", 2.345, -1.0, None
+    strange = table(made.assign(size=made["size"].astype(float), extra=1))
+    scores = fitted.score(strange)
+    assert np.isfinite(scores).all()
+    usual = fitted.score(table(frame()))
+    np.testing.assert_array_equal(scores[4:], usual[4:])
+    assert (scores[[0, 2, 3]] < usual[[0, 2, 3]]).all()
+    found = next(iter(fitted.score_table(cf.tables.source.MemoryTable(strange))))
+    assert dict(found.unseen) == {"town": 1, "size": 1, "hours": 1, "legs": 1}
+    with pytest.raises(TableError, match="row 1 holds 'Atlantis' in column 'town'"):
+        list(fitted.score_table(cf.tables.source.MemoryTable(strange), unseen="error"))
+    with pytest.raises(TableError, match="unseen should be"):
+        list(fitted.score_table(cf.tables.source.MemoryTable(strange), unseen="guess"))
+
+
+def test_observed_values_alone(fitted: FittedTable) -> None:
+    """Of a complete row: the values given that all are there. Of a gap: nothing."""
+    whole, observed = fitted.score(table(frame())), fitted.score(table(frame()), observed_only=True)
+    complete = frame()[["size", "seen"]].notna().all(axis=1).to_numpy()
+    assert (observed[complete] > whole[complete]).all()
+    numbers = fitted.encoder.read(table(frame()).to_batches()[0])
+    each = log_conditionals(fitted.flow, fitted.cells, numbers, observed_only=True)
+    gaps = frame()["size"].isna().to_numpy()
+    assert (each[gaps, fitted.cells.order.index("size")] == 0).all()
+    there = np.round(np.arange(-400, 3000) / 10, 1).tolist()
+    total = np.exp(scored(fitted, "size", there)).sum()
+    gap = np.exp(scored(fitted, "size", [None]))[0]
+    one = fitted.cells.order.index("size")
+    made = pd.concat([frame()[:1]] * len(there), ignore_index=True).assign(size=there)
+    given_there = log_conditionals(
+        fitted.flow, fitted.cells, fitted.cells.read(table(made).to_batches()[0]), observed_only=True
+    )[:, one]
+    left = fitted.cells.cells["size"].unseen
+    assert abs(np.exp(given_there).sum() - total / (1 - gap / (1 - left))) < 1e-6
+
+
+def test_it_comes_back_bit_by_bit(fitted: FittedTable, tmp_path: Path) -> None:
+    again = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(again.score(table(frame())), fitted.score(table(frame())))
+    run = Path(fitted.source).parent / "run"
+    with pytest.raises(FlowFileError, match=r"FittedTable\.load"):
+        cf.load(run)
+    config = json.loads((run / "config.json").read_text())
+    assert config["flow"]["type"] == "ColumnsModel"
+    for change in (
+        lambda about: about["columns"].update(order=about["columns"]["order"][::-1]),
+        lambda about: about["columns"]["cells"]["town"].update(kinds=[0]),
+        lambda about: about["columns"]["cells"].pop("town"),
+        lambda about: about["columns"]["cells"]["size"]["scale"].update(edges=[3, 2, 1]),
+        lambda about: about.pop("columns"),
+    ):
+        spoiled = json.loads(json.dumps(config))
+        change(spoiled["table"])
+        (tmp_path / "config.json").write_text(json.dumps(spoiled))
+        (tmp_path / "model.safetensors").write_bytes((run / "model.safetensors").read_bytes())
+        with pytest.raises(FlowFileError):
+            FittedTable.load(tmp_path)
+
+
+def test_a_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    frame().to_csv(tmp_path / "t.csv", index=False)
+    calls = iter(range(10_000))
+    from cubicflow.training import TrainingInterrupted, loop
+
+    straight = fit_table(tmp_path / "t.csv", tmp_path / "straight", **TRAINING)
+    original = loop.why_stop
+
+    def interrupted(config, state):
+        if next(calls) == 25:
+            raise KeyboardInterrupt
+        return original(config, state)
+
+    settings = {**TRAINING, "checkpoint_seconds": 0.0}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "why_stop", interrupted)
+        with pytest.raises((KeyboardInterrupt, TrainingInterrupted)):
+            fit_table(tmp_path / "t.csv", tmp_path / "resumed", **settings)
+    resumed = fit_table(tmp_path / "t.csv", tmp_path / "resumed", resume=True, **settings)
+    assert resumed.test == straight.test
+
+
+def test_context_may_have_gaps_and_weights_count(tmp_path: Path) -> None:
+    made = frame().assign(weight=np.linspace(0.5, 1.5, ROWS))
+    made.to_csv(tmp_path / "t.csv", index=False)
+    options = TableOptions(context=("size", "town"), weights="weight")
+    fit_table(tmp_path / "t.csv", tmp_path / "run", options, **TRAINING)
+    fitted = FittedTable.load(tmp_path / "run")
+    assert np.isfinite(fitted.score(table(frame()))).all()
+    assert fitted.sample(5, {"size": 3.1, "town": "town 1"}, seed=0)["size"].to_pylist() == [3.1] * 5
+    assert fitted.sample_like(table(frame()).to_batches()[0], ROWS, seed=0).num_rows == ROWS
+    made.loc[0, "weight"] = np.nan
+    made.to_csv(tmp_path / "gap.csv", index=False)
+    with pytest.raises(TableError, match="lacks 1 weights"):
+        fit_table(tmp_path / "gap.csv", tmp_path / "other", options, **TRAINING)
+
+
+def test_which_model_a_table_gets(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    reals = pd.DataFrame(rng.normal(size=(100, 2)), columns=["a", "b"])
+    said: list[str] = []
+    for name, made, model in (
+        ("reals", reals, "flow"),
+        ("gap", reals.mask(np.arange(200).reshape(100, 2) == 6), "columns"),
+        ("atom", reals.assign(a=np.where(rng.random(100) < 0.3, 0.0, reals["a"])), "columns"),
+        ("words", reals.assign(c=rng.choice(["x", "y"], 100)), "columns"),
+    ):
+        made.to_csv(tmp_path / f"{name}.csv", index=False)
+        found = fit_table(tmp_path / f"{name}.csv", tmp_path / name, steps=2, device="cpu", progress=False)
+        assert isinstance(found.fitted.flow, ColumnsModel) == (model == "columns"), name
+    with pytest.raises(TableError, match="setting of a flow"):
+        fit_table(tmp_path / "words.csv", tmp_path / "no", settings={"num_layers": 2}, **TRAINING)
+    with pytest.raises(TableError, match="model should be"):
+        fit_table(tmp_path / "words.csv", tmp_path / "no", model="tree", **TRAINING)
+    with pytest.raises(TableError, match="no place for gaps"):
+        fit_table(tmp_path / "gap.csv", tmp_path / "no", TableOptions(missing="model"), model="flow", **TRAINING)
+    fit_table(tmp_path / "words.csv", tmp_path / "flow", model="flow", say=said.append, steps=2, progress=False)
+    assert "by a flow" in said[0]
+
+
+def test_rare_words_share_an_outcome() -> None:
+    column = cf.tables.infer(
+        cf.tables.source.MemoryTable(pa.table({"w": ["a"] * 50 + ["b"] * 20 + [f"rare {i}" for i in range(30)]}))
+    ).schema.model[0]
+    y = column.encode(pa.array(["a"] * 50 + ["b"] * 20 + [f"rare {i}" for i in range(30)]))
+    cells = learn_cells(column, y, None)
+    assert isinstance(cells, WordCells)
+    assert cells.outcomes == 3
+    shares = [float(np.exp(cells.encode(np.array([k]))[0, 3])) for k in range(32)]
+    assert abs(sum(shares) - 3 * (1 - cells.unseen)) < 1e-9  # of each outcome, all
+    assert 0.2 < cells.unseen < 0.4  # as many as there are words that came once
+    rng = np.random.default_rng(0)
+    drawn = cells.decode(np.full(3000, 2), rng.random(3000), rng.random(3000))
+    rare = {i for i, level in enumerate(column.levels) if str(level).startswith("rare")}
+    assert set(drawn.astype(int).tolist()) == rare
+    assert (cells.encode(np.array([np.nan, np.inf]))[:, 0] == UNSEEN).all()
+
+
+def test_a_near_identifier_does_not_hurt_the_others(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=300)
+    made = pd.DataFrame({"a": a, "b": 0.9 * a + 0.3 * rng.normal(size=300)})
+    made["name"] = [f"name {i}" for i in [*range(249), *rng.integers(0, 249, 51)]]
+    made[["name", "a", "b"]].to_csv(tmp_path / "t.csv", index=False)
+    said: list[str] = []
+    found = fit_table(tmp_path / "t.csv", tmp_path / "run", seed=1, device="cpu", progress=False, say=said.append)
+    assert any("of its values are distinct" in line for line in said)
+    samples = found.fitted.sample(3000, seed=0).to_pandas()
+    assert abs(samples[["a", "b"]].corr().iloc[0, 1] - made[["a", "b"]].corr().iloc[0, 1]) < 0.1
+
+
+def test_atoms_stand_out_from_their_neighbourhood() -> None:
+    rng = np.random.default_rng(0)
+    smooth = rng.normal(size=5000)
+    assert len(find_atoms(smooth)) == 0
+    assert len(find_atoms(np.round(smooth, 1))) == 0  # every value has many rows, and so have its neighbours
+    assert find_atoms(np.concatenate([smooth, np.full(100, 0.2), np.full(60, -1.0)])).tolist() == [-1.0, 0.2]
+
+
+def test_a_column_of_one_value_and_gaps(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    made = pd.DataFrame({"a": rng.normal(size=200), "b": np.where(rng.random(200) < 0.3, np.nan, 7.0)})
+    made.to_csv(tmp_path / "t.csv", index=False)
+    found = fit_table(tmp_path / "t.csv", tmp_path / "run", **TRAINING)
+    samples = found.fitted.sample(500, seed=0).to_pandas()
+    assert set(samples["b"].dropna()) == {7.0}
+    assert 0.15 < samples["b"].isna().mean() < 0.45
+    assert isinstance(found.fitted.cells.cells["a"], NumberCells)
+    assert open_table(tmp_path / "t.csv").names == ["a", "b"]

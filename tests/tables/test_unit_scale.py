@@ -1,0 +1,102 @@
+"""The scale of a column: a distribution function on all of its values, and its inverse."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cubicflow.tables.maps import CodeCounts
+from cubicflow.tables.table_error import TableError
+from cubicflow.tables.unit_scale import UnitScale, scale_of_codes, scale_of_values
+
+
+def of_codes(codes: np.ndarray, *, ends: tuple[int | None, int | None] = (None, None), atoms=()) -> UnitScale:
+    counts = CodeCounts()
+    counts.see(codes, None)
+    return scale_of_codes(counts, ends, atoms)
+
+
+def lumpy(rows: int = 2000) -> np.ndarray:
+    """Half of the rows at a few round numbers, the others anywhere."""
+    rng = np.random.default_rng(0)
+    return np.where(rng.random(rows) < 0.5, rng.choice([100, 500, 999], rows), rng.integers(0, 1000, rows))
+
+
+@pytest.mark.parametrize("ends", [(None, None), (0, None), (0, 999)])
+def test_all_codes_together_have_the_mass_one(ends: tuple[int | None, int | None]) -> None:
+    """Also those that were never seen, each with a mass of its own, and those beyond the ends."""
+    scale = of_codes(lumpy(), ends=ends)
+    codes = np.arange(-20_000.0, 21_000.0)
+    log_masses = scale.log_mass(codes)
+    np.testing.assert_allclose(np.exp(log_masses).sum(), 1, atol=1e-9)
+    inside = (codes >= 0) & (codes < 1000)
+    assert np.isfinite(log_masses[inside]).all()
+    assert len(np.setdiff1d(codes[inside], lumpy())) > 100  # unseen ones are among them
+    assert np.isfinite(log_masses[codes < 0]).all() == (ends[0] is None)
+    assert np.isfinite(log_masses[codes > 999]).all() == (ends[1] is None)
+
+
+def test_places_are_sums_of_masses() -> None:
+    scale = of_codes(lumpy())
+    codes = np.arange(-50.0, 1050.0)
+    low, high = scale.distances(codes)[0], scale.distances(codes + 1)[1]
+    np.testing.assert_allclose(1 - low - high, np.exp(scale.log_mass(codes)), atol=1e-12)
+    middle = low + np.exp(scale.log_mass(codes)) / 2
+    np.testing.assert_array_equal(np.floor(scale.inverse(middle)), codes)
+
+
+def test_a_tail_keeps_its_relative_precision() -> None:
+    scale = of_codes(lumpy())
+    far = np.array([2000.0, 5000.0])
+    steps = np.exp(scale.log_mass(far) - scale.log_mass(far + 1))
+    np.testing.assert_allclose(steps, np.exp(1 / scale.reach_above))
+    low, high = scale.distances(far)
+    np.testing.assert_allclose(np.log(high[1] / high[0]), -(far[1] - far[0]) / scale.reach_above)
+    assert (low <= 1).all()
+
+
+def test_seen_codes_weigh_more_where_values_repeat() -> None:
+    """A column that holds few of many possible values gives them its mass; a smooth column does not."""
+    rng = np.random.default_rng(1)
+    few = rng.choice(rng.integers(0, 100_000, 400), 3000)
+    other_rows = rng.choice(few, 1000)
+    smooth, smooth_too = rng.integers(0, 100_000, 3000), rng.integers(0, 100_000, 1000)
+    even = -np.log(100_000)
+    assert of_codes(few).log_mass(other_rows.astype(float)).mean() > even + 3
+    assert abs(of_codes(smooth).log_mass(smooth_too.astype(float)).mean() - even) < 0.1
+
+
+def test_codes_between_values_that_always_repeat_keep_some_mass() -> None:
+    scale = of_codes(np.repeat([0, 700, 7000, 9000], [500, 20, 20, 9]))
+    assert np.isfinite(scale.log_mass(np.arange(9001.0))).all()
+
+
+def test_atoms_have_no_place() -> None:
+    scale = of_codes(lumpy(), atoms=(100.0, 500.0))
+    masses = np.exp(scale.log_mass(np.arange(-20_000.0, 21_000.0)))
+    np.testing.assert_allclose(masses.sum(), 1, atol=1e-9)
+    assert np.isneginf(scale.log_mass(np.array([100.0, 500.0]))).all()
+    drawn = np.floor(scale.inverse(np.random.default_rng(0).random(5000)))
+    assert not np.isin(drawn, [100, 500]).any()
+
+
+@pytest.mark.parametrize("ends", [(None, None), (0.0, None), (0.0, 60.0)])
+def test_the_density_of_reals_integrates_to_one(ends: tuple[float | None, float | None]) -> None:
+    values = np.random.default_rng(2).gamma(2.0, 3.0, 3000)
+    scale = scale_of_values(values, None, ends)
+    grid = np.linspace(-60, 200, 520_001)
+    density = np.exp(scale.log_density(grid))
+    np.testing.assert_allclose(density.mean() * 260, 1, atol=1e-4)
+    assert (density[grid < 0].sum() == 0) == (ends[0] is not None)
+    inside = np.quantile(values, [0.01, 0.3, 0.9])
+    np.testing.assert_allclose(scale.inverse(scale.distances(inside)[0]), inside)
+
+
+def test_json_comes_back_and_nonsense_is_refused() -> None:
+    scale = of_codes(lumpy())
+    assert UnitScale.from_json(scale.to_json()) == scale
+    good = scale.to_json()
+    changes = {"edges": good["edges"][::-1], "masses": good["masses"][1:], "x": 1, "below": 0.5, "reach_above": 0.0}
+    for bad in ({}, [], *({**good, name: value} for name, value in changes.items())):
+        with pytest.raises(TableError):
+            UnitScale.from_json(bad)

@@ -1,0 +1,44 @@
+"""What a loss that is not finite is blamed on: the rows where they are odd, the learning rate where it is too large."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import cubicflow as cf
+from cubicflow.training import NonFiniteLossError, fit
+
+
+def message(x: torch.Tensor, **settings: float) -> str:
+    torch.manual_seed(0)
+    flow = cf.flows.tabular(2, num_layers=2, hidden_features=8)
+    still = torch.randn(50, 2, generator=torch.Generator().manual_seed(1))
+    with pytest.raises(NonFiniteLossError) as error:
+        fit(flow, x, still, progress=False, seed=0, device="cpu", steps=100, batch_size=50, **settings)
+    return str(error.value)
+
+
+def rows() -> torch.Tensor:
+    return torch.randn(500, 2, generator=torch.Generator().manual_seed(0))
+
+
+def test_a_huge_learning_rate_is_named() -> None:
+    said = message(rows(), learning_rate=1e9)
+    assert "learning_rate=1e+09" in said
+    assert "lower learning_rate" in said
+    assert "look for outliers" not in said
+
+
+@pytest.mark.parametrize("place", range(0, 500, 100))
+def test_an_outlier_is_named_in_whatever_step_it_comes(place: int) -> None:
+    x = rows()
+    x[place] = 1e25
+    said = message(x)
+    assert "1 of 50 rows have no finite loss, the first begins with [1e+25, 1e+25]; look for outliers" in said
+    assert "learning_rate" not in said
+
+
+def test_rows_that_are_all_too_large_are_named_in_the_first_step() -> None:
+    said = message(rows() * 1e25)
+    assert "step 0" in said
+    assert "look for outliers, or put a Standardise layer first" in said
