@@ -104,6 +104,15 @@ def test_config_is_readable_and_versioned(tmp_path: Path) -> None:
     assert config["flow"]["transform"]["transforms"][1]["element_map"]["num_bins"] == 4
 
 
+def test_a_config_that_could_not_be_read_again_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cubicflow.flows.serialization.MOST_CONFIG_BYTES", 100)
+    with pytest.raises(
+        ValueError, match=r"config\.json would have [\d,]+ bytes, and at most 100 are read: .*round them"
+    ):
+        cf.flows.tabular(2, num_layers=1, hidden_features=4).save(tmp_path)
+    assert not (tmp_path / "config.json").exists()
+
+
 def test_every_type_rebuilds_from_its_description() -> None:
     for flow in (make() for make in SAVED.values()):
         description = describe(flow)

@@ -24,7 +24,8 @@ TYPES: dict[str, type] = {
     )
     if cls not in (distributions.Base, transforms.Transform)
 }
-OWN = frozenset(TYPES)
+TABLE_MODELS = ("ColumnsModel",)  # of cubicflow.tables, which this layer does not know, and which registers them
+OWN = frozenset(TYPES) | frozenset(TABLE_MODELS)
 
 
 def register(cls: Class) -> Class:

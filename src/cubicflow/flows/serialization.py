@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from cubicflow.atomic_files import write_atomically
-from cubicflow.flows.descriptions import OWN, build, describe, described, registered_names
+from cubicflow.flows.descriptions import OWN, TABLE_MODELS, build, describe, described, registered_names
 from cubicflow.flows.flow import Flow
 from cubicflow.flows.making import making
 from cubicflow.flows.mixture import Mixture
@@ -29,8 +29,7 @@ CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 UNREGISTERED = "unregistered"  # the entry, instead of "type", about a flow that no config can describe
 SHARED = "shared_tensors"  # the section about tensors of several names, where there are any
-MOST_CONFIG_BYTES = 1 << 26
-TABLE_MODELS = ("ColumnsModel",)  # of cubicflow.tables, which this layer does not know
+MOST_CONFIG_BYTES = 1 << 28  # some sixty columns with as many values as columns can have
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 # What safetensors calls the dtypes of torch.
@@ -104,7 +103,13 @@ def state_bytes(flow: nn.Module, metadata: dict[str, str] | None = None) -> byte
 def write_config(folder: Path, about: dict[str, Any], sections: dict[str, Any]) -> None:
     """Replace config.json."""
     config = {"format": FORMAT, "version": VERSION, "dtype": None, **sections, **about}
-    write_atomically(folder / CONFIG_FILE, (json.dumps(config, indent=2) + "\n").encode())
+    written = (json.dumps(config, indent=2) + "\n").encode()
+    if len(written) > MOST_CONFIG_BYTES:  # before a fit begins, not when its result is opened
+        raise ValueError(
+            f"{folder / CONFIG_FILE} would have {len(written):,} bytes, and at most {MOST_CONFIG_BYTES:,} are read: "
+            "there are too many columns with very many values each; leave some out, or round them"
+        )
+    write_atomically(folder / CONFIG_FILE, written)
 
 
 def load(folder: str | Path, device: str | torch.device | None = None) -> Flow | Mixture:
@@ -122,25 +127,28 @@ def load(folder: str | Path, device: str | torch.device | None = None) -> Flow |
     >>> torch.equal(again.log_prob(x), flow.log_prob(x))
     True
     """
-    described = read_config(Path(folder)).get("flow")
+    config = read_config(Path(folder))
+    described = config.get("flow")
     if isinstance(described, dict) and described.get("type") in TABLE_MODELS:
         raise FlowFileError(
             Path(folder) / CONFIG_FILE,
             "it holds a model of the columns of a table, which is no flow; use "
             f"cubicflow.tables.FittedTable.load({str(folder)!r})",
         )
-    flow: Flow | Mixture = load_model(folder, device)
+    flow: Flow | Mixture = load_model(folder, device, config)
     return flow
 
 
-def load_model(folder: str | Path, device: str | torch.device | None = None) -> Any:
-    """The same, of any model that a run folder holds."""
+def load_model(
+    folder: str | Path, device: str | torch.device | None = None, config: dict[str, Any] | None = None
+) -> Any:
+    """The same, of any model that a run folder holds. ``config`` is that of the folder, where it was read already."""
     if torch.device(device or "cpu").type == "cuda" and not torch.cuda.is_available():
         raise ValueError(
             f"device={str(device)!r} needs a GPU, and torch finds none here; leave device= out for the CPU"
         )
     folder = Path(folder)
-    config = read_config(folder)
+    config = read_config(folder) if config is None else config
     path, config_path = folder / WEIGHTS_FILE, folder / CONFIG_FILE
     description = config.get("flow")
     if isinstance(description, dict) and UNREGISTERED in description:
@@ -220,7 +228,8 @@ def build_flow(description: Any, dtype: torch.dtype, device: str = "meta") -> An
             flow = build(description)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
-    if not isinstance(flow, Flow | Mixture) and not (isinstance(flow, nn.Module) and type(flow).__name__ not in OWN):
+    is_density = isinstance(flow, Flow | Mixture) or type(flow).__name__ in TABLE_MODELS
+    if not is_density and not (isinstance(flow, nn.Module) and type(flow).__name__ not in OWN):
         raise ValueError(f"it describes a {type(flow).__name__}")
     return flow
 

@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cubicflow.flows.descriptions import OWN, parts_of
+from cubicflow.flows.descriptions import OWN, TABLE_MODELS, parts_of
 
 # Sizes are counts of numbers in some tensor. What has none, such as a base, may be as large as the rows of any table.
 FREE_SIZE = 1 << 20
+LARGEST_SHOWN = 10**30
 PARTS_PER_TENSOR, FREE_PARTS = 4, 64  # layers without tensors stand beside those that have some
 
 
@@ -24,16 +25,24 @@ def why_too_large(description: Any, shapes: Mapping[str, tuple[tuple[int, ...], 
     """
     elements = sum(math.prod(shape) for shape, _ in shapes.values())
     for parts, part in enumerate(parts_of(description)):
+        kind, columns, blocks = (part.get(key) for key in ("type", "outcomes", "num_blocks"))
+        is_ours, is_table = (isinstance(kind, str) and kind in known for known in (OWN, TABLE_MODELS))
         if parts > PARTS_PER_TENSOR * len(shapes) + FREE_PARTS:
             return f"it describes more layers than the {len(shapes)} tensors of the weights can be of"
-        # The count of repeated parts is the one number that costs time even where a shape costs no memory.
-        blocks = part.get("num_blocks")
-        if isinstance(blocks, int) and blocks > len(shapes):
+        # The count of repeated parts is the one number that costs time even where a shape costs no memory. The blocks
+        # of a model of columns can be parts of one tensor.
+        if isinstance(blocks, int) and blocks > (elements if is_table and part.get("core") == "mlp" else len(shapes)):
             return "it describes more layers than the weights hold"
+        # Every column of a table has a head, with tensors of its own.
+        if is_table and isinstance(columns, list) and len(columns) > len(shapes):
+            return (
+                f"it describes {len(columns):,} columns, more than the {len(shapes)} tensors of the weights can be of"
+            )
         # What a number means to a class of the user's own is not known here.
-        for name, value in part.items() if str(part.get("type")) in OWN else ():
-            if name != "seed" and max(_whole_numbers(value), default=0) > max(elements, FREE_SIZE):
-                return f"it asks for {name} of {value}, and the weights hold {elements} numbers"
+        for name, value in part.items() if is_ours else ():
+            largest = max(_whole_numbers(value), default=0)
+            if name != "seed" and largest > max(elements, FREE_SIZE):
+                return f"it asks for {name} of {_short(largest)}, and the weights hold {elements} numbers"
     return None
 
 
@@ -41,6 +50,11 @@ def _whole_numbers(value: Any) -> Iterator[int]:
     """Those of an argument; a list of modules has its own."""
     values = value if isinstance(value, list) else [value]
     return (one for one in values if isinstance(one, int))
+
+
+def _short(number: int) -> str:
+    """Python does not write whole numbers of thousands of digits."""
+    return str(number) if number < LARGEST_SHOWN else "more than anything has"
 
 
 def why_unusable(flow: nn.Module, tensors: Mapping[str, Tensor]) -> str | None:

@@ -66,7 +66,12 @@ class Dropout(nn.Dropout):
     """Dropout by the own generator, where there is one. The same seed drops the same elements either way."""
 
     def forward(self, x: Tensor) -> Tensor:
-        generator = own_generator(x.device)
-        if generator is None or not self.training or not 0 < self.p < 1:
-            return F.dropout(x, self.p, self.training)
-        return x * torch.empty_like(x).bernoulli_(1 - self.p, generator=generator).div_(1 - self.p)
+        return dropout(x, self.p, self.training)
+
+
+def dropout(x: Tensor, p: float, training: bool) -> Tensor:
+    """The same as a function."""
+    generator = own_generator(x.device)
+    if generator is None or not training or not 0 < p < 1:
+        return F.dropout(x, p, training)
+    return x * torch.empty_like(x).bernoulli_(1 - p, generator=generator).div_(1 - p)

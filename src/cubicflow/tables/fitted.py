@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from cubicflow.flows import Flow, Mixture
 from cubicflow.flows.packed_flows import pack, unpack
@@ -31,6 +30,7 @@ from cubicflow.tables.likelihood import log_likelihood, placed
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.source import PARTS, MemoryTable, Missing, Piece, Split, Table, pieces
 from cubicflow.tables.table_error import TableError
+from cubicflow.tables.usable_numbers import check_drawn, checked_scores
 
 SAMPLE_ROWS = 1 << 14
 SECTION = "table"
@@ -95,11 +95,12 @@ class FittedTable:
     @classmethod
     def load(cls, folder: str | Path, device: str | None = None) -> FittedTable:
         """Read a run that was fitted to a table. Nothing in the folder is trusted, and nothing is executed."""
-        about = read_config(Path(folder)).get(SECTION)
+        config = read_config(Path(folder))
+        about = config.get(SECTION)
         path = Path(folder) / CONFIG_FILE
         if not isinstance(about, dict):
             raise FlowFileError(path, "the run was not fitted to a table with 'cubicflow fit'")
-        return cls._from_json(path, about, lambda: load_model(folder, checked_device(device)))
+        return cls._from_json(path, about, lambda: load_model(folder, checked_device(device), config))
 
     def to_json(self) -> dict[str, Any]:
         """What a run's config keeps of its table: all but the weights of its model."""
@@ -125,7 +126,7 @@ class FittedTable:
             independent = IndependentColumns.from_json(about["independent"], schema.model) if known else None
             if "columns" in about:
                 cells = CellEncoder.from_json(schema, about["columns"])
-        except (TableError, RecursionError, OverflowError) as error:
+        except Exception as error:  # whatever it is: all of this came from a stranger's file
             raise FlowFileError(path, f"its table is not described rightly: {error}") from None
         source, mark, parts = (about.get(key) for key in ("source", "fingerprint", "parts"))
         counted = isinstance(parts, dict) and sorted(parts) == sorted(PARTS)
@@ -284,7 +285,9 @@ class FittedTable:
             return draw_rows(self.flow, self.needed_cells, n, context, generator, complete=complete)
         how: dict[str, Any] = {"temperature": temperature, "generator": generator}
         x = self.flow.sample(n, **how) if context is None else self.flow.sample(1, placed(self.flow, context), **how)[0]
-        return _finite(x)
+        check_drawn(x)
+        found: Floats = x.double().cpu().numpy()
+        return found
 
     def sample_like(self, rows: pa.RecordBatch, number: int, *, seed: int) -> pa.RecordBatch:
         """``number`` samples; of a conditional model one for each of the rows, given that row's context."""
@@ -296,7 +299,8 @@ class FittedTable:
             parts = [context[i : i + SAMPLE_ROWS] for i in range(0, len(context), SAMPLE_ROWS)]
             return self.encoder.decode(np.concatenate([self._draw(len(part), part, generator) for part in parts]))
         x = self.flow.sample(1, placed(self.flow, context), seed=seed, batch_size=SAMPLE_ROWS)[0]
-        return self.encoder.decode(_finite(x))
+        check_drawn(x)
+        return self.encoder.decode(x.double().cpu().numpy())
 
     def decimals(self, given: Given = None) -> dict[str, int]:
         """The digits after the point with which columns are written as text; none where more of them were given."""
@@ -350,10 +354,10 @@ def score_numbers(
 ) -> NDArray[np.float64]:
     """log p of rows that the encoder of a model has read."""
     if isinstance(flow, ColumnsModel) and isinstance(encoder, CellEncoder):
-        return log_probability(flow, encoder, numbers, observed_only=observed_only)
+        return checked_scores(log_probability(flow, encoder, numbers, observed_only=observed_only))
     if isinstance(flow, ColumnsModel) or isinstance(encoder, CellEncoder):
         raise TypeError("a model of columns goes with an encoder of cells, a flow with a TableEncoder")
-    return log_likelihood(flow, encoder, numbers)
+    return checked_scores(log_likelihood(flow, encoder, numbers))
 
 
 def _first_unseen(cells: CellEncoder, numbers: Numbers, piece: Piece) -> TableError:
@@ -380,13 +384,6 @@ def checked_device(name: str | None) -> str | None:
 
 def _unpickled(about: dict[str, Any], packed: dict[str, Any]) -> FittedTable:
     return FittedTable._from_json(Path("the pickle"), about, lambda: unpack(packed))
-
-
-def _finite(x: Tensor) -> Floats:
-    """Samples for a table. A flow with finite weights, but far too large ones, can make others."""
-    if not torch.isfinite(x).all():
-        raise TableError("the samples of this run are not finite: its weights are too large to be used; fit it again")
-    return x.double().cpu().numpy()
 
 
 def _score_batch(values: NDArray[np.float64]) -> pa.RecordBatch:

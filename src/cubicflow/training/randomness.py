@@ -13,7 +13,9 @@ from torch import Tensor, nn
 from cubicflow.nets.draws import SHARED_GENERATOR, drawing_from
 
 # Modules of torch's that draw nothing.
-QUIET = tuple(f"torch.nn.modules.{name}" for name in ("batchnorm", "container", "conv", "linear", "normalization"))
+QUIET = tuple(
+    f"torch.nn.modules.{name}" for name in ("batchnorm", "container", "conv", "linear", "normalization", "sparse")
+)
 
 
 class Randomness:
