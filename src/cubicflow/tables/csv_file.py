@@ -26,6 +26,8 @@ from pyarrow import csv as arrow_csv
 from cubicflow.tables.arrow_types import narrowest
 from cubicflow.tables.source import MemoryTable, Table, check_names, fingerprint_blocks
 from cubicflow.tables.table_error import TableError, some
+from cubicflow.tables.unpacking import check_unpacked, most_unpacked
+from cubicflow.tables.watched_files import WatchedFiles
 
 # What stands for a missing value, as pandas and arrow read it.
 MISSING = (
@@ -44,6 +46,7 @@ class CsvTable(Table):
     is_text = True
 
     def __init__(self, path: Path) -> None:
+        watched = WatchedFiles(path, lambda: [path])
         header = _first_line(path)
         unquoted = re.sub(r'"[^"]*"?', "", header)
         self.delimiter = max(",;\t|", key=unquoted.count)  # ties, as in a file of one column, go to the comma
@@ -63,14 +66,14 @@ class CsvTable(Table):
                 f"{path}: the first line holds numbers ({some(names, 3)}) where column names belong; put a line of "
                 "names above it"
             )
-        super().__init__(path, dict.fromkeys(names, pa.string()))
+        super().__init__(path, dict.fromkeys(names, pa.string()), watched)
 
     def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
         missing = pa.array(MISSING)
         try:
             with _FingerprintedFile(self.path) as file:
                 reader = arrow_csv.open_csv(
-                    pa.input_stream(file, compression="gzip" if self.path.suffix == ".gz" else None),
+                    _Unpacked(self.path, file) if self.path.suffix == ".gz" else pa.input_stream(file),
                     read_options=arrow_csv.ReadOptions(column_names=self.names, skip_rows=1, block_size=BLOCK_BYTES),
                     parse_options=arrow_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
                     convert_options=arrow_csv.ConvertOptions(
@@ -183,6 +186,26 @@ class _FingerprintedFile(io.RawIOBase):
     def close(self) -> None:
         self._file.close()
         super().close()
+
+
+class _Unpacked(io.RawIOBase):
+    """The text in a packed file, which may not be absurdly much more than the file."""
+
+    def __init__(self, path: Path, packed: io.RawIOBase) -> None:
+        super().__init__()
+        self._path, self._packed = path, path.stat().st_size
+        self._stream = pa.input_stream(packed, compression="gzip")
+        self._most, self._count = most_unpacked(self._packed), 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count: int = self._stream.readinto(buffer)
+        self._count += count
+        if self._count > self._most:
+            check_unpacked(self._path, self._packed, self._count)
+        return count
 
 
 def _first_line(path: Path) -> str:
