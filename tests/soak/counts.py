@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 
 
@@ -17,6 +18,7 @@ class Counts(Counter[str]):
 
     def fail(self, line: str) -> None:
         self.failures.append(line)
+        sys.stderr.write(f"FAILURE {line}\n")
 
     def join(self, other: Counts) -> None:
         self.update(other)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from cubicflow.cli.clear_errors import clear_errors
+from cubicflow.cli.terminal import say
 
 
 def plot(
@@ -29,4 +30,4 @@ def plot(
 
         folder = run / "plots" if output is None else output
         page = draw_report(run, data, folder, rows=rows, seed=seed, overwrite=overwrite)
-        typer.echo(f"wrote {page}")
+        say(f"wrote {page}")

@@ -21,14 +21,17 @@ STANDARD_OUTPUT = "-"
 MOST_DIGITS = 38  # of arrow's decimals
 NUMERIC = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)  # for NumPy
 
+FORMULA = r"=+\-@\t\r\n＝＋－＠"  # what formulas begin with, in a class of a regular expression
 Batches = Iterator[pa.RecordBatch]
 
 
-def _write_csv(file: BinaryIO, batches: Batches, decimals: Mapping[str, int]) -> None:
+def _write_csv(file: BinaryIO, batches: Batches, decimals: Mapping[str, int], protect: bool = False) -> None:
     def texts() -> Batches:
         for batch in batches:
             names = batch.schema.names
             arrays = [_text(column, decimals.get(name)) for name, column in zip(names, batch.columns, strict=True)]
+            if protect:
+                arrays, names = [protected(array) for array in arrays], protected(pa.array(names)).to_pylist()
             yield pa.RecordBatch.from_arrays(arrays, names=names)
 
     _write_by(arrow_csv.CSVWriter, file, texts())
@@ -58,6 +61,17 @@ def _text(column: pa.Array, digits: int | None) -> pa.Array:
         return pc.cast(column.cast(pa.float64()), pa.decimal128(MOST_DIGITS, max(digits, 1)))
     except pa.ArrowInvalid:  # too large for so many digits
         return column
+
+
+def protected(texts: pa.Array) -> pa.Array:
+    """Texts that a spreadsheet would take for formulas, with an apostrophe before them. Numbers are what they are.
+
+    >>> protected(pa.array(["=1+1", "a=b", "@x", None])).to_pylist()
+    ["'=1+1", 'a=b', "'@x", None]
+    """
+    if not pa.types.is_string(texts.type) and not pa.types.is_large_string(texts.type):
+        return texts
+    return pc.replace_substring_regex(texts, pattern=f"^[{FORMULA}]", replacement=r"'\0")
 
 
 def _write_npy(file: BinaryIO, batches: Batches, decimals: Mapping[str, int]) -> None:  # noqa: ARG001
@@ -113,15 +127,24 @@ def check_free(path: str, endings: Sequence[str], *, overwrite: bool) -> None:
 
 
 def write_rows(
-    path: str, batches: Batches, decimals: Mapping[str, int] | None = None, *, overwrite: bool = False
+    path: str,
+    batches: Batches,
+    decimals: Mapping[str, int] | None = None,
+    *,
+    overwrite: bool = False,
+    protect_formulas: bool = False,
 ) -> None:
     """Write one batch of rows or more. The file appears under its name when all is written; after an error there is
-    none. ``decimals`` names columns that a CSV has with a fixed number of digits after the point."""
+    none. ``decimals`` names columns that a CSV has with a fixed number of digits after the point;
+    ``protect_formulas`` keeps a spreadsheet from taking its texts for formulas."""
     check_output(path, overwrite=overwrite)
     if path == STANDARD_OUTPUT:
-        _write_csv(sys.stdout.buffer, batches, decimals or {})
+        _write_csv(sys.stdout.buffer, batches, decimals or {}, protect_formulas)
         sys.stdout.buffer.flush()
         return
     target = Path(path)
     with replacing(target) as file:
-        WRITERS[target.suffix.lower()](file, batches, decimals or {})
+        if target.suffix.lower() == ".csv":
+            _write_csv(file, batches, decimals or {}, protect_formulas)
+        else:
+            WRITERS[target.suffix.lower()](file, batches, decimals or {})
