@@ -20,9 +20,10 @@ import numpy as np
 from tests.soak.counts import Counts
 from tests.soak.hostile_values import as_text, changed, damaged, hostile
 from tests.soak.victims import Victim
-from tests.soak.workers import Ended, command, forked, warm_up
+from tests.soak.workers import Ended, command, forked, series, warm_up
 
 MOST_MEMORY = 200_000  # KB above the honest runs
+BATCH = 25  # in one worker
 Header = dict[str, Any]
 
 
@@ -176,7 +177,7 @@ def verdict(ended: Ended, honest: int) -> str | None:
         last = (ended.errors.strip().splitlines() or ["nothing said"])[-1]
         return f"ends with status {ended.status}: {last[:200]}"
     if "Warning:" in ended.errors:
-        return f"warns: {ended.errors.strip()[:300]}"
+        return f"warns: {next(line for line in ended.errors.splitlines() if 'Warning:' in line)}"
     if ended.status == 2 and not ended.errors.strip().splitlines()[-1].startswith("error: "):
         return f"says nothing clear: {ended.errors[-200:]}"
     if ended.memory - honest > MOST_MEMORY:
@@ -184,23 +185,32 @@ def verdict(ended: Ended, honest: int) -> str | None:
     return None
 
 
-def attack(victims: list[Victim], folder: Path, number: int, seed: int = 0) -> Counts:
-    """So many mutations of the runs, each told by the seed and its number."""
+def attack(victims: list[Victim], folder: Path, number: int, seed: int = 0, first: int = 0) -> Counts:
+    """So many mutations of the runs, each told by the seed and its number, from ``first`` on."""
     counts = Counts()
     done = [victim for victim in victims if victim.finished]
     plots = [("plot", victim.run, "-o", folder / f"{victim.run.name}-plots", "--rows", 10) for victim in done]
     warm_up([told for victim in done for told in every_command(victim, victim.run)] + plots)
     honest = max(forked(lambda told=told: command(*told, "--overwrite"), 120).memory for told in plots)
-    run = folder / "mutated"
-    for i in range(number):
-        rng = random.Random(f"{seed} {i}")
-        shutil.rmtree(run, ignore_errors=True)
-        victim = rng.choice(victims)
-        how = mutate(victim, run, rng)
-        told = commands(victim, run, rng)
-        ended = forked(lambda told=told: command(*told))
-        wrong = verdict(ended, honest)
-        if wrong is not None:
-            counts.fail(f"mutation {i} (seed {seed}) of {victim.name}, {how}, {told[0]}: {wrong}")
-        counts.add("refused" if ended.status == 2 else "worked" if ended.status == 0 else "failed")
+    last = first + number
+    while first < last:
+        numbers = range(first, min(first + BATCH, last))
+        attempts = [prepare(victims, folder / f"mutated-{i}", seed, i) for i in numbers]
+        ends = series([lambda told=told: command(*told) for _, told in attempts], honest + MOST_MEMORY)
+        for (what, told), ended in zip(attempts, ends, strict=False):
+            wrong = verdict(ended, honest)
+            if wrong is not None:
+                counts.fail(f"{what}, {told[0]}: {wrong}")
+            counts.add("refused" if ended.status == 2 else "worked" if ended.status == 0 else "failed")
+        for i in numbers:
+            shutil.rmtree(folder / f"mutated-{i}", ignore_errors=True)
+        first += len(ends)
     return counts
+
+
+def prepare(victims: list[Victim], run: Path, seed: int, number: int) -> tuple[str, tuple[object, ...]]:
+    """A mutated run, what it is, and a command on it."""
+    rng = random.Random(f"{seed} {number}")
+    victim = rng.choice(victims)
+    how = mutate(victim, run, rng)
+    return f"mutation {number} (seed {seed}) of {victim.name}, {how}", commands(victim, run, rng)

@@ -73,6 +73,29 @@ def test_tensors_of_another_kind(x, make_flow, unfinished, tensors):
         fit(make_flow(), x, run=unfinished, resume=True, **SETTINGS)
 
 
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("start", ["flow.", "best.", "average", "optimiser.exp_avg", "optimiser.exp_avg_sq"])
+def test_tensors_that_are_not_finite(x, make_flow, unfinished, start, bad):
+    def spoil(found):
+        name = max(name for name, value in found.items() if name.startswith(start) and value.is_floating_point())
+        found[name].view(-1)[-1] = bad
+        return found
+
+    rewrite(unfinished / NEWEST, tensors=spoil)
+    with pytest.raises(RunFolderError, match=rf"{start}.* holds numbers that no run has.*--overwrite"):
+        fit(make_flow(), x, run=unfinished, resume=True, **SETTINGS)
+
+
+def test_permutations_that_are_none(x, make_flow, unfinished):
+    def twice(found):
+        name = next(name for name, value in found.items() if value.dtype == torch.int64 and value.numel() > 1)
+        return {**found, name: torch.zeros_like(found[name])}
+
+    rewrite(unfinished / NEWEST, tensors=twice)
+    with pytest.raises(RunFolderError, match=r"holds numbers that no run has.*--overwrite"):
+        fit(make_flow(), x, run=unfinished, resume=True, **SETTINGS)
+
+
 REFUSED = {(kind, "config.json") for kind in ("pipe", "device", "folder", "large")}
 REFUSED |= {("folder", name) for name in (NEWEST, NEXT, PREVIOUS)}
 REFUSED |= {(kind, "metrics.jsonl") for kind in ("pipe", "device", "folder", "large")}

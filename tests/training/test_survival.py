@@ -111,20 +111,6 @@ def test_kills_while_starting(tmp_path, assert_same):
     assert_same(tmp_path / "whole", tmp_path / "killed")
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("begun", ["new", "overwrite", "resume"])
-def test_killed_at_every_filesystem_operation(tmp_path, begun):
-    """Whatever the operation, the run can be resumed and overwritten, ends with the same bits and leaves nothing."""
-    script = Path(__file__).with_name("kill_everywhere.py")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(script), str(tmp_path), begun, "2"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    outcome = json.loads(done.stdout)
-    assert outcome["failures"] == [], done.stderr
-    assert outcome["status"] == 0
-    assert outcome["kills"] > 20
-
-
 # --- Ctrl-C ---
 
 

@@ -78,7 +78,14 @@ class TrainingState:
                 "cannot resume: the checkpoint's tensors are not those of this flow; begin again with overwrite "
                 "(--overwrite)"
             )
-        for name, values in self.memory().items():
+        here = self.memory()
+        wrong = [n for n, value in tensors.items() if n != "step.loss_sum" and not _is_usable(value, here[n])]
+        if wrong:
+            raise RunFolderError(
+                f"cannot resume: the checkpoint's {wrong[0]} holds numbers that no run has; begin again with overwrite "
+                "(--overwrite)"
+            )
+        for name, values in here.items():
             saved = tensors[name].flatten().split([value.numel() for value in values])
             for value, part in zip(values, saved, strict=True):
                 value.copy_(part.view_as(value))
@@ -93,3 +100,13 @@ class TrainingState:
     def refresh(self) -> None:
         """Tell the flow that its tensors were written: layers mirror some of them."""
         self.parts.flow.load_state_dict(self.parts.flow.state_dict())
+
+
+def _is_usable(saved: Tensor, here: list[Tensor]) -> bool:
+    """Whether a saved tensor can take the place of those that are here. Floats are finite. Whole numbers say which
+    column goes where: they are the same ones in some order, unless a single one counts something."""
+    if saved.is_floating_point():
+        return not saved.numel() or math.isfinite(torch.linalg.vector_norm(saved.flatten(), math.inf))
+    if saved.dtype != torch.int64 or not saved.ndim:
+        return True
+    return torch.equal(saved.flatten().sort().values.cpu(), here[0].flatten().sort().values.cpu())
