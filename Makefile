@@ -1,7 +1,8 @@
 # make demo     install into .venv and run the main job on a built-in default
 # make test     linters, types, import contracts, the test suite
 # make docs     the documentation, into site/
-# make soak     what takes longer: adversarial sweeps, fuzzing, kills
+# make soak     what takes longer: adversarial sweeps, fuzzing, attacks (some: make soak SOAK="kills --kills 2000")
+# make sanitize  the C kernels under the address and undefined-behaviour sanitizers
 # make clean    remove what the above made
 
 PYTHON ?= python3
@@ -11,7 +12,7 @@ STAMP  := $(VENV)/.installed
 # Two workers, one thread each: the suite is many small tensors, which more threads only slow down.
 PYTEST := OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/pytest -n 2 --dist worksteal
 
-.PHONY: demo test docs soak lint types contracts unit clean
+.PHONY: demo test docs soak sanitize lint types contracts unit clean
 
 demo: $(STAMP)
 	MPLBACKEND=Agg $(BIN)/python -m cubicflow.demo
@@ -35,6 +36,20 @@ unit: $(STAMP)
 
 soak: $(STAMP)
 	$(PYTEST) -q -m "soak or hypothesis" --hypothesis-profile=search
+	OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/python -m tests.soak $(SOAK)
+
+# A build of its own, which only this run loads; the sanitizers' runtimes have to be there before Python is.
+SANITIZERS := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+SANITIZED := build/sanitize/cubicflow/splines/backends/native/libcubicflow.so
+
+sanitize: $(STAMP)
+	@echo 'int main(void) { return 0; }' | $(CC) $(SANITIZERS) -x c - -o /dev/null 2>/dev/null || \
+	{ echo "$(CC) cannot build with $(SANITIZERS); install its libasan and libubsan, or name another: make sanitize CC=gcc"; exit 1; }
+	rm -rf build/sanitize
+	CFLAGS="$(SANITIZERS)" LDFLAGS="$(SANITIZERS)" $(BIN)/python setup.py -q build_ext --build-lib build/sanitize --build-temp build/sanitize/objects
+	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" \
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 CUBICFLOW_SANITIZED=$(abspath $(SANITIZED)) \
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 0 -p no:cacheprovider tests/splines/native -m "not soak"
 
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -33,8 +34,29 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())  # or, after a power cut, the new name might stand over an empty file
         temporary.replace(path)
+        keep_names(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def keep_names(folder: Path) -> None:
+    """Write down which names a folder has: a rename that was not written down is undone by a power cut. Some
+    filesystems cannot; the rename stays as atomic as it is there."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def is_leftover(name: str, of: Iterable[str]) -> bool:
+    """Whether a file is what a killed process left of one that it was writing.
+
+    >>> is_leftover(".config.json.0123456789abcdef", ["config.json"]), is_leftover(".config.json.bak", ["config.json"])
+    (True, False)
+    """
+    return any(re.fullmatch(rf"\.{re.escape(known)}\.[0-9a-f]{{16}}", name) for known in of)
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -65,20 +65,11 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def _fit(folder: Path, table: Path, *options: str) -> Path:
-    settings = [
-        "--steps",
-        "20",
-        "--model",
-        "flow",
-        "--num-layers",
-        "2",
-        "--hidden-features",
-        "8",
-        "--device",
-        "cpu",
-        *options,
-    ]
+FLOW = ("--model", "flow", "--num-layers", "2")
+
+
+def _fit(folder: Path, table: Path, *options: str, model: tuple[str, ...] = FLOW) -> Path:
+    settings = ["--steps", "20", *model, "--hidden-features", "8", "--device", "cpu", *options]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["cubicflow", "fit", str(table), "-o", str(folder), *settings])
         with pytest.raises(SystemExit) as stopped:
@@ -90,6 +81,11 @@ def _fit(folder: Path, table: Path, *options: str) -> Path:
 @pytest.fixture(scope="session")
 def run(tmp_path_factory: pytest.TempPathFactory, table: Path) -> Path:
     return _fit(tmp_path_factory.mktemp("runs") / "run", table)
+
+
+@pytest.fixture(scope="session")
+def columns_run(tmp_path_factory: pytest.TempPathFactory, table: Path) -> Path:
+    return _fit(tmp_path_factory.mktemp("runs") / "columns", table, model=("--model", "columns"))
 
 
 @pytest.fixture(scope="session")

@@ -42,6 +42,27 @@ def test_the_page_needs_nothing_else(cubicflow: Command, run: Path, report: Path
     assert report.read_bytes() == before
 
 
+def test_a_link_to_elsewhere_is_not_followed(cubicflow: Command, run: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(run, tmp_path / "run")
+    (tmp_path / "elsewhere").mkdir()
+    (copy / "plots").symlink_to(tmp_path / "elsewhere")
+    status, _, errors = cubicflow("plot", copy, "--rows", 50)
+    assert status == 2
+    assert f"{copy / 'plots'} is a link to {tmp_path / 'elsewhere'}" in errors
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    assert cubicflow("plot", run, "-o", copy / "plots" / "asked-for", "--rows", 50).status == 0
+
+
+def test_pictures_that_are_links_are_replaced(cubicflow: Command, run: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "pictures").mkdir()
+    for name in (*PICTURES, "report.html"):
+        (tmp_path / "pictures" / name).symlink_to(tmp_path / "mine")
+    assert cubicflow("plot", run, "-o", tmp_path / "pictures", "--rows", 50, "--overwrite").status == 0
+    assert (tmp_path / "mine").read_text() == "mine"
+    assert not (tmp_path / "pictures" / "report.html").is_symlink()
+
+
 def test_one_line_says_how_good_the_fit_is(
     cubicflow: Command, run: Path, table: Path, report: Path, tmp_path: Path
 ) -> None:

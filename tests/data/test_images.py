@@ -24,7 +24,7 @@ def tiny() -> dict[str, bytes]:
     """The four files, unpacked, with 30 and 10 pictures of 3 x 5."""
     random = np.random.default_rng(0)
     files = {}
-    for stem in images.MD5:
+    for stem in images.SHA256:
         n = 30 if stem.startswith("train") else 10
         files[stem] = idx(random.integers(256, size=(n, 3, 5) if "images" in stem else (n,), dtype=np.uint8))
     return files
@@ -112,14 +112,14 @@ def test_files_that_do_not_belong_together(folder: Path) -> None:
 def served(site, tiny: dict[str, bytes], monkeypatch: pytest.MonkeyPatch):
     site.pages = {f"/{stem}.gz": gzip.compress(content) for stem, content in tiny.items()}
     monkeypatch.setattr(images, "URL", site.url)
-    monkeypatch.setattr(images, "MD5", {stem: hashlib.md5(content).hexdigest() for stem, content in tiny.items()})
+    monkeypatch.setattr(images, "SHA256", {stem: hashlib.sha256(content).hexdigest() for stem, content in tiny.items()})
     return site
 
 
 def test_download(served, tmp_path: Path) -> None:
     calls: list[tuple[int, int | None]] = []
     paths = images.download_fashion_mnist(tmp_path, progress=lambda done, total: calls.append((done, total)))
-    assert [path.name for path in paths] == [f"{stem}.gz" for stem in images.MD5]
+    assert [path.name for path in paths] == [f"{stem}.gz" for stem in images.SHA256]
     assert [call[0] for call in calls] == [call[1] for call in calls] == [len(p.read_bytes()) for p in paths]
     assert images.load_fashion_mnist(tmp_path, validation=4).train.shape == (26, 3, 5)
     asked = len(served.asked)
@@ -131,7 +131,7 @@ def test_download(served, tmp_path: Path) -> None:
 def test_bad_downloads_leave_nothing(served, tmp_path: Path, fault: str) -> None:
     page = "/train-images-idx3-ubyte.gz"
     message = {
-        "other content": "unpacked md5 is",
+        "other content": "unpacked sha256 is",
         "not gzip": "not a whole gzip file",
         "missing": "404",
         "cut short": "could not download",
@@ -152,7 +152,7 @@ def test_bad_downloads_leave_nothing(served, tmp_path: Path, fault: str) -> None
 def test_real_fashion_mnist(real_data: Path) -> None:
     if not (real_data / "fashion-mnist").is_dir():
         pytest.skip(f"{real_data} has no fashion-mnist")
-    loaded = images.load_fashion_mnist(real_data)  # which checks the md5 of all four
+    loaded = images.load_fashion_mnist(real_data)  # which checks the sha256 of all four
     assert loaded.train.shape == (54_000, 28, 28)
     assert loaded.validation.shape == (6_000, 28, 28)
     assert loaded.test.shape == (10_000, 28, 28)

@@ -104,6 +104,15 @@ def test_config_is_readable_and_versioned(tmp_path: Path) -> None:
     assert config["flow"]["transform"]["transforms"][1]["element_map"]["num_bins"] == 4
 
 
+def test_a_config_that_could_not_be_read_again_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cubicflow.flows.serialization.MOST_CONFIG_BYTES", 100)
+    with pytest.raises(
+        ValueError, match=r"config\.json would have [\d,]+ bytes, and at most 100 are read: .*round them"
+    ):
+        cf.flows.tabular(2, num_layers=1, hidden_features=4).save(tmp_path)
+    assert not (tmp_path / "config.json").exists()
+
+
 def test_every_type_rebuilds_from_its_description() -> None:
     for flow in (make() for make in SAVED.values()):
         description = describe(flow)
@@ -207,6 +216,15 @@ class TestDamage:
         refused(run, "model.safetensors", f"should be torch.float32 of shape (3,), is {dtype}")
 
 
+def test_counts_of_batches_are_no_columns(tmp_path: Path) -> None:
+    flow = cf.flows.tabular(2, num_layers=1, hidden_features=8, norm="batch")
+    flow.train().log_prob(torch.randn(20, 2))
+    flow.eval().save(tmp_path)
+    counts = [value for name, value in cf.load(tmp_path).state_dict().items() if name.endswith("batches_tracked")]
+    assert [int(count) for count in counts] == [1] * len(counts)
+    assert counts
+
+
 class TestHostility:
     @pytest.mark.parametrize(
         "description",
@@ -234,7 +252,7 @@ class TestHostility:
             config["flow"]["transform"]["transforms"][1]["network"]["hidden_features"] = 10**9
 
         edit(run, giant)
-        refused(run, "model.safetensors", "should be torch.float32 of shape (1000000000,")
+        refused(run, "config.json", "it asks for hidden_features of 1000000000")
 
     def test_endless_layers_are_not_built(self, run: Path) -> None:
         def endless(config: dict) -> None:

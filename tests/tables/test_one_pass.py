@@ -16,13 +16,11 @@ import numpy as np
 import openpyxl
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyarrow import csv as arrow_csv
 from pyarrow import json as arrow_json
 
-from cubicflow.tables import Split, TableEncoder, TableError, TableOptions, fit_table, infer, open_table
-from cubicflow.tables.table_rows import load_parts
+from cubicflow.tables import TableError, TableOptions, fit_table, infer, open_table
 
 LINES = [f"{i % 7},{i / 8},{'ab'[i % 2]}{i % 3}\n" for i in range(400)]
 TEXT = "n,x,word\n" + "".join(LINES)
@@ -170,30 +168,3 @@ def test_values_of_dropped_columns_are_never_read(tmp_path: Path) -> None:
     with pytest.raises(TableError, match="not in UTF-8"):
         infer(open_table(path))
     assert infer(open_table(path), TableOptions(drop=("note",))).schema["a"].kind == "integer"
-
-
-def frame(rows: int) -> pa.Table:
-    return pa.table({"a": np.arange(rows) % 9, "b": np.linspace(0, 1, rows) ** 2})
-
-
-@pytest.mark.parametrize("later", [80, 120])
-def test_a_file_that_changes_while_it_is_read_is_told(tmp_path: Path, later: int) -> None:
-    said = f"the file changed while it was read: 100 rows were found at first, {later} later; begin again when"
-    path = tmp_path / "t.parquet"
-    pq.write_table(frame(100), path)
-    table = open_table(path)
-    found = infer(table)
-    pq.write_table(frame(later), path)
-    with pytest.raises(TableError, match=said):
-        load_parts(found.table, TableEncoder(found.schema), Split(), "error", found.rows)
-    with pytest.raises(TableError, match=said):
-        _ = list(table.batches(["b"]))
-
-
-def test_a_csv_that_changes_between_passes_is_told(tmp_path: Path) -> None:
-    path = write(tmp_path, TEXT.encode())
-    table = open_table(path)
-    assert sum(map(len, table.batches())) == 400
-    write(tmp_path, (TEXT + LINES[0]).encode())
-    with pytest.raises(TableError, match="400 rows were found at first, 401 later"):
-        _ = list(table.batches())

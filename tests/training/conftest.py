@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,11 @@ import torch
 from torch import Tensor
 
 import cubicflow as cf
+from cubicflow.data.rows import Batch
 from cubicflow.flows import Flow
 from cubicflow.flows.serialization import read_tensors
+from cubicflow.training import TrainingInterrupted, fit
+from cubicflow.training.losses import negative_log_likelihood
 
 
 @pytest.fixture
@@ -57,3 +62,23 @@ def assert_same(weights_of: Callable[[Any], dict[str, Tensor]]) -> Callable[[Any
         assert different == []
 
     return check
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def unfinished(x: Tensor, make_flow: Callable[..., Flow], run: Path) -> Path:
+    """A run that was interrupted."""
+    pending = [signal.SIGINT]
+
+    def loss(flow: Any, batch: Batch) -> Tensor:
+        if torch.is_grad_enabled() and pending:
+            os.kill(os.getpid(), pending.pop())
+        return negative_log_likelihood(flow, batch)
+
+    with pytest.raises(TrainingInterrupted):
+        fit(make_flow(), x, run=run, loss=loss, steps=12, validate_every=4, progress=False)
+    return run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import signal
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,37 +15,16 @@ import pytest
 import torch
 
 import cubicflow as cf
-from cubicflow.training import RunFolderError, TrainingInterrupted, fit
+from cubicflow.training import RunFolderError, fit
 from cubicflow.training.losses import negative_log_likelihood
 from cubicflow.training.progress import LiveLine, PlainLines, Progress, make_progress
-from cubicflow.training.run_folder import forget_run
+from cubicflow.training.run_folder import check_folder, forget_run
 
 SETTINGS = {"steps": 12, "validate_every": 4, "progress": False}
 
 
 def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-@pytest.fixture
-def run(tmp_path):
-    return tmp_path / "run"
-
-
-@pytest.fixture
-def unfinished(x, make_flow, run):
-    """A run that was interrupted."""
-
-    pending = [signal.SIGINT]
-
-    def loss(flow, batch):
-        if torch.is_grad_enabled() and pending:
-            os.kill(os.getpid(), pending.pop())
-        return negative_log_likelihood(flow, batch)
-
-    with pytest.raises(TrainingInterrupted):
-        fit(make_flow(), x, run=run, loss=loss, **SETTINGS)
-    return run
 
 
 def refused(message, flow, x, run, **settings):
@@ -225,15 +204,16 @@ def test_sections_cannot_take_the_place_of_the_runs_own(x, make_flow, run, name)
     assert not run.exists()
 
 
-# --- folders that were damaged ---
+# --- folders that a killed process left ---
 
 
-def test_killed_while_overwriting(x, make_flow, run, monkeypatch, assert_same):
-    """Whatever was removed by then, the folder can be overwritten once more; files that are not the run's are there."""
-    fit(make_flow(), x, run=run, **SETTINGS)
+def test_killed_while_overwriting(x, make_flow, run, tmp_path, monkeypatch, assert_same):
+    """Whatever was removed by then, the run can be resumed, and the folder can be overwritten once more; files that are
+    not the run's are there."""
+    whole = fit(make_flow(), x, run=run, **SETTINGS)
     (run / "notes.txt").write_text("mine")
     real = Path.unlink
-    for kill_at in range(4):
+    for kill_at in range(7):
         calls = iter(range(100))
 
         def unlink(path, missing_ok=False, calls=calls, kill_at=kill_at):
@@ -246,8 +226,48 @@ def test_killed_while_overwriting(x, make_flow, run, monkeypatch, assert_same):
             fit(make_flow(), x, run=run, overwrite=True, **SETTINGS)
         monkeypatch.undo()
         assert (run / "config.json").exists()
+        shutil.rmtree(tmp_path / "copy", ignore_errors=True)
+        shutil.copytree(run, tmp_path / "copy")
+        resumed = fit(make_flow(), x, run=tmp_path / "copy", resume=True, **SETTINGS)
+        assert_same(resumed.flow, whole.flow)
     again = fit(make_flow(), x, run=run, overwrite=True, **SETTINGS)
     assert_same(again.flow, fit(make_flow(), x, **SETTINGS).flow)
+
+
+def test_killed_while_the_first_config_is_written(x, make_flow, run):
+    """The command line looks at the folder before it reads the table, and the loop looks again."""
+    for flags in ({}, {"resume": True}, {"overwrite": True}):
+        shutil.rmtree(run, ignore_errors=True)
+        run.mkdir()
+        (run / "lock").write_text("process 7")
+        (run / ".config.json.0123456789abcdef").write_text("{")
+        check_folder(run, may_exist=bool(flags))
+        assert fit(make_flow(), x, run=run, **flags, **SETTINGS).steps == 12
+        assert sorted(contents(run)) == ["config.json", "metrics.jsonl", "model.safetensors"]
+
+
+def test_only_what_a_killed_process_left_is_tidied_away(x, make_flow, run):
+    run.mkdir()
+    (run / ".config.json.bak").write_text("mine")
+    refused(r"not empty and holds no run \(.config.json.bak\)", make_flow(), x, run)
+
+
+def test_killed_between_the_last_config_and_the_clean_up(x, make_flow, unfinished, monkeypatch):
+    run = unfinished
+
+    def die(folder):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("cubicflow.training.checkpoint.remove_checkpoints", die)
+    with pytest.raises(KeyboardInterrupt):
+        fit(make_flow(), x, run=run, resume=True, **SETTINGS)
+    monkeypatch.undo()
+    assert (run / "checkpoint.safetensors").exists()
+    assert fit(make_flow(), x, run=run, resume=True, **SETTINGS).steps == 12
+    assert sorted(contents(run)) == ["config.json", "metrics.jsonl", "model.safetensors"]
+
+
+# --- finished runs that were damaged ---
 
 
 def test_a_finished_run_whose_model_is_damaged(x, make_flow, run):

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from cubicflow.cli.clear_errors import clear_errors
+from cubicflow.cli.terminal import say
 
 PARTS = "splines, training, densities, start, one-pass or scaling"
 
@@ -43,11 +44,11 @@ def bench(
         output.mkdir(parents=True)  # now, rather than fail after the first measurement
         try:
             # Written again after each measurement, so that a run that is stopped leaves what it has.
-            for found in run(parts, chosen, seconds=seconds, quick=quick, say=typer.echo):
+            for found in run(parts, chosen, seconds=seconds, quick=quick, say=say):
                 bench_report.write(output, found, f"cubicflow {shlex.join(sys.argv[1:])}")
         finally:
             if any(output.iterdir()):
                 bench_report.draw(output)
             else:
                 output.rmdir()
-        typer.echo(f"wrote {', '.join(str(path) for path in sorted(output.iterdir()))}")
+        say(f"wrote {', '.join(str(path) for path in sorted(output.iterdir()))}")

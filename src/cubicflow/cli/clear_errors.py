@@ -14,12 +14,13 @@ REFUSED = 2
 @contextmanager
 def clear_errors() -> Iterator[None]:
     """Errors with an answer in them end the program with that answer; anything else is a bug and keeps its trace."""
+    from cubicflow.cli.terminal import escaped
     from cubicflow.training import TrainingError, TrainingInterrupted
 
     try:
         yield
     except TrainingInterrupted as interruption:
-        sys.stderr.write(f"{interruption}\n")
+        sys.stderr.write(f"{escaped(str(interruption))}\n")
         raise SystemExit(INTERRUPTED) from None
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None
@@ -30,5 +31,5 @@ def clear_errors() -> Iterator[None]:
         message = " ".join(str(error).split()) or type(error).__name__
         if option := getattr(error, "option", None):  # how the command line does what the message advises last
             message = f"{message} with {option}"
-        sys.stderr.write(f"error: {message}\n")
+        sys.stderr.write(f"error: {escaped(message)}\n")
         raise SystemExit(REFUSED) from None

@@ -10,6 +10,7 @@ import typer
 
 from cubicflow.cli.clear_errors import clear_errors
 from cubicflow.cli.reading import Comment, Header
+from cubicflow.cli.terminal import say
 
 
 def compare(
@@ -34,14 +35,14 @@ def compare(
         models = FittedTable.load(first, device), FittedTable.load(second, device)
         result = compare_runs(*models, open_table(data, models[0].reading.told(header, comment)), missing)
         if result.held_out:
-            typer.echo("a model was fitted to this file, so only test rows are compared")
-        typer.echo(f"{first}: {result.first}")
-        typer.echo(f"{second}: {result.second}")
+            say("a model was fitted to this file, so only test rows are compared")
+        say(f"{first}: {result.first}")
+        say(f"{second}: {result.second}")
         gap = result.difference
-        typer.echo(f"difference, second minus first: {gap} over {gap.rows:,} rows")
+        say(f"difference, second minus first: {gap} over {gap.rows:,} rows")
         if math.isnan(gap.error):
-            typer.echo("fewer than two rows cannot tell which is better")
+            say("fewer than two rows cannot tell which is better")
         elif abs(gap.mean) <= gap.error:
-            typer.echo("neither is better beyond the error")
+            say("neither is better beyond the error")
         else:
-            typer.echo(f"{second if gap.mean > 0 else first} is better")
+            say(f"{second if gap.mean > 0 else first} is better")

@@ -10,6 +10,7 @@ import typer
 from cubicflow.cli.clear_errors import clear_errors
 from cubicflow.cli.reading import Comment, Header
 from cubicflow.cli.remarks import say_ignored, say_unseen
+from cubicflow.cli.terminal import say
 
 
 def evaluate(
@@ -47,17 +48,17 @@ def evaluate(
         say_unseen(scored.unseen)
         width = max(len(column.name) for column in fitted.schema.columns)
         for column in fitted.schema.columns:
-            typer.echo(f"  {column.name:<{width}}  {column.describe()}")
+            say(f"  {column.name:<{width}}  {column.describe()}")
         if fitted.is_source(table):
-            typer.echo("this is the file that the model was fitted to; only its test rows are new to the model")
+            say("this is the file that the model was fitted to; only its test rows are new to the model")
             for name, part in scored.parts.items():
-                typer.echo(f"{name:<10} log likelihood {part.model} over {part.model.rows:,} rows")
+                say(f"{name:<10} log likelihood {part.model} over {part.model.rows:,} rows")
             new = scored.parts["test"]
             trained: Score | None = scored.parts["train"]
         else:
-            typer.echo(f"log likelihood {whole.model} over {whole.model.rows:,} rows")
+            say(f"log likelihood {whole.model} over {whole.model.rows:,} rows")
             new, trained = whole, None
         for line in (*score_lines(new, trained), str(scored.used)):
-            typer.echo(line)
+            say(line)
         for warning in score_warnings(new, trained):
-            typer.echo(f"warning: {warning}", err=True)
+            say(f"warning: {warning}", err=True)

@@ -14,6 +14,7 @@ import typer
 from cubicflow.cli.arguments import names, one_each, pairs, ranges
 from cubicflow.cli.clear_errors import clear_errors
 from cubicflow.cli.reading import DATA, Comment, Header
+from cubicflow.cli.terminal import say
 from cubicflow.tables.kinds import NAMES
 
 MODEL = ("num_layers", "hidden_features", "num_blocks", "num_bins", "dropout")
@@ -103,19 +104,19 @@ def fit(
         schema = result.fitted.schema
         width = max(len(column.name) for column in schema.columns)
         for column in schema.columns:
-            typer.echo(f"  {column.name:<{width}}  {column.describe()}")
-        typer.echo(f"test log likelihood {result.test} over {result.test.rows:,} rows, in the data's own units")
+            say(f"  {column.name:<{width}}  {column.describe()}")
+        say(f"test log likelihood {result.test} over {result.test.rows:,} rows, in the data's own units")
         for line in (*score_lines(result.score, result.train), str(result.used)):
-            typer.echo(line)
+            say(line)
         for warning in score_warnings(result.score, result.train):
             _say(f"warning: {warning}")
-        typer.echo(f"wrote {output} after {result.fit.steps:,} steps ({result.fit.stopped}). Next:")
-        typer.echo(f"  cubicflow plot {output}")
+        say(f"wrote {output} after {result.fit.steps:,} steps ({result.fit.stopped}). Next:")
+        say(f"  cubicflow plot {output}")
         told = "".join(f" --given {column.name}=VALUE" for column in schema.context)
-        typer.echo(f"  cubicflow sample {output} -n 1000 -o samples.csv{told}")
-        typer.echo(f"  cubicflow score {output} {shlex.quote(data)} -o scores.csv")
+        say(f"  cubicflow sample {output} -n 1000 -o samples.csv{told}")
+        say(f"  cubicflow score {output} {shlex.quote(data)} -o scores.csv")
 
 
 def _say(text: str) -> None:
     if os.environ.get("RANK", "0") == "0":
-        typer.echo(text, err=True)
+        say(text, err=True)

@@ -10,6 +10,7 @@ import typer
 from cubicflow.cli.arguments import names
 from cubicflow.cli.clear_errors import clear_errors
 from cubicflow.cli.reading import Comment, Header
+from cubicflow.cli.terminal import say
 
 STANDARD_OUTPUT = "-"
 
@@ -72,19 +73,19 @@ def judge(
             how: dict[str, Any] = {"words": names(words or []), "drop": names(drop or []), "seed": seed}
             found = judge_files(first, second, train, **how, reading=Reading(header, comment))
         for note in found.notes:
-            typer.echo(f"note: {note}", err=True)
+            say(f"note: {note}", err=True)
         if found.closeness is None:
-            typer.echo("note: give the training rows with --train", err=True)
+            say("note: give the training rows with --train", err=True)
         if output == STANDARD_OUTPUT:
             typer.echo(judgement_text(found, run), nl=False)
             return
         lines = [("", "samples", "real rows"), *found.lines()]
         widths = [max(len(line[i]) for line in lines) for i in range(3)]
         for what, ours, new in lines:
-            typer.echo(f"{what:<{widths[0]}}  {ours:>{widths[1]}}  {new:>{widths[2]}}")
+            say(f"{what:<{widths[0]}}  {ours:>{widths[1]}}  {new:>{widths[2]}}")
         for remark in found.worst():
-            typer.echo(remark)
-        typer.echo(found.verdict())
+            say(remark)
+        say(found.verdict())
         if output is not None:
             write_judgement(Path(output), found, run)
-            typer.echo(f"wrote {output}")
+            say(f"wrote {output}")

@@ -9,6 +9,7 @@ import typer
 
 from cubicflow.cli.clear_errors import clear_errors
 from cubicflow.cli.reading import Comment, Header
+from cubicflow.cli.terminal import say
 
 
 def plot(
@@ -33,4 +34,4 @@ def plot(
         folder = run / "plots" if output is None else output
         how: dict[str, Any] = {"rows": rows, "seed": seed, "overwrite": overwrite}
         page = draw_report(run, data, folder, **how, header=header, comment=comment)
-        typer.echo(f"wrote {page}")
+        say(f"wrote {page}")

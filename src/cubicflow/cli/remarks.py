@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import typer
+from cubicflow.cli.terminal import say
 
 if TYPE_CHECKING:
     from cubicflow.tables import Schema, Table
@@ -17,14 +17,14 @@ def say_ignored(schema: Schema, table: Table) -> None:
     if new := schema.new_columns(table):
         from cubicflow.tables.table_error import some
 
-        typer.echo(f"note: the fitted table had no column {some(new)}; it is ignored", err=True)
+        say(f"note: the fitted table had no column {some(new)}; it is ignored", err=True)
 
 
 def say_unseen(counts: Mapping[str, int]) -> None:
     """Cells that held what no training row had."""
     if counts:
         found = ", ".join(f"{count:,} in {name!r}" for name, count in counts.items())
-        typer.echo(
+        say(
             f"note: {sum(counts.values()):,} values are not like any in the fitted table ({found}); they have the "
             "probability that is left for the unseen",
             err=True,

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from cubicflow.cli.clear_errors import clear_errors
+from cubicflow.cli.terminal import say
 
 UNFINISHED = 75  # what sysexits.h calls a temporary failure: the same command goes on
 NAMES = "figure-1, figure-2, table-1, figure-3, appendix, or page"
@@ -47,7 +48,7 @@ def reproduce(
         from cubicflow.reproduce.results_page import write_page
 
         if name == "page":
-            typer.echo(f"wrote {write_page(output or Path('results'))}")
+            say(f"wrote {write_page(output or Path('results'))}")
             return
         if name not in EXPERIMENTS:
             raise ValueError(f"there is no experiment {name!r}; there are {NAMES}")
@@ -72,11 +73,11 @@ def reproduce(
             images=tuple(image or ()),
             datasets=tuple(dataset or ()),
             models=tuple(model or ()),
-            say=typer.echo,
+            say=say,
         )
         try:
             request.run()
         except UnfinishedError as unfinished:
-            typer.echo(str(unfinished), err=True)
+            say(str(unfinished), err=True)
             raise SystemExit(UNFINISHED) from None
-        typer.echo(f"wrote {request.folder}")
+        say(f"wrote {request.folder}")

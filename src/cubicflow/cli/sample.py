@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -22,6 +22,9 @@ def sample(
     ] = 1.0,
     seed: Annotated[int | None, typer.Option(help="The same seed gives the same rows.", min=0, max=2**63 - 1)] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an output that exists.")] = False,
+    protect_formulas: Annotated[
+        bool, typer.Option("--protect-formulas", help="An apostrophe before texts that a spreadsheet would calculate.")
+    ] = False,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:N.")] = None,
 ) -> None:
     """New rows with the columns, types and words of the fitted table.
@@ -34,8 +37,11 @@ def sample(
 
         if not 0 < temperature < float("inf"):
             raise ValueError(f"--temperature should be a positive number, got {temperature:g}")
+        if protect_formulas and output != "-" and not output.lower().endswith(".csv"):
+            raise ValueError(f"--protect-formulas is for .csv files and standard output, got {output}; leave it out")
         check_output(output, overwrite=overwrite)
         fitted = FittedTable.load(run, device)
         told = pairs("--given", given or [], [column.name for column in fitted.schema.context])
         samples = fitted.sample_batches(number, told, temperature, seed, complete=complete)
-        write_rows(output, samples, fitted.decimals(told), formats=fitted.reading.formats, overwrite=overwrite)
+        how: dict[str, Any] = {"overwrite": overwrite, "protect_formulas": protect_formulas}
+        write_rows(output, samples, fitted.decimals(told), formats=fitted.reading.formats, **how)

@@ -20,12 +20,12 @@ Bytes = NDArray[np.uint8]
 
 FOLDER = "fashion-mnist"
 URL = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
-# md5 of the unpacked bytes: the same picture set is passed round in gzip files that differ.
-MD5 = {
-    "train-images-idx3-ubyte": "f4a8712d7a061bf5bd6d2ca38dc4d50a",
-    "train-labels-idx1-ubyte": "9018921c3c673c538a1fc5bad174d6f9",
-    "t10k-images-idx3-ubyte": "8181f5470baa50b63fa0f6fddb340f0a",
-    "t10k-labels-idx1-ubyte": "15d484375f8d13e6eb1aabb0c3f46965",
+# sha256 of the unpacked bytes: the same picture set is passed round in gzip files that differ.
+SHA256 = {
+    "train-images-idx3-ubyte": "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+    "train-labels-idx1-ubyte": "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+    "t10k-images-idx3-ubyte": "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+    "t10k-labels-idx1-ubyte": "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
 }
 
 
@@ -60,7 +60,7 @@ def load_fashion_mnist(folder: str | Path | None = None, *, validation: int = 60
     Fashion-MNIST is not there. M
     """
     root = data_folder(folder)
-    paths = {stem: find(root, [f"{FOLDER}/{stem}.gz", f"{FOLDER}/{stem}"]) for stem in MD5}
+    paths = {stem: find(root, [f"{FOLDER}/{stem}.gz", f"{FOLDER}/{stem}"]) for stem in SHA256}
     missing = [str(root / FOLDER / f"{stem}.gz") for stem, path in paths.items() if path is None]
     if missing:
         raise MissingDataError(
@@ -69,7 +69,7 @@ def load_fashion_mnist(folder: str | Path | None = None, *, validation: int = 60
             f"cubicflow.data.images.download_fashion_mnist(folder). {how_to_choose_folder(root)}"
         )
     images, labels, test, test_labels = (
-        read_idx(path, md5=MD5[stem] if verify else None) for stem, path in paths.items() if path is not None
+        read_idx(path, sha256=SHA256[stem] if verify else None) for stem, path in paths.items() if path is not None
     )
     for pictures, names, split in ((images, labels, "train"), (test, test_labels, "t10k")):
         if pictures.ndim != 3 or names.shape != pictures.shape[:1]:
@@ -84,8 +84,8 @@ def load_fashion_mnist(folder: str | Path | None = None, *, validation: int = 60
     return ImageSet(images[:cut], images[cut:], test, labels[:cut], labels[cut:], test_labels)
 
 
-def read_idx(path: Path, *, md5: str | None = None) -> Bytes:
-    """An idx file of unsigned bytes, gzipped if its name ends so; ``md5`` is that of the unpacked bytes.
+def read_idx(path: Path, *, sha256: str | None = None) -> Bytes:
+    """An idx file of unsigned bytes, gzipped if its name ends so; ``sha256`` is that of the unpacked bytes.
 
     >>> import tempfile
     >>> with tempfile.NamedTemporaryFile() as file:
@@ -95,10 +95,10 @@ def read_idx(path: Path, *, md5: str | None = None) -> Bytes:
     array([7, 8, 9], dtype=uint8)
     """
     content = _unpacked(path)
-    if md5 is not None and (found := _md5(content)) != md5:
+    if sha256 is not None and (found := _sha256(content)) != sha256:
         raise ValueError(
-            f"{path}: the unpacked bytes have md5 {found}, expected {md5}: damaged, or not Fashion-MNIST (MNIST's "
-            "files have the same names). Fetch it again, or pass verify=False to use it as it is"
+            f"{path}: the unpacked bytes have sha256 {found}, expected {sha256}: damaged, or not Fashion-MNIST "
+            "(MNIST's files have the same names). Fetch it again, or pass verify=False to use it as it is"
         )
     # Two zero bytes, the type (8 is unsigned byte), the number of axes, then each axis as a big-endian uint32.
     if len(content) < 4 or content[:3] != b"\0\0\x08":
@@ -116,29 +116,31 @@ def download_fashion_mnist(folder: str | Path | None = None, *, progress: Progre
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     (Path(folder) / FOLDER).mkdir()
-    ...     for stem in MD5:  # so that there is nothing to fetch
+    ...     for stem in SHA256:  # so that there is nothing to fetch
     ...         (Path(folder) / FOLDER / f"{stem}.gz").touch()
     ...     len(download_fashion_mnist(folder))
     4
     """
-    paths = {stem: data_folder(folder) / FOLDER / f"{stem}.gz" for stem in MD5}
+    paths = {stem: data_folder(folder) / FOLDER / f"{stem}.gz" for stem in SHA256}
     for stem, path in paths.items():
         if not path.exists():
-            fetch(f"{URL}/{path.name}", path, check=partial(_check_unpacked, MD5[stem]), progress=progress)
+            fetch(f"{URL}/{path.name}", path, check=partial(_check_unpacked, SHA256[stem]), progress=progress)
     return list(paths.values())
 
 
-def _check_unpacked(md5: str, path: Path) -> None:
+def _check_unpacked(sha256: str, path: Path) -> None:
     try:
-        found = _md5(gzip.decompress(path.read_bytes()))
+        found = _sha256(gzip.decompress(path.read_bytes()))
     except (OSError, EOFError, zlib.error) as error:
         raise DownloadError(f"the download is not a whole gzip file ({error}). It was not kept; try again.") from error
-    if found != md5:
-        raise DownloadError(f"the download's unpacked md5 is {found}, expected {md5}. It was not kept; try again.")
+    if found != sha256:
+        raise DownloadError(
+            f"the download's unpacked sha256 is {found}, expected {sha256}. It was not kept; try again."
+        )
 
 
-def _md5(content: bytes) -> str:
-    return hashlib.md5(content, usedforsecurity=False).hexdigest()  # against damage, not against malice
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _unpacked(path: Path) -> bytes:

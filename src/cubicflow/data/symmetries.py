@@ -18,6 +18,7 @@ from torch import Tensor
 
 from cubicflow.data.row_summary import Summary
 from cubicflow.near_names import no_such
+from cubicflow.nets.draws import own_generator
 from cubicflow.nets.exact_linear import exact_linear
 
 KINDS = ("mirror", "square")  # of the symmetries of images
@@ -162,7 +163,7 @@ class Symmetries:
         """
         self._check(x)
         every = exact_linear(x, self.matrices.to(x).flatten(0, 1)).unflatten(1, (len(self), self.features))  # (N, S, D)
-        drawn = torch.randint(len(self), (len(x), 1, 1), device=x.device)
+        drawn = torch.randint(len(self), (len(x), 1, 1), device=x.device, generator=own_generator(x.device))
         images: Tensor = every.gather(1, drawn.expand(-1, 1, self.features)).squeeze(1)
         return images
 

@@ -37,12 +37,18 @@ class NormalMixture(Base):
         self.correlated = correlated
         self.spread = spread
         self.seed = seed
-        means = torch.randn(components, features, device="cpu", generator=torch.Generator().manual_seed(seed))
         self.logits = nn.Parameter(torch.zeros(components))
-        self.means = nn.Parameter(spread * means.to(self.logits))
+        self.means = nn.Parameter(self._draw_means())
         self.log_scales = nn.Parameter(torch.zeros(components, features))
         # The strict lower triangle holds S; the rest is not used.
         self.shears = nn.Parameter(torch.zeros(components, features, features)) if correlated else None
+
+    def _draw_means(self) -> Tensor:
+        shape = self.components, self.features
+        if self.logits.device.type == "meta":  # where shapes are all there is, and memory should be none
+            return torch.empty(shape)
+        drawn = torch.randn(shape, device="cpu", generator=torch.Generator().manual_seed(self.seed))
+        return self.spread * drawn.to(self.logits)
 
     def config(self) -> dict[str, Any]:
         return arguments(self, "features", "components", "correlated", "spread", "seed")

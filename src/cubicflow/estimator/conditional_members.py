@@ -15,6 +15,7 @@ from cubicflow.estimator.expectation_maximisation import Normals, shrunk
 from cubicflow.estimator.weighted_rows import Floats, WeightedRows
 from cubicflow.flows import Flow
 from cubicflow.nets import ResidualMLP
+from cubicflow.nets.draws import seeded
 from cubicflow.nets.residual_net import ResidualBlock
 from cubicflow.transforms import Compose, Coupling, ElementMap
 
@@ -39,13 +40,13 @@ def starts(rows: WeightedRows, folds: Folds) -> list[tuple[Floats, Normals]]:
 
 def member(coefficients: Floats, residuals: Normals, settings: MemberSettings, number: int) -> Flow:
     """A flow of x given context: shift and scale told by a network, then splines told by networks."""
-    torch.manual_seed(settings.seed + number)
     features, context_features = coefficients.shape[1], len(coefficients) - 1
     width = 2 * context_features + settings.hidden_features
     network = partial(ResidualMLP, hidden_features=width, num_blocks=1, dropout=settings.dropout)
-    moved = Coupling([True] * features, network, ElementMap("affine"), context_features=context_features)
-    _begin_linear(moved.network, -coefficients)
-    layers = [moved, *coupling_layers(features, settings, context_features)]
+    with seeded(settings.seed + number):
+        moved = Coupling([True] * features, network, ElementMap("affine"), context_features=context_features)
+        _begin_linear(moved.network, -coefficients)
+        layers = [moved, *coupling_layers(features, settings, context_features)]
     return Flow(normal_base(residuals), Compose(layers))
 
 

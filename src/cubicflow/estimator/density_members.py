@@ -23,6 +23,7 @@ from cubicflow.estimator.expectation_maximisation import Normals, fit_normals
 from cubicflow.estimator.weighted_rows import Floats, WeightedRows
 from cubicflow.flows import Flow, Mixture
 from cubicflow.nets import ResidualMLP
+from cubicflow.nets.draws import seeded
 from cubicflow.training.progress import Progress
 from cubicflow.transforms import Compose, Coupling, ElementMap, Elementwise, LULinear, Transform
 from cubicflow.transforms.coupling import alternating_mask
@@ -150,8 +151,8 @@ def _coupled(flow: Flow, settings: MemberSettings, member: int) -> Flow:
     splines.load_state_dict(flow.transform.state_dict())
     base = NormalMixture(features, 1, correlated=True)
     base.load_state_dict(flow.base.state_dict())
-    torch.manual_seed(settings.seed + member)
-    return Flow(base, Compose([splines, *coupling_layers(features, settings)]))
+    with seeded(settings.seed + member):
+        return Flow(base, Compose([splines, *coupling_layers(features, settings)]))
 
 
 def coupling_layers(features: int, settings: MemberSettings, context_features: int = 0) -> list[Transform]:

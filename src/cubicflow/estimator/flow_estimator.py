@@ -29,6 +29,7 @@ from cubicflow.estimator.many_rows import fit_many
 from cubicflow.estimator.weighted_rows import Floats, WeightedRows
 from cubicflow.flows import Flow, Mixture
 from cubicflow.flows.packed_flows import pack, unpack
+from cubicflow.nets.draws import drawing_from
 from cubicflow.tables import Schema, TableEncoder
 from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.encoder import Numbers
@@ -173,9 +174,8 @@ class FlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no types
 
 @contextmanager
 def private_randomness(seed: int) -> Iterator[np.random.Generator]:
-    """Torch's random numbers are left as they were; NumPy's come from a generator of one's own."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    """Torch's and NumPy's random numbers come from generators of one's own."""
+    with drawing_from(torch.Generator().manual_seed(seed)):
         yield np.random.default_rng(seed)
 
 

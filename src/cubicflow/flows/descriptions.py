@@ -24,7 +24,8 @@ TYPES: dict[str, type] = {
     )
     if cls not in (distributions.Base, transforms.Transform)
 }
-OWN = frozenset(TYPES)
+TABLE_MODELS = ("ColumnsModel",)  # of cubicflow.tables, which this layer does not know, and which registers them
+OWN = frozenset(TYPES) | frozenset(TABLE_MODELS)
 
 
 def register(cls: Class) -> Class:
@@ -115,7 +116,7 @@ def build(description: Any) -> Any:
 
 def registered_names(description: Any) -> list[str]:
     """The classes in a description that are not cubicflow's own."""
-    return sorted({part["type"] for part in parts_of(description)} - OWN)
+    return sorted({str(part.get("type")) for part in parts_of(description)} - OWN)
 
 
 def parts_of(description: Any) -> Iterator[dict[str, Any]]:

@@ -1,8 +1,8 @@
 """Flows in files: config.json says what to build, model.safetensors holds its numbers. Nothing is ever a pickle.
 
-Loading trusts nothing. The config holds plain values and names of classes, cubicflow's own or registered; the model is
-built on the meta device, where a shape costs no memory; its keys, shapes and dtypes are compared with the header of the
-weights; only then is a tensor read.
+Loading trusts nothing. The config holds plain values and names of classes, cubicflow's own or registered. Its sizes are
+compared with the header of the weights; the model is built on the meta device, where a shape costs no memory; its keys,
+shapes and dtypes are compared with the header; only then is a tensor read, and refused if it is not finite.
 """
 
 from __future__ import annotations
@@ -15,9 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from cubicflow.atomic_files import write_atomically
-from cubicflow.flows.descriptions import OWN, build, describe, described, parts_of, registered_names
+from cubicflow.flows.descriptions import OWN, TABLE_MODELS, build, describe, described, registered_names
 from cubicflow.flows.flow import Flow
+from cubicflow.flows.making import making
 from cubicflow.flows.mixture import Mixture
+from cubicflow.flows.untrusted import why_too_large, why_unusable
+from cubicflow.nets.draws import SHARED_GENERATOR
+from cubicflow.plain_files import NotPlainError, check_plain
 
 FORMAT = "cubicflow"
 VERSION = 1
@@ -25,7 +29,7 @@ CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 UNREGISTERED = "unregistered"  # the entry, instead of "type", about a flow that no config can describe
 SHARED = "shared_tensors"  # the section about tensors of several names, where there are any
-TABLE_MODELS = ("ColumnsModel",)  # of cubicflow.tables, which this layer does not know
+MOST_CONFIG_BYTES = 1 << 28  # some sixty columns with as many values as columns can have
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 # What safetensors calls the dtypes of torch.
@@ -99,7 +103,13 @@ def state_bytes(flow: nn.Module, metadata: dict[str, str] | None = None) -> byte
 def write_config(folder: Path, about: dict[str, Any], sections: dict[str, Any]) -> None:
     """Replace config.json."""
     config = {"format": FORMAT, "version": VERSION, "dtype": None, **sections, **about}
-    write_atomically(folder / CONFIG_FILE, (json.dumps(config, indent=2) + "\n").encode())
+    written = (json.dumps(config, indent=2) + "\n").encode()
+    if len(written) > MOST_CONFIG_BYTES:  # before a fit begins, not when its result is opened
+        raise ValueError(
+            f"{folder / CONFIG_FILE} would have {len(written):,} bytes, and at most {MOST_CONFIG_BYTES:,} are read: "
+            "there are too many columns with very many values each; leave some out, or round them"
+        )
+    write_atomically(folder / CONFIG_FILE, written)
 
 
 def load(folder: str | Path, device: str | torch.device | None = None) -> Flow | Mixture:
@@ -117,25 +127,28 @@ def load(folder: str | Path, device: str | torch.device | None = None) -> Flow |
     >>> torch.equal(again.log_prob(x), flow.log_prob(x))
     True
     """
-    described = read_config(Path(folder)).get("flow")
+    config = read_config(Path(folder))
+    described = config.get("flow")
     if isinstance(described, dict) and described.get("type") in TABLE_MODELS:
         raise FlowFileError(
             Path(folder) / CONFIG_FILE,
             "it holds a model of the columns of a table, which is no flow; use "
             f"cubicflow.tables.FittedTable.load({str(folder)!r})",
         )
-    flow: Flow | Mixture = load_model(folder, device)
+    flow: Flow | Mixture = load_model(folder, device, config)
     return flow
 
 
-def load_model(folder: str | Path, device: str | torch.device | None = None) -> Any:
-    """The same, of any model that a run folder holds."""
+def load_model(
+    folder: str | Path, device: str | torch.device | None = None, config: dict[str, Any] | None = None
+) -> Any:
+    """The same, of any model that a run folder holds. ``config`` is that of the folder, where it was read already."""
     if torch.device(device or "cpu").type == "cuda" and not torch.cuda.is_available():
         raise ValueError(
             f"device={str(device)!r} needs a GPU, and torch finds none here; leave device= out for the CPU"
         )
     folder = Path(folder)
-    config = read_config(folder)
+    config = read_config(folder) if config is None else config
     path, config_path = folder / WEIGHTS_FILE, folder / CONFIG_FILE
     description = config.get("flow")
     if isinstance(description, dict) and UNREGISTERED in description:
@@ -149,10 +162,8 @@ def load_model(folder: str | Path, device: str | torch.device | None = None) -> 
     dtype = DTYPES.get(str(config.get("dtype")))
     if dtype is None:
         raise FlowFileError(config_path, f"dtype must be one of {sorted(DTYPES)}, got {config.get('dtype')!r}")
-    # The count of repeated parts is the one number that costs time even on the meta device.
-    counts = [part.get("num_blocks") for part in parts_of(description)]
-    if any(isinstance(count, int) and count > len(shapes) for count in counts):
-        raise FlowFileError(config_path, "it describes more layers than the weights hold")
+    if too_large := why_too_large(description, shapes):
+        raise FlowFileError(config_path, too_large)
     try:
         flow = build_flow(description, dtype)
     except ValueError as error:
@@ -161,12 +172,15 @@ def load_model(folder: str | Path, device: str | torch.device | None = None) -> 
     if registered_names(description):
         # A class of the user's own may keep tensors beside its state, which have no values on the meta device. What
         # there is to build is of the size of the file by now.
-        with torch.random.fork_rng(devices=[]):
+        with SHARED_GENERATOR, torch.random.fork_rng(devices=[]):
             flow = build_flow(description, dtype, "cpu")
         flow.load_state_dict(read_tensors(path, "cpu"))
         flow.to(device or "cpu")
     else:
-        flow.load_state_dict(read_tensors(path, device), assign=True)
+        tensors = read_tensors(path, device)
+        if unusable := why_unusable(flow, tensors):
+            raise FlowFileError(path, unusable)
+        flow.load_state_dict(tensors, assign=True)
     share(flow, config_path, config.get(SHARED, {}))
     return flow.eval()
 
@@ -190,7 +204,10 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise FlowFileError(path, "there is no such file, so the folder holds no saved flow")
     try:
+        check_plain(path, MOST_CONFIG_BYTES)
         config = json.loads(path.read_text(encoding="utf-8"))
+    except NotPlainError as error:
+        raise FlowFileError(path, str(error)) from None
     except (ValueError, RecursionError) as error:
         raise FlowFileError(path, f"not valid JSON: {error}") from None
     if not isinstance(config, dict) or config.get("format") != FORMAT:
@@ -204,16 +221,15 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def build_flow(description: Any, dtype: torch.dtype, device: str = "meta") -> Any:
     """The described flow, by default without memory for its numbers."""
-    default = torch.get_default_dtype()
+    # In modules of ours whole numbers say which column goes where: they are few, and known from the description.
+    whole_numbers = None if registered_names(description) else "cpu"
     try:
-        torch.set_default_dtype(dtype)
-        with torch.device(device):
+        with making(dtype, torch.device(device), whole_numbers=whole_numbers):
             flow = build(description)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
-    finally:
-        torch.set_default_dtype(default)
-    if not isinstance(flow, Flow | Mixture) and not (isinstance(flow, nn.Module) and type(flow).__name__ not in OWN):
+    is_density = isinstance(flow, Flow | Mixture) or type(flow).__name__ in TABLE_MODELS
+    if not is_density and not (isinstance(flow, nn.Module) and type(flow).__name__ not in OWN):
         raise ValueError(f"it describes a {type(flow).__name__}")
     return flow
 

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cubicflow.hooks import hook
+from cubicflow.nets.draws import own_generator
 from cubicflow.nets.exact_linear import exact_linear
 
 FEW_TOKENS = 128
@@ -61,8 +62,9 @@ class Products:
 
 
 def kept(x: Tensor, dropout: float) -> Tensor:
-    """Which elements dropout leaves, drawn from torch's generator: a mask of x's shape."""
-    return torch.empty(x.shape, dtype=torch.bool, device=x.device).bernoulli_(1 - dropout)
+    """Which elements dropout leaves, drawn at random: a mask of x's shape."""
+    mask = torch.empty(x.shape, dtype=torch.bool, device=x.device)
+    return mask.bernoulli_(1 - dropout, generator=own_generator(x.device))
 
 
 def dropped(x: Tensor, dropout: float) -> Tensor:

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cubicflow.constructors import arguments, positive
+from cubicflow.nets.draws import Dropout
 
 NORMS = (None, "batch", "layer")
 
@@ -121,7 +122,7 @@ class ResidualBlock(nn.Module):
         super().__init__()
         self.first, self.second = layers
         self.first_norm, self.second_norm = norms
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, h: Tensor) -> Tensor:
         inputs = F.relu(self.first_norm(h))

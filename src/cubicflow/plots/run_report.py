@@ -5,17 +5,15 @@ from __future__ import annotations
 import base64
 import html
 import io
-import json
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from matplotlib.figure import Figure
 
 from cubicflow.atomic_files import write_atomically
+from cubicflow.plain_files import refuse_link
 from cubicflow.plots.marginals import corner, marginals
 from cubicflow.plots.panels import make_panel, most_telling
 from cubicflow.plots.report_frame import PAGE, STYLE
@@ -26,7 +24,7 @@ from cubicflow.tables.files.places import is_path
 from cubicflow.tables.judging.judge_file import read_judgement
 from cubicflow.tables.scored_parts import score_some
 from cubicflow.tables.source import RowSample, pieces
-from cubicflow.training.run_folder import METRICS_FILE
+from cubicflow.training.metrics_file import read_metrics
 
 PAGE_NAME = "report.html"
 MARGINALS_AT_ONCE = 20  # panels of one picture; the time for its layout grows faster than their number
@@ -48,6 +46,8 @@ def draw_report(
     """Draw a run into a folder, and return the path of the page. ``data`` is by default the table it was fitted to, and
     is read as that one was, but for a ``header`` and a ``comment`` of its own."""
     fitted = FittedTable.load(run)
+    if folder.parent.resolve() == run.resolve():  # a stranger may have put a link there
+        refuse_link(folder)
     if folder.exists() and not folder.is_dir():
         raise TableError(f"{folder}: this is a file; give a folder for the pictures")
     if (folder / PAGE_NAME).exists() and not overwrite:
@@ -98,7 +98,7 @@ def _figures(fitted: FittedTable, found: pa.RecordBatch, samples: pa.RecordBatch
     numbers = encoder.read(found)
     typed = encoder.decode_numbers(numbers.y)
     panels = [make_panel(column, typed[column.name], samples.column(column.name)) for column in encoder.columns]
-    figures = {"Training": training_curve(_history(run))}
+    figures = {"Training": training_curve(read_metrics(run))}
     for first in range(0, len(panels), MARGINALS_AT_ONCE):
         shown = panels[first : first + MARGINALS_AT_ONCE]
         which = f", columns {first + 1} to {first + len(shown)}" if len(panels) > MARGINALS_AT_ONCE else ""
@@ -106,21 +106,6 @@ def _figures(fitted: FittedTable, found: pa.RecordBatch, samples: pa.RecordBatch
     if len(panels) > 1:
         figures["Two columns at a time"] = corner(most_telling(panels))
     return figures
-
-
-def _history(run: Path) -> list[dict[str, Any]]:
-    """The lines of a run's metrics.jsonl that are whole."""
-    path, history = run / METRICS_FILE, []
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
-    except OSError as error:
-        raise TableError(f"{path}: cannot be read: {error}") from None
-    for line in lines:
-        with suppress(ValueError, RecursionError):
-            metrics = json.loads(line)
-            if isinstance(metrics, dict) and isinstance(metrics.get("step"), int):
-                history.append(metrics)
-    return history
 
 
 def _png(figure: Figure) -> bytes:

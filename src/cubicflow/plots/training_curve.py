@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ from matplotlib.figure import Figure
 
 from cubicflow.plots.style import DATA, INK, SAMPLES, make_figure
 
+MOST = 1e30  # what is beyond, or not finite, is left out
 LINES = (
     ("loss", "training", DATA),
     ("validation_loss", "validation", SAMPLES),
@@ -31,7 +31,7 @@ def training_curve(history: Sequence[dict[str, Any]]) -> Figure:
         points = [
             (line["step"], line[key])
             for line in history
-            if isinstance(line.get(key), int | float) and math.isfinite(line[key])
+            if isinstance(line.get(key), int | float) and abs(line[key]) < MOST
         ]
         if points:
             axes.plot(*zip(*points, strict=True), color=colour, label=label, linewidth=1.2)

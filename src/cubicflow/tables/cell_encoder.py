@@ -271,7 +271,7 @@ def _read_shares(value: Any) -> dict[str, tuple[float, ...]]:
         raise TableError("shares should be numbers for every column")
     try:
         found = {name: tuple(map(float, shares)) for name, shares in value.items()}
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise TableError("shares should be numbers for every column") from None
     for name, shares in found.items():
         if not shares or min(shares) <= 0 or not abs(sum(shares) - 1) < 1e-6:

@@ -110,7 +110,7 @@ class Cells(ABC):
     @staticmethod
     def from_json(value: Any) -> Cells:
         """Trusts nothing."""
-        if not isinstance(value, dict) or value.get("form") not in FORMS:
+        if not isinstance(value, dict) or value.get("form") not in [*FORMS]:
             raise TableError(f"cells should be one of {', '.join(FORMS)}, got {str(value)[:80]}")
         gaps, unseen = value.get("gaps"), value.get("unseen")
         if not isinstance(gaps, bool) or not isinstance(unseen, float) or not 0 < unseen < 1:

@@ -17,10 +17,14 @@ from numpy.typing import NDArray
 from pyarrow import parquet
 
 from cubicflow.tables.arrow_types import without_views
+from cubicflow.tables.npy_rows import NpyRows
 from cubicflow.tables.source import Table, check_names
 from cubicflow.tables.table_error import TableError, some
+from cubicflow.tables.unpacking import check_unpacked
+from cubicflow.tables.watched_files import WatchedFiles, changed
 
 Array = NDArray[Any]
+NUMBER_BYTES = 8  # of a value when it is read
 # a damaged header is handed to Python's own parser, which has errors of its own
 UNREADABLE = (
     *(ValueError, TypeError, OSError, EOFError, KeyError, OverflowError, MemoryError, zipfile.BadZipFile),
@@ -32,11 +36,10 @@ class ParquetTable(Table):
     """A .parquet file, or all .parquet files in a folder (and below it) in the order of their names."""
 
     def __init__(self, path: Path) -> None:
-        files = [path]
-        if path.is_dir():
-            files = sorted(file for end in ("parquet", "pq") for file in path.rglob(f"*.{end}"))
-            if not files:
-                raise TableError(f"{path}: this is a folder, and no .parquet file lies in it; give the file itself")
+        watched = WatchedFiles(path, lambda: _parts(path))
+        files = _parts(path)
+        if not files:
+            raise TableError(f"{path}: this is a folder, and no .parquet file lies in it; give the file itself")
         schema = _schema(files[0])
         for file in files[1:]:
             other = _schema(file)
@@ -45,19 +48,41 @@ class ParquetTable(Table):
                     f"{path}: the files are not parts of one table: {_difference(files[0], schema, file, other)}"
                 )
         check_names(path, schema.names)
-        super().__init__(path, dict(zip(schema.names, schema.types, strict=True)))
+        super().__init__(path, dict(zip(schema.names, schema.types, strict=True)), watched)
         self.files = files
 
     def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
         for path in self.files:
             try:
+                packed, unpacked = path.stat().st_size, 0
                 with parquet.ParquetFile(path) as file:
+                    check_unpacked(path, packed, _announced(file, columns))
                     for batch in file.iter_batches(batch_size=rows, columns=columns):
+                        unpacked += batch.nbytes
+                        check_unpacked(path, packed, unpacked)  # what a file says of itself may be wrong
                         batch.validate(full=True)  # a damaged page can decode into values that point nowhere
                         batch = batch.select(columns)
                         yield batch.cast(without_views(batch.schema))
             except (pa.ArrowException, OSError, EOFError) as error:
                 raise TableError(_damaged(path, error)) from None
+
+
+def _parts(path: Path) -> list[Path]:
+    """The files of a table: the one at the path, or all of a folder."""
+    if not path.is_dir():
+        return [path]
+    return sorted(file for end in ("parquet", "pq") for file in path.rglob(f"*.{end}"))
+
+
+def _announced(file: parquet.ParquetFile, columns: list[str]) -> int:
+    """The bytes of some columns, as the file says: unpacked pages, or one number for every row, where that is more."""
+    about = file.metadata
+    pages = 0
+    for number in range(about.num_row_groups):
+        group = about.row_group(number)
+        parts = (group.column(i) for i in range(group.num_columns))
+        pages += sum(part.total_uncompressed_size for part in parts if part.path_in_schema.split(".")[0] in columns)
+    return max(int(pages), int(about.num_rows) * len(columns) * NUMBER_BYTES)
 
 
 def _schema(path: Path) -> pa.Schema:
@@ -88,31 +113,51 @@ def _difference(first: Path, schema: pa.Schema, file: Path, other: pa.Schema) ->
 class NumpyTable(Table):
     """Rows by columns in a .npy file, named x0, x1, ...; a structured array or the arrays of a .npz name their own.
 
-    A .npy file is mapped into memory, not read; the arrays of a .npz are read whole. What a file is, its first bytes
-    say, not its name.
+    A .npy file is read some rows at a time; the arrays of a .npz are read whole. What a file is, its first bytes say,
+    not its name.
     """
 
     def __init__(self, path: Path) -> None:
-        self._columns = _columns(path)
+        watched = WatchedFiles(path, lambda: [path])
+        arrays = _arrays(path)
+        self._columns = _columns(path, arrays)
         check_names(path, list(self._columns))
         lengths = {name: len(column) for name, column in self._columns.items()}
         if len(set(lengths.values())) > 1:
             raise TableError(f"{path}: the arrays are columns of different lengths: {lengths}")
-        super().__init__(path, {name: _type(path, name, column.dtype) for name, column in self._columns.items()})
+        types = {name: _type(path, name, column.dtype) for name, column in self._columns.items()}
+        super().__init__(path, types, watched)
+        mapped = next(iter(arrays.values()))
+        self._file = NpyRows(path, mapped) if isinstance(mapped, np.memmap) else None
+        self._digests: dict[str, int] = {}  # of columns, in the last pass over them
 
     def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
         length = len(next(iter(self._columns.values())))
+        digests = dict.fromkeys(columns, 0)
         for start in range(0, length, rows):
-            pieces = [np.ascontiguousarray(self._columns[name][start : start + rows]) for name in columns]
+            if self._file is None:
+                found = {name: column[start : start + rows] for name, column in self._columns.items()}
+            else:
+                found = _split(self.path, self._file.rows(start, start + rows))
+            pieces = [np.ascontiguousarray(found[name]) for name in columns]
+            digests = {
+                name: zlib.crc32(piece.tobytes(), digests[name]) for name, piece in zip(columns, pieces, strict=True)
+            }
             # byte order is a matter of the file; arrow knows only this machine's
             native = [piece.astype(piece.dtype.newbyteorder("="), copy=False) for piece in pieces]
             arrays = [pa.array(piece, type=self.types[name]) for name, piece in zip(columns, native, strict=True)]
             yield pa.RecordBatch.from_arrays(arrays, names=columns)
+        # A program that has mapped the file can write to it without a trace in its dates.
+        if any(self._digests.setdefault(name, digest) != digest for name, digest in digests.items()):
+            raise changed(self.path)
 
 
-def _columns(path: Path) -> dict[str, Array]:
+def _arrays(path: Path) -> dict[str, Array]:
+    """Those of a file by their names: in memory, or mapped."""
     try:
         arrays = _load(path)
+    except TableError:
+        raise
     except UNREADABLE as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         if "allow_pickle" in reason or "Python objects" in reason:
@@ -120,6 +165,10 @@ def _columns(path: Path) -> dict[str, Array]:
         raise TableError(f"{path}: not a readable NumPy file: {reason}") from None
     if not arrays:
         raise TableError(f"{path}: the archive holds no array")
+    return arrays
+
+
+def _columns(path: Path, arrays: dict[str, Array]) -> dict[str, Array]:
     if len(arrays) == 1:
         return _split(path, next(iter(arrays.values())))
     if others := [name for name, array in arrays.items() if array.ndim != 1]:
@@ -136,6 +185,8 @@ def _load(path: Path) -> dict[str, Array]:
         if not isinstance(found, np.lib.npyio.NpzFile):
             return {"x": found}
         with found:
+            members = [] if found.zip is None else found.zip.infolist()
+            check_unpacked(path, path.stat().st_size, sum(member.file_size for member in members))
             return dict(found)
 
 

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cubicflow.nets import Transformer
+from cubicflow.nets.draws import dropout
 
 Next = Callable[[Tensor | None], Tensor]  # the token of the column before (N, H), None at first -> (N, H)
 
@@ -71,7 +72,7 @@ class ColumnNetworks(nn.Module):
         super().__init__()
         self.told, self.columns, self.dropout, self.num_blocks = told, columns, dropout, num_blocks
         tokens = told + columns - 1
-        seen = torch.tensor([max(told + i, 1) for i in range(columns)])
+        seen = torch.tensor([float(max(told + i, 1)) for i in range(columns)])
         self.first = nn.Parameter(torch.randn(tokens, token_width, columns, width) / seen[:, None].sqrt())
         self.shift = nn.Parameter(torch.zeros(columns, width))
         self.inward = nn.Parameter(torch.randn(num_blocks, columns, width, width) / math.sqrt(width))
@@ -108,7 +109,7 @@ class ColumnNetworks(nn.Module):
         """(D, N, H) -> (D, N, H)."""
         for i in range(self.num_blocks):
             inner = F.gelu(torch.bmm(self._norm(x, i, columns), self.inward[i, columns]), approximate="tanh")
-            x = x + F.dropout(torch.bmm(inner, self.outward[i, columns]), self.dropout, self.training)
+            x = x + dropout(torch.bmm(inner, self.outward[i, columns]), self.dropout, self.training)
         return self._norm(x, self.num_blocks, columns)
 
     def _norm(self, x: Tensor, i: int, columns: slice) -> Tensor:

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -35,10 +36,12 @@ from torch import Tensor, nn
 
 from cubicflow.constructors import arguments, positive
 from cubicflow.flows.descriptions import register
+from cubicflow.nets.draws import own_generator
 from cubicflow.splines import cubic_spline
 from cubicflow.tables.cells import ALONE, CELL, INTERVAL, POINT, UNSEEN
 from cubicflow.tables.columns_cores import AttentionCore, ColumnNetworks
 from cubicflow.tables.interval_mass import log_mean_density
+from cubicflow.tables.usable_numbers import check_drawn
 
 NEAREST = 1e-6  # to an end, for the normal quantile of a place
 WIDE = 0.02  # of [0, 1]; in training a narrower interval has the mean density of Gauss's two points
@@ -101,6 +104,8 @@ class ColumnsModel(nn.Module):
             raise ValueError("a column has one outcome or more, and the shape 0, 1 or 2")
         self.hidden_features, self.num_blocks, self.num_heads = hidden_features, num_blocks, num_heads
         self.num_bins, self.octaves = positive("num_bins", num_bins), positive("octaves", octaves)
+        if not (0 <= dropout < 1 and 0 <= cell_dropout < 1):
+            raise ValueError(f"dropout and cell_dropout must be at least 0 and below 1, got {dropout}, {cell_dropout}")
         self.dropout, self.cell_dropout = dropout, cell_dropout
         self.shape, self.context_features = (CELL * len(self.outcomes),), CELL * len(self.context_outcomes)
         self._told = len(self.context_outcomes)
@@ -117,7 +122,7 @@ class ColumnsModel(nn.Module):
         else:
             self.network = ColumnNetworks(self._told, len(self.outcomes), token_features, hidden_features, **sizes)
         # One table for the outcomes of all columns, each followed by a place for what is unseen.
-        self._firsts = [sum(every[0][:i]) + i for i in range(tokens)]
+        self._firsts = [before + i for i, before in enumerate(accumulate(every[0][:-1], initial=0))]
         self.kinds = nn.Embedding(sum(every[0]) + tokens, token_features)
         features = 2 + 2 * octaves
         self.places = nn.Parameter(torch.randn(tokens, features, token_features) / math.sqrt(features))
@@ -126,15 +131,16 @@ class ColumnsModel(nn.Module):
         self.logits = nn.ModuleList(_zeros(width, n) if n > 1 else nn.Identity() for n in self.outcomes)
         self.splines = nn.ModuleList(_zeros(width, 2 * num_bins + 2) if s else nn.Identity() for s in self.shapes)
         self.strangers = [list(map(int, pair)) for pair in strangers]
-        self._apart: dict[int, list[int]] = {}  # the columns with strangers of a later one
+        # Of each later column the columns with strangers of it, and those: outcomes of the first, and of the later.
+        self._apart: dict[int, dict[int, tuple[list[int], list[int]]]] = {}
         for first, one, later, other in self.strangers:
             if not 0 <= first < later < len(self.outcomes) or not 0 <= one < self.outcomes[first]:
                 raise ValueError("strangers are outcomes of two columns, the first before the later")
             if not 0 <= other < self.outcomes[later] or self.outcomes[later] == 1:
                 raise ValueError("strangers are outcomes of two columns that have some")
-            self._apart.setdefault(later, [])
-            if first not in self._apart[later]:
-                self._apart[later].append(first)
+            ones, others = self._apart.setdefault(later, {}).setdefault(first, ([], []))
+            ones.append(one)
+            others.append(other)
         self._intervals = [i for i, shape in enumerate(self.shapes) if shape == INTERVAL]
         self._points = [i for i, shape in enumerate(self.shapes) if shape == POINT]
 
@@ -213,10 +219,9 @@ class ColumnsModel(nn.Module):
         """Of the outcomes of column i, told the kinds of those before it: (N, H), (N, i or more) -> (N, outcomes)."""
         logits: Tensor = self.logits[i](hidden)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        for first in self._apart.get(i, ()):
+        for first, pairs in self._apart.get(i, {}).items():
             table = logits.new_zeros(self.outcomes[first] + 1, self.outcomes[i])  # the last row is for the unseen
-            pairs = [(one, other) for a, one, later, other in self.strangers if (a, later) == (first, i)]
-            ones, others = (torch.tensor(part, device=logits.device) for part in zip(*pairs, strict=True))
+            ones, others = (torch.tensor(part, device=logits.device) for part in pairs)
             logits = logits + table.index_put((ones, others), logits.new_tensor(-APART))[kind[:, first]]
         return logits
 
@@ -281,6 +286,7 @@ class ColumnsModel(nn.Module):
             u = uniform[:, 1]
             if self.shapes[i]:
                 u = cubic_spline(u, self.splines[i](hidden).double(), inverse=True, domain="unit")[0]
+            check_drawn(chances, u)
             cells = settle(i, kind.clamp(max=self.outcomes[i] - 1), u)
             rows.append(cells)
             kinds[:, i] = cells[:, 0].long()
@@ -320,7 +326,7 @@ class ColumnsModel(nn.Module):
         kind = cells[:, :, 0].long()
         seen = kind >= 0
         if self.training and self.cell_dropout:
-            seen = seen & (torch.rand(seen.shape, device=device) >= self.cell_dropout)
+            seen = seen & (torch.rand(seen.shape, device=device, generator=own_generator(device)) >= self.cell_dropout)
         tokens: Tensor = self.kinds(firsts + torch.where(seen, kind, unseen))
         chosen = slice(columns[0], columns[-1] + 1) if len(columns) else slice(0, 0)
         waves = _waves(_place(cells[:, :, 1], cells[:, :, 2]).to(tokens.dtype), self.octaves)

@@ -28,6 +28,8 @@ from cubicflow.tables.table_error import TableError
 from cubicflow.tables.text.csv_head import ROWS_BELOW, read_head
 from cubicflow.tables.text.reading import Reading
 from cubicflow.tables.text.remarks import WithoutRemarks
+from cubicflow.tables.unpacking import check_unpacked, most_unpacked
+from cubicflow.tables.watched_files import WatchedFiles
 
 # What stands for a missing value, as pandas and arrow read it.
 MISSING = (
@@ -47,18 +49,19 @@ class CsvTable(Table):
 
     def __init__(self, path: Path, reading: Reading | None = None) -> None:
         reading = reading or Reading()
+        watched = WatchedFiles(path, lambda: [path])
         self._comment = (reading.comment or "").encode()
         rows = reading.header_rows[1]
         lines = _first_lines(path, max(rows, 1) + ROWS_BELOW, self._comment)
         head = read_head(path, _decoded(path, lines, max(rows, 1)), reading)
         self.delimiter, self._skipped = head.delimiter, head.lines
-        super().__init__(path, dict.fromkeys(head.names, pa.string()))
+        super().__init__(path, dict.fromkeys(head.names, pa.string()), watched)
 
     def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
         missing = pa.array(MISSING)
         try:
             with FingerprintedFile(self.path) as file:
-                stream = pa.input_stream(file, compression="gzip" if self.path.suffix == ".gz" else None)
+                stream = pa.input_stream(Unpacked(self.path, file) if self.path.suffix == ".gz" else file)
                 reader = arrow_csv.open_csv(
                     pa.input_stream(WithoutRemarks(stream, self._comment)) if self._comment else stream,
                     read_options=arrow_csv.ReadOptions(
@@ -179,6 +182,26 @@ class FingerprintedFile(io.RawIOBase):
     def close(self) -> None:
         self._file.close()
         super().close()
+
+
+class Unpacked(io.RawIOBase):
+    """The text in a packed file, which may not be absurdly much more than the file."""
+
+    def __init__(self, path: Path, packed: io.RawIOBase) -> None:
+        super().__init__()
+        self._path, self._packed = path, path.stat().st_size
+        self._stream = pa.input_stream(packed, compression="gzip")
+        self._most, self._count = most_unpacked(self._packed), 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count: int = self._stream.readinto(buffer)
+        self._count += count
+        if self._count > self._most:
+            check_unpacked(self._path, self._packed, self._count)
+        return count
 
 
 def _first_lines(path: Path, count: int, comment: bytes) -> list[bytes]:

@@ -146,12 +146,13 @@ class Rule:
 
     @classmethod
     def from_json(cls, value: Any, names: Iterable[str]) -> Rule:
-        if not isinstance(value, dict) or not {value.get("determinant"), value.get("dependent")} <= set(names):
+        known = list(names)
+        if not isinstance(value, dict) or not all(value.get(end) in known for end in ("determinant", "dependent")):
             raise TableError(f"a rule should name two columns, got {str(value)[:80]}")
         try:
             pairs = [[np.nan if n is None else float(n) for n in (key, item)] for key, item in value["pairs"]]
             slack = float(value["slack"])
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             raise TableError("a rule should have a slack and pairs of numbers") from None
         if not pairs or not 0 < slack < 1:
             raise TableError("a rule should have a slack and pairs of numbers")

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from cubicflow.flows import Flow, Mixture
 from cubicflow.flows.packed_flows import pack, unpack
 from cubicflow.flows.serialization import CONFIG_FILE, FlowFileError, load_model, read_config
-from cubicflow.tables.arrow_types import shown, without_views
+from cubicflow.tables.arrow_types import Floats, shown, without_views
 from cubicflow.tables.cell_encoder import CellEncoder
 from cubicflow.tables.columns_likelihood import draw_rows, log_probability
 from cubicflow.tables.columns_model import ColumnsModel
@@ -32,6 +32,7 @@ from cubicflow.tables.source import PARTS, MemoryTable, Missing, Piece, Split, T
 from cubicflow.tables.table_error import TableError
 from cubicflow.tables.text.reading import AS_USUAL, Reading
 from cubicflow.tables.time_order import TimeSplit
+from cubicflow.tables.usable_numbers import check_drawn, checked_scores
 
 SAMPLE_ROWS = 1 << 14
 SECTION = "table"
@@ -98,11 +99,12 @@ class FittedTable:
     @classmethod
     def load(cls, folder: str | Path, device: str | None = None) -> FittedTable:
         """Read a run that was fitted to a table. Nothing in the folder is trusted, and nothing is executed."""
-        about = read_config(Path(folder)).get(SECTION)
+        config = read_config(Path(folder))
+        about = config.get(SECTION)
         path = Path(folder) / CONFIG_FILE
         if not isinstance(about, dict):
             raise FlowFileError(path, "the run was not fitted to a table with 'cubicflow fit'")
-        return cls._from_json(path, about, lambda: load_model(folder, checked_device(device)))
+        return cls._from_json(path, about, lambda: load_model(folder, checked_device(device), config))
 
     def to_json(self) -> dict[str, Any]:
         """What a run's config keeps of its table: all but the weights of its model."""
@@ -130,7 +132,7 @@ class FittedTable:
             independent = IndependentColumns.from_json(about["independent"], schema.model) if known else None
             if "columns" in about:
                 cells = CellEncoder.from_json(schema, about["columns"])
-        except (TableError, RecursionError, OverflowError) as error:
+        except Exception as error:  # whatever it is: all of this came from a stranger's file
             raise FlowFileError(path, f"its table is not described rightly: {error}") from None
         source, mark, parts = (about.get(key) for key in ("source", "fingerprint", "parts"))
         counted = isinstance(parts, dict) and sorted(parts) == sorted(PARTS)
@@ -289,7 +291,8 @@ class FittedTable:
             return draw_rows(self.flow, self.needed_cells, n, context, generator, complete=complete)
         how: dict[str, Any] = {"temperature": temperature, "generator": generator}
         x = self.flow.sample(n, **how) if context is None else self.flow.sample(1, placed(self.flow, context), **how)[0]
-        found: NDArray[np.float64] = x.double().cpu().numpy()
+        check_drawn(x)
+        found: Floats = x.double().cpu().numpy()
         return found
 
     def sample_like(self, rows: pa.RecordBatch, number: int, *, seed: int) -> pa.RecordBatch:
@@ -302,6 +305,7 @@ class FittedTable:
             parts = [context[i : i + SAMPLE_ROWS] for i in range(0, len(context), SAMPLE_ROWS)]
             return self.encoder.decode(np.concatenate([self._draw(len(part), part, generator) for part in parts]))
         x = self.flow.sample(1, placed(self.flow, context), seed=seed, batch_size=SAMPLE_ROWS)[0]
+        check_drawn(x)
         return self.encoder.decode(x.double().cpu().numpy())
 
     def decimals(self, given: Given = None) -> dict[str, int]:
@@ -356,10 +360,10 @@ def score_numbers(
 ) -> NDArray[np.float64]:
     """log p of rows that the encoder of a model has read."""
     if isinstance(flow, ColumnsModel) and isinstance(encoder, CellEncoder):
-        return log_probability(flow, encoder, numbers, observed_only=observed_only)
+        return checked_scores(log_probability(flow, encoder, numbers, observed_only=observed_only))
     if isinstance(flow, ColumnsModel) or isinstance(encoder, CellEncoder):
         raise TypeError("a model of columns goes with an encoder of cells, a flow with a TableEncoder")
-    return log_likelihood(flow, encoder, numbers)
+    return checked_scores(log_likelihood(flow, encoder, numbers))
 
 
 def _first_unseen(cells: CellEncoder, numbers: Numbers, piece: Piece) -> TableError:

@@ -14,6 +14,7 @@ import torch
 
 from cubicflow.flows import Flow, tabular
 from cubicflow.flows.tabular_recipe import TabularConfig
+from cubicflow.nets.draws import seeded
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.cell_encoder import CellEncoder, PlainReader, plain_numbers
 from cubicflow.tables.cells import find_atoms
@@ -251,9 +252,9 @@ def _gap_notes(found: Inferred) -> list[str]:
 def suited_columns_model(encoder: CellEncoder, y: Floats, seed: int, settings: Mapping[str, Any]) -> ColumnsModel:
     """A model of the encoder's columns for training rows of plain numbers (N, D). ``settings`` are the user's, and come
     before those that suit the rows."""
-    torch.manual_seed(seed)
     about: dict[str, Any] = {**encoder.described, "strangers": encoder.strangers(y)}
-    model = ColumnsModel(**{**about, **suited_columns(len(y)), **settings})
+    with seeded(seed):
+        model = ColumnsModel(**{**about, **suited_columns(len(y)), **settings})
     model.start_from([torch.tensor(encoder.shares[name]) for name in encoder.order])
     return model
 
@@ -299,6 +300,6 @@ def suited_settings(rows: int) -> dict[str, Any]:
 
 def suited_flow(encoder: TableEncoder, rows: int, seed: int, settings: Mapping[str, Any]) -> Flow:
     """A flow for the encoder's columns. ``settings`` are the user's, and come before those that suit the rows."""
-    torch.manual_seed(seed)
     chosen = {**suited_settings(rows), **settings}
-    return tabular(encoder.features, context_features=encoder.context_features, **chosen)
+    with seeded(seed):
+        return tabular(encoder.features, context_features=encoder.context_features, **chosen)

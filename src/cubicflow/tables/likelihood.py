@@ -39,7 +39,8 @@ def log_likelihood(flow: Flow | Mixture, encoder: TableEncoder, numbers: Numbers
             x, log_det = encoder.to_flow(numbers.y[rows], place)
             log_prob = flow.log_prob(placed(flow, x), context)
             scores.append(log_prob.double().cpu().numpy() + log_det)
-        result[rows] = scores[0] if len(scores) == 1 else np.logaddexp.reduce(scores, axis=0) - math.log(COUNT)
+        with np.errstate(invalid="ignore"):  # whoever asks looks for it
+            result[rows] = scores[0] if len(scores) == 1 else np.logaddexp.reduce(scores, axis=0) - math.log(COUNT)
     return result
 
 

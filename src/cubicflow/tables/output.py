@@ -26,13 +26,18 @@ STANDARD_OUTPUT = "-"
 MOST_DIGITS = 38  # of arrow's decimals
 NUMERIC = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)  # for NumPy
 
+FORMULA = r"=+\-@\t\r\n＝＋－＠"  # what formulas begin with, in a class of a regular expression
 NO_FORMATS: Mapping[str, Format] = MappingProxyType({})
 
 Batches = Iterator[pa.RecordBatch]
 
 
 def _write_csv(
-    file: BinaryIO, batches: Batches, decimals: Mapping[str, int], formats: Mapping[str, Format] = NO_FORMATS
+    file: BinaryIO,
+    batches: Batches,
+    decimals: Mapping[str, int],
+    formats: Mapping[str, Format] = NO_FORMATS,
+    protect: bool = False,
 ) -> None:
     def texts() -> Batches:
         for batch in batches:
@@ -41,6 +46,8 @@ def _write_csv(
             for i, name in enumerate(names):
                 if name in formats:
                     arrays[i] = formats[name].written(arrays[i].cast(pa.string()))
+            if protect:
+                arrays, names = [protected(array) for array in arrays], protected(pa.array(names)).to_pylist()
             yield pa.RecordBatch.from_arrays(arrays, names=names)
 
     _write_by(arrow_csv.CSVWriter, file, texts())
@@ -70,6 +77,17 @@ def _text(column: pa.Array, digits: int | None) -> pa.Array:
         return pc.cast(column.cast(pa.float64()), pa.decimal128(MOST_DIGITS, max(digits, 1)))
     except pa.ArrowInvalid:  # too large for so many digits
         return column
+
+
+def protected(texts: pa.Array) -> pa.Array:
+    """Texts that a spreadsheet would take for formulas, with an apostrophe before them. Numbers are what they are.
+
+    >>> protected(pa.array(["=1+1", "a=b", "@x", None])).to_pylist()
+    ["'=1+1", 'a=b', "'@x", None]
+    """
+    if not pa.types.is_string(texts.type) and not pa.types.is_large_string(texts.type):
+        return texts
+    return pc.replace_substring_regex(texts, pattern=f"^[{FORMULA}]", replacement=r"'\0")
 
 
 def _write_npy(file: BinaryIO, batches: Batches, *_: object) -> None:
@@ -141,21 +159,24 @@ def write_rows(
     formats: Mapping[str, Format] = NO_FORMATS,
     overwrite: bool = False,
     whole: bool = False,
+    protect_formulas: bool = False,
 ) -> None:
     """Write one batch of rows or more. The file appears under its name when all is written; after an error there is
     none. ``decimals`` names columns that a CSV has with a fixed number of digits after the point, ``formats`` those
-    that it writes in their own way. Standard output has rows as they come or, if it must be ``whole``, at the end."""
+    that it writes in their own way. Standard output has rows as they come or, if it must be ``whole``, at the end.
+    ``protect_formulas`` keeps a spreadsheet from taking the texts of a CSV for formulas."""
     check_output(path, overwrite=overwrite)
     target = Path(path)
+    how = decimals or {}, formats, protect_formulas
     if path == STANDARD_OUTPUT and whole:
         with tempfile.TemporaryFile() as kept:
-            _write_csv(kept, batches, decimals or {}, formats)
+            _write_csv(kept, batches, *how)
             kept.seek(0)
             shutil.copyfileobj(kept, sys.stdout.buffer)
         sys.stdout.buffer.flush()
     elif path == STANDARD_OUTPUT:
-        _write_csv(sys.stdout.buffer, batches, decimals or {}, formats)
+        _write_csv(sys.stdout.buffer, batches, *how)
         sys.stdout.buffer.flush()
     else:
         with replacing(target) as file:
-            WRITERS[target.suffix.lower()](file, batches, decimals or {}, formats)
+            WRITERS[target.suffix.lower()](file, batches, *how)

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from cubicflow.tables.table_error import TableError, some
+from cubicflow.tables.watched_files import WatchedFiles, changed
 
 if TYPE_CHECKING:
     from cubicflow.tables.text.formats import Format
@@ -50,10 +51,11 @@ class Table(ABC):
     remarks: tuple[str, ...] = ()  # on how it was read
     formats: Mapping[str, Format] = MappingProxyType({})  # of columns whose values are not written the plain way
 
-    def __init__(self, path: Path | str, types: dict[str, pa.DataType]) -> None:
+    def __init__(self, path: Path | str, types: dict[str, pa.DataType], watched: WatchedFiles | None = None) -> None:
         self.path: Any = path  # what messages call it; of a file, its Path
         self.types = types
         self.files = [Path(path)]  # those that it is made of
+        self._watched = watched  # from before its names and types were read; None for what is in memory
         self._num_rows: int | None = None
         self._fingerprint: str | None = None
 
@@ -62,14 +64,25 @@ class Table(ABC):
         return list(self.types)
 
     def batches(self, columns: Sequence[str] | None = None, rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-        """The table from top to bottom; the named columns, or all. Every pass must find as many rows as the first."""
+        """The table from top to bottom; the named columns, or all. Every pass must find the files as they were when the
+        table was opened."""
         read = 0
-        for batch in self._read(self.names if columns is None else list(columns), rows):
-            read += len(batch)
-            yield batch
+        self._check_unchanged()
+        try:
+            for batch in self._read(self.names if columns is None else list(columns), rows):
+                read += len(batch)
+                yield batch
+        except TableError:
+            self._check_unchanged()  # which says more than that half of a file cannot be read
+            raise
+        self._check_unchanged()
         if self._num_rows is not None and read != self._num_rows:
             raise file_changed(self.path, self._num_rows, read)
         self._num_rows = read
+
+    def _check_unchanged(self) -> None:
+        if self._watched is not None:
+            self._watched.check()
 
     @abstractmethod
     def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]: ...
@@ -90,13 +103,16 @@ class Table(ABC):
         if self._fingerprint is not None:  # taken while the file was read
             return self._fingerprint
         digest = hashlib.sha256()
-        for path in self.files:
-            size = path.stat().st_size
-            digest.update(size.to_bytes(8, "big"))
-            with path.open("rb") as file:
-                for first, last in fingerprint_blocks(size):
-                    file.seek(first)
-                    digest.update(file.read(last - first))
+        try:
+            for path in self.files:
+                size = path.stat().st_size
+                digest.update(size.to_bytes(8, "big"))
+                with path.open("rb") as file:
+                    for first, last in fingerprint_blocks(size):
+                        file.seek(first)
+                        digest.update(file.read(last - first))
+        finally:
+            self._check_unchanged()
         return digest.hexdigest()
 
 
@@ -118,10 +134,7 @@ def fingerprint_blocks(size: int) -> list[tuple[int, int]]:
 
 def file_changed(path: object, before: int, after: int) -> TableError:
     """What is said of a file that has other rows in a later pass."""
-    return TableError(
-        f"{path}: the file changed while it was read: {before} rows were found at first, {after} later; begin again "
-        "when nothing writes to it"
-    )
+    return changed(path, f": {before} rows were found at first, {after} later")
 
 
 class MemoryTable(Table):

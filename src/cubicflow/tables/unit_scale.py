@@ -154,7 +154,7 @@ class UnitScale:
             edges, masses = (tuple(map(float, value[key])) for key in ("edges", "masses"))
             rest = {key: float(item) for key, item in value.items() if key not in ("edges", "masses")}
             return cls(edges, masses, **rest)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise TableError(f"a scale cannot be made of this: {error}") from None
 
 

@@ -14,7 +14,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from cubicflow.atomic_files import write_atomically
+from cubicflow.atomic_files import keep_names, write_atomically
+from cubicflow.plain_files import NotPlainError, check_plain
+from cubicflow.training.saved_numbers import CHECKPOINT, why_not
 
 FORMAT = "cubicflow-checkpoint"
 VERSION = "1"
@@ -22,6 +24,7 @@ NEWEST = "checkpoint.safetensors"
 PREVIOUS = "checkpoint-previous.safetensors"
 NEXT = "checkpoint-next.safetensors"
 DAMAGED = "checkpoint-damaged.safetensors"
+NAMES = (NEWEST, NEXT, PREVIOUS, DAMAGED)
 
 
 class Checkpoint(NamedTuple):
@@ -44,9 +47,10 @@ def save_checkpoint(folder: Path, tensors: dict[str, Tensor], numbers: dict[str,
     if (folder / NEWEST).exists():
         (folder / NEWEST).replace(folder / PREVIOUS)
     (folder / NEXT).replace(folder / NEWEST)
+    keep_names(folder)
 
 
-def load_checkpoint(folder: Path) -> tuple[Checkpoint | None, str | None]:
+def load_checkpoint(folder: Path, most_bytes: int | None = None) -> tuple[Checkpoint | None, str | None]:
     """The newest checkpoint that is whole, None if there are none at all, and a sentence if an older one had to do.
 
     A damaged newest one is put aside, so that the next save does not take it for the previous good one.
@@ -54,7 +58,7 @@ def load_checkpoint(folder: Path) -> tuple[Checkpoint | None, str | None]:
     damaged: dict[Path, str] = {}
     for path in (folder / name for name in (NEWEST, NEXT, PREVIOUS) if (folder / name).exists()):
         try:
-            checkpoint = read_checkpoint(path)
+            checkpoint = read_checkpoint(path, most_bytes)
         except DamagedCheckpointError as error:
             damaged[path] = str(error)
             continue
@@ -69,28 +73,35 @@ def load_checkpoint(folder: Path) -> tuple[Checkpoint | None, str | None]:
     return None, None
 
 
-def read_checkpoint(path: Path) -> Checkpoint:
-    """One file, with its digest checked."""
+def read_checkpoint(path: Path, most_bytes: int | None = None) -> Checkpoint:
+    """One file, with its digest and its numbers checked; larger ones than ``most_bytes`` are not read."""
     from safetensors import SafetensorError, safe_open
 
     try:
+        check_plain(path, most_bytes)
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
         text = metadata["numbers"]
         numbers = json.loads(text)
-    except (SafetensorError, OSError, KeyError, ValueError) as error:
+    except NotPlainError as error:
+        raise DamagedCheckpointError(f"{path.name} is no checkpoint: {error}") from None
+    except (SafetensorError, OSError, KeyError, ValueError, RecursionError) as error:
         raise DamagedCheckpointError(f"{path.name} is damaged: {error}") from None
     if (metadata.get("format"), metadata.get("version")) != (FORMAT, VERSION):
         raise DamagedCheckpointError(f"{path.name} has version {metadata.get('version')!r}, this reads {VERSION!r}")
     if metadata.get("sha256") != digest(tensors, text):
         raise DamagedCheckpointError(f"{path.name} is damaged: its digest does not match its content")
-    return Checkpoint(tensors, numbers)
+    if wrong := why_not(CHECKPOINT, numbers):
+        raise DamagedCheckpointError(f"{path.name} is damaged: it {wrong}")
+    if max(numbers["best_step"], numbers["last_read"]) > numbers["step"]:
+        raise DamagedCheckpointError(f"{path.name} is damaged: it tells of steps after its own, {numbers['step']}")
+    return Checkpoint(tensors, {name: numbers[name] for name in CHECKPOINT})
 
 
 def remove_checkpoints(folder: Path) -> None:
     """Once a run is finished its model is all that is needed."""
-    for name in (NEWEST, NEXT, PREVIOUS, DAMAGED):
+    for name in NAMES:
         (folder / name).unlink(missing_ok=True)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -135,15 +135,3 @@ def choose_device(name: str, local_rank: int = 0) -> torch.device:
             )
         return torch.device("cuda", index)
     return device
-
-
-def seed_everything(seed: int, device: torch.device) -> None:
-    """Torch's own generators, on the CPU and on the device."""
-    torch.default_generator.manual_seed(seed)
-    if device.type == "cuda":
-        torch.cuda.default_generators[device.index].manual_seed(seed)
-
-
-def random_state_kept(device: torch.device) -> AbstractContextManager[None]:
-    """Whatever is drawn or seeded inside, the generators go on as they would have."""
-    return torch.random.fork_rng([device] if device.type == "cuda" else [])

@@ -20,15 +20,17 @@ from cubicflow.data.symmetries import Symmetries, check_symmetries
 from cubicflow.nets.precision import float32_products
 from cubicflow.training.config import TrainingConfig
 from cubicflow.training.diagnosis import likely_cause
-from cubicflow.training.distributed import World, join, random_state_kept, seed_everything
+from cubicflow.training.distributed import World, join
 from cubicflow.training.errors import NonFiniteLossError, TrainingError, TrainingInterrupted
 from cubicflow.training.interrupts import Interrupts
 from cubicflow.training.losses import SINGLE_PASS, Loss, dequantised_likelihood, negative_log_likelihood
 from cubicflow.training.parts import parts
 from cubicflow.training.progress import Progress, make_progress
-from cubicflow.training.run_folder import RESULT_ENTRIES, RunFolder, check_run, open_run
+from cubicflow.training.randomness import random_state_kept
+from cubicflow.training.run_folder import RunFolder, check_run, open_run
+from cubicflow.training.saved_numbers import AVERAGED, RAW, RESULT
 from cubicflow.training.schedule import averaging_weight, done, learning_rate
-from cubicflow.training.state import AVERAGED, RAW, TrainingState
+from cubicflow.training.state import TrainingState
 from cubicflow.training.step import Step
 
 VALIDATION_ROWS = {"cpu": 2_048, "cuda": 16_384}  # at once; a GPU waits longer for a call than it works on small ones
@@ -188,8 +190,8 @@ def train_to_the_end(
     if not resumed:
         first = next(batches)
         batches = itertools.chain([first], batches)
-        seed_everything(derive_seed(config.seed, INITIALISE, world.rank), world.device)
-        step.initialise(first.to(world.device, step.dtype))
+        with step.randomness.seeded(derive_seed(config.seed, INITIALISE, world.rank)):
+            step.initialise(first.to(world.device, step.dtype))
         if folder is not None:
             folder.save(state.tensors(), state.numbers())  # a disk that refuses says so now, not after an hour
 
@@ -201,10 +203,10 @@ def train_to_the_end(
     while not (stopped := why_stop(config, state)) and not interrupted:
         # --- one step ---
         batch = next(batches).to(world.device, step.dtype)  # x (B / processes, D), context (., C), weights (.,)
-        seed_everything(derive_seed(config.seed, STEP, state.step, world.rank), world.device)
         reach = averaging_weight(config.average_decay or 0.0, state.step)
         step.tell(learning_rate(config, state.step, state.elapsed), reach)
-        take(batch)
+        with step.randomness.seeded(derive_seed(config.seed, STEP, state.step, world.rank)):
+            take(batch)
         state.step += 1
         if world.size == 1 or state.step % AGREE_EVERY == 0:
             interrupted, state.elapsed = world.agree(interrupts.asked(), time.monotonic() - began)
@@ -310,8 +312,8 @@ def evaluate(step: Step, held_out: Rows) -> float:
     for i, part in enumerate(held_out.in_order(rows_at_once)):
         if i % step.world.size == step.world.rank:
             batch = part.to(step.world.device, step.dtype)
-            seed_everything(derive_seed(step.config.seed, VALIDATE, i), step.world.device)
-            with float32_products(tf32=False, device=step.world.device):
+            seeded = step.randomness.seeded(derive_seed(step.config.seed, VALIDATE, i))
+            with seeded, float32_products(tf32=False, device=step.world.device):
                 losses = step.loss_of_rows(batch).double()  # (B,)
             weights = torch.ones_like(losses) if batch.weights is None else batch.weights.double()
             total += torch.stack([(weights * losses).sum(), weights.sum()])
@@ -341,7 +343,7 @@ def restore_finished(
     step.world.copy_from_first_(step.flow.state_dict().values())
     step.flow.load_state_dict(step.flow.state_dict())
     step.flow.eval()
-    entries = {name: result[name] for name in RESULT_ENTRIES}
+    entries = {name: result[name] for name in RESULT}
     return FitResult(flow=step.flow, config=step.config, history=history, **entries)
 
 

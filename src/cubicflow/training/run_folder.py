@@ -12,23 +12,27 @@ from typing import Any
 
 from torch import Tensor
 
-from cubicflow.atomic_files import write_atomically
+from cubicflow.atomic_files import is_leftover, write_atomically
 from cubicflow.flows import serialization as flow_files
 from cubicflow.flows.serialization import CONFIG_FILE, UNREGISTERED, WEIGHTS_FILE, FlowFileError
+from cubicflow.plain_files import NotPlainError, open_own
 from cubicflow.training import checkpoint as checkpoints
 from cubicflow.training.checkpoint import Checkpoint, DamagedCheckpointError
 from cubicflow.training.config import describe_changes
 from cubicflow.training.errors import RunFolderError
+from cubicflow.training.metrics_file import METRICS_FILE, read_metrics
+from cubicflow.training.saved_numbers import RESULT, why_not
 
-METRICS_FILE = "metrics.jsonl"
 LOCK_FILE = "lock"
 # What may lie in a folder that a run begins in or overwrites; anything else is somebody's and stays.
 OWN_FILES = (CONFIG_FILE, WEIGHTS_FILE, METRICS_FILE)
 HARMLESS = (LOCK_FILE, "plots", "judge.json", "lost+found")
+WRITTEN = (*OWN_FILES, checkpoints.NEXT)  # and then renamed; killed in between, they leave a file of another name
 # Sections of config.json that say what was trained, how, on what, and with which outcome; "folder" is an argument of
 # save_flow's.
 RESERVED = ("format", "version", "dtype", "training", "data", "result", "flow", "shared_tensors", "folder")
-RESULT_ENTRIES = ("steps", "stopped", "validation_loss", "best_step", "weights", "seconds")  # of a finished run
+# A checkpoint has the weights, the best ones, the averaged ones and two moments of each; the rest is its header.
+COPIES, BYTES_OF_A_NUMBER, HEADER_BYTES = 6, 16, 1 << 24
 BEGIN_AGAIN = "begin again with overwrite (--overwrite)"
 
 
@@ -60,14 +64,18 @@ class RunFolder:
         with self.writing():
             self.clear()
             flow_files.write_config(self.path, self.about, {**self.sections, "result": {"finished": False}})
-            (self.path / METRICS_FILE).write_bytes(b"")
+            write_atomically(self.path / METRICS_FILE, b"")
 
     def clear(self) -> None:
         """Remove all files of a run but config.json. That makes the folder a run's, so it is replaced or removed when
-        all else is gone: killed at any moment, the folder can be overwritten again."""
+        all else is gone: killed at any moment, the folder can be overwritten again. It no longer says that the run is
+        finished before the model goes, so the run that was there can be resumed as well, and begins."""
+        checkpoints.remove_checkpoints(self.path)
+        with suppress(FlowFileError):
+            config = flow_files.read_config(self.path)
+            flow_files.write_config(self.path, {**config, "result": {"finished": False}}, {})
         for name in (METRICS_FILE, WEIGHTS_FILE):
             (self.path / name).unlink(missing_ok=True)
-        checkpoints.remove_checkpoints(self.path)
 
     def resume(self) -> None:
         """Go on with the run that is here, which must be this one."""
@@ -80,20 +88,26 @@ class RunFolder:
         if not isinstance(result, dict):
             raise RunFolderError(f"cannot resume: {self.path / CONFIG_FILE} has no section 'result'; {BEGIN_AGAIN}")
         if result.get("finished"):
-            if missing := [name for name in RESULT_ENTRIES if name not in result]:
+            if wrong := why_not(RESULT, result):
                 raise RunFolderError(
-                    f"cannot resume: the section 'result' of {self.path / CONFIG_FILE} lacks {', '.join(missing)}; "
-                    f"{BEGIN_AGAIN}"
+                    f"cannot resume: the section 'result' of {self.path / CONFIG_FILE} {wrong}; {BEGIN_AGAIN}"
                 )
             self.finished = result
+            with self.writing():
+                checkpoints.remove_checkpoints(self.path)  # a process that was killed at its end left them
             return
         with self.writing():
             try:
-                self.checkpoint, self.note = checkpoints.load_checkpoint(self.path)
+                self.checkpoint, self.note = checkpoints.load_checkpoint(self.path, self._most_bytes())
             except DamagedCheckpointError as error:
                 raise RunFolderError(f"cannot resume: {error}; {BEGIN_AGAIN}") from None
             self.saved_step = None if self.checkpoint is None else self.checkpoint.numbers["step"]
             self._cut_metrics(self.saved_step or 0)
+
+    def _most_bytes(self) -> int:
+        """Of a checkpoint of this flow."""
+        elements: int = sum(value.numel() for value in self.flow.state_dict().values())
+        return COPIES * BYTES_OF_A_NUMBER * elements + HEADER_BYTES
 
     def _compare(self, config: dict[str, Any]) -> None:
         dtype, before, after = config.get("dtype"), config.get("flow"), self.about["flow"]
@@ -134,20 +148,15 @@ class RunFolder:
 
     def log(self, metrics: Mapping[str, Any]) -> None:
         """Add a line to metrics.jsonl."""
-        with self.writing(), (self.path / METRICS_FILE).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(metrics) + "\n")
+        with self.writing():
+            descriptor = open_own(self.path / METRICS_FILE, os.O_WRONLY | os.O_APPEND)
+            with os.fdopen(descriptor, "a", encoding="utf-8") as file:
+                file.write(json.dumps(metrics) + "\n")
 
     def history(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl that are whole."""
-        path = self.path / METRICS_FILE
-        lines = path.read_bytes().splitlines() if path.exists() else []
-        whole = []
-        for line in lines:
-            with suppress(ValueError):
-                metrics = json.loads(line)
-                if isinstance(metrics, dict) and isinstance(metrics.get("step"), int):
-                    whole.append(metrics)
-        return whole
+        with self.writing():
+            return read_metrics(self.path)
 
     def save(self, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
         """Write a checkpoint."""
@@ -180,6 +189,8 @@ class RunFolder:
         """What the disk refuses becomes one clear message, with what is safe."""
         try:
             yield
+        except NotPlainError as error:
+            raise RunFolderError(str(error)) from None
         except OSError as error:
             kept = ""
             if self.saved_step is not None:
@@ -199,7 +210,7 @@ def check_folder(path: Path, *, may_exist: bool) -> None:
     """Refuse a folder that no run can begin in. ``may_exist`` says whether a run may be there already."""
     _refuse_file(path)
     names = sorted(file.name for file in path.iterdir()) if path.is_dir() else []
-    foreign = [name for name in names if name not in HARMLESS]
+    foreign = [name for name in names if name not in HARMLESS and not is_leftover(name, WRITTEN)]
     if CONFIG_FILE in names and not may_exist:
         raise RunFolderError(
             f"{path} already holds a run: continue it with resume (--resume), begin again with overwrite "
@@ -230,6 +241,9 @@ def open_run(
     with _lock(folder):
         _tidy(folder)
         check_folder(folder.path, may_exist=resume or overwrite)
+        for name in (*OWN_FILES, *checkpoints.NAMES):
+            if (folder.path / name).is_dir():
+                raise RunFolderError(f"{folder.path / name} is a folder where a run has a file; move it away")
         if resume and (folder.path / CONFIG_FILE).exists():
             folder.resume()
         else:
@@ -285,7 +299,7 @@ def _lock(folder: RunFolder) -> Iterator[None]:
 
     path = folder.path / LOCK_FILE
     with folder.writing():
-        file = path.open("a+", encoding="utf-8", errors="replace")
+        file = os.fdopen(open_own(path, os.O_RDWR), "r+", encoding="utf-8", errors="replace")
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -309,6 +323,7 @@ def _lock(folder: RunFolder) -> Iterator[None]:
 
 def _tidy(folder: RunFolder) -> None:
     """Remove what a killed process left half written."""
-    for name in (*OWN_FILES, checkpoints.NEXT):
-        for leftover in folder.path.glob(f".{name}.*"):
-            leftover.unlink(missing_ok=True)
+    with folder.writing():
+        for file in list(folder.path.iterdir()):
+            if is_leftover(file.name, WRITTEN):
+                file.unlink(missing_ok=True)

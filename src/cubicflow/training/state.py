@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cubicflow.training.errors import RunFolderError
+from cubicflow.training.saved_numbers import AVERAGED, CHECKPOINT, RAW
 from cubicflow.training.step import Step
-
-RAW, AVERAGED = "raw", "averaged"
 
 
 class TrainingState:
@@ -47,9 +47,8 @@ class TrainingState:
 
     def numbers(self) -> dict[str, Any]:
         """The plain values, as JSON knows them."""
-        names = ("step", "elapsed", "best_step", "best_weights", "waited", "last_read")
         best_loss = self.best_loss if math.isfinite(self.best_loss) else None
-        return {**{name: getattr(self, name) for name in names}, "best_loss": best_loss}
+        return {**{name: getattr(self, name) for name in CHECKPOINT}, "best_loss": best_loss}
 
     def memory(self) -> dict[str, list[Tensor]]:
         """All tensors of the run, by the names they are saved under. Several under one name are saved as one vector,
@@ -73,10 +72,20 @@ class TrainingState:
     @torch.no_grad()
     def restore_tensors(self, tensors: dict[str, Tensor]) -> None:
         """Fill the tensors in place, where they have been: the same memory rounds the same way."""
-        expected = {name: value.shape for name, value in self.tensors().items()}
-        if expected != {name: value.shape for name, value in tensors.items()}:
-            raise ValueError("the checkpoint's tensors are not those of this flow")
-        for name, values in self.memory().items():
+        expected = {name: (value.shape, value.dtype) for name, value in self.tensors().items()}
+        if expected != {name: (value.shape, value.dtype) for name, value in tensors.items()}:
+            raise RunFolderError(
+                "cannot resume: the checkpoint's tensors are not those of this flow; begin again with overwrite "
+                "(--overwrite)"
+            )
+        here = self.memory()
+        wrong = [n for n, value in tensors.items() if n != "step.loss_sum" and not _is_usable(value, here[n])]
+        if wrong:
+            raise RunFolderError(
+                f"cannot resume: the checkpoint's {wrong[0]} holds numbers that no run has; begin again with overwrite "
+                "(--overwrite)"
+            )
+        for name, values in here.items():
             saved = tensors[name].flatten().split([value.numel() for value in values])
             for value, part in zip(values, saved, strict=True):
                 value.copy_(part.view_as(value))
@@ -84,9 +93,20 @@ class TrainingState:
 
     def restore_numbers(self, numbers: dict[str, Any]) -> None:
         """The inverse of :meth:`numbers`."""
-        for name, value in numbers.items():
+        for name in CHECKPOINT:
+            value = numbers[name]
             setattr(self, name, math.inf if name == "best_loss" and value is None else value)
 
     def refresh(self) -> None:
         """Tell the flow that its tensors were written: layers mirror some of them."""
         self.parts.flow.load_state_dict(self.parts.flow.state_dict())
+
+
+def _is_usable(saved: Tensor, here: list[Tensor]) -> bool:
+    """Whether a saved tensor can take the place of those that are here. Floats are finite. Whole numbers say which
+    column goes where: they are the same ones in some order, unless a single one counts something."""
+    if saved.is_floating_point():
+        return not saved.numel() or math.isfinite(torch.linalg.vector_norm(saved.flatten(), math.inf))
+    if saved.dtype != torch.int64 or not saved.ndim:
+        return True
+    return torch.equal(saved.flatten().sort().values.cpu(), here[0].flatten().sort().values.cpu())

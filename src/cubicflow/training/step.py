@@ -22,6 +22,7 @@ from cubicflow.training.config import TrainingConfig
 from cubicflow.training.distributed import World
 from cubicflow.training.losses import SINGLE_PASS, Loss
 from cubicflow.training.parts import parts
+from cubicflow.training.randomness import Randomness
 from cubicflow.training.running_statistics import RunningStatistics
 
 TINY = 1e-6  # a gradient of 0 is not divided by its norm
@@ -40,6 +41,7 @@ class Step:
         loss_sum: of all global batches since it was last read.
         gradient_norm: of the last step, before clipping.
         failed_at: the number of the first step that was not finite, or -1.
+        randomness: of the fit; seeds what a step draws.
         symmetries: of the training rows, or None.
         passes: makes the context in which a forward and a backward pass run; when it ends the gradients are there.
     """
@@ -65,6 +67,7 @@ class Step:
         self.adam = parts.adam(self.weights, config.beta2, config.weight_decay)
         self.averages = None if config.average_decay is None else Averages(self.weights)
         self.statistics = RunningStatistics(flow)
+        self.randomness = Randomness(flow, world.device, known_loss=loss in SINGLE_PASS)
         self.symmetries = None if symmetries is None else symmetries.to(world.device, self.dtype)
         self.passes: Callable[[], AbstractContextManager[None]] = nullcontext
         self.count = torch.zeros((), dtype=torch.int64, device=world.device)

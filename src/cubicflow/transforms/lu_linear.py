@@ -61,7 +61,7 @@ class LULinear(Transform):
         self.bias = nn.Parameter(torch.zeros(features)) if bias else None
 
     def _draw_permutation(self) -> Tensor:
-        device = torch.get_default_device()
+        device = torch.empty(0).device
         if not self.permute or device.type == "meta":  # where shapes are all there is, and memory should be none
             return torch.arange(self.features, device=device)
         generator = None if self.seed is None else torch.Generator().manual_seed(self.seed)

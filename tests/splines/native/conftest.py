@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -9,6 +12,9 @@ from cubicflow.splines.backends.native import launch, library
 
 from ..conftest import CASES, Case
 
+if path := os.environ.get("CUBICFLOW_SANITIZED"):  # a build with sanitizers, for make sanitize
+    library.LIBRARY = Path(path)
+    library.load.cache_clear()
 LOADED = library.load()
 HERE = [] if isinstance(LOADED, str) else [i for i in range(3) if LOADED.handle.cubicflow_levels() >> i & 1]
 needs_library = pytest.mark.skipif(isinstance(LOADED, str), reason=str(LOADED))

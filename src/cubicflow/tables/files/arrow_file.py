@@ -11,6 +11,7 @@ import pyarrow as pa
 from cubicflow.tables.arrow_types import without_views
 from cubicflow.tables.source import Table, check_names
 from cubicflow.tables.table_error import TableError
+from cubicflow.tables.watched_files import WatchedFiles
 
 FILE, OLD_FEATHER = b"ARROW1", b"FEA1"
 
@@ -19,6 +20,7 @@ class ArrowTable(Table):
     """A .feather, .arrow, .ipc or .arrows file. Whether it is a file or a stream, its first bytes say, not its name."""
 
     def __init__(self, path: Path) -> None:
+        watched = WatchedFiles(path, lambda: [path])
         with path.open("rb") as file:
             start = file.read(len(FILE))
         if start.startswith(OLD_FEATHER):
@@ -27,7 +29,7 @@ class ArrowTable(Table):
         with self._opened(path) as reader:
             schema = without_views(reader.schema)
         check_names(path, schema.names)
-        super().__init__(path, dict(zip(schema.names, schema.types, strict=True)))
+        super().__init__(path, dict(zip(schema.names, schema.types, strict=True)), watched)
 
     def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
         with self._opened(self.path) as reader:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import json as arrow_json
 
-from cubicflow.tables.csv_file import FingerprintedFile
+from cubicflow.tables.csv_file import FingerprintedFile, Unpacked
 from cubicflow.tables.source import Table, check_names
 from cubicflow.tables.table_error import TableError
 
@@ -23,7 +23,7 @@ class JsonLinesTable(Table):
     def __init__(self, path: Path) -> None:
         try:
             with FingerprintedFile(path) as file:
-                stream = pa.input_stream(file, compression="gzip" if path.suffix == ".gz" else None)
+                stream = pa.input_stream(Unpacked(path, file) if path.suffix == ".gz" else file)
                 rows = arrow_json.read_json(stream, arrow_json.ReadOptions(block_size=BLOCK_BYTES))
                 mark = file.fingerprint()
         except (pa.ArrowException, OSError, EOFError) as error:

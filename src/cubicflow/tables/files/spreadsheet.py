@@ -20,10 +20,10 @@ from cubicflow.tables.source import check_names, fingerprint_of
 from cubicflow.tables.table_error import TableError, some
 from cubicflow.tables.text.csv_head import INDEX, ROWS_BELOW, ask_whether_names
 from cubicflow.tables.text.reading import NO_HEADER, Reading, header_cells, plain_names
+from cubicflow.tables.unpacking import check_unpacked
 
 EXTRA = "pip install 'cubicflow[excel]'"
 OLD_EXCEL = b"\xd0\xcf\x11\xe0"
-MOST_UNPACKED = 1 << 32  # bytes
 ERRORS = frozenset({"#DIV/0!", "#REF!", "#VALUE!", "#NAME?", "#NUM!", "#NULL!", "#N/A"})  # cells without a value
 CELLS = re.compile(r"\$?([A-Za-z]{1,3})\$?([0-9]{1,7}):\$?([A-Za-z]{1,3})\$?([0-9]{1,7})")
 Row = tuple[object, ...]
@@ -73,8 +73,7 @@ def _opened(
     load: Callable[..., Any], path: Path, content: bytes, sheet: str | None, bounds: dict[str, int]
 ) -> tuple[str, list[str], list[Row]]:
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        if sum(part.file_size for part in archive.infolist()) > MOST_UNPACKED:
-            raise TableError(f"{path}: the workbook unpacks to more than {MOST_UNPACKED >> 30} GiB; save it as CSV")
+        check_unpacked(path, len(content), sum(part.file_size for part in archive.infolist()))
     with (
         warnings.catch_warnings(action="ignore"),  # on styles and validations, which are not read
         closing(load(io.BytesIO(content), read_only=True, data_only=True)) as book,

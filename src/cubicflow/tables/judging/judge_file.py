@@ -9,9 +9,11 @@ from typing import Any, NamedTuple
 
 from cubicflow.atomic_files import write_atomically
 from cubicflow.flows.serialization import WEIGHTS_FILE
+from cubicflow.plain_files import check_plain
 from cubicflow.tables.judging.judgement import Judgement, Line
 
 JUDGE_FILE = "judge.json"
+MOST_BYTES = 1 << 24
 
 
 class SavedJudgement(NamedTuple):
@@ -40,6 +42,7 @@ def read_judgement(run: Path) -> SavedJudgement | None:
     True
     """
     try:
+        check_plain(run / JUDGE_FILE, MOST_BYTES)
         found = json.loads((run / JUDGE_FILE).read_text(encoding="utf-8"))
         if found["weights"] != _hash_of_weights(run):  # the run was fitted again
             return None

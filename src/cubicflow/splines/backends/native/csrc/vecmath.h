@@ -56,7 +56,7 @@ INLINE struct exp_parts reduce_exp(VEC x) {
     p = p * r + 1.6666576846e-1f;
     p = p * r + 0.5f;
 #endif
-    return (struct exp_parts){r, (VEC)((IVEC)shifted << MANTISSA_BITS), p};
+    return (struct exp_parts){r, (VEC)((UVEC)shifted << MANTISSA_BITS), p};
 }
 
 /* For x <= EXP_MAX. */
@@ -127,8 +127,9 @@ INLINE VEC vec_log(VEC x) {
     VEC m = (VEC)((UVEC)x - ((exponent - bias) << 52));
     VEC k = (VEC)(exponent | 0x4330000000000000ULL) - (4503599627370496.0 + (REAL)bias); /* 2^52 + bias */
 #else
-    IVEC exponent = ((IVEC)x - 0x3f3504f3) >> 23;
-    VEC m = (VEC)((IVEC)x - (exponent << 23));
+    /* Subtracted without a sign, since the bits of -0.0 are the smallest signed number; shifted with one. */
+    IVEC exponent = (IVEC)((UVEC)x - 0x3f3504f3u) >> 23;
+    VEC m = (VEC)((UVEC)x - ((UVEC)exponent << 23));
     VEC k = __builtin_convertvector(exponent, VEC);
 #endif
     return log_reduced(m - 1, k) + (x - x); /* NaN stays */

@@ -1,0 +1,52 @@
+"""Where tensors are made, and in which dtype, for one thread alone: torch's defaults are those of the whole process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+# Functions that make tensors: of the default dtype, and of the dtype of what they are given.
+FLOATING = frozenset({torch.empty, torch.zeros, torch.ones, torch.eye, torch.linspace, torch.logspace, torch.rand,
+                      torch.randn, torch.empty_strided, torch.hann_window})  # fmt: skip
+ANY = frozenset({torch.tensor, torch.as_tensor, torch.full, torch.arange, torch.range, torch.randint, torch.randperm,
+                 torch.scalar_tensor, torch.tril_indices, torch.triu_indices})  # fmt: skip
+
+
+class making(TorchFunctionMode):  # noqa: N801 - used like a function
+    """Inside, new tensors that are not told otherwise are on this device, and floats are in this dtype. Whole numbers
+    can have another device, where they have values.
+
+    >>> with making(torch.float64, torch.device("meta"), whole_numbers="cpu"):
+    ...     x, number = torch.nn.Linear(1, 2).weight, torch.tensor(3)
+    >>> x.dtype, x.device.type, number
+    (torch.float64, 'meta', tensor(3))
+    """
+
+    def __init__(self, dtype: torch.dtype, device: torch.device, *, whole_numbers: str | None = None) -> None:
+        super().__init__()
+        self.dtype, self.device = dtype, device
+        self.whole_numbers = device if whole_numbers is None else torch.device(whole_numbers)
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        given = dict(kwargs or {})
+        if func not in FLOATING and func not in ANY:
+            return func(*args, **given)
+        told = given.get("dtype") is not None or isinstance(args[0] if args else None, Tensor)
+        if func in FLOATING and not told:
+            given["dtype"] = self.dtype
+        if given.get("device") is None:
+            given["device"] = self.device if func in FLOATING else self.whole_numbers
+        made = func(*args, **given)
+        if func in FLOATING or not made.is_floating_point():
+            return made
+        return made.to(self.device) if told else func(*args, **{**given, "dtype": self.dtype, "device": self.device})

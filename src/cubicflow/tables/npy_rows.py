@@ -1,0 +1,59 @@
+"""Rows of a .npy file, some at a time. A map of the file would end the process where somebody shortens the file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cubicflow.tables.watched_files import changed
+
+Array = NDArray[Any]
+
+
+class NpyRows:
+    """The rows of an array that lies in a file.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "x.npy")
+    ...     np.save(path, np.arange(12.0).reshape(4, 3))
+    ...     NpyRows(path, np.load(path, mmap_mode="r")).rows(1, 3)
+    array([[3., 4., 5.],
+           [6., 7., 8.]])
+    """
+
+    def __init__(self, path: Path, mapped: np.memmap[Any, Any]) -> None:
+        self._path = path
+        self._offset, self._shape, self._dtype = mapped.offset, mapped.shape, mapped.dtype
+        self._by_columns = mapped.ndim > 1 and mapped.flags.f_contiguous and not mapped.flags.c_contiguous
+
+    def rows(self, start: int, stop: int) -> Array:
+        """Those from ``start`` to before ``stop``."""
+        stop = min(stop, self._shape[0])
+        try:
+            with self._path.open("rb", buffering=0) as file:
+                if not self._by_columns:
+                    shape = (stop - start, *self._shape[1:])
+                    return self._block(file.fileno(), start * int(np.prod(shape[1:])), shape)
+                columns = int(np.prod(self._shape[1:]))
+                places = (i * self._shape[0] + start for i in range(columns))
+                found = [self._block(file.fileno(), place, (stop - start,)) for place in places]
+        except OSError:
+            raise changed(self._path) from None
+        return np.stack(found, axis=1).reshape((stop - start, *self._shape[1:]), order="F")
+
+    def _block(self, descriptor: int, first: int, shape: tuple[int, ...]) -> Array:
+        """An array of values that lie one after the other, the first of them after ``first`` others."""
+        found = np.empty(shape, self._dtype)
+        waiting = memoryview(found.reshape(-1).view(np.uint8).data)
+        place = self._offset + first * self._dtype.itemsize
+        while len(waiting):
+            count = os.preadv(descriptor, [waiting], place)
+            if not count:  # the file ends before its array does
+                raise changed(self._path)
+            waiting, place = waiting[count:], place + count
+        return found

@@ -1,0 +1,80 @@
+"""Disks that are full at every level: a clear error, no half-written file under its name, and the run goes on later.
+
+The limit is the system's on the size of one file (RLIMIT_FSIZE), set in a forked worker: a write beyond it fails, as a
+write to a full disk does.
+"""
+
+from __future__ import annotations
+
+import resource
+import shutil
+import signal
+from pathlib import Path
+
+import torch
+from tests.soak.counts import Counts
+from tests.soak.kills import LEFT, names, train
+from tests.soak.victims import Victim
+from tests.soak.workers import command, forked
+
+from cubicflow.flows.serialization import read_tensors
+
+STEPS = 4
+LEVELS = 40
+
+
+def limit(size: int) -> None:
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+
+def fits(folder: Path, counts: Counts) -> None:
+    whole, full = folder / "whole", folder / "full"
+    assert forked(lambda: train(whole, STEPS)).status == 0
+    expected = read_tensors(whole / "model.safetensors", None)
+    largest = 6 * max(file.stat().st_size for file in whole.iterdir())
+    for level in range(LEVELS):
+        size = largest * level // LEVELS
+
+        def on_a_full_disk(size: int = size) -> None:
+            limit(size)
+            train(full, STEPS)
+
+        shutil.rmtree(full, ignore_errors=True)
+        ended = forked(on_a_full_disk)
+        if ended.status and "RunFolderError" not in ended.errors:
+            counts.fail(f"a fit with room for files of {size:,} bytes: {ended.errors[-300:]}")
+        counts.add("fits that were refused" if ended.status else "fits that had room")
+        ended = forked(lambda: train(full, STEPS, resume=True))
+        if ended.status:
+            counts.fail(f"a fit with room for files of {size:,} bytes cannot go on: {ended.errors[-300:]}")
+            continue
+        tensors = read_tensors(full / "model.safetensors", None)
+        if names(full) != LEFT or not all(torch.equal(tensors[name], expected[name]) for name in expected):
+            counts.fail(f"a fit with room for files of {size:,} bytes ends with other weights or {names(full)}")
+
+
+def samples(victims: list[Victim], folder: Path, counts: Counts) -> None:
+    for victim in [victim for victim in victims if victim.finished]:
+        for ending in ("csv", "parquet"):
+            for size in (0, 1, 100, 1000, 4000):
+                output = folder / f"samples.{ending}"
+                output.unlink(missing_ok=True)
+
+                def on_a_full_disk(size: int = size, output: Path = output, run: Path = victim.run) -> None:
+                    limit(size)
+                    command("sample", run, "-n", 5000, "-o", output)
+
+                ended = forked(on_a_full_disk)
+                if ended.status != 2 or "Traceback" in ended.errors or output.exists():
+                    counts.fail(
+                        f"samples of {victim.name} as {ending} with room for {size} bytes: {ended.errors[-300:]}"
+                    )
+                counts.add("outputs that were refused")
+
+
+def attack(victims: list[Victim], folder: Path) -> Counts:
+    counts = Counts()
+    fits(folder, counts)
+    samples(victims, folder, counts)
+    return counts

@@ -1,0 +1,174 @@
+"""Kill a run at every filesystem operation, and at random moments, and see that it can go on.
+
+A worker counts the operations that Python reports to its audit hooks, and ends without any clean-up just before the one
+it was told. After each kill a copy of the folder is resumed, and another is overwritten: both must end with the weights
+of a run that nobody killed, and leave its files alone in the folder.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from tests.soak.counts import Counts
+from tests.soak.workers import KILLED, forked
+
+import cubicflow as cf
+from cubicflow.flows.serialization import read_tensors
+from cubicflow.training import fit
+from cubicflow.training.run_folder import check_folder
+
+OPERATIONS = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate", "fcntl.flock")
+BEGUN = ("new", "overwrite", "resume")
+LEFT = ["config.json", "metrics.jsonl", "model.safetensors"]
+
+
+def train(run: Path, steps: int, **flags: bool) -> None:
+    check_folder(run, may_exist=any(flags.values()))  # as the command line does before it reads a table
+    torch.manual_seed(5)
+    flow = cf.flows.tabular(2, num_layers=1, hidden_features=4, num_blocks=1, num_bins=4, dropout=0.1)
+    x = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
+    settings = {"steps": steps, "batch_size": 20, "validate_every": 2, "patience": 0, "checkpoint_seconds": 0.0}
+    fit(flow, x, run=run, progress=False, **settings, **flags)
+
+
+def die_at(operation: int, folder: Path) -> None:
+    """End this process just before an operation below the folder."""
+    remaining = [operation]
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if event not in OPERATIONS:
+            return
+        if event == "open" and not (isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)):
+            return
+        if event != "fcntl.flock" and not str(arguments[0]).startswith(str(folder)):
+            return
+        if remaining[0] == 0:
+            os._exit(KILLED)
+        remaining[0] -= 1
+
+    sys.addaudithook(hook)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+class Scene:
+    """Folders for one kind of run: whole, as it is before a kill, and after one."""
+
+    def __init__(self, folder: Path, begun: str, steps: int) -> None:
+        folder.mkdir(parents=True)
+        self.whole, self.start, self.killed, self.again = (
+            folder / name for name in ("whole", "start", "killed", "again")
+        )
+        self.steps, self.flags = steps, {} if begun == "new" else {begun: True}
+        started = time.monotonic()
+        ended = forked(lambda: train(self.whole, steps))
+        self.seconds = time.monotonic() - started
+        assert ended.status == 0, ended.errors
+        self.expected = read_tensors(self.whole / "model.safetensors", None)
+        if begun == "overwrite":
+            shutil.copytree(self.whole, self.start)
+        elif begun == "resume":  # after some steps
+            self._interrupt()
+
+    def _interrupt(self) -> None:
+        def partly(saves: int) -> None:
+            die_at(saves, self.start)
+            train(self.start, self.steps)
+
+        for operation in range(1000):
+            shutil.rmtree(self.start, ignore_errors=True)
+            assert forked(lambda at=operation: partly(at)).status == KILLED
+            if (self.start / "checkpoint-previous.safetensors").exists():
+                return
+
+    def kill(self, prepare: Callable[[], None]) -> int:
+        """The exit status of a run that was told to die."""
+        shutil.rmtree(self.killed, ignore_errors=True)
+        if self.start.exists():
+            shutil.copytree(self.start, self.killed)
+
+        def work() -> None:
+            prepare()
+            train(self.killed, self.steps, **self.flags)
+
+        return forked(work).status
+
+    def go_on(self, counts: Counts, what: str) -> None:
+        """Resume and overwrite copies of the folder, and compare."""
+        for flag in ("resume", "overwrite"):
+            shutil.rmtree(self.again, ignore_errors=True)
+            if self.killed.exists():
+                shutil.copytree(self.killed, self.again)
+            ended = forked(lambda flag=flag: train(self.again, self.steps, **{flag: True}))
+            if ended.status:
+                counts.fail(f"{what}: {flag} refused, {names(self.killed)}: {ended.errors[-300:]}")
+                continue
+            tensors = read_tensors(self.again / "model.safetensors", None)
+            if not all(torch.equal(tensors[name], self.expected[name]) for name in self.expected):
+                counts.fail(f"{what}: {flag} ends with other weights")
+            if names(self.again) != LEFT:
+                counts.fail(f"{what}: {flag} leaves {names(self.again)}")
+
+
+def kill_everywhere(folder: Path, begun: str, steps: int) -> Counts:
+    """Kills at every operation of a run that begins in no folder, or overwrites or resumes what is there."""
+    scene, counts = Scene(folder, begun, steps), Counts()
+    for operation in range(10_000):
+        status = scene.kill(lambda at=operation: die_at(at, scene.killed))
+        if status != KILLED:
+            if status:
+                counts.fail(f"{begun}: ends with status {status} where nobody kills it")
+            break
+        scene.go_on(counts, f"{begun}, killed at operation {operation}")
+        counts.add("killed at an operation")
+    return counts
+
+
+def kill_at_random(folder: Path, begun: str, steps: int, number: int, rng: random.Random) -> Counts:
+    """Kills at random moments, in the middle of whatever is done then."""
+    scene, counts = Scene(folder, begun, steps), Counts()
+    longest = 1.5 * scene.seconds
+    while counts.total() < number:
+        moment = rng.uniform(0.001, longest)
+
+        def alarm(moment: float = moment) -> None:
+            signal.setitimer(signal.ITIMER_REAL, moment)  # its signal ends a process that has no handler, at once
+
+        status = scene.kill(alarm)
+        if status == -signal.SIGALRM:
+            scene.go_on(counts, f"{begun}, killed after {moment:.4f} seconds")
+            counts.add("killed at a random moment")
+        elif status == 0:  # it was faster than that
+            longest = max(0.9 * longest, 0.01)
+        else:
+            counts.fail(f"{begun}: ends with status {status} within {moment:.4f} seconds")
+    return counts
+
+
+def attack(folder: Path, number: int, seed: int = 0) -> Counts:
+    """At least so many kills: at every operation of ever longer runs, and a third of them at random."""
+    counts, rng, steps = Counts(), random.Random(seed), 2
+    while counts.total() < number:
+        for begun in BEGUN:
+            counts.join(kill_everywhere(folder / f"{begun}-{steps}", begun, steps))
+            shutil.rmtree(folder / f"{begun}-{steps}")
+            few = max(counts.total() // 2 - counts["killed at a random moment"], 0)
+            at_random = min(few, number - counts.total(), 50)
+            if at_random > 0:
+                counts.join(kill_at_random(folder / f"random-{begun}-{steps}", begun, steps, at_random, rng))
+                shutil.rmtree(folder / f"random-{begun}-{steps}")
+            if counts.total() >= number:
+                break
+        steps += 2
+    return counts

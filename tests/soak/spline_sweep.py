@@ -1,0 +1,63 @@
+"""Spline evaluations on both backends, over parameters and inputs of all sizes: not finite, or beyond bounds?"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from tests.soak.counts import Counts
+from torch import Tensor
+
+from cubicflow.splines import cubic_spline
+
+ROWS = 1 << 16
+BINS = (1, 2, 3, 8, 32, 128)
+SCALES = (0.0, 0.1, 1.0, 5.0, 30.0)
+EXTREME = (0.0, -0.0, 1e-30, -1e-30, 1e-7, 0.5, 1.0, 13.0, 88.0, 200.0, 1e4, 1e30)
+
+
+def inputs(generator: torch.Generator, domain: str, dtype: torch.dtype) -> Tensor:
+    """Places of all sizes, the extreme ones among them."""
+    if domain == "unit":
+        u = torch.rand(ROWS, generator=generator, dtype=torch.float64)
+        x = torch.where(u < 0.5, (2 * u) ** 8, 1 - (2 - 2 * u) ** 8)
+        x[:3] = torch.tensor([0.0, 0.5, 1.0])
+        return x.to(dtype)
+    size = torch.exp(math.log(1e-8) + torch.rand(ROWS, generator=generator) * math.log(1e12))
+    x = size * torch.where(torch.rand(ROWS, generator=generator) < 0.5, -1.0, 1.0)
+    both = torch.tensor([*EXTREME, *(-value for value in EXTREME)])
+    x[: len(both)] = both
+    return x.to(dtype)
+
+
+def attack(evaluations: int, seed: int = 0) -> Counts:
+    """At least so many evaluations, counted by backend."""
+    counts, generator = Counts(), torch.Generator().manual_seed(seed)
+    cases = [
+        (backend, domain, dtype, bins, scale, slopes, inverse)
+        for bins in BINS
+        for scale in SCALES
+        for slopes in ("steffen", "free")
+        for domain in ("real", "unit")
+        for dtype in (torch.float32, torch.float64)
+        for inverse in (False, True)
+        for backend in ("native", "native", "native", "native", "native", "native", "native", "reference")
+    ]
+    while counts.total() < evaluations:
+        for backend, domain, dtype, bins, scale, slopes, inverse in cases:
+            if counts.total() >= evaluations:
+                break
+            width = 2 * bins + 2 if slopes == "steffen" else 3 * bins + 1
+            params = scale * torch.randn(1, width, generator=generator, dtype=torch.float64).to(dtype)
+            x = inputs(generator, domain, dtype)
+            y, log_slope = cubic_spline(x, params, inverse=inverse, domain=domain, slopes=slopes, backend=backend)
+            bad = ~(torch.isfinite(y) & torch.isfinite(log_slope))
+            if domain == "unit":
+                bad |= (y < 0) | (y > 1)
+            order = torch.argsort(x)
+            falls = y[order].diff() < -64 * torch.finfo(dtype).eps * (1 + y[order][1:].abs())
+            if bad.any() or falls.any():
+                where = x[bad][:3].tolist() if bad.any() else x[order][1:][falls][:3].tolist()
+                counts.fail(f"{backend}, {domain}, {dtype}, {bins} bins, scale {scale}, {slopes}, {inverse=}: {where}")
+            counts[f"by {backend}"] += len(x)
+    return counts

@@ -1,0 +1,153 @@
+"""Forked workers: each does one attempt, under limits of memory and time, after all modules were imported."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import resource
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+SECONDS = 20.0  # of one attempt
+MOST_BYTES = 4 << 30  # of address space, beyond which an allocation fails
+KILLED = 9
+
+
+class Ended(NamedTuple):
+    """How a worker ended: its exit status (negative for a signal), what it wrote, and the most memory it had (KB)."""
+
+    status: int
+    errors: str
+    memory: int
+    late: bool
+
+
+def forked(work: Callable[[], object], seconds: float = SECONDS, *, limits: bool = True) -> Ended:
+    """Do the work in a process of its own. Its exit status is that of SystemExit, or 1 after any other exception."""
+    with tempfile.TemporaryFile() as written:
+        child = os.fork()
+        if child == 0:
+            _work(work, written.fileno(), seconds, limits)
+        late = False
+        started = time.monotonic()
+        pause = 0.001
+        while True:
+            found, status, used = os.wait4(child, os.WNOHANG)
+            if found:
+                break
+            if (
+                time.monotonic() - started > 3 * seconds and not late
+            ):  # it sleeps: time on the processor is limited below
+                late = True
+                os.kill(child, signal.SIGKILL)
+            time.sleep(pause)
+            pause = min(2 * pause, 0.02)
+        written.seek(0)
+        code = os.waitstatus_to_exitcode(status)
+        late = late or code == -signal.SIGXCPU
+        return Ended(code, written.read().decode(errors="replace"), used.ru_maxrss, late)
+
+
+def _work(work: Callable[[], object], errors: int, seconds: float, limits: bool) -> None:
+    status = 1
+    gc.disable()  # or it would copy every page that it looks at
+    try:
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for descriptor, target in ((0, nothing), (1, nothing), (2, errors)):
+            os.dup2(target, descriptor)
+        if limits:
+            resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds) + 5))
+            resource.setrlimit(resource.RLIMIT_AS, (_address_space() + MOST_BYTES,) * 2)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        status = _status_of(work)
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def _status_of(work: Callable[[], object]) -> int:
+    """The exit status of a process that does the work."""
+    try:
+        work()
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def _address_space() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+
+
+def series(works: Sequence[Callable[[], object]], most_memory: int, seconds: float = SECONDS) -> list[Ended]:
+    """Do the works one after the other in one worker, which costs less than a worker for each. A worker that is ended
+    by a signal, or has more memory than told, does no more: the list ends with that work."""
+    with tempfile.TemporaryFile() as written, tempfile.TemporaryFile("w+") as reports:
+
+        def work() -> None:
+            for one in works:
+                signal.setitimer(signal.ITIMER_PROF, seconds)  # its signal ends a process that has no handler
+                status = _status_of(one)
+                sys.stderr.flush()
+                errors = os.pread(written.fileno(), 1 << 20, 0).decode(errors="replace")
+                os.ftruncate(written.fileno(), 0)
+                os.lseek(written.fileno(), 0, os.SEEK_SET)
+                memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+                reports.write(json.dumps([status, errors, memory]) + "\n")
+                reports.flush()
+                if memory > most_memory:
+                    break
+
+        child = os.fork()
+        if child == 0:
+            _work(work, written.fileno(), len(works) * seconds, True)
+        started = time.monotonic()
+        late = False
+        while not (found := os.wait4(child, os.WNOHANG))[0]:
+            if not late and time.monotonic() - started > 6 * seconds * len(works):
+                late = True
+                os.kill(child, signal.SIGKILL)
+            time.sleep(0.01)
+        reports.seek(0)
+        ends = [Ended(*json.loads(line), False) for line in reports]
+        code = os.waitstatus_to_exitcode(found[1])
+        if code < 0:
+            late = late or -code in (signal.SIGPROF, signal.SIGXCPU)
+            ends.append(Ended(code, os.pread(written.fileno(), 1 << 20, 0).decode(errors="replace"), 0, late))
+        return ends
+
+
+def command(*arguments: object) -> None:
+    """Run a command of the command line; ends in SystemExit."""
+    from cubicflow.cli import main
+
+    sys.argv = ["cubicflow", *map(str, arguments)]
+    main()
+
+
+def warm_up(commands: list[tuple[object, ...]]) -> None:
+    """Run commands in this process, silently, so that workers find all modules imported."""
+    kept = [os.dup(descriptor) for descriptor in (1, 2)]
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    try:
+        for descriptor in (1, 2):
+            os.dup2(nothing, descriptor)
+        for told in commands:
+            with suppress(SystemExit):
+                command(*told)
+        sys.stdout.flush()
+        gc.collect()
+        gc.freeze()
+    finally:
+        for descriptor, saved in zip((1, 2), kept, strict=True):
+            os.dup2(saved, descriptor)
