@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
+
+SEVERAL = re.compile(r"([^=,]+=[^=,]+)(,\s*[^=,]+=[^=,]+)+")  # a=1,b=2
 
 
 def pairs(option: str, texts: Iterable[str], columns: Iterable[str] = ()) -> dict[str, str]:
@@ -17,12 +20,34 @@ def pairs(option: str, texts: Iterable[str], columns: Iterable[str] = ()) -> dic
     for text in texts:
         known = next((name for name in shortest_first if text.startswith(f"{name}=")), None)
         column, equals, value = text.rpartition("=") if known is None else (known, "=", text[len(known) + 1 :])
+        second = [name for name in shortest_first if f",{name}=" in value.replace(", ", ",")]
+        if second or (known is None and SEVERAL.fullmatch(text)):
+            raise _one_each(option, text.split(","))
         if not equals or not column or not value:
             raise ValueError(f"{option} takes column=value, got {text!r}")
         if column in found:
             raise ValueError(f"{option} is given twice for column {column!r}")
         found[column] = value
     return found
+
+
+def conditions(option: str, texts: Sequence[str], columns: Sequence[str]) -> list[str]:
+    """Texts of conditions, each of one column.
+
+    >>> conditions("--given", ["a=1", "b in x,y"], ["a", "b"])
+    ['a=1', 'b in x,y']
+    """
+    from cubicflow.tables.asking.conditions import swallowed
+
+    for text in texts:
+        if (second := swallowed(text, columns)) is not None:
+            raise _one_each(option, [text[: -len(second)].rstrip(", "), second])
+    return list(texts)
+
+
+def _one_each(option: str, texts: Sequence[str]) -> ValueError:
+    apart = " ".join(f"{option} {text.strip()!r}" for text in texts)
+    return ValueError(f"{option} takes one column, and a comma does not end it; write {apart}")
 
 
 def ranges(option: str, texts: Iterable[str]) -> dict[str, tuple[float, float]]:

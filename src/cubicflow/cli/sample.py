@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cubicflow.cli.arguments import pairs
+from cubicflow.cli.arguments import conditions, pairs
 from cubicflow.cli.clear_errors import clear_errors
 
 
@@ -15,7 +15,13 @@ def sample(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     number: Annotated[int, typer.Option("--number", "-n", help="How many rows.", min=1)],
     output: Annotated[str, typer.Option("--output", "-o", help=".csv, .parquet or .npy; - for standard output.")],
-    given: Annotated[list[str] | None, typer.Option(help="col=value of a context column; one for each.")] = None,
+    given: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What every row meets: col=word, col>5, 'col in a,b', 'col in 1..9', 'col is missing'. Of a flow "
+            "col=value of its context columns."
+        ),
+    ] = None,
     complete: Annotated[bool, typer.Option("--complete", help="Draw rows without missing values.")] = False,
     temperature: Annotated[
         float, typer.Option(help="Of a flow: below 1 for more typical rows, above for wilder ones.")
@@ -27,6 +33,8 @@ def sample(
     """New rows with the columns, types and words of the fitted table.
 
     Example: cubicflow sample run -n 1000 -o samples.csv
+
+    Example: cubicflow sample run -n 1000 -o dear.csv --given cut=Ideal --given "price>5000" --given "color in D,E"
     """
     with clear_errors():
         from cubicflow.tables import FittedTable
@@ -36,6 +44,14 @@ def sample(
             raise ValueError(f"--temperature should be a positive number, got {temperature:g}")
         check_output(output, overwrite=overwrite)
         fitted = FittedTable.load(run, device)
-        told = pairs("--given", given or [], [column.name for column in fitted.schema.context])
-        samples = fitted.sample_batches(number, told, temperature, seed, complete=complete)
+        told: dict[str, str] | list[str]
+        if fitted.cells is None:
+            told = pairs("--given", given or [], [column.name for column in fitted.schema.context])
+        else:
+            told = conditions("--given", given or [], [column.name for column in fitted.schema.columns])
+        samples = fitted.sample_batches(number, told, temperature, seed, complete=complete, say=_say)
         write_rows(output, samples, fitted.decimals(told), overwrite=overwrite)
+
+
+def _say(text: str) -> None:
+    typer.echo(f"note: {text}", err=True)

@@ -21,6 +21,8 @@ from cubicflow.flows import Flow, Mixture
 from cubicflow.flows.packed_flows import pack, unpack
 from cubicflow.flows.serialization import CONFIG_FILE, FlowFileError, load_model, read_config
 from cubicflow.tables.arrow_types import shown, without_views
+from cubicflow.tables.asking.asked_table import AskedTable
+from cubicflow.tables.asking.conditions import Given, context_values, is_context
 from cubicflow.tables.cell_encoder import CellEncoder
 from cubicflow.tables.columns_likelihood import draw_rows, log_probability
 from cubicflow.tables.columns_model import ColumnsModel
@@ -34,7 +36,6 @@ from cubicflow.tables.table_error import TableError
 SAMPLE_ROWS = 1 << 14
 SECTION = "table"
 SCORE_COLUMN = "log_likelihood"
-Given = Mapping[str, object] | None
 
 
 class Scores(NamedTuple):
@@ -52,7 +53,7 @@ class Scores(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FittedTable:
+class FittedTable(AskedTable):
     """The density of a table, as ``cubicflow fit`` leaves it in a run folder.
 
     It takes and gives Arrow: :meth:`score` works on one batch and keeps nothing, so any engine that hands out Arrow
@@ -235,8 +236,9 @@ class FittedTable:
         *,
         complete: bool = False,
     ) -> pa.Table:
-        """``n`` rows with the table's own columns, types and words. ``given`` holds a value for each context column.
-        Of a model of columns, ``complete`` draws rows without gaps; it has no temperature."""
+        """``n`` rows with the table's own columns, types and words. ``given`` holds a value for each context column. Of
+        a model of columns it may hold conditions on any others, ``["cut=Ideal", "price>5000"]`` or a mapping, and
+        ``complete`` draws rows without gaps; such a model has no temperature."""
         return pa.Table.from_batches(self.sample_batches(n, given, temperature, seed, complete=complete))
 
     def sample_batches(
@@ -247,8 +249,10 @@ class FittedTable:
         seed: int | None = None,
         *,
         complete: bool = False,
+        say: Callable[[str], None] = lambda _: None,
     ) -> Iterator[pa.RecordBatch]:
-        """The same, piece by piece; one piece without rows where none are asked for."""
+        """The same, piece by piece; one piece without rows where none are asked for. ``say`` is told how good rows are
+        that meet conditions."""
         if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0:
             raise TableError(f"the number of samples should be a whole number, 0 or more, got {n!r}")
         if self.cells is not None and temperature != 1:
@@ -257,11 +261,14 @@ class FittedTable:
                 "the temperature out, or fit a flow",
                 "--model flow",
             )
-        generator = torch.Generator(next(self.flow.parameters()).device)
-        generator.manual_seed(seed) if seed is not None else generator.seed()
+        if not is_context(given, self.schema) and (self.cells is not None or not isinstance(given, Mapping)):
+            yield from self.conditioned_batches(n, given, seed, complete=complete, say=say)
+            return
+        given = context_values(given, self.schema)
+        generator = self._seeded(seed)
         for start in range(0, max(n, 1), SAMPLE_ROWS):
             count = min(SAMPLE_ROWS, n - start)
-            context, columns = self.encoder.context_from(given or {}, count)
+            context, columns = self.encoder.context_from(given, count)
             yield self.encoder.decode(self._draw(count, context, generator, temperature, complete), columns)
 
     def log_independent(self, y: NDArray[np.float64]) -> NDArray[np.float64] | None:
@@ -301,7 +308,7 @@ class FittedTable:
     def decimals(self, given: Given = None) -> dict[str, int]:
         """The digits after the point with which columns are written as text; none where more of them were given."""
         found = {column.name: column.decimals for column in self.schema.columns}
-        written = {name: _digits_of(value) for name, value in (given or {}).items()}
+        written = {name: _digits_of(value) for name, value in context_values(given, self.schema).items()}
         return {name: digits for name, digits in found.items() if digits is not None and written.get(name, 0) <= digits}
 
 
