@@ -78,3 +78,26 @@ def test_a_comma_between_options(cubicflow: Command, table: Path, tmp_path: Path
     done = cubicflow("fit", table, "-o", tmp_path / "run", "--transform", "start=log,end=log")
     assert done.status == 2
     assert "write --transform 'start=log' --transform 'end=log'" in done.errors
+
+
+def test_gaps_are_filled(cubicflow: Command, run: Path, tmp_path: Path) -> None:
+    rows = frame().assign(note="a, b")
+    rows.loc[::3, "kind"] = None
+    rows.to_csv(tmp_path / "gaps.csv", index=False)
+    done = cubicflow("impute", run, tmp_path / "gaps.csv", "-o", tmp_path / "filled.csv", "--draws", 2, "--seed", 1)
+    assert done.status == 0, done.errors
+    assert "filled" in done.errors
+    for name in ("filled-01.csv", "filled-02.csv"):
+        filled = pd.read_csv(tmp_path / name, keep_default_na=False)
+        assert list(filled.columns) == [*rows.columns, "filled"]
+        for column in rows.columns:
+            there = rows[column].notna()
+            assert (filled.loc[there, column].astype(str) == rows.loc[there, column].astype(str)).all()
+        assert (filled["kind"] != "").all()
+        assert (filled["filled"].str.contains("kind") == rows["kind"].isna()).all()
+    again = cubicflow("impute", run, tmp_path / "gaps.csv", "-o", tmp_path / "filled-01.csv")
+    assert again.status == 2
+    assert "--overwrite" in again.errors
+    assert cubicflow("impute", run, tmp_path / "gaps.csv", "-o", tmp_path / "best.csv", "--mode").status == 0
+    for options in (("-o", "-", "--draws", 3), ("-o", tmp_path / "x.csv", "--mode", "--draws", 2)):
+        assert cubicflow("impute", run, tmp_path / "gaps.csv", *options).status == 2

@@ -89,6 +89,18 @@ class AskedTable:
             _, given_columns = walk.encoder.context_from(question.context_values, count)
             yield walk.encoder.decode(walk.to_table(rows.y), given_columns)
 
+    def impute(
+        self, rows: pa.Table | pa.RecordBatch, *, draws: int = 1, most_likely: bool = False, seed: int | None = None
+    ) -> list[pa.Table]:
+        """The rows with their gaps filled, once for each draw, given all that each row holds. Only gaps change; the
+        column ``filled`` names those of every row, with commas between.
+
+        ``most_likely`` fills each with its most probable word, or the median of its numbers, in place of a draw."""
+        from cubicflow.tables.asking.filled_table import impute_rows
+
+        how: dict[str, Any] = {"draws": draws, "most_likely": most_likely, "seed": seed}
+        return impute_rows(self, rows, **how)  # type: ignore[arg-type] # this is the base of FittedTable
+
     def _question(self, given: Given, *, complete: bool = False) -> Question:
         if self.cells is None or not isinstance(self.flow, ColumnsModel):
             raise TableError(

@@ -195,9 +195,9 @@ class Question:
 
     # --- particles ---
 
-    def weighed(self, stop: int, size: float, generator: torch.Generator, most: int = MOST_PARTICLES) -> Weighed:
+    def weighed(self, stop: int, size: float, generator: torch.Generator) -> Weighed:
         """Enumerated paths through columns 0 .. ``stop`` - 1, or particles with an effective size of ``size``. Refuses
-        conditions that ``most`` particles cannot meet."""
+        conditions that too few particles meet."""
         if (found := self.enumerated(stop)) is not None:
             if found.log_probability == -math.inf:
                 raise self.impossible()
@@ -209,9 +209,9 @@ class Question:
             best = self._tilt(first, stop, generator)
         parts = [best.particles]
         drawn, reached = len(best.particles), best.effective_size
-        while reached < size and drawn < most:
+        while reached < size and drawn < MOST_PARTICLES:
             more = math.ceil(1.2 * (size - reached) / max(reached / drawn, 1e-6))
-            chunk = min(max(more, PILOT), AT_ONCE, most - drawn)
+            chunk = min(max(more, PILOT), AT_ONCE, MOST_PARTICLES - drawn)
             parts.append(self.walk.run(chunk, stop, generator))
             drawn += chunk
             reached = effective_size(np.concatenate([part.log_weight for part in parts]))
