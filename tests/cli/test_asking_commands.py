@@ -101,3 +101,21 @@ def test_gaps_are_filled(cubicflow: Command, run: Path, tmp_path: Path) -> None:
     assert cubicflow("impute", run, tmp_path / "gaps.csv", "-o", tmp_path / "best.csv", "--mode").status == 0
     for options in (("-o", "-", "--draws", 3), ("-o", tmp_path / "x.csv", "--mode", "--draws", 2)):
         assert cubicflow("impute", run, tmp_path / "gaps.csv", *options).status == 2
+
+
+def test_constraints_are_kept(cubicflow: Command, table: Path, run: Path, tmp_path: Path) -> None:
+    fit = ("fit", table, "-o", tmp_path / "run", "--steps", 20, "--device", "cpu")
+    done = cubicflow(*fit, "--constraint", "start <= end")
+    assert done.status == 0, done.errors
+    for folder, options in ((tmp_path / "run", ()), (run, ("--constraint", "start <= end"))):
+        done = cubicflow("sample", folder, "-n", 300, "-o", tmp_path / "rows.csv", "--overwrite", "--seed", 0, *options)
+        assert done.status == 0, done.errors
+        assert "broke a constraint and were drawn again" in done.errors
+        rows = pd.read_csv(tmp_path / "rows.csv")
+        assert len(rows) == 300
+        assert (rows["start"] <= rows["end"]).all()
+    for text, message in (("start < end", "rows break it, the first is row"), ("start <= ende", "did you mean 'end'")):
+        refused = cubicflow("fit", table, "-o", tmp_path / "other", "--constraint", text)
+        assert refused.status == 2
+        assert message in refused.errors
+        assert not (tmp_path / "other").exists()

@@ -45,6 +45,10 @@ def fit(
     ] = None,
     transform: Annotated[list[str] | None, of_table(help="col=log or col=asinh, for heavy tails.")] = None,
     bounds: Annotated[list[str] | None, of_table(help="col=low:high, hard limits; one may be empty.")] = None,
+    constraint: Annotated[
+        list[str] | None,
+        of_table(help="What every sample keeps: 'start <= end', 'a + b = c', 'fixed(a, b)'."),
+    ] = None,
     model: Annotated[
         str | None,
         of_model(help="columns, for words, steps and gaps, or flow; by default a flow for real numbers alone."),
@@ -91,6 +95,7 @@ def fit(
         settings = {name: given[name] for name in MODEL if name in given}
         training = {field.name: given[field.name] for field in fields(TrainingConfig) if field.name in given}
         how: dict[str, Any] = {"model": model, "resume": resume, "overwrite": overwrite, "say": _say}
+        how["constraints"] = constraint or []
         result = fit_table(data, output, options, settings, **how, **training)
         if os.environ.get("RANK", "0") != "0":  # of several processes the first one speaks
             return

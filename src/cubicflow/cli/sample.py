@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -21,6 +21,10 @@ def sample(
             help="What every row meets: col=word, col>5, 'col in a,b', 'col in 1..9', 'col is missing'. Of a flow "
             "col=value of its context columns."
         ),
+    ] = None,
+    constraint: Annotated[
+        list[str] | None,
+        typer.Option(help="What every row keeps, beside those of the fit: 'start <= end', 'a + b = c'."),
     ] = None,
     complete: Annotated[bool, typer.Option("--complete", help="Draw rows without missing values.")] = False,
     temperature: Annotated[
@@ -49,7 +53,8 @@ def sample(
             told = pairs("--given", given or [], [column.name for column in fitted.schema.context])
         else:
             told = conditions("--given", given or [], [column.name for column in fitted.schema.columns])
-        samples = fitted.sample_batches(number, told, temperature, seed, complete=complete, say=_say)
+        how: dict[str, Any] = {"complete": complete, "constraints": constraint or [], "say": _say}
+        samples = fitted.sample_batches(number, told, temperature, seed, **how)
         write_rows(output, samples, fitted.decimals(told), overwrite=overwrite)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -21,19 +20,18 @@ from cubicflow.flows import Flow, Mixture
 from cubicflow.flows.packed_flows import pack, unpack
 from cubicflow.flows.serialization import CONFIG_FILE, FlowFileError, load_model, read_config
 from cubicflow.tables.arrow_types import shown, without_views
-from cubicflow.tables.asking.asked_table import AskedTable
-from cubicflow.tables.asking.conditions import Given, context_values, is_context
+from cubicflow.tables.asking.constraints import Constraint, constraints_from_json
 from cubicflow.tables.cell_encoder import CellEncoder
 from cubicflow.tables.columns_likelihood import draw_rows, log_probability
 from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.encoder import Numbers, TableEncoder
 from cubicflow.tables.independent import IndependentColumns
 from cubicflow.tables.likelihood import log_likelihood, placed
+from cubicflow.tables.sampled_table import SAMPLE_ROWS, SampledTable
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.source import PARTS, MemoryTable, Missing, Piece, Split, Table, pieces
 from cubicflow.tables.table_error import TableError
 
-SAMPLE_ROWS = 1 << 14
 SECTION = "table"
 SCORE_COLUMN = "log_likelihood"
 
@@ -53,7 +51,7 @@ class Scores(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FittedTable(AskedTable):
+class FittedTable(SampledTable):
     """The density of a table, as ``cubicflow fit`` leaves it in a run folder.
 
     It takes and gives Arrow: :meth:`score` works on one batch and keeps nothing, so any engine that hands out Arrow
@@ -68,6 +66,7 @@ class FittedTable(AskedTable):
         parts: the number of rows in each part of it.
         independent: the marginals of its columns; None in runs of older versions, and where ``cells`` have them.
         cells: what a model of columns sees of each column; None for a flow.
+        constraints: what every sample keeps.
 
     >>> import tempfile
     >>> from cubicflow.tables import FittedTable, fit_table
@@ -91,6 +90,7 @@ class FittedTable(AskedTable):
     parts: dict[str, int]
     independent: IndependentColumns | None = None
     cells: CellEncoder | None = None
+    constraints: tuple[Constraint, ...] = ()
 
     @classmethod
     def load(cls, folder: str | Path, device: str | None = None) -> FittedTable:
@@ -111,6 +111,7 @@ class FittedTable(AskedTable):
             "parts": self.parts,
             "schema": self.schema.to_json(),
             **({} if self.independent is None else {"independent": self.independent.to_json()}),
+            **({"constraints": [each.to_json() for each in self.constraints]} if self.constraints else {}),
         }
         return about if self.cells is None else {**about, "columns": self.cells.to_json()}
 
@@ -123,6 +124,7 @@ class FittedTable(AskedTable):
             missing = Missing(about.get("missing"))  # type: ignore[arg-type] # refuses what is none
             known = "independent" in about
             independent = IndependentColumns.from_json(about["independent"], schema.model) if known else None
+            constraints = constraints_from_json(about.get("constraints", []), schema)
             if "columns" in about:
                 cells = CellEncoder.from_json(schema, about["columns"])
         except (TableError, RecursionError, OverflowError) as error:
@@ -131,7 +133,7 @@ class FittedTable(AskedTable):
         counted = isinstance(parts, dict) and sorted(parts) == sorted(PARTS)
         if not isinstance(source, str) or not isinstance(mark, str) or not counted:
             raise FlowFileError(path, "its table is not described rightly: source, fingerprint or parts is wrong")
-        described = split, missing, source, mark, dict(parts), independent, cells  # type: ignore[arg-type] # checked above
+        described = split, missing, source, mark, dict(parts), independent, cells, constraints  # type: ignore[arg-type] # checked above
         fitted = cls(model(), schema, *described)
         if isinstance(fitted.flow, ColumnsModel):
             columns = {} if cells is None else cells.described
@@ -227,50 +229,6 @@ class FittedTable(AskedTable):
 
     # --- samples ---
 
-    def sample(
-        self,
-        n: int,
-        given: Given = None,
-        temperature: float = 1.0,
-        seed: int | None = None,
-        *,
-        complete: bool = False,
-    ) -> pa.Table:
-        """``n`` rows with the table's own columns, types and words. ``given`` holds a value for each context column. Of
-        a model of columns it may hold conditions on any others, ``["cut=Ideal", "price>5000"]`` or a mapping, and
-        ``complete`` draws rows without gaps; such a model has no temperature."""
-        return pa.Table.from_batches(self.sample_batches(n, given, temperature, seed, complete=complete))
-
-    def sample_batches(
-        self,
-        n: int,
-        given: Given = None,
-        temperature: float = 1.0,
-        seed: int | None = None,
-        *,
-        complete: bool = False,
-        say: Callable[[str], None] = lambda _: None,
-    ) -> Iterator[pa.RecordBatch]:
-        """The same, piece by piece; one piece without rows where none are asked for. ``say`` is told how good rows are
-        that meet conditions."""
-        if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0:
-            raise TableError(f"the number of samples should be a whole number, 0 or more, got {n!r}")
-        if self.cells is not None and temperature != 1:
-            raise TableError(
-                f"this run is a model of columns, which has no noise and so no temperature, got {temperature:g}; leave "
-                "the temperature out, or fit a flow",
-                "--model flow",
-            )
-        if not is_context(given, self.schema) and (self.cells is not None or not isinstance(given, Mapping)):
-            yield from self.conditioned_batches(n, given, seed, complete=complete, say=say)
-            return
-        given = context_values(given, self.schema)
-        generator = self._seeded(seed)
-        for start in range(0, max(n, 1), SAMPLE_ROWS):
-            count = min(SAMPLE_ROWS, n - start)
-            context, columns = self.encoder.context_from(given, count)
-            yield self.encoder.decode(self._draw(count, context, generator, temperature, complete), columns)
-
     def log_independent(self, y: NDArray[np.float64]) -> NDArray[np.float64] | None:
         """What independent columns score, of plain numbers (N, D); None where the marginals are not known."""
         if self.cells is not None:
@@ -304,12 +262,6 @@ class FittedTable(AskedTable):
             return self.encoder.decode(np.concatenate([self._draw(len(part), part, generator) for part in parts]))
         x = self.flow.sample(1, placed(self.flow, context), seed=seed, batch_size=SAMPLE_ROWS)[0]
         return self.encoder.decode(x.double().cpu().numpy())
-
-    def decimals(self, given: Given = None) -> dict[str, int]:
-        """The digits after the point with which columns are written as text; none where more of them were given."""
-        found = {column.name: column.decimals for column in self.schema.columns}
-        written = {name: _digits_of(value) for name, value in context_values(given, self.schema).items()}
-        return {name: digits for name, digits in found.items() if digits is not None and written.get(name, 0) <= digits}
 
 
 def score_all(
@@ -391,11 +343,3 @@ def _unpickled(about: dict[str, Any], packed: dict[str, Any]) -> FittedTable:
 
 def _score_batch(values: NDArray[np.float64]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array(values, from_pandas=True)], names=[SCORE_COLUMN])
-
-
-def _digits_of(value: object) -> int:
-    try:
-        exponent = Decimal(str(value)).normalize().as_tuple().exponent
-    except InvalidOperation:
-        return 0
-    return max(-exponent, 0) if isinstance(exponent, int) else 0

@@ -14,6 +14,7 @@ import torch
 
 from cubicflow.flows import Flow, tabular
 from cubicflow.flows.tabular_recipe import TabularConfig
+from cubicflow.tables.asking.kept_constraints import learn_constraints
 from cubicflow.tables.cell_encoder import CellEncoder, PlainReader, plain_numbers
 from cubicflow.tables.cells import find_atoms
 from cubicflow.tables.columns_model import ColumnsModel
@@ -64,6 +65,7 @@ def fit_table(
     settings: Mapping[str, Any] | None = None,
     *,
     model: str | None = None,
+    constraints: Sequence[str] = (),
     resume: bool = False,
     overwrite: bool = False,
     progress: bool = True,
@@ -78,6 +80,7 @@ def fit_table(
             not given suits the number of rows.
         model: ``"columns"`` or ``"flow"``; by default a flow for complete rows of real numbers, and else a model of
             columns.
+        constraints: what every sample keeps, such as ``"start <= end"``; refused where a row breaks it.
         resume, overwrite: what to do where the folder holds a run.
         progress: show it, on standard error.
         say: called with what was found in the table, a line at a time.
@@ -112,6 +115,7 @@ def fit_table(
     for warning in found.warnings:
         say(f"warning: {warning}")
     _check_settings(settings or {}, model)
+    held = learn_constraints(constraints, found.schema, found.table, missing)
     prepare = prepare_columns if model == "columns" else prepare_flow
     prepared = prepare(found, split, missing, config.seed, settings or {}, beside)
     for note in prepared.notes:
@@ -121,7 +125,8 @@ def fit_table(
     some_rows = evenly(prepared.rows.train, TRAINING_ROWS)
     independent = learn_independent(some_rows) if prepared.cells is None else None
     about = split, missing, str(table.path.resolve()), found.table.fingerprint(), found.parts
-    fitted = FittedTable(prepared.model, found.schema, *about, independent, prepared.cells)
+    fitted = FittedTable(prepared.model, found.schema, *about, independent, prepared.cells, held)
+    fitted.all_constraints()  # refuses what this model cannot keep
     if resume and (before := check_same_table(run, fitted.to_json())) is not None:
         # as the run was begun: an older version has none, and another machine may round otherwise
         kept = before.get("independent")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,10 +12,19 @@ import torch
 from cubicflow.near_names import no_such
 from cubicflow.tables.asking.answer import Conditional, Estimates
 from cubicflow.tables.asking.conditions import Given
+from cubicflow.tables.asking.constraints import (
+    Constraint,
+    FixedCombination,
+    LinearConstraint,
+    check_together,
+    read_constraint,
+)
 from cubicflow.tables.asking.particles import resample
 from cubicflow.tables.asking.question import Question
+from cubicflow.tables.asking.sums import computed_columns
 from cubicflow.tables.columns_model import ColumnsModel
-from cubicflow.tables.table_error import TableError
+from cubicflow.tables.schema import Schema
+from cubicflow.tables.table_error import TableError, some
 
 if TYPE_CHECKING:
     from cubicflow.tables.cell_encoder import CellEncoder
@@ -23,13 +32,17 @@ if TYPE_CHECKING:
 SIZE = 10_000.0  # the effective size of an answer
 SPARE = 1.5  # the effective size of rows, for each of them
 MOST_ROWS = 1 << 14  # drawn from one set of particles
+LEAST_KEPT = 1e-3  # of the rows drawn keep the constraints
+FEWEST_DRAWN = 1 << 11  # before that is judged
 
 
 class AskedTable:
     """The part of :class:`~cubicflow.tables.FittedTable` that answers questions; only a model of columns can."""
 
     flow: Any
+    schema: Schema
     cells: CellEncoder | None
+    constraints: tuple[Constraint, ...]
 
     def conditional(
         self, column: str, given: Given = None, *, effective_size: float = SIZE, seed: int = 0
@@ -66,10 +79,13 @@ class AskedTable:
         seed: int | None = None,
         *,
         complete: bool = False,
+        constraints: Sequence[Constraint] = (),
         say: Callable[[str], None] = lambda _: None,
     ) -> Iterator[pa.RecordBatch]:
-        """``n`` rows that meet conditions, piece by piece. ``say`` is told how good they are."""
+        """``n`` rows that meet conditions, piece by piece, and keep the sums among constraints where they can. ``say``
+        is told how good they are."""
         question = self._question(given, complete=complete)
+        question.walk.computed = computed_columns(question.walk, constraints)
         generator = self._seeded(seed)
         chooser = np.random.default_rng(generator.initial_seed())
         walk = question.walk
@@ -88,6 +104,58 @@ class AskedTable:
                 walk.step(rows, i, generator)
             _, given_columns = walk.encoder.context_from(question.context_values, count)
             yield walk.encoder.decode(walk.to_table(rows.y), given_columns)
+
+    def constrained_batches(
+        self,
+        n: int,
+        constraints: Sequence[Constraint],
+        seed: int | None,
+        draw: Callable[[int, int], Iterator[pa.RecordBatch]],
+        say: Callable[[str], None],
+    ) -> Iterator[pa.RecordBatch]:
+        """``n`` rows that keep constraints: ``draw(count, seed)`` gives rows, of which those that break one are drawn
+        again."""
+        seeds = np.random.default_rng(seed)
+        drawn = kept = 0
+        while kept < n or not drawn:
+            rate = max(kept / drawn, LEAST_KEPT) if drawn else 1.0
+            count = min(max(int(1.1 * (n - kept) / rate), min(n, FEWEST_DRAWN)), MOST_ROWS)
+            for batch in draw(count, int(seeds.integers(1 << 62))):
+                rows = dict(zip(batch.schema.names, batch.columns, strict=True))
+                broken = np.zeros(len(batch), np.bool_)
+                for constraint in constraints:
+                    broken |= constraint.broken(rows, self.schema)
+                fine = batch.filter(pa.array(~broken))[: n - kept]
+                drawn, kept = drawn + len(batch), kept + int((~broken).sum())
+                yield fine
+            if not n:
+                return
+            if drawn >= FEWEST_DRAWN and kept < LEAST_KEPT * drawn:
+                raise TableError(
+                    f"constraints {some([each.text for each in constraints])} are kept by {kept:,} of {drawn:,} rows "
+                    "drawn, too few to go on; fit the model with them, or leave some out"
+                )
+        if drawn > kept:
+            say(f"{drawn - kept:,} of {drawn:,} rows broke a constraint and were drawn again")
+
+    def all_constraints(self, texts: Sequence[str] = ()) -> tuple[Constraint, ...]:
+        """The constraints that the model was fitted with, and more of them."""
+        more = [read_constraint(text, self.schema) for text in texts]
+        for each in more:
+            if isinstance(each, FixedCombination):
+                raise TableError(
+                    f"constraint {each.text!r}: which combinations there are is learned with the model; fit it again"
+                    f" and give the constraint there",
+                    f"--constraint {each.text!r}",
+                )
+        found = (*self.constraints, *more)
+        check_together(found)
+        sums = [each for each in found if isinstance(each, LinearConstraint) and each.relation == "="]
+        if sums and self.cells is None:
+            raise TableError(
+                f"constraint {sums[0].text!r}: a flow keeps no sums; fit a model of columns", "--model columns"
+            )
+        return found
 
     def impute(
         self, rows: pa.Table | pa.RecordBatch, *, draws: int = 1, most_likely: bool = False, seed: int | None = None

@@ -91,18 +91,19 @@ class ColumnLaw(ABC):
         log_outcomes: Tensor,
         params: Tensor | None,
         generator: torch.Generator,
-        tilt: Floats | None = None,
+        factors: Floats | None = None,
     ) -> Drawn:
-        """A number for every row (N), with the log weight of the set and the tilt."""
+        """A number for every row (N), with the log weight of the set. ``factors`` of the pieces, (pieces,) or
+        (N, pieces), are a tilt, which the weight takes back."""
         chances = self.chances(log_outcomes, params)
-        factors = torch.ones(chances.shape[1], dtype=torch.float64, device=chances.device)
-        if tilt is not None:
-            factors = torch.from_numpy(tilt[self.of_pieces]).to(chances.device)
-        tilted = chances * factors
+        each = torch.ones_like(chances)
+        if factors is not None:
+            each = torch.from_numpy(factors).to(chances.device).expand_as(chances)
+        tilted = chances * each
         total = tilted.sum(1)
         uniform = torch.rand(len(chances), 2, generator=generator, device=chances.device, dtype=torch.float64)
         piece = (tilted.cumsum(1) <= uniform[:, :1] * total[:, None]).sum(1).clamp(max=chances.shape[1] - 1)
-        log_weight = total.clamp(min=LEAST).log() - factors[piece].log()
+        log_weight = total.clamp(min=LEAST).log() - each.gather(1, piece[:, None])[:, 0].log()
         log_weight = torch.where(total > 0, log_weight, -torch.inf)
         y = self.place(piece.cpu().numpy(), uniform[:, 1], params)
         return Drawn(y, log_weight.cpu().numpy())

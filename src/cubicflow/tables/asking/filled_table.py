@@ -65,7 +65,8 @@ class FilledTable:
 
     def _fill(self, batch: pa.RecordBatch) -> tuple[pa.Array, Floats]:
         """Which rows have gaps to fill, and their plain numbers (draws, n, D)."""
-        cells, device = self.fitted.needed_cells, next(self.fitted.flow.parameters()).device
+        model: Any = self.fitted.flow  # a model of columns, as was checked
+        cells, device = self.fitted.needed_cells, next(model.parameters()).device
         numbers = cells.read(batch)
         self._count(batch, numbers.y)
         rows = np.flatnonzero(np.isnan(numbers.y).any(axis=1))
@@ -77,7 +78,7 @@ class FilledTable:
         generator = torch.Generator(device).manual_seed(int(stream >> np.uint64(1)))
         context = None if numbers.context is None else numbers.context[rows]
         how: dict[str, Any] = {"draws": self.draws, "most_likely": self.most_likely}
-        return rows, fill_gaps(self.fitted.flow, cells, numbers.y[rows], context, generator, **how)
+        return rows, fill_gaps(model, cells, numbers.y[rows], context, generator, **how)
 
     def _count(self, batch: pa.RecordBatch, y: Floats) -> None:
         gaps = np.isnan(y).sum(axis=0).tolist()

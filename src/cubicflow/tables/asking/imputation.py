@@ -21,7 +21,7 @@ from torch import Tensor
 from cubicflow.splines import cubic_spline
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.asking.allowed import everything
-from cubicflow.tables.asking.column_law import column_law
+from cubicflow.tables.asking.column_law import ColumnLaw, column_law
 from cubicflow.tables.asking.particles import Particles, Walk
 from cubicflow.tables.cell_encoder import CellEncoder
 from cubicflow.tables.cells import ALONE, INTERVAL, WordCells
@@ -88,14 +88,14 @@ def _fill(
         gap = np.isnan(there)
         y, log_weight = there.copy(), np.zeros(len(there))
         if gap.any():
-            y[gap] = _drawn(own, state, i, gap, log_outcomes, params, generator)
+            y[gap], log_weight[gap] = _drawn(own, state, i, rows[row_of], gap, log_outcomes, params, generator)
         if not gap.all():
             seen = torch.from_numpy(np.flatnonzero(~gap)).to(log_outcomes.device)
             told = params[seen] if params is not None else None
             log_weight[~gap] = _log_present(own, i, there[~gap], log_outcomes[seen], told)
             log_weight[~gap] = _log_ruled(own, state, i, gap, there, log_weight[~gap])
         own.settle(state, i, y, log_weight)
-        if not gap.all() and i + 1 < columns:
+        if i + 1 < columns:
             state = _drawn_again(state, count, particles, chooser)
     return _chosen(own, state, rows, draws, most_likely, chooser)
 
@@ -113,20 +113,42 @@ def _drawn(
     walk: Walk,
     state: Particles,
     i: int,
+    rows: Floats,
     gap: NDArray[np.bool_],
     log_outcomes: Tensor,
     params: Tensor | None,
     generator: torch.Generator,
-) -> Floats:
-    """Values of column i for the particles with a gap there, never a gap."""
-    rows = torch.from_numpy(np.flatnonzero(gap)).to(log_outcomes.device)
+) -> tuple[Floats, Floats]:
+    """Values of column i for the particles with a gap there, never a gap, and their log weights. Of a column that
+    determines others, values are drawn that agree with what the row holds of those."""
+    chosen = torch.from_numpy(np.flatnonzero(gap)).to(log_outcomes.device)
     law = column_law(walk.columns[i], walk.cells[i], everything(walk.cells[i], gap=False))
-    y = law.draw(log_outcomes[rows], None if params is None else params[rows], generator).y
+    told = log_outcomes[chosen], None if params is None else params[chosen]
+    factors = _agreeing(walk, law, i, rows[gap])
+    y, log_weight = law.draw(*told, generator, factors)
+    if (cells := walk.cells[i]).gaps:  # given that a value is there
+        log_weight = log_weight - torch.log1p(-told[0][:, cells.gap].exp().clamp(max=1 - 1e-12)).cpu().numpy()
     if i in walk.rules:
         determinant, rule = walk.rules[i]
         value = rule.apply(state.y[gap, determinant], np.full(len(y), np.inf))
-        y = np.where(np.isfinite(value), value, y)
-    return y
+        y, log_weight = np.where(np.isfinite(value), value, y), np.where(np.isfinite(value), 0.0, log_weight)
+    return y, log_weight
+
+
+def _agreeing(walk: Walk, law: ColumnLaw, i: int, rows: Floats) -> Floats | None:
+    """Factors (N, pieces) that prefer values of column i which agree with the columns that it determines; None where it
+    determines none, or has more values than a list."""
+    dependents = [(j, rule) for j, (determinant, rule) in walk.rules.items() if determinant == i]
+    listed = law.listed
+    if not dependents or listed is None:
+        return None
+    factors = np.ones((len(rows), len(listed.y)))
+    for j, rule in dependents:
+        value = rule.apply(listed.y, np.full(len(listed.y), np.inf))
+        there = ~np.isnan(rows[:, j : j + 1])
+        agrees = (value == rows[:, j : j + 1]) | np.isposinf(value) | ~there
+        factors *= np.where(agrees, 1.0, rule.slack)
+    return factors
 
 
 def _log_present(walk: Walk, i: int, y: Floats, log_outcomes: Tensor, params: Tensor | None) -> Floats:
@@ -185,8 +207,8 @@ def _systematic(w: Floats, n: int, chooser: np.random.Generator) -> NDArray[np.i
     :func:`cubicflow.tables.asking.particles.resample`."""
     ends = np.cumsum(w, axis=1)
     places = (np.arange(n) + chooser.random((len(w), 1))) / n * ends[:, -1:]
-    counts = (ends[:, None, :] <= places[:, :, None]).sum(axis=2)
-    return np.minimum(counts, w.shape[1] - 1)
+    found: NDArray[np.int64] = (ends[:, None, :] <= places[:, :, None]).sum(axis=2)
+    return found.clip(max=w.shape[1] - 1)
 
 
 def _chosen(
@@ -219,4 +241,6 @@ def _best(y: Floats, w: Floats, *, is_word: bool) -> Floats:
     order = np.argsort(y, axis=1)
     ends = np.cumsum(np.take_along_axis(w, order, axis=1), axis=1)
     middle = (ends < 0.5).sum(axis=1).clip(max=y.shape[1] - 1)
-    return np.take_along_axis(np.take_along_axis(y, order, axis=1), middle[:, None], axis=1)[:, 0]
+    sorted_y = np.take_along_axis(y, order, axis=1)
+    found: Floats = np.take_along_axis(sorted_y, middle[:, None], axis=1)[:, 0]
+    return found

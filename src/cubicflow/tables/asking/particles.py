@@ -13,7 +13,7 @@ A column that another one determines has that value, and the weight 0 where it i
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,8 @@ from cubicflow.tables.asking.column_law import ColumnLaw, column_law
 from cubicflow.tables.cell_encoder import CellEncoder
 from cubicflow.tables.cells import UNSEEN
 from cubicflow.tables.columns_model import ColumnsModel
+
+Computed = Callable[[Floats], Floats]
 
 
 @dataclass
@@ -56,6 +58,8 @@ class Walk:
         allowed: the sets, by the place of their columns in the model's order.
         tilts: factors of the strata of some columns.
         context: plain numbers (C,) of the context columns.
+        computed: columns whose values follow from those of earlier ones, by functions of plain numbers (N, D) in the
+            model's order; inf where they do not.
     """
 
     model: ColumnsModel
@@ -63,6 +67,7 @@ class Walk:
     allowed: Mapping[int, Allowed]
     context: Floats | None = None
     tilts: dict[int, Floats] = field(default_factory=dict)
+    computed: Mapping[int, Computed] = field(default_factory=dict)
     _laws: dict[Any, ColumnLaw] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -112,15 +117,18 @@ class Walk:
         law = self.law(i)
         with torch.no_grad():
             log_outcomes, params = self.model.column_law(i, particles.tokens, particles.kinds)
-            y, log_weight = law.draw(log_outcomes, params, generator, self.tilts.get(i))
+            factors = self.tilts[i][law.of_pieces] if i in self.tilts else None
+            y, log_weight = law.draw(log_outcomes, params, generator, factors)
         self.settle(particles, i, *self.ruled(particles, i, y, log_weight))
 
     def ruled(self, particles: Particles, i: int, y: Floats, log_weight: Floats) -> tuple[Floats, Floats]:
         """Drawn values and weights of column i, or what an earlier column determines."""
-        if i not in self.rules:
-            return y, log_weight
-        determinant, rule = self.rules[i]
-        value = rule.apply(particles.y[:, determinant], np.full(len(y), np.inf))
+        value = np.full(len(y), np.inf)
+        if i in self.rules:
+            determinant, rule = self.rules[i]
+            value = rule.apply(particles.y[:, determinant], value)
+        elif i in self.computed:
+            value = self.computed[i](particles.y)
         free = np.isposinf(value)
         kept = np.ones(len(y), np.bool_)
         if i in self.allowed:
