@@ -9,7 +9,7 @@ from cubicflow.accel import fill_hooks
 
 if TYPE_CHECKING:
     from cubicflow import data, distributions, flows, nets, splines, tables, training, transforms
-    from cubicflow.estimator import CubicFlowConditional, CubicFlowDensity
+    from cubicflow.estimator import CubicFlowConditional, CubicFlowDensity, CubicFlowImputer
     from cubicflow.flows import Flow, Mixture, load, register
 
 __version__ = "0.1.0"
@@ -17,6 +17,7 @@ __version__ = "0.1.0"
 __all__ = [
     "CubicFlowConditional",
     "CubicFlowDensity",
+    "CubicFlowImputer",
     "Flow",
     "Mixture",
     "data",
@@ -37,6 +38,7 @@ fill_hooks()
 _HOMES = {
     "CubicFlowConditional": "cubicflow.estimator",
     "CubicFlowDensity": "cubicflow.estimator",
+    "CubicFlowImputer": "cubicflow.estimator",
     "Flow": "cubicflow.flows",
     "Mixture": "cubicflow.flows",
     "load": "cubicflow.flows",

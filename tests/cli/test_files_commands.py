@@ -121,8 +121,8 @@ def test_a_comma_between_pairs_is_not_swallowed(cubicflow: Command, table: Path,
     pair = f"size={value},weight={value}"
     status, output, errors = cubicflow("fit", table, "-o", tmp_path / "run", option, pair)
     assert (status, output) == (2, "")
-    apart = f"{option} size={value} {option} weight={value}"
-    assert line_of(errors) == f"error: {option} takes one column=value, got {pair!r}; write {apart}"
+    apart = f"{option} 'size={value}' {option} 'weight={value}'"
+    assert line_of(errors) == f"error: {option} takes one column, and a comma does not end it; write {apart}"
     assert not (tmp_path / "run").exists()
 
 

@@ -4,21 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-
-def one_each(option: str, texts: Iterable[str]) -> list[str]:
-    """The texts, none of which holds several pairs: a comma would become part of a name.
-
-    >>> one_each("--transform", ["a=log", "b=asinh"])
-    ['a=log', 'b=asinh']
-    """
-    found = list(texts)
-    for text in found:
-        if re.search("=[^=,]*,[^=]*=", text):
-            apart = " ".join(f"{option} {part}" for part in text.split(","))
-            raise ValueError(f"{option} takes one column=value, got {text!r}; write {apart}")
-    return found
+SEVERAL = re.compile(r"([^=,]+=[^=,]+)(,\s*[^=,]+=[^=,]+)+")  # a=1,b=2
 
 
 def pairs(option: str, texts: Iterable[str], columns: Iterable[str] = ()) -> dict[str, str]:
@@ -32,12 +20,34 @@ def pairs(option: str, texts: Iterable[str], columns: Iterable[str] = ()) -> dic
     for text in texts:
         known = next((name for name in shortest_first if text.startswith(f"{name}=")), None)
         column, equals, value = text.rpartition("=") if known is None else (known, "=", text[len(known) + 1 :])
+        second = [name for name in shortest_first if f",{name}=" in value.replace(", ", ",")]
+        if second or (known is None and SEVERAL.fullmatch(text)):
+            raise _one_each(option, text.split(","))
         if not equals or not column or not value:
             raise ValueError(f"{option} takes column=value, got {text!r}")
         if column in found:
             raise ValueError(f"{option} is given twice for column {column!r}")
         found[column] = value
     return found
+
+
+def conditions(option: str, texts: Sequence[str], columns: Sequence[str]) -> list[str]:
+    """Texts of conditions, each of one column.
+
+    >>> conditions("--given", ["a=1", "b in x,y"], ["a", "b"])
+    ['a=1', 'b in x,y']
+    """
+    from cubicflow.tables.asking.conditions import swallowed
+
+    for text in texts:
+        if (second := swallowed(text, columns)) is not None:
+            raise _one_each(option, [text[: -len(second)].rstrip(", "), second])
+    return list(texts)
+
+
+def _one_each(option: str, texts: Sequence[str]) -> ValueError:
+    apart = " ".join(f"{option} {text.strip()!r}" for text in texts)
+    return ValueError(f"{option} takes one column, and a comma does not end it; write {apart}")
 
 
 def ranges(option: str, texts: Iterable[str]) -> dict[str, tuple[float, float]]:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cubicflow.cli.arguments import names, one_each, pairs, ranges
+from cubicflow.cli.arguments import names, pairs, ranges
 from cubicflow.cli.clear_errors import clear_errors
 from cubicflow.cli.reading import DATA, Comment, Header
 from cubicflow.cli.terminal import say
@@ -51,6 +51,10 @@ def fit(
     ] = None,
     transform: Annotated[list[str] | None, of_table(help="col=log or col=asinh, for heavy tails.")] = None,
     bounds: Annotated[list[str] | None, of_table(help="col=low:high, hard limits; one may be empty.")] = None,
+    constraint: Annotated[
+        list[str] | None,
+        of_table(help="What every sample keeps: 'start <= end', 'a + b = c', 'fixed(a, b)'."),
+    ] = None,
     model: Annotated[
         str | None,
         of_model(help="columns, for words, steps and gaps, or flow; by default a flow for real numbers alone."),
@@ -86,9 +90,9 @@ def fit(
         from cubicflow.training import TrainingConfig
 
         options = TableOptions(
-            kinds=pairs("--type", one_each("--type", kind or [])),
-            transforms=pairs("--transform", one_each("--transform", transform or [])),
-            bounds=ranges("--bounds", one_each("--bounds", bounds or [])),
+            kinds=pairs("--type", kind or []),
+            transforms=pairs("--transform", transform or []),
+            bounds=ranges("--bounds", bounds or []),
             context=names(context or []),
             weights=weights,
             drop=names(drop or []),
@@ -97,7 +101,7 @@ def fit(
         settings = {name: given[name] for name in MODEL if name in given}
         training = {field.name: given[field.name] for field in fields(TrainingConfig) if field.name in given}
         how: dict[str, Any] = {"model": model, "resume": resume, "overwrite": overwrite, "say": _say}
-        how |= {"reading": Reading(header, comment), "split": split, "start": start}
+        how |= {"reading": Reading(header, comment), "split": split, "start": start, "constraints": constraint or []}
         result = fit_table(data, output, options, settings, **how, **training)
         if os.environ.get("RANK", "0") != "0":  # of several processes the first one speaks
             return

@@ -7,15 +7,26 @@ from typing import Annotated, Any
 
 import typer
 
-from cubicflow.cli.arguments import pairs
+from cubicflow.cli.arguments import conditions, pairs
 from cubicflow.cli.clear_errors import clear_errors
+from cubicflow.cli.terminal import say
 
 
 def sample(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     number: Annotated[int, typer.Option("--number", "-n", help="How many rows.", min=1)],
     output: Annotated[str, typer.Option("--output", "-o", help=".csv, .parquet or .npy; - for standard output.")],
-    given: Annotated[list[str] | None, typer.Option(help="col=value of a context column; one for each.")] = None,
+    given: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What every row meets: col=word, col>5, 'col in a,b', 'col in 1..9', 'col is missing'. Of a flow "
+            "col=value of its context columns."
+        ),
+    ] = None,
+    constraint: Annotated[
+        list[str] | None,
+        typer.Option(help="What every row keeps, beside those of the fit: 'start <= end', 'a + b = c'."),
+    ] = None,
     complete: Annotated[bool, typer.Option("--complete", help="Draw rows without missing values.")] = False,
     temperature: Annotated[
         float, typer.Option(help="Of a flow: below 1 for more typical rows, above for wilder ones.")
@@ -30,6 +41,8 @@ def sample(
     """New rows with the columns, types and words of the fitted table.
 
     Example: cubicflow sample run -n 1000 -o samples.csv
+
+    Example: cubicflow sample run -n 1000 -o dear.csv --given cut=Ideal --given "price>5000" --given "color in D,E"
     """
     with clear_errors():
         from cubicflow.tables import FittedTable
@@ -41,7 +54,16 @@ def sample(
             raise ValueError(f"--protect-formulas is for .csv files and standard output, got {output}; leave it out")
         check_output(output, overwrite=overwrite)
         fitted = FittedTable.load(run, device)
-        told = pairs("--given", given or [], [column.name for column in fitted.schema.context])
-        samples = fitted.sample_batches(number, told, temperature, seed, complete=complete)
+        told: dict[str, str] | list[str]
+        if fitted.cells is None:
+            told = pairs("--given", given or [], [column.name for column in fitted.schema.context])
+        else:
+            told = conditions("--given", given or [], [column.name for column in fitted.schema.columns])
+        asked: dict[str, Any] = {"complete": complete, "constraints": constraint or [], "say": _say}
+        samples = fitted.sample_batches(number, told, temperature, seed, **asked)
         how: dict[str, Any] = {"overwrite": overwrite, "protect_formulas": protect_formulas}
         write_rows(output, samples, fitted.decimals(told), formats=fitted.reading.formats, **how)
+
+
+def _say(text: str) -> None:
+    say(f"note: {text}", err=True)

@@ -9,6 +9,7 @@ density_columns    words, steps and gaps: the model of columns
 flow_estimator, packed_flows                seeds, devices, pickles
 quantiles          exact quantiles of one column
 density, conditional                        the two estimators
+imputer            gaps filled, by a model of columns
 """
 
 try:
@@ -20,5 +21,6 @@ except ImportError as error:
 
 from cubicflow.estimator.conditional import CubicFlowConditional
 from cubicflow.estimator.density import CubicFlowDensity
+from cubicflow.estimator.imputer import CubicFlowImputer
 
-__all__ = ["CubicFlowConditional", "CubicFlowDensity"]
+__all__ = ["CubicFlowConditional", "CubicFlowDensity", "CubicFlowImputer"]

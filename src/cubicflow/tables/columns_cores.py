@@ -43,6 +43,12 @@ class AttentionCore(nn.Module):
         found: Tensor = self.transformer(every)[:, self.told :]
         return found
 
+    def column(self, i: int, tokens: Tensor) -> Tensor:
+        """What column i alone is told, by the tokens before it: (N, C + i, H) -> (N, H)."""
+        start = self.start.expand(len(tokens), 1, -1)
+        found: Tensor = self.transformer(torch.cat([tokens[:, : self.told], start, tokens[:, self.told :]], dim=1))
+        return found[:, self.told + i]
+
     def one_by_one(self, n: int, context: Tensor) -> Next:
         """The same, a column at a time, after the tokens of the context (N, C, H)."""
         memory = self.transformer.memory(self.told + self.columns)
@@ -90,20 +96,23 @@ class ColumnNetworks(nn.Module):
         x = x.unflatten(1, (self.columns, -1)).transpose(0, 1) + self.shift[:, None]  # (D, N, H)
         return self._blocks(x, slice(None)).transpose(0, 1)
 
-    def one_by_one(self, n: int, context: Tensor) -> Next:
+    def one_by_one(self, n: int, context: Tensor) -> Next:  # noqa: ARG002 - the other core needs it
         """The same, a column at a time, after the tokens of the context (N, C, E)."""
-        seen = [context[:, i] for i in range(self.told)]
+        seen = [context]
 
         def next_column(token: Tensor | None) -> Tensor:
             if token is not None:
-                seen.append(token)
-            i = len(seen) - self.told
-            x = self.shift[i].expand(n, -1)
-            if seen:
-                x = x + torch.cat(seen, dim=1) @ self.first[: len(seen), :, i].flatten(0, 1)
-            return self._blocks(x[None], slice(i, i + 1))[0]
+                seen.append(token[:, None])
+            return self.column(len(seen) - 1, torch.cat(seen, dim=1))
 
         return next_column
+
+    def column(self, i: int, tokens: Tensor) -> Tensor:
+        """What column i alone is told, by the tokens before it: (N, C + i, E) -> (N, H)."""
+        x = self.shift[i].expand(len(tokens), -1)
+        if tokens.shape[1]:
+            x = x + tokens.flatten(1) @ self.first[: tokens.shape[1], :, i].flatten(0, 1)
+        return self._blocks(x[None], slice(i, i + 1))[0]
 
     def _blocks(self, x: Tensor, columns: slice) -> Tensor:
         """(D, N, H) -> (D, N, H)."""

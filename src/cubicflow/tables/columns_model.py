@@ -249,6 +249,24 @@ class ColumnsModel(nn.Module):
         _, low, high, _ = cells.unbind(2)
         return cubic_spline(_place(low, high).clamp(0, 1), params, domain="unit")[1]
 
+    # --- one column at a time ---
+
+    def tokens(self, cells: Tensor, first: int = 0) -> Tensor:
+        """What the cells (N, T, 4) of columns ``first``, ``first`` + 1, ... tell the columns after them, (N, T, E).
+        Context columns come first: they are columns 0 .. C - 1 here."""
+        return self._embed(cells, range(first, first + cells.shape[1]))
+
+    def column_law(self, i: int, tokens: Tensor, kinds: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The distribution of column i, told the tokens (N, C + i, E) and the kinds (N, D) of the cells before it.
+
+        The log probabilities of its outcomes (N, outcomes) and, where it has one, the params (N, P) of the spline that
+        is its distribution function on [0, 1], in float64."""
+        hidden = self.network.column(i, tokens)
+        alone = hidden.new_zeros(len(hidden), 1)
+        logits = self._logits(i, hidden, kinds) if self.outcomes[i] > 1 else alone
+        params = self.splines[i](hidden).double() if self.shapes[i] else None
+        return F.log_softmax(logits.double(), dim=1), params
+
     # --- samples ---
 
     @torch.no_grad()

@@ -20,13 +20,14 @@ from cubicflow.flows import Flow, Mixture
 from cubicflow.flows.packed_flows import pack, unpack
 from cubicflow.flows.serialization import CONFIG_FILE, FlowFileError, load_model, read_config
 from cubicflow.tables.arrow_types import Floats, shown, without_views
+from cubicflow.tables.asking.constraints import Constraint, constraints_from_json
 from cubicflow.tables.cell_encoder import CellEncoder
 from cubicflow.tables.columns_likelihood import draw_rows, log_probability
 from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.encoder import Numbers, TableEncoder
 from cubicflow.tables.independent import IndependentColumns
 from cubicflow.tables.likelihood import log_likelihood, placed
-from cubicflow.tables.output import digits_of
+from cubicflow.tables.sampled_table import SAMPLE_ROWS, SampledTable
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.source import PARTS, MemoryTable, Missing, Piece, Split, Table, pieces
 from cubicflow.tables.table_error import TableError
@@ -34,10 +35,8 @@ from cubicflow.tables.text.reading import AS_USUAL, Reading
 from cubicflow.tables.time_order import TimeSplit
 from cubicflow.tables.usable_numbers import check_drawn, checked_scores
 
-SAMPLE_ROWS = 1 << 14
 SECTION = "table"
 SCORE_COLUMN = "log_likelihood"
-Given = Mapping[str, object] | None
 
 
 class Scores(NamedTuple):
@@ -55,7 +54,7 @@ class Scores(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FittedTable:
+class FittedTable(SampledTable):
     """The density of a table, as ``cubicflow fit`` leaves it in a run folder.
 
     It takes and gives Arrow: :meth:`score` works on one batch and keeps nothing, so any engine that hands out Arrow
@@ -71,6 +70,7 @@ class FittedTable:
         independent: the marginals of its columns; None in runs of older versions, and where ``cells`` have them.
         cells: what a model of columns sees of each column; None for a flow.
         reading: how its file was read, and so how others like it are, by ``open_table(path, fitted.reading)``.
+        constraints: what every sample keeps.
 
     >>> import tempfile
     >>> from cubicflow.tables import FittedTable, fit_table
@@ -95,6 +95,7 @@ class FittedTable:
     independent: IndependentColumns | None = None
     cells: CellEncoder | None = None
     reading: Reading = AS_USUAL
+    constraints: tuple[Constraint, ...] = ()
 
     @classmethod
     def load(cls, folder: str | Path, device: str | None = None) -> FittedTable:
@@ -117,6 +118,7 @@ class FittedTable:
             "schema": self.schema.to_json(),
             **({} if self.independent is None else {"independent": self.independent.to_json()}),
             **({"reading": reading} if (reading := self.reading.to_json()) else {}),
+            **({"constraints": [each.to_json() for each in self.constraints]} if self.constraints else {}),
         }
         return about if self.cells is None else {**about, "columns": self.cells.to_json()}
 
@@ -130,6 +132,7 @@ class FittedTable:
             missing = Missing(about.get("missing"))  # type: ignore[arg-type] # refuses what is none
             known = "independent" in about
             independent = IndependentColumns.from_json(about["independent"], schema.model) if known else None
+            constraints = constraints_from_json(about.get("constraints", []), schema)
             if "columns" in about:
                 cells = CellEncoder.from_json(schema, about["columns"])
         except Exception as error:  # whatever it is: all of this came from a stranger's file
@@ -138,7 +141,7 @@ class FittedTable:
         counted = isinstance(parts, dict) and sorted(parts) == sorted(PARTS)
         if not isinstance(source, str) or not isinstance(mark, str) or not counted:
             raise FlowFileError(path, "its table is not described rightly: source, fingerprint or parts is wrong")
-        described = split, missing, source, mark, dict(parts), independent, cells, reading  # type: ignore[arg-type] # checked above
+        described = split, missing, source, mark, dict(parts), independent, cells, reading, constraints  # type: ignore[arg-type] # checked above
         fitted = cls(model(), schema, *described)
         if isinstance(fitted.flow, ColumnsModel):
             columns = {} if cells is None else cells.described
@@ -234,44 +237,6 @@ class FittedTable:
 
     # --- samples ---
 
-    def sample(
-        self,
-        n: int,
-        given: Given = None,
-        temperature: float = 1.0,
-        seed: int | None = None,
-        *,
-        complete: bool = False,
-    ) -> pa.Table:
-        """``n`` rows with the table's own columns, types and words. ``given`` holds a value for each context column.
-        Of a model of columns, ``complete`` draws rows without gaps; it has no temperature."""
-        return pa.Table.from_batches(self.sample_batches(n, given, temperature, seed, complete=complete))
-
-    def sample_batches(
-        self,
-        n: int,
-        given: Given = None,
-        temperature: float = 1.0,
-        seed: int | None = None,
-        *,
-        complete: bool = False,
-    ) -> Iterator[pa.RecordBatch]:
-        """The same, piece by piece; one piece without rows where none are asked for."""
-        if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0:
-            raise TableError(f"the number of samples should be a whole number, 0 or more, got {n!r}")
-        if self.cells is not None and temperature != 1:
-            raise TableError(
-                f"this run is a model of columns, which has no noise and so no temperature, got {temperature:g}; leave "
-                "the temperature out, or fit a flow",
-                "--model flow",
-            )
-        generator = torch.Generator(next(self.flow.parameters()).device)
-        generator.manual_seed(seed) if seed is not None else generator.seed()
-        for start in range(0, max(n, 1), SAMPLE_ROWS):
-            count = min(SAMPLE_ROWS, n - start)
-            context, columns = self.encoder.context_from(given or {}, count)
-            yield self.encoder.decode(self._draw(count, context, generator, temperature, complete), columns)
-
     def log_independent(self, y: NDArray[np.float64]) -> NDArray[np.float64] | None:
         """What independent columns score, of plain numbers (N, D); None where the marginals are not known."""
         if self.cells is not None:
@@ -307,12 +272,6 @@ class FittedTable:
         x = self.flow.sample(1, placed(self.flow, context), seed=seed, batch_size=SAMPLE_ROWS)[0]
         check_drawn(x)
         return self.encoder.decode(x.double().cpu().numpy())
-
-    def decimals(self, given: Given = None) -> dict[str, int]:
-        """The digits after the point with which columns are written as text; none where more of them were given."""
-        found = {column.name: column.decimals for column in self.schema.columns}
-        written = {name: digits_of(value) for name, value in (given or {}).items()}
-        return {name: digits for name, digits in found.items() if digits is not None and written.get(name, 0) <= digits}
 
 
 def score_all(

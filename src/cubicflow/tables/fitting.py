@@ -16,6 +16,7 @@ from cubicflow.flows import Flow, tabular
 from cubicflow.flows.tabular_recipe import TabularConfig
 from cubicflow.nets.draws import seeded
 from cubicflow.tables.arrow_types import Floats
+from cubicflow.tables.asking.kept_constraints import learn_constraints
 from cubicflow.tables.cell_encoder import CellEncoder, PlainReader, plain_numbers
 from cubicflow.tables.cells import find_atoms
 from cubicflow.tables.columns_model import ColumnsModel
@@ -73,6 +74,7 @@ def fit_table(
     reading: Reading | None = None,
     split: str | None = None,
     start: str | Path | None = None,
+    constraints: Sequence[str] = (),
     resume: bool = False,
     overwrite: bool = False,
     progress: bool = True,
@@ -90,6 +92,7 @@ def fit_table(
         reading: which rows of the file hold the names, and which lines are remarks.
         split: ``"time:column"`` to test on the latest rows of a table in the order of that column.
         start: a run of the same table, whose weights are the first ones of this run.
+        constraints: what every sample keeps, such as ``"start <= end"``; refused where a row breaks it.
         resume, overwrite: what to do where the folder holds a run.
         progress: show it, on standard error.
         say: called with what was found in the table, a line at a time.
@@ -127,6 +130,7 @@ def fit_table(
     for warning in found.warnings:
         say(f"warning: {warning}")
     _check_settings(settings or {}, model)
+    held = learn_constraints(constraints, found.schema, found.table, missing)
     prepare = prepare_columns if model == "columns" else prepare_flow
     prepared = prepare(found, settled, missing, config.seed, settings or {}, beside)
     for note in prepared.notes:
@@ -137,7 +141,8 @@ def fit_table(
     independent = learn_independent(some_rows) if prepared.cells is None else None
     about = settled, missing, table.source() or STANDARD_INPUT, found.table.fingerprint(), found.parts
     read = replace(reading, formats=found.table.formats)
-    fitted = FittedTable(prepared.model, found.schema, *about, independent, prepared.cells, read)
+    fitted = FittedTable(prepared.model, found.schema, *about, independent, prepared.cells, read, held)
+    fitted.all_constraints()  # refuses what this model cannot keep
     if resume and (before := check_same_table(run, fitted.to_json())) is not None:
         # as the run was begun: an older version has none, and another machine may round otherwise
         kept = before.get("independent")

@@ -1,0 +1,249 @@
+"""The plain numbers of a column that conditions leave: some of its levels, or closed intervals of numbers, and the gap.
+
+An interval is told by its first and its last value as a row has them: codes of a column with steps, and of a real
+column the numbers themselves, so that > and >= differ by the next number. A comparison with a value leaves out gaps.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime, time
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from cubicflow.tables.arrow_types import Floats, is_number, shown
+from cubicflow.tables.asking.conditions import Condition
+from cubicflow.tables.cells import Cells, WordCells
+from cubicflow.tables.kinds.column import Column
+from cubicflow.tables.kinds.gridded import Gridded
+from cubicflow.tables.kinds.levels import Levelled
+from cubicflow.tables.table_error import TableError, listed
+
+Flags = NDArray[np.bool_]
+Interval = tuple[float, float]
+EVERYTHING: tuple[Interval, ...] = ((-math.inf, math.inf),)
+
+
+@dataclass(frozen=True)
+class AllowedLevels:
+    """Some of the levels of a column, and the gap or not.
+
+    >>> some = AllowedLevels((True, True, False), gap=True) & AllowedLevels((False, True, True), gap=False)
+    >>> some.only, some.contains(np.array([1.0, 2.0, np.nan])).tolist()
+    (1.0, [True, False, False])
+    """
+
+    levels: tuple[bool, ...]
+    gap: bool
+
+    def __and__(self, other: AllowedLevels) -> AllowedLevels:
+        both = tuple(a and b for a, b in zip(self.levels, other.levels, strict=True))
+        return AllowedLevels(both, self.gap and other.gap)
+
+    def without(self, values: Iterable[float]) -> AllowedLevels:
+        """The set without some of its numbers, NaN for the gap."""
+        gone = list(values)
+        kept = tuple(allowed and i not in gone for i, allowed in enumerate(self.levels))
+        return AllowedLevels(kept, self.gap and not any(map(math.isnan, gone)))
+
+    def contains(self, y: Floats) -> Flags:
+        """Which of these plain numbers, NaN for a gap, are in the set."""
+        known = np.isfinite(y)
+        level = np.where(known, y, 0).astype(np.int64)
+        found: Flags = np.where(known, np.asarray(self.levels)[level], np.isnan(y) & self.gap)
+        return found
+
+    @property
+    def is_empty(self) -> bool:
+        return not any(self.levels) and not self.gap
+
+    @property
+    def only(self) -> float | None:
+        """The one number in the set, NaN for the gap; None where there are more."""
+        if sum(self.levels) + self.gap != 1:
+            return None
+        return math.nan if self.gap else float(self.levels.index(True))
+
+
+@dataclass(frozen=True)
+class AllowedNumbers:
+    """Closed intervals of numbers, sorted and apart, and the gap or not.
+
+    >>> (AllowedNumbers(((0, 5),), gap=False) & AllowedNumbers(((-9, 2), (4, 9)), gap=True)).intervals
+    ((0, 2), (4, 5))
+    """
+
+    intervals: tuple[Interval, ...]
+    gap: bool
+
+    def __and__(self, other: AllowedNumbers) -> AllowedNumbers:
+        pairs = ((max(a[0], b[0]), min(a[1], b[1])) for a in self.intervals for b in other.intervals)
+        return AllowedNumbers(tuple(sorted(p for p in pairs if p[0] <= p[1])), self.gap and other.gap)
+
+    def contains(self, y: Floats) -> Flags:
+        """Which of these plain numbers, NaN for a gap, are in the set."""
+        inside = np.zeros(y.shape, dtype=np.bool_)
+        for first, last in self.intervals:
+            inside |= (y >= first) & (y <= last)
+        return inside | (np.isnan(y) & self.gap)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.intervals and not self.gap
+
+    @property
+    def only(self) -> float | None:
+        """The one number in the set, NaN for the gap; None where there are more."""
+        points = [first for first, last in self.intervals if first == last]
+        if len(self.intervals) + self.gap != 1 or len(points) != len(self.intervals):
+            return None
+        return points[0] if points else math.nan
+
+
+Allowed = AllowedLevels | AllowedNumbers
+
+
+def intersection(one: Allowed, other: Allowed) -> Allowed:
+    """What two sets of one column have in common."""
+    if isinstance(one, AllowedLevels) and isinstance(other, AllowedLevels):
+        return one & other
+    if isinstance(one, AllowedNumbers) and isinstance(other, AllowedNumbers):
+        return one & other
+    raise TypeError("sets of different columns have nothing in common")
+
+
+def everything(cells: Cells, *, gap: bool = True) -> Allowed:
+    """All that a column can hold."""
+    if isinstance(cells, WordCells):
+        return AllowedLevels((True,) * len(cells.kinds), gap and cells.gaps)
+    return AllowedNumbers(EVERYTHING, gap and cells.gaps)
+
+
+def allowed_by(condition: Condition, column: Column, cells: Cells) -> Allowed:
+    """What one condition leaves of a column. Raises TableError where it leaves nothing, or cannot be read."""
+    if condition.relation == "missing":
+        if not cells.gaps:
+            raise TableError(
+                f"condition {condition.text!r}: column {column.name!r} lacks no value in the fitted table, so it is "
+                "never missing"
+            )
+        nothing = everything(cells, gap=True)
+        return replace(
+            nothing, **({"levels": (False,) * len(cells.kinds)} if isinstance(cells, WordCells) else {"intervals": ()})
+        )
+    if condition.relation == "present":
+        return everything(cells, gap=False)
+    try:
+        if isinstance(column, Levelled):
+            return AllowedLevels(tuple(_levels(condition, column)), gap=False)
+        return AllowedNumbers(_intervals(condition, column), gap=False)
+    except TableError as error:
+        raise error.about(f"condition {condition.text!r}") from None
+
+
+def _levels(condition: Condition, column: Levelled) -> list[bool]:
+    if condition.relation in ("=", "!=", "in", "not in"):
+        codes = {_code(column, value) for value in condition.values}
+        wanted = condition.relation in ("=", "in")
+        return [(i in codes) == wanted for i in range(len(column.levels))]
+    if not is_number(column.arrow_type):
+        raise TableError(f"column {column.name!r} holds words, which have no order; compare by =, != or in")
+    low, high = _ends(condition, [_number(value, column) for value in condition.values], whole=False)
+    return [low <= float(level) <= high for level in column.levels]
+
+
+def _code(column: Levelled, value: object) -> int:
+    code = column.encode_any(pa.array([_text(value)]))[0]
+    if math.isfinite(code):
+        return int(code)
+    near = difflib.get_close_matches(_text(value), column.labels, n=1)
+    hint = f"did you mean {near[0]!r}? It has" if near else "it has"
+    raise TableError(
+        f"column {column.name!r} never holds {_text(value)!r}; {hint} {listed(shown(column.values(column.levels)), 20)}"
+    )
+
+
+def _intervals(condition: Condition, column: Column) -> tuple[Interval, ...]:
+    whole = isinstance(column, Gridded)
+    places = [_number(value, column) for value in condition.values]
+    if condition.relation in ("=", "in", "!=", "not in"):
+        for place, value in zip(places, condition.values, strict=True):
+            if whole and place is not None and place != math.floor(place):
+                raise TableError(f"column {column.name!r} holds {column.words}, and {_text(value)} is not one")
+        points = sorted({place for place in places if place is not None})
+        if condition.relation in ("=", "in"):
+            return tuple((point, point) for point in points)
+        ends = [-math.inf, *points, math.inf]
+        apart = ((_after(low, whole), _before(high, whole)) for low, high in pairwise(ends))
+        return tuple((first, last) for first, last in apart if first <= last)
+    return (_ends(condition, places, whole=whole),)
+
+
+def _ends(condition: Condition, places: Sequence[float | None], *, whole: bool) -> Interval:
+    """The first and the last number of a comparison or a range."""
+    first, last = -math.inf, math.inf
+    if condition.relation == "range":
+        low, high = places
+        if low is not None and high is not None and low > high:
+            raise TableError(
+                f"the range ends at {_text(condition.values[1])}, before it begins; write the lower end first"
+            )
+        first = first if low is None else math.ceil(low) if whole else low
+        last = last if high is None else math.floor(high) if whole else high
+    else:
+        place = float(places[0])  # type: ignore[arg-type] # a comparison has a value
+        match condition.relation:
+            case "<":
+                last = math.ceil(place) - 1 if whole else _before(place, whole)
+            case "<=":
+                last = math.floor(place) if whole else place
+            case ">":
+                first = math.floor(place) + 1 if whole else _after(place, whole)
+            case _:
+                first = math.ceil(place) if whole else place
+    if first > last:
+        raise TableError("no value of the column lies in this range; widen it")
+    return first, last
+
+
+def _before(place: float, whole: bool) -> float:
+    return place if math.isinf(place) else place - 1 if whole else math.nextafter(place, -math.inf)
+
+
+def _after(place: float, whole: bool) -> float:
+    return place if math.isinf(place) else place + 1 if whole else math.nextafter(place, math.inf)
+
+
+def _number(value: object, column: Column) -> float | None:
+    """The plain number of a value, which may lie between the steps of a column; None for an open end."""
+    if value is None:
+        return None
+    text = _text(value, column)
+    if isinstance(column, Levelled):
+        try:
+            found = float(text)
+        except ValueError:
+            found = math.nan
+    else:
+        free = replace(column, role="context", map=None)  # whatever its limits, and between its steps
+        if text.lower().lstrip("+-") in ("nan", "inf", "infinity"):
+            raise TableError(f"{text} is no place on a line; give a finite value")
+        found = float(free.encode(pa.array([text]))[0])
+    if not math.isfinite(found):
+        raise TableError(f"column {column.name!r} holds numbers, and {text!r} is none")
+    return found
+
+
+def _text(value: object, column: Column | None = None) -> str:
+    """A value as a table would spell it."""
+    if isinstance(value, datetime) and value.time() == time() and (column is None or column.type == "date32[day]"):
+        return value.date().isoformat()
+    if isinstance(value, datetime):
+        return value.isoformat(sep=" ")
+    return value.isoformat() if isinstance(value, date) else str(value)

@@ -1,0 +1,293 @@
+"""One column of a model inside a set of its values: the probability of the set, and draws from it.
+
+A column's outcomes are cut into pieces: every word is within its outcome, every interval of numbers is a piece of
+[0, 1] on the column's own scale, every atom and the gap is a piece. A row's network gives each piece a probability:
+that of a word's outcome times the word's share, of an interval F(b) - F(a) under the row's spline. The set's
+probability is the sum. A single real number that is no atom has no probability; a set of such numbers has densities
+instead, per unit, and draws keep to them.
+
+What does not belong, the unseen, has no part: these are the rows that ``sample`` draws.
+
+A tilt multiplies the probabilities of pieces before one is drawn; the weight takes it back, so that weighted draws have
+the same distribution whatever the tilt.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cubicflow.splines import cubic_spline
+from cubicflow.tables.arrow_types import Floats
+from cubicflow.tables.asking.allowed import Allowed, AllowedLevels, AllowedNumbers
+from cubicflow.tables.cells import Cells, NumberCells, WordCells
+from cubicflow.tables.kinds.column import Column
+from cubicflow.tables.kinds.real import Real
+
+TAIL = (1e-5, 1e-4, 1e-3, 5e-3, 2e-2)  # where a rare range may lie
+# of [0, 1], by which numbers are tilted: 32 parts, and finer ones towards both ends
+KNOTS = np.array([*TAIL, *(i / 32 for i in range(1, 32)), *(1 - end for end in reversed(TAIL))])
+STRATA = len(KNOTS) + 1
+MOST_LISTED = 256  # words
+LEAST = 1e-300
+
+
+class Drawn(NamedTuple):
+    """Plain numbers (N,) that were drawn, and the log weights (N,) that go with them."""
+
+    y: Floats
+    log_weight: Floats
+
+
+class Listed(NamedTuple):
+    """The plain number of every piece, and which of the pieces hold others too, all of them together improbable."""
+
+    y: Floats
+    stands_in: NDArray[np.bool_]
+
+
+class ColumnLaw(ABC):
+    """A column inside a set. ``strata`` are the groups of values that a tilt tells apart."""
+
+    strata: int
+    is_density = False
+
+    @abstractmethod
+    def chances(self, log_outcomes: Tensor, params: Tensor | None) -> Tensor:
+        """The probabilities (N, pieces) of all pieces; densities where the set has no more."""
+
+    @abstractmethod
+    def place(self, piece: NDArray[np.int64], uniform: Tensor, params: Tensor | None) -> Floats:
+        """Plain numbers (N,) inside pieces; ``uniform`` (N,) in (0, 1) chooses."""
+
+    @abstractmethod
+    def stratum(self, y: Floats) -> NDArray[np.int64]:
+        """The strata of plain numbers."""
+
+    @property
+    @abstractmethod
+    def of_pieces(self) -> NDArray[np.int64]:
+        """The stratum of every piece."""
+
+    @property
+    def listed(self) -> Listed | None:
+        """The plain number of every piece; None where pieces hold many."""
+        return None
+
+    @property
+    def is_impossible(self) -> bool:
+        """Whether nothing in the set has any probability, whatever the network says."""
+        return False
+
+    def draw(
+        self,
+        log_outcomes: Tensor,
+        params: Tensor | None,
+        generator: torch.Generator,
+        factors: Floats | None = None,
+    ) -> Drawn:
+        """A number for every row (N), with the log weight of the set. ``factors`` of the pieces, (pieces,) or
+        (N, pieces), are a tilt, which the weight takes back."""
+        chances = self.chances(log_outcomes, params)
+        each = torch.ones_like(chances)
+        if factors is not None:
+            each = torch.from_numpy(factors).to(chances.device).expand_as(chances)
+        tilted = chances * each
+        total = tilted.sum(1)
+        uniform = torch.rand(len(chances), 2, generator=generator, device=chances.device, dtype=torch.float64)
+        piece = (tilted.cumsum(1) <= uniform[:, :1] * total[:, None]).sum(1).clamp(max=chances.shape[1] - 1)
+        log_weight = total.clamp(min=LEAST).log() - each.gather(1, piece[:, None])[:, 0].log()
+        log_weight = torch.where(total > 0, log_weight, -torch.inf)
+        y = self.place(piece.cpu().numpy(), uniform[:, 1], params)
+        return Drawn(y, log_weight.cpu().numpy())
+
+
+class WordLaw(ColumnLaw):
+    """Words: a piece for every level that is allowed, and one for the gap. Where levels are many, those of one outcome
+    share a piece."""
+
+    def __init__(self, cells: WordCells, allowed: AllowedLevels) -> None:
+        levels = np.flatnonzero(allowed.levels)
+        self._kinds = np.asarray(cells.kinds, np.int64)
+        kinds, shares = self._kinds[levels], np.asarray(cells.shares)[levels]
+        self._is_list = len(levels) <= MOST_LISTED
+        order = np.argsort(kinds, kind="stable")
+        self._levels = levels[order].astype(np.float64)
+        group = np.arange(len(levels)) if self._is_list else np.unique(kinds[order], return_inverse=True)[1]
+        count = int(group.max(initial=-1)) + 1
+        totals = np.bincount(group, weights=shares[order], minlength=count)
+        self._ends = np.cumsum(shares[order] / totals[group])  # piece p ends at p + 1
+        firsts = np.searchsorted(group, np.arange(count))
+        self._outcomes = np.append(kinds[order][firsts], [cells.gap] * allowed.gap).astype(np.int64)
+        self._shares = torch.from_numpy(np.append(totals, [1.0] * allowed.gap))
+        self._numbers, self._has_gap = count, allowed.gap
+        self.strata, self._gap = cells.outcomes, cells.gap
+
+    @property
+    def listed(self) -> Listed | None:
+        values = np.append(self._levels, [math.nan] * self._has_gap)
+        return Listed(values, np.zeros(len(values), np.bool_)) if self._is_list else None
+
+    @property
+    def of_pieces(self) -> NDArray[np.int64]:
+        return self._outcomes
+
+    def chances(self, log_outcomes: Tensor, params: Tensor | None) -> Tensor:  # noqa: ARG002 - words have no spline
+        chosen = torch.from_numpy(self._outcomes).to(log_outcomes.device)
+        return log_outcomes.exp()[:, chosen] * self._shares.to(log_outcomes.device)
+
+    def place(self, piece: NDArray[np.int64], uniform: Tensor, params: Tensor | None) -> Floats:  # noqa: ARG002
+        if not len(self._levels):
+            return np.full(len(piece), np.nan)
+        found = np.searchsorted(self._ends, piece + uniform.cpu().numpy(), side="right")
+        levels = self._levels[np.minimum(found, len(self._levels) - 1)]
+        return np.where(piece < self._numbers, levels, np.nan)
+
+    def stratum(self, y: Floats) -> NDArray[np.int64]:
+        gap = np.isnan(y)
+        return np.where(gap, self._gap, self._kinds[np.where(gap, 0, y).astype(np.int64)])
+
+
+class NumberLaw(ColumnLaw):
+    """Numbers: pieces of [0, 1], or single places of it, then atoms, then the gap."""
+
+    def __init__(self, column: Column, cells: NumberCells, allowed: AllowedNumbers, *, cut: bool = False) -> None:
+        self._column, self._cells = column, cells
+        atoms = np.asarray(sorted(cells.atoms), np.float64)
+        inside = allowed.contains(atoms)
+        self._atoms, self._atom_kinds = atoms[inside], 1 + np.flatnonzero(inside)
+        self._gap = allowed.gap
+        points = [p for p, last in allowed.intervals if p == last and p not in cells.atoms]
+        self.is_density = bool(
+            cells.is_point and points and not inside.any() and not allowed.gap and len(points) == len(allowed.intervals)
+        )
+        self._points = np.asarray(points if self.is_density else [], np.float64)
+        wide = (e for e in allowed.intervals if not (cells.is_point and e[0] == e[1]))
+        reach = [self._on_scale(first, last, cut=cut) for first, last in wide]
+        self._reach = np.concatenate([r for r in reach if len(r)] or [np.empty((0, 4))])  # from, to, first, last
+        low, high = cells.scale.limits
+        outside = (self._points <= low) | (self._points >= high)
+        self._points = self._points[~outside]
+        density = cells.scale.log_density(self._points) if len(self._points) else np.empty(0)
+        self._log_density = torch.from_numpy(density)
+        places = cells.scale.distances(self._points)[0] if len(self._points) else np.empty(0)
+        self._places = torch.from_numpy(places)
+        self.strata = STRATA + cells.outcomes
+
+    def _on_scale(self, first: float, last: float, *, cut: bool) -> Floats:
+        """Pieces (J, 4) of [0, 1] for values from ``first`` to ``last``, with those ends as rows have them."""
+        column, scale = self._column, self._cells.scale
+        low, high = scale.limits
+        if isinstance(column, Real):
+            half = 0.0
+            if column.decimals is not None:  # a number between two ends is rounded to one of them
+                step = 10.0**-column.decimals
+                half = step / 2
+                first = first if math.isinf(first) else round(math.ceil(first / step - 1e-9) * step, column.decimals)
+                last = last if math.isinf(last) else round(math.floor(last / step + 1e-9) * step, column.decimals)
+                if first > last:
+                    return np.empty((0, 4))
+            ends = max(first - half, low), min(last + half, high)
+        else:
+            first, last = max(first, low), min(last, high - 1 if math.isfinite(high) else high)
+            ends = first, last + 1
+        if ends[0] >= ends[1]:
+            return np.empty((0, 4))
+        a = 0.0 if math.isinf(ends[0]) else float(scale.distances(np.array([ends[0]]))[0][0])
+        b = 1.0 if math.isinf(ends[1]) else 1.0 - float(scale.distances(np.array([ends[1]]))[1][0])
+        knots = KNOTS[np.searchsorted(KNOTS, a, side="right") : np.searchsorted(KNOTS, b)].tolist() if cut else []
+        found = [(lower, upper, first, last) for lower, upper in pairwise([a, *knots, b]) if lower < upper]
+        return np.array(found).reshape(-1, 4)
+
+    @property
+    def listed(self) -> Listed | None:
+        numbers, unlike = self._points, np.empty(0)
+        if len(self._reach) and not len(self._points):
+            if not self._cells.listed:
+                return None
+            unlike = self._cells.decode(np.zeros(len(self._reach), np.int64), self._reach[:, :2].mean(1), np.empty(0))
+            unlike = np.clip(unlike, self._reach[:, 2], self._reach[:, 3])
+        values = np.concatenate([numbers, unlike, self._atoms, [math.nan] * self._gap])
+        return Listed(values, np.arange(len(values)) < len(unlike))
+
+    @property
+    def is_impossible(self) -> bool:
+        return not len(self._reach) and not len(self._points) and not len(self._atoms) and not self._gap
+
+    @property
+    def of_pieces(self) -> NDArray[np.int64]:
+        middles = (self._reach[:, 0] + self._reach[:, 1]) / 2 if not len(self._points) else self._places.numpy()
+        numbers = np.searchsorted(KNOTS, middles)
+        gap = [STRATA + self._cells.outcomes - 1] * self._gap
+        return np.concatenate([numbers, STRATA + self._atom_kinds, gap]).astype(np.int64)
+
+    def stratum(self, y: Floats) -> NDArray[np.int64]:
+        cells = self._cells.encode(y)
+        kind = cells[:, 0].astype(np.int64)
+        place = np.searchsorted(KNOTS, (1 + cells[:, 1] - cells[:, 2]) / 2)
+        return np.where(kind == 0, place, STRATA + np.maximum(kind, 0))
+
+    def chances(self, log_outcomes: Tensor, params: Tensor | None) -> Tensor:
+        outcomes = log_outcomes.exp()
+        device, parts = outcomes.device, []
+        number = outcomes[:, :1]
+        if len(self._points):
+            places = self._places.to(device).expand(len(outcomes), -1)
+            slopes = torch.zeros_like(places)
+            if params is not None:
+                slopes = cubic_spline(places, params[:, None], domain="unit")[1]
+            parts.append(number * (slopes + self._log_density.to(device)).exp())
+        elif len(self._reach):
+            parts.append(number * self._between(params, len(outcomes), device)[1])
+        parts += [outcomes[:, torch.from_numpy(self._atom_kinds).to(device)]]
+        if self._gap:
+            parts.append(outcomes[:, self._cells.gap : self._cells.gap + 1])
+        return torch.cat(parts, dim=1)
+
+    def _between(self, params: Tensor | None, rows: int, device: torch.device) -> tuple[Tensor, Tensor]:
+        """F at the beginning of every piece of [0, 1], and its rise over the piece, (N, J) each."""
+        ends = torch.from_numpy(self._reach[:, :2].copy()).to(device)  # (J, 2)
+        if params is None:
+            start = ends[:, 0].expand(rows, -1)
+            return start, (ends[:, 1] - ends[:, 0]).expand(rows, -1)
+        places, back = torch.unique(ends, return_inverse=True)
+        values = cubic_spline(places.expand(rows, -1), params[:, None], domain="unit")[0][:, back]  # (N, J, 2)
+        return values[..., 0], (values[..., 1] - values[..., 0]).clamp(min=0)
+
+    def place(self, piece: NDArray[np.int64], uniform: Tensor, params: Tensor | None) -> Floats:
+        numbers = len(self._points) or len(self._reach)
+        others = np.concatenate([self._atoms, [math.nan] * self._gap])
+        y = others[np.clip(piece - numbers, 0, max(len(others) - 1, 0))] if len(others) else np.full(len(piece), np.nan)
+        if len(self._points):
+            return np.where(piece < numbers, self._points[np.minimum(piece, numbers - 1)], y)
+        chosen = np.flatnonzero(piece < numbers)
+        if len(chosen):
+            rows = torch.from_numpy(chosen).to(uniform.device)
+            reach = self._reach[piece[chosen]]  # (n, 4)
+            mine = None if params is None else params[rows]
+            start, rise = self._between(mine, len(chosen), uniform.device)
+            which = torch.from_numpy(piece[chosen]).to(uniform.device)[:, None]
+            u = start.gather(1, which)[:, 0] + uniform[rows] * rise.gather(1, which)[:, 0]
+            if mine is not None:
+                u = cubic_spline(u.clamp(0, 1), mine, inverse=True, domain="unit")[0]
+            within = np.clip(u.cpu().numpy(), reach[:, 0], reach[:, 1])
+            kind = np.zeros(len(chosen), np.int64)
+            drawn = self._column.rounded(self._cells.decode(kind, within, within))
+            y[chosen] = np.clip(drawn, reach[:, 2], reach[:, 3])
+        return y
+
+
+def column_law(column: Column, cells: Cells, allowed: Allowed, *, cut: bool = False) -> ColumnLaw:
+    """The law of a column inside a set; ``cut`` cuts numbers at the ends of their strata, for a tilt."""
+    if isinstance(cells, WordCells) and isinstance(allowed, AllowedLevels):
+        return WordLaw(cells, allowed)
+    if isinstance(cells, NumberCells) and isinstance(allowed, AllowedNumbers):
+        return NumberLaw(column, cells, allowed, cut=cut)
+    raise TypeError(f"the set of column {column.name!r} is not one of its values")

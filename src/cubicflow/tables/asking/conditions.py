@@ -1,0 +1,155 @@
+"""Conditions as a user writes them, and the column each is about.
+
+    cut=Ideal   cut!=Ideal   color in D,E   color not in D,E   price>5000   price>=5000   price in 10..20
+    price is missing         price is not missing
+
+A name or a word may hold any character: the column is the shortest known one after which the text goes on with a
+relation, and a word of ``in`` that holds a comma is put in double quotes. In Python a mapping says the same: a value
+is an equality, a list a choice, a pair (low, high) a closed range with None for an open end, None a missing value.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cubicflow.near_names import no_such
+from cubicflow.tables.kinds.column import Column
+from cubicflow.tables.schema import Schema
+from cubicflow.tables.table_error import TableError, some
+
+# the longer ones first: <= is not < and then =
+RELATION = re.compile(
+    r"\s*(not\s+in(?=[\s\"])|in(?=[\s\"])|is\s+not\s+missing\s*$|is\s+missing\s*$|<=|>=|!=|==|=|<|>)\s*"
+)
+RANGE = re.compile(r"(\S*)\s*\.\.\s*(\S*)")
+
+Given = Mapping[str, object] | Sequence[str] | str | None
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One condition on one column.
+
+    Attributes:
+        column: its name.
+        relation: one of =, !=, <, <=, >, >=, in, not in, range, missing, present.
+        values: what the column is compared with, as text or as values of its own type; of a range both ends, None for
+            an open one.
+        text: as messages show it.
+
+    >>> read_condition("color in D,E", ["color", "price"])
+    Condition(column='color', relation='in', values=('D', 'E'), text='color in D,E')
+    >>> read_condition("price in 10..20", ["color", "price"]).relation
+    'range'
+    """
+
+    column: str
+    relation: str
+    values: tuple[object, ...]
+    text: str
+
+
+def read_condition(text: str, names: Sequence[str]) -> Condition:
+    """The condition that a text states about one of the columns ``names``."""
+    stripped = text.strip()
+    for name in sorted(names, key=len):
+        if stripped.startswith(name) and (found := RELATION.match(stripped, len(name))) is not None:
+            return _condition(name, " ".join(found[1].split()), stripped[found.end() :], stripped)
+    found = RELATION.search(stripped)
+    if found is None or not stripped[: found.start()].strip():
+        raise TableError(
+            f"conditions read column=value, column>5, column in a,b, column in 1..9 or column is missing; got {text!r}"
+        )
+    raise TableError(f"condition {text!r}: {no_such('the table', 'column', stripped[: found.start()].strip(), names)}")
+
+
+def _condition(name: str, relation: str, rest: str, text: str) -> Condition:
+    if relation.startswith("is"):
+        return Condition(name, "missing" if relation == "is missing" else "present", (), text)
+    if not rest:
+        raise TableError(f"condition {text!r} compares {name!r} with nothing; give a value")
+    if relation in ("in", "not in"):
+        if relation == "in" and (ends := RANGE.fullmatch(rest)) is not None:
+            if not ends[1] and not ends[2]:
+                raise TableError(
+                    f"condition {text!r} is a range without ends; give one of them, such as 10..20 or 10.."
+                )
+            return Condition(name, "range", (ends[1] or None, ends[2] or None), text)
+        words = next(csv.reader([rest], skipinitialspace=True), [])
+        if not all(word.strip() for word in words):
+            raise TableError(f"condition {text!r} has an empty value between its commas")
+        return Condition(name, relation, tuple(word.strip() for word in words), text)
+    return Condition(name, "=" if relation == "==" else relation, (rest,), text)
+
+
+def swallowed(text: str, names: Sequence[str]) -> str | None:
+    """The second condition in a text that goes on with one after a comma, as in ``a=1,b=2``; None where there is none.
+
+    >>> swallowed("a=1,b=2", ["a", "b"])
+    'b=2'
+    """
+    for comma in re.finditer(",", text):
+        rest = text[comma.end() :].strip()
+        if any(rest.startswith(name) and RELATION.match(rest, len(name)) for name in names):
+            return rest
+    return None
+
+
+def read_conditions(given: Given, schema: Schema) -> list[Condition]:
+    """The conditions of texts, or of a mapping from columns to values."""
+    names = [column.name for column in schema.columns]
+    if given is None:
+        return []
+    if isinstance(given, Mapping):
+        return [_from_value(name, value, names) for name, value in given.items()]
+    return [read_condition(text, names) for text in ([given] if isinstance(given, str) else given)]
+
+
+def _from_value(name: str, value: object, names: Sequence[str]) -> Condition:
+    if name not in names:
+        raise TableError(no_such("the table", "column", str(name), names))
+    if value is None:
+        return Condition(name, "missing", (), f"{name} is missing")
+    if isinstance(value, tuple):
+        if len(value) != 2 or value == (None, None):
+            raise TableError(f"the range of column {name!r} should be (low, high), None for an open end, got {value!r}")
+        ends = "..".join("" if end is None else str(end) for end in value)
+        return Condition(name, "range", value, f"{name} in {ends}")
+    if isinstance(value, list | set | frozenset):
+        if not value:
+            raise TableError(f"column {name!r} cannot be one of no values; give some")
+        values = tuple(sorted(value, key=str))
+        return Condition(name, "in", values, f"{name} in {','.join(map(str, values))}")
+    return Condition(name, "=", (value,), f"{name}={value}")
+
+
+def is_context(given: Given, schema: Schema) -> bool:
+    """Whether conditions are values of context columns alone, which a model is given without a question."""
+    names = {column.name for column in schema.context}
+    if isinstance(given, Mapping):
+        return given.keys() <= names
+    return all(each.column in names and each.relation == "=" for each in read_conditions(given, schema))
+
+
+def context_values(given: Given, schema: Schema) -> dict[str, object]:
+    """What is given by equalities, by column."""
+    if isinstance(given, Mapping):
+        return dict(given)
+    return {each.column: each.values[0] for each in read_conditions(given, schema) if each.relation == "="}
+
+
+def asked_column(schema: Schema, condition: Condition) -> Column:
+    """The column of a condition, if the model knows it."""
+    column = schema[condition.column]
+    if column.role in ("dropped", "weights"):
+        was = "left out of the fit" if column.role == "dropped" else "the weight of the rows"
+        raise TableError(f"condition {condition.text!r}: column {column.name!r} was {was}, so nothing is known of it")
+    return column
+
+
+def texts_of(conditions: Sequence[Condition]) -> str:
+    """Conditions for messages: ``'a=1', 'b>2'``."""
+    return some([condition.text for condition in conditions])

@@ -1,0 +1,170 @@
+"""A table with its gaps filled: the same cells, the same order, and a column that names what was filled in each row."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+
+from cubicflow.tables.arrow_types import Floats, is_text, read_text, without_views
+from cubicflow.tables.asking.imputation import fill_gaps
+from cubicflow.tables.cell_encoder import with_gaps
+from cubicflow.tables.columns_model import ColumnsModel
+from cubicflow.tables.source import MemoryTable, Table
+from cubicflow.tables.table_error import TableError
+
+if TYPE_CHECKING:
+    from cubicflow.tables.fitted import FittedTable
+
+FILLED = "filled"
+ROWS = 1 << 12
+
+
+@dataclass
+class FilledTable:
+    """The gaps of a table, filled ``draws`` times.
+
+    ``batches(k)`` are its rows with the k-th draw. ``counts`` says how many cells of each column were filled, ``left``
+    how many gaps are in columns that the model does not fill.
+    """
+
+    fitted: FittedTable
+    table: Table
+    draws: int = 1
+    most_likely: bool = False
+    seed: int | None = None
+    counts: Counter[str] = field(default_factory=Counter)
+    left: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        if self.fitted.cells is None or not isinstance(self.fitted.flow, ColumnsModel):
+            raise TableError(
+                "this run is a flow, which has no place for gaps; to fill them, fit a model of columns",
+                "--model columns",
+            )
+        if isinstance(self.draws, bool) or not isinstance(self.draws, int) or self.draws < 1:
+            raise TableError(f"the number of draws should be a whole number, 1 or more, got {self.draws!r}")
+        self._needed = self.fitted.schema.check(self.table)
+        if FILLED in self.table.names:
+            raise TableError(
+                f"{self.table.path}: the table has a column {FILLED!r}, which is the name of the one that tells which "
+                "cells were filled; give it another name"
+            )
+        self._read = self.table.spooled(self.table.names)
+        try:
+            self._filled = [self._fill(batch) for batch in self._read.batches(rows=ROWS)]
+        except TableError as error:
+            raise error.about(self.table.path) from None
+
+    def _fill(self, batch: pa.RecordBatch) -> tuple[pa.Array, Floats]:
+        """Which rows have gaps to fill, and their plain numbers (draws, n, D)."""
+        model: Any = self.fitted.flow  # a model of columns, as was checked
+        cells, device = self.fitted.needed_cells, next(model.parameters()).device
+        numbers = cells.read(batch)
+        self._count(batch, numbers.y)
+        rows = np.flatnonzero(np.isnan(numbers.y).any(axis=1))
+        # one seed for the whole table, another stream for each piece of it
+        self._pieces = getattr(self, "_pieces", -1) + 1
+        if self.seed is None:
+            self.seed = int(np.random.default_rng().integers(1 << 62))
+        stream = np.random.SeedSequence([self.seed, self._pieces]).generate_state(1, np.uint64)[0]
+        generator = torch.Generator(device).manual_seed(int(stream >> np.uint64(1)))
+        context = None if numbers.context is None else numbers.context[rows]
+        how: dict[str, Any] = {"draws": self.draws, "most_likely": self.most_likely}
+        return rows, fill_gaps(model, cells, numbers.y[rows], context, generator, **how)
+
+    def _count(self, batch: pa.RecordBatch, y: Floats) -> None:
+        gaps = np.isnan(y).sum(axis=0).tolist()
+        filled = {column.name: count for column, count in zip(self.fitted.schema.model, gaps, strict=True) if count}
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            missing = int(pc.sum(pc.is_null(column, nan_is_null=True)).as_py() or 0)
+            known = name in filled or any(c.name == name for c in self.fitted.schema.of_role("constant"))
+            if missing and known:
+                self.counts[name] += missing
+            elif missing:
+                self.left[name] += missing
+
+    def batches(self, draw: int = 0) -> Iterator[pa.RecordBatch]:
+        """The rows of the table, with one of the draws in their gaps."""
+        pieces = zip(self._read.batches(rows=ROWS), self._filled, strict=True)
+        empty = True
+        for batch, (rows, y) in pieces:
+            empty = False
+            yield self._with(batch, rows, y[draw])
+        if empty:
+            yield self._with(pa.RecordBatch.from_pylist([], self._schema()), np.empty(0, np.int64), np.empty((0, 0)))
+
+    def _schema(self) -> pa.Schema:
+        return pa.schema([(name, self._read.types[name]) for name in self.table.names])
+
+    def _with(self, batch: pa.RecordBatch, rows: Any, y: Floats) -> pa.RecordBatch:
+        typed = [self._typed(name, batch.column(name)) for name in batch.schema.names]
+        names = np.full(len(batch), "", dtype=object)
+        columns = {c.name: (i, c) for i, c in enumerate(self.fitted.schema.model)}
+        constants = {c.name: c for c in self.fitted.schema.of_role("constant")}
+        for place, name in enumerate(batch.schema.names):
+            gap = pc.is_null(typed[place], nan_is_null=True).to_numpy(zero_copy_only=False)
+            if not gap.any() or (name not in columns and name not in constants):
+                continue
+            if name in constants:
+                values = constants[name].decode(np.zeros(len(batch)))
+            else:
+                i, column = columns[name]
+                every = np.full(len(batch), np.nan)
+                every[rows] = y[:, i]
+                values = with_gaps(column, every)
+            typed[place] = pc.if_else(pa.array(gap), _as(values, typed[place].type), typed[place])
+            names[gap] = [f"{before},{name}" if before else name for before in names[gap]]
+        arrays = [*typed, pa.array(names, type=pa.string())]
+        return pa.RecordBatch.from_arrays(arrays, names=[*batch.schema.names, FILLED])
+
+    def _typed(self, name: str, array: pa.Array) -> pa.Array:
+        """Text as the type that all of the column's text has, so that numbers are written without quotes."""
+        type = self._read.types[name]
+        if pa.types.is_null(type):
+            known = {c.name: c for c in self.fitted.schema.columns}
+            type = known[name].arrow_type if name in known else pa.string()
+        if not self._read.is_text or is_text(type):
+            return array if not pa.types.is_dictionary(array.type) else array.dictionary_decode()
+        return read_text(array, type)
+
+
+def _as(values: pa.Array, type: pa.DataType) -> pa.Array:
+    """Values that were drawn as a type of the same family: whole numbers as floats, where gaps made floats of them."""
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    return values.cast(type, safe=False)
+
+
+def impute_rows(fitted: FittedTable, rows: pa.Table | pa.RecordBatch, **how: Any) -> list[pa.Table]:
+    """The draws of a table in memory."""
+    table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
+    table = table.cast(without_views(table.schema))
+    for column in fitted.schema.columns:  # one without any value has no type of its own
+        if column.name in table.column_names and pa.types.is_null(table.schema.field(column.name).type):
+            type = pa.string() if is_text(column.arrow_type) else column.arrow_type
+            table = table.set_column(
+                table.column_names.index(column.name), column.name, table.column(column.name).cast(type)
+            )
+    source = MemoryTable(table, "the table")
+    filled = FilledTable(fitted, source, **how)
+    return [pa.Table.from_batches(filled.batches(k)) for k in range(filled.draws)]
+
+
+def names_of_draws(output: str, draws: int) -> list[str]:
+    """The files of several draws: ``filled-01.csv``, ``filled-02.csv``, ...
+
+    >>> names_of_draws("filled.csv", 2), names_of_draws("filled.csv", 1)
+    (['filled-01.csv', 'filled-02.csv'], ['filled.csv'])
+    """
+    if draws == 1:
+        return [output]
+    path, width = Path(output), max(len(str(draws)), 2)
+    return [str(path.with_name(f"{path.stem}-{k:0{width}d}{path.suffix}")) for k in range(1, draws + 1)]

@@ -1,0 +1,58 @@
+"""Constraints at the time of the fit: refused where rows of the table break them, and what they learn from the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from cubicflow.tables.asking.constraints import (
+    Constraint,
+    FixedCombination,
+    check_together,
+    combinations_of,
+    example,
+    read_constraint,
+)
+from cubicflow.tables.schema import Schema
+from cubicflow.tables.source import Missing, Table, pieces
+from cubicflow.tables.table_error import TableError
+
+
+def learn_constraints(
+    texts: Sequence[str], schema: Schema, table: Table, missing: Missing | str
+) -> tuple[Constraint, ...]:
+    """The constraints of texts, which all rows of the table keep. Refuses one that some break, with their number and
+    the first of them."""
+    found: list[Constraint] = [read_constraint(text, schema) for text in texts]
+    if not found:
+        return ()
+    check_together(found)
+    names = list(dict.fromkeys(name for each in found for name in each.names))
+    broken, rows_read = [0] * len(found), 0
+    first: list[tuple[int, str] | None] = [None] * len(found)
+    seen: list[set[tuple[str, ...]]] = [set() for _ in found]
+    for piece in pieces(table, schema.check(table), missing):
+        rows = {name: piece.batch.column(name) for name in names}
+        rows_read += len(piece.batch)
+        for i, each in enumerate(found):
+            if isinstance(each, FixedCombination):
+                seen[i].update(pair for pair in combinations_of(each.names, rows, schema) if None not in pair)
+                continue
+            wrong = np.flatnonzero(each.broken(rows, schema))
+            broken[i] += len(wrong)
+            if len(wrong) and first[i] is None:
+                place = int(wrong[0])
+                first[i] = int(piece.numbers[place]) + 1, example(each, rows, place)
+    for each, count, where in zip(found, broken, first, strict=True):
+        if where is not None:
+            raise TableError(
+                f"constraint {each.text!r}: {count:,} of {rows_read:,} rows break it, the first is row {where[0]:,} "
+                f"({where[1]}); mend those rows, or leave the constraint out"
+            )
+    learned = [
+        replace(each, allowed=frozenset(pairs)) if isinstance(each, FixedCombination) else each
+        for each, pairs in zip(found, seen, strict=True)
+    ]
+    return tuple(learned)

@@ -1,0 +1,57 @@
+"""Columns of a model that a sum determines: the last of the sum in the model's order, computed from the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from cubicflow.tables.arrow_types import Floats, is_date
+from cubicflow.tables.asking.constraints import Constraint, LinearConstraint, number_of
+from cubicflow.tables.asking.particles import Computed, Walk
+from cubicflow.tables.kinds.gridded import Gridded
+
+
+def computed_columns(walk: Walk, constraints: Sequence[Constraint]) -> dict[int, Computed]:
+    """For the last column of every sum, a function of the plain numbers of those before it."""
+    found: dict[int, Computed] = {}
+    for constraint in constraints:
+        if not isinstance(constraint, LinearConstraint) or constraint.relation != "=":
+            continue
+        schema, order = walk.encoder.schema, walk.encoder.order
+        others = [name for name in constraint.names if name not in order]
+        modelled = [order.index(name) for name in constraint.names if name in order]
+        by_kind = any(is_date(schema[name].arrow_type) for name in constraint.names)
+        if modelled and not by_kind and all(schema[name].role == "constant" for name in others):
+            found.setdefault(max(modelled), _function(walk, constraint, max(modelled)))
+    return found
+
+
+def _function(walk: Walk, constraint: LinearConstraint, last: int) -> Computed:
+    column, cells, order = walk.columns[last], walk.cells[last], walk.encoder.order
+
+    def compute(y: Floats) -> Floats:
+        values: Mapping[str, Floats] = {
+            name: _values(walk, name, y[:, order.index(name)] if name in order else np.zeros(len(y)))
+            for name in constraint.names
+            if name != column.name
+        }
+        value = constraint.solved(column.name, values)
+        gap = np.isnan(value)
+        value = np.where(gap, 0.0, value)
+        if isinstance(column, Gridded):
+            value = np.round(value, column.grid.decimals)
+        found = column.rounded(column.encode_any(pa.array(value)))
+        can = ~gap & np.isfinite(found)
+        found = np.where(can, found, np.inf)
+        return np.where(cells.encode(found)[:, 0] >= 0, found, np.inf)
+
+    return compute
+
+
+def _values(walk: Walk, name: str, y: Floats) -> Floats:
+    """Plain numbers as values, NaN for a gap."""
+    column = walk.encoder.schema[name]
+    gap = np.isnan(y)
+    return np.where(gap, np.nan, number_of(column, column.decode(np.where(gap, 0.0, y))))
