@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from cubicflow.accel import fill_hooks
 
 if TYPE_CHECKING:
-    from cubicflow import data, distributions, flows, nets, splines, tables, training, transforms
+    from cubicflow import data, distributions, flows, integration, nets, splines, tables, training, transforms
     from cubicflow.estimator import CubicFlowConditional, CubicFlowDensity
     from cubicflow.flows import Flow, Mixture, load, register
+    from cubicflow.integration import integrate
 
 __version__ = "0.1.0"
 
@@ -22,6 +23,8 @@ __all__ = [
     "data",
     "distributions",
     "flows",
+    "integrate",
+    "integration",
     "load",
     "nets",
     "register",
@@ -39,6 +42,7 @@ _HOMES = {
     "CubicFlowDensity": "cubicflow.estimator",
     "Flow": "cubicflow.flows",
     "Mixture": "cubicflow.flows",
+    "integrate": "cubicflow.integration",
     "load": "cubicflow.flows",
     "register": "cubicflow.flows",
 }

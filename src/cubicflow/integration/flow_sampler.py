@@ -15,7 +15,7 @@ from torch import Tensor
 
 from cubicflow.distributions import Uniform
 from cubicflow.flows import Flow
-from cubicflow.integration.product_mixture import ProductMixture, resample
+from cubicflow.integration.product_mixture import ProductMixture, even_mixture, find_nodes, resample, worth_of
 from cubicflow.nets import FourierMLP
 from cubicflow.training.adam import Adam
 from cubicflow.transforms import Compose, Coupling, ElementMap
@@ -65,13 +65,13 @@ class FlowSampler:
         point by |f|: no weight is ever squared. ``"variance"`` descends the second moment of f / q in the second half
         of the steps, after that start.
         """
-        batch_size = min(2048, max(256, len(u) // 16))
+        batch_size = min(512, max(128, len(u) // 16))
         rows = resample(weights, batch_size * steps, generator)
         rows = rows[torch.randperm(len(rows), generator=generator)].view(steps, batch_size)
         with torch.no_grad():
             v, log_frame = self.frame.to_noise(0, u)
         v, targets = v.float(), (log_values - log_frame).float()
-        targets = targets - targets.max()
+        targets = targets - targets.max()  # which cancels; -inf where f is 0, and such points are never drawn
         parameters = [p for p in self.flow.parameters() if p.requires_grad]
         optimiser = Adam(parameters, beta2=0.99, weight_decay=0.0)
         for step, batch in enumerate(rows):
@@ -88,13 +88,17 @@ class FlowSampler:
             optimiser.update([g * scale for g in gradients], torch.tensor(rate), ~norm.isfinite())
 
 
-def new_flow_sampler(frame: ProductMixture, circles: list[bool], seed: int) -> FlowSampler:
-    """A flow that starts at the identity, with settings that suit the dimension."""
+def new_flow_sampler(u: Tensor, weights: Tensor, circles: list[bool], seed: int) -> FlowSampler:
+    """A flow that starts at the identity, with settings that suit the dimension, in the frame of weighted points."""
     features = len(circles)
+    marginals = even_mixture(features, circles).on_nodes(find_nodes(u, weights, 32))
+    marginals = marginals.improved(u, weights * (worth_of(weights) / float(weights.sum())), 5)
+    # A little of an even density, so that no part of the cube is squeezed to nothing.
+    frame = ProductMixture(marginals.nodes, 0.9 * marginals.heights + 0.1, torch.ones(1), circles)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        network = partial(FourierMLP, octaves=5 if features == 2 else 2, hidden_features=64, num_blocks=1)
-        element = ElementMap("cubic", num_bins=24 if features <= 4 else 16, domain="unit")
+        network = partial(FourierMLP, octaves=5 if features == 2 else 2, hidden_features=48, num_blocks=1)
+        element = ElementMap("cubic", num_bins=16 if features <= 4 else 12, domain="unit")
         layers = [Coupling(mask, network, element) for mask in binary_masks(features)]
         return FlowSampler(Flow(Uniform(features), Compose(layers)), frame)
 

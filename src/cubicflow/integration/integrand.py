@@ -14,7 +14,18 @@ ARRAYS = ("numpy", "torch")
 
 
 class IntegrandError(ValueError):
-    """f answered with something that is no batch of finite real numbers."""
+    """f raised an error, or answered with something that is no batch of finite real numbers.
+
+    Attributes:
+        integrator: what keeps the evaluations made before; ``error.integrator.run(f=repaired)`` goes on from there.
+
+    >>> IntegrandError("f returned NaN").integrator is None
+    True
+    """
+
+    def __init__(self, message: str, integrator: Any = None) -> None:
+        super().__init__(message)
+        self.integrator = integrator
 
 
 class Integrand:

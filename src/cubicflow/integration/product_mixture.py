@@ -104,10 +104,9 @@ class ProductMixture:
         high = self.heights[k].gather(1, places.interval + 1) * places.position
         return low, high, (low + high).clamp(min=1e-300)
 
-    def score(self, u: Tensor, weights: Tensor) -> float:
-        """The weighted mean log density of the mixture."""
-        log_mixture = (self.log_densities(u) + self.shares.log()).logsumexp(1)
-        return float((weights * log_mixture).sum() / weights.sum())
+    def score(self, u: Tensor) -> float:
+        """The mean log density of the mixture."""
+        return float((self.log_densities(u) + self.shares.log()).logsumexp(1).mean())
 
     def improved(self, u: Tensor, weights: Tensor, steps: int) -> ProductMixture:
         """After so many steps of expectation maximisation on weighted points. ``weights`` sum to the number of points
@@ -202,27 +201,29 @@ FEW_POINTS = 8_192  # that a choice among numbers of products is made from
 
 
 def fit_mixture(
-    data: Fitting, before: ProductMixture, generator: torch.Generator, *, fresh: bool
+    data: Fitting, before: ProductMixture, generator: torch.Generator, *, search: bool
 ) -> ProductMixture:
-    """The mixture that describes the points best: the one before, improved; where ``fresh``, also mixtures of 1, 2,
+    """The mixture that describes the points best: the one before, improved; where ``search``, also mixtures of 1, 2,
     4, ... products from new starts, judged by the points held out."""
     worth = float(data.weights.sum())
     intervals = int(min(64, max(6, 2 * worth ** (1 / 3))))
     nodes = find_nodes(data.u, data.weights, intervals)
     best = before.on_nodes(nodes)
-    if fresh:
+    if search:
         few = min(len(data.u), FEW_POINTS)
         chosen = resample(data.weights, few, generator)
         u, weights = data.u[chosen], torch.full((few,), min(worth, few) / few, dtype=torch.float64)
         candidates = [best.improved(u, weights, LATER_STEPS)] if len(before.nodes[0]) > 3 else []
         most = min(MOST_PRODUCTS, int(worth / 10)) if u.shape[1] > 1 else 1
+        held_out = resample(data.held_out_weights, few // 2, generator)
+        scores = [candidate.score(data.held_out[held_out]) for candidate in candidates]
         count = 1
-        scores: list[float] = []
         while count <= max(1, most):
-            start = _fresh_start(nodes, u, count, before.circles, generator)
-            candidates.append(start.improved(u, weights, FRESH_STEPS))
+            candidates.append(_fresh_start(nodes, u, count, before.circles, generator).improved(u, weights, FRESH_STEPS))
+            scores.append(candidates[-1].score(data.held_out[held_out]))
+            if scores[-1] < max(scores) - 0.05:  # more products have only got worse
+                break
             count *= 2
-        scores = [c.score(data.held_out, data.held_out_weights) for c in candidates]
         best = candidates[max(range(len(scores)), key=lambda i: scores[i])]
     least = 2.0 / max(worth, 4.0)
     return best.improved(data.u, data.weights, LATER_STEPS).without_small(least)
