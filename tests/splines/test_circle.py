@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy.integrate import quad
 from scipy.interpolate import CubicHermiteSpline
 
 from cubicflow.splines import cubic_spline, linear_spline, num_params, spline
@@ -85,12 +84,9 @@ def test_round_trip(family, scale):
 
 
 def test_the_slope_is_a_density_on_the_circle(family):
-    params = made(*family, 4, 1.0)
-
-    def slope(x):
-        return float(spline(torch.tensor(x).double(), params, *family, domain="circle")[1].exp())
-
-    assert quad(slope, 0, 1, limit=400)[0] == pytest.approx(1, abs=1e-6)
+    x = torch.arange(100_000, dtype=torch.float64) / 100_000  # the trapezium rule of a periodic function
+    log_slope = spline(x, made(*family, 4, 1.0), *family, domain="circle")[1]
+    assert float(log_slope.exp().mean()) == pytest.approx(1, abs=1e-7)
 
 
 def test_gradients(family):

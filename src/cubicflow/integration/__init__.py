@@ -13,7 +13,7 @@ Invariants:
 
 - Every point has the weight f / sum_t n_t q_t over all rounds t of its fold (``evaluations.py``), so every evaluation
   counts, and the weights sum to the estimate.
-- A fold's samplers are fitted to the points of the other fold, never to its own. The estimate has no bias from a
+- The samplers of a fold are fitted to the points of another one, never to its own. The estimate has no bias from a
   density that was fitted to the very points it weighs.
 - A round is made of replicates, independent randomised nets of points. The error is their spread.
 

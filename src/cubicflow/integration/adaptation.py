@@ -1,4 +1,4 @@
-"""What the next round of a fold is drawn from, learned from the points of the other fold."""
+"""What the next round of a fold is drawn from, learned from the points of the next one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Every evaluation of an integrand, with its weight under the mixture of all samplers of its fold.
 
-The points come in two folds. What a fold's samplers were fitted to are the points of the other fold, so a density is
-never high at a point because it was fitted to that point: within a fold the samplers are as good as given in advance.
+The points come in three folds, in a ring: the samplers of a fold are fitted to the points of the next one. A density is
+never high at a point because it was fitted to that point, and what a point has taught comes back to its own fold only
+after two others: within a fold the samplers are as good as given in advance.
 The estimate of a fold is the balance heuristic of multiple importance sampling,
 
     I = sum_i f(u_i) / sum_t n_t q_t(u_i),
@@ -22,7 +23,7 @@ from cubicflow.integration.blend import Blend
 
 
 class Fold:
-    """One of the two halves of all evaluations. u: (N, D); all others (N,)."""
+    """A third of all evaluations. u: (N, D); all others (N,)."""
 
     def __init__(self, features: int) -> None:
         self.u = torch.empty(0, features, dtype=torch.float64)

@@ -81,7 +81,7 @@ class Integral:
 
 
 def summarise(folds: list[Fold], bounds: Bounds) -> Integral:
-    """The result of both folds."""
+    """The result of all folds."""
     sizes = [len(fold) for fold in folds]
     found = [fold.estimate() for fold in folds]
     parts = [n / sum(sizes) for n in sizes]

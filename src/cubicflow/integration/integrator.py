@@ -21,16 +21,17 @@ from cubicflow.integration.integrand import Function, Integrand, IntegrandError
 ROUNDS = (0.03, 0.03, 0.03, 0.03, 0.03, 0.08, 0.17, 0.6)
 FEW_ROUNDS = (0.15, 0.2, 0.25, 0.4)
 FEW = 20_000
-REPLICATES, FEW_REPLICATES = 16, 8
+FOLDS = 3
+REPLICATES, FEW_REPLICATES = 12, 6
 LEAST, LEAST_PER_COLUMN = 1_000, 100
 
 
 class Pending(NamedTuple):
-    """The points of a round that are drawn and not yet all evaluated, for both folds."""
+    """The points of a round that are drawn and not yet all evaluated, of all folds."""
 
     blends: list[Blend]
-    u: Tensor  # (2 n, D), the first half of the first fold
-    values: Tensor  # (2 n,), as far as they are known
+    u: Tensor  # (FOLDS n, D), fold after fold
+    values: Tensor  # (FOLDS n,), as far as they are known
     done: list[int]  # how many are, in a list of one
     replicates: int
 
@@ -78,9 +79,9 @@ class Integrator:
         self.say: Callable[[str], object] = _say if progress is True else progress or _say_nothing
         circles = self.bounds.circles
         settings = {"flow": flow, "flow_steps": flow_steps, "loss": loss}
-        self._adapters = [Adapter(circles, **settings, seed=2 * seed + c) for c in (0, 1)]  # type: ignore[arg-type]
+        self._adapters = [Adapter(circles, **settings, seed=FOLDS * seed + c) for c in range(FOLDS)]  # type: ignore[arg-type]
         self._generator = torch.Generator().manual_seed(seed)
-        self._folds = [Fold(len(circles)), Fold(len(circles))]
+        self._folds = [Fold(len(circles)) for _ in range(FOLDS)]
         self._pending: Pending | None = None
         self._target = 0  # evaluations in all, of every run so far
 
@@ -108,7 +109,7 @@ class Integrator:
             begun += part
             last = number == len(rounds) - 1
             wanted = total - self.evaluations if last else int(begun * total) - self.evaluations
-            if (n := wanted // (2 * replicates)) < 1 or (not last and wanted < 0.3 * part * total):
+            if (n := wanted // (FOLDS * replicates)) < 1 or (not last and wanted < 0.3 * part * total):
                 continue  # these points are there from a run before
             late = number > len(rounds) // 2  # early rounds search for the number of products, late ones train a flow
             self._pending = self._draw(n, replicates, search=not late, train=late)
@@ -137,7 +138,7 @@ class Integrator:
             blends = [adapter.first() for adapter in self._adapters]
         else:
             blends = [
-                adapter.next(folds[1 - c], already, search=search, train=train)
+                adapter.next(folds[(c + 1) % FOLDS], already, search=search, train=train)
                 for c, adapter in enumerate(self._adapters)
             ]
         u = torch.cat([blend.draw(self._noise(n, replicates)) for blend in blends])
@@ -165,9 +166,9 @@ class Integrator:
             pending.values[rows] = values * log_volume.exp()
             done[0] += len(x)
         self._pending = None
-        half = len(pending.u) // 2
-        for fold, blend, part in zip(self._folds, pending.blends, (slice(0, half), slice(half, None)), strict=True):
-            fold.add(blend, pending.u[part], pending.values[part], pending.replicates)
+        parts = zip(pending.u.chunk(FOLDS), pending.values.chunk(FOLDS), strict=True)
+        for fold, blend, (u, values) in zip(self._folds, pending.blends, parts, strict=True):
+            fold.add(blend, u, values, pending.replicates)
         found = self.result()
         self.say(f"{found.evaluations:>12,} evaluations  {found.estimate:.8g} ± {found.error:.2g}  worth {found.effective:,.0f}")
 
