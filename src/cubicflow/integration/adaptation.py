@@ -10,7 +10,7 @@ from torch import Tensor
 from cubicflow.integration.blend import Blend, best_shares
 from cubicflow.integration.evaluations import Fold
 from cubicflow.integration.flow_sampler import FlowSampler, new_flow_sampler
-from cubicflow.integration.product_mixture import Fitting, ProductMixture, even_mixture, fit_mixture, tempered, worth_of
+from cubicflow.integration.product_mixture import Fitting, even_mixture, fit_mixture, tempered, worth_of
 
 HELD_OUT = 5  # one of so many points chooses, the others are fitted to
 TRUSTED = 200.0  # effective points from which shares can be chosen

@@ -81,7 +81,7 @@ class Bounds:
 
 
 def _entries(columns: Sequence[Column]) -> list[Column]:
-    if isinstance(columns, (Circle, Line)) or not isinstance(columns, Sequence) and not hasattr(columns, "__len__"):
+    if isinstance(columns, (Circle, Line)) or (not isinstance(columns, Sequence) and not hasattr(columns, "__len__")):
         raise TypeError(f"bounds must be a sequence with one entry for each column, got {columns!r}")
     return list(columns)
 

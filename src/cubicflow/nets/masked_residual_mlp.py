@@ -33,7 +33,8 @@ class MaskedResidualMLP(ResidualNet):
                 f"out_features must be a multiple of in_features, the same number of outputs for each feature; got "
                 f"{self.out_features} and {self.in_features}"
             )
-        inputs = torch.cat([torch.arange(1, self.in_features + 1), torch.zeros(self.context_features)]).long()
+        features, angles = torch.arange(1, self.in_features + 1), torch.tensor(self._angles).long()
+        inputs = torch.cat([features, features[angles], torch.zeros(self.context_features)]).long()
         outputs = torch.arange(self.in_features).repeat_interleave(self.out_features // self.in_features)
         return MaskedLinear(inputs, self._hidden_degrees()), MaskedLinear(self._hidden_degrees(), outputs)
 

@@ -14,7 +14,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cubicflow.splines.bins import Bins, bins_from_slopes, closed_bins, floored_softmax, free_slopes, slope_ratio, steffen_slopes
+from cubicflow.splines.bins import (
+    Bins,
+    bins_from_slopes,
+    closed_bins,
+    floored_softmax,
+    free_slopes,
+    slope_ratio,
+    steffen_slopes,
+)
 from cubicflow.splines.calls import calls
 from cubicflow.splines.evaluation import Shape, UnitMap, with_rest
 
