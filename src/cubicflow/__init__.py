@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from cubicflow.accel import fill_hooks
 
 if TYPE_CHECKING:
-    from cubicflow import data, distributions, flows, nets, splines, tables, training, transforms
+    from cubicflow import data, distributions, flows, integration, nets, splines, tables, training, transforms
     from cubicflow.estimator import CubicFlowConditional, CubicFlowDensity, CubicFlowImputer
     from cubicflow.flows import Flow, Mixture, load, register
+    from cubicflow.integration import integrate
 
 __version__ = "0.1.0"
 
@@ -23,6 +24,8 @@ __all__ = [
     "data",
     "distributions",
     "flows",
+    "integrate",
+    "integration",
     "load",
     "nets",
     "register",
@@ -41,6 +44,7 @@ _HOMES = {
     "CubicFlowImputer": "cubicflow.estimator",
     "Flow": "cubicflow.flows",
     "Mixture": "cubicflow.flows",
+    "integrate": "cubicflow.integration",
     "load": "cubicflow.flows",
     "register": "cubicflow.flows",
 }

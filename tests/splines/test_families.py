@@ -114,36 +114,36 @@ def test_an_element_map_takes_every_family_on_every_domain(case, domain):
 def test_no_backend_takes_a_domain_it_does_not_know_for_another(backend):
     """A domain nobody has heard of, past the checks of arguments."""
     known = spec.make_spec(X, PARAMS, family="cubic", inverse=False, domain="unit", slopes="steffen")
-    asked = known._replace(domain="circle")
+    asked = known._replace(domain="torus")
     module = dispatch.BACKENDS[backend]
     for ask in (module.refuses, module.evaluate)[backend == "reference" :]:  # which refuses nothing
-        with pytest.raises(ValueError, match="domain must be one of 'real', 'unit', got 'circle'"):
+        with pytest.raises(ValueError, match="domain must be one of 'real', 'unit', 'circle', got 'torus'"):
             ask(asked, X, PARAMS)
 
 
 @pytest.fixture
-def circle(monkeypatch, _fresh_specs):
+def torus(monkeypatch, _fresh_specs):
     """A domain that the reference alone has: here it adds 7 to whatever comes."""
-    monkeypatch.setitem(DOMAINS, "circle", Domain("the circle", lambda x, *_: (x + 7, torch.zeros_like(x))))
+    monkeypatch.setitem(DOMAINS, "torus", Domain("the torus", lambda x, *_: (x + 7, torch.zeros_like(x))))
 
 
 @pytest.mark.parametrize("backend", ["native", "triton"])
-def test_a_domain_without_kernels_is_refused_by_them_and_run_by_the_reference(circle, backend):
+def test_a_domain_without_kernels_is_refused_by_them_and_run_by_the_reference(torus, backend):
     if reason := dispatch.BACKENDS[backend].unavailable():
         pytest.skip(reason)
-    with pytest.raises(RuntimeError, match="kernel for domain='circle'"):
-        splines.cubic_spline(X, PARAMS, domain="circle", backend=backend)
+    with pytest.raises(RuntimeError, match="kernel for domain='torus'"):
+        splines.cubic_spline(X, PARAMS, domain="torus", backend=backend)
     for name in ("auto", "reference"):
-        assert torch.equal(splines.cubic_spline(X, PARAMS, domain="circle", backend=name)[0], X + 7)
+        assert torch.equal(splines.cubic_spline(X, PARAMS, domain="torus", backend=name)[0], X + 7)
 
 
-def test_a_record_is_all_that_a_new_domain_needs_above_the_splines(circle):
-    layer = ElementMap(num_bins=4, domain="circle")
+def test_a_record_is_all_that_a_new_domain_needs_above_the_splines(torus):
+    layer = ElementMap(num_bins=4, domain="torus")
     assert torch.equal(layer(X, PARAMS)[0], X + 7)
     assert torch.equal(layer.within_domain(9 * X), 9 * X)  # it has no bounds to clamp to
-    assert splines.cubic_spline(9 * X, PARAMS, domain="circle", validate=True)[0].shape == X.shape
-    with pytest.raises(ValueError, match="an affine map does not keep the circle"):
-        ElementMap("affine", domain="circle")
+    assert splines.cubic_spline(9 * X, PARAMS, domain="torus", validate=True)[0].shape == X.shape
+    with pytest.raises(ValueError, match="an affine map does not keep the torus"):
+        ElementMap("affine", domain="torus")
 
 
 def test_a_domain_without_bounds_is_the_whole_line(domain):

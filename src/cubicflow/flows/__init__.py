@@ -1,5 +1,6 @@
-"""Flows, mixtures of them, and the named recipes of the paper: plane, tabular, image."""
+"""Flows, mixtures of them, and the named recipes of the paper: plane, tabular, image; and box."""
 
+from cubicflow.flows.box_recipe import BoxConfig, box
 from cubicflow.flows.descriptions import register
 from cubicflow.flows.flow import Flow
 from cubicflow.flows.flow_distribution import FlowDistribution
@@ -11,6 +12,7 @@ from cubicflow.flows.tabular_recipe import TabularConfig, tabular
 from cubicflow.flows.whitening import whiten
 
 __all__ = [
+    "BoxConfig",
     "Flow",
     "FlowDistribution",
     "FlowFileError",
@@ -19,6 +21,7 @@ __all__ = [
     "PlaneConfig",
     "TabularConfig",
     "bits_per_dim",
+    "box",
     "dequantise",
     "image",
     "load",

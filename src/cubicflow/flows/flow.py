@@ -6,7 +6,7 @@ import math
 import operator
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -59,6 +59,11 @@ class Flow(nn.Module):
         return {"base": self.base, "transform": self.transform, "shape": list(self.shape)}
 
     # --- densities ---
+
+    def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
+        """:meth:`log_prob`, so that a wrapper such as ``DistributedDataParallel`` sees every call: ``ddp(x)`` synchronises
+        gradients, and ``ddp.module.log_prob(x)`` would not."""
+        return self.log_prob(x, context)
 
     def log_prob(self, x: Tensor, context: Tensor | None = None, *, batch_size: int | None = None) -> Tensor:
         """log p(x | context) of every row, in nats."""
@@ -123,10 +128,11 @@ class Flow(nn.Module):
         return x, self.base.log_prob(z, temperature) - log_det
 
     def distribution(self, context: Tensor | None = None) -> FlowDistribution:
-        """This flow, given the context, as a ``torch.distributions.Distribution``."""
-        from cubicflow.flows.flow_distribution import FlowDistribution
+        """This flow, given the context, as a ``torch.distributions.Distribution``; once Pyro is imported, as one of
+        Pyro's."""
+        from cubicflow.flows.flow_distribution import distribution_class
 
-        return FlowDistribution(self, context)
+        return distribution_class()(self, context)
 
     # --- housekeeping ---
 
@@ -168,6 +174,7 @@ class Flow(nn.Module):
         self, function: RowFunction, x: Tensor, shape: tuple[int, ...], context: Tensor | None, batch_size: int | None
     ) -> list[Tensor]:
         """Flatten the batch shape to rows, apply ``function`` to pieces of them, restore the batch shape."""
+        x, context = as_flow("x", x, self.base.anchor), as_flow("context", context, self.base.anchor)
         rows, context, batch = flatten_rows(x, shape, context, self.context_features)
         if batch_size is not None and batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
@@ -178,6 +185,19 @@ class Flow(nn.Module):
         else:
             outputs = pieces.apply(function, rows, context, batch_size, self)
         return [output.reshape(batch + output.shape[1:]) for output in outputs]
+
+
+Given = TypeVar("Given", Tensor, Tensor | None)
+
+
+def as_flow(name: str, values: Given, anchor: Tensor) -> Given:
+    """Rows in the flow's own precision. An x of whole numbers is refused: they may be codes, or counts that want
+    noise."""
+    if values is None or not isinstance(values, Tensor) or values.dtype == anchor.dtype:
+        return values
+    if not values.is_floating_point() and name == "x":
+        raise TypeError(f"{name} must be floating point, got {values.dtype}; convert it with {name}.float()")
+    return values.to(anchor.dtype)
 
 
 def flatten_rows(

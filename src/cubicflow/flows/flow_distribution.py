@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+import types
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
-from cubicflow.distributions import Uniform
+from cubicflow.distributions import ByColumn, Uniform
+from cubicflow.transforms import Compose, Standardise
 
 if TYPE_CHECKING:
     from cubicflow.flows.flow import Flow
@@ -39,20 +43,50 @@ class FlowDistribution(Distribution):
 
     @property
     def support(self) -> constraints.Constraint:
-        each = constraints.unit_interval if isinstance(self.flow.base, Uniform) else constraints.real
+        base = self.flow.base
+        if isinstance(base, ByColumn) and isinstance(self.flow.transform, Compose):
+            return constraints.independent(_by_column(base, self.flow.transform.transforms[0]), 1)
+        each = constraints.unit_interval if isinstance(base, Uniform) else constraints.real
         return constraints.independent(each, len(self.event_shape))
 
     def expand(self, batch_shape: Any, _instance: Distribution | None = None) -> FlowDistribution:
         batch_shape = torch.Size(batch_shape)
         context = None if self.context is None else self.context.expand(*batch_shape, -1)
-        return FlowDistribution(self.flow, context, batch_shape=batch_shape)
+        return type(self)(self.flow, context, batch_shape=batch_shape)
 
     def rsample(self, sample_shape: Any = torch.Size()) -> Tensor:  # noqa: B008
+        return self.rsample_and_log_prob(sample_shape)[0]
+
+    def rsample_and_log_prob(self, sample_shape: Any = torch.Size()) -> tuple[Tensor, Tensor]:  # noqa: B008
+        """Samples as :meth:`rsample` draws them, with their log densities, in one pass."""
         shape = self._extended_shape(sample_shape)
         batch = shape[: len(shape) - len(self.event_shape)]
         z = self.flow.base.sample(batch.numel()).reshape(*batch, self.flow.base.features)
-        return self.flow.from_noise(z, self.context)[0]
+        x, log_det = self.flow.from_noise(z, self.context)
+        return x, self.flow.base.log_prob(z) - log_det
 
     def log_prob(self, value: Tensor) -> Tensor:
         batch = torch.broadcast_shapes(value.shape[: value.ndim - len(self.event_shape)], self.batch_shape)
         return self.flow.log_prob(value.expand(*batch, *self.event_shape), self.context)
+
+
+def _by_column(base: ByColumn, first: torch.nn.Module) -> constraints.Constraint:
+    """The interval of every column, or the line."""
+    each = []
+    for i, domain in enumerate(base.domains):
+        low = first.mean[i] if isinstance(first, Standardise) else torch.zeros(())
+        size = first.std[i] if isinstance(first, Standardise) else torch.ones(())
+        each.append(constraints.real if domain == "real" else constraints.interval(low, low + size))
+    return constraints.cat(each, dim=-1)
+
+
+def distribution_class() -> type[FlowDistribution]:
+    """The class of distributions of flows; in a process that has imported Pyro, with Pyro's mixin, so that it serves in
+    ``pyro.sample``, as a prior or a guide, and under plates."""
+    pyro = sys.modules.get("pyro.distributions.torch_distribution")
+    return FlowDistribution if pyro is None else _with_mixin(pyro.TorchDistributionMixin)
+
+
+@lru_cache(maxsize=1)
+def _with_mixin(mixin: type) -> type[FlowDistribution]:
+    return types.new_class("FlowDistribution", (FlowDistribution, mixin))

@@ -45,6 +45,10 @@ class Mixture(nn.Module):
         log_weights = torch.tensor(weights, dtype=torch.float64).log().log_softmax(0)
         self.log_weights = nn.Buffer(log_weights.to(first.base.anchor))
 
+    def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
+        """:meth:`log_prob`, so that wrappers of modules see every call."""
+        return self.log_prob(x, context)
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Of one datum."""

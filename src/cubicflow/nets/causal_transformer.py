@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -33,6 +34,8 @@ class CausalTransformer(nn.Module):
         octaves: of sines and cosines, from half a radian for a unit of a feature.
         identity_start: start the last layer at zero, where every family of maps is the identity.
         scale_output: divide the outputs by sqrt(H), as the other networks do.
+        circles: for each feature, whether it is an angle in turns; such a feature is told by sines and cosines of whole
+            waves alone. None where there are no angles.
 
     >>> net = CausalTransformer(3, 66, hidden_features=16, num_heads=4)
     >>> net(torch.randn(5, 3)).shape
@@ -52,6 +55,7 @@ class CausalTransformer(nn.Module):
         octaves: int = 5,
         identity_start: bool = True,
         scale_output: bool = False,
+        circles: Sequence[bool] | None = None,
     ) -> None:
         super().__init__()
         self.in_features = positive("in_features", in_features)
@@ -62,6 +66,11 @@ class CausalTransformer(nn.Module):
                 f"{out_features} and {in_features}"
             )
         self.octaves = positive("octaves", octaves)
+        if circles is not None and len(circles) != in_features:
+            raise ValueError(
+                f"circles must say for each of the {in_features} inputs whether it is an angle, got {circles}"
+            )
+        self.circles = None if circles is None else [bool(circle) for circle in circles]
         self.hidden_features, self.num_blocks, self.num_heads = hidden_features, num_blocks, num_heads
         self.dropout = dropout
         self.context_features = context_features
@@ -84,7 +93,7 @@ class CausalTransformer(nn.Module):
         """The constructor's arguments."""
         sizes = arguments(self, "in_features", "out_features", "hidden_features", "num_blocks", "num_heads")
         rest = arguments(self, "context_features", "dropout", "octaves", "identity_start", "scale_output")
-        return {**sizes, **rest}
+        return {**sizes, **rest} if self.circles is None else {**sizes, **rest, "circles": self.circles}
 
     @property
     def tokens(self) -> int:
@@ -101,7 +110,7 @@ class CausalTransformer(nn.Module):
         told = self._told(context)
         tokens = self._start(len(x), x)
         if self.first is not None:
-            tokens = torch.cat([tokens, self._embed(x[:, :-1], self.first)], dim=1)
+            tokens = torch.cat([tokens, self._embed(x[:, :-1], self.first, 0)], dim=1)
         tokens = tokens + self.positions  # (N, D, H)
         return self._read(self.core(tokens if told is None else tokens + told)).flatten(1)
 
@@ -126,7 +135,7 @@ class CausalTransformer(nn.Module):
             if before is None or self.first is None:
                 token = self._start(rows, self.start)
             else:
-                token = self._embed(before[:, None], self.first)
+                token = self._embed(before[:, None], self.first, i - 1)
             token = token + self.positions[i : i + 1]  # (N, 1, H)
             return self._read(self.core(token if told is None else token + told, memory))[:, 0]
 
@@ -135,10 +144,14 @@ class CausalTransformer(nn.Module):
     def _start(self, rows: int, like: Tensor) -> Tensor:
         return self.start.to(like.dtype).expand(rows, 1, -1)
 
-    def _embed(self, x: Tensor, layer: nn.Linear) -> Tensor:
-        """(N, T) -> (N, T, H)."""
+    def _embed(self, x: Tensor, layer: nn.Linear, first: int) -> Tensor:
+        """(N, T) -> (N, T, H), of the features from number ``first`` on."""
         frequencies = SLOWEST_WAVE * 2 ** torch.arange(self.octaves, dtype=x.dtype, device=x.device)
         phases = x[..., None] * frequencies
+        if self.circles is not None:
+            circle = torch.tensor(self.circles[first : first + x.shape[1]], device=x.device)
+            phases = torch.where(circle[:, None], phases * (2 * math.pi / SLOWEST_WAVE), phases)
+            x = torch.where(circle, 0.0, x)
         waves = torch.cat([x[..., None], phases.sin(), phases.cos()], dim=-1)  # (N, T, 1 + 2 octaves)
         return _exact(waves, layer)
 

@@ -16,7 +16,8 @@ class FourierMLP(ResidualMLP):
     """A :class:`ResidualMLP` that sees inputs from [0, 1] also as sines and cosines of pi x, 2 pi x, 4 pi x, ...
 
     A network on one number learns slowly varying functions of it first and fine detail very late; given waves of every
-    octave it learns an edge as fast as a slope. ``octaves`` of 9 reach 1/256 of the interval.
+    octave it learns an edge as fast as a slope. ``octaves`` of 9 reach 1/256 of the interval. Of an angle it sees whole
+    waves: those of 2 pi x, 4 pi x, ...
 
     >>> FourierMLP(1, 22, octaves=4, hidden_features=16)(torch.rand(5, 1)).shape
     torch.Size([5, 22])
@@ -32,11 +33,14 @@ class FourierMLP(ResidualMLP):
         return {**super().config(), "octaves": self.octaves}
 
     def _make_ends(self) -> tuple[nn.Module, nn.Module]:
-        waves = self.in_features * (1 + 2 * self.octaves)
+        waves = self.in_features * (1 + 2 * self.octaves) + len(self._angles)
         first = Linear(waves + self.context_features, self.hidden_features)
         return first, Linear(self.hidden_features, self.out_features)
 
     def _encode(self, x: Tensor) -> Tensor:
         frequencies = math.pi * 2 ** torch.arange(self.octaves, dtype=x.dtype, device=x.device)
-        phases = (x[..., None] * frequencies).flatten(-2)  # (N, in_features x octaves)
-        return torch.cat([2 * x - 1, phases.sin(), phases.cos()], dim=-1)
+        whole = 1.0 if self.circles is None else 1 + torch.tensor(self.circles, device=x.device)[:, None].to(x.dtype)
+        phases = (x[..., None] * frequencies * whole).flatten(-2)  # (N, in_features x octaves)
+        if not self._angles:
+            return torch.cat([2 * x - 1, phases.sin(), phases.cos()], dim=-1)
+        return torch.cat([super()._encode(x), phases.sin(), phases.cos()], dim=-1)

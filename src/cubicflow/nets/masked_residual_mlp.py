@@ -33,7 +33,8 @@ class MaskedResidualMLP(ResidualNet):
                 f"out_features must be a multiple of in_features, the same number of outputs for each feature; got "
                 f"{self.out_features} and {self.in_features}"
             )
-        inputs = torch.cat([torch.arange(1, self.in_features + 1), torch.arange(self.context_features) * 0])
+        features, angles = torch.arange(1, self.in_features + 1), torch.tensor(self._angles, dtype=torch.long)
+        inputs = torch.cat([features, features[angles], torch.arange(self.context_features) * 0])
         outputs = torch.arange(self.in_features).repeat_interleave(self.out_features // self.in_features)
         return MaskedLinear(inputs, self._hidden_degrees()), MaskedLinear(self._hidden_degrees(), outputs)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -27,6 +28,8 @@ class ResidualNet(nn.Module, ABC):
         dropout: probability, inside each block.
         norm: None, ``"batch"`` or ``"layer"``, before each activation.
         identity_start: start the last layer at zero, where every family of maps is the identity.
+        circles: for each input, whether it is an angle in turns; the network sees the cosine and the sine of such an
+            input. None where there are no angles.
         scale_output: divide the outputs by sqrt(H): a sum over H units grows like that, and the logits of wide networks
             stay as tame as those of narrow ones.
     """
@@ -43,6 +46,7 @@ class ResidualNet(nn.Module, ABC):
         norm: str | None = None,
         identity_start: bool = True,
         scale_output: bool = True,
+        circles: Sequence[bool] | None = None,
     ) -> None:
         super().__init__()
         self.out_features = positive("out_features", out_features)
@@ -55,6 +59,12 @@ class ResidualNet(nn.Module, ABC):
             )
         if norm not in NORMS:
             raise ValueError(f"norm must be one of {', '.join(map(repr, NORMS))}, got {norm!r}")
+        if circles is not None and len(circles) != in_features:
+            raise ValueError(
+                f"circles must say for each of the {in_features} inputs whether it is an angle, got {circles}"
+            )
+        self.circles = None if circles is None else [bool(circle) for circle in circles]
+        self._angles = [i for i, circle in enumerate(self.circles or []) if circle]
         self.in_features = in_features
         self.context_features = context_features
         self.dropout = dropout
@@ -91,13 +101,18 @@ class ResidualNet(nn.Module, ABC):
         return torch.cat([x, context], dim=-1)
 
     def _encode(self, x: Tensor) -> Tensor:
-        """The inputs as the first layer is to see them."""
-        return x
+        """The inputs as the first layer is to see them: angles as cosines, and after all inputs their sines."""
+        if not self._angles:
+            return x
+        turns = 2 * math.pi * x
+        circle = torch.tensor(self.circles, device=x.device)
+        return torch.cat([torch.where(circle, turns.cos(), x), turns[:, self._angles].sin()], dim=-1)
 
     def config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         sizes = arguments(self, "in_features", "out_features", "hidden_features", "num_blocks", "context_features")
-        return {**sizes, **arguments(self, "dropout", "norm", "identity_start", "scale_output")}
+        settings = {**sizes, **arguments(self, "dropout", "norm", "identity_start", "scale_output")}
+        return settings if self.circles is None else {**settings, "circles": self.circles}
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
         """Parameters for every element: (N, in_features, ...) [, (N, C)] -> (N, out_features, ...)."""

@@ -18,13 +18,15 @@ RATIO_SHIFT = math.log((2 - MARGIN) / (1 - MARGIN))  # makes r(0) = 1
 class Bins(NamedTuple):
     """A monotone piecewise map of the unit interval, bin by bin; every field has shape (..., K).
 
-    ``start`` and ``end`` are the slopes at a bin's two ends in units of its secant ``heights / widths``.
+    ``start`` and ``end`` are the slopes at a bin's two ends in units of its secant ``heights / widths``. ``rotation``,
+    of a map of the circle, has shape (...) and is added to its outputs, in turns.
     """
 
     widths: Tensor
     heights: Tensor
     start: Tensor
     end: Tensor
+    rotation: Tensor | None = None
 
 
 def floored_softmax(logits: Tensor, floor: float) -> Tensor:
@@ -61,3 +63,16 @@ def free_slopes(logits: Tensor, widths: Tensor, heights: Tensor) -> Tensor:
     """One trainable slope for each of the K - 1 interior knots, within (0, 3) x the smaller secant beside it."""
     secants = heights / widths
     return slope_ratio(logits) * torch.minimum(secants[..., :-1], secants[..., 1:])
+
+
+def closed_bins(bins: Bins, seam: Tensor, params: Tensor) -> Bins:
+    """Bins of the circle: the slope ``seam`` (..., 1) at both ends, and a rotation by the last of the params, in
+    radians."""
+    secants = bins.heights / bins.widths
+    return Bins(
+        widths=bins.widths,
+        heights=bins.heights,
+        start=torch.cat([seam / secants[..., :1], bins.start[..., 1:]], dim=-1),
+        end=torch.cat([bins.end[..., :-1], seam / secants[..., -1:]], dim=-1),
+        rotation=params[..., -1] / (2 * math.pi),
+    )

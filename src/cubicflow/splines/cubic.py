@@ -14,7 +14,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cubicflow.splines.bins import Bins, bins_from_slopes, floored_softmax, free_slopes, slope_ratio, steffen_slopes
+from cubicflow.splines.bins import (
+    Bins,
+    bins_from_slopes,
+    closed_bins,
+    floored_softmax,
+    free_slopes,
+    slope_ratio,
+    steffen_slopes,
+)
 from cubicflow.splines.calls import calls
 from cubicflow.splines.evaluation import Shape, UnitMap, with_rest
 
@@ -39,6 +47,16 @@ def cubic_bins(
     lower = slope_ratio(params[..., 2 * k : 2 * k + 1]) * secants[..., :1]
     upper = slope_ratio(params[..., -1:]) * secants[..., -1:]
     return bins_from_slopes(widths, heights, torch.cat([lower, interior, upper], dim=-1))
+
+
+def cubic_ring(
+    params: Tensor, num_bins: int, min_bin_width: float, min_bin_height: float, slopes: str = "steffen"
+) -> Bins:
+    """params: as on the interval, but for the last one, which is a rotation; the slope at the seam is the first of the
+    slopes. It is r(.) x the smaller of the two secants beside the seam, so both bins stay monotone."""
+    bins = cubic_bins(params, num_bins, min_bin_width, min_bin_height, slopes)
+    secants = bins.heights / bins.widths
+    return closed_bins(bins, bins.start[..., :1] * torch.minimum(secants[..., :1], secants[..., -1:]), params)
 
 
 def cubic_shape(t: Tensor, tau: Tensor, start: Tensor, end: Tensor) -> Shape:

@@ -90,6 +90,16 @@ def evaluate_real(x: Tensor, bins: Bins, unit_map: UnitMap, inverse: bool) -> tu
     return out_low - out_high, path.log_slope - gain_low - gain_high
 
 
+def evaluate_circle(x: Tensor, bins: Bins, unit_map: UnitMap, inverse: bool) -> tuple[Tensor, Tensor]:
+    """The spline on the circle of circumference 1, then a rotation; the inverse undoes the rotation first. Inputs are
+    taken modulo 1, and outputs are in [0, 1], whose ends are one point."""
+    rotation = 0.0 if bins.rotation is None else bins.rotation
+    turned = torch.remainder(x - rotation if inverse else x, 1)
+    path = pass_through(turned, 1 - turned, bins, unit_map, inverse)
+    y = torch.where(path.low <= path.high, path.low, 1 - path.high)
+    return y if inverse else torch.remainder(y + rotation, 1), path.log_slope
+
+
 def mask_outside(log_slope: Tensor, outside: Tensor) -> Tensor:
     """No density outside the domain; NaN is neither inside nor outside and stays."""
     return torch.where(outside, -torch.inf, log_slope)

@@ -12,11 +12,15 @@ from functools import partial
 from typing import NamedTuple
 
 from cubicflow.splines.bins import Bins
-from cubicflow.splines.cubic import CUBIC, cubic_bins
+from cubicflow.splines.cubic import CUBIC, cubic_bins, cubic_ring
 from cubicflow.splines.evaluation import UnitMap
 from cubicflow.splines.linear import LINEAR, linear_bins
-from cubicflow.splines.quadratic import QUADRATIC, quadratic_bins
-from cubicflow.splines.rational_quadratic import RATIONAL_QUADRATIC, rational_quadratic_bins
+from cubicflow.splines.quadratic import QUADRATIC, quadratic_bins, quadratic_ring
+from cubicflow.splines.rational_quadratic import (
+    RATIONAL_QUADRATIC,
+    rational_quadratic_bins,
+    rational_quadratic_ring,
+)
 
 
 class Family(NamedTuple):
@@ -24,6 +28,8 @@ class Family(NamedTuple):
 
     per_bin, extra: a spline of K bins takes ``per_bin * K + extra`` params.
     make_bins: (params, num_bins, min_bin_width, min_bin_height) -> Bins.
+    make_ring: the same for the circle, where the first slope is that of the seam and the last param a rotation; None
+               where the family has no slopes that could agree across the seam.
     unit_map:  the map in one bin, and its inverse.
     floors:    which floors on the bins the family has.
     native, triton: the name of the family in the kernels of that backend, or None where they do not have it.
@@ -36,6 +42,7 @@ class Family(NamedTuple):
     floors: tuple[str, ...] = ("min_bin_width", "min_bin_height")
     native: str | None = None
     triton: str | None = None
+    make_ring: Callable[..., Bins] | None = None
 
     def num_params(self, num_bins: int) -> int:
         return self.per_bin * num_bins + self.extra
@@ -50,13 +57,35 @@ class Family(NamedTuple):
 # By (family, slopes); slopes is None for families without a choice of slopes.
 FAMILIES: dict[tuple[str, str | None], Family] = {
     ("cubic", "steffen"): Family(
-        2, 2, partial(cubic_bins, slopes="steffen"), CUBIC, native="STEFFEN", triton="STEFFEN"
+        2,
+        2,
+        partial(cubic_bins, slopes="steffen"),
+        CUBIC,
+        native="STEFFEN",
+        triton="STEFFEN",
+        make_ring=partial(cubic_ring, slopes="steffen"),
     ),
-    ("cubic", "free"): Family(3, 1, partial(cubic_bins, slopes="free"), CUBIC, native="FREE", triton="FREE"),
-    ("quadratic", None): Family(2, 1, quadratic_bins, QUADRATIC, native="QUADRATIC", triton="QUADRATIC"),
+    ("cubic", "free"): Family(
+        3,
+        1,
+        partial(cubic_bins, slopes="free"),
+        CUBIC,
+        native="FREE",
+        triton="FREE",
+        make_ring=partial(cubic_ring, slopes="free"),
+    ),
+    ("quadratic", None): Family(
+        2, 1, quadratic_bins, QUADRATIC, native="QUADRATIC", triton="QUADRATIC", make_ring=quadratic_ring
+    ),
     ("linear", None): Family(1, 0, linear_bins, LINEAR, floors=("min_bin_height",)),
     ("rational_quadratic", None): Family(
-        3, 1, rational_quadratic_bins, RATIONAL_QUADRATIC, native="RATIONAL", triton="RATIONAL"
+        3,
+        1,
+        rational_quadratic_bins,
+        RATIONAL_QUADRATIC,
+        native="RATIONAL",
+        triton="RATIONAL",
+        make_ring=rational_quadratic_ring,
     ),
 }
 

@@ -31,8 +31,10 @@ def cubic_spline(
         params: unconstrained parameters in the last axis: K widths, K heights and the two edge slopes (2K + 2 in all),
             or with ``slopes="free"`` K widths, K heights and K + 1 slopes (3K + 1). All zeros are the identity map.
         inverse: evaluate the inverse map, with its own log-slope.
-        domain: ``"real"``, the map logit . spline . sigmoid of the whole real line, exact in the far tails; or
-            ``"unit"``, the spline on [0, 1]. Outside [0, 1] y is clamped and log_slope is -inf.
+        domain: ``"real"``, the map logit . spline . sigmoid of the whole real line, exact in the far tails;
+            ``"unit"``, the spline on [0, 1], outside of which y is clamped and log_slope is -inf; or ``"circle"``, the
+            spline on the circle of circumference 1: x is taken modulo 1, value and slope agree where 1 meets 0, the
+            first of the slopes is that of this seam, and the last of the params is a rotation in radians.
         slopes: ``"steffen"``, interior slopes from the neighbouring bins; or ``"free"``, from params of their own.
         min_bin_width, min_bin_height: floors on the bins; by default 1e-3, or 0.1 / K where that is smaller.
         validate: on the unit domain, raise a ValueError for inputs outside [0, 1]. It looks at values, so it waits for

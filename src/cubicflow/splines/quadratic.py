@@ -7,6 +7,9 @@ In the unit bin a + b = 2, so f' = a tau + b t is linear and
 
 from __future__ import annotations
 
+import math
+
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -27,6 +30,13 @@ def quadratic_bins(params: Tensor, num_bins: int, min_bin_width: float, min_bin_
     density = uniform + (1 - uniform) * vertices / area
     heights = widths * (density[..., :-1] + density[..., 1:]) / 2
     return bins_from_slopes(widths, heights, density)
+
+
+def quadratic_ring(params: Tensor, num_bins: int, min_bin_width: float, min_bin_height: float) -> Bins:
+    """params: as on the interval, but for the last one, which is a rotation; the first vertex is the last as well."""
+    both_ends = torch.cat([params[..., :-1], params[..., num_bins : num_bins + 1]], dim=-1)
+    bins = quadratic_bins(both_ends, num_bins, min_bin_width, min_bin_height)
+    return bins._replace(rotation=params[..., -1] / (2 * math.pi))
 
 
 def quadratic_shape(t: Tensor, tau: Tensor, start: Tensor, end: Tensor) -> Shape:

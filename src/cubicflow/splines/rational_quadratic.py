@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cubicflow.splines.bins import MARGIN, Bins, bins_from_slopes, floored_softmax
+from cubicflow.splines.bins import MARGIN, Bins, bins_from_slopes, closed_bins, floored_softmax
 from cubicflow.splines.evaluation import Shape, UnitMap
 
 SOFTPLUS_ONE = math.log(math.e - 1)  # softplus of it is 1
@@ -27,6 +27,12 @@ def rational_quadratic_bins(params: Tensor, num_bins: int, min_bin_width: float,
     # torch's softplus is the identity above its threshold, 20 by default, where float64 still sees the step.
     slopes = MARGIN + (1 - MARGIN) * F.softplus(params[..., 2 * num_bins :] + SOFTPLUS_ONE, threshold=40)
     return bins_from_slopes(widths, heights, slopes)
+
+
+def rational_quadratic_ring(params: Tensor, num_bins: int, min_bin_width: float, min_bin_height: float) -> Bins:
+    """params: as on the interval, but for the last one, which is a rotation; the first slope is that of the seam."""
+    bins = rational_quadratic_bins(params, num_bins, min_bin_width, min_bin_height)
+    return closed_bins(bins, bins.start[..., :1] * (bins.heights / bins.widths)[..., :1], params)
 
 
 def rational_quadratic_shape(t: Tensor, tau: Tensor, start: Tensor, end: Tensor) -> Shape:

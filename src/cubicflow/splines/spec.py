@@ -87,8 +87,10 @@ def _find_spec(
     min_bin_width: float | None,
     min_bin_height: float | None,
 ) -> SplineSpec:
-    find_domain(domain)
+    closed = find_domain(domain).closed
     record = find_family(family, slopes)
+    if closed and record.make_ring is None:
+        raise ValueError(f"a {family} spline has no version of the circle; use a cubic, quadratic or rational one")
     num_bins = _num_bins(params_shape, record, family if slopes is None else f"{family} spline with slopes={slopes!r}")
     floors = {"min_bin_width": min_bin_width, "min_bin_height": min_bin_height}
     for name, value in floors.items():

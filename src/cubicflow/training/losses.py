@@ -17,7 +17,8 @@ from cubicflow.data.rows import Batch
 from cubicflow.flows import dequantise
 
 Loss = Callable[[Any, Batch], Tensor]  # (flow, batch) -> (B,)
-LogDensity = Callable[[Tensor], Tensor]  # (B, D) -> (B,), up to a constant
+LogDensity = Callable[..., Tensor]  # x (..., D) [, context (..., C)] -> (...,), up to a constant
+SAMPLES_EACH = 16  # for every row of context
 
 
 def negative_log_likelihood(flow: Any, batch: Batch) -> Tensor:
@@ -57,7 +58,8 @@ SINGLE_PASS: tuple[Loss, ...] = (negative_log_likelihood, dequantised_likelihood
 
 def reverse_kl(log_density: LogDensity) -> Loss:
     """KL(flow || target), from the flow's own samples: for a density that can be evaluated but not sampled. It finds a
-    mode and may miss others. Fit with ``train=None``.
+    mode and may miss others. Fit with ``train=None``; or, for a flow with context (amortised inference), with rows of
+    context, and a ``log_density(x, context)``.
 
     >>> import cubicflow as cf
     >>> loss = reverse_kl(lambda x: -x.square().sum(-1) / 2)
@@ -66,6 +68,9 @@ def reverse_kl(log_density: LogDensity) -> Loss:
     """
 
     def loss(flow: Any, batch: Batch) -> Tensor:
+        if batch.context is not None:
+            x, log_prob = flow.sample_and_log_prob(1, batch.context)  # (1, B, D), (1, B)
+            return (log_prob - log_density(x, batch.context[None]))[0]
         x, log_prob = flow.sample_and_log_prob(len(batch.x))  # (B, D), (B,)
         difference: Tensor = log_prob - log_density(x)
         return difference
@@ -75,7 +80,8 @@ def reverse_kl(log_density: LogDensity) -> Loss:
 
 def importance_weighted(log_density: LogDensity) -> Loss:
     """KL(target || flow), from the flow's own samples weighted by target / flow, normalised over each process's share
-    of the batch: covers all of the target that the samples reach. Fit with ``train=None``.
+    of the batch: covers all of the target that the samples reach. Fit with ``train=None``; or, for a flow with context,
+    with rows of context, and a ``log_density(x, context)``: weights are then normalised over the samples of each row.
 
     >>> import cubicflow as cf
     >>> loss = importance_weighted(lambda x: -x.square().sum(-1) / 2)
@@ -84,6 +90,11 @@ def importance_weighted(log_density: LogDensity) -> Loss:
     """
 
     def loss(flow: Any, batch: Batch) -> Tensor:
+        if batch.context is not None:
+            with torch.no_grad():
+                x, log_prob = flow.sample_and_log_prob(SAMPLES_EACH, batch.context)  # (S, B, D), (S, B)
+                shares = torch.softmax(log_density(x, batch.context.expand(SAMPLES_EACH, -1, -1)) - log_prob, dim=0)
+            return -(shares * flow.log_prob(x, batch.context)).sum(0)
         with torch.no_grad():
             x, log_prob = flow.sample_and_log_prob(len(batch.x))  # (B, D), (B,)
             weights = torch.softmax(log_density(x) - log_prob, dim=0) * len(x)  # mean 1

@@ -47,6 +47,7 @@ class Autoregressive(Transform):
         super().__init__()
         self.features = positive("features", features)
         self.element_map = element_map or ElementMap()
+        self.element_map.check_columns(features)
         self.context_features = context_features
         if order is not None and sorted(order) != list(range(features)):
             raise ValueError(f"order must hold every number from 0 to {features - 1} once, got {list(order)}")
@@ -54,7 +55,10 @@ class Autoregressive(Transform):
         if self.order is not None:
             self.before = nn.Buffer(torch.tensor(self.order))  # of a network's feature, its place in x
             self.after = nn.Buffer(self.before.argsort())
-        self.network = make_network(network, features, features * self.element_map.num_params, context_features)
+        columns = list(range(features)) if self.order is None else self.order  # as the network sees them
+        self._map = self.element_map.columns(columns)
+        size, circles = self.element_map.num_params, self.element_map.circles(columns)
+        self.network = make_network(network, features, features * size, context_features, circles)
 
     def config(self) -> dict[str, Any]:
         settings = arguments(self, "features", "network", "element_map", "context_features")
@@ -63,7 +67,7 @@ class Autoregressive(Transform):
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         self._check(x, context)
         x = x if self.order is None else x.index_select(1, self.before)
-        z, log_slope = self.element_map(x, self._params(x, context))
+        z, log_slope = self._map(x, self._params(x, context))
         return self._restored(z), sum_features(log_slope)
 
     def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -74,8 +78,8 @@ class Autoregressive(Transform):
         columns: list[Tensor] = []
         log_slopes: list[Tensor] = []
         for i in range(self.features):
-            params = next_params(self.element_map.within_domain(columns[-1]) if columns else None)
-            x, log_slope = self.element_map(z[:, i], params, inverse=True)
+            params = next_params(self._map.columns([i - 1]).within_domain(columns[-1]) if columns else None)
+            x, log_slope = self._map.columns([i])(z[:, i], params, inverse=True)
             columns.append(x)
             log_slopes.append(log_slope)
         return self._restored(torch.stack(columns, dim=1)), sum_features(torch.stack(log_slopes, dim=1))
@@ -100,6 +104,6 @@ class Autoregressive(Transform):
         return z if self.order is None else z.index_select(1, self.after)
 
     def _params(self, x: Tensor, context: Tensor | None) -> Tensor:
-        x = self.element_map.within_domain(x)
+        x = self._map.within_domain(x)
         params: Tensor = self.network(x) if context is None else self.network(x, context)
         return params.view(x.shape[0], self.features, self.element_map.num_params)

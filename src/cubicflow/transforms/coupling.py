@@ -16,9 +16,10 @@ from cubicflow.transforms.transform import Transform, check_context, check_featu
 
 
 class NetworkFactory(Protocol):
-    """Makes the network of a layer, once the layer knows its sizes: a network class, or a partial of one."""
+    """Makes the network of a layer, once the layer knows its sizes: a network class, or a partial of one. Where some of
+    its inputs are angles it is told which, as ``circles=[...]``, one bool for each input."""
 
-    def __call__(self, in_features: int, out_features: int, *, context_features: int) -> nn.Module: ...
+    def __call__(self, in_features: int, out_features: int, *, context_features: int, **circles: Any) -> nn.Module: ...
 
 
 def alternating_mask(features: int, *, even: bool = True) -> list[bool]:
@@ -71,6 +72,7 @@ class Coupling(Transform):
         super().__init__()
         self.mask = [bool(chosen) for chosen in mask]
         self.element_map = element_map or ElementMap()
+        self.element_map.check_columns(len(self.mask))
         self.context_features = context_features
         self.transform_identity = transform_identity
         transformed = [i for i, chosen in enumerate(self.mask) if chosen]
@@ -87,15 +89,18 @@ class Coupling(Transform):
         self.restore = nn.Buffer(torch.tensor(identity + transformed).argsort())
         self._slices = slices_of(identity, transformed)
         outputs = len(transformed) * self.element_map.num_params
-        self.network = make_network(network, len(identity), outputs, context_features)
-        self.identity_maps = Elementwise(len(identity), self.element_map) if transform_identity and identity else None
+        circles = self.element_map.circles(identity)
+        self.network = make_network(network, len(identity), outputs, context_features, circles)
+        self._transformed_map = self.element_map.columns(transformed)
+        self._identity_map = self.element_map.columns(identity) if identity else self.element_map
+        self.identity_maps = Elementwise(len(identity), self._identity_map) if transform_identity and identity else None
 
     def config(self) -> dict[str, Any]:
         return arguments(self, "mask", "network", "element_map", "context_features", "transform_identity")
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         identity, transformed = self._split(x, context)
-        transformed, log_slope = self.element_map(transformed, self._params(identity, context))
+        transformed, log_slope = self._transformed_map(transformed, self._params(identity, context))
         if self.identity_maps is None:
             return join(identity, transformed, self._halves), sum_features(log_slope)
         identity, log_slope_identity = self.identity_maps.map(identity)
@@ -110,7 +115,7 @@ class Coupling(Transform):
         log_det_identity: Tensor | float = 0.0
         if self.identity_maps is not None:
             identity, log_det_identity = self.identity_maps.inverse(identity)
-        transformed, log_slope = self.element_map(transformed, self._params(identity, context), inverse=True)
+        transformed, log_slope = self._transformed_map(transformed, self._params(identity, context), inverse=True)
         return join(identity, transformed, self._halves), sum_features(log_slope) + log_det_identity
 
     def _split(self, x: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -120,7 +125,7 @@ class Coupling(Transform):
 
     def _params(self, identity: Tensor, context: Tensor | None) -> Tensor:
         """(N, transformed, *pixels, P), for images a view of the network's channels that needs no copy."""
-        identity = self.element_map.within_domain(identity)
+        identity = self._identity_map.within_domain(identity)
         params: Tensor = self.network(identity) if context is None else self.network(identity, context)
         size = self.element_map.num_params
         by_feature: Tensor = params.unflatten(1, (params.shape[1] // size, size))
@@ -132,11 +137,19 @@ class Coupling(Transform):
 
 
 def make_network(
-    network: nn.Module | NetworkFactory, in_features: int, out_features: int, context_features: int
+    network: nn.Module | NetworkFactory,
+    in_features: int,
+    out_features: int,
+    context_features: int,
+    circles: Sequence[bool] = (),
 ) -> nn.Module:
-    """The network given, or the one a factory makes, checked to have the sizes the layer needs."""
+    """The network given, or the one a factory makes, checked to have the sizes the layer needs, and to know which of
+    its inputs are angles."""
+    angles = {"circles": list(circles)} if any(circles) else {}
     if not isinstance(network, nn.Module):
-        network = network(in_features, out_features, context_features=context_features)
+        network = network(in_features, out_features, context_features=context_features, **angles)
+    elif list(getattr(network, "circles", None) or []) != angles.get("circles", []) and hasattr(network, "circles"):
+        raise ValueError(f"this layer needs a network with circles={angles.get('circles')}, got {network.circles}")
     needed = {"in_features": in_features, "out_features": out_features, "context_features": context_features}
     for name, size in needed.items():
         if (found := getattr(network, name, size)) != size:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -35,7 +36,8 @@ class ElementMap:
         family: ``"cubic"``, ``"quadratic"``, ``"linear"``, ``"rational_quadratic"``, ``"affine"`` or ``"additive"``.
         num_bins: K, for splines.
         slopes: ``"steffen"`` or ``"free"``, for the cubic.
-        domain: ``"real"`` or ``"unit"``, for splines.
+        domain: ``"real"``, ``"unit"`` or ``"circle"``, for splines; or one of these for each column of the rows (N, D)
+            that a layer maps.
         affine_first: locate and scale, then bend: y = spline((x - m) exp(-s)), with two more params, for m and s,
             before those of the spline. For conditionals that are narrow beside their column; on the real line.
         min_bin_width, min_bin_height: floors on the bins; None for the default.
@@ -43,12 +45,14 @@ class ElementMap:
 
     >>> ElementMap("cubic", num_bins=10).num_params, ElementMap("affine").num_params
     (22, 2)
+    >>> ElementMap(domain=["unit", "circle"]).circles([1, 0])
+    [True, False]
     """
 
     family: str = "cubic"
     num_bins: int = 10
     slopes: str = "steffen"
-    domain: str = "real"
+    domain: str | Sequence[str] = "real"
     min_bin_width: float | None = None
     min_bin_height: float | None = None
     backend: str = "auto"
@@ -58,6 +62,11 @@ class ElementMap:
         families = [*family_names(), *PLAIN_MAPS]
         if self.family not in families:
             raise ValueError(f"family must be one of {', '.join(map(repr, families))}, got {self.family!r}")
+        if not isinstance(self.domain, str):
+            object.__setattr__(self, "domain", tuple(self.domain))
+            for name in set(self.domain):
+                replace(self, domain=name)  # which checks it
+            return
         title = find_domain(self.domain).title
         check_backend(self.backend)
         if self.affine_first and (self.domain != "real" or not is_spline(self.family)):
@@ -76,6 +85,8 @@ class ElementMap:
 
     def __call__(self, x: Tensor, params: Tensor, *, inverse: bool = False) -> tuple[Tensor, Tensor]:
         """(y, log_slope) of shape broadcast(x, params[..., 0])."""
+        if not isinstance(self.domain, str):
+            return self._by_column(x, params, inverse=inverse)
         if not self.affine_first:
             return self._bend(x, params, inverse=inverse)
         place, shape = params[..., :AFFINE_PARAMS], params[..., AFFINE_PARAMS:]
@@ -86,6 +97,39 @@ class ElementMap:
             inner, log_scale = splines.affine(x, place, inverse=True, log_scale_bound=LOG_SCALE_BOUND)
             y, log_slope = self._bend(inner, shape, inverse=False)
         return y, log_slope + log_scale
+
+    def columns(self, chosen: Sequence[int]) -> ElementMap:
+        """The map of some columns of those that this one is for."""
+        if isinstance(self.domain, str):
+            return self
+        domains = [self.domain[i] for i in chosen]
+        return replace(self, domain=domains[0] if len(set(domains)) == 1 else tuple(domains))
+
+    def circles(self, chosen: Sequence[int]) -> list[bool]:
+        """For some columns, whether each is a circle."""
+        return [find_domain(self.domain if isinstance(self.domain, str) else self.domain[i]).closed for i in chosen]
+
+    def check_columns(self, features: int) -> None:
+        """Refuse a layer of another number of columns than there are domains."""
+        if not isinstance(self.domain, str) and len(self.domain) != features:
+            raise ValueError(
+                f"domain names {len(self.domain)} columns, and the layer has {features}; give one domain for each "
+                "column, or one for all"
+            )
+
+    def _by_column(self, x: Tensor, params: Tensor, *, inverse: bool) -> tuple[Tensor, Tensor]:
+        """Rows (N, D) with params (N, D, P) or (D, P): the columns of each domain together."""
+        if x.ndim != 2 or x.shape[1] != len(self.domain):
+            raise ValueError(f"domains by column need rows of shape (N, {len(self.domain)}), got {tuple(x.shape)}")
+        order: list[int] = []
+        parts: list[tuple[Tensor, Tensor]] = []
+        for name in dict.fromkeys(self.domain):
+            places = [i for i, own in enumerate(self.domain) if own == name]
+            parts.append(replace(self, domain=name)(x[:, places], params[..., places, :], inverse=inverse))
+            order += places
+        restore = torch.tensor(order, device=x.device).argsort()
+        y, log_slope = (torch.cat(part, dim=1).index_select(1, restore) for part in zip(*parts, strict=True))
+        return y, log_slope
 
     def _bend(self, x: Tensor, params: Tensor, *, inverse: bool) -> tuple[Tensor, Tensor]:
         if self.family in PLAIN_MAPS:
@@ -101,6 +145,8 @@ class ElementMap:
     def within_domain(self, x: Tensor) -> Tensor:
         """x as a network is to see it. Where a spline on the unit interval clamps its input there is no density, but
         numbers without bound would make the network's outputs NaN, and the log density NaN rather than -inf."""
+        if not isinstance(self.domain, str):
+            return torch.stack([self.columns([i]).within_domain(column) for i, column in enumerate(x.unbind(1))], dim=1)
         bounds = find_domain(self.domain).bounds
         return x if bounds is None else x.clamp(*bounds)
 

@@ -24,5 +24,7 @@ def refuses(spec: SplineSpec, x: Tensor, params: Tensor) -> str | None:
 
 def evaluate(spec: SplineSpec, x: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
     family = find_family(spec.family, spec.slopes)
-    bins = family.make_bins(params, spec.num_bins, spec.min_bin_width, spec.min_bin_height)
-    return find_domain(spec.domain).evaluate(x, bins, family.unit_map, spec.inverse)
+    domain = find_domain(spec.domain)
+    make_bins = family.make_ring if domain.closed and family.make_ring is not None else family.make_bins
+    bins = make_bins(params, spec.num_bins, spec.min_bin_width, spec.min_bin_height)
+    return domain.evaluate(x, bins, family.unit_map, spec.inverse)

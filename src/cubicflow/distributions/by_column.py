@@ -1,0 +1,58 @@
+"""The base of flows whose columns live in different places."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cubicflow.distributions.base import Base
+
+LOG_SQRT_2PI = math.log(2 * math.pi) / 2
+DOMAINS = ("real", "unit", "circle")
+
+
+class ByColumn(Base):
+    """A standard normal on the columns of the real line, uniform on the unit interval and on circles, all independent;
+    -inf outside. It has no temperature but 1.
+
+    Args:
+        domains: for each column ``"real"``, ``"unit"`` or ``"circle"``.
+
+    >>> ByColumn(["real", "unit"]).log_prob(torch.tensor([[0.0, 0.5], [0.0, 1.5]]))
+    tensor([-0.9189,    -inf])
+    """
+
+    def __init__(self, domains: Sequence[str]) -> None:
+        super().__init__(len(domains))
+        self.domains = list(domains)
+        for i, domain in enumerate(self.domains):
+            if domain not in DOMAINS:
+                raise ValueError(f"domains[{i}] must be 'real', 'unit' or 'circle', got {domain!r}")
+        self.real = nn.Buffer(torch.tensor([domain == "real" for domain in self.domains]))
+
+    def config(self) -> dict[str, Any]:
+        return {"domains": self.domains}
+
+    def log_prob(self, z: Tensor, temperature: float = 1.0) -> Tensor:
+        self._check(z)
+        _check_temperature(temperature)
+        inside = torch.where((z < 0) | (z > 1), -torch.inf, 0 * z)  # 0 * z keeps NaN
+        return torch.where(self.real, -z.square() / 2 - LOG_SQRT_2PI, inside).sum(-1)
+
+    def sample(self, n: int, temperature: float = 1.0, generator: torch.Generator | None = None) -> Tensor:
+        _check_temperature(temperature)
+        like = self.anchor
+        shape = {"size": (n, self.features), "dtype": like.dtype, "device": like.device, "generator": generator}
+        return torch.where(self.real, torch.randn(**shape), torch.rand(**shape))
+
+
+def _check_temperature(temperature: float) -> None:
+    if temperature != 1:
+        raise ValueError(
+            f"a base with uniform columns has no temperature but 1, got {temperature!r}; use a flow with a normal base "
+            "for tempered samples"
+        )

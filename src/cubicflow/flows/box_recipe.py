@@ -1,0 +1,113 @@
+"""Flows on boxes, circles and lines, by column: no density outside, and none to correct for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cubicflow.constructors import positive
+from cubicflow.distributions import ByColumn
+from cubicflow.flows.flow import Flow
+from cubicflow.flows.recipe_config import RecipeConfig
+from cubicflow.nets import ResidualMLP
+from cubicflow.transforms import Compose, Coupling, ElementMap, Elementwise, Standardise, Transform
+
+
+@dataclass(frozen=True)
+class BoxConfig(RecipeConfig):
+    """Settings of :func:`box`, beside those of every recipe.
+
+    Attributes:
+        num_layers: coupling layers; None for as many as let every column tell every other one twice, at most ten.
+
+    >>> BoxConfig().hidden_features
+    64
+    """
+
+    num_layers: int | None = None
+    num_bins: int = 16
+    hidden_features: int = 64
+
+
+def box(bounds: Sequence[tuple[float, float]], *, circles: Sequence[int] = (), **settings: Any) -> Flow:
+    """A density on a box, with circles and lines among its sides. Outside the box the log density is -inf, so samples
+    never leave it and nothing leaks.
+
+    Args:
+        bounds: for each column (low, high), or (-inf, inf) for all of the line.
+        circles: the numbers of the columns whose low and high are one point, as of an angle. The density agrees there,
+            and networks see the column through its sine and cosine.
+        settings: of :class:`BoxConfig`.
+
+    >>> import torch
+    >>> flow = box([(0, 10), (-math.inf, math.inf), (0, 2 * math.pi)], circles=[2])
+    >>> flow.log_prob(torch.tensor([[5.0, 0.0, 1.0], [11.0, 0.0, 1.0]])).isfinite()
+    tensor([ True, False])
+    """
+    config = BoxConfig.make(False, settings)
+    ends = [_ends(i, pair) for i, pair in enumerate(bounds)]
+    if not ends:
+        raise ValueError("bounds is empty; give one pair (low, high) for each column")
+    for i in circles:
+        if not 0 <= i < len(ends) or math.isinf(ends[i][0]):
+            raise ValueError(f"circles holds {i}, which must be the number of a column with finite bounds")
+    lines = [math.isinf(low) for low, _ in ends]
+    domains = ["real" if line else "circle" if i in circles else "unit" for i, line in enumerate(lines)]
+    to_unit = Standardise(
+        [0.0 if line else low for (low, _), line in zip(ends, lines, strict=True)],
+        [1.0 if line else high - low for (low, high), line in zip(ends, lines, strict=True)],
+    )
+    return Flow(ByColumn(domains), config.directed(Compose([to_unit, *_layers(config, domains)])))
+
+
+def _layers(config: BoxConfig, domains: list[str]) -> list[Transform]:
+    element = ElementMap(config.family, config.num_bins, config.slopes, domains, backend=config.backend)
+    features = len(domains)
+    if features == 1:
+        if not config.context_features:
+            return [Elementwise(1, element.columns([0]))]
+        masks = [[True]] * 2
+    else:
+        masks = binary_masks(features) * 2
+    wanted = min(10, len(masks)) if config.num_layers is None else positive("num_layers", config.num_layers)
+    masks = (masks * wanted)[:wanted]
+    return [
+        Coupling(
+            mask,
+            config.residual(ResidualMLP),
+            element,
+            context_features=config.context_features,
+            transform_identity=config.identity_maps,
+        )
+        for mask in masks
+    ]
+
+
+def binary_masks(features: int) -> list[list[bool]]:
+    """Masks after which every column has told every other: those with a 1 in digit b of their number, then the rest.
+
+    >>> binary_masks(4)
+    [[False, True, False, True], [True, False, True, False], [False, False, True, True], [True, True, False, False]]
+    """
+    masks = []
+    for b in range((features - 1).bit_length()):
+        ones = [bool(i >> b & 1) for i in range(features)]
+        masks += [ones, [not one for one in ones]]
+    return masks
+
+
+def _ends(i: int, pair: tuple[float, float]) -> tuple[float, float]:
+    try:
+        low, high = (float(end) for end in pair)
+    except (TypeError, ValueError):
+        raise TypeError(f"bounds[{i}] must be a pair of numbers (low, high), got {pair!r}") from None
+    if not low < high:
+        raise ValueError(f"bounds[{i}] = ({low:g}, {high:g}): low must be below high")
+    if math.isinf(low) != math.isinf(high):
+        raise ValueError(
+            f"bounds[{i}] = ({low:g}, {high:g}) is infinite on one side; map the column by its logarithm, and use "
+            "(-inf, inf)"
+        )
+    return low, high

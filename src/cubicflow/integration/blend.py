@@ -1,0 +1,97 @@
+"""Samplers of the unit cube, and a round's blend of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from cubicflow.integration.bounds import EDGE
+
+SHARE_STEPS = 60
+
+
+class Sampler(Protocol):
+    """One or more densities on the unit cube that can be drawn from and evaluated."""
+
+    def __len__(self) -> int:
+        """How many densities."""
+
+    def log_densities(self, u: Tensor) -> Tensor:
+        """(N, D) -> (N, len(self))."""
+
+    def draw(self, part: int, noise: Tensor) -> Tensor:
+        """Points of one density from uniform noise: (n, D) -> (n, D)."""
+
+
+class Blend:
+    """sum_k share_k q_k over all densities of some samplers: what one round of points is drawn from.
+
+    >>> from cubicflow.integration.product_mixture import even_mixture
+    >>> blend = Blend([even_mixture(2, [False, False])], torch.ones(1))
+    >>> blend.log_density(torch.rand(3, 2, dtype=torch.float64))
+    tensor([0., 0., 0.], dtype=torch.float64)
+    """
+
+    def __init__(self, samplers: Sequence[Sampler], shares: Tensor) -> None:
+        self.shares = shares.double() / shares.sum()
+        edges = [0]
+        for sampler in samplers:
+            edges.append(edges[-1] + len(sampler))
+        # a sampler of which nothing is drawn need not be evaluated either
+        kept = [(sampler, self.shares[a:b]) for sampler, a, b in zip(samplers, edges, edges[1:], strict=False)]
+        self.samplers = [(sampler, part) for sampler, part in kept if float(part.sum()) > 0]
+
+    def log_density(self, u: Tensor) -> Tensor:
+        """(N, D) -> (N,)."""
+        terms = [(sampler.log_densities(u) + shares.log()).logsumexp(1) for sampler, shares in self.samplers]
+        return torch.stack(terms).logsumexp(0)
+
+    def draw(self, noise: Tensor) -> Tensor:
+        """Points from uniform noise, (n, D + 1) -> (n, D): the first number chooses the density."""
+        shares = torch.cat([shares for _, shares in self.samplers])
+        choice = torch.searchsorted(shares.cumsum(0) / shares.sum(), noise[:, 0].contiguous()).clamp(
+            max=len(shares) - 1
+        )
+        u = torch.empty_like(noise[:, 1:])
+        first = 0
+        for sampler, own in self.samplers:
+            for part in range(len(own)):
+                rows = (choice == first + part).nonzero()[:, 0]
+                if len(rows):
+                    u[rows] = sampler.draw(part, noise[rows, 1:]).to(u.dtype)
+            first += len(own)
+        return u.clamp(EDGE, 1 - EDGE)
+
+
+def best_shares(start: Tensor, ratios: Tensor, weights: Tensor, already: float) -> Tensor:
+    """Shares that make the variance of the final estimate smallest, as far as weighted points can tell.
+
+    With a_i = |f_i| / (N q_i) the weights of points drawn from q, and r_ik = q_k(u_i) / q(u_i), the second moment of
+    the estimate after a round from sum_k s_k q_k is proportional to
+
+        sum_i a_i^2 / (already + (1 - already) sum_k s_k r_ik),
+
+    convex in the shares s; ``already`` is the part of all evaluations that is made. Where a share is positive at the
+    minimum, all partial derivatives are equal, so that share <- share sqrt(derivative), normalised, leaves it alone;
+    from elsewhere it descends.
+
+    Args:
+        start: (K,), from where to descend; zeros stay.
+        ratios: (N, K).
+        weights: (N,).
+
+    >>> ratios = torch.tensor([[2.0, 0.0], [2.0, 0.0], [0.0, 2.0]])
+    >>> best_shares(torch.tensor([0.5, 0.5]), ratios, torch.ones(3), 0.0)
+    tensor([0.5858, 0.4142])
+    """
+    squares = weights.square()
+    shares = start / start.sum()
+    for _ in range(SHARE_STEPS):
+        density = already + (1 - already) * (ratios @ shares)
+        slopes = ratios.T @ (squares / density.clamp(min=1e-12).square())
+        shares = shares * slopes.clamp(min=0).sqrt()
+        shares = shares / shares.sum()
+    return shares

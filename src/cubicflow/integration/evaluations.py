@@ -1,0 +1,83 @@
+"""Every evaluation of an integrand, with its weight under the mixture of all samplers of its fold.
+
+The points come in three folds, in a ring: the samplers of a fold are fitted to the points of the next one. A density is
+never high at a point because it was fitted to that point, and what a point has taught comes back to its own fold only
+after two others: within a fold the samplers are as good as given in advance.
+The estimate of a fold is the balance heuristic of multiple importance sampling,
+
+    I = sum_i f(u_i) / sum_t n_t q_t(u_i),
+
+over all rounds t of the fold, of which round t drew n_t points from q_t. No evaluation is thrown away, and one from a
+bad sampler does little harm: where a later sampler is better, that one decides the weight.
+
+The points of a round come in replicates, each an independent randomised net. Sums over replicates are independent and
+of one distribution, so their spread gives the standard error, whatever a net has gained over independent points.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from cubicflow.integration.blend import Blend
+
+
+class Fold:
+    """A third of all evaluations. u: (N, D); all others (N,)."""
+
+    def __init__(self, features: int) -> None:
+        self.u = torch.empty(0, features, dtype=torch.float64)
+        self.values = torch.empty(0, dtype=torch.float64)  # f x the volume element of its point
+        self.log_total = torch.empty(0, dtype=torch.float64)  # log sum_t n_t q_t
+        self.log_own = torch.empty(0, dtype=torch.float64)  # log n_t q_t of the own round
+        self.replicate = torch.empty(0, dtype=torch.int64)  # numbered through all rounds
+        self.rounds: list[tuple[Blend, int, int]] = []  # its blend, points, replicates
+
+    def __len__(self) -> int:
+        return len(self.u)
+
+    def add(self, blend: Blend, u: Tensor, values: Tensor, replicates: int) -> None:
+        """The points of one round, drawn from ``blend``, as ``replicates`` of equal size one after the other."""
+        log_n = torch.tensor(float(len(u)), dtype=torch.float64).log()
+        own = blend.log_density(u) + log_n
+        total = own
+        for earlier, n, _ in self.rounds:
+            total = torch.logaddexp(total, earlier.log_density(u) + torch.tensor(float(n)).log())
+        if len(self):
+            self.log_total = torch.logaddexp(self.log_total, blend.log_density(self.u) + log_n)
+        first = sum(count for _, _, count in self.rounds)
+        numbers = first + torch.arange(replicates).repeat_interleave(len(u) // replicates)
+        self.u = torch.cat([self.u, u])
+        self.values = torch.cat([self.values, values])
+        self.log_total = torch.cat([self.log_total, total])
+        self.log_own = torch.cat([self.log_own, own])
+        self.replicate = torch.cat([self.replicate, numbers])
+        self.rounds.append((blend, len(u), replicates))
+
+    @property
+    def weights(self) -> Tensor:
+        """(N,), which sum to the estimate."""
+        return self.values * (-self.log_total).exp()
+
+    def estimate(self) -> tuple[float, float]:
+        """The estimate and its variance."""
+        sums = torch.zeros(sum(r for _, _, r in self.rounds), dtype=torch.float64)
+        sums = sums.scatter_add(0, self.replicate, self.weights)
+        variance, first = 0.0, 0
+        for _, _, replicates in self.rounds:
+            variance += replicates * float(sums[first : first + replicates].var())
+            first += replicates
+        return float(sums.sum()), variance
+
+    def round_estimates(self) -> list[tuple[float, float, float]]:
+        """For each round by itself: its estimate, its variance, and how many points its weights are worth."""
+        found = []
+        start = first = 0
+        own = self.values * (-self.log_own).exp()
+        for _, n, replicates in self.rounds:
+            weights = own[start : start + n]
+            sums = weights.view(replicates, -1).sum(1)
+            worth = float(weights.sum() ** 2 / weights.square().sum()) if bool(weights.any()) else 0.0
+            found.append((float(sums.sum()), replicates * float(sums.var()), worth))
+            start, first = start + n, first + replicates
+        return found

@@ -1,0 +1,117 @@
+"""A flow on the unit cube as a sampler, trained on every weighted point there is.
+
+The flow sees the cube through the distribution functions of one product of densities (``frame``), in which the marginals
+of the integrand are nearly flat: a narrow peak is as wide there as any other.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from cubicflow.distributions import Uniform
+from cubicflow.flows import Flow
+from cubicflow.integration.product_mixture import ProductMixture, even_mixture, find_nodes, resample, worth_of
+from cubicflow.nets import FourierMLP
+from cubicflow.training.adam import Adam
+from cubicflow.transforms import Compose, Coupling, ElementMap
+
+ROWS_AT_ONCE = 65_536
+GRADIENT_NORM = 1.0
+LOSSES = ("kl", "variance")
+
+
+class FlowSampler:
+    """A flow on the unit cube seen through a frame. One density."""
+
+    def __init__(self, flow: Flow, frame: ProductMixture) -> None:
+        self.flow, self.frame = flow, frame
+
+    def __len__(self) -> int:
+        return 1
+
+    @torch.no_grad()
+    def log_densities(self, u: Tensor) -> Tensor:
+        """(N, D) -> (N, 1)."""
+        pieces = []
+        for rows in u.split(ROWS_AT_ONCE):
+            v, log_frame = self.frame.to_noise(0, rows)
+            pieces.append(self.flow.log_prob(v.float()).double() + log_frame)
+        return torch.cat(pieces)[:, None] if pieces else u.new_zeros(0, 1)
+
+    @torch.no_grad()
+    def draw(self, part: int, noise: Tensor) -> Tensor:
+        """Points from uniform noise, (n, D) -> (n, D)."""
+        pieces = []
+        for rows in noise.split(ROWS_AT_ONCE):
+            v, _ = self.flow.from_noise(rows.float())
+            pieces.append(self.frame.draw(part, v.double().clamp(0, 1)))
+        return torch.cat(pieces)
+
+    def snapshot(self) -> FlowSampler:
+        """As it is now, whatever training makes of this one."""
+        return FlowSampler(copy.deepcopy(self.flow).requires_grad_(False), self.frame)
+
+    def train(
+        self, u: Tensor, weights: Tensor, log_values: Tensor, steps: int, loss: str, generator: torch.Generator
+    ) -> None:
+        """Take gradient steps on points u with weights |f| / (N q), the first of log_values = log |f|.
+
+        ``"kl"`` descends the cross entropy -sum_i w_i log q(u_i) / sum_i w_i, whose minimum is q = |f|, and weighs a
+        point by |f|: no weight is ever squared. ``"variance"`` descends the second moment of f / q in the second half
+        of the steps, after that start.
+        """
+        batch_size = min(512, max(128, len(u) // 16))
+        rows = resample(weights, batch_size * steps, generator)
+        rows = rows[torch.randperm(len(rows), generator=generator)].view(steps, batch_size)
+        with torch.no_grad():
+            v, log_frame = self.frame.to_noise(0, u)
+        v, targets = v.float(), (log_values - log_frame).float()
+        targets = targets - targets.max()  # which cancels; -inf where f is 0, and such points are never drawn
+        parameters = [p for p in self.flow.parameters() if p.requires_grad]
+        optimiser = Adam(parameters, beta2=0.99, weight_decay=0.0)
+        for step, batch in enumerate(rows):
+            log_q = self.flow.log_prob(v[batch])
+            if loss == "variance" and 2 * step >= steps:
+                objective = (targets[batch] - log_q).logsumexp(0)
+            else:
+                objective = -log_q.mean()
+            gradients = torch.autograd.grad(objective, parameters)
+            norm = torch.stack([g.square().sum() for g in gradients]).sum().sqrt()
+            scale = (GRADIENT_NORM / norm).clamp(max=1.0)
+            warm = min(1.0, (step + 1) / 50)
+            rate = 3e-3 * warm * (1 + math.cos(math.pi * step / steps)) / 2
+            optimiser.update([g * scale for g in gradients], torch.tensor(rate), ~norm.isfinite())
+
+
+def new_flow_sampler(u: Tensor, weights: Tensor, circles: list[bool], seed: int) -> FlowSampler:
+    """A flow that starts at the identity, with settings that suit the dimension, in the frame of weighted points."""
+    features = len(circles)
+    marginals = even_mixture(features, circles).on_nodes(find_nodes(u, weights, 32))
+    marginals = marginals.improved(u, weights * (worth_of(weights) / float(weights.sum())), 5)
+    # A little of an even density, so that no part of the cube is squeezed to nothing.
+    frame = ProductMixture(marginals.nodes, 0.9 * marginals.heights + 0.1, torch.ones(1), circles)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        network = partial(FourierMLP, octaves=5 if features == 2 else 2, hidden_features=48, num_blocks=1)
+        element = ElementMap("cubic", num_bins=16 if features <= 4 else 12, domain="unit")
+        layers = [Coupling(mask, network, element) for mask in binary_masks(features)]
+        return FlowSampler(Flow(Uniform(features), Compose(layers)), frame)
+
+
+def binary_masks(features: int) -> list[list[bool]]:
+    """Masks after which every column has told every other: those with a 1 in digit b of their number, then the rest.
+
+    >>> binary_masks(4)
+    [[False, True, False, True], [True, False, True, False], [False, False, True, True], [True, True, False, False]]
+    """
+    digits = (features - 1).bit_length()
+    masks = []
+    for b in range(digits):
+        ones = [bool(i >> b & 1) for i in range(features)]
+        masks += [ones, [not one for one in ones]]
+    return masks if digits > 1 else masks * 2

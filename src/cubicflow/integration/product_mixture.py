@@ -1,0 +1,272 @@
+"""A mixture of products of one-dimensional densities on the unit cube: vegas's grid, several of them at once.
+
+One product with nodes where the integrand is large is what vegas adapts. A sum of K products can also tell humps apart
+that no grid separates, in any number of dimensions. It is fitted by expectation maximisation to weighted points, and its
+normalisation, densities and quantiles are exact.
+
+Every factor is piecewise linear: a sum of hat functions on the nodes of its column, with nonnegative coefficients that
+sum to 1. The nodes of a column are shared by all products, so a point finds its intervals once.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+PRIOR_POINTS = 2.0  # as many points, spread evenly, are added to those that each factor is fitted to
+
+
+class Places(NamedTuple):
+    """Points by the intervals they fall into: its number and the position in it, both (D, N)."""
+
+    interval: Tensor
+    position: Tensor
+
+
+class ProductMixture:
+    """sum_k share_k prod_d p_kd(u_d).
+
+    Args:
+        nodes: (D, B + 1), from 0 to 1 in every row.
+        heights: (K, D, B + 1), the factors at the nodes; they need not be normalised.
+        shares: (K,), positive.
+        circles: for each column, whether 0 and 1 are one point; the factor then agrees there.
+
+    >>> nodes = torch.linspace(0, 1, 3, dtype=torch.float64).expand(1, 3)
+    >>> hat = ProductMixture(nodes, torch.tensor([[[0.0, 1.0, 0.0]]], dtype=torch.float64), torch.ones(1), [False])
+    >>> hat.log_densities(torch.tensor([[0.5]], dtype=torch.float64)).exp()
+    tensor([[2.]], dtype=torch.float64)
+    >>> hat.draw(0, torch.tensor([[0.125]], dtype=torch.float64))
+    tensor([[0.2500]], dtype=torch.float64)
+    """
+
+    def __init__(self, nodes: Tensor, heights: Tensor, shares: Tensor, circles: list[bool]) -> None:
+        self.nodes = nodes.contiguous()
+        self.widths = nodes.diff(dim=1)  # (D, B)
+        self.circles = circles
+        for d, circle in enumerate(circles):
+            if circle:
+                heights[:, d, 0] = heights[:, d, -1] = (heights[:, d, 0] + heights[:, d, -1]) / 2
+        steps = (heights[..., :-1] + heights[..., 1:]) / 2 * self.widths
+        self.heights = heights / steps.sum(-1, keepdim=True)
+        self.shares = shares.double() / shares.sum()
+
+    def __len__(self) -> int:
+        """K."""
+        return len(self.shares)
+
+    def places(self, u: Tensor) -> Places:
+        """The intervals of points (N, D)."""
+        columns = u.T.contiguous()
+        interval = (torch.searchsorted(self.nodes, columns, right=True) - 1).clamp(0, self.widths.shape[1] - 1)
+        return Places(interval, (columns - self.nodes.gather(1, interval)) / self.widths.gather(1, interval))
+
+    def log_densities(self, u: Tensor) -> Tensor:
+        """(N, K): the log density of every product at points (N, D)."""
+        places = self.places(u)
+        return torch.stack([self._factors(k, places)[2].log().sum(0) for k in range(len(self))], dim=1)
+
+    def draw(self, part: int, noise: Tensor) -> Tensor:
+        """Points of one product from uniform noise, (n, D) -> (n, D), each column by its quantile function."""
+        heights, before = self.heights[part], self._below(part)
+        v = noise.T.contiguous()
+        interval = (torch.searchsorted(before, v, right=True) - 1).clamp(0, self.widths.shape[1] - 1)
+        low, high = heights.gather(1, interval), heights.gather(1, interval + 1)
+        width = self.widths.gather(1, interval)
+        rest = (v - before.gather(1, interval)).clamp(min=0) / width
+        # low t + (high - low) t^2 / 2 = rest, in the form whose denominator is a sum of positive numbers
+        root = (low.square() + 2 * (high - low) * rest).clamp(min=0).sqrt()
+        t = (2 * rest / (low + root).clamp(min=1e-300)).clamp(0, 1)
+        return (self.nodes.gather(1, interval) + width * t).T
+
+    def to_noise(self, part: int, u: Tensor) -> tuple[Tensor, Tensor]:
+        """The inverse of :meth:`draw`, each column by its distribution function, and the log density: (N, D), (N,)."""
+        places = self.places(u)
+        low = self.heights[part].gather(1, places.interval)
+        high = self.heights[part].gather(1, places.interval + 1)
+        t = places.position
+        inside = self.widths.gather(1, places.interval) * t * (low + (high - low) * t / 2)
+        noise = self._below(part).gather(1, places.interval) + inside
+        return noise.T.clamp(0, 1), (low + (high - low) * t).clamp(min=1e-300).log().sum(0)
+
+    def _below(self, part: int) -> Tensor:
+        """(D, B + 1): the mass of each factor below each node."""
+        heights = self.heights[part]
+        masses = (heights[:, :-1] + heights[:, 1:]) / 2 * self.widths
+        below = torch.cat([torch.zeros_like(masses[:, :1]), masses.cumsum(1)], dim=1)
+        return below / below[:, -1:]
+
+    def _factors(self, k: int, places: Places) -> tuple[Tensor, Tensor, Tensor]:
+        """What the left and the right hat give to each factor of product k, and their sum: (D, N) each."""
+        low = self.heights[k].gather(1, places.interval) * (1 - places.position)
+        high = self.heights[k].gather(1, places.interval + 1) * places.position
+        return low, high, (low + high).clamp(min=1e-300)
+
+    def score(self, u: Tensor) -> float:
+        """The mean log density of the mixture."""
+        return float((self.log_densities(u) + self.shares.log()).logsumexp(1).mean())
+
+    def improved(self, u: Tensor, weights: Tensor, steps: int) -> ProductMixture:
+        """After so many steps of expectation maximisation on weighted points. ``weights`` sum to the number of points
+        they are worth."""
+        mixture, places = self, self.places(u)
+        for _ in range(steps):
+            mixture = mixture._step(places, weights)
+        return mixture
+
+    def _step(self, places: Places, weights: Tensor) -> ProductMixture:
+        factors = [self._factors(k, places) for k in range(len(self))]
+        logs = torch.stack([total.log().sum(0) for _, _, total in factors])  # (K, N)
+        memberships = (logs + self.shares.log()[:, None]).softmax(0) * weights
+        areas = torch.zeros_like(self.nodes)  # of the hats
+        areas[:, :-1] += self.widths / 2
+        areas[:, 1:] += self.widths / 2
+        heights = []
+        for (low, high, total), membership in zip(factors, memberships, strict=True):
+            per_height = membership / total
+            counts = PRIOR_POINTS * areas
+            counts = counts.scatter_add(1, places.interval, low * per_height)
+            counts = counts.scatter_add(1, places.interval + 1, high * per_height)
+            for d, circle in enumerate(self.circles):
+                if circle:
+                    counts[d, 0] = counts[d, -1] = counts[d, 0] + counts[d, -1]
+            shared = areas.clone()
+            for d, circle in enumerate(self.circles):
+                if circle:
+                    shared[d, 0] = shared[d, -1] = areas[d, 0] + areas[d, -1]
+            heights.append(counts / shared)
+        return ProductMixture(self.nodes, torch.stack(heights), memberships.sum(1) + 1e-6, self.circles)
+
+    def on_nodes(self, nodes: Tensor) -> ProductMixture:
+        """The same factors, interpolated on other nodes."""
+        places = self.places(nodes.T)
+        heights = torch.stack([self._factors(k, places)[2] for k in range(len(self))])
+        return ProductMixture(nodes, heights, self.shares, self.circles)
+
+    def without_small(self, least: float) -> ProductMixture:
+        """Without the products whose share is below ``least``; one always stays."""
+        keep = self.shares >= min(least, float(self.shares.max()))
+        return ProductMixture(self.nodes, self.heights[keep], self.shares[keep], self.circles)
+
+
+def even_mixture(features: int, circles: list[bool]) -> ProductMixture:
+    """One product that is uniform on the cube."""
+    nodes = torch.linspace(0, 1, 3, dtype=torch.float64).expand(features, 3)
+    return ProductMixture(nodes, torch.ones(1, features, 3, dtype=torch.float64), torch.ones(1), circles)
+
+
+def find_nodes(u: Tensor, weights: Tensor, intervals: int) -> Tensor:
+    """(D, B + 1): half of the nodes evenly spread, half where the weighted points are."""
+    fine = torch.linspace(0, 1, 257, dtype=torch.float64)
+    levels = torch.linspace(0, 1, intervals + 1, dtype=torch.float64)
+    rows = []
+    for column in u.T:
+        order = column.argsort()
+        mass = weights[order].cumsum(0)
+        # the distribution function at the points, made strictly increasing by an even part
+        positions = torch.cat([torch.zeros(1), column[order], torch.ones(1)]).double()
+        values = torch.cat([torch.zeros(1), mass / mass[-1], torch.ones(1)]).double()
+        stops = torch.cat([fine, _interpolate(levels, values, positions)]).sort().values
+        mixed = (_interpolate(stops, positions, values) + stops) / 2
+        nodes = _interpolate(levels, mixed, stops)
+        nodes[0], nodes[-1] = 0.0, 1.0
+        least = 1e-9 * torch.arange(intervals + 1, dtype=torch.float64)  # nodes that coincide would have no interval
+        nodes = (nodes + least) / (1 + least[-1])
+        rows.append(nodes)
+    return torch.stack(rows)
+
+
+def _interpolate(at: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """Linear interpolation of (x, y) with x in order."""
+    right = torch.searchsorted(x.contiguous(), at.contiguous()).clamp(1, len(x) - 1)
+    width = x[right] - x[right - 1]
+    t = torch.where(width > 0, (at - x[right - 1]) / width.clamp(min=1e-300), 0.0).clamp(0, 1)
+    return y[right - 1] + t * (y[right] - y[right - 1])
+
+
+class Fitting(NamedTuple):
+    """Weighted points to fit to, and others to choose by. Weights sum to what the points are worth."""
+
+    u: Tensor
+    weights: Tensor
+    held_out: Tensor
+    held_out_weights: Tensor
+
+
+MOST_PRODUCTS = 16
+FRESH_STEPS, LATER_STEPS = 15, 4
+FEW_POINTS = 8_192  # that a choice among numbers of products is made from
+
+
+def fit_mixture(data: Fitting, before: ProductMixture, generator: torch.Generator, *, search: bool) -> ProductMixture:
+    """The mixture that describes the points best: the one before, improved; where ``search``, also mixtures of 1, 2,
+    4, ... products from new starts, judged by the points held out."""
+    worth = float(data.weights.sum())
+    intervals = int(min(64, max(6, 2 * worth ** (1 / 3))))
+    nodes = find_nodes(data.u, data.weights, intervals)
+    best = before.on_nodes(nodes)
+    if search:
+        few = min(len(data.u), FEW_POINTS)
+        chosen = resample(data.weights, few, generator)
+        u, weights = data.u[chosen], torch.full((few,), min(worth, few) / few, dtype=torch.float64)
+        candidates = [best.improved(u, weights, LATER_STEPS)] if len(before.nodes[0]) > 3 else []
+        most = min(MOST_PRODUCTS, int(worth / 10)) if u.shape[1] > 1 else 1
+        held_out = resample(data.held_out_weights, few // 2, generator)
+        scores = [candidate.score(data.held_out[held_out]) for candidate in candidates]
+        count = 1
+        while count <= max(1, most):
+            candidates.append(
+                _fresh_start(nodes, u, count, before.circles, generator).improved(u, weights, FRESH_STEPS)
+            )
+            scores.append(candidates[-1].score(data.held_out[held_out]))
+            if scores[-1] < max(scores) - 0.05:  # more products have only got worse
+                break
+            count *= 2
+        best = candidates[max(range(len(scores)), key=lambda i: scores[i])]
+    least = 2.0 / max(worth, 4.0)
+    return best.improved(data.u, data.weights, LATER_STEPS).without_small(least)
+
+
+def resample(weights: Tensor, n: int, generator: torch.Generator) -> Tensor:
+    """n indices, each as often as its weight says, by systematic resampling."""
+    marks = (torch.arange(n, dtype=torch.float64) + torch.rand(1, generator=generator, dtype=torch.float64)) / n
+    edges = weights.cumsum(0)
+    return torch.searchsorted(edges / edges[-1], marks).clamp(max=len(weights) - 1)
+
+
+def _fresh_start(
+    nodes: Tensor, u: Tensor, count: int, circles: list[bool], generator: torch.Generator
+) -> ProductMixture:
+    """Bumps around points far from each other (k-means++)."""
+    spread = u.std(0).clamp(min=1e-6)
+    z = u / spread
+    centers = [int(torch.randint(len(u), (1,), generator=generator))]
+    distance = (z - z[centers[0]]).square().sum(1)
+    while len(centers) < count:
+        centers.append(int(torch.multinomial(distance.clamp(min=1e-12), 1, generator=generator)))
+        distance = torch.minimum(distance, (z - z[centers[-1]]).square().sum(1))
+    width = spread * (1.0 if count == 1 else 0.7)
+    offsets = (nodes - u[centers][:, :, None]) / width[:, None]  # (K, D, B + 1)
+    heights = (-offsets.square() / 2).exp() + 0.02
+    if count == 1:
+        heights = torch.ones_like(heights)
+    return ProductMixture(nodes, heights, torch.ones(count), circles)
+
+
+def worth_of(weights: Tensor) -> float:
+    """The effective number of points: (sum w)^2 / sum w^2."""
+    total = float(weights.sum())
+    return total * total / float(weights.square().sum()) if total > 0 else 0.0
+
+
+def tempered(weights: Tensor, wanted: float) -> Tensor:
+    """weights^b with the largest b in (0, 1] that makes them worth ``wanted`` points, scaled to sum to their worth.
+    Early on a few points have most of the weight; a flatter target is what they can be trusted with."""
+    weights = weights / weights.max()
+    power = 1.0
+    while worth_of(weights**power) < min(wanted, 0.5 * len(weights)) and power > 0.05:
+        power *= 0.85
+    flat = weights**power
+    return flat * (worth_of(flat) / float(flat.sum()))

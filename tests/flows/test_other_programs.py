@@ -1,0 +1,100 @@
+"""A flow inside other programs: torch's wrappers and distributions, Pyro where it is installed, losses with context."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+import cubicflow as cf
+from cubicflow.data.rows import Batch
+from cubicflow.training import importance_weighted, reverse_kl
+
+from .conftest import shaken
+
+
+def small(features: int = 2, **settings) -> cf.Flow:
+    return shaken(cf.flows.tabular(features, num_layers=2, hidden_features=16, num_bins=6, **settings))
+
+
+def test_calling_a_flow_is_its_log_prob_so_wrappers_see_it() -> None:
+    flow, x = small(context_features=1), torch.randn(5, 2)
+    context = torch.randn(5, 1)
+    assert torch.equal(flow(x, context), flow.log_prob(x, context))
+    calls = []
+    flow.register_forward_hook(lambda *_: calls.append(1))
+    flow(x, context)
+    assert calls == [1]
+    mixture = cf.Mixture([small(), small()])
+    assert torch.equal(mixture(x), mixture.log_prob(x))
+
+
+def test_rows_of_another_precision_are_cast_and_whole_numbers_refused() -> None:
+    flow, x = small(context_features=1), torch.randn(5, 2)
+    context = torch.randn(5, 1)
+    wanted = flow.log_prob(x, context)
+    torch.testing.assert_close(flow.log_prob(x.double(), context.double()), wanted)
+    torch.testing.assert_close(flow.double().log_prob(x, context).float(), wanted, atol=1e-4, rtol=1e-4)
+    with pytest.raises(TypeError, match=r"x must be floating point, got torch.int64; convert it with x.float\(\)"):
+        flow.log_prob(torch.zeros(5, 2, dtype=torch.int64), context)
+
+
+def test_expand_keeps_the_class_and_samples_come_with_their_densities() -> None:
+    class Mine(cf.flows.FlowDistribution):
+        pass
+
+    p = Mine(small(context_features=1), torch.zeros(1, 1)).expand((4,))
+    assert type(p) is Mine
+    assert p.batch_shape == (4,)
+    x, log_prob = p.rsample_and_log_prob((3,))
+    assert x.shape == (3, 4, 2)
+    torch.testing.assert_close(p.log_prob(x), log_prob, atol=1e-4, rtol=1e-4)
+
+
+def test_the_support_of_a_box_is_the_box() -> None:
+    support = cf.flows.box([(0, 2), (-math.inf, math.inf)], num_layers=2).distribution().support
+    assert support.event_dim == 1
+    assert support.check(torch.tensor([[1.0, 9.0], [3.0, 0.0]])).tolist() == [True, False]
+
+
+def test_losses_give_context_to_the_target() -> None:
+    """The target of a row is a normal around its context; with the exact answer as the flow, both losses are known."""
+    flow, context = small(1, context_features=1), torch.tensor([[0.0], [50.0]])
+
+    def log_density(x, context):
+        return -(x - context).square().sum(-1) / 2 - math.log(2 * math.pi) / 2
+
+    batch = Batch(torch.empty(2, 0), context)
+    near, far = reverse_kl(log_density)(flow, batch)
+    assert far > near + 100
+    loss = importance_weighted(log_density)(flow, batch)
+    assert loss.shape == (2,)
+    assert loss.requires_grad
+
+
+def test_pyro_prior_guide_and_plate() -> None:
+    pyro = pytest.importorskip("pyro")
+    flow = small(2)
+    prior = flow.distribution()
+
+    def model(y):
+        theta = pyro.sample("theta", prior)
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", pyro.distributions.Normal(theta[0], 1.0), obs=y)
+
+    guide_flow = small(2)
+
+    def guide(y):
+        pyro.module("guide", guide_flow)
+        pyro.sample("theta", guide_flow.distribution())
+
+    pyro.set_rng_seed(0)
+    svi = pyro.infer.SVI(model, guide, pyro.optim.Adam({"lr": 1e-3}), pyro.infer.Trace_ELBO())
+    assert math.isfinite(svi.step(torch.ones(3)))
+    with pyro.plate("many", 7):
+        assert pyro.sample("x", prior).shape == (7, 2)
+    expanded = prior.expand((4,))
+    assert isinstance(expanded, pyro.distributions.TorchDistribution) or callable(expanded)
+    trace = pyro.poutine.trace(lambda: pyro.sample("x", prior)).get_trace()
+    torch.testing.assert_close(trace.log_prob_sum(), prior.log_prob(trace.nodes["x"]["value"]))
