@@ -15,9 +15,9 @@ Rows sampled by `cubicflow fit` and `cubicflow sample` with their defaults, besi
 theirs, each in an environment of its own. Of Magic, Shoppers, diamonds and penguins nine rows in ten, chosen at random,
 are for training; Adult has test rows of its own. Every generator is given the training rows, and draws as many.
 
-The settings that `cubicflow fit` chooses by the number of rows were chosen by the log likelihood of validation rows within
-the training rows of Magic and Shoppers, on penguins and on other small tables. The bins in the tails of columns were made
-finer, and 0 a limit of whole numbers that come near it, after a look at samples of Shoppers and Adult.
+The settings that `cubicflow fit` chooses by the number of rows were chosen by the log likelihood of validation rows
+within the training rows of Magic and Shoppers, on penguins and on other small tables. The bins in the tails of columns
+were made finer, and 0 a limit of whole numbers that come near it, after a look at samples of Shoppers and Adult.
 
 - *detection*: XGBoost's default classifier is asked to tell training rows from samples (words one-hot, three shuffled
   stratified folds). The score is 1 - (2 max(AUC, 1/2) - 1): 1 is indistinguishable, 0 is told with certainty.
