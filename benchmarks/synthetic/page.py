@@ -15,6 +15,10 @@ Rows sampled by `cubicflow fit` and `cubicflow sample` with their defaults, besi
 theirs, each in an environment of its own. Of Magic, Shoppers, diamonds and penguins nine rows in ten, chosen at random,
 are for training; Adult has test rows of its own. Every generator is given the training rows, and draws as many.
 
+The settings that `cubicflow fit` chooses by the number of rows were chosen by the log likelihood of validation rows
+within the training rows of Magic and Shoppers, on penguins and on other small tables. The bins in the tails of columns
+were made finer, and 0 a limit of whole numbers that come near it, after a look at samples of Shoppers and Adult.
+
 - *detection*: XGBoost's default classifier is asked to tell training rows from samples (words one-hot, three shuffled
   stratified folds). The score is 1 - (2 max(AUC, 1/2) - 1): 1 is indistinguishable, 0 is told with certainty.
   *Held out* is the same against test rows, with as many samples.
@@ -38,7 +42,8 @@ def page(records: Sequence[Record], tables: Sequence[str]) -> str:
         found = [record for record in records if record["table"] == table]
         if found:
             parts.append("\n".join(_table_lines(table, found)))
-    return "\n".join(part + ("" if part.endswith("\n") else "\n") for part in parts) + "\n".join(_about(records)) + "\n"
+    parts.append("\n".join(_about(records) + _not_run(records, tables)))
+    return "\n".join(part if part.endswith("\n") else part + "\n" for part in parts)
 
 
 def markdown_row(cells: Sequence[str]) -> str:
@@ -137,7 +142,7 @@ def _frequent(records: Sequence[Record]) -> list[str]:
 
 def _about(records: Sequence[Record]) -> list[str]:
     """The command, machines, versions and settings that shorten training."""
-    lines = ["", "## How these were run", "", f"`{COMMAND}`", "where each PYTHON is the interpreter of an environment."]
+    lines = ["## How these were run", "", f"`{COMMAND}`", "where each PYTHON is the interpreter of an environment."]
     machines = sorted({f"{r['machine']['processor']}, threads: {r['threads']}" for r in records if "judged" in r})
     lines += [f"On {'; '.join(machines)}. Records, each with its command, are in `results/synthetic-tables`."]
     packages: dict[str, set[str]] = {}
@@ -155,6 +160,20 @@ def _about(records: Sequence[Record]) -> list[str]:
     if cut:
         lines += ["", f"Settings of peers that are not their defaults or that bound their time: {'; '.join(cut)}."]
     return lines
+
+
+def _not_run(records: Sequence[Record], tables: Sequence[str]) -> list[str]:
+    """What has no record."""
+    there = {(record["table"], record["model"]) for record in records}
+    missing = []
+    for model, name in MODELS.items():
+        lacking = [table for table in tables if (table, model) not in there]
+        missing += [f"{name} on {', '.join(lacking)}"] if lacking else []
+    return (
+        ["", f"Not run so far, for want of time: {'; '.join(missing)}. The command goes on with these."]
+        if missing
+        else []
+    )
 
 
 def draw(records: Sequence[Record], table: str, path: Path) -> None:
