@@ -37,16 +37,18 @@ unit: $(STAMP)
 soak: $(STAMP)
 	$(PYTEST) -q -m "soak or hypothesis" --hypothesis-profile=search
 	OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/python -m tests.soak $(SOAK)
+	@if $(CAN_SANITIZE); then $(MAKE) --no-print-directory sanitize; else echo "$(CC) has no sanitizers: left out"; fi
 
 # A build of its own, which only this run loads; the sanitizers' runtimes have to be there before Python is.
-SANITIZERS := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+SANITIZERS := -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+CAN_SANITIZE = echo 'int main(void) { return 0; }' | $(CC) $(SANITIZERS) -x c - -o /dev/null 2>/dev/null
 SANITIZED := build/sanitize/cubicflow/splines/backends/native/libcubicflow.so
 
 sanitize: $(STAMP)
-	@echo 'int main(void) { return 0; }' | $(CC) $(SANITIZERS) -x c - -o /dev/null 2>/dev/null || \
-	{ echo "$(CC) cannot build with $(SANITIZERS); install its libasan and libubsan, or name another: make sanitize CC=gcc"; exit 1; }
+	@$(CAN_SANITIZE) || { echo "$(CC) cannot build with $(SANITIZERS); install its libasan and libubsan, or name another: make sanitize CC=gcc"; exit 1; }
 	rm -rf build/sanitize
-	CFLAGS="$(SANITIZERS)" LDFLAGS="$(SANITIZERS)" $(BIN)/python setup.py -q build_ext --build-lib build/sanitize --build-temp build/sanitize/objects
+	CUBICFLOW_CFLAGS="$(SANITIZERS)" LDFLAGS="$(SANITIZERS)" $(BIN)/python setup.py -q build_ext --build-lib build/sanitize --build-temp build/sanitize/objects
+	@test -f $(SANITIZED) || { echo "the sanitizer build failed, see above"; exit 1; }
 	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" \
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 CUBICFLOW_SANITIZED=$(abspath $(SANITIZED)) \
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 0 -p no:cacheprovider tests/splines/native -m "not soak"

@@ -7,6 +7,7 @@ leaves it out.
 
 from __future__ import annotations
 
+import os
 import platform
 import runpy
 from pathlib import Path
@@ -31,6 +32,9 @@ FLAGS = [
     "-fno-trapping-math",
     "-ffp-contract=fast",
 ]
+
+# For builds that are looked into, such as those of make sanitize; CFLAGS come first, so that FLAGS would undo some.
+LAST_FLAGS = os.environ.get("CUBICFLOW_CFLAGS", "").split()
 
 # name -> flags of the kernels beside the baseline's; which of them runs is decided where the library is loaded.
 X86_LEVELS = {
@@ -69,7 +73,7 @@ class BuildLibrary(build_ext):
             [str(SOURCES / source)],
             output_dir=str(Path(self.build_temp) / name),
             macros=defined,
-            extra_postargs=[*FLAGS, *flags],
+            extra_postargs=[*FLAGS, *flags, *LAST_FLAGS],
             depends=[str(header) for header in sorted(SOURCES.glob("*.h"))],
         )
 

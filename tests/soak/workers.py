@@ -63,6 +63,7 @@ def _work(work: Callable[[], object], errors: int, seconds: float, limits: bool)
         nothing = os.open(os.devnull, os.O_RDWR)
         for descriptor, target in ((0, nothing), (1, nothing), (2, errors)):
             os.dup2(target, descriptor)
+        sys.stdout, sys.stderr = (open(descriptor, "w", closefd=False) for descriptor in (1, 2))  # noqa: SIM115
         if limits:
             resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds) + 5))
             resource.setrlimit(resource.RLIMIT_AS, (_address_space() + MOST_BYTES,) * 2)

@@ -13,10 +13,11 @@ Stamp = tuple[int, ...]
 
 
 class WatchedFiles:
-    """Notes what the system says of files: which they are, their sizes, and when they were last changed.
+    """Notes what the system says of files: their sizes, and when they were last changed.
 
-    The time of the last change (``ctime``) cannot be set by a program, so a file that was changed and given its old
-    size and date is noticed too. So is one that was only touched: nobody can tell that from a change.
+    The time of the last change (``ctime``) cannot be set by a program, so a file that was changed, or has taken the
+    name of another, and was given its old size and date is noticed too. So is one that was only touched: nobody can
+    tell that from a change. Numbers of files (``inode``) would say no more, and some filesystems give them anew.
 
     Args:
         path: what messages name.
@@ -46,7 +47,7 @@ class WatchedFiles:
 
     def _stamps(self) -> list[Stamp]:
         found = [path.stat() for path in self._find()]
-        return [(file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, file.st_ctime_ns) for file in found]
+        return [(file.st_size, file.st_mtime_ns, file.st_ctime_ns) for file in found]
 
     def check(self) -> None:
         """Refuse files that are no longer what they were."""
