@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -26,7 +27,6 @@ from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.encoder import Numbers, TableEncoder
 from cubicflow.tables.independent import IndependentColumns
 from cubicflow.tables.likelihood import log_likelihood, placed
-from cubicflow.tables.output import digits_of
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.source import PARTS, MemoryTable, Missing, Piece, Split, Table, pieces
 from cubicflow.tables.table_error import TableError
@@ -307,7 +307,7 @@ class FittedTable:
     def decimals(self, given: Given = None) -> dict[str, int]:
         """The digits after the point with which columns are written as text; none where more of them were given."""
         found = {column.name: column.decimals for column in self.schema.columns}
-        written = {name: digits_of(value) for name, value in (given or {}).items()}
+        written = {name: _digits_of(value) for name, value in (given or {}).items()}
         return {name: digits for name, digits in found.items() if digits is not None and written.get(name, 0) <= digits}
 
 
@@ -390,3 +390,11 @@ def _unpickled(about: dict[str, Any], packed: dict[str, Any]) -> FittedTable:
 
 def _score_batch(values: NDArray[np.float64]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array(values, from_pandas=True)], names=[SCORE_COLUMN])
+
+
+def _digits_of(value: object) -> int:
+    try:
+        exponent = Decimal(str(value)).normalize().as_tuple().exponent
+    except InvalidOperation:
+        return 0
+    return max(-exponent, 0) if isinstance(exponent, int) else 0
