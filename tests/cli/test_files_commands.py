@@ -121,8 +121,9 @@ def test_a_comma_between_pairs_is_not_swallowed(cubicflow: Command, table: Path,
     pair = f"size={value},weight={value}"
     status, output, errors = cubicflow("fit", table, "-o", tmp_path / "run", option, pair)
     assert (status, output) == (2, "")
-    apart = f"{option} size={value} {option} weight={value}"
-    assert line_of(errors) == f"error: {option} takes one column=value, got {pair!r}; write {apart}"
+    line = line_of(errors)
+    assert line.startswith(f"error: {option} takes one column")
+    assert line.count(option) == 3  # what is wrong, and what to write
     assert not (tmp_path / "run").exists()
 
 

@@ -7,20 +7,6 @@ import re
 from collections.abc import Iterable
 
 
-def one_each(option: str, texts: Iterable[str]) -> list[str]:
-    """The texts, none of which holds several pairs: a comma would become part of a name.
-
-    >>> one_each("--transform", ["a=log", "b=asinh"])
-    ['a=log', 'b=asinh']
-    """
-    found = list(texts)
-    for text in found:
-        if re.search("=[^=,]*,[^=]*=", text):
-            apart = " ".join(f"{option} {part}" for part in text.split(","))
-            raise ValueError(f"{option} takes one column=value, got {text!r}; write {apart}")
-    return found
-
-
 def pairs(option: str, texts: Iterable[str], columns: Iterable[str] = ()) -> dict[str, str]:
     """``col=value`` texts as a dictionary. After one of ``columns`` the value may hold = as well, else the name may.
 
@@ -61,3 +47,17 @@ def ranges(option: str, texts: Iterable[str]) -> dict[str, tuple[float, float]]:
 def names(texts: Iterable[str]) -> tuple[str, ...]:
     """Comma-separated column names."""
     return tuple(name.strip() for text in texts for name in text.split(",") if name.strip())
+
+
+def one_each(option: str, texts: Iterable[str]) -> list[str]:
+    """The texts, none of which holds several pairs: a comma would become part of a name.
+
+    >>> one_each("--transform", ["a=log", "b=asinh"])
+    ['a=log', 'b=asinh']
+    """
+    found = list(texts)
+    for text in found:
+        if re.search("=[^=,]*,[^=]*=", text):
+            apart = " ".join(f"{option} {part}" for part in text.split(","))
+            raise ValueError(f"{option} takes one column=value, got {text!r}; write {apart}")
+    return found
