@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cubicflow.tables import FittedTable, TableError, TableOptions, fit_table, infer, open_table
+from cubicflow.tables import FittedTable, Split, TableError, TableOptions, fit_table, infer, open_table
 from cubicflow.tables.scored_parts import score_parts
 from cubicflow.tables.source import PARTS, MemoryTable
 from cubicflow.tables.time_order import TimeSplit, split_from
@@ -67,7 +67,7 @@ def test_the_latest_rows_are_the_test(places: Any) -> None:
     split = TimeSplit(0, "day").settled(table(places))
     found = split.parts_of(np.arange(N))
     assert found.tolist() == parts_by_hand(places).tolist()
-    assert TimeSplit.from_json(json.loads(json.dumps(split.to_json()))) == split
+    assert Split.from_json(json.loads(json.dumps(split.to_json()))) == split
     inferred = infer(table(places), split=TimeSplit(0, "day"))
     assert list(inferred.parts.values()) == np.bincount(found).tolist()
     assert not any("in the order of" in note for note in inferred.notes)
@@ -105,7 +105,7 @@ def test_splits_that_make_no_sense() -> None:
     good = TimeSplit(0, "day", (8, 9)).to_json()
     for change in ({"starts": [9, 8]}, {"starts": [1]}, {"starts": None}, {"column": 3}, {"newest_first": 0}):
         with pytest.raises(TableError, match="a split by time should be"):
-            TimeSplit.from_json({**good, **change})
+            Split.from_json({**good, **change})
 
 
 def test_a_run_knows_its_split(tmp_path: Path) -> None:

@@ -32,7 +32,6 @@ from cubicflow.tables.schema import Schema
 from cubicflow.tables.source import PARTS, MemoryTable, Missing, Piece, Split, Table, pieces
 from cubicflow.tables.table_error import TableError
 from cubicflow.tables.text.reading import AS_USUAL, Reading
-from cubicflow.tables.time_order import TimeSplit
 from cubicflow.tables.usable_numbers import check_drawn, checked_scores
 
 SECTION = "table"
@@ -127,7 +126,7 @@ class FittedTable(SampledTable):
         """``model`` is called when all that stands in ``about`` has been checked."""
         cells = None
         try:
-            schema, split = Schema.from_json(about.get("schema")), TimeSplit.from_json(about.get("split"))
+            schema, split = Schema.from_json(about.get("schema")), Split.from_json(about.get("split"))
             reading = Reading.from_json(about.get("reading", {}))
             missing = Missing(about.get("missing"))  # type: ignore[arg-type] # refuses what is none
             known = "independent" in about

@@ -6,7 +6,6 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from decimal import Decimal, InvalidOperation
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
@@ -116,15 +115,6 @@ def _write_npy(file: BinaryIO, batches: Batches, *_: object) -> None:
 
 
 WRITERS: dict[str, Callable[..., None]] = {".csv": _write_csv, ".parquet": _write_parquet, ".npy": _write_npy}
-
-
-def digits_of(value: object) -> int:
-    """The digits after the point of a number as it is written; 0 for what is none."""
-    try:
-        exponent = Decimal(str(value)).normalize().as_tuple().exponent
-    except InvalidOperation:
-        return 0
-    return max(-exponent, 0) if isinstance(exponent, int) else 0
 
 
 def check_output(path: str, *, overwrite: bool = False) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,6 @@ import pyarrow as pa
 
 from cubicflow.tables.asking.asked_table import AskedTable
 from cubicflow.tables.asking.conditions import Given, context_values, is_context
-from cubicflow.tables.output import digits_of
 from cubicflow.tables.table_error import TableError
 
 SAMPLE_ROWS = 1 << 14
@@ -87,5 +87,13 @@ class SampledTable(AskedTable):
     def decimals(self, given: Given = None) -> dict[str, int]:
         """The digits after the point with which columns are written as text; none where more of them were given."""
         found = {column.name: column.decimals for column in self.schema.columns}
-        written = {name: digits_of(value) for name, value in context_values(given, self.schema).items()}
+        written = {name: _digits_of(value) for name, value in context_values(given, self.schema).items()}
         return {name: digits for name, digits in found.items() if digits is not None and written.get(name, 0) <= digits}
+
+
+def _digits_of(value: object) -> int:
+    try:
+        exponent = Decimal(str(value)).normalize().as_tuple().exponent
+    except InvalidOperation:
+        return 0
+    return max(-exponent, 0) if isinstance(exponent, int) else 0

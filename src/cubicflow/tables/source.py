@@ -314,6 +314,10 @@ class Split:
     def from_json(cls, value: Any) -> Split:
         if not isinstance(value, dict) or not isinstance(value.get("seed"), int) or not 0 <= value["seed"] < 2**63:
             raise TableError(f"the split should be a seed, got {value!r}")
+        if "column" in value:
+            from cubicflow.tables.time_order import TimeSplit
+
+            return TimeSplit.read(value)
         return cls(value["seed"])
 
 
