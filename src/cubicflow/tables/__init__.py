@@ -13,8 +13,10 @@ In the order in which they build on one another:
     interval_mass, columns_cores, columns_model, columns_likelihood
                                             the model: exact masses, networks, heads; scores and samples
     table_rows                              rows for training
+    asking/                                 conditions on any columns, filled gaps, constraints
     independent, honest_score               what a score is worth: beside independent columns and training rows
-    fitted, scored_parts, comparing         a fitted table: scores, samples; the parts of a table; two runs compared
+    sampled_table, fitted, scored_parts, comparing
+                                            a fitted table: samples, scores; the parts of a table; two runs compared
     copied_rows, resumed_table              copies across the split; the table of a run that goes on
     fitting, output                         from a file to a run folder; rows and scores to files
     dependencies                            columns that determine one another
@@ -27,6 +29,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cubicflow.tables.asking.answer import Conditional
     from cubicflow.tables.encoder import TableEncoder
     from cubicflow.tables.fitted import FittedTable
     from cubicflow.tables.fitting import fit_table
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
 
 # Imported when they are first asked for: the command line names the kinds of columns without waiting for torch.
 _HOMES = {
+    "Conditional": "asking.answer",
     "FittedTable": "fitted",
     "Judgement": "judging.judgement",
     "Missing": "source",
@@ -54,6 +58,7 @@ _HOMES = {
 }
 # A literal: the reference is made from it without running this file.
 __all__ = [
+    "Conditional",
     "FittedTable",
     "Judgement",
     "Missing",
