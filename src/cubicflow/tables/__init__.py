@@ -15,8 +15,10 @@ In the order in which they build on one another:
     interval_mass, columns_cores, columns_model, columns_likelihood
                                             the model: exact masses, networks, heads; scores and samples
     table_rows                              rows for training
+    asking/                                 conditions on any columns, filled gaps, constraints
     independent, honest_score               what a score is worth: beside independent columns and training rows
-    fitted, scored_parts, comparing         a fitted table: scores, samples; the parts of a table; two runs compared
+    sampled_table, fitted, scored_parts, comparing
+                                            a fitted table: samples, scores; the parts of a table; two runs compared
     copied_rows, resumed_table, started_run copies across the split; a run that goes on; a run that begins from another
     fitting, output                         from a file to a run folder; rows and scores to files
     dependencies                            columns that determine one another
@@ -29,6 +31,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cubicflow.tables.asking.answer import Conditional
     from cubicflow.tables.encoder import TableEncoder
     from cubicflow.tables.fitted import FittedTable
     from cubicflow.tables.fitting import fit_table
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
 
 # Imported when they are first asked for: the command line names the kinds of columns without waiting for torch.
 _HOMES = {
+    "Conditional": "asking.answer",
     "FittedTable": "fitted",
     "Judgement": "judging.judgement",
     "Missing": "source",
@@ -58,6 +62,7 @@ _HOMES = {
 }
 # A literal: the reference is made from it without running this file.
 __all__ = [
+    "Conditional",
     "FittedTable",
     "Judgement",
     "Missing",

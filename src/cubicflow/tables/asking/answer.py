@@ -58,6 +58,17 @@ class Conditional:
         effective_size: of the particles that answer, inf for an exact answer.
         particles: their number.
         is_exact: whether the answer is the model's own, to rounding.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from cubicflow.tables import FittedTable, fit_table
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "t.csv").write_text("word,size\\n" + "a,0.25\\nb,1.5\\nb,2.75\\n" * 20)
+    ...     fitted = fit_table(f"{folder}/t.csv", f"{folder}/run", steps=5, progress=False).fitted
+    >>> answer = fitted.conditional("word", ["size>1"])
+    >>> words, masses, errors = answer.masses()
+    >>> words, round(float(masses.sum()), 6)
+    (['a', 'b'], 1.0)
     """
 
     def __init__(self, question: Question, column: str, size: float, generator: torch.Generator) -> None:
