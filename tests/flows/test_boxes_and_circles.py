@@ -55,8 +55,12 @@ def test_the_density_agrees_across_the_seam_also_where_the_angle_tells_the_other
     [
         lambda: Coupling([True, False, False], lambda *a, **k: ResidualMLP(*a, hidden_features=8, **k), MIXED),
         lambda: Coupling([False, True, False], lambda *a, **k: FourierMLP(*a, octaves=2, **k), MIXED),
-        lambda: Autoregressive(3, lambda *a, **k: MaskedResidualMLP(*a, hidden_features=12, **k), MIXED, order=[2, 0, 1]),
-        lambda: Autoregressive(3, lambda *a, **k: CausalTransformer(*a, hidden_features=8, **k), MIXED, order=[2, 1, 0]),
+        lambda: Autoregressive(
+            3, lambda *a, **k: MaskedResidualMLP(*a, hidden_features=12, **k), MIXED, order=[2, 0, 1]
+        ),
+        lambda: Autoregressive(
+            3, lambda *a, **k: CausalTransformer(*a, hidden_features=8, **k), MIXED, order=[2, 1, 0]
+        ),
     ],
     ids=["coupling", "fourier", "masked", "transformer"],
 )

@@ -73,7 +73,6 @@ def test_losses_give_context_to_the_target() -> None:
     assert loss.requires_grad
 
 
-
 def test_pyro_prior_guide_and_plate() -> None:
     pyro = pytest.importorskip("pyro")
     flow = small(2)

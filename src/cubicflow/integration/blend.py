@@ -52,7 +52,9 @@ class Blend:
     def draw(self, noise: Tensor) -> Tensor:
         """Points from uniform noise, (n, D + 1) -> (n, D): the first number chooses the density."""
         shares = torch.cat([shares for _, shares in self.samplers])
-        choice = torch.searchsorted(shares.cumsum(0) / shares.sum(), noise[:, 0].contiguous()).clamp(max=len(shares) - 1)
+        choice = torch.searchsorted(shares.cumsum(0) / shares.sum(), noise[:, 0].contiguous()).clamp(
+            max=len(shares) - 1
+        )
         u = torch.empty_like(noise[:, 1:])
         first = 0
         for sampler, own in self.samplers:

@@ -1,7 +1,7 @@
 """A mixture of products of one-dimensional densities on the unit cube: vegas's grid, several of them at once.
 
 One product with nodes where the integrand is large is what vegas adapts. A sum of K products can also tell humps apart
-that no grid separates, in any number of dimensions. It is fitted by expectation maximisation to weighted points, and its
+that no grid separates, in any number of dimensions. It is fitted by expectation maximisation to weighted points; its
 normalisation, densities and quantiles are exact.
 
 Every factor is piecewise linear: a sum of hat functions on the nodes of its column, with nonnegative coefficients that
@@ -200,9 +200,7 @@ FRESH_STEPS, LATER_STEPS = 15, 4
 FEW_POINTS = 8_192  # that a choice among numbers of products is made from
 
 
-def fit_mixture(
-    data: Fitting, before: ProductMixture, generator: torch.Generator, *, search: bool
-) -> ProductMixture:
+def fit_mixture(data: Fitting, before: ProductMixture, generator: torch.Generator, *, search: bool) -> ProductMixture:
     """The mixture that describes the points best: the one before, improved; where ``search``, also mixtures of 1, 2,
     4, ... products from new starts, judged by the points held out."""
     worth = float(data.weights.sum())
@@ -219,7 +217,9 @@ def fit_mixture(
         scores = [candidate.score(data.held_out[held_out]) for candidate in candidates]
         count = 1
         while count <= max(1, most):
-            candidates.append(_fresh_start(nodes, u, count, before.circles, generator).improved(u, weights, FRESH_STEPS))
+            candidates.append(
+                _fresh_start(nodes, u, count, before.circles, generator).improved(u, weights, FRESH_STEPS)
+            )
             scores.append(candidates[-1].score(data.held_out[held_out]))
             if scores[-1] < max(scores) - 0.05:  # more products have only got worse
                 break
@@ -257,8 +257,11 @@ def _fresh_start(
 
 def worth_of(weights: Tensor) -> float:
     """The effective number of points: (sum w)^2 / sum w^2."""
-    total = float(weights.sum())
-    return total * total / float(weights.square().sum()) if total > 0 else 0.0
+    largest = float(weights.max()) if len(weights) else 0.0
+    if largest == 0:
+        return 0.0
+    relative = weights / largest  # squares of tiny weights would be 0
+    return float(relative.sum() ** 2 / relative.square().sum())
 
 
 def tempered(weights: Tensor, wanted: float) -> Tensor:
@@ -270,5 +273,3 @@ def tempered(weights: Tensor, wanted: float) -> Tensor:
         power *= 0.85
     flat = weights**power
     return flat * (worth_of(flat) / float(flat.sum()))
-
-

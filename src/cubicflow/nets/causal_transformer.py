@@ -67,7 +67,9 @@ class CausalTransformer(nn.Module):
             )
         self.octaves = positive("octaves", octaves)
         if circles is not None and len(circles) != in_features:
-            raise ValueError(f"circles must say for each of the {in_features} inputs whether it is an angle, got {circles}")
+            raise ValueError(
+                f"circles must say for each of the {in_features} inputs whether it is an angle, got {circles}"
+            )
         self.circles = None if circles is None else [bool(circle) for circle in circles]
         self.hidden_features, self.num_blocks, self.num_heads = hidden_features, num_blocks, num_heads
         self.dropout = dropout

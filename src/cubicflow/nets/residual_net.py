@@ -59,7 +59,9 @@ class ResidualNet(nn.Module, ABC):
         if norm not in NORMS:
             raise ValueError(f"norm must be one of {', '.join(map(repr, NORMS))}, got {norm!r}")
         if circles is not None and len(circles) != in_features:
-            raise ValueError(f"circles must say for each of the {in_features} inputs whether it is an angle, got {circles}")
+            raise ValueError(
+                f"circles must say for each of the {in_features} inputs whether it is an angle, got {circles}"
+            )
         self.circles = None if circles is None else [bool(circle) for circle in circles]
         self._angles = [i for i, circle in enumerate(self.circles or []) if circle]
         self.in_features = in_features

@@ -57,13 +57,35 @@ class Family(NamedTuple):
 # By (family, slopes); slopes is None for families without a choice of slopes.
 FAMILIES: dict[tuple[str, str | None], Family] = {
     ("cubic", "steffen"): Family(
-        2, 2, partial(cubic_bins, slopes="steffen"), CUBIC, native="STEFFEN", triton="STEFFEN", make_ring=partial(cubic_ring, slopes="steffen")
+        2,
+        2,
+        partial(cubic_bins, slopes="steffen"),
+        CUBIC,
+        native="STEFFEN",
+        triton="STEFFEN",
+        make_ring=partial(cubic_ring, slopes="steffen"),
     ),
-    ("cubic", "free"): Family(3, 1, partial(cubic_bins, slopes="free"), CUBIC, native="FREE", triton="FREE", make_ring=partial(cubic_ring, slopes="free")),
-    ("quadratic", None): Family(2, 1, quadratic_bins, QUADRATIC, native="QUADRATIC", triton="QUADRATIC", make_ring=quadratic_ring),
+    ("cubic", "free"): Family(
+        3,
+        1,
+        partial(cubic_bins, slopes="free"),
+        CUBIC,
+        native="FREE",
+        triton="FREE",
+        make_ring=partial(cubic_ring, slopes="free"),
+    ),
+    ("quadratic", None): Family(
+        2, 1, quadratic_bins, QUADRATIC, native="QUADRATIC", triton="QUADRATIC", make_ring=quadratic_ring
+    ),
     ("linear", None): Family(1, 0, linear_bins, LINEAR, floors=("min_bin_height",)),
     ("rational_quadratic", None): Family(
-        3, 1, rational_quadratic_bins, RATIONAL_QUADRATIC, native="RATIONAL", triton="RATIONAL", make_ring=rational_quadratic_ring
+        3,
+        1,
+        rational_quadratic_bins,
+        RATIONAL_QUADRATIC,
+        native="RATIONAL",
+        triton="RATIONAL",
+        make_ring=rational_quadratic_ring,
     ),
 }
 

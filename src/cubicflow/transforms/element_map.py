@@ -146,9 +146,7 @@ class ElementMap:
         """x as a network is to see it. Where a spline on the unit interval clamps its input there is no density, but
         numbers without bound would make the network's outputs NaN, and the log density NaN rather than -inf."""
         if not isinstance(self.domain, str):
-            return torch.stack(
-                [self.columns([i]).within_domain(column) for i, column in enumerate(x.unbind(1))], dim=1
-            )
+            return torch.stack([self.columns([i]).within_domain(column) for i, column in enumerate(x.unbind(1))], dim=1)
         bounds = find_domain(self.domain).bounds
         return x if bounds is None else x.clamp(*bounds)
 
