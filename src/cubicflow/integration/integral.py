@@ -120,13 +120,13 @@ def _chi_square(rounds: list[tuple[float, float, float]]) -> tuple[float, int]:
 def _warning(evaluations: int, effective: float, share: float, chi_square: float, degrees: int) -> str:
     if effective == 0:
         return (
-            f"f was 0 at all {evaluations:,} points: if it is not 0 everywhere, narrow the bounds to where it is not, or "
-            "give more evaluations"
+            f"f was 0 at all {evaluations:,} points: if it is not 0 everywhere, narrow the bounds to where it is not, "
+            "or give more evaluations."
         )
     if effective < FEW_EFFECTIVE:
         return (
-            f"The error cannot be trusted: all {evaluations:,} points are worth {effective:.0f}. Give more evaluations, "
-            "or narrow the bounds to where f is large."
+            f"The error cannot be trusted: all {evaluations:,} points are worth {effective:.0f}. Give more "
+            "evaluations, or narrow the bounds to where f is large."
         )
     if share > LARGE_SHARE:
         return (

@@ -172,9 +172,8 @@ class Integrator:
         for fold, blend, (u, values) in zip(self._folds, pending.blends, parts, strict=True):
             fold.add(blend, u, values, pending.replicates)
         found = self.result()
-        self.say(
-            f"{found.evaluations:>12,} evaluations worth {found.effective:,.0f}: {found.estimate:.8g} ± {found.error:.2g}"
-        )
+        made = f"{found.evaluations:>12,} evaluations worth {found.effective:,.0f}"
+        self.say(f"{made}: {found.estimate:.8g} ± {found.error:.2g}")
 
     def _interrupted(self, error: Exception) -> str:
         reason = str(error) if isinstance(error, IntegrandError) else f"f raised {type(error).__name__}: {error}"
