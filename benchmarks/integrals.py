@@ -153,8 +153,8 @@ def run_madnis(case: Case, evaluations: int, seed: int) -> Found:
     for n in _pieces(evaluations - count):
         weights = integrator.sample(n).weights.double().numpy()
         sums += [len(weights), weights.sum(), (weights**2).sum()]
-    n, total, squares = sums
-    return total / n, math.sqrt((squares / n - (total / n) ** 2) / n), count
+    mean, square = sums[1] / sums[0], sums[2] / sums[0]
+    return float(mean), math.sqrt((square - mean**2) / sums[0]), count
 
 
 METHODS: dict[str, tuple[str | None, Callable[[Case, int, int], Found]]] = {

@@ -46,8 +46,9 @@ class ByColumn(Base):
     def sample(self, n: int, temperature: float = 1.0, generator: torch.Generator | None = None) -> Tensor:
         _check_temperature(temperature)
         like = self.anchor
-        shape = {"size": (n, self.features), "dtype": like.dtype, "device": like.device, "generator": generator}
-        return torch.where(self.real, torch.randn(**shape), torch.rand(**shape))
+        normal = torch.randn(n, self.features, dtype=like.dtype, device=like.device, generator=generator)
+        uniform = torch.rand(n, self.features, dtype=like.dtype, device=like.device, generator=generator)
+        return torch.where(self.real, normal, uniform)
 
 
 def _check_temperature(temperature: float) -> None:

@@ -61,8 +61,8 @@ class Flow(nn.Module):
     # --- densities ---
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
-        """:meth:`log_prob`, so that a wrapper such as ``DistributedDataParallel`` sees every call: ``ddp(x)`` synchronises
-        gradients, and ``ddp.module.log_prob(x)`` would not."""
+        """:meth:`log_prob`, so that a wrapper such as ``DistributedDataParallel`` sees every call: ``ddp(x)``
+        synchronises gradients, and ``ddp.module.log_prob(x)`` would not."""
         return self.log_prob(x, context)
 
     def log_prob(self, x: Tensor, context: Tensor | None = None, *, batch_size: int | None = None) -> Tensor:

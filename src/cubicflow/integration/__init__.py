@@ -4,10 +4,10 @@ Points are drawn in rounds. Each round is drawn from a blend of samplers of the 
 
 - even points, for the first round;
 - a mixture of products of one-dimensional densities, vegas's grid made plural (``product_mixture.py``);
-- a flow, where products do not suit the integrand (``flow_sampler.py``).
+- a flow, where products do not suit the integrand and there are points enough to train it (``flow_sampler.py``).
 
-Shapes: points are (N, D) in float64, weights and values (N,). Samplers know the unit cube alone; ``bounds.py`` knows the
-way from there to boxes, lines and circles.
+Shapes: points are (N, D) in float64, weights and values (N,). Samplers know the unit cube alone; ``bounds.py`` knows
+the way from there to boxes, lines and circles.
 
 Invariants:
 

@@ -13,8 +13,8 @@ from cubicflow.integration.flow_sampler import FlowSampler, new_flow_sampler
 from cubicflow.integration.product_mixture import Fitting, even_mixture, fit_mixture, tempered, worth_of
 
 HELD_OUT = 5  # one of so many points chooses, the others are fitted to
-TRUSTED = 200.0  # effective points from which shares can be chosen
-FLOW_FROM = 0.15  # relative variance of the weights of products from which a flow is worth its training
+TRUSTED = 100.0  # effective points from which shares can be chosen
+FLOW_FROM = 0.15  # relative variance of the weights of products, beyond that of their fit, that calls for a flow
 EVEN_SHARE = 0.1  # of a round while little is known
 LEAST_SHARE = 1e-3  # below it a sampler costs more to evaluate than it gives
 USELESS = 0.05  # share of a flow at which it is given up
@@ -39,7 +39,7 @@ class Adapter:
         self.even = even_mixture(len(circles), circles)
         self.mixture = self.even
         self.flow: FlowSampler | None = None
-        self.spare = math.inf  # relative variance of the weights of the products alone
+        self.spare = math.inf  # relative variance of the weights of the products alone, beyond that of their fit
 
     def first(self) -> Blend:
         """Before anything is known: even points."""
@@ -54,6 +54,7 @@ class Adapter:
             train: train the flow, where there is to be one.
         """
         weights = other.weights.abs()
+        weights = weights / weights.max().clamp(min=1e-300)  # only their ratios matter, and squares are taken of them
         held_out = torch.rand(len(weights), generator=self.generator) < 1 / HELD_OUT
         if not (bool(weights[held_out].any()) and bool(weights[~held_out].any())):
             return self.first()
@@ -72,7 +73,9 @@ class Adapter:
         log_q = (other.log_total[held_out] - math.log(len(other)))[:, None]  # of the points
         ratios = torch.cat([self.even.log_densities(u), self.mixture.log_densities(u)], dim=1).sub(log_q).exp()
         shares = best_shares(torch.cat([torch.tensor([0.02]), 0.98 * self.mixture.shares]), ratios, chosen, already)
-        self.spare = relative_variance(ratios @ shares, chosen)
+        # A fit of p numbers to n points has a relative variance of p / n. More points cure that, and a flow does not.
+        noise = self.mixture.heights.numel() / worth_of(weights[~held_out])
+        self.spare = relative_variance(ratios @ shares, chosen) - noise
         flow = self._flow(other, weights, ~held_out, train=train)
         if flow is None:
             return Blend([self.even, self.mixture], torch.where(shares < LEAST_SHARE, 0.0, shares))

@@ -81,9 +81,12 @@ class Bounds:
 
 
 def _entries(columns: Sequence[Column]) -> list[Column]:
-    if isinstance(columns, (Circle, Line)) or (not isinstance(columns, Sequence) and not hasattr(columns, "__len__")):
-        raise TypeError(f"bounds must be a sequence with one entry for each column, got {columns!r}")
-    return list(columns)
+    if isinstance(columns, (Circle, Line)):
+        raise TypeError(f"bounds must be a sequence with one entry for each column, got {columns!r}; put it in a list")
+    try:
+        return list(columns)
+    except TypeError:
+        raise TypeError(f"bounds must be a sequence with one entry for each column, got {columns!r}") from None
 
 
 def _column(i: int, entry: Column) -> Column:

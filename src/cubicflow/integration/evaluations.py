@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from cubicflow.integration.blend import Blend
+from cubicflow.integration.product_mixture import worth_of
 
 
 class Fold:
@@ -72,12 +73,11 @@ class Fold:
     def round_estimates(self) -> list[tuple[float, float, float]]:
         """For each round by itself: its estimate, its variance, and how many points its weights are worth."""
         found = []
-        start = first = 0
+        start = 0
         own = self.values * (-self.log_own).exp()
         for _, n, replicates in self.rounds:
             weights = own[start : start + n]
             sums = weights.view(replicates, -1).sum(1)
-            worth = float(weights.sum() ** 2 / weights.square().sum()) if bool(weights.any()) else 0.0
-            found.append((float(sums.sum()), replicates * float(sums.var()), worth))
-            start, first = start + n, first + replicates
+            found.append((float(sums.sum()), replicates * float(sums.var()), worth_of(weights.abs())))
+            start += n
         return found

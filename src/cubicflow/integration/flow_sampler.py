@@ -1,7 +1,7 @@
 """A flow on the unit cube as a sampler, trained on every weighted point there is.
 
-The flow sees the cube through the distribution functions of one product of densities (``frame``), in which the marginals
-of the integrand are nearly flat: a narrow peak is as wide there as any other.
+The flow sees the cube through the distribution functions of one product of densities (``frame``), in which the
+marginals of the integrand are nearly flat: a narrow peak is as wide there as any other.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from cubicflow.distributions import Uniform
 from cubicflow.flows import Flow
+from cubicflow.flows.box_recipe import binary_masks
 from cubicflow.integration.product_mixture import ProductMixture, even_mixture, find_nodes, resample, worth_of
 from cubicflow.nets import FourierMLP
 from cubicflow.training.adam import Adam
@@ -98,20 +99,8 @@ def new_flow_sampler(u: Tensor, weights: Tensor, circles: list[bool], seed: int)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = partial(FourierMLP, octaves=5 if features == 2 else 2, hidden_features=48, num_blocks=1)
-        element = ElementMap("cubic", num_bins=16 if features <= 4 else 12, domain="unit")
-        layers = [Coupling(mask, network, element) for mask in binary_masks(features)]
+        domains = ["circle" if circle else "unit" for circle in circles]
+        element = ElementMap("cubic", num_bins=16 if features <= 4 else 12, domain=domains)
+        masks = binary_masks(features) * (2 if features == 2 else 1)
+        layers = [Coupling(mask, network, element) for mask in masks]
         return FlowSampler(Flow(Uniform(features), Compose(layers)), frame)
-
-
-def binary_masks(features: int) -> list[list[bool]]:
-    """Masks after which every column has told every other: those with a 1 in digit b of their number, then the rest.
-
-    >>> binary_masks(4)
-    [[False, True, False, True], [True, False, True, False], [False, False, True, True], [True, True, False, False]]
-    """
-    digits = (features - 1).bit_length()
-    masks = []
-    for b in range(digits):
-        ones = [bool(i >> b & 1) for i in range(features)]
-        masks += [ones, [not one for one in ones]]
-    return masks if digits > 1 else masks * 2

@@ -88,14 +88,15 @@ def summarise(folds: list[Fold], bounds: Bounds) -> Integral:
     estimate = sum(part * value for part, (value, _) in zip(parts, found, strict=True))
     error = math.sqrt(sum(part**2 * variance for part, (_, variance) in zip(parts, found, strict=True)))
     weights = torch.cat([part * fold.weights for part, fold in zip(parts, folds, strict=True)])
-    sizes_of_weights = weights.abs()
-    total = float(sizes_of_weights.sum())
+    largest = float(weights.abs().max())
+    relative = weights.abs() / largest if largest > 0 else weights  # squares of tiny weights would be 0
+    total = float(relative.sum())
     chi_square, degrees = _chi_square([rounds for fold in folds for rounds in fold.round_estimates()])
-    effective = total**2 / float(weights.square().sum()) if total > 0 else 0.0
-    share = float(sizes_of_weights.max()) / total if total > 0 else 0.0
+    effective = total**2 / float(relative.square().sum()) if largest > 0 else 0.0
+    share = 1 / total if largest > 0 else 0.0
     return Integral(
         estimate=estimate,
-        error=error if total > 0 else math.inf,
+        error=error if largest > 0 else math.inf,
         evaluations=sum(sizes),
         effective=effective,
         largest_share=share,
@@ -119,18 +120,18 @@ def _chi_square(rounds: list[tuple[float, float, float]]) -> tuple[float, int]:
 def _warning(evaluations: int, effective: float, share: float, chi_square: float, degrees: int) -> str:
     if effective == 0:
         return (
-            f"f was 0 at all {evaluations:,} points: if it is not 0 everywhere, narrow the bounds to where it is not, or "
-            "give more evaluations"
+            f"f was 0 at all {evaluations:,} points: if it is not 0 everywhere, narrow the bounds to where it is not, "
+            "or give more evaluations."
         )
     if effective < FEW_EFFECTIVE:
         return (
-            f"The error cannot be trusted: all {evaluations:,} points are worth {effective:.0f}. Give more evaluations, "
-            "or narrow the bounds to where f is large."
+            f"The error cannot be trusted: all {evaluations:,} points are worth {effective:.0f}. Give more "
+            "evaluations, or narrow the bounds to where f is large."
         )
     if share > LARGE_SHARE:
         return (
-            f"The error cannot be trusted: one point has {share:.0%} of the weight, so others like it were missed. Give "
-            "more evaluations, or look for a pole of f."
+            f"The error cannot be trusted: one point has {share:.0%} of the weight, so others like it were missed. "
+            "Give more evaluations, or look for a pole of f."
         )
     if degrees:
         half = torch.tensor([degrees / 2, chi_square / 2], dtype=torch.float64)

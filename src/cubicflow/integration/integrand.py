@@ -71,7 +71,7 @@ def _as_tensor(answer: Any, rows: int) -> Tensor:
         array = np.asarray(answer)
         if array.dtype == object or array.dtype.kind not in "fiubc":
             raise IntegrandError(f"f must return numbers, got {type(answer).__name__} of dtype {array.dtype}")
-        values = torch.from_numpy(np.ascontiguousarray(array))
+        values = torch.from_numpy(array.copy())
     if values.is_complex():
         raise IntegrandError(
             f"f returned complex numbers ({values.dtype}); integrate its real and imaginary parts apart"

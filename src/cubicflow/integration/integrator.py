@@ -44,7 +44,7 @@ class Integrator:
         bounds: for each column a pair (low, high), (-inf, inf), a :class:`Circle` or a :class:`Line`.
         arrays: ``"numpy"`` or ``"torch"``: what f is given.
         batch_size: the most points of one call of f.
-        flow: train a flow, or do not; by default where products of columns do not suit f.
+        flow: train a flow, or do not; by default where products of columns do not suit f, from 20,000 evaluations on.
         flow_steps: gradient steps of the flow's first training.
         loss: of the flow: ``"kl"``, or ``"variance"`` for the second half of its steps.
         progress: a line for each round on standard error; or a function that takes the line.
@@ -83,6 +83,7 @@ class Integrator:
         self._generator = torch.Generator().manual_seed(seed)
         self._folds = [Fold(len(circles)) for _ in range(FOLDS)]
         self._pending: Pending | None = None
+        self._flow = bool(flow)  # whatever the number of points
         self._target = 0  # evaluations in all, of every run so far
 
     @property
@@ -112,7 +113,8 @@ class Integrator:
             if (n := wanted // (FOLDS * replicates)) < 1 or (not last and wanted < 0.3 * part * total):
                 continue  # these points are there from a run before
             late = number > len(rounds) // 2  # early rounds search for the number of products, late ones train a flow
-            self._pending = self._draw(n, replicates, search=not late, train=late)
+            train = late and (self._flow or total >= FEW)
+            self._pending = self._draw(n, replicates, search=not late, train=train)
             self._finish(self._pending)
         return self.result()
 
@@ -170,9 +172,8 @@ class Integrator:
         for fold, blend, (u, values) in zip(self._folds, pending.blends, parts, strict=True):
             fold.add(blend, u, values, pending.replicates)
         found = self.result()
-        self.say(
-            f"{found.evaluations:>12,} evaluations  {found.estimate:.8g} ± {found.error:.2g}  worth {found.effective:,.0f}"
-        )
+        made = f"{found.evaluations:>12,} evaluations worth {found.effective:,.0f}"
+        self.say(f"{made}: {found.estimate:.8g} ± {found.error:.2g}")
 
     def _interrupted(self, error: Exception) -> str:
         reason = str(error) if isinstance(error, IntegrandError) else f"f raised {type(error).__name__}: {error}"

@@ -1,7 +1,7 @@
 """A mixture of products of one-dimensional densities on the unit cube: vegas's grid, several of them at once.
 
 One product with nodes where the integrand is large is what vegas adapts. A sum of K products can also tell humps apart
-that no grid separates, in any number of dimensions. It is fitted by expectation maximisation to weighted points, and its
+that no grid separates, in any number of dimensions. It is fitted by expectation maximisation to weighted points; its
 normalisation, densities and quantiles are exact.
 
 Every factor is piecewise linear: a sum of hat functions on the nodes of its column, with nonnegative coefficients that
@@ -257,8 +257,11 @@ def _fresh_start(
 
 def worth_of(weights: Tensor) -> float:
     """The effective number of points: (sum w)^2 / sum w^2."""
-    total = float(weights.sum())
-    return total * total / float(weights.square().sum()) if total > 0 else 0.0
+    largest = float(weights.max()) if len(weights) else 0.0
+    if largest == 0:
+        return 0.0
+    relative = weights / largest  # squares of tiny weights would be 0
+    return float(relative.sum() ** 2 / relative.square().sum())
 
 
 def tempered(weights: Tensor, wanted: float) -> Tensor:

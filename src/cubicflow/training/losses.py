@@ -70,7 +70,8 @@ def reverse_kl(log_density: LogDensity) -> Loss:
     def loss(flow: Any, batch: Batch) -> Tensor:
         if batch.context is not None:
             x, log_prob = flow.sample_and_log_prob(1, batch.context)  # (1, B, D), (1, B)
-            return (log_prob - log_density(x, batch.context[None]))[0]
+            told: Tensor = log_prob - log_density(x, batch.context[None])
+            return told[0]
         x, log_prob = flow.sample_and_log_prob(len(batch.x))  # (B, D), (B,)
         difference: Tensor = log_prob - log_density(x)
         return difference
@@ -94,7 +95,8 @@ def importance_weighted(log_density: LogDensity) -> Loss:
             with torch.no_grad():
                 x, log_prob = flow.sample_and_log_prob(SAMPLES_EACH, batch.context)  # (S, B, D), (S, B)
                 shares = torch.softmax(log_density(x, batch.context.expand(SAMPLES_EACH, -1, -1)) - log_prob, dim=0)
-            return -(shares * flow.log_prob(x, batch.context)).sum(0)
+            told: Tensor = -(shares * flow.log_prob(x, batch.context)).sum(0)
+            return told
         with torch.no_grad():
             x, log_prob = flow.sample_and_log_prob(len(batch.x))  # (B, D), (B,)
             weights = torch.softmax(log_density(x) - log_prob, dim=0) * len(x)  # mean 1

@@ -19,7 +19,7 @@ class NetworkFactory(Protocol):
     """Makes the network of a layer, once the layer knows its sizes: a network class, or a partial of one. Where some of
     its inputs are angles it is told which, as ``circles=[...]``, one bool for each input."""
 
-    def __call__(self, in_features: int, out_features: int, *, context_features: int, **circles: Any) -> nn.Module: ...
+    def __call__(self, in_features: int, out_features: int, *, context_features: int) -> nn.Module: ...
 
 
 def alternating_mask(features: int, *, even: bool = True) -> list[bool]:
@@ -147,7 +147,7 @@ def make_network(
     its inputs are angles."""
     angles = {"circles": list(circles)} if any(circles) else {}
     if not isinstance(network, nn.Module):
-        network = network(in_features, out_features, context_features=context_features, **angles)
+        network = network(in_features, out_features, context_features=context_features, **angles)  # type: ignore[arg-type]
     elif list(getattr(network, "circles", None) or []) != angles.get("circles", []) and hasattr(network, "circles"):
         raise ValueError(f"this layer needs a network with circles={angles.get('circles')}, got {network.circles}")
     needed = {"in_features": in_features, "out_features": out_features, "context_features": context_features}

@@ -134,7 +134,9 @@ class ElementMap:
     def _bend(self, x: Tensor, params: Tensor, *, inverse: bool) -> tuple[Tensor, Tensor]:
         if self.family in PLAIN_MAPS:
             return PLAIN_MAPS[self.family][0](x, params, inverse=inverse)
-        return splines.spline(x, params, inverse=inverse, domain=self.domain, backend=self.backend, **self._settings)
+        return splines.spline(
+            x, params, inverse=inverse, domain=str(self.domain), backend=self.backend, **self._settings
+        )
 
     @property
     def _bend_params(self) -> int:

@@ -1,0 +1,150 @@
+"""Integrals against values known in closed form or by quadrature."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.integrate import dblquad, quad
+from scipy.special import ive
+
+import cubicflow as cf
+from cubicflow.integration import Circle, Integrator, Line
+
+SIGMAS = 4.5  # a chance of 1e-5 for each of a few dozen checks
+
+
+def within(found: cf.integration.Integral, exact: float, relative: float) -> bool:
+    return abs(found.estimate - exact) < SIGMAS * found.error < SIGMAS * relative * abs(exact)
+
+
+def camel(features: int):
+    def f(x):
+        return sum(np.exp(-((x - c) ** 2).sum(1) / 0.08) for c in (1 / 3, 2 / 3))
+
+    one = quad(lambda x: math.exp(-((x - 1 / 3) ** 2) / 0.08), 0, 1)[0]
+    return f, 2 * one**features
+
+
+@pytest.mark.parametrize("features", [1, 4, 8])
+def test_two_humps_that_no_grid_separates(features: int) -> None:
+    f, exact = camel(features)
+    assert within(cf.integrate(f, [(0, 1)] * features, 40_000, seed=1), exact, 2e-3)
+
+
+def test_a_box_with_a_sign() -> None:
+    exact = dblquad(lambda y, x: math.sin(3 * x) * math.exp(y), -1, 2, 0, 3)[0]
+    found = cf.integrate(lambda x: np.sin(3 * x[:, 0]) * np.exp(x[:, 1]), [(-1, 2), (0, 3)], 20_000)
+    assert abs(found.estimate - exact) < SIGMAS * found.error < 0.5
+    with pytest.raises(ValueError, match="f changes its sign"):
+        found.unweighted_samples()
+
+
+def test_all_of_space_and_a_circle() -> None:
+    """A normal in units of its own times a von Mises density: both have closed forms."""
+    kappa = 3.0
+    exact = math.sqrt(2 * math.pi) * 5 * 2 * math.pi * ive(0, kappa)
+
+    def f(x):
+        return np.exp(-(((x[:, 0] - 100) / 5) ** 2) / 2 + kappa * (np.cos(x[:, 1] - 0.1) - 1))
+
+    assert within(cf.integrate(f, [Line(center=90, scale=20), Circle()], 20_000), exact, 5e-3)
+
+
+def test_a_narrow_peak_is_found_step_by_step() -> None:
+    width = 1e-3
+    f = lambda x: np.exp(-(((x - 0.3) / width) ** 2).sum(1) / 2)  # noqa: E731
+    assert within(cf.integrate(f, [(0, 1)] * 2, 60_000, flow=False), 2 * math.pi * width**2, 2e-2)
+
+
+def test_a_flow_takes_over_where_columns_hang_together() -> None:
+    """A thin layer across the diagonal of a cube, by quadrature over the density of a sum of uniform numbers."""
+
+    def density(s):  # of the sum of three
+        return sum((-1) ** k * math.comb(3, k) * max(s - k, 0) ** 2 for k in range(4)) / 2
+
+    exact = quad(lambda s: density(s) * math.exp(-((s - 1.5) ** 2) / (2 * 0.05**2)), 1, 2)[0]
+
+    def f(x):
+        return np.exp(-((x.sum(1) - 1.5) ** 2) / (2 * 0.05**2))
+
+    errors = {}
+    for flow in (False, True):
+        found = cf.integrate(f, [(0, 1)] * 3, 18_000, flow=flow, flow_steps=120, loss="variance")
+        assert abs(found.estimate - exact) < SIGMAS * found.error
+        errors[flow] = found.error
+    assert errors[True] < 0.7 * errors[False]
+
+
+def test_a_flow_on_a_circle() -> None:
+    """A wave that winds around the torus; its integral is a Bessel function."""
+    exact = (2 * math.pi) ** 2 * ive(0, 8.0)
+
+    def f(x):
+        return np.exp(8 * (np.cos(x[:, 0] - x[:, 1]) - 1))
+
+    found = cf.integrate(f, [Circle(), Circle()], 6_000, flow=True, flow_steps=10)
+    assert abs(found.estimate - exact) < SIGMAS * found.error
+
+
+def test_errors_are_honest() -> None:
+    """Pulls of many small integrals have a standard deviation near 1: 0.8 to 1.3 is five standard errors wide."""
+    f, exact = camel(3)
+    found = [cf.integrate(f, [(0, 1)] * 3, 3_000, seed=seed) for seed in range(50)]
+    pulls = np.array([(one.estimate - exact) / one.error for one in found])
+    assert 0.8 < pulls.std() < 1.3
+    assert abs(pulls.mean()) < 0.6
+
+
+def test_weighted_and_unweighted_samples_are_of_the_density() -> None:
+    f, exact = camel(2)
+    found = cf.integrate(f, [(0, 1)] * 2, 20_000)
+    x, weights = found.weighted_samples()
+    assert weights.sum() == pytest.approx(found.estimate)
+    one = quad(lambda x: math.exp(-((x - 1 / 3) ** 2) / 0.08), 0, 1)[0]
+    second = quad(lambda x: x**2 * (math.exp(-((x - 1 / 3) ** 2) / 0.08) + math.exp(-((x - 2 / 3) ** 2) / 0.08)), 0, 1)[
+        0
+    ]
+    assert (weights * x[:, 0] ** 2).sum() == pytest.approx(second * one, rel=0.01)
+    plain = found.unweighted_samples()
+    assert plain.shape[0] == int(found.effective)
+    assert (plain[:, 0] ** 2).mean() == pytest.approx(second * one / exact, rel=0.02)
+
+
+def test_points_in_torch_and_answers_in_either() -> None:
+    exact = 0.25
+    for arrays, f in (
+        ("torch", lambda x: x.prod(1)),
+        ("torch", lambda x: x.prod(1).numpy()),
+        ("numpy", lambda x: torch.from_numpy(x).prod(1)),
+    ):
+        assert abs(cf.integrate(f, [(0, 1)] * 2, 2_000, arrays=arrays).estimate - exact) < 0.01
+    trained = torch.nn.Linear(2, 1)
+    assert cf.integrate(lambda x: trained(x.float())[:, 0], [(0, 1)] * 2, 1_000, arrays="torch").evaluations > 900
+
+
+def test_going_on_uses_what_was_there_and_the_same_seed_repeats() -> None:
+    f, exact = camel(3)
+    counted = []
+
+    def g(x):
+        counted.append(len(x))
+        return f(x)
+
+    integrator = Integrator(g, [(0, 1)] * 3, seed=3)
+    first = integrator.run(3_000)
+    second = integrator.run(20_000)
+    assert second.evaluations == sum(counted) <= 23_000
+    assert second.evaluations > 22_500
+    assert second.error < first.error
+    assert abs(second.estimate - exact) < SIGMAS * second.error
+    assert cf.integrate(f, [(0, 1)] * 3, 3_000, seed=3).estimate == first.estimate
+
+
+def test_progress_has_a_line_for_each_round() -> None:
+    lines: list[str] = []
+    cf.integrate(lambda x: x[:, 0], [(0, 1)], 2_000, progress=lines.append)
+    assert len(lines) == 4
+    assert all("evaluations" in line and "±" in line for line in lines)
