@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from cubicflow.cli.clear_errors import clear_errors
+from cubicflow.cli.reading import DATA, Comment, Header
 from cubicflow.cli.remarks import say_ignored
+from cubicflow.cli.terminal import say
 
 STANDARD_OUTPUT = "-"
 
 
 def impute(
     run: Annotated[Path, typer.Argument(help="A run folder, of a model of columns.")],
-    data: Annotated[Path, typer.Argument(help="A table with the columns of the fitted one.")],
+    data: Annotated[str, typer.Argument(help=f"{DATA} With the columns of the fitted table.")],
     output: Annotated[str, typer.Option("--output", "-o", help=".csv or .parquet; - for standard output.")],
     draws: Annotated[int, typer.Option(help="Files with a draw each: OUT-01, OUT-02, ...", min=1, max=10_000)] = 1,
     mode: Annotated[
         bool, typer.Option("--mode", help="The most likely word and the median of numbers, in place of a draw.")
     ] = False,
     seed: Annotated[int | None, typer.Option(help="The same seed gives the same draws.", min=0, max=2**63 - 1)] = None,
+    header: Header = None,
+    comment: Comment = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace outputs that exist.")] = False,
+    protect_formulas: Annotated[
+        bool, typer.Option("--protect-formulas", help="An apostrophe before texts that a spreadsheet would calculate.")
+    ] = False,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:N.")] = None,
 ) -> None:
     """Fill the missing values of a table, given all that each row holds. Only gaps change; the column 'filled' names
@@ -44,22 +51,22 @@ def impute(
         names = names_of_draws(output, draws)
         for name in names:
             check_output(name, overwrite=overwrite)
-        fitted, table = FittedTable.load(run, device), open_table(data)
+        fitted = FittedTable.load(run, device)
+        table = open_table(data, fitted.reading.told(header, comment))
         say_ignored(fitted.schema, table)
         filled = FilledTable(fitted, table, draws, mode, seed)
+        how: dict[str, Any] = {"formats": fitted.reading.formats, "protect_formulas": protect_formulas}
         written: list[str] = []
         try:
             for draw, name in enumerate(names):
-                write_rows(name, filled.batches(draw), fitted.decimals(), overwrite=overwrite)
+                write_rows(name, filled.batches(draw), fitted.decimals(), **how, overwrite=overwrite)
                 written.append(name)
         except BaseException:
             for name in written:  # all of the draws, or none
                 Path(name).unlink(missing_ok=True)
             raise
         counted = ", ".join(f"{count:,} in {name!r}" for name, count in filled.counts.items())
-        typer.echo(
-            f"filled {sum(filled.counts.values()):,} missing values{f' ({counted})' if counted else ''}", err=True
-        )
+        say(f"filled {sum(filled.counts.values()):,} missing values{f' ({counted})' if counted else ''}", err=True)
         if filled.left:
             left = ", ".join(f"{count:,} in {name!r}" for name, count in filled.left.items())
-            typer.echo(f"note: gaps of columns that are not modelled stay: {left}", err=True)
+            say(f"note: gaps of columns that are not modelled stay: {left}", err=True)

@@ -45,8 +45,9 @@ def _write_csv(
             for i, name in enumerate(names):
                 if name in formats:
                     arrays[i] = formats[name].written(arrays[i].cast(pa.string()))
-            if protect:
-                arrays, names = [protected(array) for array in arrays], protected(pa.array(names)).to_pylist()
+                elif protect:  # a number in a format of its own, such as -5 €, is no formula
+                    arrays[i] = protected(arrays[i])
+            names = protected(pa.array(names)).to_pylist() if protect else names
             yield pa.RecordBatch.from_arrays(arrays, names=names)
 
     _write_by(arrow_csv.CSVWriter, file, texts())
