@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from cubicflow.cli.clear_errors import clear_errors
-from cubicflow.cli.reading import DATA, Comment, Header
+from cubicflow.cli.reading import Comment, Header
 from cubicflow.cli.remarks import say_ignored
 from cubicflow.cli.terminal import say
 
@@ -17,7 +17,7 @@ STANDARD_OUTPUT = "-"
 
 def impute(
     run: Annotated[Path, typer.Argument(help="A run folder, of a model of columns.")],
-    data: Annotated[str, typer.Argument(help=f"{DATA} With the columns of the fitted table.")],
+    data: Annotated[str, typer.Argument(help="A table with the columns of the fitted one; - for standard input.")],
     output: Annotated[str, typer.Option("--output", "-o", help=".csv or .parquet; - for standard output.")],
     draws: Annotated[int, typer.Option(help="Files with a draw each: OUT-01, OUT-02, ...", min=1, max=10_000)] = 1,
     mode: Annotated[
