@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 import torch
-from benchmarks import peer_densities
 from torch import Tensor, nn
 
+from benchmarks import peer_densities
 from cubicflow.training.losses import SINGLE_PASS
 
 
