@@ -32,6 +32,7 @@ were made finer, and 0 a limit of whole numbers that come near it, after a look 
 """
 
 COMMAND = "python -m benchmarks.synthetic_tables FOLDER --judge PYTHON --sdv PYTHON --mostlyai PYTHON"
+ROWS = ("real", "sampled")
 HEAD = ("generator", "detection", "held out", "shape", "trend", "copies", "impossible", "contradictory", "seconds")
 
 
@@ -207,11 +208,13 @@ def _draw_column(axis: Any, name: str, records: Sequence[Record], colors: dict[s
     words = first.get("words")
     for model, column in columns.items():
         edges = column.get("edges") or [i - 0.5 for i in range(len(column["words"]) + 1)]
+        widths = [high - low for low, high in pairwise(edges)]  # those of records may differ
+        real, sampled = ([share / width for share, width in zip(column[rows], widths, strict=True)] for rows in ROWS)
         if column is first:
-            axis.stairs(column["real"], edges, fill=True, color="0.85", label="training rows")
+            axis.stairs(real, edges, fill=True, color="0.85", label="training rows")
         middles = [(low + high) / 2 for low, high in pairwise(edges)]
         style = {"marker": "o", "linestyle": "none", "markersize": 4} if words else {"linewidth": 1}
-        axis.plot(middles, column["sampled"], color=colors[model], label=MODELS[model], **style)
+        axis.plot(middles, sampled, color=colors[model], label=MODELS[model], **style)
     axis.set(title=name, yticks=[])
     if words:
         axis.set_xticks(range(len(words)), words, rotation=90, fontsize="x-small")

@@ -15,6 +15,7 @@ from benchmarks.synthetic.compared_tables import TABLES, CompareOn
 from benchmarks.synthetic.generate_rows import epochs_within, read_table
 from benchmarks.synthetic.page import draw, page
 from benchmarks.synthetic.records import failed_record, make_record, read_records, write_record
+from benchmarks.synthetic_tables import RECORDS, RESULTS
 
 MACHINE = {
     "command": "python -m benchmarks.synthetic_tables FOLDER",
@@ -163,6 +164,11 @@ def test_a_page_of_records(tmp_path: Path) -> None:
     assert "cubicflow on magic; SDV GaussianCopula on penguins, magic; SDV TVAE on magic;" in text
     tables = [line for line in text.splitlines() if line.startswith("|")]
     assert all(line.endswith("|") for line in tables)
+
+
+def test_the_page_in_the_documentation_is_made_of_the_records() -> None:
+    written = (RESULTS / "synthetic_tables.md").read_text(encoding="utf-8")
+    assert page(read_records(RECORDS, list(TABLES)), list(TABLES)) == written
 
 
 def test_a_picture_of_records(tmp_path: Path) -> None:
