@@ -21,8 +21,8 @@ needs_library = pytest.mark.skipif(isinstance(LOADED, str), reason=str(LOADED))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Under the sanitizers, which are slow, every 29th test; without those of accuracy, since such a build optimises less
-    and rounds differently."""
+    """Under the sanitizers, which are slow, every 29th test; without those of accuracy, since such a build optimises
+    less and rounds differently."""
     if path:
         items[:] = [item for item in items if "exact" not in item.name][::29]
 
