@@ -65,7 +65,7 @@ def test_folder_from_the_environment(folder: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_other_content_is_refused(folder: Path) -> None:
-    with pytest.raises(ValueError, match=r"expected f4a8712d7a061bf5bd6d2ca38dc4d50a.*verify=False"):
+    with pytest.raises(ValueError, match=r"expected c59f468a2f672dc8.*verify=False"):
         images.load_fashion_mnist(folder)
 
 

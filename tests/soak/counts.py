@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from collections import Counter
 
+OFTEN = 100  # attempts between lines that say how far an attack is
+
 
 class Counts(Counter[str]):
     """Attempts by outcome. ``failures`` has a line for each that must not be."""
@@ -15,6 +17,8 @@ class Counts(Counter[str]):
 
     def add(self, outcome: str) -> None:
         self[outcome] += 1
+        if self.total() % OFTEN == 0:
+            sys.stderr.write(f"so far: {self.said()}\n")
 
     def fail(self, line: str) -> None:
         self.failures.append(line)
@@ -23,6 +27,7 @@ class Counts(Counter[str]):
     def join(self, other: Counts) -> None:
         self.update(other)
         self.failures += other.failures
+        sys.stderr.write(f"so far: {self.said()}\n")
 
     def said(self) -> str:
         """One line: all attempts, the failures, and what became of the rest."""

@@ -70,7 +70,8 @@ def _work(work: Callable[[], object], errors: int, seconds: float, limits: bool)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         status = _status_of(work)
     finally:
-        sys.stderr.flush()
+        with suppress(OSError):  # what is here must end here, or it would go on as a second parent
+            sys.stderr.flush()
         os._exit(status)
 
 

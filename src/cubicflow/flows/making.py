@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 # Functions that make tensors: of the default dtype, and of the dtype of what they are given.
@@ -14,6 +14,10 @@ FLOATING = frozenset({torch.empty, torch.zeros, torch.ones, torch.eye, torch.lin
                       torch.randn, torch.empty_strided, torch.hann_window})  # fmt: skip
 ANY = frozenset({torch.tensor, torch.as_tensor, torch.full, torch.arange, torch.range, torch.randint, torch.randperm,
                  torch.scalar_tensor, torch.tril_indices, torch.triu_indices})  # fmt: skip
+
+MAKING = FLOATING | ANY
+FILLING = frozenset({Tensor.uniform_, Tensor.normal_, Tensor.zero_, Tensor.fill_, nn.init.uniform_, nn.init.normal_,
+                     nn.init.kaiming_uniform_})  # fmt: skip
 
 
 class making(TorchFunctionMode):  # noqa: N801 - used like a function
@@ -38,9 +42,11 @@ class making(TorchFunctionMode):  # noqa: N801 - used like a function
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
+        if func in FILLING and args and isinstance(args[0], Tensor) and args[0].device.type == "meta":
+            return args[0]  # there are no values to write
+        if func not in MAKING:  # most calls
+            return func(*args, **kwargs) if kwargs else func(*args)
         given = dict(kwargs or {})
-        if func not in FLOATING and func not in ANY:
-            return func(*args, **given)
         told = given.get("dtype") is not None or isinstance(args[0] if args else None, Tensor)
         if func in FLOATING and not told:
             given["dtype"] = self.dtype

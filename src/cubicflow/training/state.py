@@ -106,7 +106,7 @@ def _is_usable(saved: Tensor, here: list[Tensor]) -> bool:
     """Whether a saved tensor can take the place of those that are here. Floats are finite. Whole numbers say which
     column goes where: they are the same ones in some order, unless a single one counts something."""
     if saved.is_floating_point():
-        return not saved.numel() or math.isfinite(torch.linalg.vector_norm(saved.flatten(), math.inf))
+        return bool(torch.isfinite(saved).all())
     if saved.dtype != torch.int64 or not saved.ndim:
         return True
     return torch.equal(saved.flatten().sort().values.cpu(), here[0].flatten().sort().values.cpu())
