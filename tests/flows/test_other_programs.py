@@ -98,3 +98,28 @@ def test_pyro_prior_guide_and_plate() -> None:
     assert isinstance(expanded, pyro.distributions.TorchDistribution) or callable(expanded)
     trace = pyro.poutine.trace(lambda: pyro.sample("x", prior)).get_trace()
     torch.testing.assert_close(trace.log_prob_sum(), prior.log_prob(trace.nodes["x"]["value"]))
+
+
+def test_ddp_around_a_flow_has_the_gradients_of_the_flow(tmp_path) -> None:
+    """In a group of one, where the wrapper's hooks still run: they are what would synchronise."""
+    flow, x = small(), torch.randn(6, 2)
+    flow.log_prob(x).mean().backward()
+    wanted = [parameter.grad.clone() for parameter in flow.parameters()]
+    flow.zero_grad()
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        seen = []
+        wrapped = torch.nn.parallel.DistributedDataParallel(flow)
+        wrapped.register_comm_hook(None, lambda _, bucket: (seen.append(1), _done(bucket.buffer()))[1])
+        wrapped(x).mean().backward()
+    finally:
+        torch.distributed.destroy_process_group()
+    assert seen
+    for parameter, gradient in zip(flow.parameters(), wanted, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient)
+
+
+def _done(buffer):
+    future = torch.futures.Future()
+    future.set_result(buffer)
+    return future

@@ -60,7 +60,7 @@ class FlowSampler:
     def train(
         self, u: Tensor, weights: Tensor, log_values: Tensor, steps: int, loss: str, generator: torch.Generator
     ) -> None:
-        """Take gradient steps on points u with weights |f| / (N q), the first of log_values = log |f|.
+        """Take gradient steps on points u with weights |f| / (N q), where log |f| is in log_values.
 
         ``"kl"`` descends the cross entropy -sum_i w_i log q(u_i) / sum_i w_i, whose minimum is q = |f|, and weighs a
         point by |f|: no weight is ever squared. ``"variance"`` descends the second moment of f / q in the second half

@@ -46,9 +46,9 @@ class ProductMixture:
         self.nodes = nodes.contiguous()
         self.widths = nodes.diff(dim=1)  # (D, B)
         self.circles = circles
-        for d, circle in enumerate(circles):
-            if circle:
-                heights[:, d, 0] = heights[:, d, -1] = (heights[:, d, 0] + heights[:, d, -1]) / 2
+        ends = (heights[..., :1] + heights[..., -1:]) / 2
+        closed = torch.cat([ends, heights[..., 1:-1], ends], dim=-1)
+        heights = torch.where(torch.tensor(circles)[:, None], closed, heights)
         steps = (heights[..., :-1] + heights[..., 1:]) / 2 * self.widths
         self.heights = heights / steps.sum(-1, keepdim=True)
         self.shares = shares.double() / shares.sum()
@@ -120,24 +120,29 @@ class ProductMixture:
         factors = [self._factors(k, places) for k in range(len(self))]
         logs = torch.stack([total.log().sum(0) for _, _, total in factors])  # (K, N)
         memberships = (logs + self.shares.log()[:, None]).softmax(0) * weights
-        areas = torch.zeros_like(self.nodes)  # of the hats
-        areas[:, :-1] += self.widths / 2
-        areas[:, 1:] += self.widths / 2
+        areas = self._areas()
         heights = []
         for (low, high, total), membership in zip(factors, memberships, strict=True):
             per_height = membership / total
             counts = PRIOR_POINTS * areas
             counts = counts.scatter_add(1, places.interval, low * per_height)
             counts = counts.scatter_add(1, places.interval + 1, high * per_height)
-            for d, circle in enumerate(self.circles):
-                if circle:
-                    counts[d, 0] = counts[d, -1] = counts[d, 0] + counts[d, -1]
-            shared = areas.clone()
-            for d, circle in enumerate(self.circles):
-                if circle:
-                    shared[d, 0] = shared[d, -1] = areas[d, 0] + areas[d, -1]
-            heights.append(counts / shared)
+            heights.append(self._joined(counts) / self._joined(areas))
         return ProductMixture(self.nodes, torch.stack(heights), memberships.sum(1) + 1e-6, self.circles)
+
+    def _areas(self) -> Tensor:
+        """(D, B + 1), of the hats."""
+        none = torch.zeros_like(self.nodes[:, :1])
+        return (torch.cat([self.widths, none], dim=1) + torch.cat([none, self.widths], dim=1)) / 2
+
+    def _joined(self, amounts: Tensor) -> Tensor:
+        """Amounts at the nodes (D, B + 1), where those at both ends of a circle are one."""
+        both = amounts[:, 0] + amounts[:, -1]
+        circle = torch.tensor(self.circles)
+        joined = amounts.clone()
+        joined[:, 0] = torch.where(circle, both, amounts[:, 0])
+        joined[:, -1] = torch.where(circle, both, amounts[:, -1])
+        return joined
 
     def on_nodes(self, nodes: Tensor) -> ProductMixture:
         """The same factors, interpolated on other nodes."""

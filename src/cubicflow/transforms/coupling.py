@@ -147,7 +147,7 @@ def make_network(
     its inputs are angles."""
     angles = {"circles": list(circles)} if any(circles) else {}
     if not isinstance(network, nn.Module):
-        network = network(in_features, out_features, context_features=context_features, **angles)  # type: ignore[arg-type]
+        network = network(in_features, out_features, context_features=context_features, **angles)
     elif list(getattr(network, "circles", None) or []) != angles.get("circles", []) and hasattr(network, "circles"):
         raise ValueError(f"this layer needs a network with circles={angles.get('circles')}, got {network.circles}")
     needed = {"in_features": in_features, "out_features": out_features, "context_features": context_features}
