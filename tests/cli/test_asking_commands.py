@@ -114,10 +114,7 @@ def test_constraints_are_kept(cubicflow: Command, table: Path, run: Path, tmp_pa
         rows = pd.read_csv(tmp_path / "rows.csv")
         assert len(rows) == 300
         assert (rows["start"] <= rows["end"]).all()
-    for text, message in (
-        ("end < start", "rows break it, the first is row 1"),
-        ("start <= ende", "did you mean 'end'"),
-    ):
+    for text, message in (("end < start", "break it, the first is row 1"), ("start <= ende", "did you mean 'end'")):
         refused = cubicflow("fit", table, "-o", tmp_path / "other", "--constraint", text)
         assert refused.status == 2
         assert message in refused.errors

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cubicflow.tables.cell_encoder import CellEncoder
 
 SIZE = 10_000.0  # the effective size of an answer
-SPARE = 1.5  # the effective size of rows, for each of them
+SPARE = 1.0  # the effective size of rows, for each of them
 MOST_ROWS = 1 << 14  # drawn from one set of particles
 LEAST_KEPT = 1e-3  # of the rows drawn keep the constraints
 FEWEST_DRAWN = 1 << 11  # before that is judged

@@ -32,9 +32,8 @@ from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.real import Real
 
 TAIL = (1e-5, 1e-4, 1e-3, 5e-3, 2e-2)  # where a rare range may lie
-# of [0, 1], by which numbers are tilted: 32 parts, and finer ones towards both ends
+# of [0, 1]: 32 parts, and finer ones towards both ends
 KNOTS = np.array([*TAIL, *(i / 32 for i in range(1, 32)), *(1 - end for end in reversed(TAIL))])
-STRATA = len(KNOTS) + 1
 MOST_LISTED = 256  # words
 LEAST = 1e-300
 
@@ -158,8 +157,12 @@ class WordLaw(ColumnLaw):
 class NumberLaw(ColumnLaw):
     """Numbers: pieces of [0, 1], or single places of it, then atoms, then the gap."""
 
-    def __init__(self, column: Column, cells: NumberCells, allowed: AllowedNumbers, *, cut: bool = False) -> None:
+    def __init__(
+        self, column: Column, cells: NumberCells, allowed: AllowedNumbers, knots: Floats | None = None
+    ) -> None:
         self._column, self._cells = column, cells
+        self.knots = KNOTS if knots is None else knots
+        self._numbers = len(self.knots) + 1  # strata of them
         atoms = np.asarray(sorted(cells.atoms), np.float64)
         inside = allowed.contains(atoms)
         self._atoms, self._atom_kinds = atoms[inside], 1 + np.flatnonzero(inside)
@@ -170,7 +173,7 @@ class NumberLaw(ColumnLaw):
         )
         self._points = np.asarray(points if self.is_density else [], np.float64)
         wide = (e for e in allowed.intervals if not (cells.is_point and e[0] == e[1]))
-        reach = [self._on_scale(first, last, cut=cut) for first, last in wide]
+        reach = [self._on_scale(first, last, cut=knots is not None) for first, last in wide]
         self._reach = np.concatenate([r for r in reach if len(r)] or [np.empty((0, 4))])  # from, to, first, last
         low, high = cells.scale.limits
         outside = (self._points <= low) | (self._points >= high)
@@ -179,7 +182,7 @@ class NumberLaw(ColumnLaw):
         self._log_density = torch.from_numpy(density)
         places = cells.scale.distances(self._points)[0] if len(self._points) else np.empty(0)
         self._places = torch.from_numpy(places)
-        self.strata = STRATA + cells.outcomes
+        self.strata = self._numbers + cells.outcomes
 
     def _on_scale(self, first: float, last: float, *, cut: bool) -> Floats:
         """Pieces (J, 4) of [0, 1] for values from ``first`` to ``last``, with those ends as rows have them."""
@@ -202,9 +205,9 @@ class NumberLaw(ColumnLaw):
             return np.empty((0, 4))
         a = 0.0 if math.isinf(ends[0]) else float(scale.distances(np.array([ends[0]]))[0][0])
         b = 1.0 if math.isinf(ends[1]) else 1.0 - float(scale.distances(np.array([ends[1]]))[1][0])
-        knots = KNOTS[np.searchsorted(KNOTS, a, side="right") : np.searchsorted(KNOTS, b)].tolist() if cut else []
-        found = [(lower, upper, first, last) for lower, upper in pairwise([a, *knots, b]) if lower < upper]
-        return np.array(found).reshape(-1, 4)
+        inside = self.knots[np.searchsorted(self.knots, a, side="right") : np.searchsorted(self.knots, b)]
+        found = [(*ends, first, last) for ends in pairwise([a, *(inside.tolist() if cut else []), b])]
+        return np.array([piece for piece in found if piece[0] < piece[1]]).reshape(-1, 4)
 
     @property
     def listed(self) -> Listed | None:
@@ -224,15 +227,15 @@ class NumberLaw(ColumnLaw):
     @property
     def of_pieces(self) -> NDArray[np.int64]:
         middles = (self._reach[:, 0] + self._reach[:, 1]) / 2 if not len(self._points) else self._places.numpy()
-        numbers = np.searchsorted(KNOTS, middles)
-        gap = [STRATA + self._cells.outcomes - 1] * self._gap
-        return np.concatenate([numbers, STRATA + self._atom_kinds, gap]).astype(np.int64)
+        numbers = np.searchsorted(self.knots, middles)
+        gap = [self.strata - 1] * self._gap
+        return np.concatenate([numbers, self._numbers + self._atom_kinds, gap]).astype(np.int64)
 
     def stratum(self, y: Floats) -> NDArray[np.int64]:
         cells = self._cells.encode(y)
         kind = cells[:, 0].astype(np.int64)
-        place = np.searchsorted(KNOTS, (1 + cells[:, 1] - cells[:, 2]) / 2)
-        return np.where(kind == 0, place, STRATA + np.maximum(kind, 0))
+        place = np.searchsorted(self.knots, (1 + cells[:, 1] - cells[:, 2]) / 2)
+        return np.where(kind == 0, place, self._numbers + np.maximum(kind, 0))
 
     def chances(self, log_outcomes: Tensor, params: Tensor | None) -> Tensor:
         outcomes = log_outcomes.exp()
@@ -284,10 +287,10 @@ class NumberLaw(ColumnLaw):
         return y
 
 
-def column_law(column: Column, cells: Cells, allowed: Allowed, *, cut: bool = False) -> ColumnLaw:
-    """The law of a column inside a set; ``cut`` cuts numbers at the ends of their strata, for a tilt."""
+def column_law(column: Column, cells: Cells, allowed: Allowed, knots: Floats | None = None) -> ColumnLaw:
+    """The law of a column inside a set; ``knots`` of [0, 1] cut numbers into strata, for a tilt."""
     if isinstance(cells, WordCells) and isinstance(allowed, AllowedLevels):
         return WordLaw(cells, allowed)
     if isinstance(cells, NumberCells) and isinstance(allowed, AllowedNumbers):
-        return NumberLaw(column, cells, allowed, cut=cut)
+        return NumberLaw(column, cells, allowed, knots)
     raise TypeError(f"the set of column {column.name!r} is not one of its values")

@@ -237,7 +237,8 @@ def _best(y: Floats, w: Floats, *, is_word: bool) -> Floats:
         levels = y.astype(np.int64)
         votes = np.zeros((len(y), int(levels.max()) + 1))
         np.add.at(votes, (np.arange(len(y))[:, None], levels), w)
-        return votes.argmax(axis=1).astype(np.float64)
+        best: Floats = votes.argmax(axis=1).astype(np.float64)
+        return best
     order = np.argsort(y, axis=1)
     ends = np.cumsum(np.take_along_axis(w, order, axis=1), axis=1)
     middle = (ends < 0.5).sum(axis=1).clip(max=y.shape[1] - 1)

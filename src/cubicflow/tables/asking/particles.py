@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -30,6 +30,13 @@ from cubicflow.tables.cells import UNSEEN
 from cubicflow.tables.columns_model import ColumnsModel
 
 Computed = Callable[[Floats], Floats]
+
+
+class Tilt(NamedTuple):
+    """Factors of the strata of a column, and the knots of [0, 1] that cut its numbers into strata."""
+
+    factors: Floats
+    knots: Floats
 
 
 @dataclass
@@ -56,7 +63,7 @@ class Walk:
 
     Attributes:
         allowed: the sets, by the place of their columns in the model's order.
-        tilts: factors of the strata of some columns.
+        tilts: of some columns.
         context: plain numbers (C,) of the context columns.
         computed: columns whose values follow from those of earlier ones, by functions of plain numbers (N, D) in the
             model's order; inf where they do not.
@@ -66,7 +73,7 @@ class Walk:
     encoder: CellEncoder
     allowed: Mapping[int, Allowed]
     context: Floats | None = None
-    tilts: dict[int, Floats] = field(default_factory=dict)
+    tilts: dict[int, Tilt] = field(default_factory=dict)
     computed: Mapping[int, Computed] = field(default_factory=dict)
     _laws: dict[Any, ColumnLaw] = field(default_factory=dict)
 
@@ -85,10 +92,11 @@ class Walk:
 
     def law(self, i: int) -> ColumnLaw:
         """Of column i inside its set."""
-        key = i, i in self.tilts
+        knots = self.tilts[i].knots if i in self.tilts else None
+        key = i, None if knots is None else knots.tobytes()
         if key not in self._laws:
             allowed = self.allowed.get(i) or everything(self.cells[i])
-            self._laws[key] = column_law(self.columns[i], self.cells[i], allowed, cut=i in self.tilts)
+            self._laws[key] = column_law(self.columns[i], self.cells[i], allowed, knots)
         return self._laws[key]
 
     def only(self, i: int) -> float | None:
@@ -117,7 +125,7 @@ class Walk:
         law = self.law(i)
         with torch.no_grad():
             log_outcomes, params = self.model.column_law(i, particles.tokens, particles.kinds)
-            factors = self.tilts[i][law.of_pieces] if i in self.tilts else None
+            factors = self.tilts[i].factors[law.of_pieces] if i in self.tilts else None
             y, log_weight = law.draw(log_outcomes, params, generator, factors)
         self.settle(particles, i, *self.ruled(particles, i, y, log_weight))
 

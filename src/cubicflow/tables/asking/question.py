@@ -225,7 +225,10 @@ class Question:
         best, tilts = first, self.walk.tilts
         current = first
         for _ in range(MOST_TILTS):
-            self.walk.tilts = tilted(self.walk, current.particles)
+            mended = tilted(self.walk, current.particles)
+            if mended is self.walk.tilts:  # nothing but chance is left to mend
+                break
+            self.walk.tilts = mended
             current = Weighed(self.walk.run(TRIED, stop, generator))
             if not current.effective_size:
                 break
