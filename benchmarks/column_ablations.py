@@ -208,8 +208,8 @@ def run_cell(table: str, change: Change, data: Path, device: str, most_steps: in
         config |= {"steps": steps, "validate_every": max(steps // VALIDATIONS, 1), "patience": 0}
         began = time.process_time()
         model = suited_columns_model(encoder, train, seed, change.settings)
-        rows = (TableRows(encoder, part) for part in (train, validation[:MOST_VALIDATED]))
-        result = fit(model, *rows, config=TrainingConfig(**config), progress=False)
+        training, validating = (TableRows(encoder, part) for part in (train, validation[:MOST_VALIDATED]))
+        result = fit(model, training, validating, config=TrainingConfig(**config), progress=False)
         seconds = time.process_time() - began
         scores = log_probability(result.flow, encoder, Numbers(validation, None, None))
         divisions.append(
@@ -314,7 +314,7 @@ def mean_score(record: dict[str, Any]) -> float:
 
 
 def seconds_of(record: dict[str, Any]) -> float:
-    return sum(part["processor_seconds"] for part in record["divisions"])
+    return float(sum(part["processor_seconds"] for part in record["divisions"]))
 
 
 def write_page(folder: Path) -> None:

@@ -34,7 +34,7 @@ def untrained(rows: pa.Table) -> dict[str, FittedTable]:
     schema = infer(MemoryTable(rows), TableOptions(missing=Missing.MODEL), atoms=True).schema
     y = PlainReader(schema).read(rows.combine_chunks().to_batches()[0]).y
     cells = CellEncoder.learn(schema, y, None, None)
-    about = schema, Split(), Missing.ERROR, "", "", {}, None
+    about = schema, Split(), Missing.ERROR, "", "", dict[str, int](), None
     columns = suited_columns_model(cells, y, 0, {}).eval()
     flow = suited_flow(TableEncoder(schema), len(y), 0, {}).eval()
     return {"columns": FittedTable(columns, *about, cells), "flow": FittedTable(flow, *about)}
