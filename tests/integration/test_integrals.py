@@ -89,6 +89,7 @@ def test_a_flow_on_a_circle() -> None:
     assert abs(found.estimate - exact) < SIGMAS * found.error
 
 
+@pytest.mark.soak
 def test_errors_are_honest() -> None:
     """Pulls of many small integrals have a standard deviation near 1: 0.8 to 1.3 is five standard errors wide."""
     f, exact = camel(3)
