@@ -46,7 +46,7 @@ def main() -> None:
         clock, processor = time.perf_counter(), time.process_time()
         rows = [batch.to_pandas() for batch in fitted.sample_batches(ROWS, [question], seed=0, say=said.append)]
         seconds = time.perf_counter() - clock, time.process_time() - processor
-        numbers = re.findall(r"[\d,]{2,}", said[0])
+        numbers = re.findall(r"\d[\d,]*", said[0])
         results.append(
             {
                 "condition": question,
@@ -56,7 +56,7 @@ def main() -> None:
                 "processor_seconds": round(seconds[1], 2),
                 "threads": torch.get_num_threads(),
                 "drawn": numbers[0].replace(",", ""),
-                "effective_size": numbers[-1].replace(",", "") if len(numbers) > 1 else "exact",
+                "effective_size": "exact" if "exact" in said[0] else numbers[1].replace(",", ""),
             }
         )
         print(results[-1], flush=True)

@@ -158,6 +158,8 @@ def main() -> None:
         found: dict[str, Any] = {"method": name, **score(test, filled, holes, train)}
         results.append({**found, "seconds": round(time.perf_counter() - start, 1)})
         print(results[-1], flush=True)
+        if arguments.output is not None:  # again after each, so that a run that is stopped leaves what it has
+            pd.DataFrame(results).round(4).to_csv(arguments.output, index=False)
 
     start = time.perf_counter()
     note("mode and median", by_centre(train, rows), start)
@@ -173,8 +175,6 @@ def main() -> None:
     for name, features in (("codes", Codes), ("a feature for each word", OneHot)):
         start = time.perf_counter()
         note(f"IterativeImputer, {name}", by_iteration(train, rows, features), start)
-    if arguments.output is not None:
-        pd.DataFrame(results).round(4).to_csv(arguments.output, index=False)
 
 
 if __name__ == "__main__":

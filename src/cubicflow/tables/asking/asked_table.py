@@ -97,7 +97,8 @@ class AskedTable:
                 chosen = resample(weighed.particles.log_weight, count, chooser)
                 rows = weighed.particles.take(chooser.permutation(chosen))
                 if not start:
-                    say(_said(weighed.effective_size, len(weighed.particles), n))
+                    repeated = 0 if weighed.is_exact else count - len(np.unique(chosen))
+                    say(_said(weighed.effective_size, len(weighed.particles), repeated))
             else:
                 rows = walk.start(count)
             for i in range(stop, columns):
@@ -184,11 +185,11 @@ class AskedTable:
         return generator
 
 
-def _said(size: float, particles: int, n: int) -> str:
+def _said(size: float, particles: int, repeated: int) -> str:
     if size == float("inf"):
         return f"rows are drawn from all {particles:,} ways to meet the conditions, with their exact probabilities"
     found = f"rows are drawn from {particles:,} weighted ones of effective size {size:,.0f}"
-    return found if size >= n else f"{found}, so some of the {n:,} repeat in the columns up to the last condition"
+    return f"{found}; {repeated:,} repeat another one up to the last column with a condition" if repeated else found
 
 
 def _checked_size(size: float) -> float:
