@@ -425,6 +425,17 @@ def test_file_size_limit_is_a_clear_error_and_loses_nothing(x, make_flow, tmp_pa
     assert_same(resumed.flow, fit(make_flow(), x, **settings).flow)
 
 
+def test_no_room_at_all_is_a_clear_error(x, make_flow, tmp_path):
+    """Not even the name of the process fits into the lock."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        with pytest.raises(RunFolderError, match=r"cannot write the run folder .*run: File too large"):
+            fit(make_flow(), x, run=tmp_path / "run", steps=5, progress=False)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
 def test_read_only_folder_is_a_clear_error(x, make_flow, mounted):
     folder = mounted("size=1m,ro")
     with pytest.raises(RunFolderError, match=r"cannot write the run folder .*[Rr]ead-only"):

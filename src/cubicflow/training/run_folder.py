@@ -311,10 +311,9 @@ def _lock(folder: RunFolder) -> Iterator[None]:
             holder = file.read().strip() or "another process"
             raise RunFolderError(f"{folder.path} is in use by {holder}; wait for it, or choose another folder")
         with folder.writing():
-            file.seek(0)
-            file.truncate()
-            file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-            file.flush()
+            file.truncate(0)
+            # Past the buffer: on a full disk closing the file would try again, and that error would hide this one.
+            os.pwrite(file.fileno(), f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
         try:
             yield
         finally:
