@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
+from numpy.typing import NDArray
 
 from cubicflow.tables.arrow_types import Floats, is_text, read_text, without_views
 from cubicflow.tables.asking.imputation import fill_gaps
@@ -51,19 +52,20 @@ class FilledTable:
             )
         if isinstance(self.draws, bool) or not isinstance(self.draws, int) or self.draws < 1:
             raise TableError(f"the number of draws should be a whole number, 1 or more, got {self.draws!r}")
-        self._needed = self.fitted.schema.check(self.table)
+        self.fitted.schema.check(self.table)
         if FILLED in self.table.names:
             raise TableError(
                 f"{self.table.path}: the table has a column {FILLED!r}, which is the name of the one that tells which "
                 "cells were filled; give it another name"
             )
         self._read = self.table.spooled(self.table.names)
+        self._entropy = int(np.random.default_rng().integers(1 << 62)) if self.seed is None else self.seed
         try:
-            self._filled = [self._fill(batch) for batch in self._read.batches(rows=ROWS)]
+            self._filled = [self._fill(k, batch) for k, batch in enumerate(self._read.batches(rows=ROWS))]
         except TableError as error:
             raise error.about(self.table.path) from None
 
-    def _fill(self, batch: pa.RecordBatch) -> tuple[pa.Array, Floats]:
+    def _fill(self, piece: int, batch: pa.RecordBatch) -> tuple[NDArray[np.int64], Floats]:
         """Which rows have gaps to fill, and their plain numbers (draws, n, D)."""
         model: Any = self.fitted.flow  # a model of columns, as was checked
         cells, device = self.fitted.needed_cells, next(model.parameters()).device
@@ -71,10 +73,7 @@ class FilledTable:
         self._count(batch, numbers.y)
         rows = np.flatnonzero(np.isnan(numbers.y).any(axis=1))
         # one seed for the whole table, another stream for each piece of it
-        self._pieces = getattr(self, "_pieces", -1) + 1
-        if self.seed is None:
-            self.seed = int(np.random.default_rng().integers(1 << 62))
-        stream = np.random.SeedSequence([self.seed, self._pieces]).generate_state(1, np.uint64)[0]
+        stream = np.random.SeedSequence([self._entropy, piece]).generate_state(1, np.uint64)[0]
         generator = torch.Generator(device).manual_seed(int(stream >> np.uint64(1)))
         context = None if numbers.context is None else numbers.context[rows]
         how: dict[str, Any] = {"draws": self.draws, "most_likely": self.most_likely}
