@@ -232,7 +232,7 @@ def test_runs_that_cannot_be_judged(cubicflow: Command, own_run: Path, table: Pa
     make_frame(19, seed=1).to_csv(new, index=False)
     refused(cubicflow("judge", own_run, new), "19 rows are too few")
     make_frame(40)[:0].to_csv(new, index=False)
-    refused(cubicflow("judge", own_run, new), "no complete rows")
+    refused(cubicflow("judge", own_run, new), "no rows to judge by")
     frame = make_frame(40)
     frame.loc[3, "size"] = np.nan
     frame.to_csv(new, index=False)

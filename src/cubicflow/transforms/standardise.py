@@ -20,9 +20,9 @@ class Standardise(Transform):
 
     def __init__(self, mean: Sequence[float] | Tensor, std: Sequence[float] | Tensor) -> None:
         super().__init__()
-        dtype = torch.get_default_dtype()
-        self.mean = nn.Buffer(torch.as_tensor(mean, dtype=dtype).clone())
-        self.std = nn.Buffer(torch.as_tensor(std, dtype=dtype).clone())
+        dtype = torch.zeros(()).dtype  # the default one or, while a flow is loaded, that of the flow
+        self.mean = nn.Buffer(torch.as_tensor(mean).to(dtype, copy=True))
+        self.std = nn.Buffer(torch.as_tensor(std).to(dtype, copy=True))
         if self.mean.ndim != 1 or self.mean.shape != self.std.shape:
             raise ValueError(
                 f"mean and std need one number for each feature, got shapes {tuple(self.mean.shape)} and "

@@ -120,7 +120,7 @@ def combinations_of(names: Sequence[str], rows: Mapping[str, pa.Array], schema: 
     for name in names:
         column = schema[name]
         values = rows[name]
-        read = values if column.kind == "dropped" else column.read(values)
+        read = values if column.role == "dropped" else column.read(values)
         texts.append([None if v is None or v != v else str(v) for v in read.to_pylist()])
     return list(zip(*texts, strict=True))
 
