@@ -44,3 +44,13 @@ def test_one_row_has_no_known_error() -> None:
 
 def test_rows_without_weight_have_no_score() -> None:
     assert str(mean_of([1.0, 2.0], [0.0, 0.0])) == "unknown (nothing to score: every weight is 0)"
+
+
+def test_a_row_of_probability_zero_makes_the_mean_infinite() -> None:
+    mean = MeanOfRows()
+    for values in ([1.0, 2.0], [-math.inf, 3.0], [4.0]):
+        mean.see(np.array(values))
+    found = mean.result()
+    assert (found.rows, found.mean) == (5, -math.inf)
+    assert math.isnan(found.error)
+    assert str(found) == "-inf ± unknown nats"

@@ -240,7 +240,8 @@ def _log_normal_cdf(z: Floats) -> Floats:
 
 class Moments:
     """Weighted mean and variance. Batches are merged by the rule of Chan, Golub and LeVeque (1979), which subtracts no
-    large sums from one another."""
+    large sums from one another. With an infinite value, as the score of a row of probability 0, the mean is infinite
+    and the deviation NaN."""
 
     def __init__(self) -> None:
         self.weight = 0.0
@@ -252,8 +253,11 @@ class Moments:
         if not weight:
             return
         mean = float(np.average(values, weights=weights))
-        squares = (values - mean) ** 2
         total = self.weight + weight
+        if not math.isfinite(mean) or not math.isfinite(self.mean):
+            self.mean, self._squares, self.weight = self.mean + mean, math.nan, total
+            return
+        squares = (values - mean) ** 2
         shift = mean - self.mean
         self._squares += float((squares if weights is None else weights * squares).sum())
         self._squares += shift * shift * self.weight * weight / total
