@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 import cubicflow as cf
 from cubicflow.training import RunFolderError, fit
@@ -283,6 +284,14 @@ def test_a_finished_run_whose_model_is_damaged(x, make_flow, run):
     model.write_bytes((run / "other" / "model.safetensors").read_bytes())
     with pytest.raises(RunFolderError, match=r"model.safetensors: does not fit"):
         fit(make_flow(), x, run=run, resume=True, **SETTINGS)
+
+
+def test_a_finished_run_whose_whole_numbers_name_no_column(x, make_flow, run):
+    fit(make_flow(), x, run=run, **SETTINGS)
+    tensors = load_file(run / "model.safetensors")
+    name = next(name for name, value in tensors.items() if value.dtype == torch.int64 and value.numel() > 1)
+    save_file({**tensors, name: torch.full_like(tensors[name], 2**63 - 1)}, run / "model.safetensors")
+    refused(rf"cannot resume: .*{name} holds numbers that no run has.*--overwrite", make_flow(), x, run, resume=True)
 
 
 def test_a_finished_run_whose_result_is_damaged(x, make_flow, run):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -79,3 +79,13 @@ def why_unusable(flow: nn.Module, tensors: Mapping[str, Tensor]) -> str | None:
 
 def _is_permutation(values: Tensor) -> bool:
     return values.ndim == 1 and torch.equal(values.sort().values, torch.arange(len(values)))
+
+
+def is_usable(saved: Tensor, here: Sequence[Tensor]) -> bool:
+    """Whether a saved tensor can take the place of those that are here. Floats are finite. Whole numbers say which
+    column goes where: they are the same ones in some order, unless a single one counts something."""
+    if saved.is_floating_point():
+        return bool(torch.isfinite(saved).all())
+    if saved.dtype != torch.int64 or not saved.ndim:
+        return True
+    return torch.equal(saved.flatten().sort().values.cpu(), here[0].flatten().sort().values.cpu())

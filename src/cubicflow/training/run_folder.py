@@ -15,6 +15,7 @@ from torch import Tensor
 from cubicflow.atomic_files import is_leftover, write_atomically
 from cubicflow.flows import serialization as flow_files
 from cubicflow.flows.serialization import CONFIG_FILE, UNREGISTERED, WEIGHTS_FILE, FlowFileError
+from cubicflow.flows.untrusted import is_usable
 from cubicflow.plain_files import NotPlainError, open_own
 from cubicflow.training import checkpoint as checkpoints
 from cubicflow.training.checkpoint import Checkpoint, DamagedCheckpointError
@@ -180,9 +181,13 @@ class RunFolder:
         path = self.path / WEIGHTS_FILE
         try:
             flow_files.compare(path, flow_files.state_shapes(self.flow), flow_files.read_header(path))
-            return flow_files.read_tensors(path, None)
+            tensors = flow_files.read_tensors(path, None)
         except FlowFileError as error:
             raise RunFolderError(f"cannot resume: {error}; {BEGIN_AGAIN}") from None
+        here = self.flow.state_dict()
+        if wrong := [name for name, value in tensors.items() if not is_usable(value, [here[name]])]:
+            raise RunFolderError(f"cannot resume: {path}: {wrong[0]} holds numbers that no run has; {BEGIN_AGAIN}")
+        return tensors
 
     @contextmanager
     def writing(self) -> Iterator[None]:

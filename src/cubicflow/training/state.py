@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cubicflow.flows.untrusted import is_usable
 from cubicflow.training.errors import RunFolderError
 from cubicflow.training.saved_numbers import AVERAGED, CHECKPOINT, RAW
 from cubicflow.training.step import Step
@@ -79,7 +80,7 @@ class TrainingState:
                 "(--overwrite)"
             )
         here = self.memory()
-        wrong = [n for n, value in tensors.items() if n != "step.loss_sum" and not _is_usable(value, here[n])]
+        wrong = [n for n, value in tensors.items() if n != "step.loss_sum" and not is_usable(value, here[n])]
         if wrong:
             raise RunFolderError(
                 f"cannot resume: the checkpoint's {wrong[0]} holds numbers that no run has; begin again with overwrite "
@@ -100,13 +101,3 @@ class TrainingState:
     def refresh(self) -> None:
         """Tell the flow that its tensors were written: layers mirror some of them."""
         self.parts.flow.load_state_dict(self.parts.flow.state_dict())
-
-
-def _is_usable(saved: Tensor, here: list[Tensor]) -> bool:
-    """Whether a saved tensor can take the place of those that are here. Floats are finite. Whole numbers say which
-    column goes where: they are the same ones in some order, unless a single one counts something."""
-    if saved.is_floating_point():
-        return bool(torch.isfinite(saved).all())
-    if saved.dtype != torch.int64 or not saved.ndim:
-        return True
-    return torch.equal(saved.flatten().sort().values.cpu(), here[0].flatten().sort().values.cpu())
