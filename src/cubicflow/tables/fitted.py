@@ -35,6 +35,7 @@ from cubicflow.tables.text.reading import AS_USUAL, Reading
 from cubicflow.tables.usable_numbers import check_drawn, checked_scores
 
 SECTION = "table"
+MOST_SAID = 500  # characters of what is wrong with a stranger's file
 SCORE_COLUMN = "log_likelihood"
 
 
@@ -135,7 +136,7 @@ class FittedTable(SampledTable):
             if "columns" in about:
                 cells = CellEncoder.from_json(schema, about["columns"])
         except Exception as error:  # whatever it is: all of this came from a stranger's file
-            raise FlowFileError(path, f"its table is not described rightly: {error}") from None
+            raise FlowFileError(path, f"its table is not described rightly: {str(error)[:MOST_SAID]}") from None
         source, mark, parts = (about.get(key) for key in ("source", "fingerprint", "parts"))
         counted = isinstance(parts, dict) and sorted(parts) == sorted(PARTS)
         if not isinstance(source, str) or not isinstance(mark, str) or not counted:

@@ -5,6 +5,7 @@ The names are here without the classes, whose imports take seconds, for the help
 
 from __future__ import annotations
 
+import reprlib
 from functools import cache
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
@@ -50,5 +51,6 @@ def column_from_json(value: Any) -> Column:
         raise TableError(f"a column should be an object, got {str(value)[:80]}")
     kind = value.get("kind")
     if not isinstance(kind, str) or kind not in kinds():
-        raise TableError(f"column {value.get('name')!r} has the kind {kind!r}, which is none of {', '.join(REGISTRY)}")
+        name, found = str(value.get("name"))[:80], reprlib.repr(kind)  # a stranger's file may hold megabytes there
+        raise TableError(f"column {name!r} has the kind {found}, which is none of {', '.join(REGISTRY)}")
     return kinds()[kind].from_json(value)
