@@ -185,6 +185,6 @@ def test_half_floats_can_be_words() -> None:
 
 def test_what_is_wrong_with_a_kind_is_said_briefly() -> None:
     """A stranger's file may hold megabytes in its place."""
-    with pytest.raises(TableError, match="has the kind .*, which is none of real") as refused:
+    with pytest.raises(TableError, match=r"has the kind .*, which is none of real") as refused:
         column_from_json({"name": "x" * 10**6, "kind": [10**1000] * 10**4})
     assert len(str(refused.value)) < 1000
