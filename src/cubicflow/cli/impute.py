@@ -11,6 +11,7 @@ from cubicflow.cli.clear_errors import clear_errors
 from cubicflow.cli.reading import Comment, Header
 from cubicflow.cli.remarks import say_ignored
 from cubicflow.cli.terminal import say
+from cubicflow.cli.writing import ProtectFormulas, check_protection
 
 STANDARD_OUTPUT = "-"
 
@@ -27,9 +28,7 @@ def impute(
     header: Header = None,
     comment: Comment = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace outputs that exist.")] = False,
-    protect_formulas: Annotated[
-        bool, typer.Option("--protect-formulas", help="An apostrophe before texts that a spreadsheet would calculate.")
-    ] = False,
+    protect_formulas: ProtectFormulas = False,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:N.")] = None,
 ) -> None:
     """Fill the missing values of a table, given all that each row holds. Only gaps change; the column 'filled' names
@@ -48,6 +47,7 @@ def impute(
             raise ValueError("--mode fills every gap in one way; leave out --draws, or leave out --mode for draws")
         if output == STANDARD_OUTPUT and draws > 1:
             raise ValueError("--draws writes a file for each draw; give the name of a file with -o")
+        check_protection(output, protect_formulas=protect_formulas)
         names = names_of_draws(output, draws)
         for name in names:
             check_output(name, overwrite=overwrite)

@@ -10,6 +10,7 @@ import typer
 from cubicflow.cli.arguments import conditions, pairs
 from cubicflow.cli.clear_errors import clear_errors
 from cubicflow.cli.terminal import say
+from cubicflow.cli.writing import ProtectFormulas, check_protection
 
 
 def sample(
@@ -33,9 +34,7 @@ def sample(
     ] = 1.0,
     seed: Annotated[int | None, typer.Option(help="The same seed gives the same rows.", min=0, max=2**63 - 1)] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an output that exists.")] = False,
-    protect_formulas: Annotated[
-        bool, typer.Option("--protect-formulas", help="An apostrophe before texts that a spreadsheet would calculate.")
-    ] = False,
+    protect_formulas: ProtectFormulas = False,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:N.")] = None,
 ) -> None:
     """New rows with the columns, types and words of the fitted table.
@@ -50,8 +49,7 @@ def sample(
 
         if not 0 < temperature < float("inf"):
             raise ValueError(f"--temperature should be a positive number, got {temperature:g}")
-        if protect_formulas and output != "-" and not output.lower().endswith(".csv"):
-            raise ValueError(f"--protect-formulas is for .csv files and standard output, got {output}; leave it out")
+        check_protection(output, protect_formulas=protect_formulas)
         check_output(output, overwrite=overwrite)
         fitted = FittedTable.load(run, device)
         told: dict[str, str] | list[str]
