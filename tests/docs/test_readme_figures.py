@@ -145,6 +145,6 @@ def test_the_papers_experiments(text: str) -> None:
     assert f"redrawn, {score('bsds300', 'cubic')} (published: {published})" in flowing
     assert f"{score('bsds300', 'cubic-regularised-more')} with a base of ten normals" in flowing
     assert f"and {score('bsds300', 'cubic-mirrored')} with mirrored patches and twice the steps" in flowing
-    assert f"scores {score('bsds300', 'cubic-attention')} there with attention" in flowing
+    assert f"scores {score('bsds300', 'cubic-attention-long')} there with attention" in flowing
     assert f"and {score('bsds300', 'cubic-attention-symmetries')} with the symmetries of a patch" in flowing
     assert f"takes {images['bits_per_dim']:.3f} ± {images['error']:.3f} bits per dimension" in flowing

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -259,3 +261,13 @@ def test_pieces_that_are_replayed_are_those_that_are_not(context_features):
 def zip_parts(x, context, size):
     parts = x.split(size)
     return zip(parts, [None] * len(parts) if context is None else context.split(size), strict=True)
+
+
+def test_a_fit_may_be_the_first_to_use_the_gpu():
+    program = """
+import torch, cubicflow as cf
+before = torch.get_rng_state()
+cf.fit(cf.flows.plane(2, num_layers=1), torch.randn(64, 2, generator=torch.Generator()), steps=2, device="cuda")
+assert torch.equal(before, torch.get_rng_state())
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=120)

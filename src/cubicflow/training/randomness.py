@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -78,8 +79,8 @@ def random_state_kept(device: torch.device) -> Iterator[None]:
         if _threads == 0:
             _kept.append((torch.set_rng_state, torch.get_rng_state()))
             for index in range(torch.cuda.device_count()) if device.type == "cuda" else []:
-                generator = torch.cuda.default_generators[index]
-                _kept.append((generator.set_state, generator.get_state()))
+                # By torch's functions: the list of generators is empty until the first call to the GPU.
+                _kept.append((partial(torch.cuda.set_rng_state, device=index), torch.cuda.get_rng_state(index)))
         _threads += 1
     _here.keeps = True
     try:
