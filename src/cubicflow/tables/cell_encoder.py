@@ -117,6 +117,8 @@ class CellEncoder(PlainReader):
             cells = [self.cells[name] for name in names]
             found[f"{prefix}outcomes"] = [each.outcomes for each in cells]
             found[f"{prefix}shapes"] = [each.shape for each in cells]
+            if circles := [i for i, each in enumerate(cells) if each.closed]:
+                found[f"{prefix}circles"] = circles
         return found
 
     def strangers(self, y: Floats) -> list[list[int]]:

@@ -32,12 +32,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.kinds.column import Column
+from cubicflow.tables.kinds.circular import Circular, CircularSteps
+from cubicflow.tables.kinds.column import Bounds, Column
 from cubicflow.tables.kinds.gridded import Gridded
 from cubicflow.tables.kinds.levels import Levelled
 from cubicflow.tables.maps import PRIOR, CodeCounts
 from cubicflow.tables.table_error import TableError
-from cubicflow.tables.unit_scale import Ends, UnitScale, scale_of_codes, scale_of_values
+from cubicflow.tables.unit_scale import Ends, UnitScale, ring_of_codes, ring_of_values, scale_of_codes, scale_of_values
 
 CELL = 4  # numbers
 UNSEEN = -1
@@ -61,6 +62,7 @@ class Cells(ABC):
     """The cells of one column. ``gaps`` says whether training rows had gaps, ``unseen`` is the probability left."""
 
     form: ClassVar[str]
+    closed = False  # whether the two ends of its scale are one point
 
     gaps: bool
     unseen: float
@@ -179,7 +181,8 @@ class WordCells(Cells):
 
 @dataclass(frozen=True)
 class NumberCells(Cells):
-    """Numbers on a scale, and atoms. ``listed`` numbers have atoms for all values seen, and no spline for the rest."""
+    """Numbers on a scale, and atoms. ``listed`` numbers have atoms for all values seen, and no spline for the rest. The
+    ends of a ``closed`` scale are one point."""
 
     form: ClassVar[str] = "numbers"
 
@@ -187,6 +190,7 @@ class NumberCells(Cells):
     atoms: tuple[float, ...] = ()
     listed: bool = False
     is_point: bool = False
+    closed: bool = False
 
     @property
     def shape(self) -> int:
@@ -226,13 +230,13 @@ class NumberCells(Cells):
 
     def to_json(self) -> dict[str, Any]:
         own = {"scale": self.scale.to_json(), "atoms": list(self.atoms), "listed": self.listed}
-        return {**super().to_json(), **own, "is_point": self.is_point}
+        return {**super().to_json(), **own, "is_point": self.is_point, "closed": self.closed}
 
     @classmethod
     def read(cls, value: Mapping[str, Any], gaps: bool, unseen: float) -> NumberCells:
-        flags = [value["listed"], value["is_point"]]
+        flags = [value["listed"], value["is_point"], value.get("closed", False)]
         if not all(isinstance(flag, bool) for flag in flags):
-            raise ValueError("listed and is_point are true or false")
+            raise ValueError("listed, is_point and closed are true or false")
         atoms = tuple(float(atom) for atom in value["atoms"])
         if len(set(atoms)) < len(atoms) or not all(map(math.isfinite, atoms)):
             raise ValueError("atoms are different numbers")
@@ -259,9 +263,13 @@ def learn_cells(column: Column, y: Floats, weights: Floats | None) -> Cells:
         counted = counted * (len(values) / counted.sum())
     if isinstance(column, Levelled):
         return _words(len(column.levels), values, counted, gaps, rows)
+    unseen = PRIOR / (rows + 1)
+    if isinstance(column, CircularSteps):
+        return NumberCells(gaps, unseen, ring_of_codes(values, counted, column.grid.count), closed=True)
+    if isinstance(column, Circular):
+        return _ring(values, counted, column.ends, gaps, unseen)
     limits = (-math.inf, math.inf) if column.map is None else column.map.limits
     low, high = (None if math.isinf(end) else end for end in limits)
-    unseen = PRIOR / (rows + 1)
     if isinstance(column, Gridded):
         if low is None and not column.on_calendar and column.role != "context":
             start, step = (float(each) for each in column.grid.values(np.array([0, 1])))
@@ -319,6 +327,13 @@ def _reals(values: Floats, weights: Floats | None, ends: Ends, gaps: bool, unsee
         high = float(values.max())
     scale = scale_of_values(rest, None if weights is None else weights[smooth], (low, high))
     return NumberCells(gaps, unseen, scale, tuple(atoms.tolist()), is_point=True)
+
+
+def _ring(values: Floats, weights: Floats | None, ends: Bounds, gaps: bool, unseen: float) -> NumberCells:
+    atoms = find_atoms(values, weights)
+    smooth = ~np.isin(values, atoms)
+    scale = ring_of_values(values[smooth], None if weights is None else weights[smooth], ends)
+    return NumberCells(gaps, unseen, scale, tuple(atoms.tolist()), is_point=True, closed=True)
 
 
 def find_atoms(values: Floats, weights: Floats | None = None) -> Floats:

@@ -37,10 +37,10 @@ from torch import Tensor, nn
 from cubicflow.constructors import arguments, positive
 from cubicflow.flows.descriptions import register
 from cubicflow.nets.draws import own_generator
-from cubicflow.splines import cubic_spline
 from cubicflow.tables.cells import ALONE, CELL, INTERVAL, POINT, UNSEEN
 from cubicflow.tables.columns_cores import AttentionCore, ColumnNetworks
 from cubicflow.tables.interval_mass import log_mean_density
+from cubicflow.tables.unit_spline import unit_spline
 from cubicflow.tables.usable_numbers import check_drawn
 
 NEAREST = 1e-6  # to an end, for the normal quantile of a place
@@ -60,6 +60,8 @@ class ColumnsModel(nn.Module):
         outcomes: of each column, in the order of the model.
         shapes: of each column: 0 for outcomes alone, 1 for intervals of [0, 1], 2 for points of it.
         context_outcomes, context_shapes: the same of context columns.
+        circles, context_circles: the columns, and context columns, by number, for which 0 and 1 are one point. The
+            density agrees there, and what follows sees such a place by whole waves.
         strangers: pairs of outcomes that were never together, [column, outcome, later column, its outcome]. After the
             first, the second is less likely by a fixed factor, beside what the core makes of it.
         core: ``"mlp"``, a residual network for each column, or ``"attention"``, a transformer.
@@ -84,6 +86,8 @@ class ColumnsModel(nn.Module):
         context_shapes: Sequence[int] = (),
         strangers: Sequence[Sequence[int]] = (),
         *,
+        circles: Sequence[int] = (),
+        context_circles: Sequence[int] = (),
         core: str = "mlp",
         hidden_features: int = 64,
         token_features: int = 16,
@@ -102,6 +106,10 @@ class ColumnsModel(nn.Module):
             raise ValueError("every column needs its outcomes and its shape")
         if min(every[0]) < 1 or not set(every[1]) <= {ALONE, INTERVAL, POINT}:
             raise ValueError("a column has one outcome or more, and the shape 0, 1 or 2")
+        self.circles, self.context_circles = list(map(int, circles)), list(map(int, context_circles))
+        for closed, places in ((self.circles, self.shapes), (self.context_circles, self.context_shapes)):
+            if any(not 0 <= i < len(places) or places[i] == ALONE for i in closed):
+                raise ValueError("circles are the numbers of columns with the shape 1 or 2")
         self.hidden_features, self.num_blocks, self.num_heads = hidden_features, num_blocks, num_heads
         self.num_bins, self.octaves = positive("num_bins", num_bins), positive("octaves", octaves)
         if not (0 <= dropout < 1 and 0 <= cell_dropout < 1):
@@ -141,8 +149,13 @@ class ColumnsModel(nn.Module):
             ones, others = self._apart.setdefault(later, {}).setdefault(first, ([], []))
             ones.append(one)
             others.append(other)
-        self._intervals = [i for i, shape in enumerate(self.shapes) if shape == INTERVAL]
-        self._points = [i for i, shape in enumerate(self.shapes) if shape == POINT]
+        # Columns whose splines are evaluated together: of one shape, all closed or none.
+        self._groups: dict[tuple[int, bool], list[int]] = {}
+        for i, shape in enumerate(self.shapes):
+            if shape != ALONE:
+                self._groups.setdefault((shape, i in self.circles), []).append(i)
+        every_circle = {*self.context_circles, *(self._told + i for i in self.circles)}
+        self._whole_waves = [i in every_circle for i in range(tokens)]
 
     def config(self) -> dict[str, Any]:
         """The constructor's arguments."""
@@ -159,7 +172,8 @@ class ColumnsModel(nn.Module):
             "dropout",
             "cell_dropout",
         )
-        return {**columns, **sizes}
+        closed = {name: value for name in ("circles", "context_circles") if (value := getattr(self, name))}
+        return {**columns, **closed, **sizes}
 
     @torch.no_grad()
     def start_from(self, frequencies: Sequence[Tensor]) -> None:
@@ -184,12 +198,12 @@ class ColumnsModel(nn.Module):
         kind = own[:, :, 0].long()
         columns = [self._log_outcome(i, hidden[:, i], kind) for i in range(len(self.outcomes))]
         result = torch.stack(columns, dim=1).to(x.dtype) + own[:, :, 3]
-        for group, log_density in ((self._intervals, self._log_interval), (self._points, self._log_point)):
-            if group:
-                params = torch.stack([self.splines[i](hidden[:, i]) for i in group], dim=1).to(x.dtype)
-                found = log_density(own[:, group], params)
-                index = torch.tensor(group, device=x.device)
-                result = result.index_add(1, index, torch.where(kind[:, group] == 0, found, 0))
+        for (shape, closed), group in self._groups.items():
+            params = torch.stack([self.splines[i](hidden[:, i]) for i in group], dim=1).to(x.dtype)
+            log_density = self._log_interval if shape == INTERVAL else self._log_point
+            found = log_density(own[:, group], params, closed=closed)
+            index = torch.tensor(group, device=x.device)
+            result = result.index_add(1, index, torch.where(kind[:, group] == 0, found, 0))
         return result
 
     def log_presence(self, x: Tensor, gaps: Sequence[int], context: Tensor | None = None) -> Tensor:
@@ -225,7 +239,7 @@ class ColumnsModel(nn.Module):
             logits = logits + table.index_put((ones, others), logits.new_tensor(-APART))[kind[:, first]]
         return logits
 
-    def _log_interval(self, cells: Tensor, params: Tensor) -> Tensor:
+    def _log_interval(self, cells: Tensor, params: Tensor, *, closed: bool) -> Tensor:
         """(N, I, 4), (N, I, P) -> (N, I)."""
         _, low, high, log_width = cells.unbind(2)
         if not self.training:
@@ -233,21 +247,21 @@ class ColumnsModel(nn.Module):
             # distances do not tell the width, is so near to a point that this makes no difference.
             between, least = 1 - low - high, math.sqrt(torch.finfo(cells.dtype).eps)
             log_width = torch.where(between > least, between.clamp(min=least).log(), log_width)
-            return log_mean_density(low, high, log_width, params)
+            return log_mean_density(low, high, log_width, params, closed=closed)
         # In training the kernels' splines will do: two points inside a narrow interval, the ends of a wide one.
         width = log_width.exp()
         middle = torch.where(low <= high, low + width / 2, 1 - high - width / 2)
         offsets = width[..., None] * width.new_tensor([-0.5, -GAUSS, GAUSS, 0.5])
         points = (middle[..., None] + offsets).clamp(0, 1)  # (N, I, 4)
-        values, log_slopes = cubic_spline(points, params[:, :, None], domain="unit")
+        values, log_slopes = unit_spline(points, params[:, :, None], closed=closed)
         across = (values[..., 3] - values[..., 0]).clamp(min=1e-12) / width.clamp(min=WIDE)
         narrow = torch.logaddexp(log_slopes[..., 1], log_slopes[..., 2]) - math.log(2)
         return torch.where(width > WIDE, across.log(), narrow)
 
-    def _log_point(self, cells: Tensor, params: Tensor) -> Tensor:
+    def _log_point(self, cells: Tensor, params: Tensor, *, closed: bool) -> Tensor:
         """(N, J, 4), (N, J, P) -> (N, J)."""
         _, low, high, _ = cells.unbind(2)
-        return cubic_spline(_place(low, high).clamp(0, 1), params, domain="unit")[1]
+        return unit_spline(_place(low, high).clamp(0, 1), params, closed=closed)[1]
 
     # --- one column at a time ---
 
@@ -303,7 +317,8 @@ class ColumnsModel(nn.Module):
             kind = (chances.cumsum(1) < uniform[:, :1] * chances.sum(1, keepdim=True)).sum(1)
             u = uniform[:, 1]
             if self.shapes[i]:
-                u = cubic_spline(u, self.splines[i](hidden).double(), inverse=True, domain="unit")[0]
+                params = self.splines[i](hidden).double()
+                u = unit_spline(u, params, closed=i in self.circles, inverse=True)[0]
             check_drawn(chances, u)
             cells = settle(i, kind.clamp(max=self.outcomes[i] - 1), u)
             rows.append(cells)
@@ -347,7 +362,8 @@ class ColumnsModel(nn.Module):
             seen = seen & (torch.rand(seen.shape, device=device, generator=own_generator(device)) >= self.cell_dropout)
         tokens: Tensor = self.kinds(firsts + torch.where(seen, kind, unseen))
         chosen = slice(columns[0], columns[-1] + 1) if len(columns) else slice(0, 0)
-        waves = _waves(_place(cells[:, :, 1], cells[:, :, 2]).to(tokens.dtype), self.octaves)
+        circles = [self._whole_waves[i] for i in columns]
+        waves = _waves(_place(cells[:, :, 1], cells[:, :, 2]).to(tokens.dtype), self.octaves, circles)
         waves = waves * (seen & shaped)[..., None]
         placed = torch.einsum("ntf,tfh->nth", waves, self.places[chosen])
         return tokens + placed + self.positions[chosen]
@@ -358,11 +374,19 @@ def _place(low: Tensor, high: Tensor) -> Tensor:
     return (1 + low - high) / 2
 
 
-def _waves(u: Tensor, octaves: int) -> Tensor:
-    """(N, T) -> (N, T, 2 + 2 octaves): a place, its normal quantile, and waves."""
-    u = u.clamp(NEAREST, 1 - NEAREST)
-    phases = u[..., None] * (math.pi * 2.0 ** torch.arange(octaves, dtype=u.dtype, device=u.device))
-    return torch.cat([2 * u[..., None] - 1, torch.special.ndtri(u)[..., None], phases.sin(), phases.cos()], dim=-1)
+def _waves(place: Tensor, octaves: int, circles: Sequence[bool]) -> Tensor:
+    """(N, T) -> (N, T, 2 + 2 octaves): a place, its normal quantile, and waves; on a circle only what is the same at 0
+    and at 1, the waves but the slowest, which has half a period."""
+    u = place.clamp(NEAREST, 1 - NEAREST)
+    circle = torch.tensor(circles, dtype=torch.bool, device=u.device)
+    speeds = math.pi * 2.0 ** torch.arange(octaves, dtype=u.dtype, device=u.device)
+    phases = torch.where(circle, place, u)[..., None] * speeds
+    waves = torch.cat([2 * u[..., None] - 1, torch.special.ndtri(u)[..., None], phases.sin(), phases.cos()], dim=-1)
+    if not any(circles):
+        return waves
+    is_whole = torch.ones(2 + 2 * octaves, dtype=torch.bool, device=u.device)
+    is_whole[[0, 1, 2, 2 + octaves]] = False
+    return waves * (~circle[:, None] | is_whole)
 
 
 def _zeros(inputs: int, outputs: int) -> nn.Linear:

@@ -32,7 +32,7 @@ from cubicflow.tables.likelihood import ROWS_AT_ONCE, Mean
 from cubicflow.tables.resumed_table import check_same_table
 from cubicflow.tables.source import Missing, Split, open_table
 from cubicflow.tables.started_run import begin_from, check_start
-from cubicflow.tables.table_error import TableError
+from cubicflow.tables.table_error import TableError, some
 from cubicflow.tables.table_rows import Parts, TableRows, load_numbers, load_parts, parts_of, split_numbers
 from cubicflow.tables.text.reading import Reading, check_reading
 from cubicflow.tables.time_order import split_from
@@ -213,8 +213,8 @@ class Prepared(NamedTuple):
 
 
 def suited_model(found: Inferred) -> str:
-    """Columns with masses, gaps or atoms are for the model of columns; real numbers alone for a flow."""
-    reals = [column for column in found.schema.model if not column.counts_mass]
+    """Columns with masses, gaps, atoms or circles are for the model of columns; real numbers alone for a flow."""
+    reals = [column for column in found.schema.model if not column.counts_mass and not column.is_circle]
     if found.gaps or len(reals) < len(found.schema.model):
         return "columns"
     return "columns" if any(len(find_atoms(plain_numbers(c, _column(found, c.name)))) for c in reals) else "flow"
@@ -228,6 +228,8 @@ def prepare_flow(
     found: Inferred, split: Split, missing: Missing, seed: int, settings: Mapping[str, Any], folder: Path | None
 ) -> Prepared:
     """A flow of the encoded columns."""
+    if circles := [column.name for column in found.schema.model if column.is_circle]:
+        raise TableError(f"column {some(circles)} is circular, and a flow has no circles", "--model columns")
     encoder = TableEncoder(found.schema)
     rows = load_parts(found.table, encoder, split, missing, found.rows, folder)
     return Prepared(suited_flow(encoder, found.parts["train"], seed, settings), None, rows, SUITED_TRAINING, ())

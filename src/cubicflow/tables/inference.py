@@ -6,6 +6,7 @@ words) comes from the training rows alone.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -39,7 +40,8 @@ class TableOptions:
     """What is said about columns, by their names.
 
     Attributes:
-        kinds: column -> real, stepped, integer, datetime, categorical, boolean or constant, where the guess is wrong.
+        kinds: column -> real, stepped, integer, datetime, categorical, boolean or constant, where the guess is wrong;
+            or circular:24, circular:-180:180, for numbers whose ends are one point.
         transforms: column -> log or asinh.
         bounds: column -> (low, high), hard limits; -inf or inf for none.
         context: columns to condition on.
@@ -62,8 +64,10 @@ class TableOptions:
     def __post_init__(self) -> None:
         if self.missing is not None:
             object.__setattr__(self, "missing", Missing(self.missing))
-        for column, kind in self.kinds.items():
-            if kind not in NAMES:
+        for column, kind in list(self.kinds.items()):
+            if kind.startswith("circular:"):
+                self._take_circle(column, kind)
+            elif kind not in NAMES:
                 raise TableError(f"the type of {column!r} should be one of {', '.join(NAMES)}, got {kind!r}")
         for column, transform in self.transforms.items():
             if transform not in TRANSFORMS:
@@ -76,6 +80,22 @@ class TableOptions:
         for (first, ones), (second, others) in combinations(self._parts.items(), 2):
             if clash := sorted(set(ones) & set(others)):
                 raise TableError(f"{some(clash)} is named in both {first} and {second}; a column has one part to play")
+
+    def _take_circle(self, column: str, kind: str) -> None:
+        """circular:24 is circular, with the bounds 0:24."""
+        try:
+            ends = [float(end) for end in kind.split(":")[1:]]
+            low, high = ends if len(ends) > 1 else (0.0, *ends)
+        except ValueError:
+            raise TableError(
+                f"the type of {column!r} should be circular:TURN or circular:LOW:HIGH, got {kind!r}"
+            ) from None
+        if not (low < high and math.isfinite(high - low)):
+            raise TableError(f"a turn of {column!r} should be a number above 0, got {kind!r}")
+        if column in self.bounds:
+            raise TableError(f"{kind!r} brings the bounds of column {column!r}; leave its other bounds out")
+        object.__setattr__(self, "kinds", {**self.kinds, column: "circular"})
+        object.__setattr__(self, "bounds", {**self.bounds, column: (low, high)})
 
     @property
     def _parts(self) -> dict[str, tuple[str, ...]]:

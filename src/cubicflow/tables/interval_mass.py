@@ -18,14 +18,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cubicflow.splines.cubic import cubic_bins, cubic_shape
+from cubicflow.splines.cubic import cubic_shape
 from cubicflow.splines.evaluation import Axis, BinIndex, locate
-
-LEAST_BIN = 1e-3  # the floors of widths and heights that cubic_spline has
-MOST_FLOORED = 0.1  # of the unit interval
+from cubicflow.tables.unit_spline import bins_of
 
 
-def log_mean_density(low: Tensor, high: Tensor, log_width: Tensor, params: Tensor) -> Tensor:
+def log_mean_density(low: Tensor, high: Tensor, log_width: Tensor, params: Tensor, *, closed: bool = False) -> Tensor:
     """log of (F(b) - F(a)) / (b - a), each element with a spline of its own.
 
     Args:
@@ -33,24 +31,24 @@ def log_mean_density(low: Tensor, high: Tensor, log_width: Tensor, params: Tenso
         high: 1 - b, the distance of its upper end from 1.
         log_width: log(b - a), which a and b need not tell.
         params: of :func:`cubicflow.splines.cubic_spline`, K widths, K heights and two edge slopes in the last axis.
+        closed: whether the slope is the same at both ends; then the first of the edge slopes is that of both.
 
     >>> low, width = torch.tensor(0.25, dtype=torch.float64), torch.tensor(0.5, dtype=torch.float64)
     >>> log_mean_density(low, 1 - low - width, width.log(), torch.zeros(18, dtype=torch.float64)).abs() < 1e-12
     tensor(True)
     """
     num_bins = (params.shape[-1] - 2) // 2
-    floor = min(LEAST_BIN, MOST_FLOORED / num_bins)
     mirrored = low > high
     from_above = torch.cat(
         [
             params[..., :num_bins].flip(-1),
             params[..., num_bins : 2 * num_bins].flip(-1),
-            params[..., -1:],
+            params[..., -2:-1] if closed else params[..., -1:],
             params[..., -2:-1],
         ],
         dim=-1,
     )
-    bins = cubic_bins(torch.where(mirrored[..., None], from_above, params), num_bins, floor, floor)
+    bins = bins_of(torch.where(mirrored[..., None], from_above, params), closed=closed)
     a = torch.where(mirrored, high, low)
     width = log_width.exp()
     across, upwards = Axis.of(bins.widths), Axis.of(bins.heights)

@@ -35,6 +35,8 @@ ROUNDS = 60  # of expectation and maximisation, for one number
 MOST_REAL_BINS = 64
 REAL_ROWS = 50  # of a real column, in a bin
 FEWEST_AT_ENDS = 4  # rows, in the outermost bins
+FEWEST_RING_BINS = 24  # of codes on a circle
+RING_ROWS = 20  # in a bin of a circle, which has no long tails
 NEAR = 0.9  # of what is beyond an end
 FRACTION_OF_RANGE = 40  # how far outside an unseen value may lie, at least, without being a surprise
 
@@ -329,3 +331,45 @@ def scale_of_values(values: Floats, weights: Floats | None, ends: Ends) -> UnitS
     bounds = _halved_ends(np.asarray(edges), values, each, (values[1:] + values[:-1]) / 2)
     counts = _counts(bounds, values, each)
     return _with_ends(bounds, counts, ends, _near(bounds, counts))
+
+
+# --- circles ---
+
+
+def ring_of_values(values: Floats, weights: Floats | None, ends: tuple[float, float]) -> UnitScale:
+    """The scale of real numbers on a circle, from one end up to the other. One bin lies across the seam, so the slope
+    is the same on both sides of it.
+
+    >>> scale = ring_of_values(np.array([0.1, 0.2, 5.9]), None, (0.0, 6.0))
+    >>> low, high = scale.log_density(np.array([0.0, 5.999]))
+    >>> bool(low == high)
+    True
+    """
+    low, high = ends
+    each = np.ones(len(values)) if weights is None else weights
+    order = np.argsort(values, kind="stable")
+    values, each = values[order], each[order]
+    total = float(each.sum())
+    wanted = int(np.clip(total / RING_ROWS, 1, MOST_REAL_BINS))
+    cut = np.searchsorted(np.cumsum(each), total * (np.arange(wanted) + 0.5) / wanted)
+    cut = np.unique(cut[cut < len(values) - 1])
+    inner = np.unique((values[cut] + values[cut + 1]) / 2)
+    edges = np.array([low, *inner[(inner > low) & (inner < high)], high], np.float64)
+    if len(edges) < 4:  # nothing is told apart
+        return UnitScale((low, high), (1.0,))
+    counts, widths = _counts(edges, values, each), np.diff(edges)
+    across = (counts[0] + counts[-1]) / (widths[0] + widths[-1])
+    counts[0], counts[-1] = across * widths[0], across * widths[-1]
+    return UnitScale(tuple(edges.tolist()), tuple((counts / counts.sum()).tolist()))
+
+
+def ring_of_codes(values: Floats, weights: Floats | None, count: int) -> UnitScale:
+    """The scale of codes 0 ... count - 1 on a circle: a bin each, or for several where they are many.
+
+    >>> ring_of_codes(np.array([0.0, 0.0, 2.0]), None, 4).masses
+    (0.5, 0.1, 0.3, 0.1)
+    """
+    bins = min(count, MOST_BINS, max(len(values) // RING_ROWS, FEWEST_RING_BINS))
+    edges = np.unique(np.round(np.linspace(0, count, bins + 1)))
+    counts = _counts(edges, values, np.ones(len(values)) if weights is None else weights)
+    return UnitScale(tuple(edges.tolist()), tuple((counts / counts.sum()).tolist()))

@@ -78,9 +78,11 @@ def random_state_kept(device: torch.device) -> Iterator[None]:
     with SHARED_GENERATOR:
         if _threads == 0:
             _kept.append((torch.set_rng_state, torch.get_rng_state()))
-            for index in range(torch.cuda.device_count()) if device.type == "cuda" else []:
-                # By torch's functions: the list of generators is empty until the first call to the GPU.
-                _kept.append((partial(torch.cuda.set_rng_state, device=index), torch.cuda.get_rng_state(index)))
+            # By torch's functions: the list of generators is empty until the first call to the GPU.
+            _kept.extend(
+                (partial(torch.cuda.set_rng_state, device=index), torch.cuda.get_rng_state(index))
+                for index in range(torch.cuda.device_count() if device.type == "cuda" else 0)
+            )
         _threads += 1
     _here.keeps = True
     try:

@@ -182,6 +182,11 @@ def _intervals(condition: Condition, column: Column) -> tuple[Interval, ...]:
         ends = [-math.inf, *points, math.inf]
         apart = ((_after(low, whole), _before(high, whole)) for low, high in pairwise(ends))
         return tuple((first, last) for first, last in apart if first <= last)
+    if column.is_circle and condition.relation == "range":
+        low, high = (end if place is None else place for place, end in zip(places, (-math.inf, math.inf), strict=True))
+        if low > high:  # across the seam
+            after, before = replace(condition, relation=">="), replace(condition, relation="<=")
+            return _ends(before, [high], whole=whole), _ends(after, [low], whole=whole)
     return (_ends(condition, places, whole=whole),)
 
 

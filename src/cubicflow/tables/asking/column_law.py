@@ -24,12 +24,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cubicflow.splines import cubic_spline
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.asking.allowed import Allowed, AllowedLevels, AllowedNumbers
 from cubicflow.tables.cells import Cells, NumberCells, WordCells
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.real import Real
+from cubicflow.tables.unit_spline import unit_spline
 
 TAIL = (1e-5, 1e-4, 1e-3, 5e-3, 2e-2)  # where a rare range may lie
 # of [0, 1]: 32 parts, and finer ones towards both ends
@@ -245,7 +245,7 @@ class NumberLaw(ColumnLaw):
             places = self._places.to(device).expand(len(outcomes), -1)
             slopes = torch.zeros_like(places)
             if params is not None:
-                slopes = cubic_spline(places, params[:, None], domain="unit")[1]
+                slopes = unit_spline(places, params[:, None], closed=self._cells.closed)[1]
             parts.append(number * (slopes + self._log_density.to(device)).exp())
         elif len(self._reach):
             parts.append(number * self._between(params, len(outcomes), device)[1])
@@ -261,7 +261,8 @@ class NumberLaw(ColumnLaw):
             start = ends[:, 0].expand(rows, -1)
             return start, (ends[:, 1] - ends[:, 0]).expand(rows, -1)
         places, back = torch.unique(ends, return_inverse=True)
-        values = cubic_spline(places.expand(rows, -1), params[:, None], domain="unit")[0][:, back]  # (N, J, 2)
+        values = unit_spline(places.expand(rows, -1), params[:, None], closed=self._cells.closed)[0]
+        values = values[:, back]  # (N, J, 2)
         return values[..., 0], (values[..., 1] - values[..., 0]).clamp(min=0)
 
     def place(self, piece: NDArray[np.int64], uniform: Tensor, params: Tensor | None) -> Floats:
@@ -279,7 +280,7 @@ class NumberLaw(ColumnLaw):
             which = torch.from_numpy(piece[chosen]).to(uniform.device)[:, None]
             u = start.gather(1, which)[:, 0] + uniform[rows] * rise.gather(1, which)[:, 0]
             if mine is not None:
-                u = cubic_spline(u.clamp(0, 1), mine, inverse=True, domain="unit")[0]
+                u = unit_spline(u.clamp(0, 1), mine, closed=self._cells.closed, inverse=True)[0]
             within = np.clip(u.cpu().numpy(), reach[:, 0], reach[:, 1])
             kind = np.zeros(len(chosen), np.int64)
             drawn = self._column.rounded(self._cells.decode(kind, within, within))

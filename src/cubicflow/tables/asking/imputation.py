@@ -18,7 +18,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cubicflow.splines import cubic_spline
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.asking.allowed import everything
 from cubicflow.tables.asking.column_law import ColumnLaw, column_law
@@ -27,6 +26,7 @@ from cubicflow.tables.cell_encoder import CellEncoder
 from cubicflow.tables.cells import ALONE, INTERVAL, WordCells
 from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.interval_mass import log_mean_density
+from cubicflow.tables.unit_spline import unit_spline
 
 PARTICLES = 64  # of a row
 AT_ONCE = 1 << 14  # particles
@@ -162,9 +162,9 @@ def _log_present(walk: Walk, i: int, y: Floats, log_outcomes: Tensor, params: Te
         found = found - torch.log1p(-log_outcomes[:, cells.gap].exp().clamp(max=1 - 1e-12))
     if cells.shape != ALONE and params is not None:
         if cells.shape == INTERVAL:
-            inside = log_mean_density(low, high, log_size - math.log1p(-cells.unseen), params)
+            inside = log_mean_density(low, high, log_size - math.log1p(-cells.unseen), params, closed=cells.closed)
         else:
-            inside = cubic_spline(((1 + low - high) / 2).clamp(0, 1), params, domain="unit")[1]
+            inside = unit_spline(((1 + low - high) / 2).clamp(0, 1), params, closed=cells.closed)[1]
         found = torch.where(kind == 0, found + inside, found)
     result: Floats = torch.where(kind < 0, 0.0, found).cpu().numpy()
     return result

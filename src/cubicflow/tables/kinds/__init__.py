@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 # A kind, its file and its class; from the most general to the most particular.
 REGISTRY = {
     "real": "real.Real",
+    "circular": "circular.Circular",
+    "circular steps": "circular.CircularSteps",
     "levels": "levels.Levels",
     "stepped": "stepped.Stepped",
     "integer": "integer.Integer",
@@ -28,7 +30,8 @@ REGISTRY = {
     "constant": "constant.Constant",
     "dropped": "constant.Dropped",
 }
-NAMES = [name for name in REGISTRY if name not in ("levels", "dropped")]  # those that the user may ask for
+# Those that the user may ask for.
+NAMES = [name for name in REGISTRY if name not in ("circular steps", "levels", "dropped")]
 
 
 @cache

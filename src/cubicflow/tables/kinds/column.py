@@ -79,6 +79,7 @@ class Column(ABC):
     is_ordered: ClassVar[bool] = True  # by the values themselves
     is_measured: ClassVar[bool] = False  # in numbers that can be transformed and bounded
     on_calendar: ClassVar[bool] = False
+    is_circle: ClassVar[bool] = False  # whether its two ends are one point
     holds: ClassVar[Holds] = staticmethod(is_readable)
     own: ClassVar[Parsers] = {}  # what this kind alone has, and how it is read from JSON
     mapped: ClassVar[tuple[Role, ...]] = ("model", "context", "weights")  # the roles in which it has a map
@@ -98,7 +99,7 @@ class Column(ABC):
         ``told`` is the kind that the user asked for. Raises TableError where the values cannot be of that kind.
         """
 
-    def settle(self, seen: Evidence) -> tuple[Self, list[str]]:  # noqa: ARG002 - for kinds that need it
+    def settle(self, seen: Evidence) -> tuple[Column, list[str]]:  # noqa: ARG002 - for kinds that need it
         """The column with what a sample of training rows decides, and remarks for the user."""
         return self, []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -38,12 +38,12 @@ class Real(Quantity):
     decimals: int | None = None
 
     @classmethod
-    def infer(cls, facts: Facts, told: type[Column] | None, role: Role) -> Column:  # noqa: ARG003
+    def infer(cls, facts: Facts, told: type[Column] | None, role: Role) -> Column | None:  # noqa: ARG003
         known = not facts.finder.lost and 0 < facts.finder.decimals <= MOST_DIGITS
         type = "double" if pa.types.is_integer(facts.type) else type_name(facts.type)
         return cls(facts.name, type, role, decimals=facts.finder.decimals if known else None)
 
-    def settle(self, seen: Evidence) -> tuple[Self, list[str]]:
+    def settle(self, seen: Evidence) -> tuple[Column, list[str]]:
         values = self.encode(seen.sample.column(self.name).combine_chunks())
         smallest, largest, note = seen.facts.smallest, seen.facts.largest, None
         if seen.transform is not None:

@@ -1,0 +1,160 @@
+"""Angles, hours of the day, days of the year: numbers whose two ends are one point."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from cubicflow.tables.arrow_types import Floats, floats_as, type_name
+from cubicflow.tables.kinds.column import Bounds, Column, Evidence, Facts, Parsers, Role, cannot_be
+from cubicflow.tables.kinds.facts import Codes, Grid
+from cubicflow.tables.kinds.gridded import Gridded
+from cubicflow.tables.kinds.real import MOST_DIGITS, Real
+from cubicflow.tables.kinds.stepped import MOST_STEPS
+from cubicflow.tables.maps import CodeCounts
+from cubicflow.tables.table_error import TableError
+
+
+def _ends(value: Any) -> Bounds:
+    if not isinstance(value, list) or len(value) != 2 or not all(isinstance(end, int | float) for end in value):
+        raise ValueError(f"the ends of a circle should be two numbers, got {str(value)[:80]}")
+    low, high = map(float, value)
+    if not (math.isfinite(high - low) and low < high):
+        raise ValueError(f"the ends of a circle should be finite, the first below the second, got {low} and {high}")
+    return low, high
+
+
+@dataclass(frozen=True, kw_only=True)
+class Circular(Real):
+    """Numbers on a circle, with a density per unit. A value is the same as one a whole turn away.
+
+    Attributes:
+        ends: the two numbers, a turn apart, that are one point. Values come back from the first up to the second.
+
+    >>> Circular("angle", "double", ends=(-180.0, 180.0)).numbers(pa.array([190.0, 180.0, -10.0])).tolist()
+    [-170.0, -180.0, -10.0]
+    """
+
+    kind: ClassVar[str] = "circular"
+    roles: ClassVar[tuple[Role, ...]] = ("model", "context")
+    is_circle: ClassVar[bool] = True
+    mapped: ClassVar[tuple[Role, ...]] = ()
+    own: ClassVar[Parsers] = {**Real.own, "ends": _ends}
+
+    ends: Bounds = (0.0, 1.0)
+
+    @classmethod
+    def infer(cls, facts: Facts, told: type[Column] | None, role: Role) -> Column | None:
+        if told is not cls:
+            return None
+        if not cls.holds(facts.type):
+            raise cannot_be(facts, cls)
+        known = not facts.finder.lost and 0 < facts.finder.decimals <= MOST_DIGITS
+        return cls(facts.name, type_name(facts.type), role, decimals=facts.finder.decimals if known else None)
+
+    def settle(self, seen: Evidence) -> tuple[Column, list[str]]:
+        if seen.transform is not None:
+            raise TableError(f"column {self.name!r} is circular, and a circle has no {seen.transform}")
+        if seen.bounds is None or not all(map(math.isfinite, seen.bounds)):
+            raise TableError(
+                f"column {self.name!r} is circular; say how long a turn is, such as circular:24",
+                f"--type {self.name}=circular:24",
+            )
+        column = replace(self, ends=seen.bounds)
+        ring = ring_grid(seen.facts.finder.grid(), seen.bounds)
+        if ring is not None:
+            return CircularSteps(self.name, self.type, self.role, grid=ring), []
+        return (replace(column, type="double") if pa.types.is_integer(self.arrow_type) else column), []
+
+    def numbers(self, array: pa.Array) -> Floats:
+        return self.wrapped(self.finite(array))
+
+    def wrapped(self, values: Floats) -> Floats:
+        """The same points, from the first end up to the second."""
+        low, high = self.ends
+        inside = low + np.mod(values - low, high - low)
+        return np.where(inside < high, inside, low)  # a number just below the first end is rounded to the second
+
+    def rounded(self, y: Floats) -> Floats:
+        return self.wrapped(super().rounded(y))
+
+    def decode(self, y: Floats) -> pa.Array:
+        return floats_as(self.rounded(y), self.arrow_type, self.decimals)
+
+    @property
+    def context_width(self) -> int:
+        return 2
+
+    def context(self, array: pa.Array) -> Floats:
+        low, high = self.ends
+        return cosine_and_sine((self.encode(array) - low) / (high - low))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CircularSteps(Gridded):
+    """Numbers on a circle at a fixed resolution, such as hours: a mass per step. The steps of ``grid`` are one turn."""
+
+    kind: ClassVar[str] = "circular steps"
+    is_circle: ClassVar[bool] = True
+    mapped: ClassVar[tuple[Role, ...]] = ()
+
+    @classmethod
+    def infer(cls, facts: Facts, told: type[Column] | None, role: Role) -> None:
+        """Never by itself: a circular column becomes one."""
+
+    def learn(self, counts: CodeCounts, rows: int, bounds: Bounds | None) -> CircularSteps:  # noqa: ARG002
+        return self
+
+    def numbers(self, array: pa.Array) -> Floats:
+        return np.mod(super().numbers(array), self.grid.count)
+
+    def decode(self, y: Floats) -> pa.Array:
+        return self.from_codes(np.mod(np.floor(y), self.grid.count).astype(np.int64))
+
+    def from_codes(self, codes: Codes) -> pa.Array:
+        if pa.types.is_integer(self.arrow_type):
+            return super().from_codes(codes)
+        return floats_as(self.grid.values(codes), self.arrow_type, self.grid.decimals)
+
+    @property
+    def decimals(self) -> int | None:
+        return None if pa.types.is_integer(self.arrow_type) else self.grid.decimals
+
+    @property
+    def context_width(self) -> int:
+        return 2
+
+    def context(self, array: pa.Array) -> Floats:
+        return cosine_and_sine((self.encode(array) + 0.5) / self.grid.count)
+
+    def check(self) -> None:
+        super().check()
+        if self.grid.count > MOST_STEPS:
+            raise ValueError(f"a turn of {self.grid.count} steps is too fine")
+
+
+def ring_grid(seen: Grid | None, ends: Bounds) -> Grid | None:
+    """The steps of one turn, from its first end, where the values that were seen and the turn share a step.
+
+    >>> ring_grid(Grid(1, 1, 0, 22), (0.0, 24.0))
+    Grid(origin=0, step=1, decimals=0, count=24)
+    >>> ring_grid(Grid(1, 1, 0, 6), (0.0, 2 * math.pi)) is None
+    True
+    """
+    if seen is None:
+        return None
+    low, high = (end * 10.0**seen.decimals for end in ends)
+    if low != round(low) or high != round(high):
+        return None
+    origin, turn = round(low), round(high) - round(low)
+    step = math.gcd(seen.step, turn, seen.origin - origin)
+    return Grid(origin, step, seen.decimals, turn // step) if turn // step <= MOST_STEPS else None
+
+
+def cosine_and_sine(turns: Floats) -> Floats:
+    """(N,) -> (N, 2): what a network is told of a point of the circle."""
+    return np.stack([np.cos(2 * np.pi * turns), np.sin(2 * np.pi * turns)], axis=1)

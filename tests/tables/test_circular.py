@@ -1,0 +1,154 @@
+"""Columns whose two ends are one point: angles and hours."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pytest
+import torch
+
+from cubicflow.tables import FittedTable, TableError, TableOptions, fit_table, infer
+from cubicflow.tables.columns_likelihood import log_conditionals
+from cubicflow.tables.columns_model import ColumnsModel
+from cubicflow.tables.interval_mass import log_mean_density
+from cubicflow.tables.source import MemoryTable
+from cubicflow.tables.unit_spline import unit_spline
+
+SMALL = {"hidden_features": 16, "num_blocks": 1, "num_bins": 8}
+TURN = 2 * np.pi
+KINDS = {"angle": "circular:-3.141592653589793:3.141592653589793", "hour": "circular:24"}
+
+
+def rows(n: int = 400) -> pa.Table:
+    """Angles around the seam, a number that follows them, and hours around midnight."""
+    rng = np.random.default_rng(0)
+    angle = rng.vonmises(3.0, 2.0, n)
+    hour = np.mod(np.round(rng.normal(23, 3, n) + 2 * np.sin(angle)), 24).astype(int)
+    return pa.table({"angle": angle, "size": np.cos(angle - 1) + 0.2 * rng.normal(size=n), "hour": hour})
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> FittedTable:
+    folder = tmp_path_factory.mktemp("circular")
+    pyarrow.csv.write_csv(rows(), folder / "t.csv")
+    fit_table(
+        folder / "t.csv", folder / "run", TableOptions(kinds=KINDS), steps=40, seed=0, progress=False, settings=SMALL
+    )
+    return FittedTable.load(folder / "run")
+
+
+def test_kinds_and_what_they_count(fitted: FittedTable) -> None:
+    assert [column.kind for column in fitted.schema.columns] == ["circular", "real", "circular steps"]
+    assert [column.describe() for column in fitted.schema.columns][::2] == ["density per unit", "mass per step of 1"]
+
+
+def test_the_density_agrees_across_the_seam(fitted: FittedTable) -> None:
+    """That of the angle itself, and of what is conditioned on it."""
+    near = np.pi - 1e-12
+    score = fitted.score(pa.table({"angle": [-near, near] * 2, "size": [-0.5, -0.5, 0.3, 0.3], "hour": [1, 1, 22, 22]}))
+    assert np.exp(score[::2] - score[1::2]) == pytest.approx(1, abs=1e-5)
+
+
+def test_a_whole_turn_changes_nothing(fitted: FittedTable) -> None:
+    once = pa.table({"angle": [1.0, -2.0], "size": [0.1, 0.2], "hour": [1, 23]})
+    more = pa.table({"angle": [1.0 + TURN, -2.0 - TURN], "size": [0.1, 0.2], "hour": [25, -1]})
+    np.testing.assert_allclose(fitted.score(more), fitted.score(once), atol=1e-9)
+
+
+def conditionals(fitted: FittedTable, name: str, values: np.ndarray) -> np.ndarray:
+    """p of these values of a column, given the columns before it in a row, without what is left for the unseen."""
+    encoder = fitted.cells
+    assert encoder is not None
+    row = {"angle": np.full(len(values), 3.0), "size": np.full(len(values), -0.4), "hour": np.full(len(values), 23)}
+    batch = pa.record_batch({**row, name: values})
+    found = log_conditionals(fitted.flow, encoder, encoder.read(batch))[:, encoder.order.index(name)]
+    return np.exp(found) / (1 - encoder.cells[name].unseen)
+
+
+def test_the_hours_sum_to_1(fitted: FittedTable) -> None:
+    assert conditionals(fitted, "hour", np.arange(24)).sum() == pytest.approx(1, abs=1e-9)
+
+
+def test_the_angles_integrate_to_1(fitted: FittedTable) -> None:
+    angles = (np.arange(20_000) + 0.5) / 20_000 * TURN - np.pi
+    assert conditionals(fitted, "angle", angles).mean() * TURN == pytest.approx(1, abs=1e-3)
+
+
+def test_a_range_across_midnight(fitted: FittedTable) -> None:
+    """The probability of the range is the sum of those of its hours, each within its error."""
+    hours = fitted.conditional("hour", {}).masses([22, 23, 0, 1, 2])
+    night = fitted.conditional("size", {"hour": (22, 2)})
+    error = float(np.hypot(night.probability_error, np.linalg.norm(hours.errors)))
+    assert night.probability == pytest.approx(float(hours.masses.sum()), abs=4 * error + 1e-9)
+    assert set(fitted.sample(100, {"hour": (22, 2)}, seed=0)["hour"].to_pylist()) <= {22, 23, 0, 1, 2}
+
+
+def test_samples_lie_on_both_sides_of_the_seam(fitted: FittedTable) -> None:
+    drawn = fitted.sample(1000, seed=0)
+    angle, hour = drawn["angle"].to_numpy(), drawn["hour"].to_numpy()
+    assert ((angle >= -np.pi) & (angle < np.pi)).all()
+    assert drawn["hour"].type == pa.int64()
+    assert set(hour) <= set(range(24))
+    given = rows()
+    for name in ("angle", "hour"):
+        turns = TURN if name == "angle" else 24
+        means = [np.exp(2j * np.pi * table[name].to_numpy() / turns).mean() for table in (drawn, given)]
+        assert abs(means[0] - means[1]) < 0.1
+
+
+@pytest.mark.parametrize("bins", [1, 2, 8])
+def test_masses_of_a_closed_spline_are_differences(bins: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    params = 3 * torch.randn(50, 2 * bins + 2, generator=generator, dtype=torch.float64)
+    ends = torch.rand(50, 2, generator=generator, dtype=torch.float64).sort(1).values
+    low, high = ends.unbind(1)
+    value = [unit_spline(end, params, closed=True)[0] for end in (low, high)]
+    found = log_mean_density(low, 1 - high, (high - low).log(), params, closed=True)
+    torch.testing.assert_close(found.exp() * (high - low), value[1] - value[0], rtol=1e-9, atol=1e-13)
+    back = unit_spline(value[0], params, closed=True, inverse=True)[0]
+    torch.testing.assert_close(back, low, rtol=1e-7, atol=1e-9)
+
+
+def test_training_and_scoring_see_one_density() -> None:
+    """In training an interval is two points of a spline; the same spline is its mass in a score."""
+    torch.manual_seed(0)
+    model = ColumnsModel([1, 1], [1, 2], circles=[0, 1], hidden_features=8).double()
+    for weight in model.parameters():
+        torch.nn.init.normal_(weight, std=0.3)
+    low, width = torch.rand(20, dtype=torch.float64) * 0.99, 1e-3
+    step = torch.stack([torch.zeros(20), low, 1 - low - width, torch.full((20,), float(np.log(width)))], 1).double()
+    point = torch.stack([torch.zeros(20), low, 1 - low, torch.zeros(20)], 1).double()
+    cells = torch.cat([step, point], 1)
+    torch.testing.assert_close(model.eval().log_prob(cells), model.train().log_prob(cells), rtol=0, atol=1e-3)
+
+
+def test_a_circle_to_condition_on() -> None:
+    column = infer(MemoryTable(rows()), TableOptions(kinds=KINDS, context=("angle",))).schema.context[0]
+    told = column.context(pa.array([0.0, np.pi / 2, TURN]))
+    np.testing.assert_allclose(told, [[-1, 0], [0, -1], [-1, 0]], atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kinds": {"hour": "circular"}}, "say how long a turn is"),
+        ({"kinds": {"hour": "circular:0"}}, "above 0"),
+        ({"kinds": {"hour": "circular:inf"}}, "above 0"),
+        ({"kinds": {"hour": "circular:day"}}, "circular:TURN or circular:LOW:HIGH"),
+        ({"kinds": {"hour": "circular:1:2:3"}}, "circular:TURN or circular:LOW:HIGH"),
+        ({"kinds": {"hour": "circular:24"}, "bounds": {"hour": (0, 12)}}, "leave its other bounds out"),
+        ({"kinds": {"angle": "circular:6.28"}, "transforms": {"angle": "log"}}, "bounds"),
+        ({"kinds": {"word": "circular:24"}}, "cannot be circular"),
+    ],
+)
+def test_what_is_refused(options: dict[str, dict[str, str]], message: str) -> None:
+    table = rows().append_column("word", pa.array(["a", "b"] * 200))
+    with pytest.raises(TableError, match=message):
+        infer(MemoryTable(table), TableOptions(**options))  # type: ignore[arg-type]
+
+
+def test_a_flow_refuses_a_circle(tmp_path) -> None:
+    pyarrow.csv.write_csv(rows(), tmp_path / "t.csv")
+    with pytest.raises(TableError, match="a flow has no circles"):
+        fit_table(tmp_path / "t.csv", tmp_path / "run", TableOptions(kinds=KINDS), model="flow", steps=1)
