@@ -9,7 +9,8 @@ probability is the score. Each job is one process with one thread.
 
 Changes:
     start        the same settings from another seed: differences as large as this one are chance
-    order        of the columns: reversed, drawn, those with the fewest outcomes first
+    order        of the columns: reversed, drawn, those with the fewest outcomes first; or another one for every row and
+                 step of training, so that each column is learned given any of the others
     core         a transformer, instead of masked residual networks
     bins         of the splines
     scale        plain: even between the smallest and the largest value, instead of the column's own quantiles
@@ -40,6 +41,7 @@ import pyarrow as pa
 import torch
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, load_wine
 
+from benchmarks import any_order
 from cubicflow.atomic_files import write_atomically
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.cell_encoder import CellEncoder, PlainReader
@@ -133,12 +135,14 @@ TABLES = {
 }
 
 DEFAULTS = Change("defaults", "")
+RANDOM_ORDERS = Change("order", "random in training")
 CHANGES = [
     DEFAULTS,
     Change("start", "another"),
     Change("order", "reversed"),
     Change("order", "drawn"),
     Change("order", "fewest outcomes first"),
+    RANDOM_ORDERS,
     Change("core", "transformer", {"core": "attention"}),
     *(Change("bins", str(bins), {"num_bins": bins}) for bins in (4, 8, 16, 32)),
     Change("scale", "plain"),
@@ -207,11 +211,16 @@ def run_cell(table: str, change: Change, data: Path, device: str, most_steps: in
         steps = min(config["steps"], source.most_steps, most_steps or source.most_steps)
         config |= {"steps": steps, "validate_every": max(steps // VALIDATIONS, 1), "patience": 0}
         began = time.process_time()
-        model = suited_columns_model(encoder, train, seed, change.settings)
+        model: Any = suited_columns_model(encoder, train, seed, change.settings)
+        if change == RANDOM_ORDERS:
+            model = any_order.any_order_model(encoder, len(train), seed)
         training, validating = (TableRows(encoder, part) for part in (train, validation[:MOST_VALIDATED]))
         result = fit(model, training, validating, config=TrainingConfig(**config), progress=False)
         seconds = time.process_time() - began
-        scores = log_probability(result.flow, encoder, Numbers(validation, None, None))
+        if change == RANDOM_ORDERS:
+            scores = any_order.log_probability(result.flow, encoder, validation)
+        else:
+            scores = log_probability(result.flow, encoder, Numbers(validation, None, None))
         divisions.append(
             {
                 "training_rows": len(train),
