@@ -4,10 +4,10 @@
     python -m benchmarks.sbi_posteriors run --reference FOLDER --seeds 0:1 --tasks two_moons --methods cubicflow
     python -m benchmarks.sbi_posteriors page                            the page and its table, from the records
 
-FOLDER holds two_moons.npz, gaussian_mixture.npz and slcp.npz with observation_k (C,) and posterior_k (10,000, D), reference
-samples of the sbibm benchmark. A cell is a task, a method and a seed: 10,000 simulations from the prior, one training,
-10,000 samples for each of four observations, and their C2ST as sbibm defines it: the accuracy of a classifier of two
-hidden layers in five folds, 0.5 for samples that cannot be told from the reference. Leakage is the share of the
+FOLDER holds two_moons.npz, gaussian_mixture.npz and slcp.npz with observation_k (C,) and posterior_k (10,000, D),
+reference samples of the sbibm benchmark. A cell is a task, a method and a seed: 10,000 simulations from the prior, one
+training, 10,000 samples for each of four observations, and their C2ST as sbibm defines it: the accuracy of a classifier
+of two hidden layers in five folds, 0.5 for samples that cannot be told from the reference. Leakage is the share of the
 estimator's own samples that lie outside the prior's box. The held-out log density is that of 5,000 further simulations.
 Each record is a line of results/sbi_posteriors/records.jsonl; a cell that has one is not run again. One thread.
 """
@@ -202,6 +202,51 @@ def run(arguments: argparse.Namespace) -> None:
                 print(task, method, seed, record["c2st"], f"{record['train_seconds']:.0f} s", flush=True)
 
 
+def summary(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """For each task and method: means over observations and seeds."""
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for record in records:
+        groups[record["task"], record["method"]].append(record)
+    return [
+        {
+            "task": task,
+            "method": method,
+            "seeds": len(group),
+            "c2st": float(np.mean([record["c2st"] for record in group])),
+            "c2st_smallest": float(np.min([record["c2st"] for record in group])),
+            "c2st_largest": float(np.max([record["c2st"] for record in group])),
+            "leakage": float(np.mean([record["leakage"] for record in group])),
+            "held_out_log_density": float(np.mean([record["held_out_log_density"] for record in group])),
+            "train_seconds": float(np.mean([record["train_seconds"] for record in group])),
+        }
+        for task in TASKS
+        for method in METHODS
+        if (group := groups.get((task, method)))
+    ]
+
+
+def page(arguments: argparse.Namespace) -> None:
+    """The table of means over the seeds, as CSV and between the marks of the page."""
+    rows = summary(recorded(arguments.records / "records.jsonl"))
+    with arguments.page.with_suffix(".csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0].keys(), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    lines = [
+        "| task | estimator | seeds | C2ST | from, to | leakage | held-out log density | training seconds |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {r['task']} | {r['method']} | {r['seeds']} | {r['c2st']:.3f} | {r['c2st_smallest']:.3f}, "
+        f"{r['c2st_largest']:.3f} | {r['leakage']:.2%} | {r['held_out_log_density']:.3f} | {r['train_seconds']:.0f} |"
+        for r in rows
+    ]
+    before, _, rest = arguments.page.read_text(encoding="utf-8").partition("<!-- table -->\n")
+    after = rest.partition("<!-- end -->")[2]
+    text = "\n".join([f"{before}<!-- table -->", *lines, f"<!-- end -->{after}"])
+    arguments.page.write_text(text, encoding="utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
@@ -210,8 +255,12 @@ def main() -> None:
     running.add_argument("--seeds", default="0:3", help="first:last, as in a slice")
     running.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     running.add_argument("--methods", nargs="+", choices=METHODS, default=["nsf", "cubicflow"])
-    running.add_argument("--records", type=Path, default=RECORDS)
     running.set_defaults(function=run)
+    writing = commands.add_parser("page")
+    writing.add_argument("--page", type=Path, default=PAGE)
+    writing.set_defaults(function=page)
+    for command in (running, writing):
+        command.add_argument("--records", type=Path, default=RECORDS, help="the folder of the records")
     arguments = parser.parse_args()
     arguments.function(arguments)
 

@@ -19,8 +19,8 @@ __all__ = ["NessaiFlow"]
 
 
 class NessaiFlow(BaseFlow):  # type: ignore[misc]
-    """Cubic-spline couplings with linear layers between them, :func:`cubicflow.flows.tabular`, on a standard normal base,
-    which nessai's latent contours need. The arguments are those that nessai gives to every flow.
+    """Cubic-spline couplings with linear layers between them (:func:`cubicflow.flows.tabular`) on a standard normal
+    base, which nessai's latent contours need. The arguments are those that nessai gives to every flow.
 
     Args:
         n_inputs: D, which nessai fills in.
@@ -28,7 +28,8 @@ class NessaiFlow(BaseFlow):  # type: ignore[misc]
         n_blocks: coupling layers.
         n_layers: residual blocks of each network.
         context_features: C, or None.
-        settings: of :class:`~cubicflow.flows.TabularConfig`, such as ``num_bins``, as further entries of ``flow_config``.
+        settings: further entries of ``flow_config``, those of :class:`~cubicflow.flows.TabularConfig`, such as
+            ``num_bins``.
 
     >>> flow = NessaiFlow(2, 16, 3, 2, num_bins=6)
     >>> x, log_prob = flow.sample_and_log_prob(5)
@@ -50,7 +51,8 @@ class NessaiFlow(BaseFlow):  # type: ignore[misc]
         super().__init__()
         if distribution is not None:
             raise ValueError(
-                "NessaiFlow has a standard normal base; leave 'distribution' out of flow_config, or use a flow of nessai's"
+                "NessaiFlow has a standard normal base; leave 'distribution' out of flow_config, or use one of "
+                "nessai's flows"
             )
         sizes = {"hidden_features": n_neurons, "num_layers": n_blocks, "num_blocks": n_layers}
         self._arguments = {"context_features": context_features or 0, **sizes, **settings}

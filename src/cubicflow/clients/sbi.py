@@ -1,4 +1,4 @@
-"""Posteriors and likelihoods for sbi: :func:`posterior` for NPE, :func:`likelihood` for NLE, and their sequential forms.
+"""Densities for sbi: :func:`posterior` for NPE, :func:`likelihood` for NLE, and for their sequential forms.
 
     inference = NPE(prior, density_estimator=posterior(prior=prior))      # sbi's training loop
     estimator = posterior(prior=prior).fit(theta, x)                      # cubicflow's training loop
@@ -39,7 +39,7 @@ FLOW_DEFAULTS: dict[str, Any] = {
     "num_layers": 2,
     "hidden_features": 64,
 }
-TRAINING_DEFAULTS: dict[str, Any] = {"learning_rate": 2e-3, "batch_size": 256}
+TRAINING_DEFAULTS: dict[str, Any] = {"learning_rate": 2e-3}
 
 
 class EstimatorBuilder:
@@ -121,13 +121,14 @@ class EstimatorBuilder:
         estimator = self(theta, x)
         inputs, condition = (theta, x) if self.density_of == "theta" else (x, theta)
         condition = estimator.standardise(condition.float())
-        settings = {**TRAINING_DEFAULTS, "batch_size": min(TRAINING_DEFAULTS["batch_size"], len(x) // 4 + 1), **settings}
+        settings = {**TRAINING_DEFAULTS, **settings}
         if isinstance(estimator.embedding_net, nn.Identity):
             fit(estimator.net, (inputs.float(), flat(condition)), progress=progress, **settings)
         else:
             rows = (inputs.float(), condition.flatten(1))
             fit(_Embedded(estimator), rows, loss=_embedded_loss, progress=progress, **settings)
-        return estimator.eval()
+        estimator.eval()
+        return estimator
 
     def _support(self, features: int) -> PriorSupport:
         nothing = [(-torch.inf, torch.inf)] * features
@@ -197,9 +198,7 @@ def posterior(
     >>> bool(prior.support.check(samples).all()), estimator.log_prob(torch.full((1, 2), 1.5), torch.zeros(1, 2))
     (True, tensor([[-inf]], grad_fn=<...>))
     """
-    return EstimatorBuilder(
-        "theta", prior, bounded=bounded, embedding_net=embedding_net, z_score=z_score_x, **settings
-    )
+    return EstimatorBuilder("theta", prior, bounded=bounded, embedding_net=embedding_net, z_score=z_score_x, **settings)
 
 
 def likelihood(
@@ -230,8 +229,9 @@ class _Embedded(nn.Module):
 
 def _embedded_loss(model: Any, batch: Batch) -> Tensor:
     """-log p of rows whose context is standardised and flattened."""
-    estimator, context = model.estimator, batch.context
-    embedded = flat(estimator.embedding_net(context.reshape(-1, *estimator.condition_shape)))
+    estimator = model.estimator
+    assert batch.context is not None  # noqa: S101 - fit was given one
+    embedded = flat(estimator.embedding_net(batch.context.reshape(-1, *estimator.condition_shape)))
     loss: Tensor = -estimator.net.log_prob(batch.x, embedded)
     return loss
 

@@ -20,6 +20,13 @@ class FlowEstimator(ConditionalDensityEstimator):  # type: ignore[misc]
         condition_shape: of one condition.
         condition_mean, condition_std: by which conditions are standardised, of the condition's shape.
         embedding_net: what the standardised condition passes before the flow sees it.
+
+    >>> import cubicflow as cf
+    >>> flow = cf.flows.tabular(2, context_features=3, num_layers=2, hidden_features=16)
+    >>> estimator = FlowEstimator(flow, (3,), torch.zeros(3), torch.ones(3), nn.Identity())
+    >>> samples, log_prob = estimator.sample_and_log_prob((5,), torch.zeros(4, 3))
+    >>> samples.shape, log_prob.shape
+    (torch.Size([5, 4, 2]), torch.Size([5, 4]))
     """
 
     def __init__(
@@ -53,7 +60,7 @@ class FlowEstimator(ConditionalDensityEstimator):  # type: ignore[misc]
 
     def sample(self, sample_shape: Sequence[int], condition: Tensor, **_: Any) -> Tensor:
         """(*sample_shape, batch_dim, D)."""
-        samples = self.net.sample(torch.Size(sample_shape).numel(), self._context(condition))
+        samples: Tensor = self.net.sample(torch.Size(sample_shape).numel(), self._context(condition))
         return samples.reshape(*sample_shape, *samples.shape[1:])
 
     def sample_and_log_prob(self, sample_shape: Sequence[int], condition: Tensor, **_: Any) -> tuple[Tensor, Tensor]:
