@@ -167,6 +167,15 @@ def test_parameters_with_one_bound_stay_on_their_side() -> None:
     assert samples[:, 0].max() > 1
 
 
+@torch.no_grad()
+def test_one_parameter() -> None:
+    prior = BoxUniform(torch.zeros(1), torch.ones(1))
+    estimator = shaken(posterior(prior=prior, **SMALL)(*simulated(prior)))
+    middles = (torch.arange(4_000) + 0.5) / 4_000
+    log_prob = estimator.log_prob(middles[:, None, None], torch.tensor([[0.3]]))
+    assert math.isclose(float(log_prob.double().exp().mean()), 1, rel_tol=1e-3)
+
+
 def test_standardising_sees_constant_columns_and_scales() -> None:
     theta = torch.randn(100, 2)
     x = torch.stack([1e6 + 1e3 * theta[:, 0], torch.full((100,), 7.0), 1e-8 * theta[:, 1]], -1)
