@@ -23,7 +23,7 @@ from cubicflow.flows import Flow, TabularConfig, tabular
 from cubicflow.training import fit
 from cubicflow.transforms import Compose, Standardise
 
-demand("sbi", "0.24")
+demand("sbi", "0.26")
 
 from cubicflow.clients.sbi_estimator import FlowEstimator, flat  # noqa: E402 - it imports sbi, which may be absent
 
