@@ -1,0 +1,77 @@
+"""Between a prior's support and all of space."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cubicflow.transforms.transform import Transform, check_features
+
+
+class PriorSupport(Transform):
+    """Intervals to the real line, column by column: the logit between two bounds, the logarithm beside one, and nothing
+    where there is none.
+
+    A point on a bound counts as its neighbour inside, so a prior's own samples always have a density; beyond a bound
+    the log-det is -inf. The inverse never reaches a bound: every sample lies inside.
+
+    Args:
+        low: of each column, or -inf.
+        high: of each column, or inf.
+
+    >>> support = PriorSupport([0.0, 1.0, -math.inf], [2.0, math.inf, math.inf])
+    >>> z, log_det = support(torch.tensor([[1.0, 2.0, 3.0], [5.0, 2.0, 3.0]]))
+    >>> z[0], log_det
+    (tensor([0., 0., 3.]), tensor([0.6931,   -inf]))
+    """
+
+    def __init__(self, low: Sequence[float], high: Sequence[float]) -> None:
+        super().__init__()
+        self.bounds = [(float(a), float(b)) for a, b in zip(low, high, strict=True)]
+        ends = torch.tensor(self.bounds, dtype=torch.zeros(()).dtype).T
+        self.low, self.high = nn.Buffer(ends[0].clone()), nn.Buffer(ends[1].clone())
+        below, above = [math.isfinite(a) for a, _ in self.bounds], [math.isfinite(b) for _, b in self.bounds]
+        self.has_low, self.has_high = nn.Buffer(torch.tensor(below)), nn.Buffer(torch.tensor(above))
+
+    def config(self) -> dict[str, Any]:
+        return {"low": [low for low, _ in self.bounds], "high": [high for _, high in self.bounds]}
+
+    def contains(self, x: Tensor) -> Tensor:
+        """(N,): which rows lie in the support, its bounds included."""
+        return ((x >= self.low) & (x <= self.high)).all(-1)
+
+    def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        check_features(self, x, len(self.bounds))
+        # the distances from both bounds; 1, without a slope, where there is no bound
+        limits = torch.finfo(x.dtype)
+        nearest = torch.where(self.has_low & self.has_high, limits.eps / 2 * (self.high - self.low), limits.tiny)
+        from_low = torch.where(self.has_low, x - self.low, 1)
+        from_high = torch.where(self.has_high, self.high - x, 1)
+        inside_low, inside_high = from_low.clamp(min=nearest), from_high.clamp(min=nearest)
+        z = torch.where(self.has_low | self.has_high, inside_low.log() - inside_high.log(), x)
+        log_slope = self._log_width - inside_low.log() - inside_high.log()
+        return z, torch.where((from_low < 0) | (from_high < 0), -torch.inf, log_slope).sum(-1)
+
+    def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        check_features(self, z, len(self.bounds))
+        both = self.has_low & self.has_high
+        width = self._log_width.exp()
+        between = torch.where(z < 0, self.low + width * torch.sigmoid(z), self.high - width * torch.sigmoid(-z))
+        distance = torch.where(both, 0, torch.where(self.has_low, z, -z)).exp()
+        beside = torch.where(self.has_low, self.low + distance, self.high - distance)
+        x = torch.where(both, between, torch.where(self.has_low | self.has_high, beside, z))
+        x = x.clamp(torch.nextafter(self.low, self.high), torch.nextafter(self.high, self.low))
+        slope_beside = torch.where(self.has_low, z, -z)
+        slope_beside = torch.where(self.has_low | self.has_high, slope_beside, 0)
+        log_slope = torch.where(both, self._log_width + F.logsigmoid(z) + F.logsigmoid(-z), slope_beside)
+        return x, log_slope.sum(-1)
+
+    @property
+    def _log_width(self) -> Tensor:
+        """Of columns with two bounds; 0 of the others."""
+        return torch.where(self.has_low & self.has_high, self.high - self.low, 1).log()

@@ -1,0 +1,260 @@
+"""Densities for sbi: :func:`posterior` for NPE, :func:`likelihood` for NLE, and for their sequential forms.
+
+    inference = NPE(prior, density_estimator=posterior(prior=prior))      # sbi's training loop
+    estimator = posterior(prior=prior).fit(theta, x)                      # cubicflow's training loop
+
+Both give an estimator that sbi's ``build_posterior`` takes. Shapes are sbi's: theta (N, D), x (N, *event).
+"""
+
+from __future__ import annotations
+
+import warnings
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cubicflow.clients.installed import demand
+from cubicflow.clients.prior_bounds import prior_bounds
+from cubicflow.clients.prior_support import PriorSupport
+from cubicflow.data.rows import Batch
+from cubicflow.flows import Flow, TabularConfig, tabular
+from cubicflow.training import fit
+from cubicflow.transforms import Compose, Standardise
+
+demand("sbi", "0.26")
+
+from cubicflow.clients.sbi_estimator import FlowEstimator, flat  # noqa: E402 - it imports sbi, which may be absent
+
+__all__ = ["EstimatorBuilder", "FlowEstimator", "likelihood", "posterior"]
+
+Z_SCORES = ("independent", "structured", "none")
+# What suits ten thousand simulations of a few parameters, found on rows held out of simulations. Dropout is worth more
+# than any other setting there; a network's outputs are scaled down, so the learning rate is high.
+FLOW_DEFAULTS: dict[str, Any] = {
+    "layer": "autoregressive",
+    "affine_first": True,
+    "num_layers": 3,
+    "hidden_features": 64,
+    "dropout": 0.15,
+}
+LEARNING_RATE = 5e-3
+LARGEST_BATCH = 256
+
+
+class EstimatorBuilder:
+    """Builds a density estimator for the simulations that it is given: sbi's protocol. Made by :func:`posterior` and
+    :func:`likelihood`, which have the arguments.
+
+    >>> builder = posterior(hidden_features=16)
+    >>> estimator = builder(torch.randn(50, 2), torch.randn(50, 3))
+    >>> estimator.sample((5,), torch.zeros(1, 3)).shape
+    torch.Size([5, 1, 2])
+    """
+
+    def __init__(
+        self,
+        density_of: str,
+        prior: Any = None,
+        *,
+        bounded: bool | None = None,
+        embedding_net: nn.Module | None = None,
+        z_score: str | None = "independent",
+        **settings: Any,
+    ) -> None:
+        self.density_of = density_of
+        self.prior = prior
+        self.bounded = bounded
+        self.embedding_net = nn.Identity() if embedding_net is None else embedding_net
+        self.z_score = z_score or "none"
+        self.settings = {**FLOW_DEFAULTS, **settings}
+        TabularConfig.make(False, self.settings)  # refuses what does not exist before anything is simulated
+        if self.z_score not in Z_SCORES:
+            raise ValueError(f"z_score must be one of {', '.join(map(repr, Z_SCORES))}, got {z_score!r}")
+        if bounded and prior is None:
+            raise ValueError("bounded=True needs the prior's bounds; give prior=, or leave bounded= out")
+
+    def __call__(self, theta: Tensor, x: Tensor) -> FlowEstimator:
+        """An untrained estimator, standardised by these simulations."""
+        theta, x = _finite("theta", theta), _finite("x", x)
+        if len(theta) != len(x) or len(x) < 2:
+            raise ValueError(f"theta and x need the same number of rows, 2 or more, got {len(theta)} and {len(x)}")
+        inputs, condition = (theta, x) if self.density_of == "theta" else (x, theta)
+        if inputs.ndim != 2:
+            raise ValueError(
+                f"{self.density_of} must have shape (N, D) to have a density, got {tuple(inputs.shape)}; flatten it"
+            )
+        support = self._support(inputs.shape[1])
+        if outside := int((~support.contains(inputs)).sum()):
+            raise ValueError(
+                f"{outside} of {len(inputs)} rows of theta lie outside the prior's support; give the prior that theta "
+                "was drawn from, or bounded=False"
+            )
+        mean, std = self._standard(condition)
+        embedding = deepcopy(self.embedding_net).cpu()
+        context_features = _embedded_features(embedding, (condition[:2] - mean) / std)
+        core = tabular(inputs.shape[1], context_features=context_features, **self.settings)
+        transform = Compose([support, Standardise.of(support(inputs)[0]), core.transform])
+        return FlowEstimator(Flow(core.base, transform), condition.shape[1:], mean, std, embedding)
+
+    def fit(self, theta: Tensor, x: Tensor, *, progress: bool = True, **settings: Any) -> FlowEstimator:
+        """An estimator trained by :func:`cubicflow.training.fit`, by maximum likelihood, for sbi's ``build_posterior``:
+        cosine learning rate, averaged weights, the best ones on held-out simulations.
+
+        For a posterior, theta must be drawn from the prior, or from a proposal that is the prior cut to a part of its
+        support. For a likelihood, it may be drawn from anything, so each round of a sequential method fits all
+        simulations so far. The atomic loss of sequential NPE is in sbi's own loop.
+
+        Args:
+            theta: (N, D).
+            x: (N, *event). Rows of x with NaN or inf are left out of a posterior's simulations with a warning, as sbi
+                does, and refused for a likelihood, which they would bias.
+            progress: show it, on standard error.
+            settings: of :class:`~cubicflow.training.TrainingConfig`, such as ``time_budget`` in seconds. The estimator
+                comes back to the device of theta, wherever it was trained.
+
+        >>> theta = torch.randn(100, 2)
+        >>> estimator = posterior(hidden_features=8).fit(theta, theta + 1, steps=5, progress=False)
+        >>> estimator.log_prob(theta, theta + 1).shape
+        torch.Size([1, 100])
+        """
+        device = torch.as_tensor(theta).device
+        theta, x = self._valid(theta, x)
+        estimator = self(theta, x)
+        inputs, condition = (theta, x) if self.density_of == "theta" else (x, theta)
+        condition = estimator.standardise(condition.float())
+        batch_size = min(LARGEST_BATCH, len(x) // 8 + 1)
+        settings = {"learning_rate": LEARNING_RATE, "batch_size": batch_size, **settings}
+        if isinstance(estimator.embedding_net, nn.Identity):
+            fit(estimator.net, (inputs.float(), flat(condition)), progress=progress, **settings)
+        else:
+            rows = (inputs.float(), condition.flatten(1))
+            fit(_Embedded(estimator), rows, loss=_embedded_loss, progress=progress, **settings)
+        estimator.to(device).eval()
+        return estimator
+
+    def _support(self, features: int) -> PriorSupport:
+        nothing = [(-torch.inf, torch.inf)] * features
+        bounds = nothing if self.prior is None or self.bounded is False else prior_bounds(self.prior, features)
+        low, high = zip(*bounds, strict=True)
+        support = PriorSupport(low, high)
+        if self.bounded and not bool((support.has_low & support.has_high).all()):
+            open_columns = [i for i, pair in enumerate(bounds) if torch.tensor(pair).isinf().any()]
+            raise ValueError(
+                f"bounded=True, but the prior has no two bounds in columns {open_columns}; give a prior on a box, such "
+                "as sbi's BoxUniform, or leave bounded= out"
+            )
+        return support
+
+    def _standard(self, condition: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation, of the shape of one condition. A constant element keeps scale 1."""
+        shape = condition.shape[1:]
+        if self.z_score == "none":
+            return torch.zeros(shape), torch.ones(shape)
+        rows = condition.double()
+        over = 0 if self.z_score == "independent" else tuple(range(rows.ndim))
+        mean, std = rows.mean(over), rows.std(over)
+        constant = rows.amax(over) == rows.amin(over)
+        std = torch.where(constant, 1, std)
+        return mean.expand(shape).float().clone(), std.expand(shape).float().clone()
+
+    def _valid(self, theta: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Without the simulations that failed."""
+        theta, x = torch.as_tensor(theta).cpu(), torch.as_tensor(x).cpu()
+        valid = x.flatten(1).isfinite().all(1) if x.ndim > 1 else x.isfinite()
+        if bool(valid.all()) or len(theta) != len(x):
+            return theta, x
+        bad = f"{int((~valid).sum())} of {len(x)} simulations have NaN or inf in x"
+        if self.density_of == "x":
+            raise ValueError(f"{bad}; to leave them out would bias a likelihood: replace them by a number far outside")
+        if not valid.any():
+            raise ValueError(f"{bad}; there is nothing left to train on")
+        warnings.warn(f"{bad}; they are left out of training", stacklevel=3)
+        return theta[valid], x[valid]
+
+
+def posterior(
+    prior: Any = None,
+    *,
+    bounded: bool | None = None,
+    embedding_net: nn.Module | None = None,
+    z_score_x: str | None = "independent",
+    **settings: Any,
+) -> EstimatorBuilder:
+    """A builder of p(theta | x), for ``NPE(prior, density_estimator=posterior(prior=prior))``.
+
+    The density is 0 outside the prior's support: no sample leaves it, and no probability leaks that would have to be
+    corrected for. Between two bounds the flow sees the logit of a parameter, beside one bound its logarithm.
+
+    Args:
+        prior: the prior given to sbi. Without one, or where it has no bounds, the density is on all of space.
+        bounded: True refuses a prior that does not bound every parameter on both sides; False ignores its bounds.
+        embedding_net: a network from a standardised x to features, trained with the flow.
+        z_score_x: how x is standardised, in sbi's words: ``"independent"``, ``"structured"`` or ``"none"``.
+        settings: of :class:`~cubicflow.flows.TabularConfig`, such as ``num_layers``, ``hidden_features``, ``num_bins``.
+
+    >>> from sbi.utils import BoxUniform
+    >>> prior = BoxUniform(torch.zeros(2), torch.ones(2))
+    >>> theta = prior.sample((100,))
+    >>> estimator = posterior(prior=prior).fit(theta, theta + torch.randn(100, 2), steps=5, progress=False)
+    >>> samples = estimator.sample((1000,), torch.zeros(1, 2))
+    >>> bool(prior.support.check(samples).all()), estimator.log_prob(torch.full((1, 2), 1.5), torch.zeros(1, 2))
+    (True, tensor([[-inf]], grad_fn=<...>))
+    """
+    return EstimatorBuilder("theta", prior, bounded=bounded, embedding_net=embedding_net, z_score=z_score_x, **settings)
+
+
+def likelihood(
+    *, embedding_net: nn.Module | None = None, z_score_theta: str | None = "independent", **settings: Any
+) -> EstimatorBuilder:
+    """A builder of p(x | theta), for ``NLE(prior, density_estimator=likelihood())``.
+
+    Args:
+        embedding_net: a network from a standardised theta to features, trained with the flow.
+        z_score_theta: how theta is standardised: ``"independent"``, ``"structured"`` or ``"none"``.
+        settings: of :class:`~cubicflow.flows.TabularConfig`.
+
+    >>> theta = torch.randn(100, 2)
+    >>> estimator = likelihood().fit(theta, theta.sum(1, keepdim=True), steps=5, progress=False)
+    >>> estimator.input_shape, estimator.condition_shape
+    (torch.Size([1]), torch.Size([2]))
+    """
+    return EstimatorBuilder("x", embedding_net=embedding_net, z_score=z_score_theta, **settings)
+
+
+class _Embedded(nn.Module):
+    """An estimator with an embedding net, for cubicflow's training loop."""
+
+    def __init__(self, estimator: FlowEstimator) -> None:
+        super().__init__()
+        self.estimator = estimator
+
+
+def _embedded_loss(model: Any, batch: Batch) -> Tensor:
+    """-log p of rows whose context is standardised and flattened."""
+    estimator = model.estimator
+    assert batch.context is not None  # noqa: S101 - fit was given one
+    embedded = flat(estimator.embedding_net(batch.context.reshape(-1, *estimator.condition_shape)))
+    loss: Tensor = -estimator.net.log_prob(batch.x, embedded)
+    return loss
+
+
+def _finite(name: str, values: Tensor) -> Tensor:
+    values = torch.as_tensor(values)
+    if not values.is_floating_point():
+        values = values.float()
+    if values.ndim < 2:
+        raise ValueError(f"{name} must have shape (N, ...), a row for each simulation, got {tuple(values.shape)}")
+    if bad := int((~values.flatten(1).isfinite().all(1)).sum()):
+        raise ValueError(f"{bad} of {len(values)} rows of {name} have NaN or inf; leave these simulations out")
+    return values.float()
+
+
+@torch.no_grad()
+def _embedded_features(embedding: nn.Module, conditions: Tensor) -> int:
+    """C, of what the embedding net makes of two conditions."""
+    training = embedding.training
+    found = flat(embedding.eval()(conditions))
+    embedding.train(training)
+    return found.shape[1]

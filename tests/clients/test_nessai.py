@@ -1,0 +1,129 @@
+"""cubicflow's flow inside the real nessai: its interface, a Gaussian's evidence, and a short run on Rosenbrock's."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from nessai.flowmodel import FlowModel
+from nessai.flowsampler import FlowSampler
+from nessai.model import Model
+
+from cubicflow.clients.nessai import NessaiFlow
+
+# What nessai's own code warns about is not ours to cure.
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
+QUICK = {"max_epochs": 15, "patience": 5}
+
+
+class Gaussian(Model):
+    """A standard normal with a uniform prior on [-5, 5]^D: the evidence is 10^-D, but for the tails."""
+
+    def __init__(self, dims: int) -> None:
+        self.names = [f"x{i}" for i in range(dims)]
+        self.bounds = {name: [-5, 5] for name in self.names}
+
+    def log_prior(self, x: Any) -> Any:
+        return np.log(self.in_bounds(x), dtype=float) - self.dims * math.log(10)
+
+    def log_likelihood(self, x: Any) -> Any:
+        return -(self.unstructured_view(x) ** 2).sum(-1) / 2 - self.dims * math.log(2 * math.pi) / 2
+
+
+class Rosenbrock(Gaussian):
+    """nessai's own example: a curved valley."""
+
+    def log_likelihood(self, x: Any) -> Any:
+        x = self.unstructured_view(x)
+        return -(100 * (x[..., 1:] - x[..., :-1] ** 2) ** 2 + (1 - x[..., :-1]) ** 2).sum(-1)
+
+
+def sampler(model: Model, folder: Path, **settings: Any) -> FlowSampler:
+    return FlowSampler(
+        model,
+        output=str(folder),
+        flow_config={"flow": NessaiFlow, "n_blocks": 2, "n_neurons": 8, "num_bins": 6},
+        training_config=QUICK,
+        resume=False,
+        plot=False,
+        signal_handling=False,
+        seed=1,
+        **settings,
+    )
+
+
+def test_the_evidence_of_a_gaussian(tmp_path: Path) -> None:
+    run = sampler(Gaussian(2), tmp_path, nlive=100, poolsize=200)
+    run.run(plot=False, save=False)
+    assert isinstance(run.ns.proposal.flow.model, NessaiFlow)
+    assert run.log_evidence_error < 0.3
+    assert abs(run.log_evidence + 2 * math.log(10)) < 4 * run.log_evidence_error
+
+
+def test_a_short_run_on_rosenbrock(tmp_path: Path) -> None:
+    model = Rosenbrock(4)
+    run = sampler(model, tmp_path, nlive=60, poolsize=120, max_iteration=250, maximum_uninformed=60, reset_weights=True)
+    run.run(plot=False, save=False)
+    assert run.ns.proposal.training_count > 0
+    assert run.ns.proposal.populated_count > 0
+    rows = run.nested_samples
+    assert model.in_bounds(rows).all()
+    assert (np.diff(rows["logL"][: run.ns.iteration]) >= 0).all()
+
+
+def test_nessais_own_training_finds_a_correlated_normal(tmp_path: Path) -> None:
+    """Against the normal's own density, through nessai's FlowModel, which trains, samples and inverts."""
+    torch.manual_seed(0)
+    rows = np.random.default_rng(0).multivariate_normal([0, 0], [[1, 0.9], [0.9, 1]], 800)
+    model = FlowModel(
+        {"flow": NessaiFlow, "n_inputs": 2, "n_neurons": 8},
+        {"max_epochs": 40, "batch_size": 200},
+        output=str(tmp_path),
+        rng=np.random.default_rng(1),
+    )
+    model.initialise()
+    model.train(rows, plot=False)
+    x, log_prob = model.sample_and_log_prob(2_000)
+    determinant = math.log(1 - 0.9**2) / 2
+    wanted = -determinant - math.log(2 * math.pi) - (x[:, 0] ** 2 + x[:, 1] ** 2 - 1.8 * x[:, 0] * x[:, 1]) / 0.38
+    assert 0 <= (log_prob - wanted).mean() + 0.02 < 0.2  # the divergence, which is 0 or more, from 2,000 samples
+    z, again = model.forward_and_log_prob(x)
+    np.testing.assert_allclose(again, log_prob, atol=1e-3)
+    back, log_det = model.inverse(z)
+    np.testing.assert_allclose(back, x, atol=1e-3)
+    np.testing.assert_allclose(-(z**2).sum(1) / 2 - math.log(2 * math.pi) - log_det, log_prob, atol=1e-3)
+
+
+def test_a_reset_begins_again_as_a_whole(tmp_path: Path) -> None:
+    model = FlowModel({"flow": NessaiFlow, "n_inputs": 3, "n_neurons": 8}, output=str(tmp_path))
+    model.initialise()
+    with torch.no_grad():
+        for parameter in model.model.parameters():
+            parameter.add_(torch.randn_like(parameter))
+    x = np.random.default_rng(0).normal(size=(5, 3))
+    model.reset_model(weights=True)
+    z, log_prob = model.forward_and_log_prob(x)  # the identity, but for the order of the columns
+    np.testing.assert_allclose(np.sort(z, axis=1), np.sort(x, axis=1), atol=1e-5)
+    np.testing.assert_allclose(log_prob, -(x**2).sum(1) / 2 - 1.5 * math.log(2 * math.pi), rtol=1e-5)
+    model.model.freeze_transform()
+    assert not any(parameter.requires_grad for parameter in model.model.parameters())
+    model.model.unfreeze_transform()
+    assert all(parameter.requires_grad for parameter in model.model.parameters())
+
+
+def test_a_context_has_a_sample_for_each_of_its_rows() -> None:
+    flow = NessaiFlow(2, 8, 2, 1, context_features=3)
+    x, log_prob = flow.sample_and_log_prob(5, torch.randn(5, 3))
+    assert x.shape == (5, 2)
+    assert log_prob.shape == (5,)
+
+
+def test_another_base_and_unknown_settings_are_refused() -> None:
+    with pytest.raises(ValueError, match="NessaiFlow has a standard normal base; leave 'distribution' out"):
+        NessaiFlow(2, 8, 2, 1, distribution=object())
+    with pytest.raises(TypeError, match="num_binz"):
+        NessaiFlow(2, 8, 2, 1, num_binz=3)
