@@ -36,7 +36,10 @@ def check_backend(name: str) -> None:
 
 def evaluate(spec: SplineSpec, x: Tensor, params: Tensor, backend: str) -> tuple[Tensor, Tensor]:
     """Run a call on the named backend, or for "auto" on the first that takes it. A named one that cannot run raises.
-    Kernels know no forward mode, so "auto" leaves that to the reference."""
+    Kernels know no forward mode, so "auto" leaves that to the reference. An exported graph is to run without cubicflow,
+    so it has the reference's formulas, whatever backend was named."""
+    if torch.compiler.is_exporting():
+        return reference.evaluate(spec, x, params)
     if backend != "auto":
         chosen = BACKENDS[backend]
         if reason := chosen.unavailable() or chosen.refuses(spec, x, params):
