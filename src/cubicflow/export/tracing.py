@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from itertools import count
 from traceback import walk_tb
 
@@ -13,6 +12,7 @@ from torch.export import Dim, ExportedProgram
 from cubicflow.export.export_error import ExportError
 from cubicflow.export.frozen import sizes_of
 from cubicflow.export.graphs import Graph
+from cubicflow.export.quiet import quiet
 
 FEWEST_EXAMPLES = 101
 
@@ -33,8 +33,7 @@ def traced(graph: Graph) -> ExportedProgram:
     examples = tuple(torch.full((rows, *shape), 0.5) for shape in graph.inputs.values())
     free = Dim("rows")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # those of torch about its own insides
+        with quiet():
             return torch.export.export(graph.module, examples, dynamic_shapes=tuple({0: free} for _ in examples))
     except Exception as error:  # whatever a module does that no tracer can follow
         raise ExportError(_why(graph.module, error)) from error
