@@ -22,7 +22,7 @@ MOST_BYTES = 2**31 - 1  # of an ONNX file
 def check_onnx() -> None:
     """Refuse to begin without what writes ONNX."""
     try:
-        import onnx
+        import onnx  # noqa: F401
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise ImportError(
