@@ -10,8 +10,7 @@ import pytest
 import torch
 
 import cubicflow as cf
-from cubicflow.export import ExportError, export_model
-from cubicflow.export import exporting
+from cubicflow.export import ExportError, export_model, exporting
 from cubicflow.transforms import Compose, Transform
 
 from .conftest import Command

@@ -9,17 +9,13 @@ from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 from torch import Tensor
 
 import cubicflow as cf
 from cubicflow.export import export_model
 
-from .conftest import ROWS, rows, runtime, trained_flow
-
-# A row's own rounding errors may cancel by luck in one of two float32 programs: below this they are not compared.
-FLOOR = 4  # units in the last place of the log density
+from .conftest import ROWS, check_float32, eager_error, rows, runtime, trained_flow
 
 
 def as_inputs(**tensors: Tensor | None) -> dict[str, np.ndarray]:
@@ -28,12 +24,11 @@ def as_inputs(**tensors: Tensor | None) -> dict[str, np.ndarray]:
 
 @torch.no_grad()
 def check_log_density(flow: cf.Flow, x: Tensor, context: Tensor | None, found: np.ndarray) -> None:
-    """The error against float64 is at most twice that of eager float32, in every row."""
-    double = None if context is None else context.double()
-    exact = deepcopy(flow).double().log_prob(x.double(), double).numpy()
-    eager = np.abs(flow.log_prob(x, context).numpy() - exact)
+    inputs = (x,) if context is None else (x, context)
+    double = deepcopy(flow).double()
+    exact = double.log_prob(*(values.double() for values in inputs)).numpy()
     assert found.shape == (len(x),)
-    assert (np.abs(found - exact) <= 2 * eager + FLOOR * np.spacing(np.abs(exact).astype(np.float32))).all()
+    check_float32(found, exact, eager_error(flow.log_prob, double.log_prob, *inputs))
 
 
 def test_log_density_in_onnxruntime(conditional_flow: cf.Flow, tmp_path: Path) -> None:

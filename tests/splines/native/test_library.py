@@ -113,7 +113,9 @@ def test_a_library_of_other_sources_is_not_used(monkeypatch, tmp_path, reload, c
 def test_a_missing_library_is_said_once_with_the_remedy(monkeypatch, tmp_path, reload):
     monkeypatch.setattr(library, "LIBRARY", tmp_path / "libcubicflow.so")
     dispatch.warn_if_slow.cache_clear()
-    with pytest.warns(UserWarning, match=r"^splines run many times slower .*was not built.*reinstall with: .*$") as said:
+    with pytest.warns(
+        UserWarning, match=r"^splines run many times slower .*was not built.*reinstall with: .*$"
+    ) as said:
         cubic_spline(X, PARAMS)
         cubic_spline(X, PARAMS)
     assert len(said) == 1
