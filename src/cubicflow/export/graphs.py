@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,7 @@ class Graph:
     its noise is."""
 
     module: nn.Module
-    inputs: dict[str, tuple[int, ...]]
+    inputs: Mapping[str, tuple[int, ...]]
     outputs: tuple[str, ...]
     noise: str | None = None
 
@@ -159,4 +160,5 @@ def noise_of(base: Base) -> str:
 
 def _log_prob(flow: Flow, x: Tensor, context: Tensor | None) -> Tensor:
     z, log_det = flow.transform(x, context)
-    return flow.base.log_prob(z) + log_det
+    log_prob: Tensor = flow.base.log_prob(z) + log_det
+    return log_prob
