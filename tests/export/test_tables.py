@@ -53,6 +53,13 @@ def fitted_run(folder: Path, table: pa.Table, **settings: Any) -> Path:
     return folder / "run"
 
 
+def is_near(value: Any, expected: Any) -> bool:
+    """Equal words, or numbers to 1e-4."""
+    if isinstance(expected, str):
+        return bool(value == expected)
+    return bool(np.isclose(value, expected, rtol=1e-4, atol=1e-4))
+
+
 @torch.no_grad()
 def columns_error(fitted: FittedTable, table: pa.Table) -> np.ndarray:
     """What eager float32 costs each row of a model of columns: of its cells, which are rounded, and of itself."""
@@ -138,8 +145,5 @@ def test_a_flow_on_a_table(tmp_path: Path, context: tuple[str, ...]) -> None:
     with torch.no_grad():
         expected = raw(pa.Table.from_batches([fitted.encoder.decode(fitted.flow.from_noise(noise)[0].numpy())]))
     found = service.decoded(x)
-    same = [
-        all(row[name] == pytest.approx(expected[name][i], rel=1e-4, abs=1e-3) for name in row)
-        for i, row in enumerate(found)
-    ]
+    same = [all(is_near(row[name], expected[name][i]) for name in row) for i, row in enumerate(found)]
     assert np.mean(same) > 0.99  # a step may round to its neighbour
