@@ -1,8 +1,8 @@
 """Builds the native spline kernel, src/cubicflow/splines/backends/native/csrc, into a plain shared library.
 
 Everything else is in pyproject.toml. The library has a C interface and is loaded with ctypes: it knows neither Python's
-nor torch's headers, so one build serves every version of both. Without a working compiler, or with CUBICFLOW_PURE=1, the
-install succeeds and leaves the library out: the wheel is then tagged py3-none-any, and the first spline says so.
+nor torch's headers, so one build serves every version of both. Without a working compiler, or with CUBICFLOW_PURE=1,
+the install succeeds and leaves the library out: the wheel is then tagged py3-none-any, and the first spline says so.
 """
 
 from __future__ import annotations
