@@ -2,6 +2,7 @@
 # make test     linters, types, import contracts, the test suite
 # make docs     the documentation, into site/
 # make soak     what takes longer: adversarial sweeps, fuzzing, attacks (some: make soak SOAK="kills --kills 2000")
+# make wheel    source archive, platform wheel and pure wheel, into dist/, each tried in an empty environment
 # make sanitize  the C kernels under the address and undefined-behaviour sanitizers
 # make clean    remove what the above made
 
@@ -12,7 +13,7 @@ STAMP  := $(VENV)/.installed
 # Two workers, one thread each: the suite is many small tensors, which more threads only slow down.
 PYTEST := OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/pytest -n 2 --dist worksteal
 
-.PHONY: demo test docs soak sanitize lint types contracts unit clean
+.PHONY: demo test docs soak wheel sanitize lint types contracts unit clean
 
 demo: $(STAMP)
 	MPLBACKEND=Agg $(BIN)/python -m cubicflow.demo
@@ -38,6 +39,21 @@ soak: $(STAMP)
 	$(PYTEST) -q -m "soak or hypothesis" --hypothesis-profile=search
 	OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/python -m tests.soak $(SOAK)
 	@if $(CAN_SANITIZE); then $(MAKE) --no-print-directory sanitize; else echo "$(CC) has no sanitizers: left out"; fi
+
+# A release is built by tools known by their bytes, and tried where nothing else is installed. Without a C compiler both
+# wheels are the pure one.
+wheel:
+	rm -rf dist build/wheel build/lib build/bdist* src/*.egg-info
+	$(PYTHON) -m venv build/wheel/builder
+	build/wheel/builder/bin/pip install --quiet --disable-pip-version-check --require-hashes -r build-constraints.txt
+	build/wheel/builder/bin/python -m build --no-isolation
+	CUBICFLOW_PURE=1 build/wheel/builder/bin/python -m build --no-isolation --wheel
+	$(PYTHON) -m venv build/wheel/empty
+	set -e; for wheel in dist/*.whl; do \
+	  build/wheel/empty/bin/pip install --quiet --disable-pip-version-check -c constraints.txt --force-reinstall --no-deps $$wheel; \
+	  build/wheel/empty/bin/pip install --quiet --disable-pip-version-check -c constraints.txt $$wheel; \
+	  build/wheel/empty/bin/python tests/wheel/empty_environment.py $$(case $$wheel in *-any.whl) echo --pure;; esac); \
+	done
 
 # A build of its own, which only this run loads; the sanitizers' runtimes have to be there before Python is.
 SANITIZERS := -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer

@@ -1,8 +1,8 @@
 """Builds the native spline kernel, src/cubicflow/splines/backends/native/csrc, into a plain shared library.
 
 Everything else is in pyproject.toml. The library has a C interface and is loaded with ctypes: it knows neither Python's
-nor torch's headers, so one build serves every version of both. Without a working compiler the install succeeds and
-leaves it out.
+nor torch's headers, so one build serves every version of both. Without a working compiler, or with CUBICFLOW_PURE=1,
+the install succeeds and leaves the library out: the wheel is then tagged py3-none-any, and the first spline says so.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import platform
 import runpy
+import sys
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -33,6 +34,8 @@ FLAGS = [
     "-ffp-contract=fast",
 ]
 
+PURE = os.environ.get("CUBICFLOW_PURE", "") not in ("", "0")  # a wheel for every platform, whatever compiler is there
+
 # For builds that are looked into, such as those of make sanitize; CFLAGS come first, so that FLAGS would undo some.
 LAST_FLAGS = os.environ.get("CUBICFLOW_CFLAGS", "").split()
 
@@ -51,6 +54,12 @@ class BuildLibrary(build_ext):
 
     def get_ext_filename(self, fullname: str) -> str:
         return str(Path(*fullname.split(".")).with_name("libcubicflow.so"))
+
+    def run(self) -> None:
+        for ext in self.extensions:  # one of an earlier build must not stand in for one that fails now
+            Path(self.get_ext_fullpath(ext.name)).unlink(missing_ok=True)
+        if not PURE:
+            super().run()
 
     def build_extension(self, ext: Extension) -> None:
         levels: dict[str, list[str]] = {}
@@ -89,12 +98,25 @@ class BuildLibrary(build_ext):
         return True
 
 
-class PlatformWheel(bdist_wheel):
-    """The library is tied to a platform and to no version of Python."""
+class Wheel(bdist_wheel):
+    """With the library it is tied to a platform and to no version of Python; without, to neither."""
+
+    def run(self) -> None:
+        self.run_command("build")
+        build = self.get_finalized_command("build_ext")
+        if not all(Path(build.get_ext_fullpath(ext.name)).exists() for ext in build.extensions):
+            self.distribution.ext_modules = None
+            self.root_is_pure = True
+            why = "CUBICFLOW_PURE is set" if PURE else "there is no C compiler that works, see above"
+            sys.stderr.write(
+                f"cubicflow: this is the pure wheel, without the native library ({why}): splines will run many times "
+                "slower on the CPU; put gcc or clang on PATH and build again\n"
+            )
+        super().run()
 
     def get_tag(self) -> tuple[str, str, str]:
         *_, platform_tag = super().get_tag()
-        return "py3", "none", platform_tag
+        return "py3", "none", "any" if self.root_is_pure else platform_tag
 
 
 setup(
@@ -106,5 +128,5 @@ setup(
             optional=True,
         )
     ],
-    cmdclass={"build_ext": BuildLibrary, "bdist_wheel": PlatformWheel},
+    cmdclass={"build_ext": BuildLibrary, "bdist_wheel": Wheel},
 )

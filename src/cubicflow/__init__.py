@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cubicflow.accel import fill_hooks
 
 if TYPE_CHECKING:
-    from cubicflow import data, distributions, flows, integration, nets, splines, tables, training, transforms
+    from cubicflow import data, distributions, export, flows, integration, nets, splines, tables, training, transforms
     from cubicflow.estimator import CubicFlowConditional, CubicFlowDensity, CubicFlowImputer
     from cubicflow.flows import Flow, Mixture, load, register
     from cubicflow.integration import integrate
@@ -23,6 +23,7 @@ __all__ = [
     "Mixture",
     "data",
     "distributions",
+    "export",
     "flows",
     "integrate",
     "integration",

@@ -22,6 +22,8 @@ PACKAGES = {
     "openpyxl": "spreadsheets",
     "duckdb": "DuckDB queries",
     "fsspec": "URLs other than http, s3 and gs",
+    "onnx": "writing ONNX",
+    "onnxscript": "writing ONNX",
     "triton": "the GPU backend",
 }
 

@@ -108,7 +108,7 @@ class CausalTransformer(nn.Module):
                 "a position for so many features"
             )
         told = self._told(context)
-        tokens = self._start(len(x), x)
+        tokens = self._start(x.shape[0], x)
         if self.first is not None:
             tokens = torch.cat([tokens, self._embed(x[:, :-1], self.first, 0)], dim=1)
         tokens = tokens + self.positions  # (N, D, H)

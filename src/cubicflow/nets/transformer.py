@@ -183,7 +183,7 @@ class BlockMemory:
         self.seen = 0
         self._kept: tuple[Tensor, Tensor] | None = None
         # Autograd needs every version that was attended to; without it, one place for all tokens saves the copies.
-        self._in_place = not torch.is_grad_enabled()
+        self._in_place = not torch.is_grad_enabled() and not torch.compiler.is_exporting()
 
     def add(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Keep those of the next tokens, (N, heads, T, H / heads), and return all."""

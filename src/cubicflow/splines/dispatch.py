@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from functools import cache
 from typing import Protocol
 
 import torch
@@ -34,9 +36,19 @@ def check_backend(name: str) -> None:
         raise ValueError(f"backend must be one of {choices}, got {name!r}")
 
 
+@cache
+def warn_if_slow() -> None:
+    """Say once in a process that the kernel of the CPU is missing, and what brings it back."""
+    if reason := native.unavailable():
+        warnings.warn(f"splines run many times slower without the backend 'native': {reason}", stacklevel=2)
+
+
 def evaluate(spec: SplineSpec, x: Tensor, params: Tensor, backend: str) -> tuple[Tensor, Tensor]:
     """Run a call on the named backend, or for "auto" on the first that takes it. A named one that cannot run raises.
-    Kernels know no forward mode, so "auto" leaves that to the reference."""
+    Kernels know no forward mode, so "auto" leaves that to the reference. An exported graph is to run without cubicflow,
+    so it has the reference's formulas, whatever backend was named."""
+    if torch.compiler.is_exporting():
+        return reference.evaluate(spec, x, params)
     if backend != "auto":
         chosen = BACKENDS[backend]
         if reason := chosen.unavailable() or chosen.refuses(spec, x, params):
@@ -50,5 +62,7 @@ def evaluate(spec: SplineSpec, x: Tensor, params: Tensor, backend: str) -> tuple
             and candidate.unavailable() is None
             and candidate.refuses(spec, x, params) is None
         ):
+            if candidate is reference and x.device.type == "cpu" and not torch.compiler.is_compiling():
+                warn_if_slow()
             return candidate.evaluate(spec, x, params)
     raise AssertionError("unreachable: the reference backend takes every call")

@@ -123,8 +123,10 @@ def output_shape(shape: torch.Size, params_shape: torch.Size) -> torch.Size:
     (torch.Size([5, 3]), torch.Size([5, 3]))
     """
     own = params_shape[:-1]
-    # The general answer takes longer than a small kernel.
-    if shape == own or shape[max(0, len(shape) - len(own)) :] == own:
+    # The general answer takes longer than a small kernel. Axes are compared only if there are as many: a batch of
+    # unknown size must not be asked whether it is as large as an axis of params.
+    axes_before = len(shape) - len(own)
+    if axes_before >= 0 and shape[axes_before:] == own:
         return shape
     both: torch.Size = torch.broadcast_shapes(shape, own)
     return both

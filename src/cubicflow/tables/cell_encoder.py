@@ -124,7 +124,7 @@ class CellEncoder(PlainReader):
     def strangers(self, y: Floats) -> list[list[int]]:
         """Pairs of outcomes, [column, outcome, later column, outcome], that are never together in these rows although
         chance alone would have put them together in seven rows or more. Of columns with outcomes alone."""
-        kinds = self.inputs(y).reshape(len(y), -1, CELL)[:, :, 0].astype(np.int64)
+        kinds = self.inputs(y).reshape(len(y), len(self.order), CELL)[:, :, 0].astype(np.int64)
         free = [i for i, name in enumerate(self.order) if self.cells[name].shape == ALONE and i not in self._rules]
         found: list[tuple[float, list[int]]] = []
         for first, later in combinations(free, 2):
@@ -140,13 +140,13 @@ class CellEncoder(PlainReader):
 
     def unseen(self, y: Floats) -> Counter[str]:
         """How many cells of each column hold what no training row had."""
-        kinds = self.inputs(y).reshape(len(y), -1, CELL)[:, :, 0]
+        kinds = self.inputs(y).reshape(len(y), len(self.order), CELL)[:, :, 0]
         counts = (kinds < 0).sum(axis=0).tolist()
         return Counter({name: count for name, count in zip(self.order, counts, strict=True) if count})
 
     def first_unseen(self, y: Floats) -> tuple[int, str]:
         """The first row with such a cell, and the column of it."""
-        kinds = self.inputs(y).reshape(len(y), -1, CELL)[:, :, 0]
+        kinds = self.inputs(y).reshape(len(y), len(self.order), CELL)[:, :, 0]
         row, i = np.argwhere(kinds < 0)[0].tolist()
         return row, self.order[i]
 
@@ -180,7 +180,7 @@ class CellEncoder(PlainReader):
         rows; None for a single column, which has nothing to depend on."""
         if len(self.order) == 1 and not self.schema.context:
             return None
-        cells = self.inputs(y).reshape(len(y), -1, CELL)
+        cells = self.inputs(y).reshape(len(y), len(self.order), CELL)
         kinds = cells[:, :, 0].astype(np.int64)
         result: Floats = cells[:, :, 3].sum(axis=1)
         for i, name in enumerate(self.order):

@@ -38,14 +38,14 @@ class AttentionCore(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """(N, C + D - 1, H) -> (N, D, H)."""
-        start = self.start.expand(len(tokens), 1, -1)
+        start = self.start.expand(tokens.shape[0], 1, -1)
         every = torch.cat([tokens[:, : self.told], start, tokens[:, self.told :]], dim=1)
         found: Tensor = self.transformer(every)[:, self.told :]
         return found
 
     def column(self, i: int, tokens: Tensor) -> Tensor:
         """What column i alone is told, by the tokens before it: (N, C + i, H) -> (N, H)."""
-        start = self.start.expand(len(tokens), 1, -1)
+        start = self.start.expand(tokens.shape[0], 1, -1)
         found: Tensor = self.transformer(torch.cat([tokens[:, : self.told], start, tokens[:, self.told :]], dim=1))
         return found[:, self.told + i]
 
@@ -109,7 +109,7 @@ class ColumnNetworks(nn.Module):
 
     def column(self, i: int, tokens: Tensor) -> Tensor:
         """What column i alone is told, by the tokens before it: (N, C + i, E) -> (N, H)."""
-        x = self.shift[i].expand(len(tokens), -1)
+        x = self.shift[i].expand(tokens.shape[0], -1)
         if tokens.shape[1]:
             x = x + tokens.flatten(1) @ self.first[: tokens.shape[1], :, i].flatten(0, 1)
         return self._blocks(x[None], slice(i, i + 1))[0]

@@ -214,7 +214,7 @@ class ColumnsModel(nn.Module):
         columns = []
         for i, gap in enumerate(gaps):
             if gap < 0:
-                columns.append(x.new_zeros(len(x)))
+                columns.append(x.new_zeros(x.shape[0]))
                 continue
             kind = cells[:, self._told :, 0].long()
             log_gap = F.log_softmax(self._logits(i, hidden[:, i], kind).to(x.dtype), dim=1)[:, gap]
@@ -225,7 +225,7 @@ class ColumnsModel(nn.Module):
     def _log_outcome(self, i: int, hidden: Tensor, kind: Tensor) -> Tensor:
         """(N, H), (N, i + 1 or more) -> (N,)."""
         if self.outcomes[i] == 1:
-            return hidden.new_zeros(len(hidden))
+            return hidden.new_zeros(hidden.shape[0])
         found = F.log_softmax(self._logits(i, hidden, kind), dim=1).gather(1, kind[:, i : i + 1].clamp(min=0))[:, 0]
         return torch.where(kind[:, i] < 0, 0, found)
 
@@ -276,7 +276,7 @@ class ColumnsModel(nn.Module):
         The log probabilities of its outcomes (N, outcomes) and, where it has one, the params (N, P) of the spline that
         is its distribution function on [0, 1], in float64."""
         hidden = self.network.column(i, tokens)
-        alone = hidden.new_zeros(len(hidden), 1)
+        alone = hidden.new_zeros(hidden.shape[0], 1)
         logits = self._logits(i, hidden, kinds) if self.outcomes[i] > 1 else alone
         params = self.splines[i](hidden).double() if self.shapes[i] else None
         return F.log_softmax(logits.double(), dim=1), params
@@ -336,7 +336,7 @@ class ColumnsModel(nn.Module):
                 f"rows have shape {tuple(x.shape)}, but this model is on cells of shape (N, {self.shape[0]})"
             )
         own = x.unflatten(1, (-1, CELL))
-        return torch.cat([self._context_cells(len(x), context), own], dim=1) if self._told else own
+        return torch.cat([self._context_cells(x.shape[0], context), own], dim=1) if self._told else own
 
     def _context_cells(self, n: int, context: Tensor | None) -> Tensor:
         if context is None or context.shape != (n, self.context_features):

@@ -74,7 +74,7 @@ class Autoregressive(Transform):
         self._check(z, context)
         z = z if self.order is None else z.index_select(1, self.before)
         one_by_one = getattr(self.network, "one_by_one", None)
-        next_params = self._whole_passes(z, context) if one_by_one is None else one_by_one(len(z), context)
+        next_params = self._whole_passes(z, context) if one_by_one is None else one_by_one(z.shape[0], context)
         columns: list[Tensor] = []
         log_slopes: list[Tensor] = []
         for i in range(self.features):

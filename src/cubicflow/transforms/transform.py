@@ -20,10 +20,10 @@ class Transform(nn.Module, ABC):
     >>> import math
     >>> class Doubling(Transform):
     ...     def forward(self, x, context=None):
-    ...         return 2 * x, x.new_full((len(x),), x.shape[1] * math.log(2))
+    ...         return 2 * x, x.new_full(x.shape[:1], x.shape[1] * math.log(2))
     ...
     ...     def inverse(self, z, context=None):
-    ...         return z / 2, z.new_full((len(z),), -z.shape[1] * math.log(2))
+    ...         return z / 2, z.new_full(z.shape[:1], -z.shape[1] * math.log(2))
     ...
     ...     def config(self):
     ...         return {}

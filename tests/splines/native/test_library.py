@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from cubicflow.splines import cubic_spline, linear_spline
+from cubicflow.splines import cubic_spline, dispatch, linear_spline
 from cubicflow.splines.backends import native
 from cubicflow.splines.backends.native import library
 from cubicflow.splines.domains import DOMAINS
@@ -24,6 +24,7 @@ from .conftest import needs_library, points
 
 ROOT = Path(__file__).parents[3]
 X, PARAMS = torch.zeros(3), torch.zeros(3, 10)
+REINSTALL = "reinstall with: pip install --no-deps --force-reinstall --no-cache-dir --no-binary cubicflow cubicflow"
 
 
 @needs_library
@@ -109,6 +110,18 @@ def test_a_library_of_other_sources_is_not_used(monkeypatch, tmp_path, reload, c
     assert (cubic_spline(X, PARAMS)[0].abs() <= 1e-6).all()  # by the reference
 
 
+def test_a_missing_library_is_said_once_with_the_remedy(monkeypatch, tmp_path, reload):
+    monkeypatch.setattr(library, "LIBRARY", tmp_path / "libcubicflow.so")
+    dispatch.warn_if_slow.cache_clear()
+    with pytest.warns(
+        UserWarning, match=r"^splines run many times slower .*was not built.*reinstall with: .*$"
+    ) as said:
+        [cubic_spline(X, PARAMS) for _ in range(2)]
+    assert len(said) == 1
+    assert "\n" not in str(said[0].message)
+    dispatch.warn_if_slow.cache_clear()
+
+
 @needs_library
 def test_a_library_from_before_there_were_hashes_is_not_used(monkeypatch, reload):
     monkeypatch.setattr(library.ctypes, "CDLL", lambda *_, **__: object())
@@ -121,7 +134,7 @@ def test_an_installed_library_has_no_sources_beside_it(monkeypatch, tmp_path, re
     assert native.unavailable() is None
     library.load.cache_clear()
     monkeypatch.setitem(library.CONSTANTS, "MARGIN", 2e-3)
-    assert "reinstall with: pip install --no-deps --force-reinstall --no-cache-dir cubicflow" in native.unavailable()
+    assert REINSTALL in native.unavailable()
 
 
 def test_a_call_is_described_to_c_as_c_declares_it():
@@ -150,19 +163,24 @@ def test_one_thread_where_torch_has_no_openmp(monkeypatch, reload):
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("compiler", ["/bin/false", "/nonexistent/cc", None], ids=["failing", "missing", "working"])
-def test_a_wheel_builds_with_and_without_a_compiler(tmp_path, compiler):
-    if compiler is None and shutil.which("cc") is None:
+@pytest.mark.parametrize(
+    "told",
+    [{"CC": "/bin/false"}, {"CC": "/nonexistent/cc"}, {"CUBICFLOW_PURE": "1"}, {}],
+    ids=["failing", "missing", "pure", "working"],
+)
+def test_a_wheel_builds_with_and_without_a_compiler(tmp_path, told):
+    if not told and shutil.which("cc") is None:
         pytest.skip("there is no C compiler here")
     for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tmp_path)
     shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("*.so", "*.egg-info", "__pycache__"))
-    environment = os.environ | ({"CC": compiler} if compiler else {})
-    command = [sys.executable, "-m", "pip", "wheel", ".", "--no-build-isolation", "--no-deps", "-w", "out"]
-    subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
+    command = [sys.executable, "-m", "pip", "wheel", ".", "-v", "--no-build-isolation", "--no-deps", "-w", "out"]
+    said = subprocess.run(command, cwd=tmp_path, env=os.environ | told, check=True, capture_output=True, text=True)
     (wheel,) = (tmp_path / "out").glob("*.whl")
     assert "-py3-none-" in wheel.name
+    assert wheel.name.endswith("-any.whl") == bool(told)
+    assert ("this is the pure wheel" in said.stdout + said.stderr) == bool(told)
     names = zipfile.ZipFile(wheel).namelist()
-    assert any(name.endswith("libcubicflow.so") for name in names) == (compiler is None)
+    assert any(name.endswith("libcubicflow.so") for name in names) == (not told)
     assert not any("csrc" in name for name in names)
     assert any(name.endswith("native/launch.py") for name in names)

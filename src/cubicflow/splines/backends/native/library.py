@@ -148,7 +148,8 @@ def _disagrees(handle: ctypes.CDLL) -> str | None:
 
 def _rebuild() -> str:
     """The command that builds the library again: from a checkout, or from a package."""
-    what = f"-e {SOURCES.parents[5]}" if SOURCES.is_dir() else "--force-reinstall --no-cache-dir cubicflow"
+    package = "--force-reinstall --no-cache-dir --no-binary cubicflow cubicflow"  # a pure wheel would come back
+    what = f"-e {SOURCES.parents[5]}" if SOURCES.is_dir() else package
     return f"reinstall with: pip install --no-deps {what}"
 
 

@@ -1,0 +1,153 @@
+"""Write a model to a file that needs no cubicflow."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from cubicflow.atomic_files import replacing
+from cubicflow.export.export_error import ExportError
+from cubicflow.export.graphs import LOG_DENSITY, SAMPLER, Graph, graph_of
+
+if TYPE_CHECKING:
+    from cubicflow.flows import Flow, Mixture
+    from cubicflow.tables import FittedTable
+    from cubicflow.tables.columns_model import ColumnsModel
+
+FORMAT, VERSION = "cubicflow-export", 1
+ENDINGS = (".onnx", ".pt2")
+
+
+def export_model(
+    model: Flow | Mixture | ColumnsModel | FittedTable,
+    path: str | Path,
+    *,
+    sampler: bool = False,
+    overwrite: bool = False,
+) -> list[Path]:
+    """Write the log density of a model, or its sampler, as a graph of float32 for any number of rows.
+
+    Args:
+        model: a flow, a mixture, a model of columns, or a fitted table.
+        path: ``.onnx`` for ONNX (``pip install 'cubicflow[onnx]'``), ``.pt2`` for ``torch.export.load``. Neither file
+            needs cubicflow. Beside the graph of a fitted table lies the encoding of its columns, with the ending .json.
+        sampler: write samples from given noise, rather than log densities of given rows.
+        overwrite: replace files that exist.
+
+    Returns the files written. Raises ExportError where the model cannot be exported, naming the part.
+
+    >>> import tempfile
+    >>> import torch
+    >>> import cubicflow as cf
+    >>> flow = cf.flows.tabular(1, num_layers=1, hidden_features=8)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     [path] = export_model(flow, f"{folder}/model.pt2")
+    ...     log_density = torch.export.load(path).module()
+    >>> x = torch.randn(3, 1)
+    >>> torch.allclose(log_density(x), flow.log_prob(x), atol=1e-5)
+    True
+    """
+    path = Path(path)
+    if path.suffix not in ENDINGS:
+        raise ExportError(f"{path}: the ending says what to write: {' or '.join(ENDINGS)}")
+    table = None if isinstance(model, nn.Module) else _as_table(model)
+    encoding = None if table is None else path.with_suffix(".json")
+    check_outputs([path] if encoding is None else [path, encoding], overwrite=overwrite)
+    from cubicflow.export.files import check_onnx, onnx_bytes, program_bytes
+    from cubicflow.export.tracing import traced
+
+    if path.suffix == ".onnx":
+        check_onnx()
+    graph = graph_of(model if table is None else table.flow, sampler=sampler)  # type: ignore[arg-type] # a module
+    about = about_graph(graph, sampler=sampler)
+    contents: dict[Path, bytes] = {}
+    if table is not None and encoding is not None:
+        from cubicflow.export.encoding import encoding_of
+
+        contents[encoding] = (json.dumps({**about, **encoding_of(table)}, indent=1) + "\n").encode()
+    program = traced(graph)
+    contents[path] = onnx_bytes(program, graph, about) if path.suffix == ".onnx" else program_bytes(program, about)
+    write_together(contents)
+    return sorted(contents, key=lambda file: file != path)
+
+
+def export_run(run: str | Path, path: str | Path, *, sampler: bool = False, overwrite: bool = False) -> list[Path]:
+    """:func:`export_model` of the model in a run folder, which must be finished.
+
+    >>> import tempfile
+    >>> import cubicflow as cf
+    >>> flow = cf.flows.tabular(1, num_layers=1, hidden_features=8)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     flow.save(f"{folder}/run")
+    ...     [path.name for path in export_run(f"{folder}/run", f"{folder}/sampler.pt2", sampler=True)]
+    ['sampler.pt2']
+    """
+    from cubicflow.flows.serialization import load_model, read_config
+
+    path = Path(path)
+    if path.suffix not in ENDINGS:  # before anything is read
+        raise ExportError(f"{path}: the ending says what to write: {' or '.join(ENDINGS)}")
+    config = read_config(Path(run))
+    result = config.get("result")
+    if isinstance(result, dict) and not result.get("finished"):
+        raise ExportError(
+            f"{run} is still training, or its training was cut short; wait for it, or finish it with --resume"
+        )
+    model: Any
+    if "table" in config:
+        from cubicflow.tables import FittedTable
+
+        model = FittedTable.load(run)
+    else:
+        model = load_model(run, None, config)
+    return export_model(model, path, sampler=sampler, overwrite=overwrite)
+
+
+def about_graph(graph: Graph, *, sampler: bool) -> dict[str, Any]:
+    """What every exported file says of itself."""
+    found: dict[str, Any] = {"format": FORMAT, "version": VERSION, "graph": SAMPLER if sampler else LOG_DENSITY}
+    found["inputs"] = {name: ["rows", *shape] for name, shape in graph.inputs.items()}
+    found["outputs"] = list(graph.outputs)
+    return found if graph.noise is None else {**found, "noise": graph.noise}
+
+
+def check_outputs(paths: list[Path], *, overwrite: bool) -> None:
+    """Refuse, before any work, what cannot be written."""
+    for path in paths:
+        if path.is_dir():
+            raise ExportError(f"{path} is a folder; give the name of a file")
+        if path.exists() and not overwrite:
+            raise ExportError(f"{path} exists; choose another name, or replace it with overwrite (--overwrite)")
+        if not path.parent.is_dir():
+            raise ExportError(f"{path}: there is no folder {path.parent}; make it first")
+        try:
+            with replacing(path.with_name(f".{path.name}.probe")) as file:
+                file.write(b"")
+            path.with_name(f".{path.name}.probe").unlink()
+        except OSError as error:
+            raise ExportError(f"{path} cannot be written: {error.strerror or error}") from None
+
+
+def write_together(contents: dict[Path, bytes]) -> None:
+    """Write files that belong together: all of them are whole before the first takes its name."""
+    try:
+        with ExitStack() as files:
+            for path, content in contents.items():
+                files.enter_context(replacing(path)).write(content)
+    except OSError as error:
+        names = " and ".join(map(str, contents))
+        raise ExportError(f"{names} cannot be written: {error.strerror or error}") from None
+
+
+def _as_table(model: Any) -> FittedTable:
+    from cubicflow.tables import FittedTable
+
+    if not isinstance(model, FittedTable):
+        raise ExportError(
+            f"a {type(model).__name__} cannot be exported; give a Flow, a Mixture, a ColumnsModel or a FittedTable"
+        )
+    return model

@@ -1,0 +1,58 @@
+"""From a module to a program of torch's own operators, for any number of rows."""
+
+from __future__ import annotations
+
+from itertools import count
+from traceback import walk_tb
+
+import torch
+from torch import nn
+from torch.export import Dim, ExportedProgram
+
+from cubicflow.export.export_error import ExportError
+from cubicflow.export.frozen import sizes_of
+from cubicflow.export.graphs import Graph
+from cubicflow.export.quiet import quiet
+
+FEWEST_EXAMPLES = 101
+
+
+@torch.no_grad()
+def traced(graph: Graph) -> ExportedProgram:
+    """The program. Where the model cannot be traced, the error names the part of it that was running.
+
+    >>> import cubicflow as cf
+    >>> from cubicflow.export.graphs import graph_of
+    >>> program = traced(graph_of(cf.flows.tabular(1, num_layers=1, hidden_features=8), sampler=False))
+    >>> program.module()(torch.zeros(2, 1)).shape
+    torch.Size([2])
+    """
+    # So many rows that their number is no size of anything else: torch would take the two for one.
+    taken = sizes_of(graph.module)
+    rows = next(n for n in count(FEWEST_EXAMPLES) if n not in taken and all(n % d for d in range(2, 11)))
+    examples = tuple(torch.full((rows, *shape), 0.5) for shape in graph.inputs.values())
+    free = Dim("rows")
+    try:
+        with quiet():
+            return torch.export.export(graph.module, examples, dynamic_shapes=tuple({0: free} for _ in examples))
+    except Exception as error:  # whatever a module does that no tracer can follow
+        raise ExportError(_why(graph.module, error)) from error
+
+
+def _why(module: nn.Module, error: BaseException) -> str:
+    said = next(iter(str(error).strip().splitlines()), type(error).__name__)[:300].rstrip(".:; ")
+    part = running_part(module, error)
+    where = "the model" if part is None else part
+    return f"{where} cannot be exported: {said}; a graph takes tensors through torch's operators, whatever their values"
+
+
+def running_part(module: nn.Module, error: BaseException | None) -> str | None:
+    """The innermost module that was running when the error was raised, by its name in the model."""
+    names = {id(part): name for name, part in module.named_modules()}
+    while error is not None:
+        for frame, _ in reversed(list(walk_tb(error.__traceback__))):
+            found = frame.f_locals.get("self")
+            if isinstance(found, nn.Module) and names.get(id(found)) not in (None, "", "model"):
+                return f"{names[id(found)].removeprefix('model.')} ({type(found).__name__})"
+        error = error.__cause__ or error.__context__
+    return None

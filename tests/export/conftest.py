@@ -1,0 +1,101 @@
+"""Small flows that were trained a little, and runtimes for the files that are made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import cubicflow as cf
+from cubicflow.nets import ResidualMLP
+from cubicflow.splines import dispatch
+from cubicflow.splines.backends import reference
+from cubicflow.training import fit
+from cubicflow.transforms import Compose, Coupling, ElementMap, LULinear
+
+ROWS = (1, 2, 3, 17, 10_000)
+COPIES = 24
+
+
+def trained_flow(context_features: int = 0) -> cf.Flow:
+    """Three correlated columns, one coupling layer with few bins: tracing takes seconds by the operator."""
+    torch.manual_seed(0)
+    network = partial(ResidualMLP, hidden_features=16, num_blocks=1)
+    mask, few_bins = [True, False, True], ElementMap(num_bins=4)
+    layer = Coupling(mask, network, few_bins, context_features=context_features, transform_identity=False)
+    flow = cf.Flow(cf.distributions.StandardNormal(3), Compose([LULinear(3, seed=0), layer]))
+    x, context = rows(2000, context_features)
+    data = x if context is None else (x, context)
+    fit(flow, data, steps=150, batch_size=200, learning_rate=1e-2, progress=False, seed=0)
+    return flow.eval()
+
+
+def rows(number: int, context_features: int, seed: int = 0) -> tuple[Tensor, Tensor | None]:
+    """Rows with tails, and their context."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(number, 3, generator=generator)
+    x[:, 1] = x[:, 0] ** 2 / 2 + 0.3 * x[:, 1]
+    if not context_features:
+        return x, None
+    context = torch.randn(number, context_features, generator=generator)
+    return x + context[:, :1], context
+
+
+def runtime(path: Path) -> Callable[[dict[str, np.ndarray]], list[np.ndarray]]:
+    """A graph in onnxruntime, on the CPU."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return lambda inputs: session.run(None, inputs)
+
+
+def eager_error(
+    single: Callable[..., Tensor], double: Callable[..., Tensor], *inputs: Tensor, nudged: Sequence[int] | None = None
+) -> np.ndarray:
+    """What eager float32 costs each row: the largest error among copies of the row whose numbers differ by a rounding.
+
+    One evaluation would not tell. Its rounding errors cancel in one row and add up in the next, and another float32
+    program has its luck in other rows. Half of the copies are evaluated by the reference's formulas, half by whatever
+    backend is fastest. ``nudged`` are the columns of the inputs that are changed; all by default.
+    """
+    generator = torch.Generator().manual_seed(0)
+    worst = np.zeros(len(inputs[0]))
+    for copy in range(COPIES):
+        moved = []
+        for values in inputs:
+            factors = 1 + 2.0**-23 * torch.randint(-1, 2, values.shape, generator=generator) * (copy > 0)
+            if nudged is not None:
+                kept = torch.ones(values.shape[1], dtype=torch.bool)
+                kept[list(nudged)] = False
+                factors[:, kept] = 1
+            moved.append(values * factors)
+        with by_reference() if copy % 2 else nullcontext():
+            error = single(*moved).double() - double(*(values.double() for values in moved))
+        worst = np.maximum(worst, error.abs().numpy())
+    return worst
+
+
+@contextmanager
+def by_reference() -> Iterator[None]:
+    """Splines in plain torch."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dispatch, "evaluate", lambda spec, x, params, _: reference.evaluate(spec, x, params))
+        yield
+
+
+def check_float32(found: np.ndarray, exact: np.ndarray, eager: np.ndarray) -> None:
+    """At most twice the error of eager float32 in every row, and 4 units in the last place."""
+    rounding = 4 * np.spacing(np.abs(exact).astype(np.float32))
+    excess = np.abs(found - exact) - 2 * eager
+    assert (excess <= rounding).all(), f"by {4 * float((excess / rounding).max()):.1f} units in the last place"
+
+
+@pytest.fixture(scope="session")
+def conditional_flow() -> cf.Flow:
+    return trained_flow(2)

@@ -1,0 +1,169 @@
+"""Exported flows give the numbers of the flow, for any number of rows."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from copy import deepcopy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import cubicflow as cf
+from cubicflow.export import export_model
+from cubicflow.export.exporting import about_graph
+from cubicflow.export.files import onnx_bytes, program_bytes
+from cubicflow.export.graphs import graph_of
+from cubicflow.export.tracing import traced
+from cubicflow.training import fit
+from cubicflow.transforms import LULinear
+
+from .conftest import ROWS, check_float32, eager_error, rows, runtime, trained_flow
+
+
+def as_inputs(**tensors: Tensor | None) -> dict[str, np.ndarray]:
+    return {name: value.numpy() for name, value in tensors.items() if value is not None}
+
+
+@torch.no_grad()
+def check_log_density(flow: cf.Flow, x: Tensor, context: Tensor | None, found: np.ndarray) -> None:
+    inputs = (x,) if context is None else (x, context)
+    double = deepcopy(flow).double()
+    exact = double.log_prob(*(values.double() for values in inputs)).numpy()
+    assert found.shape == (len(x),)
+    check_float32(found, exact, eager_error(flow.log_prob, double.log_prob, *inputs))
+
+
+@pytest.fixture(scope="module")
+def exported(conditional_flow: cf.Flow, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Both graphs of a conditional flow in both kinds of file, each traced once."""
+    folder = tmp_path_factory.mktemp("exported")
+    for name, sampler in (("model", False), ("sampler", True)):
+        graph = graph_of(conditional_flow, sampler=sampler)
+        program, about = traced(graph), about_graph(graph, sampler=sampler)
+        (folder / f"{name}.onnx").write_bytes(onnx_bytes(program, graph, about))
+        (folder / f"{name}.pt2").write_bytes(program_bytes(program, about))
+    return folder
+
+
+def test_log_density_in_onnxruntime(conditional_flow: cf.Flow, exported: Path) -> None:
+    graph = runtime(exported / "model.onnx")
+    for number in ROWS:
+        x, context = rows(number, 2, seed=number)
+        x[:1] *= 30  # far in the tails
+        check_log_density(conditional_flow, x, context, graph(as_inputs(x=x, context=context))[0])
+
+
+@torch.no_grad()
+def test_sampler_in_onnxruntime(conditional_flow: cf.Flow, exported: Path) -> None:
+    import onnx
+
+    path = exported / "sampler.onnx"
+    graph = runtime(path)
+    exact = deepcopy(conditional_flow).double()
+    for number in ROWS:
+        noise, context = torch.randn(number, 3), torch.randn(number, 2)
+        x, log_prob = graph(as_inputs(noise=noise, context=context))
+        samples = exact.from_noise(noise.double(), context.double())[0]
+        np.testing.assert_allclose(x, samples, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(log_prob, exact.log_prob(samples, context.double()), rtol=1e-4, atol=1e-4)
+    about = {entry.key: entry.value for entry in onnx.load(path).metadata_props}
+    assert json.loads(about["cubicflow.json"]) == {
+        "format": "cubicflow-export",
+        "version": 1,
+        "graph": "sampler",
+        "inputs": {"noise": ["rows", 3], "context": ["rows", 2]},
+        "outputs": ["x", "log_prob"],
+        "noise": "standard normal",
+    }
+    assert str(Path(cf.__file__).parent).encode() not in path.read_bytes()  # nothing of the machine it was made on
+
+
+WITHOUT_CUBICFLOW = """
+import sys
+sys.modules["cubicflow"] = None  # any import of it fails
+import numpy as np, torch
+program, inputs, found = torch.export.load(sys.argv[1]).module(), np.load("inputs.npz"), {}
+for rows in sys.argv[2:]:
+    results = program(torch.from_numpy(inputs[rows]), torch.from_numpy(inputs[f"{rows} context"]))
+    found[rows] = (results[0] if isinstance(results, tuple) else results).detach().numpy()
+np.savez("outputs.npz", **found)
+"""
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["model", pytest.param("sampler", marks=pytest.mark.soak)])
+def test_exported_programs_run_without_cubicflow(name: str, conditional_flow: cf.Flow, exported: Path) -> None:
+    given = {number: rows(number, 2, seed=number) for number in ROWS}
+    inputs = {str(number): x.numpy() for number, (x, _) in given.items()}
+    told = {f"{number} context": context.numpy() for number, (_, context) in given.items() if context is not None}
+    np.savez(exported / "inputs.npz", **inputs, **told)
+    command = [sys.executable, "-W", "ignore", "-c", WITHOUT_CUBICFLOW, f"{name}.pt2", *map(str, ROWS)]
+    subprocess.run(command, check=True, cwd=exported)
+    outputs = np.load(exported / "outputs.npz")
+    for number, (x, context) in given.items():
+        if name == "model":
+            check_log_density(conditional_flow, x, context, outputs[str(number)])
+        else:
+            samples = conditional_flow.from_noise(x, context)[0]
+            np.testing.assert_allclose(outputs[str(number)], samples, rtol=1e-4, atol=1e-5)
+
+
+def check_both(flow: cf.Flow, folder: Path, x: Tensor, noise: Tensor) -> None:
+    """Log density and sampler of a flow in onnxruntime, for every number of rows."""
+    [path] = export_model(flow, folder / "model.onnx")
+    graph = runtime(path)
+    for number in (1, 2, 3, 17, len(x)):
+        check_log_density(flow, x[:number], None, graph(as_inputs(x=x[:number]))[0])
+    [path] = export_model(flow, folder / "sampler.onnx", sampler=True)
+    with torch.no_grad():
+        samples = deepcopy(flow).double().from_noise(noise.double())[0]
+    np.testing.assert_allclose(runtime(path)(as_inputs(noise=noise))[0], samples, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.soak
+def test_flows_without_context(tmp_path: Path) -> None:
+    check_both(trained_flow(), tmp_path, rows(10_000, 0, seed=1)[0], torch.randn(500, 3))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("family", ["quadratic", "rational_quadratic", "linear", "affine"])
+def test_every_family(family: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    flow = cf.flows.tabular(3, num_layers=1, hidden_features=16, num_bins=4, family=family)
+    x = rows(500, 0, seed=1)[0]
+    fit(flow, x, steps=60, batch_size=100, progress=False)
+    check_both(flow.eval(), tmp_path, x, torch.randn(500, 3))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("network", ["mlp", "transformer"])
+def test_autoregressive_flows(network: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    how = {} if network == "mlp" else {"network": network, "num_heads": 2}
+    flow = cf.flows.tabular(3, num_layers=1, hidden_features=16, num_bins=4, layer="autoregressive", **how)
+    x = rows(500, 0, seed=1)[0]
+    fit(flow, x, steps=60, batch_size=100, progress=False)
+    check_both(flow.eval(), tmp_path, x, torch.randn(500, 3))
+
+
+@pytest.mark.soak
+@torch.no_grad()
+def test_a_base_of_several_normals(tmp_path: Path) -> None:
+    """Its draws are made of normals and of a uniform number: their distribution is the base's."""
+    torch.manual_seed(0)
+    base = cf.distributions.NormalMixture(2, components=3, correlated=True)
+    covariances = torch.tensor([[[1.0, 0.9], [0.9, 1.0]], [[2.0, 0.0], [0.0, 0.1]], [[0.1, -0.05], [-0.05, 0.1]]])
+    base.set_(torch.tensor([0.6, 0.3, 0.1]), torch.tensor([[0.0, 0.0], [5.0, 1.0], [-4.0, 2.0]]), covariances)
+    flow = cf.Flow(base, LULinear(2, seed=0)).eval()
+    [path] = export_model(flow, tmp_path / "sampler.onnx", sampler=True)
+    noise = torch.cat([torch.randn(100_000, 2), torch.rand(100_000, 1)], dim=1)
+    x, log_prob = runtime(path)(as_inputs(noise=noise))
+    drawn = flow.sample(100_000, seed=0).numpy()
+    np.testing.assert_allclose(x.mean(0), drawn.mean(0), atol=0.05)  # standard errors of 0.01
+    np.testing.assert_allclose(np.cov(x.T), np.cov(drawn.T), rtol=0.03, atol=0.05)
+    np.testing.assert_allclose(log_prob, flow.log_prob(torch.from_numpy(x)), rtol=1e-4, atol=1e-3)

@@ -1,0 +1,149 @@
+"""A service with the graph, its JSON and onnxruntime scores raw rows of a mixed table as cubicflow does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from cubicflow.export import export_run
+from cubicflow.tables import FittedTable, fit_table
+
+from .conftest import ROWS, check_float32, eager_error, runtime
+from .raw_rows import Rows, Service
+
+SMALL: dict[str, Any] = {"num_bins": 4, "hidden_features": 16, "token_features": 8, "num_blocks": 1}
+
+
+def mixed_table(rows: int, seed: int = 0) -> pa.Table:
+    """Words, one of them rare and another column determined by them, steps, dates, and a real number with gaps."""
+    rng = np.random.default_rng(seed)
+    kind = rng.choice(["oak", "elm", "ash", "yew"], rows, p=[0.5, 0.3, 0.19, 0.01])
+    rings = rng.poisson(4, rows) + 3 * (kind == "oak")
+    height = rings + rng.gamma(2.0, 1.0, rows)
+    planted = np.datetime64("2020-01-01") + rng.integers(0, 60, rows)
+    return pa.table(
+        {
+            "kind": kind,
+            "soft": np.where(kind == "oak", "no", "yes"),
+            "rings": rings,
+            "planted": pa.array(planted.astype("datetime64[D]")),
+            "height": pa.array(np.where(rng.random(rows) < 0.1, np.nan, height), from_pandas=True),
+        }
+    )
+
+
+def raw(table: pa.Table) -> Rows:
+    """As a service would have them: dates are days since 1970."""
+    columns = {name: table.column(name) for name in table.column_names}
+    columns = {name: c.cast(pa.int32()) if pa.types.is_date32(c.type) else c for name, c in columns.items()}
+    return {name: column.to_pylist() for name, column in columns.items()}
+
+
+def fitted_run(folder: Path, table: pa.Table, **settings: Any) -> Path:
+    pq.write_table(table, folder / "table.parquet")
+    fit_table(folder / "table.parquet", folder / "run", steps=60, seed=0, progress=False, **settings)
+    return folder / "run"
+
+
+def is_near(value: Any, expected: Any) -> bool:
+    """Equal words, or numbers to 1e-4."""
+    if isinstance(expected, str):
+        return bool(value == expected)
+    return bool(np.isclose(value, expected, rtol=1e-4, atol=1e-4))
+
+
+@torch.no_grad()
+def columns_error(fitted: FittedTable, table: pa.Table) -> np.ndarray:
+    """What eager float32 costs each row of a model of columns: of its cells, which are rounded, and of itself."""
+    encoder, numbers = fitted.needed_cells, fitted.needed_cells.read(table.combine_chunks().to_batches()[0])
+    cells = torch.from_numpy(encoder.inputs(numbers.y))
+    single, double = deepcopy(fitted.flow).float(), deepcopy(fitted.flow).double()
+
+    def ruled(model: Any) -> Callable[[torch.Tensor], torch.Tensor]:
+        def score(cells: torch.Tensor) -> torch.Tensor:
+            conditionals = model.conditionals(cells).double().numpy()
+            return torch.from_numpy(encoder.log_ruled(conditionals, numbers.y).sum(1))
+
+        return score
+
+    numbers_of_cells = [i for i in range(cells.shape[1]) if i % 4]  # all but the outcomes
+    rounded = ruled(double)(cells.float().double()) - ruled(double)(cells)
+    return rounded.abs().numpy() + eager_error(ruled(single), ruled(double), cells.float(), nudged=numbers_of_cells)
+
+
+def test_raw_rows_of_a_mixed_table(tmp_path: Path) -> None:
+    table = mixed_table(400).select(["kind", "soft", "rings", "height"])
+    run = fitted_run(tmp_path, table, model="columns", settings=SMALL)
+    path, encoding = export_run(run, tmp_path / "model.onnx")
+    assert encoding == tmp_path / "model.json"
+    service, fitted = Service(encoding, runtime(path)), FittedTable.load(run)
+    assert service.about["rules"]  # kind determines soft
+    for number in ROWS:
+        new = mixed_table(number, seed=number).select(table.column_names)
+        strange = pa.table({"kind": ["fir"], "soft": ["no"], "rings": [900], "height": [-5.0]})  # nobody has seen it
+        new = pa.concat_tables([new.slice(0, number - 1), strange.cast(new.schema)])
+        check_float32(service.score(raw(new)), fitted.score(new), columns_error(fitted, new))
+
+
+@pytest.mark.soak
+def test_samples_of_a_mixed_table(tmp_path: Path) -> None:
+    """With the noise that cubicflow draws, the values that cubicflow draws."""
+    table = mixed_table(600)
+    run = fitted_run(tmp_path, table, model="columns", settings=SMALL)
+    path, encoding = export_run(run, tmp_path / "sampler.onnx", sampler=True)
+    service, fitted = Service(encoding, runtime(path)), FittedTable.load(run)
+    number, columns = 2000, len(fitted.schema.model)
+    generator = torch.Generator().manual_seed(7)
+    numbers = [
+        torch.rand(number, size, generator=generator, dtype=torch.float64).numpy()
+        for _ in range(columns)
+        for size in (2, 1)
+    ]
+    noise, draws = np.concatenate(numbers[::2], axis=1), np.concatenate(numbers[1::2], axis=1)
+    found = service.drawn(noise.astype(np.float32), draws)
+    generator = torch.Generator().manual_seed(7)
+    expected = fitted._draw(number, None, generator)
+    names = [column.name for column in fitted.schema.model]
+    agree = np.ones(number, bool)
+    for i, name in enumerate(names):
+        # A uniform number within a rounding of an outcome's end goes to its neighbour, and so do all cells after it.
+        agree &= np.isclose(found[name], expected[:, i], rtol=1e-4, atol=1e-4, equal_nan=True)
+    assert agree.mean() > 0.999
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("context", [(), ("soft", "rings")])
+def test_a_flow_on_a_table(tmp_path: Path, context: tuple[str, ...]) -> None:
+    from cubicflow.tables import TableOptions
+
+    table = mixed_table(600)
+    table = table.filter(table.column("height").is_valid())
+    options = TableOptions(context=context)
+    run = fitted_run(tmp_path, table, model="flow", options=options, settings={"num_layers": 1, "hidden_features": 16})
+    path, encoding = export_run(run, tmp_path / "model.onnx")
+    service, fitted = Service(encoding, runtime(path)), FittedTable.load(run)
+    new = table.slice(0, 300)
+    double = FittedTable.load(run)
+    double.flow.double()
+    exact = double.score(new)
+    # Each score is the mean over 16 offsets, so its errors do not cancel by luck: one evaluation tells.
+    check_float32(service.score(raw(new)), exact, np.abs(fitted.score(new) - exact).max())
+    if context:
+        return
+    path, encoding = export_run(run, tmp_path / "sampler.onnx", sampler=True)
+    service = Service(encoding, runtime(path))
+    noise = torch.randn(500, service.about["inputs"]["noise"][1], generator=torch.Generator().manual_seed(0))
+    x = service.graph({"noise": noise.numpy()})[0]
+    with torch.no_grad():
+        expected = raw(pa.Table.from_batches([fitted.encoder.decode(fitted.flow.from_noise(noise)[0].numpy())]))
+    found = service.decoded(x)
+    same = [all(is_near(row[name], expected[name][i]) for name in row) for i, row in enumerate(found)]
+    assert np.mean(same) > 0.99  # a step may round to its neighbour
