@@ -25,8 +25,8 @@ def _loaded(run: str, device: str) -> FittedTable:
     """The model of a run folder, once for each process."""
     if not Path(run).is_dir():
         raise TableError(
-            f"{run}: there is no such run folder on {socket.gethostname()}; put it on a path that every worker sees, or "
-            "pass the model itself: FittedTable.load(run)"
+            f"{run}: there is no such run folder on {socket.gethostname()}; put it on a path that every worker sees, "
+            "or pass the model itself: FittedTable.load(run)"
         )
     return FittedTable.load(run, device)
 

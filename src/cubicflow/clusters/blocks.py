@@ -1,8 +1,8 @@
 """Work in blocks of rows: the same blocks whoever does them, each with a seed of its own.
 
-A block is a range of row numbers, ``size`` of them except for the last one. Row numbers count over all files of a table,
-in order. So the block of a row, and the seed of a block, follow from the size and the job's seed alone. Whoever does a
-block computes the same numbers: one process, two workers, or the worker that takes over from a dead one.
+A block is a range of row numbers, ``size`` of them except for the last one. Row numbers count over all files of a
+table, in order. So the block of a row, and the seed of a block, follow from the size and the job's seed alone. Whoever
+does a block computes the same numbers: one process, two workers, or the worker that takes over from a dead one.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """The folder of a job: one part for each block, whole under its name, and a note of which job it is.
 
-    job.json                 what the job is: a folder of another job is refused
+    _job.json                what the job is: a folder of another job is refused
     part-00000000.parquet    the rows of block 0, and in its footer what the block reported
-    skipped.jsonl            what was set aside, a line each; written at the end
+    _skipped.jsonl           what was set aside, a line each; written at the end
 
-A part that is there is done. So a job that was cut short goes on with the parts that are missing, and two that run at
-once in one folder write the same bytes under the same names.
+Readers of Parquet folders leave out names that begin with _. A part that is there is done. So a job that was cut short
+goes on with the parts that are missing, and two that run at once in one folder write the same bytes under the same
+names.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ from cubicflow.clusters.stores import (
 )
 from cubicflow.tables.table_error import TableError, some
 
-JOB = "job.json"
-SKIPPED = "skipped.jsonl"
+JOB = "_job.json"
+SKIPPED = "_skipped.jsonl"
 PART = re.compile(r"part-(\d{8,})\.parquet")
 KEY = b"cubicflow.block"
 NAMED = {
@@ -130,7 +131,7 @@ class JobFolder:
             write_skipped(below(self.place, SKIPPED), result)
 
     def _blocks(self, job: dict[str, Any]) -> int:
-        return max(-(-job["rows"] // job["block_rows"]), 1)
+        return max(-(-int(job["rows"]) // int(job["block_rows"])), 1)
 
     def _cleared(self, names: Sequence[str]) -> list[str]:
         """Without the files of a job; refused where there are others."""

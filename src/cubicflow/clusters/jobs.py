@@ -63,7 +63,8 @@ def score_files(
     >>> import tempfile, pyarrow as pa, pyarrow.parquet
     >>> from cubicflow.tables import fit_table
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     pa.parquet.write_table(pa.table({"day": [1, 2, 3, 4] * 25, "hours": [0.5, 2.5] * 50}), f"{folder}/t.parquet")
+    ...     rows = pa.table({"day": [1, 2, 3, 4] * 25, "hours": [0.5, 2.5] * 50})
+    ...     pa.parquet.write_table(rows, f"{folder}/t.parquet")
     ...     _ = fit_table(f"{folder}/t.parquet", f"{folder}/run", steps=5, progress=False)
     ...     result = score_files(f"{folder}/run", f"{folder}/*.parquet", f"{folder}/scores", block_rows=60)
     ...     pa.parquet.read_table(f"{folder}/scores").shape, result.blocks
@@ -111,7 +112,8 @@ def sample_files(
     >>> import tempfile, pyarrow as pa, pyarrow.parquet
     >>> from cubicflow.tables import fit_table
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     pa.parquet.write_table(pa.table({"day": [1, 2, 3, 4] * 25, "hours": [0.5, 2.5] * 50}), f"{folder}/t.parquet")
+    ...     rows = pa.table({"day": [1, 2, 3, 4] * 25, "hours": [0.5, 2.5] * 50})
+    ...     pa.parquet.write_table(rows, f"{folder}/t.parquet")
     ...     _ = fit_table(f"{folder}/t.parquet", f"{folder}/run", steps=5, progress=False)
     ...     _ = sample_files(f"{folder}/run", 100, f"{folder}/rows", seed=1, block_rows=60)
     ...     pa.parquet.read_table(f"{folder}/rows").shape
@@ -157,7 +159,8 @@ def evaluate_files(
     >>> import tempfile, pyarrow as pa, pyarrow.parquet
     >>> from cubicflow.tables import fit_table
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     pa.parquet.write_table(pa.table({"day": [1, 2, 3, 4] * 25, "hours": [0.5, 2.5] * 50}), f"{folder}/t.parquet")
+    ...     rows = pa.table({"day": [1, 2, 3, 4] * 25, "hours": [0.5, 2.5] * 50})
+    ...     pa.parquet.write_table(rows, f"{folder}/t.parquet")
     ...     _ = fit_table(f"{folder}/t.parquet", f"{folder}/run", steps=5, progress=False)
     ...     found = evaluate_files(f"{folder}/run", f"{folder}/t.parquet", block_rows=30)
     >>> found.scored.whole.model.rows, found.is_source

@@ -1,8 +1,8 @@
 """Blocks on the workers of a Ray cluster, through Ray Data.
 
-A dataset of block numbers goes through ``map_batches`` with a pool of actors. An actor holds the model, reads the rows of
-its block itself and writes the block's part itself, so that rows never pass through the object store. Ray restarts an
-actor that dies, and gives its block to another.
+A dataset of block numbers goes through ``map_batches`` with a pool of actors. An actor holds the model, reads the rows
+of its block itself and writes the block's part itself, so that rows never pass through the object store. Ray restarts
+an actor that dies, and gives its block to another.
 """
 
 from __future__ import annotations

@@ -43,7 +43,9 @@ def readable_errors(place: str) -> Iterator[None]:
     except TableError:
         raise
     except PermissionError as error:
-        raise TableError(f"{shown(place)}: no permission: {_line(error)}; check the owner and the credentials") from None
+        raise TableError(
+            f"{shown(place)}: no permission: {_line(error)}; check the owner and the credentials"
+        ) from None
     except FileNotFoundError:
         raise TableError(f"{shown(place)}: there is no such file or folder") from None
     except ImportError as error:
@@ -109,8 +111,8 @@ def stamp(place: str) -> Stamp:
 
 def find_files(place: str) -> list[str]:
     """The Parquet files at a place, in the order of their names: a file, those of a folder and below it, or those that
-    match a pattern with ``*``, ``?``, ``[...]`` or ``**`` for any folders. Names that begin with . or _ are left out, as
-    what other programs keep for themselves.
+    match a pattern with ``*``, ``?``, ``[...]`` or ``**`` for any folders. Names that begin with . or _ are left out:
+    other programs keep such files for themselves.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -190,9 +192,10 @@ def write_whole(place: str, content: bytes) -> None:
     """A file that is whole under its name, or not there. An object store gets it under another name first: a stream
     that is closed after an error would be half of it."""
     with readable_errors(place):
-        if is_local(place):
-            return write_atomically(Path(opened(place)[1]), content)
         store, path = opened(place)
+        if is_local(place):
+            write_atomically(Path(path), content)
+            return
         temporary = f"{os.path.dirname(path)}/.{os.path.basename(path)}.{secrets.token_hex(8)}"  # noqa: PTH119, PTH120
         with store.open_output_stream(temporary) as stream:
             stream.write(content)

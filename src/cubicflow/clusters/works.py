@@ -116,7 +116,11 @@ class RowsWork(Work):
                 skipped.append(Skipped(file, segment.first + 1, segment.last, reason))
             start += rows
         empty = self.inputs.schema.empty_table().select(self.columns())
-        return pa.concat_tables([empty, *read]).combine_chunks(), skipped, np.concatenate([np.empty(0, np.int64), *places])
+        return (
+            pa.concat_tables([empty, *read]).combine_chunks(),
+            skipped,
+            np.concatenate([np.empty(0, np.int64), *places]),
+        )
 
     def row_name(self, block: Block, place: int) -> tuple[str, int]:
         """The file of a row of the block, and its number there from 1."""
@@ -191,9 +195,9 @@ def _spread(column: pa.ChunkedArray, places: Places, rows: int) -> pa.ChunkedArr
     """A column with gaps at the rows that could not be read."""
     if len(places) == rows:
         return column
-    order = np.full(rows, -1)
-    order[places] = np.arange(len(places))
-    return column.take(pa.array(np.where(order < 0, None, order), type=pa.int64()))
+    order, there = np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=bool)
+    order[places], there[places] = np.arange(len(places)), True
+    return column.take(pa.array(order, mask=~there))
 
 
 @dataclass
@@ -229,9 +233,7 @@ class EvaluateWork(RowsWork):
         unseen: Counter[str] = Counter()
 
         def scored(table: MemoryTable) -> list[Any]:
-            return list(
-                self.model.score_table(table, self.missing, weights=True, independent=True, unseen=self.unseen)
-            )
+            return list(self.model.score_table(table, self.missing, weights=True, independent=True, unseen=self.unseen))
 
         sums = Sums()
         for at, found in self.usable(block, rows, places, skipped, scored):
