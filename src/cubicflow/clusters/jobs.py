@@ -213,7 +213,7 @@ def digest(model: FittedTable) -> str:
     found = hashlib.sha256(json.dumps(model.to_json(), sort_keys=True, default=str).encode())
     for name, value in sorted(model.flow.state_dict().items()):
         found.update(name.encode())
-        found.update(value.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes() if value.numel() else b"")
+        found.update(value.detach().cpu().flatten().view(torch.uint8).numpy().tobytes())
     return found.hexdigest()
 
 
