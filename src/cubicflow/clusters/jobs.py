@@ -81,7 +81,8 @@ def score_files(
         folder = JobFolder(output)
         skip = on_error == "skip"
         work = ScoreWork(model, inputs, missing, unseen, skip, folder, observed_only, tuple(keys))
-        work.columns()  # refuses a table that is not like the fitted one
+        # Refuses a table that is not like the fitted one, and options that there are not, before anything is written.
+        list(model.score_batches(inputs.empty(), missing, observed_only=observed_only, unseen=unseen))
         job = _described(work, inputs.rows, block_rows, options, inputs)
         return _to_folder(work, folder, job, start, resume=resume, overwrite=overwrite)
 

@@ -49,14 +49,18 @@ class BlockWorker:
 def on_ray(workers: int | None, address: str | None, device: str | None) -> Iterator[Run]:
     """Connect to a cluster, or start one on this machine for as long as this lasts."""
     ray = checked_ray()
+    if address is not None:
+        _check_answers(address)
     begun = not ray.is_initialized()
     if begun:
         _connect(ray, address, workers)
+    gpus = int(ray.cluster_resources().get("GPU", 0)) if device is None or device.startswith("cuda") else 0
     context = ray.data.DataContext.get_current()
     before = context.enable_progress_bars, context.print_on_execution_start
     context.enable_progress_bars, context.print_on_execution_start = False, False
     try:
-        yield lambda work, blocks: _outcomes(ray, work, blocks, workers, device)
+        placed = "cuda" if gpus else checked_device(device)
+        yield lambda work, blocks: _outcomes(ray, work, blocks, workers, gpus, placed)
     finally:
         context.enable_progress_bars, context.print_on_execution_start = before
         if begun:
@@ -83,13 +87,14 @@ def _connect(ray: Any, address: str | None, workers: int | None) -> None:
     # What Ray would say of itself is not for whoever waits for scores.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
-    address = address or os.environ.get("RAY_ADDRESS")
+    if address is None and "RAY_ADDRESS" in os.environ:
+        address = os.environ["RAY_ADDRESS"]
+        _check_answers(address)
     how: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address is None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         ray.init(address="local", num_cpus=max(cores, workers or 1), include_dashboard=False, **how)
         return
-    _check_answers(address)
     try:
         ray.init(address=address, **how)
     except (ConnectionError, ValueError, RuntimeError, TimeoutError, SystemExit) as error:
@@ -117,20 +122,16 @@ def _no_cluster(address: str, reason: str) -> TableError:
 
 
 def _outcomes(
-    ray: Any, work: Work, blocks: Sequence[Block], workers: int | None, device: str | None
+    ray: Any, work: Work, blocks: Sequence[Block], workers: int | None, gpus: int, device: str | None
 ) -> Iterator[Outcome]:
     if not blocks:
         return
-    has = ray.cluster_resources()
-    gpus = int(has.get("GPU", 0)) if device is None or device.startswith("cuda") else 0
-    if not gpus and device is not None:
-        device = checked_device(device)
-    number = workers or gpus or max(int(has.get("CPU", 1)), 1)
+    number = workers or gpus or max(int(ray.cluster_resources().get("CPU", 1)), 1)
     packed = ray.put(pickle.dumps(work))
     items = ray.data.from_items([block._asdict() for block in blocks], override_num_blocks=len(blocks))
     done = items.map_batches(
         BlockWorker,
-        fn_constructor_args=[packed, "cuda" if gpus else device],
+        fn_constructor_args=[packed, device],
         batch_format="pyarrow",
         batch_size=1,
         compute=ray.data.ActorPoolStrategy(size=min(number, len(blocks))),
