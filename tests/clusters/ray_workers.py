@@ -14,11 +14,9 @@ from cubicflow.clusters.job_folder import JobFolder
 
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_BACKEND_LOG_LEVEL": "fatal",
     "RAY_DEDUP_LOGS": "1",
     "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
     "RAY_enable_metrics_collection": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
 
 

@@ -55,16 +55,44 @@ def on_ray(workers: int | None, address: str | None, device: str | None) -> Iter
     if begun:
         _connect(ray, address, workers)
     gpus = int(ray.cluster_resources().get("GPU", 0)) if device is None or device.startswith("cuda") else 0
-    context = ray.data.DataContext.get_current()
-    before = context.enable_progress_bars, context.print_on_execution_start
-    context.enable_progress_bars, context.print_on_execution_start = False, False
     try:
         placed = "cuda" if gpus else checked_device(device)
-        yield lambda work, blocks: _outcomes(ray, work, blocks, workers, gpus, placed)
+        with _quiet(ray):
+            yield lambda work, blocks: _outcomes(ray, work, blocks, workers, gpus, placed)
     finally:
-        context.enable_progress_bars, context.print_on_execution_start = before
         if begun:
             ray.shutdown()
+
+
+@contextmanager
+def _quiet(ray: Any) -> Iterator[None]:
+    """Without what Ray Data says of its progress; it goes to Ray's own log files."""
+    context = ray.data.DataContext.get_current()
+    bars = context.enable_progress_bars
+    handlers = logging.getLogger("ray.data").handlers
+    levels = [handler.level for handler in handlers]
+    context.enable_progress_bars = False
+    for handler in handlers:
+        handler.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        context.enable_progress_bars = bars
+        for handler, level in zip(handlers, levels, strict=True):
+            handler.setLevel(level)
+
+
+@contextmanager
+def _without_native_words() -> Iterator[None]:
+    """Ray's native part writes to standard error that its log level was set."""
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def checked_ray() -> Any:
@@ -77,14 +105,13 @@ def checked_ray() -> Any:
     if version < OLDEST:
         wanted = ".".join(map(str, OLDEST))
         raise TableError(f"Ray {ray.__version__} is too old, {wanted} or newer is needed; use: {EXTRA} --upgrade")
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
     import ray.data
 
     return ray
 
 
 def _connect(ray: Any, address: str | None, workers: int | None) -> None:
-    # What Ray would say of itself is not for whoever waits for scores.
+    # What Ray would say of itself is not for those who wait for scores.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     if address is None and "RAY_ADDRESS" in os.environ:
@@ -93,10 +120,12 @@ def _connect(ray: Any, address: str | None, workers: int | None) -> None:
     how: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address is None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        ray.init(address="local", num_cpus=max(cores, workers or 1), include_dashboard=False, **how)
+        with _without_native_words():
+            ray.init(address="local", num_cpus=max(cores, workers or 1), include_dashboard=False, **how)
         return
     try:
-        ray.init(address=address, **how)
+        with _without_native_words():
+            ray.init(address=address, **how)
     except (ConnectionError, ValueError, RuntimeError, TimeoutError, SystemExit) as error:
         raise _no_cluster(address, str(error) or "no answer") from None
 
