@@ -1,4 +1,4 @@
-"""Kill workers of a Ray cluster with SIGKILL in the middle of jobs, and compare every byte with one process's output."""
+"""Kill workers of a Ray cluster with SIGKILL in the middle of jobs, and compare every byte with that of one process."""
 
 from __future__ import annotations
 

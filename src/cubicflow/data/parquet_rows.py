@@ -5,8 +5,8 @@ window of rows; the next window is read while the current one is used. Nothing l
 even a row group. A file that is one giant row group can only be read from its start, so there rows mix within a window
 and no further: shuffle such a file once, or write it with smaller row groups.
 
-Of several processes each reads a stretch of its own of the shuffled row groups, so that none reads what another needs. A
-global batch is made of rows from every stretch: which rows those are depends on the number of processes.
+Of several processes each reads a stretch of its own of the shuffled row groups, so that none reads what another needs.
+A global batch is made of rows from every stretch: which rows those are depends on the number of processes.
 """
 
 from __future__ import annotations
