@@ -87,6 +87,10 @@ class JobResult:
         unseen: cells of each column that held what no training row had.
         skipped: files and rows that were set aside.
         notes: what should be said.
+
+    >>> result = JobResult.of([Outcome(1, 50, {"kind": 2}), Outcome(0, 100, {"kind": 1})], before=1)
+    >>> result.rows, result.blocks, dict(result.unseen)
+    (150, 2, {'kind': 3})
     """
 
     rows: int
