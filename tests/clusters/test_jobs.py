@@ -230,3 +230,25 @@ def test_bad_files_are_set_aside(scene: Scene, tmp_path: Path, cubicflow: Comman
     np.testing.assert_allclose(found[~np.isnan(found)], scene.model("columns").score(scene.rows)[good], rtol=1e-9)
     lines = [json.loads(line) for line in (out / SKIPPED).read_text().splitlines()]
     assert {Path(line["file"]).name for line in lines} == {"1.parquet", "2.parquet"}
+
+
+def test_input_and_output_in_a_store(scene: Scene, tmp_path: Path) -> None:
+    """fsspec's store in memory stands for those that are not on this machine."""
+    fsspec = pytest.importorskip("fsspec")
+    store = fsspec.filesystem("memory")
+    store.mkdir("/lake")
+    for name in ("0", "1", "2", "3"):
+        store.pipe_file(f"/lake/{name}.parquet", (scene.folder / "lake" / f"{name}.parquet").read_bytes())
+    expected = tmp_path / "out"
+    score_files(scene.columns, scene.files, str(expected), block_rows=BLOCK_ROWS)
+    try:
+        for resume in (False, True):
+            score_files(
+                scene.columns, "memory://lake/*.parquet", "memory://scores", block_rows=BLOCK_ROWS, resume=resume
+            )
+            found = {name.rpartition("/")[2]: store.cat_file(name) for name in store.ls("/scores", detail=False)}
+            assert {name: content for name, content in found.items() if name != JOB} == parts(expected)
+            store.rm("/scores/part-00000003.parquet")
+    finally:
+        store.rm("/lake", recursive=True)
+        store.rm("/scores", recursive=True)
