@@ -152,7 +152,18 @@ def main() -> None:
     if not train.exists():
         folder.mkdir(parents=True, exist_ok=True)
         pq.write_table(piece(0, FITTED_ROWS), train)
-    settings = ["--steps", "50", "--hidden-features", "32", "--num-bins", "8", "--batch-size", "1024", "--validate-every", "50"]
+    settings = [
+        "--steps",
+        "50",
+        "--hidden-features",
+        "32",
+        "--num-bins",
+        "8",
+        "--batch-size",
+        "1024",
+        "--validate-every",
+        "50",
+    ]
     if not (run / "model.safetensors").exists():
         timed(["fit", str(train), "-o", str(run), "--overwrite", *settings, "--device", "cpu"], workers)
     ways = {"one process": [], "engine local": ["--engine", "local"], "engine ray": ["--engine", "ray"]}
