@@ -22,6 +22,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -32,7 +33,8 @@ FILE_ROWS = 1 << 20
 GROUP_ROWS = 1 << 17
 FITTED_ROWS = 20_000
 KEYS = ("device", "task", "how", "rows")
-FIELDS = (*KEYS, "workers", "seconds", "rows_a_second", "input_bytes", "output_bytes", "peak_mib", "load")
+FIELDS: tuple[str, ...] = (*KEYS, "workers", "seconds", "processor_seconds", "rows_a_second")
+FIELDS += ("input_bytes", "output_bytes", "peak_mib", "load")  # bytes of a row; MiB; the machine's load at the end
 TASKS = ("score", "sample", "train", "memory")
 
 
@@ -90,6 +92,15 @@ def peak_mib(pid: int) -> float:
         return 0.0
 
 
+def processor_seconds(pid: int) -> float:
+    """The time that processors have worked for a process; 0 for one that has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def is_worker(pid: int) -> bool:
     try:
         return b"BlockWorker" in Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -97,19 +108,30 @@ def is_worker(pid: int) -> bool:
         return False
 
 
-def timed(arguments: list[str], threads: int) -> tuple[float, float]:
-    """The seconds of a command, and the largest memory of its process or, on Ray, of one of its workers."""
+class Measured(NamedTuple):
+    """Of a command: seconds, the seconds of processors, and the largest memory, on Ray that of one worker."""
+
+    seconds: float
+    processor_seconds: float
+    peak: float
+
+
+def timed(arguments: list[str], threads: int) -> Measured:
+    """Run a command."""
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "RAY_USAGE_STATS_ENABLED": "0"}
     began = time.perf_counter()
     process = subprocess.Popen([sys.executable, "-m", "cubicflow", *arguments], env=environment)
     own = of_workers = 0.0
+    worked: dict[int, float] = {}
     while process.poll() is None:
         own = max(own, peak_mib(process.pid))
-        of_workers = max([of_workers, *(peak_mib(pid) for pid in descendants(process.pid) if is_worker(pid))])
+        below = descendants(process.pid)
+        of_workers = max([of_workers, *(peak_mib(pid) for pid in below if is_worker(pid))])
+        worked |= {pid: max(worked.get(pid, 0.0), processor_seconds(pid)) for pid in (process.pid, *below)}
         time.sleep(0.2)
     if process.returncode:
         sys.exit(f"{' '.join(arguments)} ended with status {process.returncode}")
-    return time.perf_counter() - began, of_workers or own
+    return Measured(time.perf_counter() - began, sum(worked.values()), of_workers or own)
 
 
 class Records:
@@ -120,10 +142,9 @@ class Records:
         known = RESULTS.read_text().splitlines() if RESULTS.exists() else []
         self.lines = list(csv.DictReader(known))
 
-    def add(
-        self, task: str, how: str, rows: int, workers: int, seconds: float, peak: float, sizes: list[float]
-    ) -> None:
-        values = [self.device, task, how, rows, workers, f"{seconds:.1f}", f"{rows / seconds:.0f}"]
+    def add(self, task: str, how: str, rows: int, workers: int, measured: Measured, sizes: list[float]) -> None:
+        seconds, worked, peak = measured
+        values = [self.device, task, how, rows, workers, f"{seconds:.1f}", f"{worked:.1f}", f"{rows / seconds:.0f}"]
         values += [f"{size:.1f}" for size in sizes] + [f"{peak:.0f}", f"{os.getloadavg()[0]:.1f}"]
         line = dict(zip(FIELDS, map(str, values), strict=True))
         print(", ".join(f"{name} {value}" for name, value in line.items()), flush=True)
@@ -175,29 +196,28 @@ def main() -> None:
             lake, out = make_table(folder, rows), folder / ("out" if options else "out.parquet")
             measured = timed(["score", str(run), str(lake), "-o", str(out), *engine, *on_device], workers)
             sizes = [bytes_of(lake) / rows, bytes_of(out) / rows]
-            records.add("score", how, rows, workers, *measured, sizes)
+            records.add("score", how, rows, workers, measured, sizes)
             shutil.rmtree(out) if options else out.unlink()
         if "sample" in tasks:
             drawn, out = rows // 10, folder / ("drawn" if options else "drawn.parquet")
             asked = ["sample", str(run), "-n", str(drawn), "-o", str(out), "--seed", "1"]
             measured = timed([*asked, *engine, *on_device], workers)
-            records.add("sample", how, drawn, workers, *measured, [0.0, bytes_of(out) / drawn])
+            records.add("sample", how, drawn, workers, measured, [0.0, bytes_of(out) / drawn])
             shutil.rmtree(out) if options else out.unlink()
     if "train" in tasks:
         trained = folder / "trained"
-        _, peak = timed(["fit", str(train), "-o", str(trained), "--overwrite", *settings, *on_device], workers)
+        measured = timed(["fit", str(train), "-o", str(trained), "--overwrite", *settings, *on_device], workers)
         result = json.loads((trained / "config.json").read_text())["result"]
         seen = int(result["steps"]) * 1024
-        records.add(
-            "train", "one process", seen, workers, result["seconds"], peak, [bytes_of(train) / FITTED_ROWS, 0.0]
-        )
+        measured = measured._replace(seconds=result["seconds"])  # of the steps alone
+        records.add("train", "one process", seen, workers, measured, [bytes_of(train) / FITTED_ROWS, 0.0])
     if "memory" in tasks:
         for fewer in (rows // 100, rows // 10, rows):
             lake, out = make_table(folder, fewer), folder / "out"
             asked = ["score", str(run), str(lake), "-o", str(out), "--engine", "local", "--workers", str(workers)]
             measured = timed([*asked, *on_device], workers)
             sizes = [bytes_of(lake) / fewer, bytes_of(out) / fewer]
-            records.add("memory", "engine local", fewer, workers, *measured, sizes)
+            records.add("memory", "engine local", fewer, workers, measured, sizes)
             shutil.rmtree(out)
 
 
