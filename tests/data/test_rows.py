@@ -98,9 +98,39 @@ def test_endless_goes_on_from_any_step(rows):
 def test_shares_make_up_the_global_batch(rows, world_size):
     whole = numbers(rows.epoch(Order(64, seed=3), 1))
     shares = [numbers(rows.epoch(Order(64, 3, rank, world_size), 1)) for rank in range(world_size)]
-    assert [list(itertools.chain(*parts)) for parts in zip(*shares, strict=True)] == whole
+    together = [list(itertools.chain(*parts)) for parts in zip(*shares, strict=True)]
+    if isinstance(rows, ParquetRows):  # each process has a stretch of its own: other batches, as many of them
+        assert [len(batch) for batch in together] == [64] * (N // 64)
+        assert len(set(itertools.chain(*together))) == 64 * (N // 64)
+    else:
+        assert together == whole
     sizes = [len(share[0]) for share in shares]
     assert max(sizes) - min(sizes) <= 1
+
+
+@pytest.mark.parametrize("world_size", [2, 3, 7])
+@pytest.mark.parametrize("batch_size", [7, 50, 333])
+def test_each_process_reads_a_stretch_of_its_own(tmp_path, table, world_size, batch_size):
+    """Files of 100 rows in row groups of 40: a process reads those that hold its stretch, and no other."""
+    for i in range(0, N, 100):
+        write_parquet(tmp_path / f"{i:04d}.parquet", table[i : i + 100], 40)
+    rows = ParquetRows(tmp_path, window_rows=200)
+    plain, read, seen = rows.encode, [], []
+
+    def counting(batch):
+        read.append(batch.num_rows)
+        return plain(batch)
+
+    for rank in range(world_size):
+        order = Order(batch_size, 3, rank, world_size)
+        rows.encode = counting
+        batches = numbers(rows.epoch(order, 1))
+        rows.encode = plain
+        assert [len(batch) for batch in batches] == [order.share.stop - order.share.start] * (N // batch_size)
+        assert numbers(rows.epoch(order, 1, 2)) == batches[2:]
+        seen += itertools.chain(*batches)
+    assert len(set(seen)) == len(seen) == N // batch_size * batch_size
+    assert N // batch_size * batch_size <= sum(read) <= N + (world_size - 1) * 40  # two stretches may share a row group
 
 
 def test_in_order_gives_every_row_once(rows, table):

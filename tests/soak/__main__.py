@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import torch
-from tests.soak import changing_tables, full_disks, kills, links, mutations, spline_sweep, threads
+from tests.soak import changing_tables, cluster_kills, full_disks, kills, links, mutations, spline_sweep, threads
 from tests.soak.counts import Counts
 from tests.soak.victims import make_victims
 
@@ -25,6 +25,7 @@ ATTACKS = {
     "disks": "disks that are full",
     "tables": "tables that change while they are read",
     "splines": "spline evaluations",
+    "cluster": "workers of a Ray cluster killed in the middle of jobs",
 }
 
 
@@ -34,6 +35,8 @@ def run(name: str, folder: Path, options: argparse.Namespace) -> Counts:
     match name:
         case "kills":
             return kills.attack(folder, options.kills, options.seed)
+        case "cluster":
+            return cluster_kills.attack(folder, options.workers, options.seed)
         case "mutations":
             return mutations.attack(make_victims(folder), folder, options.mutations, options.seed, options.first)
         case "links":
@@ -58,6 +61,7 @@ def main() -> None:
     parser.add_argument("--mutations", type=int, default=5000)
     parser.add_argument("--first", type=int, default=0, metavar="N", help="number of the first mutation")
     parser.add_argument("--evaluations", type=int, default=100_000_000)
+    parser.add_argument("--workers", type=int, default=10, help="killed in a cluster")
     parser.add_argument("--seed", type=int, default=0, help="of all that is drawn")
     options = parser.parse_args()
     if unknown := set(options.names) - set(ATTACKS):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from cubicflow.cli.clear_errors import clear_errors
+from cubicflow.cli.engine_options import Address, BlockRows, Engine, OnError, Workers, of_engine, refuse, say_job
 from cubicflow.cli.reading import Comment, Header
 from cubicflow.cli.remarks import say_ignored, say_unseen
 from cubicflow.cli.terminal import say
@@ -23,6 +24,14 @@ def evaluate(
     header: Header = None,
     comment: Comment = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:N.")] = None,
+    engine: Engine = None,
+    address: Address = None,
+    workers: Workers = None,
+    block_rows: BlockRows = None,
+    on_error: OnError = None,
+    skipped: Annotated[
+        str | None, typer.Option(help="A new file for what was set aside, .jsonl.", rich_help_panel="Many rows")
+    ] = None,
 ) -> None:
     """The mean log likelihood of a table, ± 2 standard errors, in nats and in the data's own units, beside that of
     independent columns.
@@ -36,10 +45,27 @@ def evaluate(
         from cubicflow.tables.honest_score import Score, score_lines, score_warnings
         from cubicflow.tables.scored_parts import score_parts
 
-        fitted = FittedTable.load(run, device)
-        table = open_table(data, fitted.reading.told(header, comment))
-        say_ignored(fitted.schema, table)
-        scored = score_parts(fitted, table, missing, unseen=unseen)
+        told = {"address": address, "workers": workers, "block_rows": block_rows, "on_error": on_error}
+        blockwise = of_engine(engine, **told)
+        check_skipped(on_error, skipped)
+        if engine is None:
+            fitted = FittedTable.load(run, device)
+            table = open_table(data, fitted.reading.told(header, comment))
+            say_ignored(fitted.schema, table)
+            scored = score_parts(fitted, table, missing, unseen=unseen)
+            is_source = fitted.is_source(table)
+        else:
+            from cubicflow.clusters import evaluate_files
+            from cubicflow.clusters.job_folder import write_skipped
+
+            refuse(engine, header=header, comment=comment)
+            fitted = FittedTable.load(run, "cpu")
+            asked: dict[str, Any] = {"missing": missing, "unseen": unseen, "device": device}
+            scored, is_source, job = evaluate_files(fitted, data, **asked, **blockwise)
+            if job.skipped and skipped is not None:
+                write_skipped(skipped, job)
+            job.unseen.clear()  # said below, as without an engine
+            say_job(job, skipped)
         whole = scored.whole
         if not whole.model.rows:
             raise ValueError(f"{data}: the table has no complete rows")
@@ -49,7 +75,7 @@ def evaluate(
         width = max(len(column.name) for column in fitted.schema.columns)
         for column in fitted.schema.columns:
             say(f"  {column.name:<{width}}  {column.describe()}")
-        if fitted.is_source(table):
+        if is_source:
             say("this is the file that the model was fitted to; only its test rows are new to the model")
             for name, part in scored.parts.items():
                 say(f"{name:<10} log likelihood {part.model} over {part.model.rows:,} rows")
@@ -62,3 +88,11 @@ def evaluate(
             say(line)
         for warning in score_warnings(new, trained):
             say(f"warning: {warning}", err=True)
+
+
+def check_skipped(on_error: str | None, skipped: str | None) -> None:
+    """What is set aside needs a file, and a file needs something to be set aside."""
+    if (on_error == "skip") != (skipped is not None):
+        raise ValueError("--on-error skip and --skipped FILE go together: the file names what was set aside")
+    if skipped is not None and Path(skipped).exists():
+        raise ValueError(f"{skipped}: there is such a file already; choose another name for --skipped")

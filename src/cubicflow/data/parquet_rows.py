@@ -4,6 +4,9 @@ An epoch takes the row groups in a shuffled order, reads them a few thousand row
 window of rows; the next window is read while the current one is used. Nothing larger than a window is ever held, not
 even a row group. A file that is one giant row group can only be read from its start, so there rows mix within a window
 and no further: shuffle such a file once, or write it with smaller row groups.
+
+Of several processes each reads a stretch of its own of the shuffled row groups, so that none reads what another needs.
+A global batch is made of rows from every stretch: which rows those are depends on the number of processes.
 """
 
 from __future__ import annotations
@@ -152,18 +155,24 @@ class ParquetRows(Rows):
     def _windows(self, order: Order, epoch: int, first: int) -> Iterator[list[Batch]]:
         """This process's batches, window by window. Windows are whole batches, so the position in an epoch is known
         without reading, and row groups before it are not read."""
-        b = order.batch_size
+        share = order.share.stop - order.share.start  # rows of a batch that are this process's
+        per_epoch = self.num_rows // order.batch_size
         groups = order.permutation(len(self.groups), epoch).tolist()
-        window_batches = max(self._window_rows() // b, 1)
+        window_batches = max(self._window_rows() // order.batch_size, 1)
         window, skipped_batches = divmod(first, window_batches)
-        skip_rows = window * window_batches * b
+        # This process's stretch of the epoch; the last process also has the rows that make no whole batch.
+        is_last = order.rank == order.world_size - 1
+        stretch_end = self.num_rows if is_last else per_epoch * order.share.stop
+        skip_rows = per_epoch * order.share.start + window * window_batches * share
+        rest = stretch_end - skip_rows
         while groups and self.group_rows[groups[0]] <= skip_rows:
             skip_rows -= self.group_rows[groups.pop(0)]
-        rows = _regroup(_without_first(self._chunks(groups), skip_rows), window_batches * b)
+        rows = _regroup(_only_first(_without_first(self._chunks(groups), skip_rows), rest), window_batches * share)
+        own = () if order.world_size == 1 else (order.rank,)
         for number, content in enumerate(rows, start=window):
-            shuffled = order.permutation(len(content.x), epoch, number)
-            starts = range(0, len(content.x) - b + 1, b)
-            batches = [_take(content, shuffled[start : start + b][order.share]) for start in starts]
+            shuffled = order.permutation(len(content.x), epoch, number, *own)
+            count = min(len(content.x) // share, per_epoch - number * window_batches)
+            batches = [_take(content, shuffled[i * share : (i + 1) * share]) for i in range(count)]
             yield batches[skipped_batches:] if number == window else batches
 
     def _window_rows(self) -> int:
@@ -225,6 +234,15 @@ def _without_first(batches: Iterable[Batch], rows: int) -> Iterator[Batch]:
         if rows < len(batch.x):
             yield _cut(batch, rows, len(batch.x))
         rows = max(rows - len(batch.x), 0)
+
+
+def _only_first(batches: Iterable[Batch], rows: int) -> Iterator[Batch]:
+    """So many rows; what comes after them is not read."""
+    for batch in batches:
+        yield _cut(batch, 0, rows)
+        rows -= len(batch.x)
+        if rows <= 0:
+            return
 
 
 def _cut(batch: Batch, start: int, end: int) -> Batch:

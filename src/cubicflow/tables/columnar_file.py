@@ -44,9 +44,8 @@ class ParquetTable(Table):
         for file in files[1:]:
             other = _schema(file)
             if not other.equals(schema):
-                raise TableError(
-                    f"{path}: the files are not parts of one table: {_difference(files[0], schema, file, other)}"
-                )
+                how = difference(files[0].name, schema, file.name, other)
+                raise TableError(f"{path}: the files are not parts of one table: {how}")
         check_names(path, schema.names)
         super().__init__(path, dict(zip(schema.names, schema.types, strict=True)), watched)
         self.files = files
@@ -64,7 +63,7 @@ class ParquetTable(Table):
                         batch = batch.select(columns)
                         yield batch.cast(without_views(batch.schema))
             except (pa.ArrowException, OSError, EOFError) as error:
-                raise TableError(_damaged(path, error)) from None
+                raise TableError(damaged(path, error)) from None
 
 
 def _parts(path: Path) -> list[Path]:
@@ -89,16 +88,17 @@ def _schema(path: Path) -> pa.Schema:
     try:
         return without_views(parquet.read_schema(path))
     except (pa.ArrowException, OSError, EOFError) as error:
-        raise TableError(_damaged(path, error)) from None
+        raise TableError(damaged(path, error)) from None
 
 
-def _damaged(path: Path, error: Exception) -> str:
+def damaged(path: object, error: Exception) -> str:
+    """What is said of a Parquet file that cannot be read."""
     reason = next(iter(str(error).splitlines()), type(error).__name__)
     return f"{path}: not a whole Parquet file: {reason}"
 
 
-def _difference(first: Path, schema: pa.Schema, file: Path, other: pa.Schema) -> str:
-    one, another = first.name, file.name
+def difference(one: str, schema: pa.Schema, another: str, other: pa.Schema) -> str:
+    """How the schema of one file differs from that of another, by their names."""
     lacks = [name for name in schema.names if name not in other.names]
     adds = [name for name in other.names if name not in schema.names]
     if lacks or adds:

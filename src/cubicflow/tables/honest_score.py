@@ -48,6 +48,12 @@ class ScoreOfRows:
             self._independent.see(independent, weights)
             self._gain.see(scores - independent, weights)
 
+    def join(self, other: ScoreOfRows) -> None:
+        """See the rows that another has seen."""
+        self._model.join(other._model)
+        self._independent.join(other._independent)
+        self._gain.join(other._gain)
+
     @property
     def rows(self) -> int:
         return self._model.rows

@@ -106,6 +106,13 @@ class MeanOfRows:
         self._moments.see(values, weights)
         self._squared_weights += float(len(values) if weights is None else (weights**2).sum())
 
+    def join(self, other: MeanOfRows) -> None:
+        """See the rows that another has seen."""
+        self.rows += other.rows
+        self._counted += other._counted
+        self._moments.join(other._moments)
+        self._squared_weights += other._squared_weights
+
     def result(self) -> Mean:
         """Twice the standard error; with weights, that of the number of equal rows that would say as much.
 

@@ -264,6 +264,27 @@ class Moments:
         self.mean += shift * weight / total
         self.weight = total
 
+    def join(self, other: Moments) -> None:
+        """See what another has seen.
+
+        >>> one, other = Moments(), Moments()
+        >>> one.see(np.array([1.0, 2.0]), None), other.see(np.array([6.0]), None)
+        (None, None)
+        >>> one.join(other)
+        >>> one.mean, one.weight
+        (3.0, 3.0)
+        """
+        if not other.weight:
+            return
+        total = self.weight + other.weight
+        if not math.isfinite(other.mean) or not math.isfinite(self.mean):
+            self.mean, self._squares, self.weight = self.mean + other.mean, math.nan, total
+            return
+        shift = other.mean - self.mean
+        self._squares += other._squares + shift * shift * self.weight * other.weight / total
+        self.mean += shift * other.weight / total
+        self.weight = total
+
     @property
     def std(self) -> float:
         return math.sqrt(self._squares / self.weight) if self.weight else 0.0

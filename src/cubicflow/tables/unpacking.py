@@ -28,7 +28,7 @@ def most_unpacked(packed: int) -> int:
     return max(FREE_BYTES, int(ratio * packed))
 
 
-def check_unpacked(path: Path, packed: int, unpacked: int) -> None:
+def check_unpacked(path: Path | str, packed: int, unpacked: int) -> None:
     """Refuse a file that unpacks to more than that.
 
     >>> check_unpacked(Path("t.npz"), 4096, 800_000_000)  # doctest: +ELLIPSIS

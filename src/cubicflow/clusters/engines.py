@@ -1,0 +1,101 @@
+"""Who does the blocks: threads of this process, or the workers of a Ray cluster.
+
+An engine takes a work and blocks, and gives outcomes as they come, in any order. It decides nothing about the content:
+every worker computes with one thread of torch on a CPU, because a product of matrices may round otherwise with two.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, contextmanager
+
+import torch
+
+from cubicflow.clusters.blocks import Block
+from cubicflow.clusters.outcomes import Outcome
+from cubicflow.clusters.works import Work
+from cubicflow.near_names import no_such
+from cubicflow.tables.fitted import checked_device
+from cubicflow.tables.table_error import TableError
+
+ENGINES = ("local", "ray")
+Run = Callable[[Work, Sequence[Block]], Iterator[Outcome]]
+
+
+def open_engine(
+    name: str, *, workers: int | None = None, address: str | None = None, device: str | None = None
+) -> AbstractContextManager[Run]:
+    """An engine, ready to run works.
+
+    Args:
+        name: ``"local"`` or ``"ray"``.
+        workers: how many; by default one for each core or, where they are used, for each GPU.
+        address: of a Ray cluster; by default one is started on this machine.
+        device: of the workers; by default GPUs where the cluster has them.
+
+    >>> with open_engine("local", workers=2) as run:
+    ...     callable(run)
+    True
+    """
+    if name not in ENGINES:
+        raise TableError(no_such("cubicflow", "engine", name, list(ENGINES)))
+    if workers is not None and workers < 1:
+        raise TableError(f"the number of workers should be 1 or more, got {workers}")
+    if name == "local":
+        if address is not None:
+            raise TableError("an address is that of a Ray cluster; leave it out, or choose that engine", "--engine ray")
+        return _local(workers, device)
+    from cubicflow.clusters.ray_engine import on_ray
+
+    return on_ray(workers, address, device)
+
+
+@contextmanager
+def _local(workers: int | None, device: str | None) -> Iterator[Run]:
+    device = checked_device(device)
+    before = torch.get_num_threads()
+    on_gpu = device is not None and torch.device(device).type == "cuda"
+    number = workers or (1 if on_gpu else before)
+
+    def run(work: Work, blocks: Sequence[Block]) -> Iterator[Outcome]:
+        own = threading.local()
+        packed = pickle.dumps(work)
+
+        def do(block: Block) -> Outcome:
+            if not hasattr(own, "work"):
+                own.work = pickle.loads(packed)  # noqa: S301 - packed three lines above
+                own.work.place(device)
+            done: Outcome = own.work(block)
+            return done
+
+        with ThreadPoolExecutor(number) as pool:
+            yield from _as_they_come(pool, do, blocks, 2 * number)
+
+    torch.set_num_threads(1)
+    try:
+        yield run
+    finally:
+        torch.set_num_threads(before)
+
+
+def _as_they_come(
+    pool: ThreadPoolExecutor, do: Callable[[Block], Outcome], blocks: Sequence[Block], most: int
+) -> Iterator[Outcome]:
+    """Outcomes as blocks are done, with at most so many blocks handed out."""
+    coming = iter(blocks)
+    running: set[Future[Outcome]] = set()
+    try:
+        while True:
+            while len(running) < most and (block := next(coming, None)) is not None:
+                running.add(pool.submit(do, block))
+            if not running:
+                return
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                yield future.result()
+    finally:  # whoever reads the outcomes has seen enough
+        for future in running:
+            future.cancel()

@@ -1,0 +1,239 @@
+"""Whole jobs: score the files of a table, draw rows, or evaluate, block by block, by an engine of your choice."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from cubicflow.clusters.blocks import BLOCK_ROWS, blocks_of
+from cubicflow.clusters.engines import Run, open_engine
+from cubicflow.clusters.inputs import Inputs, plan_inputs
+from cubicflow.clusters.job_folder import JobFolder
+from cubicflow.clusters.outcomes import JobResult, Outcome
+from cubicflow.clusters.stores import shown
+from cubicflow.clusters.works import EvaluateWork, SampleWork, ScoreWork, Sums, Work
+from cubicflow.near_names import no_such
+from cubicflow.tables.asking.conditions import Given
+from cubicflow.tables.fitted import FittedTable
+from cubicflow.tables.honest_score import Used
+from cubicflow.tables.scored_parts import ScoredParts
+from cubicflow.tables.source import PARTS
+from cubicflow.tables.table_error import TableError
+
+ON_ERROR = ("stop", "skip")
+
+
+def score_files(
+    run: str | Path | FittedTable,
+    data: str,
+    output: str,
+    *,
+    keys: Sequence[str] = (),
+    missing: str | None = None,
+    observed_only: bool = False,
+    unseen: str = "count",
+    on_error: str = "stop",
+    block_rows: int = BLOCK_ROWS,
+    resume: bool = False,
+    overwrite: bool = False,
+    engine: str = "local",
+    **how: Any,
+) -> JobResult:
+    """Score every row of the Parquet files at ``data`` into a folder of Parquet parts, in the order of the rows.
+
+    Args:
+        run: a run folder, or the model itself.
+        data: a file, a folder, or a pattern such as ``"lake/*.parquet"``; a path or a URL.
+        output: the folder of the parts; a path or a URL.
+        keys: columns of the input that the parts keep beside the scores.
+        missing, observed_only, unseen: as in :meth:`cubicflow.tables.FittedTable.score_batches`.
+        on_error: ``"stop"``, or ``"skip"`` to set bad files and rows aside. Such a row has an empty score.
+        block_rows: of a block, and so of a part.
+        resume: go on with the job in that folder.
+        overwrite: replace the job in that folder.
+        engine: ``"local"`` or ``"ray"``; ``how`` has the further arguments of
+            :func:`~cubicflow.clusters.engines.open_engine`.
+
+    >>> import tempfile, pyarrow as pa, pyarrow.parquet
+    >>> from cubicflow.tables import fit_table
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     rows = pa.table({"day": [1, 2, 3, 4] * 25, "hours": [0.5, 2.5] * 50})
+    ...     pa.parquet.write_table(rows, f"{folder}/t.parquet")
+    ...     _ = fit_table(f"{folder}/t.parquet", f"{folder}/run", steps=5, progress=False)
+    ...     result = score_files(f"{folder}/run", f"{folder}/*.parquet", f"{folder}/scores", block_rows=60)
+    ...     pa.parquet.read_table(f"{folder}/scores").shape, result.blocks
+    ((100, 1), 2)
+    """
+    _check_on_error(on_error)
+    with open_engine(engine, **how) as start:
+        model = _model(run)
+        inputs = plan_inputs(data, skip=on_error == "skip")
+        if strange := [name for name in keys if name not in inputs.schema.names]:
+            raise TableError(no_such(shown(data), "column", strange[0], inputs.schema.names))
+        options = {"keys": list(keys), "missing": missing, "observed_only": observed_only}
+        options |= {"unseen": unseen, "on_error": on_error}
+        folder = JobFolder(output)
+        skip = on_error == "skip"
+        work = ScoreWork(model, inputs, missing, unseen, skip, folder, observed_only, tuple(keys))
+        # Refuses a table that is not like the fitted one, and options that there are not, before anything is written.
+        list(model.score_batches(inputs.empty(), missing, observed_only=observed_only, unseen=unseen))
+        job = _described(work, inputs.rows, block_rows, options, inputs)
+        return _to_folder(work, folder, job, start, resume=resume, overwrite=overwrite)
+
+
+def sample_files(
+    run: str | Path | FittedTable,
+    number: int,
+    output: str,
+    *,
+    given: Given = None,
+    temperature: float = 1.0,
+    complete: bool = False,
+    constraints: Sequence[str] = (),
+    seed: int | None = None,
+    block_rows: int = BLOCK_ROWS,
+    resume: bool = False,
+    overwrite: bool = False,
+    engine: str = "local",
+    **how: Any,
+) -> JobResult:
+    """Draw ``number`` rows into a folder of Parquet parts. The same seed and size of blocks give the same rows, whoever
+    draws them; without a seed the job draws one and notes it.
+
+    Args:
+        given, temperature, complete, constraints: as in :meth:`cubicflow.tables.FittedTable.sample`.
+        run, output, block_rows, resume, overwrite, engine: as in :func:`score_files`.
+
+    >>> import tempfile, pyarrow as pa, pyarrow.parquet
+    >>> from cubicflow.tables import fit_table
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     rows = pa.table({"day": [1, 2, 3, 4] * 25, "hours": [0.5, 2.5] * 50})
+    ...     pa.parquet.write_table(rows, f"{folder}/t.parquet")
+    ...     _ = fit_table(f"{folder}/t.parquet", f"{folder}/run", steps=5, progress=False)
+    ...     _ = sample_files(f"{folder}/run", 100, f"{folder}/rows", seed=1, block_rows=60)
+    ...     pa.parquet.read_table(f"{folder}/rows").shape
+    (100, 2)
+    """
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+        raise TableError(f"the number of samples should be a whole number, 0 or more, got {number!r}")
+    with open_engine(engine, **how) as start:
+        model = _model(run)
+        folder = JobFolder(output)
+        if seed is None:
+            seed = _noted_seed(folder) if resume else None
+        seed = secrets.randbits(62) if seed is None else seed
+        work = SampleWork(model, folder, seed, given, temperature, complete, tuple(constraints))
+        options = {"given": given, "temperature": temperature, "complete": complete, "constraints": list(constraints)}
+        work.rows(next(blocks_of(0)), [])  # refuses what cannot be drawn
+        job = {**_described(work, number, block_rows, options), "seed": seed}
+        return _to_folder(work, folder, job, start, resume=resume, overwrite=overwrite)
+
+
+class Evaluated(NamedTuple):
+    """The scores of a table, whether it is the one that was fitted, and what the job reports."""
+
+    scored: ScoredParts
+    is_source: bool
+    job: JobResult
+
+
+def evaluate_files(
+    run: str | Path | FittedTable,
+    data: str,
+    *,
+    missing: str | None = None,
+    unseen: str = "count",
+    on_error: str = "stop",
+    block_rows: int = BLOCK_ROWS,
+    engine: str = "local",
+    **how: Any,
+) -> Evaluated:
+    """The mean log likelihood of Parquet files, and of each part of the fitted table. Arguments are those of
+    :func:`score_files`; nothing is written.
+
+    >>> import tempfile, pyarrow as pa, pyarrow.parquet
+    >>> from cubicflow.tables import fit_table
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     rows = pa.table({"day": [1, 2, 3, 4] * 25, "hours": [0.5, 2.5] * 50})
+    ...     pa.parquet.write_table(rows, f"{folder}/t.parquet")
+    ...     _ = fit_table(f"{folder}/t.parquet", f"{folder}/run", steps=5, progress=False)
+    ...     found = evaluate_files(f"{folder}/run", f"{folder}/t.parquet", block_rows=30)
+    >>> found.scored.whole.model.rows, found.is_source
+    (100, True)
+    """
+    _check_on_error(on_error)
+    with open_engine(engine, **how) as start:
+        model = _model(run)
+        inputs = plan_inputs(data, skip=on_error == "skip")
+        work = EvaluateWork(model, inputs, missing, unseen, on_error == "skip")
+        columns = len(work.columns())
+        outcomes = [outcome.check() for outcome in start(work, list(blocks_of(inputs.rows, block_rows)))]
+        job = JobResult.of(outcomes, 0, inputs.skipped)
+        sums = Sums()
+        for outcome in sorted(outcomes, key=lambda each: each.block):  # sums depend on their order in the last bit
+            sums.join(outcome.found)
+        parts = {name: part.result() for name, part in zip(PARTS, sums.parts, strict=True)}
+        used = Used(sums.read, sums.whole.rows, columns, sums.gaps)
+        scored = ScoredParts(sums.whole.result(), parts, used, job.unseen)
+        return Evaluated(scored, inputs.fingerprint() == model.fingerprint, job)
+
+
+def _check_on_error(on_error: str) -> None:
+    if on_error not in ON_ERROR:
+        raise TableError(f"on_error should be stop or skip, got {on_error!r}", "--on-error")
+
+
+def _model(run: str | Path | FittedTable) -> FittedTable:
+    """The model on the CPU, from where it travels."""
+    return run if isinstance(run, FittedTable) else FittedTable.load(run, "cpu")
+
+
+def _described(
+    work: Work, rows: int, block_rows: int, options: dict[str, Any], inputs: Inputs | None = None
+) -> dict[str, Any]:
+    """What a job is: two with the same description write the same parts."""
+    next(blocks_of(rows, block_rows))  # refuses a size that is none
+    return {
+        "task": work.name,
+        "run": digest(work.model),
+        "inputs": None if inputs is None else inputs.to_json(),
+        "rows": rows,
+        "block_rows": block_rows,
+        "options": options,
+    }
+
+
+def digest(model: FittedTable) -> str:
+    """A hash of a model: its table, its weights."""
+    found = hashlib.sha256(json.dumps(model.to_json(), sort_keys=True, default=str).encode())
+    for name, value in sorted(model.flow.state_dict().items()):
+        found.update(name.encode())
+        found.update(value.detach().cpu().flatten().view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
+
+
+def _noted_seed(folder: JobFolder) -> int | None:
+    try:
+        seed = folder.read_job().get("seed")
+    except TableError:
+        return None
+    return seed if isinstance(seed, int) else None
+
+
+def _to_folder(
+    work: ScoreWork | SampleWork, folder: JobFolder, job: dict[str, Any], start: Run, *, resume: bool, overwrite: bool
+) -> JobResult:
+    """Do the blocks that are not done yet."""
+    done = folder.begin(job, resume=resume, overwrite=overwrite)
+    blocks = [block for block in blocks_of(job["rows"], job["block_rows"]) if block.number not in done]
+    outcomes: Iterator[Outcome] = (outcome.check() for outcome in start(work, blocks))
+    skipped = work.inputs.skipped if isinstance(work, ScoreWork) else ()
+    result = JobResult.of([*done.values(), *outcomes], len(done), skipped)
+    folder.finish(result)
+    return result

@@ -1,0 +1,173 @@
+"""Blocks on the workers of a Ray cluster, through Ray Data.
+
+A dataset of block numbers goes through ``map_batches`` with a pool of actors. An actor holds the model, reads the rows
+of its block itself and writes the block's part itself, so that rows never pass through the object store. Ray restarts
+an actor that dies, and gives its block to another.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import torch
+
+from cubicflow.clusters.blocks import Block
+from cubicflow.clusters.engines import Run
+from cubicflow.clusters.outcomes import Outcome
+from cubicflow.clusters.works import Work
+from cubicflow.tables.fitted import checked_device
+from cubicflow.tables.table_error import TableError
+
+EXTRA = "pip install 'cubicflow[ray]'"
+OLDEST = (2, 50)  # of the versions of Ray that take what is asked of them here
+PATIENCE = 5.0  # seconds for a first answer of a cluster
+
+
+class BlockWorker:
+    """An actor: holds a work, and does the blocks of every batch that it is given."""
+
+    def __init__(self, packed: Any, device: str | None) -> None:
+        import ray
+
+        torch.set_num_threads(1)
+        self.work: Work = pickle.loads(ray.get(packed))  # noqa: S301 - our own, from the driver
+        self.work.place(device)
+
+    def __call__(self, batch: pa.Table) -> pa.Table:
+        outcomes = [self.work(Block(**row)) for row in batch.to_pylist()]
+        return pa.table({"outcome": pa.array([pickle.dumps(outcome) for outcome in outcomes], pa.binary())})
+
+
+@contextmanager
+def on_ray(workers: int | None, address: str | None, device: str | None) -> Iterator[Run]:
+    """Connect to a cluster, or start one on this machine for as long as this lasts."""
+    ray = checked_ray()
+    if address is not None:
+        _check_answers(address)
+    begun = not ray.is_initialized()
+    if begun:
+        _connect(ray, address, workers)
+    gpus = int(ray.cluster_resources().get("GPU", 0)) if device is None or device.startswith("cuda") else 0
+    try:
+        placed = "cuda" if gpus else checked_device(device)
+        with _quiet(ray):
+            yield lambda work, blocks: _outcomes(ray, work, blocks, workers, gpus, placed)
+    finally:
+        if begun:
+            ray.shutdown()
+
+
+@contextmanager
+def _quiet(ray: Any) -> Iterator[None]:
+    """Without what Ray Data says of its progress; it goes to Ray's own log files."""
+    context = ray.data.DataContext.get_current()
+    bars = context.enable_progress_bars
+    handlers = logging.getLogger("ray.data").handlers
+    levels = [handler.level for handler in handlers]
+    context.enable_progress_bars = False
+    for handler in handlers:
+        handler.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        context.enable_progress_bars = bars
+        for handler, level in zip(handlers, levels, strict=True):
+            handler.setLevel(level)
+
+
+@contextmanager
+def _without_native_words() -> Iterator[None]:
+    """Ray's native part writes to standard error that its log level was set."""
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
+def checked_ray() -> Any:
+    """Ray, or an error that says what to install."""
+    try:
+        import ray
+    except ImportError:
+        raise ImportError(f"the engine ray needs Ray, which is not installed; use: {EXTRA}") from None
+    version = tuple(int(part) for part in ray.__version__.split(".")[:2])
+    if version < OLDEST:
+        wanted = ".".join(map(str, OLDEST))
+        raise TableError(f"Ray {ray.__version__} is too old, {wanted} or newer is needed; use: {EXTRA} --upgrade")
+    import ray.data
+
+    return ray
+
+
+def _connect(ray: Any, address: str | None, workers: int | None) -> None:
+    # What Ray would say of itself is not for those who wait for scores.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+    if address is None and "RAY_ADDRESS" in os.environ:
+        address = os.environ["RAY_ADDRESS"]
+        _check_answers(address)
+    how: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address is None:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        with _without_native_words():
+            ray.init(address="local", num_cpus=max(cores, workers or 1), include_dashboard=False, **how)
+        return
+    try:
+        with _without_native_words():
+            ray.init(address=address, **how)
+    except (ConnectionError, ValueError, RuntimeError, TimeoutError, SystemExit) as error:
+        raise _no_cluster(address, str(error) or "no answer") from None
+
+
+def _check_answers(address: str) -> None:
+    """Ask whether anyone listens at HOST:PORT: Ray itself would wait for minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if address in ("auto", "local"):
+        return
+    if not colon or not port.isdigit():
+        raise TableError(f"the address of a Ray cluster is auto, HOST:PORT or ray://HOST:PORT, got {address!r}")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), PATIENCE).close()
+    except (OSError, OverflowError) as error:
+        raise _no_cluster(address, getattr(error, "strerror", None) or str(error)) from None
+
+
+def _no_cluster(address: str, reason: str) -> TableError:
+    first = " ".join(reason.split())[:200].rstrip(".")
+    return TableError(
+        f"there is no Ray cluster at {address!r}: {first}; start one with: ray start --head, or leave the address out"
+    )
+
+
+def _outcomes(
+    ray: Any, work: Work, blocks: Sequence[Block], workers: int | None, gpus: int, device: str | None
+) -> Iterator[Outcome]:
+    if not blocks:
+        return
+    number = workers or gpus or max(int(ray.cluster_resources().get("CPU", 1)), 1)
+    packed = ray.put(pickle.dumps(work))
+    items = ray.data.from_items([block._asdict() for block in blocks], override_num_blocks=len(blocks))
+    done = items.map_batches(
+        BlockWorker,
+        fn_constructor_args=[packed, device],
+        batch_format="pyarrow",
+        batch_size=1,
+        compute=ray.data.ActorPoolStrategy(size=min(number, len(blocks))),
+        num_cpus=1,
+        num_gpus=min(1, gpus / number) if gpus else None,
+    )
+    for batch in done.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
+        for packed_outcome in batch.column("outcome").to_pylist():
+            outcome: Outcome = pickle.loads(packed_outcome)  # noqa: S301 - our own worker's
+            yield outcome

@@ -1,0 +1,256 @@
+"""Files wherever Arrow's file systems reach: on this machine, in an object store, or by anything that fsspec knows.
+
+A place is a text: a path, or a URL such as ``s3://bucket/folder``. Texts travel to workers; file systems do not.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+from pyarrow import fs
+
+from cubicflow.atomic_files import is_leftover, write_atomically
+from cubicflow.tables.files.fetched import EXTRA, without_secrets
+from cubicflow.tables.files.places import EATEN, URL
+from cubicflow.tables.table_error import TableError
+
+BY_ARROW = ("file", "s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
+MAGIC = frozenset("*?[")
+ENDINGS = (".parquet", ".pq")
+
+
+class Stamp(NamedTuple):
+    """What a store says of a file: its bytes, and when it was changed, in nanoseconds, where the store knows."""
+
+    size: int
+    changed: int | None
+
+
+@contextmanager
+def readable_errors(place: str) -> Iterator[None]:
+    """What stores raise, as one line that names the place and says what to look at."""
+    try:
+        yield
+    except TableError:
+        raise
+    except PermissionError as error:
+        raise TableError(
+            f"{shown(place)}: no permission: {_line(error)}; check the owner and the credentials"
+        ) from None
+    except FileNotFoundError:
+        raise TableError(f"{shown(place)}: there is no such file or folder") from None
+    except ImportError as error:
+        raise TableError(f"{shown(place)}: {_line(error)}") from None
+    except (pa.ArrowException, OSError, ValueError) as error:
+        remote = "; check the address and the credentials" if URL.fullmatch(place) else ""
+        raise TableError(f"{shown(place)}: {_line(error)}{remote}") from None
+    except Exception as error:
+        if not URL.fullmatch(place):
+            raise
+        # every store that fsspec knows raises errors of its own
+        raise TableError(f"{shown(place)}: {_line(error)}; check the address and the credentials") from None
+
+
+def shown(place: str) -> str:
+    """A place as messages and files name it: without passwords.
+
+    >>> shown("s3://key:secret@bucket/a.parquet?region=eu"), shown("a/b.parquet")
+    ('s3://bucket/a.parquet', 'a/b.parquet')
+    """
+    return without_secrets(place) if URL.fullmatch(place) else place
+
+
+@lru_cache(maxsize=64)
+def opened(place: str) -> tuple[Any, str]:
+    """The file system of a place, and its path there."""
+    if EATEN.fullmatch(place):
+        raise TableError(f"{place}: a URL has two slashes after its scheme; give it as text, not as a Path")
+    if not URL.fullmatch(place):
+        return fs.LocalFileSystem(), str(Path(place).absolute())
+    scheme = urlsplit(place).scheme.lower()
+    with readable_errors(place):
+        if scheme in BY_ARROW:
+            store, path = fs.FileSystem.from_uri(place)
+            return store, path
+        try:
+            import fsspec
+        except ImportError:
+            raise TableError(f"{shown(place)}: such URLs need fsspec, which is not installed; use: {EXTRA}") from None
+        files, path = fsspec.core.url_to_fs(place)
+        return fs.PyFileSystem(fs.FSSpecHandler(files)), path
+
+
+def is_local(place: str) -> bool:
+    """Whether a place is on this machine's own file system."""
+    return isinstance(opened(place)[0], fs.LocalFileSystem)
+
+
+def stamp(place: str) -> Stamp:
+    """What the store says of a file now."""
+    store, path = opened(place)
+    with readable_errors(place):
+        info = store.get_file_info(path)
+    if info.type == fs.FileType.NotFound:
+        raise TableError(f"{shown(place)}: there is no such file")
+    if info.type == fs.FileType.Directory:
+        raise TableError(f"{shown(place)}: this is a folder")
+    return Stamp(info.size or 0, info.mtime_ns)
+
+
+# --- the files of a table ---
+
+
+def find_files(place: str) -> list[str]:
+    """The Parquet files at a place, in the order of their names: a file, those of a folder and below it, or those that
+    match a pattern with ``*``, ``?``, ``[...]`` or ``**`` for any folders. Names that begin with . or _ are left out:
+    other programs keep such files for themselves.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for name in ("b.parquet", "a.parquet", "c.csv"):
+    ...         Path(folder, name).touch()
+    ...     [Path(file).name for file in find_files(f"{folder}/*.parquet")]
+    ['a.parquet', 'b.parquet']
+    """
+    address, mark, query = place.partition("?") if URL.fullmatch(place) else (place, "", "")
+    if address.startswith(("http://", "https://")):
+        return _checked([place])  # a server does not list its files
+    folder, pattern = _cut(address)
+    with readable_errors(place):
+        store, root = opened(f"{folder}{mark}{query}" if folder else ".")
+        found = None if pattern else store.get_file_info(root)
+        if found is not None and found.type == fs.FileType.File:
+            return _checked([place])
+        if found is not None and found.type == fs.FileType.NotFound:
+            raise FileNotFoundError
+        names = _names_below(store, root, pattern or "**")
+    if not pattern:
+        names = [name for name in names if name.lower().endswith(ENDINGS)]
+    files = [f"{folder.rstrip('/')}/{name}{mark}{query}" if folder else name for name in names]
+    if not files:
+        raise TableError(f"{shown(place)}: no Parquet file is there; check the name, and put a pattern in quotes")
+    return _checked(files)
+
+
+def _checked(files: list[str]) -> list[str]:
+    other = next((file for file in files if not urlsplit(file).path.lower().endswith(ENDINGS)), None)
+    if other is not None:
+        raise TableError(
+            f"{shown(other)}: an engine reads Parquet files, and this is none; write it as Parquet, or leave the "
+            "engine out"
+        )
+    return files
+
+
+def _cut(address: str) -> tuple[str, str]:
+    """A folder, and the pattern below it, which begins with the first part that has magic in it; none for a plain
+    name."""
+    parts = address.split("/")
+    first = next((i for i, part in enumerate(parts) if not MAGIC.isdisjoint(part)), len(parts))
+    return "/".join(parts[:first]) or ("/" if address.startswith("/") else ""), "/".join(parts[first:])
+
+
+def _names_below(store: Any, root: str, pattern: str) -> list[str]:
+    """The names of files below a folder that match a pattern, in order."""
+    parts = pattern.split("/")
+    selector = fs.FileSelector(root, recursive=len(parts) > 1 or "**" in parts, allow_not_found=True)
+    names = []
+    for info in store.get_file_info(selector):
+        name = info.path.removeprefix(root).lstrip("/").split("/")
+        hidden = any(part.startswith((".", "_")) for part in name)
+        if info.type != fs.FileType.Directory and not hidden and _matches(name, parts):
+            names.append(name)
+    return ["/".join(name) for name in sorted(names)]
+
+
+def _matches(names: list[str], patterns: list[str]) -> bool:
+    if not patterns:
+        return not names
+    if patterns[0] == "**":
+        return bool(names) and (patterns[1:] == [] or _matches(names, patterns[1:]) or _matches(names[1:], patterns))
+    return bool(names) and fnmatchcase(names[0], patterns[0]) and _matches(names[1:], patterns[1:])
+
+
+# --- whole files, or none ---
+
+
+def below(folder: str, name: str) -> str:
+    """A file in a folder."""
+    return f"{folder.rstrip('/')}/{name}" if URL.fullmatch(folder) else str(Path(folder, name))
+
+
+def write_whole(place: str, content: bytes) -> None:
+    """A file that is whole under its name, or not there. An object store gets it under another name first: a stream
+    that is closed after an error would be half of it."""
+    with readable_errors(place):
+        store, path = opened(place)
+        if is_local(place):
+            write_atomically(Path(path), content)
+            return
+        temporary = f"{os.path.dirname(path)}/.{os.path.basename(path)}.{secrets.token_hex(8)}"  # noqa: PTH119, PTH120
+        with store.open_output_stream(temporary) as stream:
+            stream.write(content)
+        store.move(temporary, path)
+
+
+def read_whole(place: str) -> bytes:
+    """The bytes of a small file."""
+    store, path = opened(place)
+    with readable_errors(place), store.open_input_file(path) as file:
+        return bytes(file.read())
+
+
+def names_in(folder: str) -> list[str] | None:
+    """The names in a folder, or None where there is no folder."""
+    store, path = opened(folder)
+    with readable_errors(folder):
+        if is_local(folder) and os.path.lexists(path) and not Path(path).is_dir():
+            raise TableError(f"{folder}: this is a file; give the name of a folder")
+        found = store.get_file_info(fs.FileSelector(path, allow_not_found=True))
+        names = sorted(os.path.basename(info.path) for info in found)  # noqa: PTH119
+        if not names and store.get_file_info(path).type == fs.FileType.NotFound:
+            return None
+    return names
+
+
+def remove(folder: str, names: list[str]) -> None:
+    """Remove files from a folder."""
+    store, path = opened(folder)
+    with readable_errors(folder):
+        for name in names:
+            store.delete_file(f"{path.rstrip('/')}/{name}")
+
+
+def make_folder(folder: str) -> None:
+    """Make a folder, where there is none; the one above it is there."""
+    store, path = opened(folder)
+    if is_local(folder):
+        above = Path(path).parent
+        if not above.is_dir():
+            raise TableError(f"{folder}: there is no folder {above}; make it first")
+        with readable_errors(folder):
+            Path(path).mkdir(exist_ok=True)
+        return
+    with readable_errors(folder):
+        store.create_dir(path, recursive=True)
+
+
+def leftovers(names: list[str], of: list[str]) -> list[str]:
+    """What killed writers left of files under these names."""
+    known = set(of)
+    hidden = [name for name in names if name.startswith(".") and name[1 : name.rfind(".")] in known]
+    return [name for name in hidden if is_leftover(name, [name[1 : name.rfind(".")]])]
+
+
+def _line(error: BaseException) -> str:
+    text = " ".join(str(getattr(error, "strerror", None) or error).split())
+    return text[:300] or type(error).__name__

@@ -1,0 +1,249 @@
+"""What is done with a block: score its rows, draw its rows, or sum its scores.
+
+A work travels to the workers with the model in it, so a run folder need only be seen where the job is started. It
+touches nothing but the block's own part. Bad input is an outcome, not an exception: an engine has nothing to add to it.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from cubicflow.clusters.blocks import Block, block_seed
+from cubicflow.clusters.inputs import Inputs, read_segment
+from cubicflow.clusters.job_folder import JobFolder
+from cubicflow.clusters.outcomes import Outcome, Skipped
+from cubicflow.clusters.stores import shown
+from cubicflow.tables.arrow_types import Floats
+from cubicflow.tables.asking.conditions import Given
+from cubicflow.tables.fitted import SCORE_COLUMN, FittedTable
+from cubicflow.tables.honest_score import ScoreOfRows
+from cubicflow.tables.source import PARTS, MemoryTable
+from cubicflow.tables.table_error import TableError
+
+Places = NDArray[np.int64]
+ROW_ONE = re.compile(r"\brow 1\b")  # of a batch that is one row
+
+
+@dataclass
+class Work(ABC):
+    """Something to do with blocks. The model is on the CPU when a work travels; a worker places it on its device."""
+
+    name: ClassVar[str]
+    model: FittedTable
+
+    def __call__(self, block: Block) -> Outcome:
+        """Do a block. What is wrong with its rows, or with a disk, is in the outcome."""
+        try:
+            return self.do(block)
+        except TableError as error:
+            return Outcome(block.number, refused=(str(error), error.option))
+
+    def place(self, device: str | None) -> None:
+        """Move the model to a device."""
+        if device is not None:
+            self.model.flow.to(device)
+
+    @abstractmethod
+    def do(self, block: Block) -> Outcome: ...
+
+
+@dataclass
+class SampleWork(Work):
+    """Draw the rows of a block, from the block's own seed, and write its part."""
+
+    name: ClassVar[str] = "sample"
+    folder: JobFolder
+    seed: int
+    given: Given = None
+    temperature: float = 1.0
+    complete: bool = False
+    constraints: Sequence[str] = ()
+
+    def rows(self, block: Block, notes: list[str]) -> pa.Table:
+        """The rows alone."""
+        seed = block_seed(self.seed, block.number)
+        how: dict[str, Any] = {"complete": self.complete, "constraints": self.constraints, "say": notes.append}
+        return pa.Table.from_batches(
+            self.model.sample_batches(block.rows, self.given, self.temperature, seed, **how)
+        ).combine_chunks()
+
+    def do(self, block: Block) -> Outcome:
+        notes: list[str] = []
+        rows = self.rows(block, notes)
+        outcome = Outcome(block.number, len(rows), notes=[] if block.number else notes)
+        self.folder.write(block, rows, outcome)
+        return outcome
+
+
+@dataclass
+class RowsWork(Work):
+    """A work on rows of files. With ``skip``, what cannot be read or scored is set aside, and else it ends the job."""
+
+    inputs: Inputs
+    missing: str | None = None
+    unseen: str = "count"
+    skip: bool = False
+
+    def columns(self) -> list[str]:
+        """The columns that are read."""
+        return self.model.schema.check(self.inputs.empty(), weights=False)
+
+    def read(self, block: Block) -> tuple[pa.Table, list[Skipped], Places]:
+        """The rows of a block, what of it cannot be read, and the places (N,) in the block of those that can."""
+        read: list[pa.Table] = []
+        skipped: list[Skipped] = []
+        places = []
+        start = 0
+        for segment in self.inputs.segments(block):
+            rows = segment.last - segment.first
+            try:
+                read.append(read_segment(segment, self.columns()))
+                places.append(np.arange(start, start + rows))
+            except TableError as error:
+                if not self.skip:
+                    raise
+                file = shown(segment.file.place)
+                reason = str(error).removeprefix(f"{file}: ")
+                skipped.append(Skipped(file, segment.first + 1, segment.last, reason))
+            start += rows
+        empty = self.inputs.schema.empty_table().select(self.columns())
+        return (
+            pa.concat_tables([empty, *read]).combine_chunks(),
+            skipped,
+            np.concatenate([np.empty(0, np.int64), *places]),
+        )
+
+    def row_name(self, block: Block, place: int) -> tuple[str, int]:
+        """The file of a row of the block, and its number there from 1."""
+        for segment in self.inputs.segments(block):
+            if place < segment.last - segment.first:
+                return shown(segment.file.place), segment.first + place + 1
+            place -= segment.last - segment.first
+        raise IndexError(place)
+
+    def usable(self, block: Block, rows: pa.Table, places: Places, skipped: list[Skipped], scored: Any) -> Any:
+        """``scored(rows)``, or where that is refused: with ``skip`` that of each stretch of rows that is not, in order,
+        and else the refusal of the first bad row, by its file and number there. Returns pairs of places and scores."""
+        try:
+            return [(places, scored(MemoryTable(rows, "the rows")))]
+        except TableError as error:
+            if len(rows) > 1:
+                middle = len(rows) // 2
+                halves = (slice(0, middle), slice(middle, len(rows)))
+                return [
+                    pair
+                    for half in halves
+                    for pair in self.usable(
+                        block, rows.slice(half.start, half.stop - half.start), places[half], skipped, scored
+                    )
+                ]
+            if not len(rows):
+                raise
+            file, number = self.row_name(block, int(places[0]))
+            reason = ROW_ONE.sub("it", str(error).removeprefix("the rows: "), count=1)
+            if not self.skip:
+                raise TableError(f"{file}, row {number:,}: {reason}", error.option) from None
+            skipped.append(Skipped(file, number, number, reason))
+            return []
+
+
+@dataclass
+class ScoreWork(RowsWork):
+    """Score the rows of a block and write its part: a line for each row, in order; empty where a row was set aside."""
+
+    name: ClassVar[str] = "score"
+    folder: JobFolder = field(default_factory=lambda: JobFolder("."))
+    observed_only: bool = False
+    keys: Sequence[str] = ()
+
+    def columns(self) -> list[str]:
+        return list(dict.fromkeys([*super().columns(), *self.keys]))
+
+    def do(self, block: Block) -> Outcome:
+        rows, skipped, places = self.read(block)
+        unseen: Counter[str] = Counter()
+
+        def scored(table: MemoryTable) -> Floats:
+            counts: Counter[str] = Counter()
+            how: dict[str, Any] = {"observed_only": self.observed_only, "unseen": self.unseen, "counts": counts}
+            batches = self.model.score_batches(table, self.missing, **how)
+            found = np.concatenate([batch.column(0).to_numpy(zero_copy_only=False) for batch in batches])
+            unseen.update(counts)
+            return found
+
+        values = np.full(block.rows, np.nan)
+        for at, found in self.usable(block, rows, places, skipped, scored):
+            values[at] = found
+        scores = pa.table({SCORE_COLUMN: pa.array(values, from_pandas=True)})
+        for i, name in enumerate(self.keys):
+            scores = scores.add_column(i, name, _spread(rows.column(name), places, block.rows))
+        outcome = Outcome(block.number, block.rows, dict(unseen), skipped)
+        self.folder.write(block, scores, outcome)
+        return outcome
+
+
+def _spread(column: pa.ChunkedArray, places: Places, rows: int) -> pa.ChunkedArray:
+    """A column with gaps at the rows that could not be read."""
+    if len(places) == rows:
+        return column
+    order, there = np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=bool)
+    order[places], there[places] = np.arange(len(places)), True
+    return column.take(pa.array(order, mask=~there))
+
+
+@dataclass
+class Sums:
+    """What the mean scores of a table and of its parts are made of."""
+
+    whole: ScoreOfRows = field(default_factory=ScoreOfRows)
+    parts: list[ScoreOfRows] = field(default_factory=lambda: [ScoreOfRows() for _ in PARTS])
+    read: int = 0
+    gaps: int = 0
+
+    def join(self, other: Sums) -> None:
+        """See the rows that another has seen."""
+        self.whole.join(other.whole)
+        for part, more in zip(self.parts, other.parts, strict=True):
+            part.join(more)
+        self.read, self.gaps = self.read + other.read, self.gaps + other.gaps
+
+
+@dataclass
+class EvaluateWork(RowsWork):
+    """Sum the scores of a block's rows."""
+
+    name: ClassVar[str] = "evaluate"
+
+    def columns(self) -> list[str]:
+        weighing = self.model.schema.weights
+        table = self.inputs.empty()
+        return self.model.schema.check(table, weights=weighing is not None and weighing.name in table.types)
+
+    def do(self, block: Block) -> Outcome:
+        rows, skipped, places = self.read(block)
+        unseen: Counter[str] = Counter()
+
+        def scored(table: MemoryTable) -> list[Any]:
+            return list(self.model.score_table(table, self.missing, weights=True, independent=True, unseen=self.unseen))
+
+        sums = Sums()
+        for at, found in self.usable(block, rows, places, skipped, scored):
+            for scores in found:
+                unseen.update(scores.unseen)
+                sums.read, sums.gaps = sums.read + scores.read, sums.gaps + scores.gaps
+                # The split goes by the row's number in the whole table.
+                labels = self.model.split.parts_of(at[scores.numbers] + block.first)
+                chosen: list[Any] = [slice(None), *(labels == i for i in range(len(PARTS)))]
+                for score, some in zip((sums.whole, *sums.parts), chosen, strict=True):
+                    parts = (None if part is None else part[some] for part in (scores.independent, scores.weights))
+                    score.see(scores.log_likelihood[some], *parts)
+        return Outcome(block.number, block.rows, dict(unseen), skipped, found=sums)

@@ -1,0 +1,66 @@
+"""A small Ray cluster for tests, its worker processes, and a worker whose disk is full."""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from cubicflow.clusters.job_folder import JobFolder
+
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DEDUP_LOGS": "1",
+    "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
+    "RAY_enable_metrics_collection": "0",
+}
+
+
+@contextmanager
+def cluster(cpus: int) -> Iterator[Any]:
+    """Ray with so many workers at most, whatever the cores."""
+    os.environ.update(QUIET)
+    # A worker finds the packages, and the tests' own modules, where this process does.
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+    import ray
+    import ray.data
+
+    memory = 80 * 2**20
+    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
+    ray.init(address="local", num_cpus=cpus, object_store_memory=memory, **quiet)
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def actors_below(pid: int) -> list[int]:
+    """The processes below this one in which Ray runs our workers."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            try:
+                title = Path(f"/proc/{child}/cmdline").read_bytes()
+                if title.startswith(b"ray::") and b"BlockWorker" in title:
+                    found.append(int(child))
+                found += actors_below(int(child))
+            except (FileNotFoundError, ProcessLookupError):  # it has ended
+                continue
+    return found
+
+
+class FullFolder(JobFolder):
+    """A folder of parts on a disk that has room for files of 100 bytes: the system's limit on the size of a file makes
+    a write beyond it fail, as on a full disk."""
+
+    def write(self, *args: Any) -> None:
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+        try:
+            super().write(*args)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -1,0 +1,254 @@
+"""Whole jobs in one process: the same numbers as without blocks, whatever the workers; cut short, they go on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from cubicflow.clusters import evaluate_files, sample_files, score_files
+from cubicflow.clusters.blocks import block_seed
+from cubicflow.clusters.job_folder import JOB, SKIPPED
+from cubicflow.tables import open_table
+from cubicflow.tables.scored_parts import score_parts
+
+from .conftest import BLOCK_ROWS, ROWS, Command, Scene, parts, scores
+
+BLOCKS = -(-ROWS // BLOCK_ROWS)
+
+
+def test_scores_are_those_of_the_model_in_the_order_of_the_rows(scene: Scene, tmp_path: Path) -> None:
+    result = score_files(scene.columns, scene.files, str(tmp_path / "out"), keys=["id"], block_rows=BLOCK_ROWS)
+    found = parquet.read_table(tmp_path / "out")
+    assert found.column("id").to_pylist() == list(range(ROWS))
+    # by an independent way: all rows as one batch, not in blocks
+    expected = scene.model("columns").score(scene.rows)
+    np.testing.assert_allclose(found.column("log_likelihood").to_numpy(), expected, rtol=1e-9)
+    assert (result.rows, result.blocks, result.before, result.skipped) == (ROWS, BLOCKS, 0, [])
+
+
+@pytest.mark.parametrize("model", ["columns", "flow"])
+def test_workers_change_nothing(scene: Scene, tmp_path: Path, model: str) -> None:
+    folders = {n: tmp_path / str(n) for n in (1, 2, 4)}
+    for n, folder in folders.items():
+        folder.mkdir()
+        score_files(getattr(scene, model), scene.files, str(folder / "s"), block_rows=BLOCK_ROWS, workers=n)
+        sample_files(getattr(scene, model), 300, str(folder / "d"), seed=5, block_rows=BLOCK_ROWS, workers=n)
+    for name in ("s", "d"):
+        assert parts(folders[1] / name) == parts(folders[2] / name) == parts(folders[4] / name)
+
+
+def test_samples_are_those_of_each_blocks_seed(scene: Scene, tmp_path: Path) -> None:
+    sample_files(scene.columns, 150, str(tmp_path / "out"), seed=7, block_rows=BLOCK_ROWS)
+    model = scene.model("columns")
+    expected = [model.sample(n, seed=block_seed(7, i)) for i, n in enumerate((64, 64, 22))]
+    assert parquet.read_table(tmp_path / "out").equals(pa.concat_tables(expected))
+
+
+def test_conditions_hold_in_every_block(scene: Scene, tmp_path: Path, cubicflow: Command) -> None:
+    asked = ["--given", "kind=oak", "--given", "size>3", "--engine", "local", "--block-rows", 20, "--seed", 1]
+    done = cubicflow("sample", scene.columns, "-n", 50, "-o", tmp_path / "out", *asked)
+    assert done.status == 0, done.errors
+    rows = parquet.read_table(tmp_path / "out")
+    assert len(rows) == 50
+    assert set(rows.column("kind").to_pylist()) == {"oak"}
+    assert min(rows.column("size").to_pylist()) > 3
+
+
+def test_an_evaluation_is_that_of_one_pass(scene: Scene) -> None:
+    path = scene.folder / "whole.parquet"
+    found = evaluate_files(scene.columns, str(path), block_rows=BLOCK_ROWS)
+    expected = score_parts(scene.model("columns"), open_table(path))
+    assert found.is_source
+    assert found.scored.used == expected.used
+    for one, other in zip(
+        (found.scored.whole, *found.scored.parts.values()), (expected.whole, *expected.parts.values()), strict=True
+    ):
+        for mean, known in zip(one, other, strict=True):
+            assert mean.rows == known.rows
+            np.testing.assert_allclose((mean.mean, mean.error), (known.mean, known.error), rtol=1e-9)
+
+
+def test_evaluate_says_the_same_by_an_engine(scene: Scene, cubicflow: Command) -> None:
+    path = scene.folder / "whole.parquet"
+    plain = cubicflow("evaluate", scene.columns, path)
+    blockwise = cubicflow("evaluate", scene.columns, path, "--engine", "local", "--block-rows", BLOCK_ROWS)
+    assert blockwise.status == 0, blockwise.errors
+    assert "only its test rows are new to the model" in plain.output
+    assert blockwise.output == plain.output
+
+
+def test_a_job_that_was_cut_short_goes_on(scene: Scene, tmp_path: Path, cubicflow: Command) -> None:
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    for folder in (whole, cut):
+        score_files(scene.columns, scene.files, str(folder), block_rows=BLOCK_ROWS)
+    done = {name: (cut / name).stat().st_mtime_ns for name in sorted(parts(cut))}
+    for name in list(done)[1::3]:
+        (cut / name).unlink()
+        del done[name]
+    (cut / ".part-00000001.parquet.0123456789abcdef").write_bytes(b"half")  # what a killed worker leaves
+    again = ["score", scene.columns, scene.files, "-o", cut, "--engine", "local", "--block-rows", BLOCK_ROWS]
+    ended = cubicflow(*again, "--resume")
+    assert ended.status == 0, ended.errors
+    assert f"{len(done)} of {BLOCKS} blocks were done before" in ended.errors
+    assert parts(cut) == parts(whole)
+    assert {name: (cut / name).stat().st_mtime_ns for name in done} == done  # none was done twice
+    assert sorted(path.name for path in cut.iterdir()) == sorted(path.name for path in whole.iterdir())
+
+
+def test_a_job_without_a_seed_goes_on_with_the_one_it_drew(scene: Scene, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    sample_files(scene.columns, 150, str(out), block_rows=BLOCK_ROWS)
+    whole = parts(out)
+    (out / "part-00000001.parquet").unlink()
+    sample_files(scene.columns, 150, str(out), block_rows=BLOCK_ROWS, resume=True)
+    assert parts(out) == whole
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"seed": 2}, "another seed"),
+        ({"block_rows": 32}, "another size of blocks"),
+        ({"number": 99}, "another number of rows"),
+        ({"run": "flow"}, "another run"),
+        ({"complete": True}, "other options"),
+    ],
+)
+def test_a_folder_of_another_job_is_refused(scene: Scene, tmp_path: Path, other: dict, words: str) -> None:
+    job = {"run": "columns", "number": 100, "seed": 1, "block_rows": 64, "complete": False}
+
+    def begin(resume: bool, run: str, number: int, **settings: object) -> None:
+        sample_files(getattr(scene, run), number, str(tmp_path / "out"), resume=resume, **settings)
+
+    begin(False, **job)
+    whole = parts(tmp_path / "out")
+    with pytest.raises(ValueError, match=f"the folder holds another job, with {words}"):
+        begin(True, **{**job, **other})
+    assert parts(tmp_path / "out") == whole
+
+
+def test_input_that_changed_is_another_job(scene: Scene, tmp_path: Path) -> None:
+    source, out = tmp_path / "a.parquet", str(tmp_path / "out")
+    parquet.write_table(scene.rows, source)
+    score_files(scene.columns, str(source), out)
+    parquet.write_table(scene.rows[:-1], source)
+    with pytest.raises(ValueError, match="other input files, or files that have changed"):
+        score_files(scene.columns, str(source), out, resume=True)
+
+
+def test_overwrite_replaces_a_job_and_nothing_else(scene: Scene, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    sample_files(scene.columns, 300, str(out), seed=1, block_rows=BLOCK_ROWS)
+    sample_files(scene.columns, 64, str(out), seed=2, block_rows=BLOCK_ROWS, overwrite=True)
+    assert sorted(path.name for path in out.iterdir()) == [JOB, "part-00000000.parquet"]
+    (out / "thesis.txt").write_text("mine")
+    with pytest.raises(ValueError, match=r"the folder holds 'thesis.txt', which no job wrote"):
+        sample_files(scene.columns, 64, str(out), seed=2, overwrite=True)
+    assert len(list(out.iterdir())) == 3
+
+
+# --- what is bad in the input ---
+
+
+def spoiled(scene: Scene, folder: Path) -> tuple[str, dict[int, str]]:
+    """Files with a strange word in rows 5 and 400, which a flow refuses; and those rows."""
+    folder.mkdir()
+    kinds = scene.rows.column("kind").to_pylist()
+    kinds[5], kinds[400] = "yew", "fir"
+    rows = scene.rows.set_column(1, "kind", pa.array(kinds))
+    parquet.write_table(rows[:300], folder / "0.parquet")
+    parquet.write_table(rows[300:], folder / "1.parquet")
+    return str(folder), {5: "yew", 400: "fir"}
+
+
+def test_a_bad_row_is_named(scene: Scene, tmp_path: Path, cubicflow: Command) -> None:
+    data, _ = spoiled(scene, tmp_path / "lake")
+    how = ["--engine", "local", "--block-rows", BLOCK_ROWS, "--workers", 1]
+    stopped = cubicflow("score", scene.flow, data, "-o", tmp_path / "out", *how)
+    assert stopped.status == 2
+    assert stopped.errors.count("\n") == 1
+    assert "lake/0.parquet, row 6: " in stopped.errors
+    assert "'yew'" in stopped.errors
+
+
+def test_bad_rows_are_set_aside(scene: Scene, tmp_path: Path, cubicflow: Command) -> None:
+    data, bad = spoiled(scene, tmp_path / "lake")
+    how = ["--engine", "local", "--block-rows", BLOCK_ROWS, "--on-error", "skip"]
+    done = cubicflow("score", scene.flow, data, "-o", tmp_path / "out", *how)
+    assert done.status == 0, done.errors
+    assert "0 files and 2 rows were set aside" in done.errors
+    found = scores(tmp_path / "out")
+    assert np.flatnonzero(np.isnan(found)).tolist() == list(bad)
+    expected = scene.model("flow").score(scene.rows)
+    np.testing.assert_allclose(np.delete(found, list(bad)), np.delete(expected, list(bad)), rtol=1e-4)
+    lines = [json.loads(line) for line in (tmp_path / "out" / SKIPPED).read_text().splitlines()]
+    named = [(Path(line["file"]).name, line["first"], line["last"]) for line in lines]
+    assert named == [("0.parquet", 6, 6), ("1.parquet", 101, 101)]
+    assert all(word in line["reason"] for word, line in zip(bad.values(), lines, strict=True))
+
+
+def test_an_evaluation_sets_bad_rows_aside(scene: Scene, tmp_path: Path, cubicflow: Command) -> None:
+    data, bad = spoiled(scene, tmp_path / "lake")
+    how = ["--engine", "local", "--block-rows", BLOCK_ROWS, "--on-error", "skip", "--skipped", tmp_path / "aside.jsonl"]
+    done = cubicflow("evaluate", scene.flow, data, *how)
+    assert done.status == 0, done.errors
+    assert f"over {ROWS - len(bad)} rows" in done.output
+    assert len((tmp_path / "aside.jsonl").read_text().splitlines()) == len(bad)
+
+
+def damage(path: Path) -> None:
+    """Zeros over the pages in the middle of a file; its footer stays."""
+    content = bytearray(path.read_bytes())
+    content[4 : len(content) // 2] = bytes(len(content) // 2 - 4)
+    path.write_bytes(content)
+
+
+def test_bad_files_are_set_aside(scene: Scene, tmp_path: Path, cubicflow: Command) -> None:
+    lake, out = tmp_path / "lake", tmp_path / "out"
+    lake.mkdir()
+    for i in range(4):
+        parquet.write_table(scene.rows[i * 100 : i * 100 + 100], lake / f"{i}.parquet")
+    (lake / "1.parquet").write_bytes(b"PAR1 and no more")
+    damage(lake / "2.parquet")
+    how = ["--engine", "local", "--block-rows", BLOCK_ROWS, "--key", "id", "--workers", 1]
+    stopped = cubicflow("score", scene.columns, lake, "-o", out, *how)
+    assert stopped.status == 2
+    assert f"{lake}/1.parquet: not a whole Parquet file" in stopped.errors
+    assert not out.exists()
+    done = cubicflow("score", scene.columns, lake, "-o", out, *how, "--on-error", "skip")
+    assert done.status == 0, done.errors
+    assert "1 files and 100 rows were set aside" in done.errors
+    table = parquet.read_table(out)  # rows of the file that has no footer have no number
+    good = [*range(100), *range(300, 400)]
+    assert [i for i in table.column("id").to_pylist() if i is not None] == good
+    found = table.column("log_likelihood").to_numpy()
+    np.testing.assert_allclose(found[~np.isnan(found)], scene.model("columns").score(scene.rows)[good], rtol=1e-9)
+    lines = [json.loads(line) for line in (out / SKIPPED).read_text().splitlines()]
+    assert {Path(line["file"]).name for line in lines} == {"1.parquet", "2.parquet"}
+
+
+def test_input_and_output_in_a_store(scene: Scene, tmp_path: Path) -> None:
+    """fsspec's store in memory stands for those that are not on this machine."""
+    fsspec = pytest.importorskip("fsspec")
+    store = fsspec.filesystem("memory")
+    store.mkdir("/lake")
+    for name in ("0", "1", "2", "3"):
+        store.pipe_file(f"/lake/{name}.parquet", (scene.folder / "lake" / f"{name}.parquet").read_bytes())
+    expected = tmp_path / "out"
+    score_files(scene.columns, scene.files, str(expected), block_rows=BLOCK_ROWS)
+    try:
+        for resume in (False, True):
+            score_files(
+                scene.columns, "memory://lake/*.parquet", "memory://scores", block_rows=BLOCK_ROWS, resume=resume
+            )
+            found = {name.rpartition("/")[2]: store.cat_file(name) for name in store.ls("/scores", detail=False)}
+            assert {name: content for name, content in found.items() if name != JOB} == parts(expected)
+            store.rm("/scores/part-00000003.parquet")
+    finally:
+        store.rm("/lake", recursive=True)
+        store.rm("/scores", recursive=True)

@@ -1,0 +1,114 @@
+"""A real Ray cluster on this machine: the outputs of one process, whatever the workers, and whichever of them dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from cubicflow.clusters import TableScorer, sample_files, score_files
+from cubicflow.tables import FittedTable
+
+from .conftest import BLOCK_ROWS, Command, Scene, parts
+from .ray_workers import FullFolder, actors_below, cluster
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # what Ray warns about is not ours to cure
+
+SMALL_BLOCKS = 20
+
+
+@pytest.fixture(scope="module")
+def ray() -> Iterator[Any]:
+    with cluster(cpus=4) as started:
+        yield started
+
+
+class Killer(threading.Thread):
+    """Kills one worker of this process's cluster, once some parts are there."""
+
+    def __init__(self, folder: Path, after: int) -> None:
+        super().__init__(daemon=True)
+        self.folder, self.after, self.killed = folder, after, 0
+
+    def run(self) -> None:
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline:
+            if len(list(self.folder.glob("part-*"))) >= self.after and (actors := actors_below(os.getpid())):
+                os.kill(actors[0], signal.SIGKILL)
+                self.killed = actors[0]
+                return
+            time.sleep(0.005)
+
+
+def test_samples_by_one_two_and_four_workers_of_which_one_is_killed(ray: Any, scene: Scene, tmp_path: Path) -> None:
+    expected = tmp_path / "local"
+    sample_files(scene.columns, 700, str(expected), seed=5, block_rows=SMALL_BLOCKS)
+    for workers in (1, 2, 4):
+        out = tmp_path / str(workers)
+        killer = Killer(out, after=3)
+        if workers == 2:
+            killer.start()
+        how = {"engine": "ray", "workers": workers}
+        done = sample_files(scene.columns, 700, str(out), seed=5, block_rows=SMALL_BLOCKS, **how)
+        assert done.blocks == len(parts(expected)) == 35
+        assert parts(out) == parts(expected), workers
+        if workers == 2:
+            killer.join(timeout=1)
+            assert killer.killed
+            assert not Path(f"/proc/{killer.killed}").exists()
+            assert len(list(out.iterdir())) == 36  # the note of the job, and nothing half-written
+
+
+def test_a_function_of_batches(ray: Any, scene: Scene) -> None:
+    """As a pipeline of one's own calls it."""
+    rows = ray.data.from_arrow(scene.rows)
+    how = {"batch_format": "pyarrow", "batch_size": 100, "concurrency": 1}
+    found = rows.map_batches(TableScorer, fn_constructor_args=[str(scene.columns), "cpu"], **how)
+    scored = pa.concat_tables(ray.get(found.to_arrow_refs())).sort_by("id")
+    expected = [FittedTable.load(scene.columns, "cpu").score(scene.rows[i : i + 100]) for i in range(0, 700, 100)]
+    assert scored.column("log_likelihood").to_pylist() == [score for batch in expected for score in batch.tolist()]
+
+
+def test_the_command_line_finds_a_cluster_by_its_address(ray: Any, scene: Scene, tmp_path: Path) -> None:
+    expected = tmp_path / "local"
+    score_files(scene.columns, scene.files, str(expected), keys=["id"], block_rows=BLOCK_ROWS)
+    command = [sys.executable, "-m", "cubicflow", "score", str(scene.columns), scene.files, "-o", str(tmp_path / "out")]
+    how = ["--key", "id", "--block-rows", str(BLOCK_ROWS), "--engine", "ray", "--workers", "1"]
+    address = ["--address", ray.get_runtime_context().gcs_address]
+    done = subprocess.run([*command, *how, *address], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert parts(tmp_path / "out") == parts(expected)
+
+
+@pytest.mark.soak
+def test_a_full_disk_of_a_worker_is_one_line(
+    ray: Any, scene: Scene, tmp_path: Path, cubicflow: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cubicflow.clusters.jobs.JobFolder", FullFolder)
+    out = tmp_path / "out"
+    done = cubicflow("score", scene.columns, scene.files, "-o", out, "--engine", "ray", "--workers", 1)
+    assert done.status == 2
+    assert done.errors.count("\n") == 1, done.errors
+    assert "File too large" in done.errors
+    assert [path.name for path in out.iterdir()] == ["_job.json"]
+
+
+def test_an_old_version_of_ray(
+    scene: Scene, tmp_path: Path, cubicflow: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray as module
+
+    monkeypatch.setattr(module, "__version__", "2.9.3")
+    done = cubicflow("sample", scene.columns, "-n", 10, "-o", tmp_path / "out", "--engine", "ray")
+    assert (done.status, done.errors.count("\n")) == (2, 1)
+    assert "Ray 2.9.3 is too old, 2.50 or newer is needed; use: pip install 'cubicflow[ray]'" in done.errors
+    assert not (tmp_path / "out").exists()

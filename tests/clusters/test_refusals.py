@@ -1,0 +1,212 @@
+"""What is wrong with a job is one line and exit status 2, and nothing is half-written."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from cubicflow.clusters.blocks import Block
+from cubicflow.clusters.job_folder import JobFolder
+from cubicflow.clusters.works import SampleWork
+from cubicflow.tables import TableError
+
+from .conftest import Command, Scene
+from .ray_workers import FullFolder
+
+LOCAL = ("--engine", "local")
+
+
+def check_refused(done: object, *words: str) -> None:
+    assert done.status == 2, done.errors
+    assert done.output == ""
+    assert done.errors.startswith("error: ")
+    assert done.errors.count("\n") == 1, done.errors
+    for word in words:
+        assert word in done.errors
+
+
+def test_no_cluster_at_the_address(scene: Scene, tmp_path: Path, cubicflow: Command) -> None:
+    with socket.socket() as taken:  # bound and not listening: nobody answers there
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        how = ["--engine", "ray", "--address", address]
+        done = cubicflow("score", scene.columns, scene.files, "-o", tmp_path / "out", *how)
+    check_refused(done, f"there is no Ray cluster at '{address}': Connection refused", "ray start --head")
+    done = cubicflow("sample", scene.columns, "-n", 5, "-o", tmp_path / "out", *how[:3], "the-head-node")
+    check_refused(done, "the address of a Ray cluster is auto, HOST:PORT or ray://HOST:PORT, got 'the-head-node'")
+    assert not (tmp_path / "out").exists()
+
+
+def test_ray_is_not_installed(
+    scene: Scene, tmp_path: Path, cubicflow: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    done = cubicflow("evaluate", scene.columns, scene.files, "--engine", "ray")
+    check_refused(done, "the engine ray needs Ray, which is not installed; use: pip install 'cubicflow[ray]'")
+
+
+@pytest.mark.parametrize("data", ["*.parquet", "no-such-folder", "empty", "file://{}/*.parquet"])
+def test_nothing_is_there(scene: Scene, tmp_path: Path, cubicflow: Command, data: str) -> None:
+    (tmp_path / "empty").mkdir()
+    place = data.format(tmp_path) if "{}" in data else tmp_path / data
+    done = cubicflow("score", scene.columns, place, "-o", tmp_path / "out", *LOCAL)
+    check_refused(done, "there is no such file or folder" if "no-such" in data else "no Parquet file is there")
+    assert not (tmp_path / "out").exists()
+
+
+def test_files_of_different_schemas(scene: Scene, tmp_path: Path, cubicflow: Command) -> None:
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    parquet.write_table(scene.rows, lake / "a.parquet")
+    parquet.write_table(scene.rows.drop(["kind"]), lake / "b.parquet")
+    done = cubicflow("score", scene.columns, lake, "-o", tmp_path / "out", *LOCAL)
+    check_refused(done, "b.parquet lacks 'kind'")
+    (lake / "b.parquet").unlink()
+    parquet.write_table(scene.rows.drop(["kind"]), lake / "a.parquet")
+    done = cubicflow("score", scene.columns, lake, "-o", tmp_path / "out", *LOCAL)
+    check_refused(done, "this table is not like the one the model was fitted to: column 'kind' is missing")
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_output_that_exists(scene: Scene, tmp_path: Path, cubicflow: Command) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").write_text("mine")
+    (tmp_path / "file").write_text("mine")
+    for how, words in {
+        (): "there is such a folder already; choose another name",
+        ("--resume",): "no job was begun in this folder",
+        ("--overwrite",): "the folder holds 'mine.txt', which no job wrote",
+    }.items():
+        done = cubicflow("sample", scene.columns, "-n", 5, "-o", tmp_path / "out", *LOCAL, *how)
+        check_refused(done, words)
+    check_refused(cubicflow("sample", scene.columns, "-n", 5, "-o", tmp_path / "file", *LOCAL), "this is a file")
+    done = cubicflow("sample", scene.columns, "-n", 5, "-o", tmp_path / "no" / "out", *LOCAL)
+    check_refused(done, f"there is no folder {tmp_path / 'no'}; make it first")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine.txt"]
+
+
+def test_a_full_disk(scene: Scene, tmp_path: Path, cubicflow: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cubicflow.clusters.jobs.JobFolder", FullFolder)
+    out = tmp_path / "out"
+    asked = ["score", scene.columns, scene.files, "-o", out, *LOCAL, "--workers", 1]
+    check_refused(cubicflow(*asked), f"{out}/part-00000000.parquet: File too large")
+    assert [path.name for path in out.iterdir()] == ["_job.json"]
+    monkeypatch.undo()
+    again = cubicflow(*asked, "--resume")  # when there is room again
+    assert again.status == 0, again.errors
+    assert len(parquet.read_table(out)) == len(scene.rows)
+
+
+def test_no_permission() -> None:
+    """A folder in which anyone may look and nobody may write; root, who may anyway, becomes somebody else."""
+    root = not os.geteuid()
+    with tempfile.TemporaryDirectory() as folder:
+        closed = Path(folder, "closed")
+        closed.mkdir(mode=0o555)
+        Path(folder).chmod(0o755)
+        if root:
+            os.seteuid(65534)
+        try:
+            with pytest.raises(TableError, match=r"out: no permission: Permission denied; check the owner"):
+                JobFolder(str(closed / "out")).begin({"rows": 1, "block_rows": 1})
+        finally:
+            if root:
+                os.seteuid(0)
+        assert not list(closed.iterdir())
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """An object store that knows nobody."""
+
+    def do_GET(self) -> None:
+        body = b"<?xml version='1.0'?><Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
+        self.send_response(403)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    do_HEAD = do_PUT = do_POST = do_GET  # noqa: N815
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def store() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Refusing)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"endpoint_override=127.0.0.1:{server.server_address[1]}&scheme=http&region=eu"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_an_object_store_without_credentials(scene: Scene, tmp_path: Path, cubicflow: Command, store: str) -> None:
+    for name in ("rows.parquet", "*.parquet"):
+        data = f"s3://someone:guess@bucket/{name}?{store}"
+        done = cubicflow("score", scene.columns, data, "-o", tmp_path / "out", *LOCAL)
+        check_refused(done, f"s3://bucket/{name}: ", "check the address and the credentials")
+        assert "guess" not in done.errors
+    assert not (tmp_path / "out").exists()
+    done = cubicflow("sample", scene.columns, "-n", 5, "-o", f"s3://someone:guess@bucket/out?{store}", *LOCAL)
+    check_refused(done, "s3://bucket/out", "check the address and the credentials")
+
+
+def test_a_folder_that_a_worker_does_not_see(scene: Scene, tmp_path: Path) -> None:
+    """On another machine the path is another folder, in which no job was begun."""
+    outcome = SampleWork(scene.model("columns"), JobFolder(str(tmp_path)), seed=0)(Block(0, 0, 5))
+    assert outcome.refused is not None
+    assert "does not see this folder; give a path that all workers share" in outcome.refused[0]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_files_than_parquet(scene: Scene, tmp_path: Path, cubicflow: Command) -> None:
+    (tmp_path / "t.csv").write_text("kind,size,height\noak,1,2\n")
+    done = cubicflow("score", scene.columns, tmp_path / "t.csv", "-o", tmp_path / "out", *LOCAL)
+    check_refused(done, "t.csv: an engine reads Parquet files, and this is none")
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        (["--workers", 2], "--workers belongs to work in blocks; choose an engine with --engine"),
+        (["--engine", "spark"], "engine 'spark'"),
+        ([*LOCAL, "--address", "auto"], "an address is that of a Ray cluster"),
+        ([*LOCAL, "--on-error", "ignore"], "on_error should be stop or skip, got 'ignore'"),
+        ([*LOCAL, "--key", "name"], "column 'name'"),
+        ([*LOCAL, "--header", "1"], "--header does not go with --engine local"),
+        ([*LOCAL, "--missing", "drop", "--unseen", "guess"], "unseen should be count or error"),
+        ([*LOCAL, "--device", "tpu"], "the device 'tpu' cannot be used"),
+    ],
+)
+def test_options_that_do_not_go_together(
+    scene: Scene, tmp_path: Path, cubicflow: Command, how: list, words: str
+) -> None:
+    out = tmp_path / "out.parquet"
+    check_refused(cubicflow("score", scene.columns, scene.files, "-o", out, *how), words)
+    assert not out.exists()
+
+
+def test_what_is_set_aside_needs_a_file(scene: Scene, cubicflow: Command) -> None:
+    done = cubicflow("evaluate", scene.columns, scene.files, *LOCAL, "--on-error", "skip")
+    check_refused(done, "--on-error skip and --skipped FILE go together")
+
+
+def test_a_column_that_has_changed_its_type(scene: Scene, tmp_path: Path, cubicflow: Command) -> None:
+    changed = scene.rows.set_column(1, "kind", pa.array(range(len(scene.rows))))
+    parquet.write_table(changed, tmp_path / "a.parquet")
+    done = cubicflow("score", scene.columns, tmp_path / "a.parquet", "-o", tmp_path / "out", *LOCAL)
+    check_refused(done, "column 'kind' should be")
+    assert not (tmp_path / "out").exists()
