@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
@@ -16,6 +17,10 @@ ANY = frozenset({torch.tensor, torch.as_tensor, torch.full, torch.arange, torch.
                  torch.scalar_tensor, torch.tril_indices, torch.triu_indices})  # fmt: skip
 
 MAKING = FLOATING | ANY
+RANDOM = frozenset({torch.rand, torch.randn})
+# Arithmetic by which new parameters are scaled. Without values there is nothing to compute, and torch would import its
+# compiler to find the shapes, which takes seconds.
+SCALING = frozenset({"__rmul__", "__truediv__", "div", "mul", "sqrt"})
 FILLING = frozenset({Tensor.uniform_, Tensor.normal_, Tensor.zero_, Tensor.fill_, nn.init.uniform_, nn.init.normal_,
                      nn.init.kaiming_uniform_})  # fmt: skip
 
@@ -42,8 +47,12 @@ class making(TorchFunctionMode):  # noqa: N801 - used like a function
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        if func in FILLING and args and isinstance(args[0], Tensor) and args[0].device.type == "meta":
-            return args[0]  # there are no values to write
+        filled = args[0] if args else (kwargs or {}).get("tensor")  # nn.init names it
+        if func in FILLING and isinstance(filled, Tensor) and filled.device.type == "meta":
+            return filled  # there are no values to write
+        if getattr(func, "__name__", "") in SCALING and any(_is_empty(each) for each in args):
+            found = [each for each in args if isinstance(each, Tensor)]
+            return torch.empty(np.broadcast_shapes(*(t.shape for t in found)), dtype=found[0].dtype, device="meta")
         if func not in MAKING:  # most calls
             return func(*args, **kwargs) if kwargs else func(*args)
         given = dict(kwargs or {})
@@ -52,7 +61,15 @@ class making(TorchFunctionMode):  # noqa: N801 - used like a function
             given["dtype"] = self.dtype
         if given.get("device") is None:
             given["device"] = self.device if func in FLOATING else self.whole_numbers
+        if func in RANDOM and torch.device(given["device"]).type == "meta":
+            given.pop("generator", None)
+            return torch.empty(*args, **given)
         made = func(*args, **given)
         if func in FLOATING or not made.is_floating_point():
             return made
         return made.to(self.device) if told else func(*args, **{**given, "dtype": self.dtype, "device": self.device})
+
+
+def _is_empty(value: object) -> bool:
+    """Whether it is a tensor of floats without values."""
+    return isinstance(value, Tensor) and value.device.type == "meta" and value.is_floating_point()
