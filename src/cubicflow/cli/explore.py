@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -28,3 +30,6 @@ def explore(
         from cubicflow.explore.server import serve
 
         serve(run, port=port, browser=browser, say=say)
+        # A thread may still be in a kernel, and must not see the interpreter end: the process ends at once.
+        sys.stdout.flush()
+        os._exit(0)

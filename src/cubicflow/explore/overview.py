@@ -120,7 +120,7 @@ def density_answer(run: OpenedRun, x: int, y: int) -> bytes:
         points = torch.from_numpy(np.ascontiguousarray(grid[:, order])).to(next(subject.flow.parameters()).dtype)
         density = subject.flow.log_prob(points, batch_size=1 << 14).exp().float().numpy()
         return framed({"isExact": True}, {"density": density.reshape(EXACT_GRID, EXACT_GRID)})
-    rows = subject.rows(1 << 14)
+    rows = subject.rows(subject.pool().size if isinstance(subject, ColumnsSubject) else 1 << 14)
     cells = []
     for column, i in ((across, x), (up, y)):
         if column.is_list:

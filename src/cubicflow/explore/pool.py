@@ -23,7 +23,7 @@ from cubicflow.tables.cell_encoder import CellEncoder
 from cubicflow.tables.cells import Cells, NumberCells, WordCells
 from cubicflow.tables.columns_model import ColumnsModel
 
-CHUNK = 1 << 12  # rows drawn at once
+CHUNK = 1 << 11  # rows drawn at once: an answer never waits for more
 MOST_ROWS = 1 << 17
 MOST_BYTES = 1 << 28  # of laws
 FEWEST_ROWS = 1 << 13

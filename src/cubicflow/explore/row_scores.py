@@ -27,6 +27,7 @@ from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.columns_likelihood import log_conditionals
 from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.encoder import Numbers, TableEncoder
+from cubicflow.tables.source import MemoryTable
 
 MOST_BYTES = 16 << 20  # of an upload
 MOST_ROWS = 20_000  # that are scored
@@ -248,7 +249,10 @@ def _reference(run: OpenedRun) -> tuple[Floats, str]:
     if run.fitted is not None and data is not None and data.rows is not None:
         train = data.rows.filter(pa.array(data.is_train))[:REFERENCE_ROWS]
         if len(train):
-            scores = run.fitted.score(train)
+            rows = MemoryTable(pa.Table.from_batches([train]), "the training rows")
+            rows.is_text = run.table is not None and run.table.is_text
+            parts = [batch.column(0).to_numpy(zero_copy_only=False) for batch in run.fitted.score_batches(rows)]
+            scores = np.concatenate(parts)
             return scores[np.isfinite(scores)], "training rows"
     if run.fitted is not None:
         from cubicflow.explore.subject import usual_context

@@ -63,7 +63,8 @@ async function follow() {
   try {
     const now = await get("api/run");
     const before = state.run;
-    if (before && (String(now.version) !== String(before.version) || now.state !== before.state)) {
+    if (!before) { await show(); setTimeout(follow, REFRESH); return; }
+    if (String(now.version) !== String(before.version) || now.state !== before.state) {
       state.run = now;
       state.kept.clear();
       drawHead();

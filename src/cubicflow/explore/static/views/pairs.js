@@ -43,7 +43,7 @@ export async function draw(page, run) {
   const left = panel(sets.data ? "data" : "samples", sets.data ? "data" : "model"), right = panel("model", "density");
   page.append(make("div", { class: "squares" }, left.element, right.element), said);
   const small = make("div", { class: "grid" });
-  page.append(make("section", {}, make("h2", { text: "The brushed rows in every column" }), small));
+  page.append(make("section", { class: "below" }, make("h2", { text: "The brushed rows in every column" }), small));
   const minis = columns.map((column, i) => mini(column, i));
   small.append(...minis.slice(0, 24).map((each) => each.element));
 
@@ -76,7 +76,7 @@ export async function draw(page, run) {
 
   function frame(canvas) {
     const width = canvas.clientWidth || SIZE, height = Math.min(width, SIZE);
-    const [x, y] = ranges(), pad = { left: 46, right: 10, top: 8, bottom: 34 };
+    const [x, y] = ranges(), pad = { left: 46, right: 10, top: 22, bottom: 34 };
     const w = width - pad.left - pad.right, h = height - pad.top - pad.bottom;
     return {
       width, height, pad, w, h,
@@ -151,6 +151,8 @@ export async function draw(page, run) {
     for (const [v, label] of places(up, up.isList ? 12 : 6)) pen.fillText(cut(String(label), 7), f.pad.left - 5, f.to(0, v)[1]);
     pen.textAlign = "center"; pen.textBaseline = "bottom"; pen.fillStyle = colour("--ink");
     pen.fillText(cut(across.name, 40), f.pad.left + f.w / 2, f.height);
+    pen.textAlign = "left"; pen.textBaseline = "top";
+    pen.fillText(cut(up.name, 30), 0, 0);
   }
 
   function mini(column, i) {

@@ -51,7 +51,7 @@ export async function draw(page, run) {
       card.element.classList.toggle("given-card", Boolean(condition));
       card.said.textContent = condition ? card.control.said() : "";
       card.drawn.draw({ data: card.usual, model: masses[i], errors: errors[i] });
-      card.words.textContent = inWords(card.column, masses[i]);
+      card.words.textContent = condition && condition.is !== undefined ? "" : inWords(card.column, masses[i]);
       card.element.dataset.masses = JSON.stringify(masses[i].map((m) => Number(m.toFixed(7))));
     });
     const size = answer.effectiveSize === null ? "exact" : `effective size ${Math.round(answer.effectiveSize).toLocaleString("en")}`;
