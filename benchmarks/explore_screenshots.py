@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome-headless-shell")
 WAIT = 120_000  # milliseconds
-COLOURS = 128  # of a picture, which keep it small
+COLOURS = 96  # of a picture, which keep it small
 
 
 class Shot(NamedTuple):
@@ -48,7 +48,7 @@ SHOTS = (
     Shot("layers-columns", "table", "#/layers", "[data-ready=yes]", height=760),
     Shot("overview-narrow", "table", "#/overview", "[data-whole=yes]", 400, 1000),
     Shot("what-if-narrow", "table", "#/what-if?carat=1", "[data-sampled]", 400, 1000),
-    Shot("layers", "plane", "#/layers", "[data-ready=yes]", height=1000),
+    Shot("layers", "plane", "#/layers", "[data-ready=yes]", height=860),
     Shot("pairs-plane", "plane", "#/pairs", "[data-ready=yes]", height=640),
     Shot("images", "images", "#/images", "[data-drawn]", height=760),
     Shot("images-narrow-dark", "images", "#/images", "[data-drawn]", 400, 900, True),
@@ -112,6 +112,8 @@ def take(browser: Any, address: str, shot: Shot, path: Path) -> None:
         page.evaluate("document.querySelector('textarea').scrollIntoView()")
     else:
         page.wait_for_selector(shot.ready)
+        if shot.address.startswith("#/what-if"):
+            page.wait_for_selector("[data-answered]")
     if shot.name == "layers":
         page.locator("main input[type=range]").first.evaluate(
             "(e) => { e.value = 0; e.dispatchEvent(new Event('input')); }"
@@ -120,7 +122,7 @@ def take(browser: Any, address: str, shot: Shot, path: Path) -> None:
     page.screenshot(path=str(path))
     page.context.close()
     with Image.open(path) as image:
-        image.convert("RGB").quantize(COLOURS).save(path, optimize=True)
+        image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
     print(f"{path}: {path.stat().st_size / 1024:.0f} KiB", flush=True)
 
 

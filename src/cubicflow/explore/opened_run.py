@@ -28,6 +28,7 @@ from cubicflow.training.metrics_file import read_metrics
 from cubicflow.training.unfinished import is_training, is_unfinished, load_unfinished
 
 DATA_ROWS = 6000
+BUILT_IN_ROWS = 150_000
 BUILT_IN_SECTION = "built_in"  # of config.json: the name of the density whose points were fitted
 ROW_NUMBER = "\0row"
 PATHS = re.compile(r"(?<![\w.:/])(?:[A-Za-z]:\\|/)[^\s'\",;]*[/\\]([^\s'\",;/\\]*)")
@@ -115,7 +116,7 @@ class OpenedRun:
         name = self.config.get(BUILT_IN_SECTION)
         if self.fitted is None:
             if self.kind == "array" and name in [*BUILT_IN] and self.subject.columns[0].name == "x":
-                y = BUILT_IN[str(name)]().sample(4 * DATA_ROWS, 1).astype(np.float64)
+                y = BUILT_IN[str(name)]().sample(BUILT_IN_ROWS, 1).astype(np.float64)
                 return DataRows(y, np.zeros(len(y), np.bool_))
             return None
         if self.table is None:

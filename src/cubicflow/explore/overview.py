@@ -22,7 +22,7 @@ from cubicflow.tables.scored_parts import score_some
 
 SCORED_ROWS = 1000  # of each part of the table
 POINTS = 3000  # of data and of the model, on the page
-PLANE_POINTS = 20_000
+PLANE_POINTS = 80_000
 GRID = 96  # pixels of a density on either side
 EXACT_GRID = 256
 SHOWN_POINTS = 2000  # of the training curve

@@ -1,10 +1,11 @@
 // Layers: points on their way from data to noise, and the splines that each layer has learned.
 
 import { curves } from "../charts.js";
-import { colour, empty, loading, make } from "../page.js";
+import { cloud, colour, empty, loading, make } from "../page.js";
 import { kept } from "../state.js";
 
 const SECONDS = 1.6; // from one layer to the next
+const MANY = 20000, CELLS = 160; // more points are drawn as their density
 
 export async function draw(page, run) {
   const wait = loading("Sending points through the layers");
@@ -83,14 +84,17 @@ function flowing(page, found) {
     const mix = (a, b) => a + (b - a) * ease;
     const [bx, by] = [0, 1].map((k) => [mix(bounds[first][k][0], bounds[next][k][0]), mix(bounds[first][k][1], bounds[next][k][1])]);
     const side = Math.min(width, height) - 16, left = (width - side) / 2, top = 8;
-    pen.fillStyle = colour("--ink");
-    pen.globalAlpha = points > 8000 ? 0.42 : 0.6;
-    const size = points > 8000 ? 1.25 : 2;
-    for (let i = 0; i < points; i += 1) {
+    const place = (i) => {
       const a = (first * points + i) * features, b = (next * points + i) * features;
       const u = (mix(path[a + chosen.x], path[b + chosen.x]) - bx[0]) / (bx[1] - bx[0]);
-      const v = (mix(path[a + chosen.y], path[b + chosen.y]) - by[0]) / (by[1] - by[0]);
-      if (u >= 0 && u <= 1 && v >= 0 && v <= 1) pen.fillRect(left + u * side, top + (1 - v) * side, size, size);
+      return [u, (mix(path[a + chosen.y], path[b + chosen.y]) - by[0]) / (by[1] - by[0])];
+    };
+    if (points > MANY) pen.drawImage(cloud(points, place, "--ink", CELLS), left, top, side, side);
+    pen.fillStyle = colour("--ink");
+    pen.globalAlpha = 0.6;
+    for (let i = 0; i < points && points <= MANY; i += 1) {
+      const [u, v] = place(i);
+      if (u >= 0 && u <= 1 && v >= 0 && v <= 1) pen.fillRect(left + u * side, top + (1 - v) * side, 2, 2);
     }
     pen.globalAlpha = 1;
     pen.strokeStyle = colour("--line");

@@ -1,10 +1,11 @@
 // Pairs: two columns at a time. Data and model side by side; a brush over one marks the same rows in every small picture.
 
-import { colour, empty, loading, make, shownValue } from "../page.js";
+import { cloud, colour, empty, loading, make, shownValue } from "../page.js";
 import { get } from "../framed.js";
 import { drawNotes, kept } from "../state.js";
 
 const SIZE = 420;
+const MANY = 20000, CELLS = 140; // more points are drawn as their density
 
 export async function draw(page, run) {
   if (run.kind === "images") {
@@ -105,7 +106,10 @@ export async function draw(page, run) {
     }
     const set = kind === "data" ? sets.data : sets.model;
     const isDense = kind !== "data" && target.image && target.isExact;
-    if (set && !isDense) dots(pen, set, f, kind === "data" ? colour("--data-ink") : colour("--model"), kind === "density" ? 0.28 : 0.35);
+    if (set && !isDense && !brush && set.shape[0] > MANY) {
+      const [x, y] = ranges();
+      pen.drawImage(cloud(set.shape[0], (i) => [(set[i * count + chosen.x] - x[0]) / (x[1] - x[0]), (set[i * count + chosen.y] - y[0]) / (y[1] - y[0])], kind === "data" ? "--data-ink" : "--model", CELLS), f.pad.left, f.pad.top, f.w, f.h);
+    } else if (set && !isDense) dots(pen, set, f, kind === "data" ? colour("--data-ink") : colour("--model"), kind === "density" ? 0.28 : 0.35);
     if (brush) {
       const [a, b] = [f.to(brush.x[0], brush.y[1]), f.to(brush.x[1], brush.y[0])];
       pen.strokeStyle = colour("--ink"); pen.lineWidth = 1.2; pen.strokeRect(a[0], a[1], b[0] - a[0], b[1] - a[1]);
