@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -72,8 +72,7 @@ class Begun:
 
     particles: Particles
     log_probability: float
-    is_exact: bool = False
-    unresolved: float = 0.0
+    exact: float | None = None  # the error of what is known of all paths; None for rows that were drawn
     pool_y: Floats | None = None  # rows whose weights are final
     pool_log_weight: Floats | None = None
     before: int = 0  # the columns that they answer
@@ -108,7 +107,7 @@ class Asker:
         probability = math.exp(begun.log_probability)
         size = effective_size(begun.particles.log_weight) if begun.pool_log_weight is None else None
         size = size or effective_size(np.asarray(begun.pool_log_weight))
-        error = begun.unresolved if begun.is_exact else probability / math.sqrt(max(size, 1.0))
+        error = probability * (1 / math.sqrt(max(size, 1.0)) if begun.exact is None else begun.exact)
         return self._in_order(found, probability, error, is_density=question.has_density)
 
     # --- beginnings ---
@@ -119,11 +118,12 @@ class Asker:
         if exact is not None:
             if exact.log_probability == -math.inf:
                 raise question.impossible()
-            unresolved = exact.unresolved or 0.0
-            return Begun(exact.particles, exact.log_probability, is_exact=True, unresolved=unresolved)
+            return Begun(exact.particles, exact.log_probability, exact.relative_error)
         if refine:
             weighed = question.weighed(walk.last + 1, ENOUGH, generator)
-            return Begun(weighed.particles, weighed.log_probability)
+            return Begun(
+                weighed.particles, weighed.log_probability, weighed.relative_error if weighed.is_exact else None
+            )
         pivot, rows, log_weight, seen = self._pivot(walk)
         later = [i for i in walk.allowed if i > pivot]
         count = WALKED if later else DRAWN_ON
@@ -203,13 +203,13 @@ class Asker:
                 found[i] = counted(self.columns[i], begun.pool_y[:, i], begun.pool_log_weight)
                 continue
             y, log_weight = begun.particles.y[:, i], begun.particles.log_weight
-            found[i] = counted(self.columns[i], y, log_weight, is_exact=begun.is_exact)
+            found[i] = counted(self.columns[i], y, log_weight, begun.exact)
         return found
 
     @torch.no_grad()
     def _drawn_on(self, walk: Walk, begun: Begun, generator: torch.Generator) -> dict[int, ColumnAnswer]:
         """Columns after the last condition, by their laws."""
-        particles, is_exact, found = begun.particles, begun.is_exact, {}
+        particles, exact, found = begun.particles, begun.exact, {}
         if len(particles) > MOST_PATHS:
             kept, log_kept = thinned(particles.log_weight, DRAWN_ON, float(torch.rand(1, generator=generator)))
             particles = particles.take(kept)
@@ -218,11 +218,11 @@ class Asker:
             log_outcomes, params = walk.model.column_law(i, particles.tokens, particles.kinds)
             if i not in walk.rules:
                 masses = law_masses(self.columns[i], walk.cells[i], log_outcomes, params)
-                found[i] = averaged(masses, particles.log_weight, is_exact=is_exact)
-            if is_exact:  # paths become rows
+                found[i] = averaged(masses, particles.log_weight, exact)
+            if exact is not None:  # paths become rows
                 chooser = np.random.default_rng(generator.initial_seed())
                 rows = resample(particles.log_weight, DRAWN_ON, chooser)
-                particles, is_exact = particles.take(rows), False
+                particles, exact = particles.take(rows), None
                 particles.log_weight = np.zeros(len(rows))
                 log_outcomes = log_outcomes[torch.from_numpy(rows)]
                 params = None if params is None else params[torch.from_numpy(rows)]
@@ -277,8 +277,9 @@ class Asker:
         return Answer([found[int(i)] for i in order], probability, error, is_density)
 
 
-def counted(column: ShownColumn, y: Floats, log_weight: Floats, *, is_exact: bool = False) -> ColumnAnswer:
+def counted(column: ShownColumn, y: Floats, log_weight: Floats, exact: float | None = None) -> ColumnAnswer:
     """The masses of bins by weighted rows; neighbouring bins of numbers share what they have where rows are few.
+    ``exact`` is the error of all masses where the rows are all that there are.
 
     >>> from cubicflow.explore.shown_columns import plain_column
     >>> column = plain_column("x", np.linspace(0, 1, 4001))
@@ -289,8 +290,8 @@ def counted(column: ShownColumn, y: Floats, log_weight: Floats, *, is_exact: boo
     shares = np.exp(log_weight - log_weight.max())
     shares /= shares.sum()
     masses = column.masses(y, shares)
-    if is_exact:
-        return ColumnAnswer(masses, np.zeros_like(masses), math.inf)
+    if exact is not None:
+        return ColumnAnswer(masses, np.full_like(masses, exact), math.inf)
     size = effective_size(log_weight)
     place = column.bin_of(y)
     there = place >= 0
@@ -308,7 +309,7 @@ def counted(column: ShownColumn, y: Floats, log_weight: Floats, *, is_exact: boo
     return ColumnAnswer(sums, errors, size)
 
 
-def averaged(masses: Floats, log_weight: Floats, *, is_exact: bool = False) -> ColumnAnswer:
+def averaged(masses: Floats, log_weight: Floats, exact: float | None = None) -> ColumnAnswer:
     """The weighted mean of what every row (N, bins + 1) says, with its standard error.
 
     >>> averaged(np.array([[0.0, 1.0], [1.0, 0.0]]), np.zeros(2)).masses.tolist()
@@ -317,8 +318,8 @@ def averaged(masses: Floats, log_weight: Floats, *, is_exact: bool = False) -> C
     shares = np.exp(log_weight - log_weight.max())
     shares /= shares.sum()
     mean: Floats = shares @ masses
-    if is_exact:
-        return ColumnAnswer(mean, np.zeros_like(mean), math.inf)
+    if exact is not None:
+        return ColumnAnswer(mean, np.full_like(mean, exact), math.inf)
     errors = np.sqrt((shares**2) @ (masses - mean) ** 2)
     return ColumnAnswer(mean, errors, effective_size(log_weight))
 
@@ -347,8 +348,3 @@ def thinned(log_weight: Floats, n: int, uniform: float) -> tuple[NDArray[np.int6
     taken = np.floor(ends + uniform - 1e-9) > np.floor(before + uniform - 1e-9)
     taken |= w >= threshold
     return there[taken], np.maximum(log_weight[there][taken], math.log(threshold) + top)
-
-
-def with_columns(answer: Answer, more: Sequence[ColumnAnswer]) -> Answer:
-    """The answer with further columns behind its own."""
-    return replace(answer, columns=[*answer.columns, *more])
