@@ -20,11 +20,10 @@ import uvicorn
 
 import cubicflow as cf
 from cubicflow.explore.app import Explorer, make_app
-from cubicflow.flows.serialization import save_flow
 from cubicflow.tables import fit_table
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome-headless-shell")
-TOKEN = "a token for tests"
+TOKEN = "a-token-for-tests"
 EVIL = '<img src=x onerror="window.hurt=1">'
 ROWS = 240
 
@@ -69,7 +68,8 @@ def make_counts(rows: int = 900, seed: int = 0) -> pd.DataFrame:
 def fit_small(frame: pd.DataFrame, folder: Path, **how: Any) -> Path:
     frame.to_csv(folder / "table.csv", index=False)
     settings = {"hidden_features": 8, **how.pop("settings", {})}
-    fit_table(folder / "table.csv", folder / "run", None, settings, steps=60, progress=False, device="cpu", **how)
+    how = {"steps": 60, "progress": False, "device": "cpu", **how}
+    fit_table(folder / "table.csv", folder / "run", None, settings, **how)
     return folder / "run"
 
 
@@ -108,7 +108,8 @@ def plane_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def image_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("images") / "run"
-    save_flow(cf.flows.image((1, 8, 8), num_layers=1, hidden_features=8), folder)
+    flow, pixels = cf.flows.image((1, 8, 8), num_layers=1, hidden_features=8), 256 * torch.rand(120, 1, 8, 8)
+    cf.training.fit(flow, pixels, run=folder, steps=3, progress=False, device="cpu")
     return folder
 
 
@@ -124,7 +125,7 @@ class Page(NamedTuple):
 
     @property
     def address(self) -> str:
-        return f"{self.root}?token={TOKEN.replace(' ', '%20')}"
+        return f"{self.root}?token={TOKEN}"
 
 
 @contextmanager
@@ -186,7 +187,7 @@ class Tab:
     def __init__(self, browser: Any, width: int = 1280) -> None:
         self.context = browser.new_context(viewport={"width": width, "height": 900}, accept_downloads=True)
         self.page = self.context.new_page()
-        self.page.set_default_timeout(60_000)
+        self.page.set_default_timeout(20_000)
         self.wrong: list[str] = []
         self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
         self.page.on("console", lambda said: self.wrong.append(said.text) if said.type in ("error", "warning") else None)

@@ -77,6 +77,10 @@ class Begun:
     pool_log_weight: Floats | None = None
     before: int = 0  # the columns that they answer
 
+    def stop(self, walk: Walk) -> int:
+        """How many columns the particles have."""
+        return self.particles.tokens.shape[1] - len(walk.encoder.schema.context)
+
 
 class Asker:
     """Answers about one model of columns.
@@ -97,7 +101,7 @@ class Asker:
         """All columns given conditions. Raises TableError for conditions that are impossible, or too rare to refine."""
         question = Question(self.pool.model, self.pool.encoder, given)
         generator = torch.Generator().manual_seed(seed)
-        if not question.walk.allowed:
+        if not question.walk.allowed and question.enumerated(len(self.columns), MOST_PATHS) is None:
             return self._unconditional(question.walk)
         begun = self._begun(question, generator, refine=refine)
         found = self._counted(question.walk, begun)
@@ -114,8 +118,9 @@ class Asker:
 
     def _begun(self, question: Question, generator: torch.Generator, *, refine: bool) -> Begun:
         walk = question.walk
-        exact = question.enumerated(walk.last + 1, MOST_PATHS)
-        if exact is not None:
+        for stop in (len(walk.columns), walk.last + 1):
+            if (exact := question.enumerated(stop, MOST_PATHS)) is None:
+                continue
             if exact.log_probability == -math.inf:
                 raise question.impossible()
             return Begun(exact.particles, exact.log_probability, exact.relative_error)
@@ -198,7 +203,7 @@ class Asker:
     def _counted(self, walk: Walk, begun: Begun) -> dict[int, ColumnAnswer]:
         """Columns up to the last condition, by the values that weighted rows have."""
         found = {}
-        for i in range(walk.last + 1):
+        for i in range(begun.stop(walk)):
             if begun.pool_y is not None and begun.pool_log_weight is not None and i < begun.before:
                 found[i] = counted(self.columns[i], begun.pool_y[:, i], begun.pool_log_weight)
                 continue
@@ -214,7 +219,7 @@ class Asker:
             kept, log_kept = thinned(particles.log_weight, DRAWN_ON, float(torch.rand(1, generator=generator)))
             particles = particles.take(kept)
             particles.log_weight = log_kept
-        for i in range(walk.last + 1, len(walk.columns)):
+        for i in range(begun.stop(walk), len(walk.columns)):
             log_outcomes, params = walk.model.column_law(i, particles.tokens, particles.kinds)
             if i not in walk.rules:
                 masses = law_masses(self.columns[i], walk.cells[i], log_outcomes, params)
