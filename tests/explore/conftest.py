@@ -101,7 +101,9 @@ def plane_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("plane") / "run"
     flow = cf.flows.plane(num_bins=8, hidden_features=8)
     points = torch.rand(400, 2)
-    cf.training.fit(flow, points, run=folder, steps=20, progress=False, device="cpu", sections={"built_in": "gaussians"})
+    cf.training.fit(
+        flow, points, run=folder, steps=20, progress=False, device="cpu", sections={"built_in": "gaussians"}
+    )
     return folder
 
 
@@ -190,7 +192,9 @@ class Tab:
         self.page.set_default_timeout(20_000)
         self.wrong: list[str] = []
         self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
-        self.page.on("console", lambda said: self.wrong.append(said.text) if said.type in ("error", "warning") else None)
+        self.page.on(
+            "console", lambda said: self.wrong.append(said.text) if said.type in ("error", "warning") else None
+        )
         self.page.on("requestfailed", lambda request: self.wrong.append(f"{request.url} failed: {request.failure}"))
 
     def open(self, page: Page, view: str) -> Any:

@@ -15,11 +15,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from tests.explore.conftest import EVIL, TOKEN, Page, Tab, make_lists, make_table
 
 from cubicflow.cli import main
 from cubicflow.tables import FittedTable
 from cubicflow.tables.output import csv_text
-from tests.explore.conftest import EVIL, TOKEN, Page, Tab, make_lists, make_table
 
 VIEWS = ("overview", "pairs", "what-if", "rows", "layers", "images")
 Serve = Callable[[Path], Page]
@@ -105,7 +105,9 @@ def test_a_slider_moves_what_comes_before_it(served: Serve, counts_run: Path, ta
         size = float(shown.locator("#asked").get_attribute("data-size"))
         assert size >= 500
         card = shown.locator("article[data-column='tree']")
-        found = dict(zip(card.locator(".word").all_inner_texts(), json.loads(card.get_attribute("data-masses")), strict=False))
+        found = dict(
+            zip(card.locator(".word").all_inner_texts(), json.loads(card.get_attribute("data-masses")), strict=False)
+        )
         for word, wanted in expected.items():
             assert found[word] == pytest.approx(wanted, abs=4.5 * np.sqrt(wanted * (1 - wanted) / size) + 1 / size)
         seen.append(found["oak"])

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from tests.explore.test_page import joint
 
 from cubicflow.explore import answers
 from cubicflow.explore.answers import thinned
 from cubicflow.explore.subject import ColumnsSubject
 from cubicflow.tables import FittedTable, TableError
-from tests.explore.test_page import joint
 
 QUESTIONS = (
     {"height": "tall"},
@@ -70,7 +70,9 @@ def test_a_density_is_the_mean_of_laws(mixed_run: Path) -> None:
             continue
         shown = rows[column.name].to_numpy(np.float64)
         plain = (shown - column.start) / column.unit
-        drawn = column.masses(np.where(np.isnan(plain), np.nan, np.round(plain, 9) if not column.is_whole else plain.round()))
+        drawn = column.masses(
+            np.where(np.isnan(plain), np.nan, np.round(plain, 9) if not column.is_whole else plain.round())
+        )
         error = np.hypot(found.columns[i].errors, np.sqrt(drawn * (1 - drawn) / 3000) + 1 / 3000)
         # neighbouring bins share what few rows say, so sums over thirds are compared
         parts = np.array_split(np.arange(column.bins), 3)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from tests.explore.conftest import TOKEN, Page, fit_small, make_lists, serving
 
 from cubicflow.explore import row_scores
 from cubicflow.explore.framed import framed, unframed
@@ -28,7 +29,6 @@ from cubicflow.explore.server import listen
 from cubicflow.explore.workers import Worker
 from cubicflow.flows.serialization import load_model
 from cubicflow.training.checkpoint import save_checkpoint
-from tests.explore.conftest import TOKEN, Page, fit_small, make_lists, serving
 
 Serve = Callable[[Path], Page]
 

@@ -6,7 +6,20 @@ import importlib
 import sys
 
 # In the order of the help. Each is a function in a file of its own name.
-COMMANDS = ("fit", "evaluate", "compare", "score", "sample", "impute", "judge", "plot", "explore", "reproduce", "bench", "doctor")
+COMMANDS = (
+    "fit",
+    "evaluate",
+    "compare",
+    "score",
+    "sample",
+    "impute",
+    "judge",
+    "plot",
+    "explore",
+    "reproduce",
+    "bench",
+    "doctor",
+)
 
 
 def main() -> None:

@@ -228,8 +228,10 @@ async def _framed(explorer: Explorer, worker: Worker, make: Callable[[], bytes])
         return Response(await worker.run(make), media_type="application/octet-stream")
     except EXPECTED as error:
         return JSONResponse({"error": one_line(error, explorer.path)}, 400)
-    except Exception as error:  # noqa: BLE001 - a bug of ours is told, and ends nothing
-        return JSONResponse({"error": f"this went wrong: {type(error).__name__}: {one_line(error, explorer.path)}"}, 500)
+    except Exception as error:
+        return JSONResponse(
+            {"error": f"this went wrong: {type(error).__name__}: {one_line(error, explorer.path)}"}, 500
+        )
 
 
 def one_line(error: BaseException, *known: Path) -> str:
@@ -282,4 +284,3 @@ def _temperature(question: Mapping[str, Any]) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 4 or not math.isfinite(value):
         raise TableError("the temperature should be a number above 0, at most 4")
     return float(value)
-

@@ -105,12 +105,13 @@ def _layers(transform: Transform) -> Sequence[Transform]:
 
 
 def _bent_most(layer: Transform, rows: Tensor) -> tuple[int, Floats, Floats]:
-    """The feature that a layer bends most: the feature, where it goes in (points,), where it comes out (ROWS, points)."""
+    """The feature that a layer bends most: the feature, where it goes in (points,), where it comes out (ROWS,
+    points)."""
     some = rows[:ROWS]
     best: tuple[float, int, Floats, Floats] | None = None
     for feature in range(min(rows.shape[1], 12)):
         low, high = float(rows[:, feature].min()), float(rows[:, feature].max())
-        if 0 <= low and high <= 1:
+        if low >= 0 and high <= 1:
             low, high = 0.0, 1.0
         grid = torch.linspace(low, high, POINTS, dtype=rows.dtype)
         moved = some.repeat_interleave(POINTS, 0)

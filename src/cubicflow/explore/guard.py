@@ -1,7 +1,7 @@
 """Who may ask: this machine's browser, with the token, from this page.
 
-Every request needs the Host of this server, so that no name that somebody points to 127.0.0.1 will do, and the token: in
-the address at first, then in a cookie that scripts cannot read and other sites' pages do not send. A request with an
+Every request needs the Host of this server, so that no name that somebody points to 127.0.0.1 will do, and the token:
+in the address at first, then in a cookie that scripts cannot read and other sites' pages do not send. A request with an
 Origin needs this one; one that is not a GET needs a header that a page of another origin cannot send unasked.
 """
 

@@ -98,7 +98,10 @@ class OpenedRun:
         if self.fitted is None:
             return None, None
         if not is_path(self.fitted.source):
-            return None, "The fitted table came by a query, a URL or a pipe, which is not read again: this is the model."
+            return (
+                None,
+                "The fitted table came by a query, a URL or a pipe, which is not read again: this is the model.",
+            )
         source = Path(self.fitted.source)
         if not source.exists():
             return None, f"The fitted table {source.name} is no longer there: this is the model alone."

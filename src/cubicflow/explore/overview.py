@@ -1,4 +1,5 @@
-"""What the first views ask for: columns with their masses, rows of data and of the model, scores, the training curve."""
+"""What the first views ask for: columns with their masses, rows of data and of the model, scores, the training
+curve."""
 
 from __future__ import annotations
 
@@ -40,7 +41,9 @@ def columns_answer(run: OpenedRun) -> bytes:
         masses = _model_masses_given(run)
     else:
         masses = [column.masses for column in subject.answer({}).columns]
-    others = [c for c in (run.fitted.schema.columns if run.fitted else ()) if c.role in ("constant", "dropped", "weights")]
+    others = [
+        c for c in (run.fitted.schema.columns if run.fitted else ()) if c.role in ("constant", "dropped", "weights")
+    ]
     header["others"] = [{"name": c.name, "kind": c.kind, "about": c.describe()} for c in others]
     return framed(header, {"masses": np.concatenate(masses).astype(np.float32)})
 

@@ -1,8 +1,8 @@
 """Rows drawn from a model of columns, kept with the law that every cell was drawn from.
 
-The law of a cell is what the network said of its column, given the cells before it: log probabilities of outcomes and the
-params of a spline. With it, the probability that a row's column would lie in a set costs a spline and no network: that
-weighs all rows of the pool for a condition in some milliseconds. Rows are independent, and so are their weights.
+The law of a cell is what the network said of its column, given the cells before it: log probabilities of outcomes and
+the params of a spline. With it, the probability that a row's column would lie in a set costs a spline and no network:
+that weighs all rows of the pool for a condition in some milliseconds. Rows are independent, and so are their weights.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Rows that a person brings: the score of each, its rank among training rows, and what makes it unlikely.
 
 Of a model of columns, every cell has the log probability that it was given by the cells before it: exact, and their sum
-is the score. Of a flow, every column has its log density given all the others, log p(row) - log of the integral of p over
-that column, by the trapezoidal rule; for the least likely rows alone, because it takes hundreds of densities a cell.
+is the score. Of a flow, every column has its log density given all the others, log p(row) - log of the integral of p
+over that column, by the trapezoidal rule; for the least likely rows alone, because it takes hundreds of densities a
+cell.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet", ".feather", ".arrow", ".npy")
 
 
 def score_rows(run: OpenedRun, content: bytes, name: str, *, pasted: bool = False) -> bytes:
-    """The answer about a file that was dropped, or a text that was pasted. The file is in a temporary folder while it is
+    """The answer about a file that was dropped, or a text that was pasted. The file is in a temporary folder while it
+    is
     read, and nowhere else."""
     if run.kind == "images":
         raise TableError("this run is a flow of images; there are no rows to score")
@@ -68,7 +70,9 @@ def _with_header(run: OpenedRun, content: bytes) -> bytes:
     if {cell.strip() for cell in first} & set(names):
         return text.replace("\t", ",").encode() if delimiter == "\t" else text.encode()
     if len(first) != len(names):
-        raise TableError(f"a row has {len(names)} values here ({', '.join(names[:8])} ...), the first line {len(first)}")
+        raise TableError(
+            f"a row has {len(names)} values here ({', '.join(names[:8])} ...), the first line {len(first)}"
+        )
     header = io.StringIO()
     csv.writer(header, lineterminator="\n").writerow(names)
     return (header.getvalue() + (text.replace("\t", ",") if delimiter == "\t" else text)).encode()
@@ -229,7 +233,7 @@ def _ends(run: OpenedRun) -> tuple[float, float]:
     """Between which a flow of vectors is integrated."""
     y = run.subject.rows(1 << 12)
     low, high = float(y.min()), float(y.max())
-    inside = 0 <= low and high <= 1
+    inside = low >= 0 and high <= 1
     return (0.0, 1.0) if inside else (low - 0.5 * (high - low), high + 0.5 * (high - low))
 
 

@@ -39,7 +39,11 @@ def serve(run: Path, *, port: int | None, browser: bool, say: Callable[[str], No
     token = secrets.token_urlsafe(24)
     address = f"http://{HOST}:{number}/?token={token}"
     config = uvicorn.Config(
-        _deferred(run, token, number), log_level="critical", access_log=False, lifespan="off", timeout_graceful_shutdown=0
+        _deferred(run, token, number),
+        log_level="critical",
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=0,
     )
     server = uvicorn.Server(config)
     say(address)

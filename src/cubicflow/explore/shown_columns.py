@@ -1,7 +1,7 @@
 """What the page knows of a column: its name, its axis, and the bins in which its probability is shown.
 
-Rows are plain numbers y here, as :mod:`cubicflow.tables` has them: codes of words and steps, values of real numbers, NaN
-for a gap. The page sees ``start + unit * y``: the value itself, or seconds since 1970 of a date.
+Rows are plain numbers y here, as :mod:`cubicflow.tables` has them: codes of words and steps, values of real numbers,
+NaN for a gap. The page sees ``start + unit * y``: the value itself, or seconds since 1970 of a date.
 """
 
 from __future__ import annotations

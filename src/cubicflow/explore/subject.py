@@ -1,4 +1,5 @@
-"""What a run is about, as the page sees it: its columns, rows that it draws, rows of the data, answers to conditions."""
+"""What a run is about, as the page sees it: its columns, rows that it draws, rows of the data, answers to
+conditions."""
 
 from __future__ import annotations
 
@@ -197,7 +198,9 @@ class FlowSubject(SampledSubject):
                 raise TableError(f"column {condition.column!r} is not modelled, so no condition can be put on it")
             column = self.fitted.schema[condition.column]
             if condition.relation == "=" and not column.counts_mass:
-                raise TableError(f"a flow has densities: give column {condition.column!r} a range in place of one value")
+                raise TableError(
+                    f"a flow has densities: give column {condition.column!r} a range in place of one value"
+                )
             allowed = allowed_by(condition, column, SimpleNamespace(gaps=False))  # type: ignore[arg-type] # none are
             kept &= allowed.contains(y[:, names.index(condition.column)])
         return kept

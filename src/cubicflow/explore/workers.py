@@ -40,7 +40,7 @@ class Worker:
             result, failure = None, None
             try:
                 result = function(*arguments, **options)
-            except BaseException as error:  # noqa: BLE001 - the caller gets it
+            except BaseException as error:
                 failure = error
             if not loop.is_closed():
                 loop.call_soon_threadsafe(settle, result, failure)
@@ -61,5 +61,5 @@ class Worker:
     def _more(self) -> bool:
         try:
             return self._idle()
-        except Exception:  # noqa: BLE001 - whoever asks for the same meets the same error, and is told
+        except Exception:
             return False

@@ -138,7 +138,8 @@ class Question:
 
     @torch.no_grad()
     def enumerated(self, stop: int, most: int = MOST_PATHS) -> Weighed | None:
-        """Every path through columns 0 .. ``stop`` - 1 with its probability; None where there are more than ``most``."""
+        """Every path through columns 0 .. ``stop`` - 1 with its probability; None where there are more than
+        ``most``."""
         walk, particles, unresolved = self.walk, self.walk.start(), 0.0
         for i in range(stop):
             listed = walk.law(i).listed
