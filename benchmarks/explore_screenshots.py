@@ -1,7 +1,6 @@
 """Pictures of every view of `cubicflow explore`, light and dark, wide and narrow, as docs/explore.md shows them.
 
-    python -m benchmarks.explore_screenshots --table diamonds --plane demo/grace-hopper --images fashion -o
-    docs/images/explore
+    python -m benchmarks.explore_screenshots --table diamonds --plane demo/grace-hopper --images fashion
 
 Each is a run folder: a model of columns of diamonds.csv (`cubicflow fit diamonds.csv -o diamonds`), the portrait of
 `make demo`, and a flow of Fashion-MNIST (`--fit-images FOLDER` fits a small one, for `--seconds`). What is not given is

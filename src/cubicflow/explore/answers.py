@@ -4,9 +4,8 @@ Three ways, the first that will do:
 
 1. Few paths lead through the columns up to the last condition: all are followed, and what is known of them is exact.
 2. The pool. One condition is the pivot. Rows of the pool that happen to meet the conditions before it are kept, each
-with
-   the probability that its pivot column meets its own (the network said so when the row was drawn). Conditions after
-   the pivot are met by drawing on, with weights. The pivot is the last condition if enough rows matter so.
+   with the probability that its pivot column meets its own (the network said so when the row was drawn). Conditions
+   after the pivot are met by drawing on, with weights. The pivot is the last condition if enough rows matter so.
 3. ``refine``: particles and tilts, as :meth:`cubicflow.tables.FittedTable.conditional` has them. It takes seconds.
 
 Columns after the last condition are weighted means of exact laws. Earlier ones are weighted counts of rows, in bins as

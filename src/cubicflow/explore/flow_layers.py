@@ -105,8 +105,7 @@ def _layers(transform: Transform) -> Sequence[Transform]:
 
 
 def _bent_most(layer: Transform, rows: Tensor) -> tuple[int, Floats, Floats]:
-    """The feature that a layer bends most: the feature, where it goes in (points,), where it comes out (ROWS,
-    points)."""
+    """The feature that a layer bends most, where it goes in (points,), and where it comes out (ROWS, points)."""
     some = rows[:ROWS]
     best: tuple[float, int, Floats, Floats] | None = None
     for feature in range(min(rows.shape[1], 12)):

@@ -1,5 +1,4 @@
-"""What the first views ask for: columns with their masses, rows of data and of the model, scores, the training
-curve."""
+"""What the first views ask for: columns with their masses, rows of data and model, scores, the training curve."""
 
 from __future__ import annotations
 

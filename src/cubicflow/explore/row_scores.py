@@ -42,8 +42,7 @@ ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet", ".feather", ".arrow", ".npy")
 
 def score_rows(run: OpenedRun, content: bytes, name: str, *, pasted: bool = False) -> bytes:
     """The answer about a file that was dropped, or a text that was pasted. The file is in a temporary folder while it
-    is
-    read, and nowhere else."""
+    is read, and nowhere else."""
     if run.kind == "images":
         raise TableError("this run is a flow of images; there are no rows to score")
     ending = Path(name).suffix.lower()

@@ -1,5 +1,4 @@
-"""What a run is about, as the page sees it: its columns, rows that it draws, rows of the data, answers to
-conditions."""
+"""What a run is about, as the page sees it: its columns, the rows that it draws, its answers to conditions."""
 
 from __future__ import annotations
 
