@@ -5,7 +5,8 @@
 RUN is a run of a model of columns, such as `cubicflow fit diamonds.csv -o RUN`. First picture: seconds from the start
 of the command until a headless Chromium, open beforehand, has drawn the columns; the best of three. Redraw: seconds
 from a question to its answer over HTTP, after the pool is full: one column set to its value in a sampled row, and none,
-one or two more to ranges around theirs, or to their words. Processor seconds are those of the server: on a machine with other work they tell more than the clock's.
+one or two more to ranges around theirs, or to their words. Processor seconds are those of the server: on a machine with
+other work they tell more than the clock's.
 """
 
 from __future__ import annotations

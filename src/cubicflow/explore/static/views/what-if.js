@@ -59,7 +59,8 @@ export async function draw(page, run) {
     const gauge = make("span", { class: isRough ? "gauge rough" : "gauge", title: "How many rows of equal weight would say as much" }, make("i"), make("strong", { text: size }));
     const chance = Object.keys(asked()).length ? ` · the conditions have ${answer.isDensity ? "the density" : "the probability"} ${answer.isDensity ? number(answer.probability, 3) : answer.probability < 1e-3 ? number(answer.probability, 2) : percent(answer.probability)}` : " · no conditions yet";
     const more = rough ? " · refining …" : "";
-    status.replaceChildren(gauge, `${chance} · ${Math.round(1000 * seconds)} ms${more}`);
+    status.replaceChildren(gauge, `${chance}${more}`);
+    status.title = `${Math.round(1000 * seconds)} ms`;
     status.dataset.size = answer.effectiveSize === null ? "exact" : String(answer.effectiveSize);
   }
 
