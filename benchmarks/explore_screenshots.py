@@ -48,7 +48,7 @@ SHOTS = (
     Shot("layers-columns", "table", "#/layers", "[data-ready=yes]", height=760),
     Shot("overview-narrow", "table", "#/overview", "[data-whole=yes]", 400, 1000),
     Shot("what-if-narrow", "table", "#/what-if?carat=1", "[data-sampled]", 400, 1000),
-    Shot("layers", "plane", "#/layers", "[data-ready=yes]", height=860),
+    Shot("layers", "plane", "#/layers", "[data-ready=yes]", 1000, 760),
     Shot("pairs-plane", "plane", "#/pairs", "[data-ready=yes]", height=640),
     Shot("images", "images", "#/images", "[data-drawn]", height=760),
     Shot("images-narrow-dark", "images", "#/images", "[data-drawn]", 400, 900, True),

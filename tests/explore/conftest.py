@@ -195,7 +195,11 @@ class Tab:
         self.page.on(
             "console", lambda said: self.wrong.append(said.text) if said.type in ("error", "warning") else None
         )
-        self.page.on("requestfailed", lambda request: self.wrong.append(f"{request.url} failed: {request.failure}"))
+        self.page.on("requestfailed", self._failed)
+
+    def _failed(self, request: Any) -> None:
+        if request.failure != "net::ERR_ABORTED":  # of a view that was left before it was drawn
+            self.wrong.append(f"{request.url} failed: {request.failure}")
 
     def open(self, page: Page, view: str) -> Any:
         """Show a view, and wait until it is drawn."""

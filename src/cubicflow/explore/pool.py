@@ -137,10 +137,10 @@ def law_masses(column: ShownColumn, cells: Cells, log_outcomes: Tensor, params: 
                 values = cubic_spline(values, params[:, None], domain="unit")[0]
             found[:, :-1] = outcomes[:, :1] * values.diff(dim=1).clamp(min=0)
         atoms = np.asarray(sorted(cells.atoms), np.float64)
-        bins = column.bin_of(atoms)
-        inside = np.flatnonzero((bins >= 0) & (bins < column.bins))
+        homes = column.bin_of(atoms)
+        inside = np.flatnonzero((homes >= 0) & (homes < column.bins))
         if len(inside):
-            found.index_add_(1, torch.from_numpy(bins[inside]), outcomes[:, 1 + torch.from_numpy(inside)])
+            found.index_add_(1, torch.from_numpy(homes[inside]), outcomes[:, 1 + torch.from_numpy(inside)])
     if cells.gaps:
         found[:, -1] += outcomes[:, cells.gap]
     return found.double().numpy()
