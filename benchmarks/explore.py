@@ -43,8 +43,14 @@ def start(run: Path) -> tuple[subprocess.Popen[str], str]:
     return server, next(line for line in server.stdout if line.startswith("http")).strip()
 
 
-def first_picture(run: Path) -> float:
-    """Seconds until the columns are drawn, the best of some."""
+def processor(process: int) -> float:
+    """Seconds of the processor that a process has used."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def first_picture(run: Path) -> tuple[float, float]:
+    """Seconds until the columns are drawn, and those of the server's processor; the best of some."""
     found = []
     with chromium() as browser:
         for _ in range(REPEATS):
@@ -54,7 +60,7 @@ def first_picture(run: Path) -> float:
             server, address = start(run)
             page.goto(address)
             page.wait_for_selector("main .card canvas, main .card .of-model")
-            found.append(time.perf_counter() - began)
+            found.append((time.perf_counter() - began, processor(server.pid)))
             page.context.close()
             server.terminate()
             server.wait(20)
@@ -100,20 +106,17 @@ def redraws(run: Path) -> list[dict[str, Any]]:
         content = answer.read()
         return unframed(content)[0] if answer.status == 200 else json.loads(content)
 
-    def processor() -> float:
-        fields = Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
     ask("/api/columns")
+    ask("/api/data")
     end, before = time.monotonic() + FILLED, -1.0
-    while time.monotonic() < end and processor() > before + 0.05:  # until it has nothing left to do
-        before = processor()
+    while time.monotonic() < end and processor(server.pid) > before + 0.05:  # until it has nothing left to do
+        before = processor(server.pid)
         time.sleep(2)
     results = []
     for conditions in questions(run):
-        clock, busy = time.perf_counter(), processor()
+        clock, busy = time.perf_counter(), processor(server.pid)
         answer = ask("/api/what-if", {"conditions": conditions})
-        seconds, used = time.perf_counter() - clock, processor() - busy
+        seconds, used = time.perf_counter() - clock, processor(server.pid) - busy
         size = answer.get("effectiveSize", 0.0)
         line = {"conditions": json.dumps(conditions), "columns": len(conditions), "seconds": round(seconds, 4)}
         line |= {"processor_seconds": round(used, 3), "effective_size": "exact" if size is None else round(size)}
@@ -129,9 +132,12 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("-o", "--output", type=Path)
     arguments = parser.parse_args()
-    picture = first_picture(arguments.run)
+    picture, busy = first_picture(arguments.run)
     load, _, _ = os.getloadavg()
-    print(f"first picture {picture:.2f} s, load {load:.1f} on {os.cpu_count()} cores", flush=True)
+    print(
+        f"first picture {picture:.2f} s, of the processor {busy:.2f} s, load {load:.1f} on {os.cpu_count()} cores",
+        flush=True,
+    )
     lines = redraws(arguments.run)
     seconds, used = (np.array([line[key] for line in lines]) for key in ("seconds", "processor_seconds"))
     sizes = np.array([np.inf if line["effective_size"] == "exact" else line["effective_size"] for line in lines])
@@ -142,7 +148,7 @@ def main() -> None:
     if arguments.output is not None:
         with arguments.output.open("w", newline="") as file:
             first = {"conditions": "first picture", "columns": 0, "seconds": round(picture, 2)}
-            rows = [{**first, "processor_seconds": "", "effective_size": ""}, *lines]
+            rows = [{**first, "processor_seconds": round(busy, 2), "effective_size": ""}, *lines]
             writer = csv.DictWriter(file, list(rows[0]))
             writer.writeheader()
             writer.writerows(rows)

@@ -47,7 +47,7 @@ class Explorer:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._run: OpenedRun | None = None
-        self._prepared = False
+        self._is_drawn = False  # whether somebody has the first picture, which comes before all preparations
         self.fast = Worker("cubicflow-explore", self._prepare)
         self.slow = Worker("cubicflow-explore-slow")
 
@@ -68,15 +68,20 @@ class Explorer:
         if run.kind == "images":
             return False
         _ = run.subject.columns
-        return run.subject.prepare()
+        return self._is_drawn and run.subject.prepare()
 
     # --- answers ---
 
     def about(self) -> dict[str, Any]:
         return {**self.run().about(), "version": list(map(str, self.run().signature))}
 
+    def data(self, run: OpenedRun) -> bytes:
+        self._is_drawn = True
+        return overview.data_answer(run)
+
     def what_if(self, question: Mapping[str, Any]) -> bytes:
         conditions = read_question(question.get("conditions"))
+        self._is_drawn = True
         return overview.answer_of(self.run().subject.answer(conditions, refine=bool(question.get("refine"))))
 
     def sampled(self, question: Mapping[str, Any]) -> bytes:
@@ -206,7 +211,7 @@ def make_app(explorer: Explorer, token: str, port: int) -> Guard:
         Route("/", page),
         Route("/api/run", about),
         Route("/api/columns", framed_by(overview.columns_answer)),
-        Route("/api/data", framed_by(overview.data_answer)),
+        Route("/api/data", framed_by(explorer.data)),
         Route("/api/points", framed_by(overview.points_answer)),
         Route("/api/training", framed_by(overview.training_answer)),
         Route("/api/score", framed_by(overview.score_answer, explorer.slow)),
