@@ -32,7 +32,6 @@ from cubicflow.tables import FittedTable
 
 REPEATS = 3
 FILLED = 240.0  # seconds after which the pool is taken for full
-TURNS = 160
 
 
 def start(run: Path) -> tuple[subprocess.Popen[str], str]:
@@ -67,12 +66,12 @@ def first_picture(run: Path) -> tuple[float, float]:
     return min(found)
 
 
-def questions(run: Path, seed: int = 0) -> list[dict[str, Any]]:
+def questions(run: Path, turns: int, seed: int = 0) -> list[dict[str, Any]]:
     """Conditions as a person would set them: one column moves, up to two others stay at values of one row."""
     fitted = FittedTable.load(run)
     rows = fitted.sample(4000, seed=1).to_pandas().dropna()
     generator, found = np.random.default_rng(seed), []
-    for _ in range(TURNS):
+    for _ in range(turns):
         row = rows.iloc[int(generator.integers(len(rows)))]
         count = int(generator.integers(1, 4))
         names = generator.choice(rows.columns, count, replace=False)
@@ -91,7 +90,7 @@ def questions(run: Path, seed: int = 0) -> list[dict[str, Any]]:
     return found
 
 
-def redraws(run: Path) -> list[dict[str, Any]]:
+def redraws(run: Path, turns: int) -> list[dict[str, Any]]:
     server, address = start(run)
     found = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/\?token=(.*)", address)
     if found is None:
@@ -113,7 +112,7 @@ def redraws(run: Path) -> list[dict[str, Any]]:
         before = processor(server.pid)
         time.sleep(2)
     results = []
-    for conditions in questions(run):
+    for conditions in questions(run, turns):
         clock, busy = time.perf_counter(), processor(server.pid)
         answer = ask("/api/what-if", {"conditions": conditions})
         seconds, used = time.perf_counter() - clock, processor(server.pid) - busy
@@ -131,14 +130,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
     parser.add_argument("-o", "--output", type=Path)
+    parser.add_argument("--turns", type=int, default=160, help="how many questions")
     arguments = parser.parse_args()
     picture, busy = first_picture(arguments.run)
     load, _, _ = os.getloadavg()
-    print(
-        f"first picture {picture:.2f} s, of the processor {busy:.2f} s, load {load:.1f} on {os.cpu_count()} cores",
-        flush=True,
-    )
-    lines = redraws(arguments.run)
+    print(f"first picture {picture:.2f} s, of the processor {busy:.2f} s; load {load:.1f}", flush=True)
+    lines = redraws(arguments.run, arguments.turns)
     seconds, used = (np.array([line[key] for line in lines]) for key in ("seconds", "processor_seconds"))
     sizes = np.array([np.inf if line["effective_size"] == "exact" else line["effective_size"] for line in lines])
     print(f"redraw: median {np.median(seconds):.3f} s, 95 % within {np.quantile(seconds, 0.95):.3f} s")
