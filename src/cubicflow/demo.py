@@ -24,13 +24,14 @@ DENSITIES: dict[str, Callable[[], ImageDensity | GaussianGrid]] = {
     "Grace Hopper": ImageDensity.from_file,
     "225 Gaussians": GaussianGrid,
 }
+RUNS = {"Grace Hopper": "grace-hopper", "225 Gaussians": "gaussians"}  # run folders, and the names of built-in tables
 SIZE = 256  # of the pictures; the flow itself has no resolution
 
 
 def main(folder: Path, seconds: float) -> None:
     """Fit both densities at once, a process and ``seconds`` for each; print their scores, write one picture."""
     with ProcessPoolExecutor(len(DENSITIES), mp_context=get_context("spawn")) as pool:
-        rows = list(pool.map(show, DENSITIES, [seconds] * len(DENSITIES)))
+        rows = list(pool.map(show, DENSITIES, [seconds] * len(DENSITIES), [folder] * len(DENSITIES)))
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -38,9 +39,10 @@ def main(folder: Path, seconds: float) -> None:
     path = folder / "plane.png"
     plane_figure(rows).savefig(path, dpi=120)
     print(f"wrote {path}")
+    print(f"to see the portrait turn into noise, layer by layer: cubicflow explore {folder / RUNS['Grace Hopper']}")
 
 
-def show(name: str, seconds: float) -> PlaneRow:
+def show(name: str, seconds: float, folder: Path) -> PlaneRow:
     """Fit a plane flow to points of a density; print its score on points it has not seen, and how far that is from the
     true density's score on the same points."""
     torch.set_num_threads(1)  # the other process has the other core
@@ -56,7 +58,8 @@ def show(name: str, seconds: float) -> PlaneRow:
         "validation_fraction": 0.01,
         "patience": 0,
     }
-    result = fit(flow, points, time_budget=seconds, device="cpu", progress=False, **settings)
+    run: dict[str, Any] = {"run": folder / RUNS[name], "overwrite": True, "sections": {"built_in": RUNS[name]}}
+    result = fit(flow, points, time_budget=seconds, device="cpu", progress=False, **run, **settings)
     test = truth.sample(TEST_POINTS, 1)
     with torch.no_grad():
         score = flow.log_prob(torch.from_numpy(test)).double().mean().item()

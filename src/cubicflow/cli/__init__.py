@@ -7,7 +7,8 @@ import sys
 
 # In the order of the help. Each is a function in a file of its own name.
 COMMANDS = (
-    *("fit", "evaluate", "compare", "score", "sample", "impute", "judge", "plot", "export", "reproduce", "bench"),
+    *("fit", "evaluate", "compare", "score", "sample", "impute", "judge", "plot", "explore", "export", "reproduce"),
+    "bench",
     "doctor",
 )
 

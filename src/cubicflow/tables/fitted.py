@@ -33,6 +33,7 @@ from cubicflow.tables.source import PARTS, MemoryTable, Missing, Piece, Split, T
 from cubicflow.tables.table_error import TableError
 from cubicflow.tables.text.reading import AS_USUAL, Reading
 from cubicflow.tables.usable_numbers import check_drawn, checked_scores
+from cubicflow.training.unfinished import is_unfinished, load_unfinished
 
 SECTION = "table"
 MOST_SAID = 500  # characters of what is wrong with a stranger's file
@@ -98,13 +99,17 @@ class FittedTable(SampledTable):
     constraints: tuple[Constraint, ...] = ()
 
     @classmethod
-    def load(cls, folder: str | Path, device: str | None = None) -> FittedTable:
-        """Read a run that was fitted to a table. Nothing in the folder is trusted, and nothing is executed."""
+    def load(cls, folder: str | Path, device: str | None = None, *, unfinished: bool = False) -> FittedTable:
+        """Read a run that was fitted to a table. Nothing in the folder is trusted, and nothing is executed.
+
+        ``unfinished`` takes the best weights of the newest checkpoint, on the CPU, where a run is still training."""
         config = read_config(Path(folder))
         about = config.get(SECTION)
         path = Path(folder) / CONFIG_FILE
         if not isinstance(about, dict):
             raise FlowFileError(path, "the run was not fitted to a table with 'cubicflow fit'")
+        if unfinished and is_unfinished(Path(folder), config):
+            return cls._from_json(path, about, lambda: load_unfinished(Path(folder), config).model)
         return cls._from_json(path, about, lambda: load_model(folder, checked_device(device), config))
 
     def to_json(self) -> dict[str, Any]:

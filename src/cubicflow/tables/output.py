@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 import sys
 import tempfile
@@ -51,6 +52,17 @@ def _write_csv(
             yield pa.RecordBatch.from_arrays(arrays, names=names)
 
     _write_by(arrow_csv.CSVWriter, file, texts())
+
+
+def csv_text(batches: Batches, decimals: Mapping[str, int], formats: Mapping[str, Format] = NO_FORMATS) -> bytes:
+    """Rows as the bytes of a CSV file.
+
+    >>> csv_text(iter([pa.record_batch({"a": [1, 2]})]), {})
+    b'"a"\\n1\\n2\\n'
+    """
+    file = io.BytesIO()
+    _write_csv(file, batches, decimals, formats)
+    return file.getvalue()
 
 
 def _write_parquet(file: BinaryIO, batches: Batches, *_: object) -> None:

@@ -137,12 +137,13 @@ class Question:
     # --- enumeration ---
 
     @torch.no_grad()
-    def enumerated(self, stop: int) -> Weighed | None:
-        """Every path through columns 0 .. ``stop`` - 1 with its probability; None where they are too many."""
+    def enumerated(self, stop: int, most: int = MOST_PATHS) -> Weighed | None:
+        """Every path through columns 0 .. ``stop`` - 1 with its probability; None where there are more than
+        ``most``."""
         walk, particles, unresolved = self.walk, self.walk.start(), 0.0
         for i in range(stop):
             listed = walk.law(i).listed
-            if listed is None or len(particles) * len(listed.y) > MOST_PATHS:
+            if listed is None or len(particles) * len(listed.y) > most:
                 return None
             log_outcomes, params = walk.model.column_law(i, particles.tokens, particles.kinds)
             chances = walk.law(i).chances(log_outcomes, params).cpu().numpy()  # (N, V)

@@ -1,0 +1,155 @@
+"""How soon the page of `cubicflow explore` shows something, and how soon it follows a slider.
+
+    python -m benchmarks.explore RUN [-o docs/results/explore.csv]
+
+RUN is a run of a model of columns, such as `cubicflow fit diamonds.csv -o RUN`. First picture: seconds from the start
+of the command until a headless Chromium, open beforehand, has drawn the columns; the best of three. Redraw: seconds
+from a question to its answer over HTTP, after the pool is full: one column set to its value in a sampled row, and none,
+one or two more to ranges around theirs, or to their words. Processor seconds are those of the server: on a machine with
+other work they tell more than the clock's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import http.client
+import json
+import os
+import re
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.explore_screenshots import chromium
+from cubicflow.explore.framed import unframed
+from cubicflow.tables import FittedTable
+
+REPEATS = 3
+FILLED = 240.0  # seconds after which the pool is taken for full
+
+
+def start(run: Path) -> tuple[subprocess.Popen[str], str]:
+    command = [sys.executable, "-m", "cubicflow", "explore", str(run), "--no-browser", "--port", "0"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    if server.stdout is None:
+        raise RuntimeError("the server has no output")
+    return server, next(line for line in server.stdout if line.startswith("http")).strip()
+
+
+def processor(process: int) -> float:
+    """Seconds of the processor that a process has used."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def first_picture(run: Path) -> tuple[float, float]:
+    """Seconds until the columns are drawn, and those of the server's processor; the best of some."""
+    found = []
+    with chromium() as browser:
+        for _ in range(REPEATS):
+            page = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
+            page.set_default_timeout(120_000)
+            began = time.perf_counter()
+            server, address = start(run)
+            page.goto(address)
+            page.wait_for_selector("main .card canvas, main .card .of-model")
+            found.append((time.perf_counter() - began, processor(server.pid)))
+            page.context.close()
+            server.terminate()
+            server.wait(20)
+    return min(found)
+
+
+def questions(run: Path, turns: int, seed: int = 0) -> list[dict[str, Any]]:
+    """Conditions as a person would set them: one column moves, up to two others stay at values of one row."""
+    fitted = FittedTable.load(run)
+    rows = fitted.sample(4000, seed=1).to_pandas().dropna()
+    generator, found = np.random.default_rng(seed), []
+    for _ in range(turns):
+        row = rows.iloc[int(generator.integers(len(rows)))]
+        count = int(generator.integers(1, 4))
+        names = generator.choice(rows.columns, count, replace=False)
+        conditions: dict[str, Any] = {}
+        for i, name in enumerate(names):
+            value = row[name]
+            if isinstance(value, str):
+                conditions[name] = {"in": [value]}
+            elif i == 0:
+                conditions[name] = {"is": f"{value:g}"}
+            else:
+                low, high = (float(rows[name].quantile(q)) for q in (0.25, 0.75))
+                middle = float(value)
+                conditions[name] = {"from": f"{middle - (high - low) / 4:g}", "to": f"{middle + (high - low) / 4:g}"}
+        found.append(conditions)
+    return found
+
+
+def redraws(run: Path, turns: int) -> list[dict[str, Any]]:
+    server, address = start(run)
+    found = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/\?token=(.*)", address)
+    if found is None:
+        raise RuntimeError(address)
+    port, token = found.groups()
+    connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=600)
+    headers = {"Cookie": f"cubicflow-{port}={token}", "X-Cubicflow": "1"}
+
+    def ask(path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        connection.request("GET" if body is None else "POST", path, None if body is None else json.dumps(body), headers)
+        answer = connection.getresponse()
+        content = answer.read()
+        return unframed(content)[0] if answer.status == 200 else json.loads(content)
+
+    ask("/api/columns")
+    ask("/api/data")
+    end, before = time.monotonic() + FILLED, -1.0
+    while time.monotonic() < end and processor(server.pid) > before + 0.05:  # until it has nothing left to do
+        before = processor(server.pid)
+        time.sleep(2)
+    results = []
+    for conditions in questions(run, turns):
+        clock, busy = time.perf_counter(), processor(server.pid)
+        answer = ask("/api/what-if", {"conditions": conditions})
+        seconds, used = time.perf_counter() - clock, processor(server.pid) - busy
+        size = answer.get("effectiveSize", 0.0)
+        line = {"conditions": json.dumps(conditions), "columns": len(conditions), "seconds": round(seconds, 4)}
+        line |= {"processor_seconds": round(used, 3), "effective_size": "exact" if size is None else round(size)}
+        results.append(line)
+        print(line, flush=True)
+    server.terminate()
+    server.wait(20)
+    return results
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("-o", "--output", type=Path)
+    parser.add_argument("--turns", type=int, default=160, help="how many questions")
+    arguments = parser.parse_args()
+    picture, busy = first_picture(arguments.run)
+    load, _, _ = os.getloadavg()
+    print(f"first picture {picture:.2f} s, of the processor {busy:.2f} s; load {load:.1f}", flush=True)
+    lines = redraws(arguments.run, arguments.turns)
+    seconds, used = (np.array([line[key] for line in lines]) for key in ("seconds", "processor_seconds"))
+    sizes = np.array([np.inf if line["effective_size"] == "exact" else line["effective_size"] for line in lines])
+    print(f"redraw: median {np.median(seconds):.3f} s, 95 % within {np.quantile(seconds, 0.95):.3f} s")
+    print(f"processor: median {np.median(used):.3f} s, 95 % within {np.quantile(used, 0.95):.3f} s")
+    print(f"effective size 500 or more: {np.mean(sizes >= 500):.0%}; load {os.getloadavg()[0]:.1f}")
+    print(f"peak memory {resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss >> 10} MiB")
+    if arguments.output is not None:
+        with arguments.output.open("w", newline="") as file:
+            first = {"conditions": "first picture", "columns": 0, "seconds": round(picture, 2)}
+            rows = [{**first, "processor_seconds": round(busy, 2), "effective_size": ""}, *lines]
+            writer = csv.DictWriter(file, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,355 @@
+"""All columns of a model of columns given conditions on some, in a fraction of a second.
+
+Three ways, the first that will do:
+
+1. Few paths lead through the columns up to the last condition: all are followed, and what is known of them is exact.
+2. The pool. One condition is the pivot. Rows of the pool that happen to meet the conditions before it are kept, each
+   with the probability that its pivot column meets its own (the network said so when the row was drawn). Conditions
+   after the pivot are met by drawing on, with weights. The pivot is the last condition if enough rows matter so.
+3. ``refine``: particles and tilts, as :meth:`cubicflow.tables.FittedTable.conditional` has them. It takes seconds.
+
+Columns after the last condition are weighted means of exact laws. Earlier ones are weighted counts of rows, in bins as
+wide as the effective size allows. Every mass has a standard error. Where many weighted rows become a few to draw on
+from, none is taken twice and light ones are given one common weight (Fearnhead and Clifford 2003): the sum of weights
+keeps its expectation, and the effective size of what is left is an honest one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cubicflow.explore.pool import Pool, law_masses, log_chances
+from cubicflow.explore.shown_columns import ShownColumn
+from cubicflow.tables.arrow_types import Floats
+from cubicflow.tables.asking.conditions import Given
+from cubicflow.tables.asking.particles import Particles, Walk, effective_size, resample
+from cubicflow.tables.asking.question import Question
+from cubicflow.tables.fitted import FittedTable
+from cubicflow.tables.table_error import TableError
+
+ENOUGH = 500.0  # the effective size of an answer
+MOST_PATHS = 1 << 11
+DRAWN_ON = 1 << 10  # rows that the laws of later columns are averaged over
+WALKED = 1 << 11  # rows that meet later conditions by drawing on
+MOST_WALKED = 1 << 13
+FIRST_ROWS = 1 << 14  # of the pool, that a pivot is tried with
+LOST = 0.02  # of the effective size is left after every later condition, if nothing is known
+PER_BIN = 25.0  # effective rows
+
+
+@dataclass(frozen=True)
+class ColumnAnswer:
+    """The masses of the bins of one column, the last the gap's, their standard errors, and the effective size."""
+
+    masses: Floats
+    errors: Floats
+    effective_size: float
+
+
+@dataclass(frozen=True)
+class Answer:
+    """All columns given conditions, in the table's order."""
+
+    columns: Sequence[ColumnAnswer]
+    probability: float
+    probability_error: float
+    is_density: bool = False
+
+    @property
+    def effective_size(self) -> float:
+        return min(column.effective_size for column in self.columns)
+
+
+@dataclass(frozen=True)
+class Begun:
+    """Beginnings of rows through the last condition, and what the pool still knows of columns before the pivot."""
+
+    particles: Particles
+    log_probability: float
+    exact: float | None = None  # the error of what is known of all paths; None for rows that were drawn
+    pool_y: Floats | None = None  # rows whose weights are final
+    pool_log_weight: Floats | None = None
+    before: int = 0  # the columns that they answer
+
+    def stop(self, walk: Walk) -> int:
+        """How many columns the particles have."""
+        return self.particles.tokens.shape[1] - len(walk.encoder.schema.context)
+
+
+class Asker:
+    """Answers about one model of columns.
+
+    Args:
+        fitted: the run.
+        columns: as they are shown, in the table's order.
+        pool: of its rows, of one size or more.
+    """
+
+    def __init__(self, fitted: FittedTable, columns: Sequence[ShownColumn], pool: Pool) -> None:
+        self.fitted, self.pool = fitted, pool
+        by_name = {column.name: column for column in columns}
+        self.columns = [by_name[name] for name in pool.encoder.order]  # in the model's order
+        self._places = pool.walk.places
+
+    def answer(self, given: Given, *, refine: bool = False, seed: int = 0) -> Answer:
+        """All columns given conditions. Raises TableError for conditions that are impossible, or too rare to refine."""
+        question = Question(self.pool.model, self.pool.encoder, given)
+        generator = torch.Generator().manual_seed(seed)
+        if not question.walk.allowed and question.enumerated(len(self.columns), MOST_PATHS) is None:
+            return self._unconditional(question.walk)
+        begun = self._begun(question, generator, refine=refine)
+        found = self._counted(question.walk, begun)
+        found |= self._drawn_on(question.walk, begun, generator)
+        if self.fitted.constraints:
+            found = self._constrained(question.walk, begun.particles, generator)
+        probability = math.exp(begun.log_probability)
+        size = effective_size(begun.particles.log_weight) if begun.pool_log_weight is None else None
+        size = size or effective_size(np.asarray(begun.pool_log_weight))
+        error = probability * (1 / math.sqrt(max(size, 1.0)) if begun.exact is None else begun.exact)
+        return self._in_order(found, probability, error, is_density=question.has_density)
+
+    # --- beginnings ---
+
+    def _begun(self, question: Question, generator: torch.Generator, *, refine: bool) -> Begun:
+        walk = question.walk
+        for stop in (len(walk.columns), walk.last + 1):
+            if (exact := question.enumerated(stop, MOST_PATHS)) is None:
+                continue
+            if exact.log_probability == -math.inf:
+                raise question.impossible()
+            return Begun(exact.particles, exact.log_probability, exact.relative_error)
+        if refine:
+            weighed = question.weighed(walk.last + 1, ENOUGH, generator)
+            return Begun(
+                weighed.particles, weighed.log_probability, weighed.relative_error if weighed.is_exact else None
+            )
+        pivot, rows, log_weight, seen = self._pivot(walk)
+        later = [i for i in walk.allowed if i > pivot]
+        count = WALKED if later else DRAWN_ON
+        while True:
+            begun = self._walked(walk, pivot, rows, log_weight, seen, count, generator)
+            size = effective_size(begun.particles.log_weight)
+            if not later or size >= ENOUGH or count >= min(MOST_WALKED, len(rows)):
+                return begun
+            count = int(min(MOST_WALKED, 1.2 * count * ENOUGH / max(size, 1.0)))
+
+    def _pivot(self, walk: Walk) -> tuple[int, NDArray[np.int64], Floats, int]:
+        """The pivot, the rows of the pool that meet the conditions before it, their log weights, and how many rows were
+        looked at."""
+        best: tuple[float, int, NDArray[np.int64], Floats, int] | None = None
+        asked = sorted(walk.allowed)
+        for i in reversed(asked):
+            seen = min(FIRST_ROWS, self.pool.size)
+            rows, log_weight = self._weighed(walk, i, 0, seen)
+            while effective_size(log_weight) < ENOUGH and seen < self.pool.size:
+                more = self._weighed(walk, i, seen, min(4 * seen, self.pool.size))
+                rows, log_weight = (np.concatenate(pair) for pair in zip((rows, log_weight), more, strict=True))
+                seen = min(4 * seen, self.pool.size)
+            size = effective_size(log_weight)
+            worth = min(size, MOST_WALKED) * LOST ** sum(j > i for j in asked)
+            if best is None or worth > best[0]:
+                best = worth, i, rows, log_weight, seen
+            if best[0] >= ENOUGH:
+                break
+        if best is None or not best[0]:
+            raise TableError("no row that was drawn meets these conditions; widen them")
+        return best[1:]
+
+    def _weighed(self, walk: Walk, pivot: int, first: int, last: int) -> tuple[NDArray[np.int64], Floats]:
+        y, _ = self.pool.all()
+        rows = np.arange(first, min(last, len(y)))
+        for i in sorted(walk.allowed):
+            if i < pivot:
+                rows = rows[walk.allowed[i].contains(y[rows, i])]
+        if not len(rows):
+            return rows, np.empty(0)
+        return rows, log_chances(self.pool, pivot, walk.law(pivot), walk, rows)
+
+    @torch.no_grad()
+    def _walked(
+        self,
+        walk: Walk,
+        pivot: int,
+        rows: NDArray[np.int64],
+        log_weight: Floats,
+        seen: int,
+        count: int,
+        generator: torch.Generator,
+    ) -> Begun:
+        """Some of the rows, drawn on through the last condition."""
+        y, laws = self.pool.all()
+        kept, log_kept = thinned(log_weight, count, float(torch.rand(1, generator=generator)))
+        chosen = rows[kept]
+        particles = walk.begun(y[chosen], pivot)
+        drawn, log_drawn = walk.law(pivot).draw(*laws[pivot].take(chosen), generator)
+        walk.settle(particles, pivot, *walk.ruled(particles, pivot, drawn, log_drawn))
+        particles.log_weight = log_kept.copy()
+        for i in range(pivot + 1, walk.last + 1):
+            walk.step(particles, i, generator)
+        total = float(np.logaddexp.reduce(particles.log_weight)) - math.log(seen)
+        if walk.last > pivot:
+            return Begun(particles, total)
+        exact = float(np.logaddexp.reduce(log_weight)) - math.log(seen)
+        return Begun(particles, exact, pool_y=y[rows], pool_log_weight=log_weight, before=pivot)
+
+    # --- columns ---
+
+    def _counted(self, walk: Walk, begun: Begun) -> dict[int, ColumnAnswer]:
+        """Columns up to the last condition, by the values that weighted rows have."""
+        found = {}
+        for i in range(begun.stop(walk)):
+            if begun.pool_y is not None and begun.pool_log_weight is not None and i < begun.before:
+                found[i] = counted(self.columns[i], begun.pool_y[:, i], begun.pool_log_weight)
+                continue
+            y, log_weight = begun.particles.y[:, i], begun.particles.log_weight
+            found[i] = counted(self.columns[i], y, log_weight, begun.exact)
+        return found
+
+    @torch.no_grad()
+    def _drawn_on(self, walk: Walk, begun: Begun, generator: torch.Generator) -> dict[int, ColumnAnswer]:
+        """Columns after the last condition, by their laws."""
+        particles, exact, found = begun.particles, begun.exact, {}
+        if len(particles) > MOST_PATHS:
+            kept, log_kept = thinned(particles.log_weight, DRAWN_ON, float(torch.rand(1, generator=generator)))
+            particles = particles.take(kept)
+            particles.log_weight = log_kept
+        for i in range(begun.stop(walk), len(walk.columns)):
+            log_outcomes, params = walk.model.column_law(i, particles.tokens, particles.kinds)
+            if i not in walk.rules:
+                masses = law_masses(self.columns[i], walk.cells[i], log_outcomes, params)
+                found[i] = averaged(masses, particles.log_weight, exact)
+            if exact is not None:  # paths become rows
+                chooser = np.random.default_rng(generator.initial_seed())
+                rows = resample(particles.log_weight, DRAWN_ON, chooser)
+                particles, exact = particles.take(rows), None
+                particles.log_weight = np.zeros(len(rows))
+                log_outcomes = log_outcomes[torch.from_numpy(rows)]
+                params = None if params is None else params[torch.from_numpy(rows)]
+            y, log_weight = walk.law(i).draw(log_outcomes, params, generator)
+            walk.settle(particles, i, walk.ruled(particles, i, y, log_weight)[0])
+            if i in walk.rules:
+                found[i] = counted(self.columns[i], particles.y[:, i], particles.log_weight)
+        return found
+
+    def _constrained(self, walk: Walk, begun: Particles, generator: torch.Generator) -> dict[int, ColumnAnswer]:
+        """All columns by rows that keep the constraints of the fit."""
+        kept, log_kept = thinned(begun.log_weight, WALKED, float(torch.rand(1, generator=generator)))
+        rows = begun.take(kept)
+        rows.log_weight = log_kept
+        for i in range(walk.last + 1, len(walk.columns)):
+            walk.step(rows, i, generator)
+        batch = walk.encoder.decode(walk.to_table(rows.y), self._given(len(rows)))
+        arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
+        broken = np.zeros(len(rows), np.bool_)
+        for constraint in self.fitted.constraints:
+            broken |= constraint.broken(arrays, self.fitted.schema)
+        log_weight = np.where(broken, -math.inf, rows.log_weight)
+        if not np.isfinite(log_weight).any():
+            raise TableError("no row that was drawn keeps the constraints of the fit under these conditions")
+        return {i: counted(column, rows.y[:, i], log_weight) for i, column in enumerate(self.columns)}
+
+    def _given(self, rows: int) -> dict[str, object]:
+        return {column.name: column.decode(np.zeros(rows)) for column in self.fitted.schema.context}
+
+    def _unconditional(self, walk: Walk) -> Answer:
+        """The mean of the laws of the pool's first rows."""
+        y, laws = self.pool.all()
+        rows = np.arange(min(len(y), 2 * WALKED))
+        none = np.zeros(len(rows))
+        found = {}
+        if self.fitted.constraints:
+            generator = torch.Generator().manual_seed(0)
+            found = self._constrained(walk, walk.begun(y[rows], len(walk.columns)), generator)
+            return self._in_order(found, 1.0, 0.0)
+        for i, column in enumerate(self.columns):
+            if i in walk.rules:
+                found[i] = counted(column, y[rows, i], none)
+            else:
+                found[i] = averaged(law_masses(column, walk.cells[i], *laws[i].take(rows)), none)
+        return self._in_order(found, 1.0, 0.0)
+
+    def _in_order(
+        self, found: dict[int, ColumnAnswer], probability: float, error: float, *, is_density: bool = False
+    ) -> Answer:
+        """From the model's order to the table's."""
+        order = np.argsort(self._places)
+        return Answer([found[int(i)] for i in order], probability, error, is_density)
+
+
+def counted(column: ShownColumn, y: Floats, log_weight: Floats, exact: float | None = None) -> ColumnAnswer:
+    """The masses of bins by weighted rows; neighbouring bins of numbers share what they have where rows are few.
+    ``exact`` is the error of all masses where the rows are all that there are.
+
+    >>> from cubicflow.explore.shown_columns import plain_column
+    >>> column = plain_column("x", np.linspace(0, 1, 4001))
+    >>> found = counted(column, np.linspace(0, 1, 4001), np.zeros(4001))
+    >>> round(float(found.masses.sum()), 6), round(found.effective_size)
+    (1.0, 4001)
+    """
+    shares = np.exp(log_weight - log_weight.max())
+    shares /= shares.sum()
+    masses = column.masses(y, shares)
+    if exact is not None:
+        return ColumnAnswer(masses, np.full_like(masses, exact), math.inf)
+    size = effective_size(log_weight)
+    place = column.bin_of(y)
+    there = place >= 0
+    if not column.is_list:
+        stride = max(1, math.ceil(column.bins / max(size / PER_BIN, 4.0)))
+        place = np.where((place >= 0) & (place < column.bins), place // stride * stride, place)
+    squares = np.bincount(place[there], shares[there] ** 2, minlength=column.bins + 1)
+    sums = np.bincount(place[there], shares[there], minlength=column.bins + 1)
+    total = float((shares**2).sum())
+    errors = np.sqrt(np.maximum(squares * (1 - sums) ** 2 + (total - squares) * sums**2, 0) + size**-2)
+    if not column.is_list and stride > 1:
+        first = np.arange(column.bins) // stride * stride
+        width = np.minimum(first + stride, column.bins) - first
+        sums[:-1], errors[:-1] = sums[:-1][first] / width, errors[:-1][first] / width
+    return ColumnAnswer(sums, errors, size)
+
+
+def averaged(masses: Floats, log_weight: Floats, exact: float | None = None) -> ColumnAnswer:
+    """The weighted mean of what every row (N, bins + 1) says, with its standard error.
+
+    >>> averaged(np.array([[0.0, 1.0], [1.0, 0.0]]), np.zeros(2)).masses.tolist()
+    [0.5, 0.5]
+    """
+    shares = np.exp(log_weight - log_weight.max())
+    shares /= shares.sum()
+    mean: Floats = shares @ masses
+    if exact is not None:
+        return ColumnAnswer(mean, np.full_like(mean, exact), math.inf)
+    errors = np.sqrt((shares**2) @ (masses - mean) ** 2)
+    return ColumnAnswer(mean, errors, effective_size(log_weight))
+
+
+def thinned(log_weight: Floats, n: int, uniform: float) -> tuple[NDArray[np.int64], Floats]:
+    """At most ``n`` rows, none twice, and their log weights: heavy rows keep theirs, light ones are kept by chance and
+    then have one common weight. Sums of weights keep their expectation.
+
+    >>> kept, log_weight = thinned(np.log(np.array([8.0, 1.0, 1.0, 1.0, 1.0])), 3, 0.5)
+    >>> kept.tolist(), np.exp(log_weight).round(6).tolist()
+    ([0, 2, 4], [8.0, 2.0, 2.0])
+    """
+    there = np.flatnonzero(np.isfinite(log_weight))
+    if len(there) <= n:
+        return there, log_weight[there]
+    top = float(log_weight.max())
+    w = np.exp(log_weight[there] - top)
+    falling = np.sort(w)[::-1]
+    rest = np.cumsum(falling[::-1])[::-1]  # what the weights from each on sum to
+    heavy = np.arange(n)
+    common = rest[:n] / (n - heavy)  # the weight of light rows, if so many are heavy
+    enough = falling[:n] <= common
+    threshold = float(common[int(np.argmax(enough))]) if enough.any() else float(falling[n - 1])
+    ends = np.cumsum(np.minimum(w / threshold, 1.0))
+    before = np.concatenate([[0.0], ends[:-1]])
+    taken = np.floor(ends + uniform - 1e-9) > np.floor(before + uniform - 1e-9)
+    taken |= w >= threshold
+    return there[taken], np.maximum(log_weight[there][taken], math.log(threshold) + top)

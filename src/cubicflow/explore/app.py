@@ -1,0 +1,291 @@
+"""The routes of the page: what is asked for, computed in a thread, answered as one frame."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from cubicflow.explore import overview
+from cubicflow.explore.flow_layers import layers_answer
+from cubicflow.explore.framed import framed
+from cubicflow.explore.guard import Guard
+from cubicflow.explore.opened_run import OpenedRun, open_run, signature, without_paths
+from cubicflow.explore.pictures import MOST_IMAGES, MOST_STEPS, images_answer, path_answer
+from cubicflow.explore.row_scores import MOST_BYTES, score_rows
+from cubicflow.explore.subject import ColumnsSubject
+from cubicflow.explore.workers import Worker
+from cubicflow.tables import TableError
+from cubicflow.tables.asking.conditions import Given
+from cubicflow.tables.output import csv_text
+from cubicflow.training import TrainingError
+
+STATIC = Path(__file__).with_name("static")
+MOST_QUESTION = 1 << 16  # bytes of a question
+MOST_SAMPLES = 100_000
+SHOWN_ROWS = 12
+EXPECTED = (ValueError, OSError, TrainingError)
+
+Answer = Callable[[Request], Awaitable[Response]]
+
+
+class Explorer:
+    """One run, and what the page may ask of it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._run: OpenedRun | None = None
+        self._is_drawn = False  # whether somebody has the first picture, which comes before all preparations
+        self.fast = Worker("cubicflow-explore", self._prepare)
+        self.slow = Worker("cubicflow-explore-slow")
+
+    # --- the run ---
+
+    def run(self) -> OpenedRun:
+        """The run as it stands; opened anew when its folder has changed."""
+        if self._run is None or (self._run.signature != signature(self.path)):
+            self._run = open_run(self.path)
+        return self._run
+
+    def warm_up(self) -> None:
+        """Begin to open the run before anybody asks."""
+        self.fast.wake()
+
+    def _prepare(self) -> bool:
+        run = self.run()
+        if run.kind == "images":
+            return False
+        _ = run.subject.columns
+        return self._is_drawn and run.subject.prepare()
+
+    # --- answers ---
+
+    def about(self) -> dict[str, Any]:
+        return {**self.run().about(), "version": list(map(str, self.run().signature))}
+
+    def data(self, run: OpenedRun) -> bytes:
+        self._is_drawn = True
+        return overview.data_answer(run)
+
+    def what_if(self, question: Mapping[str, Any]) -> bytes:
+        conditions = read_question(question.get("conditions"))
+        self._is_drawn = True
+        return overview.answer_of(self.run().subject.answer(conditions, refine=bool(question.get("refine"))))
+
+    def sampled(self, question: Mapping[str, Any]) -> bytes:
+        """Rows that meet conditions, as the CSV file that ``cubicflow sample`` would write."""
+        conditions = read_question(question.get("conditions"))
+        n, seed = (_whole(question.get(key), key, most) for key, most in (("n", MOST_SAMPLES), ("seed", 2**31)))
+        run, said = self.run(), list[str]()
+        subject = run.subject
+        if run.fitted is None:
+            found = subject.rows(n)[subject.kept(subject.rows(n), conditions)]  # type: ignore[attr-defined] # an array
+            text = _csv_of(found, [column.name for column in subject.columns])
+        else:
+            given: Given = {**subject.usual, **conditions}  # type: ignore[attr-defined] # tables have usual values
+            if not isinstance(subject, ColumnsSubject):
+                asked = subject.context_of(conditions)  # type: ignore[attr-defined] # so do flows of tables
+                if set(conditions) - set(asked):
+                    return self._filtered(run, conditions, n)
+                given = asked
+            batches = run.fitted.sample_batches(n, given, 1.0, seed, say=said.append)
+            text = csv_text(batches, run.fitted.decimals(given), run.fitted.reading.formats)
+        return _rows_frame(text, said)
+
+    def _filtered(self, run: OpenedRun, conditions: Mapping[str, object], n: int) -> bytes:
+        """Of a flow of a table: rows drawn without conditions, those that meet them."""
+        subject, fitted = run.subject, run.fitted
+        if fitted is None:
+            raise TypeError("only a table has rows of its own")
+        y = subject.rows(1 << 16)
+        kept = y[subject.kept(y, conditions)][:n]  # type: ignore[attr-defined] # a flow's subject
+        batch = fitted.encoder.decode_numbers(kept)
+        rows = pa.RecordBatch.from_arrays([*batch.values()], names=[*batch])
+        text = csv_text(iter([rows]), fitted.decimals(), fitted.reading.formats)
+        return _rows_frame(text, [f"{len(kept):,} of {len(y):,} rows drawn meet the conditions"])
+
+
+def read_question(value: Any) -> dict[str, object]:
+    """Conditions as the page sends them, as a mapping for :mod:`cubicflow.tables.asking.conditions`.
+
+    >>> read_question({"cut": {"in": ["Ideal"]}, "price": {"from": "10", "to": None}, "age": {"missing": True}})
+    {'cut': ['Ideal'], 'price': ('10', None), 'age': None}
+    """
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise TableError("conditions should be an object, a column for each key")
+    found: dict[str, object] = {}
+    for name, condition in value.items():
+        match condition:
+            case {"is": str(text)}:
+                found[name] = text
+            case {"in": [*words]} if words and all(isinstance(word, str) for word in words):
+                found[name] = list(words)
+            case {"from": str() | None as low, "to": str() | None as high}:
+                found[name] = (low or None, high or None)
+            case {"missing": True}:
+                found[name] = None
+            case _:
+                raise TableError(f"the condition on column {name!r} cannot be read")
+    return found
+
+
+def make_app(explorer: Explorer, token: str, port: int) -> Guard:
+    """The whole application."""
+
+    def framed_by(make: Callable[..., bytes], worker: Worker | None = None) -> Answer:
+        async def answer(_: Request) -> Response:
+            return await _framed(explorer, worker or explorer.fast, lambda: make(explorer.run()))
+
+        return answer
+
+    def asked_by(make: Callable[[Mapping[str, Any]], bytes], slow: Callable[[Mapping[str, Any]], bool]) -> Answer:
+        async def answer(request: Request) -> Response:
+            try:
+                body = await _body(request, MOST_QUESTION)
+            except TooLargeError as error:
+                return JSONResponse({"error": str(error)}, 413)
+            try:
+                question = json.loads(body)
+            except (ValueError, RecursionError):
+                question = None
+            if not isinstance(question, dict):
+                return JSONResponse({"error": "a question should be a JSON object"}, 400)
+            worker = explorer.slow if slow(question) else explorer.fast
+            if await request.is_disconnected():
+                return Response(status_code=204)
+            return await _framed(explorer, worker, lambda: make(question))
+
+        return answer
+
+    async def about(_: Request) -> Response:
+        return await _framed(explorer, explorer.fast, lambda: framed(explorer.about()))
+
+    async def density(request: Request) -> Response:
+        def make() -> bytes:
+            columns = len(explorer.run().subject.columns)
+            x, y = (_whole(request.query_params.get(key), key, columns - 1) for key in ("x", "y"))
+            return overview.density_answer(explorer.run(), x, y)
+
+        return await _framed(explorer, explorer.fast, make)
+
+    async def upload(request: Request) -> Response:
+        try:
+            body = await _body(request, MOST_BYTES)
+        except TooLargeError as error:
+            return JSONResponse({"error": str(error)}, 413)
+        name = Path(request.query_params.get("name", "rows.csv").replace("\\", "/")).name[:100]
+        pasted = request.query_params.get("pasted") == "1"
+        return await _framed(
+            explorer, explorer.slow, lambda: score_rows(explorer.run(), body, name or "rows.csv", pasted=pasted)
+        )
+
+    def images(question: Mapping[str, Any]) -> bytes:
+        n = max(1, _whole(question.get("n"), "n", MOST_IMAGES))
+        seed = _whole(question.get("seed"), "seed", 2**31)
+        return images_answer(explorer.run(), temperature=_temperature(question), seed=seed, n=n)
+
+    def path(question: Mapping[str, Any]) -> bytes:
+        limits = {"first": MOST_IMAGES - 1, "last": MOST_IMAGES - 1, "seed": 2**31, "steps": MOST_STEPS}
+        whole = {key: _whole(question.get(key), key, most) for key, most in limits.items()}
+        return path_answer(explorer.run(), temperature=_temperature(question), **whole)
+
+    async def page(_: Request) -> Response:
+        return FileResponse(STATIC / "index.html")
+
+    quick = lambda _: False  # noqa: E731
+    routes = [
+        Route("/", page),
+        Route("/api/run", about),
+        Route("/api/columns", framed_by(overview.columns_answer)),
+        Route("/api/data", framed_by(explorer.data)),
+        Route("/api/points", framed_by(overview.points_answer)),
+        Route("/api/training", framed_by(overview.training_answer)),
+        Route("/api/score", framed_by(overview.score_answer, explorer.slow)),
+        Route("/api/layers", framed_by(layers_answer)),
+        Route("/api/density", density),
+        Route("/api/what-if", asked_by(explorer.what_if, lambda q: bool(q.get("refine"))), methods=["POST"]),
+        Route("/api/sample", asked_by(explorer.sampled, lambda _: True), methods=["POST"]),
+        Route("/api/score-rows", upload, methods=["POST"]),
+        Route("/api/images", asked_by(images, quick), methods=["POST"]),
+        Route("/api/path", asked_by(path, quick), methods=["POST"]),
+        Mount("/static", StaticFiles(directory=STATIC)),
+    ]
+    return Guard(Starlette(routes=routes), token, port)
+
+
+async def _framed(explorer: Explorer, worker: Worker, make: Callable[[], bytes]) -> Response:
+    """The frame, or one line that says why there is none, without a path of this machine."""
+    try:
+        return Response(await worker.run(make), media_type="application/octet-stream")
+    except EXPECTED as error:
+        return JSONResponse({"error": one_line(error, explorer.path)}, 400)
+    except Exception as error:
+        return JSONResponse(
+            {"error": f"this went wrong: {type(error).__name__}: {one_line(error, explorer.path)}"}, 500
+        )
+
+
+def one_line(error: BaseException, *known: Path) -> str:
+    """What is wrong, in one line."""
+    return without_paths(" ".join(str(error).split()) or type(error).__name__, *known)[:1000]
+
+
+class TooLargeError(ValueError):
+    """A request that is larger than any the page makes."""
+
+
+async def _body(request: Request, most: int) -> bytes:
+    """The body of a request, if it is not too large. It is never read further than that."""
+    found = bytearray()
+    try:
+        async for chunk in request.stream():
+            found += chunk
+            if len(found) > most:
+                raise TooLargeError(f"this is more than {most >> 20 or 1} MiB, which is the most that is taken")
+    except ClientDisconnect:
+        return b""
+    return bytes(found)
+
+
+def _rows_frame(text: bytes, said: list[str]) -> bytes:
+    lines = csv.reader(io.StringIO(text.decode()))
+    names = next(lines)
+    cells = list(lines)
+    header = {"columns": names, "cells": cells[:SHOWN_ROWS], "rows": len(cells), "said": said}
+    return framed(header, {"csv": np.frombuffer(text, np.uint8)})
+
+
+def _csv_of(y: np.ndarray[Any, Any], names: list[str]) -> bytes:
+    batch = pa.RecordBatch.from_arrays([pa.array(column) for column in y.T], names=names)
+    return csv_text(iter([batch]), {}, {})
+
+
+def _whole(value: Any, name: str, most: int) -> int:
+    try:
+        found = int(value)
+    except (TypeError, ValueError):
+        raise TableError(f"{name} should be a whole number, got {str(value)[:40]!r}") from None
+    if not 0 <= found <= most:
+        raise TableError(f"{name} should be 0 to {most:,}, got {found}")
+    return found
+
+
+def _temperature(question: Mapping[str, Any]) -> float:
+    value = question.get("temperature")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 4 or not math.isfinite(value):
+        raise TableError("the temperature should be a number above 0, at most 4")
+    return float(value)

@@ -1,0 +1,124 @@
+"""What the layers of a model do: learned splines, and points on their way from data to noise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cubicflow.explore.framed import framed
+from cubicflow.explore.opened_run import OpenedRun
+from cubicflow.explore.subject import ColumnsSubject
+from cubicflow.flows import Flow, Mixture
+from cubicflow.splines import cubic_spline
+from cubicflow.tables.arrow_types import Floats
+from cubicflow.tables.encoder import TableEncoder
+from cubicflow.transforms import Compose, Conv1x1, LULinear, Permutation, Transform
+
+POINTS = 161
+ROWS = 12  # whose splines are drawn
+PATH_POINTS = 150_000
+MOST_LAYERS = 16
+AT_ONCE = 1 << 14
+
+
+def layers_answer(run: OpenedRun) -> bytes:
+    """Curves of all layers, and the ways of points through them."""
+    if run.kind == "images":
+        return framed({"kind": "images", "layers": [], "steps": []})
+    if isinstance(run.subject, ColumnsSubject):
+        return _conditional_splines(run.subject)
+    return _flow_answer(run)
+
+
+@torch.no_grad()
+def _conditional_splines(subject: ColumnsSubject) -> bytes:
+    """Of a model of columns: the distribution function of each number given the cells before it, for a few rows."""
+    _, laws = subject.pool().all()
+    u = torch.linspace(0, 1, POINTS, dtype=torch.float64)
+    layers, curves = [], []
+    for i, name in enumerate(subject.encoder.order):
+        params = laws[i].params
+        if params is None:
+            continue
+        values = cubic_spline(u.expand(ROWS, -1), params[:ROWS, None].double(), domain="unit")[0]
+        layers.append({"name": name, "feature": None})
+        curves.append(values.float().numpy())
+    header = {"kind": "columns", "layers": layers, "steps": [], "order": subject.encoder.order}
+    arrays = {"x": u.float().numpy()}
+    if curves:
+        arrays["y"] = np.stack(curves)
+    return framed(header, arrays)
+
+
+@torch.no_grad()
+def _flow_answer(run: OpenedRun) -> bytes:
+    flow = _first_flow(run.model)
+    if flow.context_features:
+        return framed({"kind": "context", "layers": [], "steps": []})
+    rows = _noise_side_up(run)
+    dtype = next(flow.parameters()).dtype
+    x = torch.from_numpy(rows).to(dtype)
+    steps, states, layers, curves, grids = ["data"], [x], [], [], []
+    for layer in _layers(flow.transform):
+        if not isinstance(layer, LULinear | Permutation | Conv1x1) and len(layers) < MOST_LAYERS:
+            feature, grid, y = _bent_most(layer, x)
+            layers.append({"name": f"layer {len(steps)}, {type(layer).__name__.lower()}", "feature": feature})
+            grids.append(grid)
+            curves.append(y)
+        x = torch.cat([layer(part)[0] for part in x.split(AT_ONCE)])
+        states.append(x)
+        steps.append(type(layer).__name__.lower())
+    steps[-1] = f"{steps[-1]}: noise"
+    header = {"kind": "flow", "layers": layers, "steps": steps, "names": [c.name for c in run.subject.columns]}
+    arrays = {"path": torch.stack(states).float().numpy()}  # (steps, N, D)
+    if curves:
+        arrays |= {"x": np.stack(grids).astype(np.float32), "y": np.stack(curves).astype(np.float32)}
+    return framed(header, arrays)
+
+
+def _noise_side_up(run: OpenedRun) -> Floats:
+    """Rows that go in, as the flow sees them: of the data, or drawn."""
+    features = len(run.subject.columns)
+    most = PATH_POINTS if features == 2 else 3000
+    y = run.subject.rows(most) if run.data is None else run.data.y[:most]
+    if run.fitted is None:
+        return y
+    encoder = run.fitted.encoder
+    if not isinstance(encoder, TableEncoder):
+        raise TypeError("a flow has a TableEncoder")
+    y = y[np.isfinite(y).all(axis=1)]
+    generator = np.random.default_rng(0)
+    return encoder.to_flow(y, encoder.noise(len(y), generator) if encoder.mass_features else None)[0]
+
+
+def _first_flow(model: Flow | Mixture) -> Flow:
+    return next(part for part in model.modules() if isinstance(part, Flow))
+
+
+def _layers(transform: Transform) -> Sequence[Transform]:
+    if isinstance(transform, Compose):
+        return [layer for part in transform.transforms for layer in _layers(part)]
+    return [transform]
+
+
+def _bent_most(layer: Transform, rows: Tensor) -> tuple[int, Floats, Floats]:
+    """The feature that a layer bends most, where it goes in (points,), and where it comes out (ROWS, points)."""
+    some = rows[:ROWS]
+    best: tuple[float, int, Floats, Floats] | None = None
+    for feature in range(min(rows.shape[1], 12)):
+        low, high = float(rows[:, feature].min()), float(rows[:, feature].max())
+        if low >= 0 and high <= 1:
+            low, high = 0.0, 1.0
+        grid = torch.linspace(low, high, POINTS, dtype=rows.dtype)
+        moved = some.repeat_interleave(POINTS, 0)
+        moved[:, feature] = grid.repeat(len(some))
+        y = layer(moved)[0][:, feature].reshape(len(some), POINTS)
+        bend = float(y.diff(n=2).abs().mean() / (y.max() - y.min()).clamp(min=1e-12))
+        if best is None or bend > best[0]:
+            best = bend, feature, grid.double().numpy(), y.double().numpy()
+    if best is None:
+        raise ValueError("a layer without features")
+    return best[1:]

@@ -1,0 +1,201 @@
+"""A run folder as the page shows it: its model as it stands, its data if that is there, and what is wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from cubicflow.data.built_in import BUILT_IN
+from cubicflow.explore.subject import ArraySubject, ColumnsSubject, FlowSubject, Subject, numbers_of
+from cubicflow.flows import Flow, Mixture
+from cubicflow.flows.serialization import CONFIG_FILE, WEIGHTS_FILE, FlowFileError, load_model, read_config
+from cubicflow.tables import FittedTable, Table, TableError, open_table
+from cubicflow.tables.arrow_types import Floats
+from cubicflow.tables.columns_model import ColumnsModel
+from cubicflow.tables.files.places import is_path
+from cubicflow.tables.fitted import SECTION
+from cubicflow.tables.source import RowSample, pieces
+from cubicflow.training.checkpoint import NEWEST
+from cubicflow.training.metrics_file import read_metrics
+from cubicflow.training.unfinished import is_training, is_unfinished, load_unfinished
+
+DATA_ROWS = 6000
+BUILT_IN_ROWS = 150_000
+BUILT_IN_SECTION = "built_in"  # of config.json: the name of the density whose points were fitted
+ROW_NUMBER = "\0row"
+PATHS = re.compile(r"(?<![\w.:/])(?:[A-Za-z]:\\|/)[^\s'\",;]*[/\\]([^\s'\",;/\\]*)")
+
+
+@dataclass(frozen=True)
+class DataRows:
+    """Some rows of the data: plain numbers, and which are training rows."""
+
+    y: Floats
+    is_train: NDArray[np.bool_]
+    rows: pa.RecordBatch | None = None
+
+
+@dataclass
+class OpenedRun:
+    """One state of a run folder. ``signature`` changes when the folder does."""
+
+    path: Path
+    signature: tuple[Any, ...]
+    config: Mapping[str, Any]
+    model: Any
+    fitted: FittedTable | None = None
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return self.path.resolve().name
+
+    @property
+    def kind(self) -> str:
+        """columns, flow, array or images."""
+        if self.fitted is not None:
+            return "columns" if isinstance(self.model, ColumnsModel) else "flow"
+        return "images" if len(getattr(self.model, "shape", ())) == 3 else "array"
+
+    @cached_property
+    def subject(self) -> Subject:
+        if self.kind == "images":
+            raise TableError("this run is a flow of images; see Images")
+        if self.fitted is None:
+            return ArraySubject(self.model)
+        return ColumnsSubject(self.fitted) if self.kind == "columns" else FlowSubject(self.fitted)
+
+    @property
+    def state(self) -> str:
+        """finished, training or stopped."""
+        if not is_unfinished(self.path, dict(self.config)):
+            return "finished"
+        return "training" if is_training(self.path) else "stopped"
+
+    @cached_property
+    def history(self) -> list[dict[str, Any]]:
+        return read_metrics(self.path)
+
+    # --- data ---
+
+    @cached_property
+    def table(self) -> Table | None:
+        """The fitted table, if it is there and the same."""
+        found, note = self._table()
+        if note:
+            self.notes.append(note)
+        return found
+
+    def _table(self) -> tuple[Table | None, str | None]:
+        if self.fitted is None:
+            return None, None
+        if not is_path(self.fitted.source):
+            return (
+                None,
+                "The fitted table came by a query, a URL or a pipe, which is not read again: this is the model.",
+            )
+        source = Path(self.fitted.source)
+        if not source.exists():
+            return None, f"The fitted table {source.name} is no longer there: this is the model alone."
+        try:
+            table = open_table(source, self.fitted.reading)
+            if self.fitted.is_source(table):
+                return table, None
+        except (ValueError, OSError) as error:
+            return None, f"The fitted table cannot be read: {without_paths(str(error))}"
+        return None, f"The fitted table {source.name} has changed since the fit: this is the model alone."
+
+    @cached_property
+    def data(self) -> DataRows | None:
+        """Some rows of the data; None where there is none."""
+        name = self.config.get(BUILT_IN_SECTION)
+        if self.fitted is None:
+            if self.kind == "array" and name in [*BUILT_IN] and self.subject.columns[0].name == "x":
+                y = BUILT_IN[str(name)]().sample(BUILT_IN_ROWS, 1).astype(np.float64)
+                return DataRows(y, np.zeros(len(y), np.bool_))
+            return None
+        if self.table is None:
+            return None
+        chosen = RowSample(DATA_ROWS)
+        for piece in pieces(self.table, self.fitted.schema.check(self.table), self.fitted.missing):
+            chosen.see(piece.batch.append_column(ROW_NUMBER, pa.array(piece.numbers)), piece.numbers)
+        rows = chosen.table().combine_chunks()
+        if not len(rows):
+            return None
+        numbers = rows.column(ROW_NUMBER).to_numpy()
+        rows = rows.drop_columns([ROW_NUMBER])
+        y = numbers_of(self.fitted, rows)
+        return DataRows(y, self.fitted.split.parts_of(numbers) == 0, rows.to_batches()[0])
+
+    def about(self) -> dict[str, Any]:
+        """What every view is told first."""
+        result = self.config.get("result")
+        result = result if isinstance(result, dict) else {}
+        step = result.get("steps") or (self.history[-1]["step"] if self.history else None)
+        kinds = {
+            "columns": "a model of columns",
+            "flow": "a flow of a table",
+            "array": "a flow of vectors",
+            "images": "a flow of images",
+        }
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "model": kinds[self.kind],
+            "parameters": sum(p.numel() for p in self.model.parameters()),
+            "state": self.state,
+            "step": step,
+            "seconds": result.get("seconds"),
+            "notes": [without_paths(note) for note in dict.fromkeys(self.notes)],
+            "source": Path(self.fitted.source).name if self.fitted is not None else self.config.get(BUILT_IN_SECTION),
+            "parts": self.fitted.parts if self.fitted is not None else None,
+        }
+
+
+def signature(path: Path) -> tuple[Any, ...]:
+    """What changes when a run folder does: sizes and times of its files."""
+    found: list[Any] = []
+    for name in (CONFIG_FILE, WEIGHTS_FILE, NEWEST):
+        try:
+            stat = (path / name).stat()
+            found.append((stat.st_size, stat.st_mtime_ns))
+        except OSError:
+            found.append(None)
+    return tuple(found)
+
+
+def open_run(path: Path) -> OpenedRun:
+    """A run folder as it is now. Raises FlowFileError for one that is damaged."""
+    now = signature(path)
+    config = read_config(path)
+    if isinstance(config.get(SECTION), dict):
+        fitted = FittedTable.load(path, unfinished=True)
+        return OpenedRun(path, now, config, fitted.flow, fitted)
+    unfinished = is_unfinished(path, config)
+    model = load_unfinished(path, config).model if unfinished else load_model(path, None, config)
+    if not isinstance(model, Flow | Mixture):
+        raise FlowFileError(path / CONFIG_FILE, "it holds a module that is no flow, which cannot be shown")
+    return OpenedRun(path, now, config, model)
+
+
+def without_paths(text: str, *known: Path) -> str:
+    """A message with names of files in place of paths of this machine. Those of ``known`` may hold spaces.
+
+    >>> without_paths("/home/me/run/config.json: not valid JSON; see '/tmp/x y'")
+    "config.json: not valid JSON; see 'x y'"
+    >>> without_paths("/my own/runs/first/config.json: damaged", Path("/my own/runs/first"))
+    'first/config.json: damaged'
+    """
+    for path in known:
+        for spelled in {str(path), str(path.absolute()), str(path.resolve())}:
+            if spelled not in (".", "/"):
+                text = text.replace(spelled, path.resolve().name)
+    return PATHS.sub(r"\1", text)

@@ -1,0 +1,188 @@
+"""What the first views ask for: columns with their masses, rows of data and model, scores, the training curve."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cubicflow.explore.answers import Answer
+from cubicflow.explore.framed import framed
+from cubicflow.explore.opened_run import OpenedRun
+from cubicflow.explore.subject import ArraySubject, ColumnsSubject
+from cubicflow.flows.image_recipe import bits_per_dim
+from cubicflow.tables.arrow_types import Floats
+from cubicflow.tables.honest_score import Score, score_warnings, verdict
+from cubicflow.tables.judging.judge_file import read_judgement
+from cubicflow.tables.scored_parts import score_some
+
+SCORED_ROWS = 1000  # of each part of the table
+POINTS = 3000  # of data and of the model, on the page
+PLANE_POINTS = 80_000
+GRID = 96  # pixels of a density on either side
+EXACT_GRID = 256
+SHOWN_POINTS = 2000  # of the training curve
+LARGEST = 1e30
+CURVES = (("loss", "training"), ("validation_loss", "validation"), ("validation_loss_averaged", "averaged weights"))
+
+
+def columns_answer(run: OpenedRun) -> bytes:
+    """The columns, and the masses of their bins under the model."""
+    subject = run.subject
+    about = [column.to_json() for column in subject.columns]
+    order = subject.encoder.order if isinstance(subject, ColumnsSubject) else None
+    header = {"columns": about, "given": [c.to_json() for c in subject.given], "order": order}
+    if isinstance(subject, ColumnsSubject) and subject.usual and run.data is not None:
+        masses = _model_masses_given(run)
+    else:
+        masses = [column.masses for column in subject.answer({}).columns]
+    others = [
+        c for c in (run.fitted.schema.columns if run.fitted else ()) if c.role in ("constant", "dropped", "weights")
+    ]
+    header["others"] = [{"name": c.name, "kind": c.kind, "about": c.describe()} for c in others]
+    return framed(header, {"masses": np.concatenate(masses).astype(np.float32)})
+
+
+def _model_masses_given(run: OpenedRun) -> list[Floats]:
+    """Of a model that is given context: over the contexts of the data."""
+    from cubicflow.explore.subject import numbers_of
+
+    data = run.data
+    if run.fitted is None or data is None or data.rows is None:
+        raise TypeError("only a table has context")
+    import pyarrow as pa
+
+    rows = data.rows[:2000]
+    y = numbers_of(run.fitted, pa.Table.from_batches([run.fitted.sample_like(rows, len(rows), seed=0)]))
+    return [column.masses(y[:, i]) for i, column in enumerate(run.subject.columns)]
+
+
+def data_answer(run: OpenedRun) -> bytes:
+    """The masses of the same bins among rows of the data; none where the data is gone."""
+    data = run.data
+    if data is None:
+        return framed({"rows": 0, "notes": run.about()["notes"]})
+    masses = [column.masses(data.y[:, i]) for i, column in enumerate(run.subject.columns)]
+    arrays = {"masses": np.concatenate(masses).astype(np.float32)}
+    return framed({"rows": len(data.y), "notes": run.about()["notes"]}, arrays)
+
+
+def answer_of(answer: Answer) -> bytes:
+    """All columns given conditions, for the page."""
+    sizes = [column.effective_size for column in answer.columns]
+    header = {
+        "probability": _plain(answer.probability),
+        "probabilityError": _plain(answer.probability_error),
+        "isDensity": answer.is_density,
+        "effectiveSize": _plain(answer.effective_size),
+        "effectiveSizes": [_plain(size) for size in sizes],
+    }
+    parts = {
+        "masses": [column.masses for column in answer.columns],
+        "errors": [column.errors for column in answer.columns],
+    }
+    return framed(header, {name: np.concatenate(each).astype(np.float32) for name, each in parts.items()})
+
+
+def points_answer(run: OpenedRun) -> bytes:
+    """Rows of the data and of the model, as they lie on the axes of the page."""
+    subject, arrays = run.subject, {}
+    most = PLANE_POINTS if isinstance(subject, ArraySubject) and len(subject.columns) == 2 else POINTS
+    rows = {"model": subject.rows(most), "data": None if run.data is None else run.data.y[:most]}
+    for name, y in rows.items():
+        if y is not None:
+            arrays[name] = _placed(run, y).astype(np.float32)
+    return framed({"notes": run.about()["notes"]}, arrays)
+
+
+def _placed(run: OpenedRun, y: Floats) -> Floats:
+    """Plain numbers as places on axes: bars by their number, numbers by their value, NaN for gaps."""
+    found = np.empty_like(y)
+    for i, column in enumerate(run.subject.columns):
+        place = column.bin_of(y[:, i]).astype(np.float64)
+        listed = np.where((place < 0) | (place >= column.bins), np.nan, place)
+        found[:, i] = listed if column.is_list else column.shown(y[:, i])
+    return found
+
+
+@torch.no_grad()
+def density_answer(run: OpenedRun, x: int, y: int) -> bytes:
+    """The model's density over two columns: exact for a flow of two, else the share of drawn rows in each cell."""
+    subject = run.subject
+    across, up = subject.columns[x], subject.columns[y]
+    if isinstance(subject, ArraySubject) and len(subject.columns) == 2 and x != y:
+        edges = [np.linspace(c.edges[0], c.edges[-1], EXACT_GRID + 1) for c in (across, up)]
+        middles = [(each[1:] + each[:-1]) / 2 for each in edges]
+        grid = np.stack(np.meshgrid(*middles, indexing="xy"), axis=-1).reshape(-1, 2)
+        order = [0, 1] if x < y else [1, 0]
+        points = torch.from_numpy(np.ascontiguousarray(grid[:, order])).to(next(subject.flow.parameters()).dtype)
+        density = subject.flow.log_prob(points, batch_size=1 << 14).exp().float().numpy()
+        return framed({"isExact": True}, {"density": density.reshape(EXACT_GRID, EXACT_GRID)})
+    rows = subject.rows(subject.pool().size if isinstance(subject, ColumnsSubject) else 1 << 14)
+    cells = []
+    for column, i in ((across, x), (up, y)):
+        if column.is_list:
+            cells.append((column.bin_of(rows[:, i]), column.bins))
+            continue
+        bins = min(column.bins, GRID)
+        cells.append((column.bin_of(rows[:, i]), bins))
+    (first, wide), (second, tall) = cells
+    inside = (first >= 0) & (first < wide) & (second >= 0) & (second < tall)
+    counts = np.bincount(second[inside] * wide + first[inside], minlength=wide * tall).reshape(tall, wide)
+    return framed({"isExact": False, "rows": len(rows)}, {"density": (counts / len(rows)).astype(np.float32)})
+
+
+def training_answer(run: OpenedRun) -> bytes:
+    """Losses against steps."""
+    arrays: dict[str, NDArray[Any]] = {}
+    for key, _name in CURVES:
+        pairs = [(line["step"], line[key]) for line in run.history if _is_usable(line.get(key))]
+        thin = pairs[:: max(1, len(pairs) // SHOWN_POINTS)]
+        if thin:
+            arrays[f"{key}_steps"] = np.array([step for step, _ in thin], np.float64)
+            arrays[key] = np.array([loss for _, loss in thin], np.float64)
+    return framed({"curves": [[key, name] for key, name in CURVES if key in arrays]}, arrays)
+
+
+def score_answer(run: OpenedRun) -> bytes:
+    """How good the fit is: scores of the parts of the table beside independent columns, warnings, the judgement."""
+    header: dict[str, Any] = {"verdict": None, "parts": [], "warnings": [], "judgement": None}
+    judged = read_judgement(run.path)
+    if judged is not None:
+        header["judgement"] = {"verdict": judged.verdict, "lines": judged.lines, "remarks": judged.remarks}
+    result = run.config.get("result")
+    loss = result.get("validation_loss") if isinstance(result, dict) else None
+    if run.fitted is not None and run.table is not None:
+        scored = score_some(run.fitted, run.table, SCORED_ROWS)
+        test, train = scored.parts["test"], scored.parts["train"]
+        header |= {
+            "verdict": verdict(test, train),
+            "warnings": score_warnings(test, train),
+            "parts": [[name, *_numbers(score)] for name, score in scored.parts.items() if score.model.weight],
+            "used": str(scored.used),
+        }
+    elif run.kind == "images" and _is_usable(loss):
+        pixels = math.prod(run.model.shape)
+        bits = float(bits_per_dim(torch.tensor(-float(loss)), pixels))  # type: ignore[arg-type] # usable
+        header["verdict"] = f"Held-out images take {bits:.3f} bits per pixel value."
+    elif run.fitted is None and _is_usable(loss):
+        header["verdict"] = f"Held-out rows score {-float(loss):.3f} nats."  # type: ignore[arg-type] # usable
+    return framed(header)
+
+
+def _numbers(score: Score) -> Sequence[Any]:
+    means = (score.model, score.independent, score.gain)
+    return [score.model.rows, *(None if mean is None else [_plain(mean.mean), _plain(mean.error)] for mean in means)]
+
+
+def _is_usable(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST
+
+
+def _plain(value: float) -> float | None:
+    """As JSON has it; None for what is not finite."""
+    return float(value) if math.isfinite(value) else None

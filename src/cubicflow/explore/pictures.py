@@ -1,0 +1,70 @@
+"""Images: samples at a temperature, and the way from one to another through the noise."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cubicflow.explore.framed import framed
+from cubicflow.explore.opened_run import OpenedRun
+from cubicflow.flows import Flow
+from cubicflow.tables import TableError
+
+MOST_IMAGES = 64
+MOST_STEPS = 24
+
+
+@torch.no_grad()
+def images_answer(run: OpenedRun, *, temperature: float, seed: int, n: int) -> bytes:
+    """``n`` samples. The same seed at another temperature is the same noise, scaled."""
+    flow = _image_flow(run)
+    noise = _noise(flow, n, seed) * temperature
+    header = {"shape": list(flow.shape), "temperature": temperature, "seed": seed}
+    return framed(header, {"images": pixels(flow.from_noise(noise, batch_size=16)[0])})
+
+
+@torch.no_grad()
+def path_answer(run: OpenedRun, *, temperature: float, seed: int, first: int, last: int, steps: int) -> bytes:
+    """Images between two samples. Between normal vectors the way is along a great circle: on a straight line the middle
+    would be much nearer to 0 than any sample is."""
+    flow = _image_flow(run)
+    noise = _noise(flow, max(first, last) + 1, seed)
+    way = between(noise[first], noise[last], steps) * temperature
+    return framed({"shape": list(flow.shape)}, {"images": pixels(flow.from_noise(way, batch_size=16)[0])})
+
+
+def between(a: Tensor, b: Tensor, steps: int) -> Tensor:
+    """Points (steps, D) from a to b, their lengths and directions changing evenly.
+
+    >>> between(torch.tensor([2.0, 0.0]), torch.tensor([0.0, 2.0]), 3)[1]
+    tensor([1.4142, 1.4142])
+    """
+    t = torch.linspace(0, 1, steps, dtype=a.dtype)[:, None]
+    cosine = torch.dot(a, b) / (a.norm() * b.norm()).clamp(min=1e-12)
+    angle = torch.arccos(cosine.clamp(-1 + 1e-7, 1 - 1e-7))
+    if float(angle) < 1e-3:
+        return (1 - t) * a + t * b
+    length = (1 - t) * a.norm() + t * b.norm()
+    along = torch.sin((1 - t) * angle) * a / a.norm() + torch.sin(t * angle) * b / b.norm()
+    return length * along / torch.sin(angle)
+
+
+def pixels(images: Tensor) -> NDArray[np.uint8]:
+    """(n, H, W, C) of values from 0 to 255, cut off at both ends."""
+    found: NDArray[np.uint8] = images.clamp(0, 255.999).floor().to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy()
+    return found
+
+
+def _noise(flow: Flow, n: int, seed: int) -> Tensor:
+    generator = torch.Generator(next(flow.parameters()).device).manual_seed(seed)
+    return flow.base.sample(n, 1.0, generator).reshape(n, math.prod(flow.shape))
+
+
+def _image_flow(run: OpenedRun) -> Flow:
+    if run.kind != "images" or not isinstance(run.model, Flow):
+        raise TableError("this run is no flow of images")
+    return run.model

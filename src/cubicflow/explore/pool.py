@@ -1,0 +1,146 @@
+"""Rows drawn from a model of columns, kept with the law that every cell was drawn from.
+
+The law of a cell is what the network said of its column, given the cells before it: log probabilities of outcomes and
+the params of a spline. With it, the probability that a row's column would lie in a set costs a spline and no network:
+that weighs all rows of the pool for a condition in some milliseconds. Rows are independent, and so are their weights.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cubicflow.explore.shown_columns import ShownColumn
+from cubicflow.tables.arrow_types import Floats
+from cubicflow.tables.asking.column_law import ColumnLaw
+from cubicflow.tables.asking.particles import Particles, Walk
+from cubicflow.tables.cell_encoder import CellEncoder
+from cubicflow.tables.cells import Cells, NumberCells, WordCells
+from cubicflow.tables.columns_model import ColumnsModel
+
+CHUNK = 1 << 11  # rows drawn at once: an answer never waits for more
+MOST_ROWS = 1 << 17
+MOST_BYTES = 1 << 28  # of laws
+FEWEST_ROWS = 1 << 13
+
+
+@dataclass
+class Law:
+    """Of one column in N rows: log probabilities of outcomes (N, O), and params of splines (N, P) if it has some."""
+
+    log_outcomes: Tensor
+    params: Tensor | None
+
+    def take(self, rows: NDArray[np.int64] | slice) -> tuple[Tensor, Tensor | None]:
+        """In float64, as sets are asked for."""
+        which = rows if isinstance(rows, slice) else torch.from_numpy(rows)
+        return self.log_outcomes[which].double(), None if self.params is None else self.params[which].double()
+
+
+@dataclass
+class Pool:
+    """Rows of a model of columns. :meth:`grow` adds a chunk; readers see whole chunks alone.
+
+    Attributes:
+        size: how many rows there are.
+        y: plain numbers (N, D) in the model's order.
+        laws: of every column.
+    """
+
+    model: ColumnsModel
+    encoder: CellEncoder
+    context: Floats | None = None
+    seed: int = 0
+    size: int = 0
+    _rows: list[Floats] = field(default_factory=list)
+    _laws: list[list[Law]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.walk = Walk(self.model, self.encoder, {}, self.context)
+        self._generator = torch.Generator().manual_seed(self.seed)
+        numbers = sum(self.model.outcomes) + sum(2 * self.model.num_bins + 2 for s in self.model.shapes if s)
+        self.most = max(min(MOST_ROWS, MOST_BYTES // (4 * numbers)) // CHUNK * CHUNK, FEWEST_ROWS)
+        self._joined: tuple[Floats, list[Law]] | None = None
+
+    @property
+    def is_full(self) -> bool:
+        return self.size >= self.most
+
+    @torch.no_grad()
+    def grow(self) -> None:
+        """Draw a chunk of rows."""
+        walk, particles, laws = self.walk, self.walk.start(CHUNK), []
+        for i in range(len(walk.columns)):
+            log_outcomes, params = self.model.column_law(i, particles.tokens, particles.kinds)
+            laws.append(Law(log_outcomes.float(), None if params is None else params.float()))
+            y, log_weight = walk.law(i).draw(log_outcomes, params, self._generator)
+            walk.settle(particles, i, *walk.ruled(particles, i, y, log_weight))
+        self._rows.append(particles.y)
+        self._laws.append(laws)
+        self.size += CHUNK
+
+    def reach(self, rows: int) -> None:
+        """Grow to so many rows, or as many as there may be."""
+        while self.size < min(rows, self.most):
+            self.grow()
+
+    def all(self) -> tuple[Floats, list[Law]]:
+        """All rows, and the laws of all columns."""
+        kept = self._joined
+        count = self.size // CHUNK
+        if kept is None or len(kept[0]) < count * CHUNK:
+            rows, laws = self._rows[:count], self._laws[:count]
+            y = np.concatenate(rows)
+            joined = []
+            for i in range(y.shape[1]):
+                params = [part[i].params for part in laws]
+                splines = None if params[0] is None else torch.cat(params)  # type: ignore[arg-type] # all or none
+                joined.append(Law(torch.cat([part[i].log_outcomes for part in laws]), splines))
+            kept = self._joined = y, joined
+        return kept
+
+
+@torch.no_grad()
+def log_chances(pool: Pool, i: int, law: ColumnLaw, walk: Walk, rows: NDArray[np.int64]) -> Floats:
+    """The log probability, for each of some rows of a pool, that column i lies in the set of a law, given the cells
+    before it."""
+    y, laws = pool.all()
+    mass = law.chances(*laws[i].take(rows)).sum(1)
+    found: Floats = torch.where(mass > 0, mass.clamp(min=1e-300).log(), -math.inf).numpy()
+    chosen = y[rows]
+    nothing = torch.empty(0)
+    return walk.ruled(Particles(chosen, found, nothing, nothing), i, chosen[:, i], found)[1]
+
+
+@torch.no_grad()
+def law_masses(column: ShownColumn, cells: Cells, log_outcomes: Tensor, params: Tensor | None) -> Floats:
+    """The probability of every bin of a column, (N, bins + 1), under each row's law; the last is the gap's."""
+    from cubicflow.splines import cubic_spline
+
+    outcomes = log_outcomes.exp()
+    found = outcomes.new_zeros(len(outcomes), column.bins + 1)
+    if isinstance(cells, WordCells):
+        bins = torch.from_numpy(column.bin_of(np.arange(len(cells.kinds), dtype=np.float64)))
+        shares = torch.tensor(cells.shares, dtype=outcomes.dtype)
+        found.index_add_(1, bins, outcomes[:, torch.tensor(cells.kinds)] * shares)
+    elif isinstance(cells, NumberCells):
+        if not column.is_list:
+            low, high = cells.scale.distances(np.asarray(column.edges))
+            places = torch.from_numpy(np.where(low < high, low, 1 - high)).to(outcomes.dtype).clamp(0, 1)
+            values = places.expand(len(outcomes), -1)
+            if params is not None:
+                values = cubic_spline(values, params[:, None], domain="unit")[0]
+            found[:, :-1] = outcomes[:, :1] * values.diff(dim=1).clamp(min=0)
+        atoms = np.asarray(sorted(cells.atoms), np.float64)
+        homes = column.bin_of(atoms)
+        inside = np.flatnonzero((homes >= 0) & (homes < column.bins))
+        if len(inside):
+            found.index_add_(1, torch.from_numpy(homes[inside]), outcomes[:, 1 + torch.from_numpy(inside)])
+    if cells.gaps:
+        found[:, -1] += outcomes[:, cells.gap]
+    return found.double().numpy()

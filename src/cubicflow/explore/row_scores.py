@@ -1,0 +1,299 @@
+"""Rows that a person brings: the score of each, its rank among training rows, and what makes it unlikely.
+
+Of a model of columns, every cell has the log probability that it was given by the cells before it: exact, and their sum
+is the score. Of a flow, every column has its log density given all the others, log p(row) - log of the integral of p
+over that column, by the trapezoidal rule; for the least likely rows alone, because it takes hundreds of densities a
+cell.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+
+from cubicflow.explore.framed import framed
+from cubicflow.explore.opened_run import OpenedRun
+from cubicflow.flows import Flow, Mixture
+from cubicflow.tables import FittedTable, Reading, Table, TableError, open_table
+from cubicflow.tables.arrow_types import Floats
+from cubicflow.tables.columns_likelihood import log_conditionals
+from cubicflow.tables.columns_model import ColumnsModel
+from cubicflow.tables.encoder import Numbers, TableEncoder
+from cubicflow.tables.source import MemoryTable
+
+MOST_BYTES = 16 << 20  # of an upload
+MOST_ROWS = 20_000  # that are scored
+SHOWN_ROWS = 500  # whose cells the page gets
+REFERENCE_ROWS = 2000
+EXPLAINED_ROWS = 24  # of a flow
+POINTS = 257  # of a column's integral
+REACH = 9.0  # on the real line of a flow
+ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet", ".feather", ".arrow", ".npy")
+
+
+def score_rows(run: OpenedRun, content: bytes, name: str, *, pasted: bool = False) -> bytes:
+    """The answer about a file that was dropped, or a text that was pasted. The file is in a temporary folder while it
+    is read, and nowhere else."""
+    if run.kind == "images":
+        raise TableError("this run is a flow of images; there are no rows to score")
+    ending = Path(name).suffix.lower()
+    if not pasted and ending not in ENDINGS:
+        raise TableError(f"{name!r} is no kind of file that is read here; give one of {', '.join(ENDINGS)}")
+    with tempfile.TemporaryDirectory(prefix="cubicflow-") as folder:
+        path = Path(folder, f"rows{'.csv' if pasted else ending}")
+        path.write_bytes(_with_header(run, content) if pasted else content)
+        try:
+            return _scored_file(run, path, "the pasted text" if pasted else name)
+        except (ValueError, OSError) as error:
+            said = str(error).replace(str(path), "the pasted text" if pasted else name).replace(folder, "")
+            raise TableError(said) from None
+
+
+def _with_header(run: OpenedRun, content: bytes) -> bytes:
+    """A pasted text with the names of the columns in front, unless it has some of them."""
+    if run.fitted is None:
+        return content
+    text = content.decode("utf-8", errors="replace").lstrip("\ufeff \r\n")
+    names = [c.name for c in run.fitted.schema.columns if c.role not in ("dropped", "weights")]
+    delimiter = "\t" if "\t" in text.partition("\n")[0] else ","
+    first = next(csv.reader([text.partition("\n")[0]], delimiter=delimiter), [])
+    if {cell.strip() for cell in first} & set(names):
+        return text.replace("\t", ",").encode() if delimiter == "\t" else text.encode()
+    if len(first) != len(names):
+        raise TableError(
+            f"a row has {len(names)} values here ({', '.join(names[:8])} ...), the first line {len(first)}"
+        )
+    header = io.StringIO()
+    csv.writer(header, lineterminator="\n").writerow(names)
+    return (header.getvalue() + (text.replace("\t", ",") if delimiter == "\t" else text)).encode()
+
+
+def _scored_file(run: OpenedRun, path: Path, name: str) -> bytes:
+    if run.fitted is None:
+        return _scored_array(run, path)
+    fitted = run.fitted
+    table = open_table(path, fitted.reading)
+    fitted.schema.check(table)
+    scores: list[float] = []
+    for batch in fitted.score_batches(table):
+        scores += batch.column(0).to_numpy(zero_copy_only=False).tolist()
+        if len(scores) > MOST_ROWS:
+            raise TableError(f"{name} has more than {MOST_ROWS:,} rows; score it with: cubicflow score")
+    if not scores:
+        raise TableError(f"{name} has no rows")
+    log_p = np.array(scores, np.float64)
+    shown_rows = np.sort(np.argsort(np.where(np.isnan(log_p), np.inf, log_p), kind="stable")[:SHOWN_ROWS])
+    cells, conditionals, ranks = _explained(run, table, shown_rows)
+    reference, described = reference_scores(run)
+    header = {
+        "rows": len(log_p),
+        "shown": shown_rows.tolist(),
+        "columns": cells[0],
+        "cells": cells[1],
+        "explained": _explained_names(fitted),
+        "reference": described,
+        "way": "before" if isinstance(fitted.flow, ColumnsModel) else "rest",
+        "ignored": fitted.schema.new_columns(table),
+    }
+    arrays: dict[str, NDArray[Any]] = {"scores": log_p, "percentiles": percentiles(log_p, reference)}
+    if conditionals is not None:
+        arrays["conditionals"] = conditionals
+    if ranks is not None:
+        arrays["ranks"] = ranks
+    return framed(header, arrays)
+
+
+def _explained_names(fitted: FittedTable) -> list[str]:
+    return list(fitted.cells.order) if fitted.cells is not None else [c.name for c in fitted.encoder.columns]
+
+
+def _explained(
+    run: OpenedRun, table: Table, chosen: NDArray[np.int64]
+) -> tuple[tuple[list[str], list[list[str]]], Floats | None, Floats | None]:
+    """The cells of chosen rows as text, the log probabilities of their columns, and the ranks of those."""
+    fitted = run.fitted
+    if fitted is None:
+        raise TypeError("only tables have columns")
+    names = [c.name for c in fitted.schema.columns if c.role not in ("dropped", "weights")]
+    rows = pa.Table.from_batches(table.batches(names)).take(pa.array(chosen))
+    texts = [["" if value is None else str(value) for value in rows.column(name).to_pylist()] for name in names]
+    cells = names, [list(row) for row in zip(*texts, strict=True)]
+    whole = np.flatnonzero(~_incomplete(rows)) if fitted.missing != "model" else np.arange(len(rows))
+    if not len(whole):
+        return cells, None, None
+    batch = rows.take(pa.array(whole)).combine_chunks().to_batches()[0]
+    numbers = fitted.encoder.read(batch)
+    found = np.full((len(rows), len(fitted.encoder.columns)), np.nan)
+    if isinstance(fitted.flow, ColumnsModel):
+        found[whole] = log_conditionals(fitted.flow, fitted.needed_cells, numbers)
+        typical = _reference_conditionals(run)
+        return cells, found, np.stack([percentiles(found[:, i], typical[:, i]) for i in range(found.shape[1])], axis=1)
+    if fitted.encoder.mass_features or fitted.schema.context or not isinstance(fitted.encoder, TableEncoder):
+        return cells, None, None
+    some = whole[:EXPLAINED_ROWS]
+    x, _ = fitted.encoder.to_flow(numbers.y[:EXPLAINED_ROWS])
+    slopes = np.stack([m.forward(numbers.y[:EXPLAINED_ROWS, i])[1] for i, m in enumerate(fitted.encoder.maps)], axis=1)
+    found[some] = column_densities(fitted.flow, x, (-REACH, REACH)) + slopes
+    return cells, found, None
+
+
+def _incomplete(rows: pa.Table) -> NDArray[np.bool_]:
+    import pyarrow.compute as pc
+
+    gaps = [pc.is_null(column, nan_is_null=True).to_numpy() for column in rows.columns]
+    return np.logical_or.reduce(gaps)
+
+
+@torch.no_grad()
+def column_densities(flow: Flow | Mixture, x: Floats, ends: tuple[float, float]) -> Floats:
+    """log p(x_i | all others) of every feature of rows (N, D), by the trapezoidal rule between two ends.
+
+    >>> import cubicflow as cf
+    >>> flow = cf.flows.tabular(2, num_layers=1, hidden_features=8)
+    >>> x = np.array([[0.5, -0.25]])
+    >>> bool(np.isfinite(column_densities(flow, x, (-9.0, 9.0))).all())
+    True
+    """
+    dtype = next(flow.parameters()).dtype
+    grid = torch.linspace(*ends, POINTS, dtype=dtype)
+    rows = torch.from_numpy(x).to(dtype)
+    log_p = flow.log_prob(rows)
+    found = np.empty(x.shape)
+    for i in range(x.shape[1]):
+        moved = rows.repeat_interleave(POINTS, 0)
+        moved[:, i] = grid.repeat(len(rows))
+        values = flow.log_prob(moved, batch_size=1 << 13).reshape(len(rows), POINTS).double()
+        weights = torch.full((POINTS,), float(grid[1] - grid[0]), dtype=torch.float64)
+        weights[[0, -1]] /= 2
+        total = torch.logsumexp(values + weights.log(), dim=1)
+        found[:, i] = (log_p.double() - total).numpy()
+    return found
+
+
+def _scored_array(run: OpenedRun, path: Path) -> bytes:
+    """Of a flow of vectors: the columns of the file, in their order."""
+    names = [column.name for column in run.subject.columns]
+    reading = Reading()
+    if path.suffix == ".csv":
+        first = path.read_text(errors="replace").lstrip().partition("\n")[0]
+        try:
+            [float(cell) for cell in first.split(",")]
+            reading = Reading(header="none")
+        except ValueError:
+            pass
+    table = open_table(path, reading)
+    if len(table.names) != len(names):
+        raise TableError(f"this flow is of {len(names)} numbers a row, the file has {len(table.names)} columns")
+    batches = list(table.batches())
+    try:
+        columns = [np.concatenate([_floats(b.column(i)) for b in batches]) for i in range(len(names))]
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise TableError("every value should be a number") from None
+    x = np.stack(columns, axis=1)
+    if len(x) > MOST_ROWS or not len(x):
+        raise TableError(f"the file has {len(x):,} rows; give 1 to {MOST_ROWS:,}")
+    dtype = next(run.model.parameters()).dtype
+    with torch.no_grad():
+        log_p = run.model.log_prob(torch.from_numpy(x).to(dtype), batch_size=1 << 13).double().numpy()
+    order = np.sort(np.argsort(log_p, kind="stable")[:SHOWN_ROWS])
+    reference, described = reference_scores(run)
+    low, high = _ends(run)
+    found = np.full((len(order), len(names)), np.nan)
+    found[:EXPLAINED_ROWS] = column_densities(run.model, x[order[:EXPLAINED_ROWS]], (low, high))
+    header = {
+        "rows": len(x),
+        "shown": order.tolist(),
+        "columns": names,
+        "cells": [[f"{value:.6g}" for value in x[i]] for i in order],
+        "explained": names,
+        "reference": described,
+        "way": "rest",
+        "ignored": [],
+    }
+    arrays = {"scores": log_p, "percentiles": percentiles(log_p, reference), "conditionals": found}
+    return framed(header, arrays)
+
+
+def _floats(array: pa.Array) -> Floats:
+    found: Floats = array.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _ends(run: OpenedRun) -> tuple[float, float]:
+    """Between which a flow of vectors is integrated."""
+    y = run.subject.rows(1 << 12)
+    low, high = float(y.min()), float(y.max())
+    inside = low >= 0 and high <= 1
+    return (0.0, 1.0) if inside else (low - 0.5 * (high - low), high + 0.5 * (high - low))
+
+
+# --- what scores are compared with ---
+
+
+def reference_scores(run: OpenedRun) -> tuple[Floats, str]:
+    """Scores of training rows, or of rows that the model draws where the data is gone; and which of the two."""
+    if "reference" not in run.__dict__:
+        run.__dict__["reference"] = _reference(run)
+    found: tuple[Floats, str] = run.__dict__["reference"]
+    return found
+
+
+def _reference(run: OpenedRun) -> tuple[Floats, str]:
+    data = run.data
+    if run.fitted is not None and data is not None and data.rows is not None:
+        train = data.rows.filter(pa.array(data.is_train))[:REFERENCE_ROWS]
+        if len(train):
+            rows = MemoryTable(pa.Table.from_batches([train]), "the training rows")
+            rows.is_text = run.table is not None and run.table.is_text
+            parts = [batch.column(0).to_numpy(zero_copy_only=False) for batch in run.fitted.score_batches(rows)]
+            scores = np.concatenate(parts)
+            return scores[np.isfinite(scores)], "training rows"
+    if run.fitted is not None:
+        from cubicflow.explore.subject import usual_context
+
+        rows = run.fitted.sample(REFERENCE_ROWS, usual_context(run.fitted) or None, seed=1)
+        scores = run.fitted.score(rows)
+        return scores[np.isfinite(scores)], "rows that the model draws"
+    x = run.subject.rows(REFERENCE_ROWS)
+    with torch.no_grad():
+        scores = run.model.log_prob(torch.from_numpy(x).to(next(run.model.parameters()).dtype)).double().numpy()
+    return scores, "rows that the model draws"
+
+
+def _reference_conditionals(run: OpenedRun) -> Floats:
+    """log p of every cell of training rows, or of drawn ones, (R, D) in the model's order."""
+    fitted = run.fitted
+    if fitted is None or not isinstance(fitted.flow, ColumnsModel):
+        raise TypeError("only a model of columns has these")
+    if "reference_conditionals" not in run.__dict__:
+        data = run.data
+        if data is not None and data.rows is not None and data.is_train.any():
+            numbers = fitted.encoder.read(data.rows.filter(pa.array(data.is_train))[:REFERENCE_ROWS])
+        else:
+            from cubicflow.explore.subject import usual_context
+
+            rows = fitted.sample(REFERENCE_ROWS, usual_context(fitted) or None, seed=1)
+            numbers = fitted.encoder.read(rows.combine_chunks().to_batches()[0])
+        run.__dict__["reference_conditionals"] = log_conditionals(fitted.flow, fitted.needed_cells, Numbers(*numbers))
+    found: Floats = run.__dict__["reference_conditionals"]
+    return found
+
+
+def percentiles(values: Floats, reference: Floats) -> Floats:
+    """The share, in per cent, of the reference that lies below each value; half of what is equal counts.
+
+    >>> percentiles(np.array([0.0, 2.5, np.nan]), np.array([1.0, 2.0, 3.0, 4.0])).tolist()
+    [0.0, 50.0, nan]
+    """
+    ordered = np.sort(reference)
+    below = (np.searchsorted(ordered, values, "left") + np.searchsorted(ordered, values, "right")) / 2
+    return np.where(np.isnan(values), math.nan, 100 * below / max(len(ordered), 1))

@@ -1,0 +1,120 @@
+"""The server of the page: on 127.0.0.1 alone, with a token, until Ctrl-C or SIGTERM."""
+
+from __future__ import annotations
+
+import errno
+import secrets
+import signal
+import socket
+import threading
+import webbrowser
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import uvicorn
+
+HOST = "127.0.0.1"
+PORT = 8470
+PORTS = 100  # that are tried
+NEEDED = "the page needs some more packages: pip install 'cubicflow[explore]'"
+
+
+def serve(run: Path, *, port: int | None, browser: bool, say: Callable[[str], None]) -> None:
+    """Serve the page of a run until a signal ends it. ``say`` gets the address."""
+    try:
+        import starlette  # noqa: F401
+        import uvicorn
+    except ImportError:
+        raise ImportError(NEEDED) from None
+    from cubicflow.flows.serialization import read_config
+
+    read_config(run)  # what is no run at all is refused here, and not on a page
+    listening, taken = listen(PORT if port is None else port)
+    number = listening.getsockname()[1]
+    if taken:
+        say(f"port {taken} is in use; this is the next free one")
+    token = secrets.token_urlsafe(24)
+    address = f"http://{HOST}:{number}/?token={token}"
+    config = uvicorn.Config(
+        _deferred(run, token, number),
+        log_level="critical",
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=0,
+    )
+    server = uvicorn.Server(config)
+    say(address)
+    say("Ctrl-C ends it")
+    if browser:
+        threading.Timer(0.1, webbrowser.open, (address,)).start()
+    with listening, stopping(server):
+        server.run(sockets=[listening])
+
+
+def listen(port: int) -> tuple[socket.socket, int | None]:
+    """A socket at a port, or at the next that is free; and the port that was asked for, if it is taken. 0 is any."""
+    if not 0 <= port < 1 << 16:
+        raise ValueError(f"--port should be 0 to 65535, got {port}")
+    for number in range(port, min(port + PORTS, 1 << 16)):
+        found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            found.bind((HOST, number))
+            found.listen(64)
+        except OSError as error:
+            found.close()
+            if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+                raise
+            continue
+        return found, port if number != port else None
+    raise OSError(f"no port from {port} to {port + PORTS - 1} is free; name another with --port")
+
+
+@contextmanager
+def stopping(server: uvicorn.Server) -> Iterator[None]:
+    """Ctrl-C and SIGTERM end the server at once, whoever is still connected."""
+
+    @contextmanager
+    def caught() -> Iterator[None]:
+        def stop(*_: Any) -> None:
+            server.should_exit = server.force_exit = True
+
+        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    server.capture_signals = caught  # type: ignore[method-assign] # its own wait for browsers that stay connected
+    yield
+
+
+def _deferred(run: Path, token: str, port: int) -> Any:
+    """The application, made in a thread while the server starts: importing torch takes longer than that."""
+    made: list[Any] = []
+    ready = threading.Event()
+
+    def make() -> None:
+        try:
+            from cubicflow.explore.app import Explorer, make_app
+
+            explorer = Explorer(run)
+            explorer.warm_up()
+            made.append(make_app(explorer, token, port))
+        finally:
+            ready.set()
+
+    threading.Thread(target=make, name="cubicflow-explore-start", daemon=True).start()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        import asyncio
+
+        while not ready.is_set():
+            await asyncio.sleep(0.01)
+        await made[0](scope, receive, send)
+
+    return app

@@ -1,0 +1,98 @@
+// Small pieces that every view is made of. Text goes in as text: nothing here makes HTML of a string.
+
+export function make(tag, about = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [key, value] of Object.entries(about)) {
+    if (value === undefined || value === null || value === false) continue;
+    if (key === "class") element.className = value;
+    else if (key === "text") element.textContent = value;
+    else if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+    else element.setAttribute(key, value === true ? "" : value);
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+export function colour(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+export function loading(text = "Working") {
+  return make("p", { class: "loading", role: "status", text: `${text} …` });
+}
+
+export function failed(error) {
+  return make("p", { class: "error", role: "alert", text: error.message });
+}
+
+export function empty(title, text) {
+  return make("div", { class: "empty" }, make("h2", { text: title }), make("p", { text }));
+}
+
+export function number(value, digits = 4) {
+  if (value === null || value === undefined || Number.isNaN(value)) return "–";
+  const size = Math.abs(value);
+  if (size !== 0 && (size < 1e-4 || size >= 1e9)) return value.toExponential(2);
+  return Number(value.toPrecision(digits)).toLocaleString("en", { maximumFractionDigits: 10 });
+}
+
+export function percent(share) {
+  if (share === null || Number.isNaN(share)) return "–";
+  const value = 100 * share;
+  return `${value >= 99.95 || value < 0.05 ? (value >= 99.95 ? "100" : value > 0 ? "<0.1" : "0") : value.toFixed(value < 9.95 ? 1 : 0)} %`;
+}
+
+// A value of a column, as the table spells it.
+export function spelled(column, value) {
+  if (column.isDate) {
+    const text = new Date(value * 1000).toISOString();
+    return column.step && column.step % 86400 === 0 ? text.slice(0, 10) : text.slice(0, 19).replace("T", " ");
+  }
+  if (column.decimals !== null && column.decimals !== undefined) return value.toFixed(column.decimals);
+  return String(Number(value.toPrecision(6)));
+}
+
+export function shownValue(column, value) {
+  if (column.isDate) return spelled(column, value);
+  return column.decimals === null ? number(value) : Number(value.toFixed(column.decimals)).toLocaleString("en", { maximumFractionDigits: 10 });
+}
+
+export function table(columns, cells, about = {}) {
+  const isNumber = columns.map((_, i) => cells.length > 0 && cells.every((row) => row[i] === "" || !Number.isNaN(Number(row[i]))));
+  const kind = (i) => (isNumber[i] ? "number" : undefined);
+  return make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": about.label },
+    make("table", {},
+      make("thead", {}, make("tr", {}, ...columns.map((name, i) => make("th", { scope: "col", class: kind(i), text: name })))),
+      make("tbody", {}, ...cells.map((row) => make("tr", {}, ...row.map((cell, i) => make("td", { class: kind(i), title: cell, text: cell })))))));
+}
+
+// Points as a picture of their density: {x, y} in [0, 1], counted in cells and shaded with one colour.
+export function cloud(count, place, name, cells) {
+  const counts = new Float32Array(cells * cells);
+  for (let i = 0; i < count; i += 1) {
+    const [u, v] = place(i), a = Math.floor(u * cells), b = Math.floor((1 - v) * cells);
+    if (a >= 0 && a < cells && b >= 0 && b < cells) counts[b * cells + a] += 1;
+  }
+  const canvas = make("canvas");
+  canvas.width = cells; canvas.height = cells;
+  const pen = canvas.getContext("2d", { willReadFrequently: true }), image = pen.createImageData(cells, cells);
+  pen.fillStyle = colour(name);
+  pen.fillRect(0, 0, 1, 1);
+  const [r, g, b] = pen.getImageData(0, 0, 1, 1).data, top = (3 * count) / (cells * cells);
+  counts.forEach((n, i) => image.data.set([r, g, b, 255 * Math.min(1, n / top)], 4 * i));
+  pen.putImageData(image, 0, 0);
+  return canvas;
+}
+
+// Calls a function at most once at a time, and again if it was asked for meanwhile.
+export function latest(work) {
+  let running = false, asked = null;
+  return async function ask(...given) {
+    if (running) { asked = given; return; }
+    running = true;
+    try { await work(...given); } finally {
+      running = false;
+      if (asked) { const next = asked; asked = null; ask(...next); }
+    }
+  };
+}

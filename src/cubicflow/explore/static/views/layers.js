@@ -1,0 +1,128 @@
+// Layers: points on their way from data to noise, and the splines that each layer has learned.
+
+import { curves } from "../charts.js";
+import { cloud, colour, empty, loading, make } from "../page.js";
+import { kept } from "../state.js";
+
+const SECONDS = 1.6; // from one layer to the next
+const MANY = 20000, CELLS = 160; // more points are drawn as their density
+
+export async function draw(page, run) {
+  const wait = loading("Sending points through the layers");
+  page.append(wait);
+  const found = await kept("api/layers");
+  wait.remove();
+  if (found.kind === "images") {
+    page.append(empty("Layers of images", "A flow of images turns pixels into noise at several scales, which no two axes show. Images has the way from one image to another through that noise."));
+    return;
+  }
+  if (found.kind === "context") {
+    page.append(empty("This flow is told by context", "Its layers differ from row to row. They are not drawn here."));
+    return;
+  }
+  let leave = null;
+  if (found.kind === "columns") {
+    page.append(make("section", {}, make("h2", { text: "Distribution functions" }), make("p", { class: "lead", text: `This model goes through the columns one after the other: ${found.order.join(", ")}. Of every number it gives the distribution function on the column's own scale, as a cubic spline that is told the columns before it. Each line is one row; a straight diagonal says that nothing was learned beyond the column alone.` })));
+  } else leave = flowing(page, found);
+  const section = make("section", {});
+  page.append(section);
+  if (found.kind !== "columns") section.append(make("h2", { text: "Learned splines" }), make("p", { class: "lead", text: "In every layer, the feature that it bends most: where a number comes in, across, and where it goes, up, for twelve rows." }));
+  const grid = make("div", { class: "grid" });
+  section.append(grid);
+  if (!found.layers.length) grid.append(make("p", { class: "quiet", text: "No column has a spline: all of them are lists of values." }));
+  const { x, y } = found.arrays;
+  found.layers.forEach((layer, i) => {
+    const [, rows, points] = y.shape;
+    const across = found.kind === "columns" ? x : x.subarray(i * points, (i + 1) * points);
+    const lines = [{ x: [across[0], across[points - 1]], y: [across[0], across[points - 1]], stroke: colour("--data"), width: 1, dash: [4, 4] }];
+    for (let r = 0; r < rows; r += 1) lines.push({ x: across, y: y.subarray((i * rows + r) * points, (i * rows + r + 1) * points), stroke: colour("--model"), width: 0.9 });
+    const name = layer.feature === null ? layer.name : `${layer.name}: ${found.names[layer.feature]}`;
+    grid.append(make("article", { class: "card" }, make("header", {}, make("h3", { text: name })), curves(lines, { square: true })));
+  });
+  return { leave };
+}
+
+function flowing(page, found) {
+  const { path } = found.arrays;
+  const [steps, points, features] = path.shape;
+  const canvas = make("canvas", { class: "plot", role: "img", "aria-label": "points on their way from data to noise" });
+  const slider = make("input", { type: "range", min: 0, max: steps - 1, step: 0.01, value: 0, "aria-label": "place between data and noise" });
+  const said = make("span", { class: "quiet", role: "status" });
+  const play = make("button", { text: "Play" });
+  const chosen = { x: 0, y: Math.min(1, features - 1) };
+  const select = (axis) => {
+    const menu = make("select", { "aria-label": `feature ${axis}` }, ...found.names.map((name, i) => make("option", { value: i, text: name })));
+    menu.value = chosen[axis];
+    menu.addEventListener("change", () => { chosen[axis] = Number(menu.value); measure(); paint(); });
+    return menu;
+  };
+  const step = (by) => () => { stop(); slider.value = Math.max(0, Math.min(steps - 1, Math.round(Number(slider.value)) + by)); paint(); };
+  page.append(make("section", {}, make("h2", { text: "From data to noise" }), make("p", { class: "lead", text: "Each layer moves every point by an invertible map. Step through them, or play." }),
+    make("div", { class: "wide" }, make("div", { class: "row" }, play, make("button", { text: "‹ back", onclick: step(-1) }), make("button", { text: "next ›", onclick: step(1) }), ...(features > 2 ? [select("x"), select("y")] : []), said), slider, canvas)));
+  let bounds = null;
+  function measure() {
+    bounds = [];
+    for (let s = 0; s < steps; s += 1) {
+      bounds.push([chosen.x, chosen.y].map((f) => {
+        const values = Float32Array.from({ length: points }, (_, i) => path[(s * points + i) * features + f]).sort();
+        const low = values[Math.floor(0.002 * points)], high = values[Math.min(points - 1, Math.ceil(0.998 * points))];
+        if (low >= -0.001 && high <= 1.001 && values[0] >= 0 && values[points - 1] <= 1) return [0, 1];
+        const margin = 0.05 * (high - low) || 1;
+        return [low - margin, high + margin];
+      }));
+    }
+  }
+  function paint() {
+    const at = Number(slider.value), first = Math.min(Math.floor(at), steps - 1), next = Math.min(first + 1, steps - 1), part = at - first;
+    const ease = part * part * (3 - 2 * part);
+    const scale = window.devicePixelRatio || 1, width = canvas.clientWidth || 500, height = Math.min(width, 620);
+    if (canvas.width !== Math.round(width * scale)) { canvas.width = Math.round(width * scale); canvas.height = Math.round(height * scale); canvas.style.height = `${height}px`; }
+    const pen = canvas.getContext("2d");
+    pen.setTransform(scale, 0, 0, scale, 0, 0);
+    pen.fillStyle = colour("--card");
+    pen.fillRect(0, 0, width, height);
+    const mix = (a, b) => a + (b - a) * ease;
+    const [bx, by] = [0, 1].map((k) => [mix(bounds[first][k][0], bounds[next][k][0]), mix(bounds[first][k][1], bounds[next][k][1])]);
+    const side = Math.min(width, height) - 16, left = (width - side) / 2, top = 8;
+    const place = (i) => {
+      const a = (first * points + i) * features, b = (next * points + i) * features;
+      const u = (mix(path[a + chosen.x], path[b + chosen.x]) - bx[0]) / (bx[1] - bx[0]);
+      return [u, (mix(path[a + chosen.y], path[b + chosen.y]) - by[0]) / (by[1] - by[0])];
+    };
+    if (points > MANY) pen.drawImage(cloud(points, place, "--ink", CELLS), left, top, side, side);
+    pen.fillStyle = colour("--ink");
+    pen.globalAlpha = 0.6;
+    for (let i = 0; i < points && points <= MANY; i += 1) {
+      const [u, v] = place(i);
+      if (u >= 0 && u <= 1 && v >= 0 && v <= 1) pen.fillRect(left + u * side, top + (1 - v) * side, 2, 2);
+    }
+    pen.globalAlpha = 1;
+    pen.strokeStyle = colour("--line");
+    pen.strokeRect(left + 0.5, top + 0.5, side - 1, side - 1);
+    const near = Math.round(at);
+    said.textContent = Math.abs(at - near) < 0.02 ? (near === 0 ? "the data" : `after ${near} of ${steps - 1}: ${found.steps[near]}`) : `between ${first} and ${next} of ${steps - 1}`;
+  }
+  let timer = 0, began = 0, from = 0;
+  function stop() { cancelAnimationFrame(timer); timer = 0; play.textContent = "Play"; }
+  function frame(now) {
+    if (!canvas.isConnected) { stop(); return; }
+    if (!began) began = now;
+    const at = from + (now - began) / 1000 / SECONDS;
+    slider.value = Math.min(at, steps - 1);
+    paint();
+    if (at < steps - 1) timer = requestAnimationFrame(frame); else stop();
+  }
+  play.addEventListener("click", () => {
+    if (timer) { stop(); return; }
+    from = Number(slider.value) >= steps - 1 ? 0 : Number(slider.value);
+    began = 0;
+    play.textContent = "Pause";
+    timer = requestAnimationFrame(frame);
+  });
+  slider.addEventListener("input", () => { if (timer) stop(); paint(); });
+  measure();
+  const watcher = new ResizeObserver(() => { if (canvas.isConnected) paint(); });
+  watcher.observe(page);
+  paint();
+  return () => { stop(); watcher.disconnect(); };
+}

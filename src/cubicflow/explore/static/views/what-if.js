@@ -1,0 +1,141 @@
+// What if: set any columns; the conditional densities of all others follow.
+
+import { picture, quantile, split } from "../charts.js";
+import { Control } from "../controls.js";
+import { post } from "../framed.js";
+import { empty, failed, latest, loading, make, number, percent, shownValue, table } from "../page.js";
+import { kept } from "../state.js";
+
+const ENOUGH = 500;
+
+export async function draw(page, run) {
+  if (run.kind === "images") {
+    page.append(empty("Images are not asked by columns", "Images shows samples at a temperature, and the way from one to another."));
+    return;
+  }
+  const wait = loading("Opening the model");
+  page.append(wait);
+  const about = await kept("api/columns");
+  wait.remove();
+  const { columns } = about, usual = split(columns, about.arrays.masses);
+  const conditions = make("div", { class: "conditions", role: "group", "aria-label": "Conditions" });
+  const status = make("p", { class: "quiet", role: "status", "aria-live": "polite", id: "asked" });
+  const wrong = make("div");
+  const grid = make("div", { class: "grid" });
+  const rows = make("section");
+  const clear = make("button", { class: "plain", text: "clear all", onclick: () => { controls.forEach((c) => c.set("any")); changed(); } });
+  page.append(make("div", { class: "asking" },
+    make("div", {}, make("h2", { text: "What if" }), make("p", { class: "quiet small" }, "Set any columns. ", clear), conditions),
+    make("div", {}, status, wrong, make("div", { class: "legend" }, make("span", {}, make("span", { class: "key data" }), "without conditions"), make("span", {}, make("span", { class: "key model" }), "given yours, ± two standard errors")), grid, rows)));
+  const controls = [...about.given, ...columns].map((column) => new Control(column, () => changed()));
+  conditions.append(...controls.map((control) => control.element));
+  const cards = columns.map((column, i) => {
+    const drawn = picture(column, { height: 118 }), words = make("span", { class: "quiet small" });
+    const said = make("span", { class: "small quiet" });
+    const element = make("article", { class: "card", "data-column": column.name }, make("header", {}, make("h3", { text: column.name }), said), drawn.element, words);
+    return { column, drawn, words, said, element, usual: usual[i], control: controls.find((c) => c.column === column) };
+  });
+  grid.append(...cards.slice(0, 48).map((card) => card.element));
+  cards.slice(0, 48).forEach((card) => card.drawn.draw({ data: card.usual, model: card.usual }));
+
+  function asked() {
+    const found = {};
+    for (const control of controls) { const condition = control.condition(); if (condition) found[control.column.name] = condition; }
+    return found;
+  }
+
+  function show(answer, seconds, rough) {
+    const masses = split(columns, answer.arrays.masses), errors = split(columns, answer.arrays.errors);
+    cards.slice(0, 48).forEach((card, i) => {
+      const condition = card.control.condition();
+      card.element.classList.toggle("given-card", Boolean(condition));
+      card.said.textContent = condition ? card.control.said() : "";
+      card.drawn.draw({ data: card.usual, model: masses[i], errors: errors[i] });
+      card.words.textContent = condition && condition.is !== undefined ? "" : inWords(card.column, masses[i]);
+      card.element.dataset.masses = JSON.stringify(masses[i].map((m) => Number(m.toFixed(7))));
+    });
+    const size = answer.effectiveSize === null ? "exact" : `effective size ${Math.round(answer.effectiveSize).toLocaleString("en")}`;
+    const isRough = answer.effectiveSize !== null && answer.effectiveSize < ENOUGH;
+    const gauge = make("span", { class: isRough ? "gauge rough" : "gauge", title: "How many rows of equal weight would say as much" }, make("i"), make("strong", { text: size }));
+    const chance = Object.keys(asked()).length ? ` · the conditions have ${answer.isDensity ? "the density" : "the probability"} ${answer.isDensity ? number(answer.probability, 3) : answer.probability < 1e-3 ? number(answer.probability, 2) : percent(answer.probability)}` : " · no conditions yet";
+    const more = rough ? " · refining …" : "";
+    status.replaceChildren(gauge, `${chance}${more}`);
+    status.title = `${Math.round(1000 * seconds)} ms`;
+    status.dataset.size = answer.effectiveSize === null ? "exact" : String(answer.effectiveSize);
+  }
+
+  let number_ = 0, timer = 0, sampling = 0;
+  const ask = latest(async (question, mine) => {
+    const began = performance.now();
+    try {
+      const answer = await post("api/what-if", { conditions: question });
+      wrong.replaceChildren();
+      const isRough = answer.effectiveSize !== null && answer.effectiveSize < ENOUGH;
+      show(answer, (performance.now() - began) / 1000, isRough && mine === number_);
+      status.dataset.answered = String(mine);
+      if (isRough && mine === number_) { clearTimeout(timer); timer = setTimeout(() => refine(question, mine), 350); }
+    } catch (error) {
+      if (mine === number_) { wrong.replaceChildren(failed(error)); status.replaceChildren("no answer"); status.dataset.answered = String(mine); }
+    }
+    grid.classList.remove("busy");
+  });
+
+  async function refine(question, mine) {
+    if (mine !== number_) return;
+    const began = performance.now();
+    try {
+      const answer = await post("api/what-if", { conditions: question, refine: true });
+      if (mine === number_) { show(answer, (performance.now() - began) / 1000, false); status.dataset.refined = String(mine); }
+    } catch (error) {
+      if (mine === number_) wrong.replaceChildren(failed(error));
+    }
+  }
+
+  const drawRows = latest(async (question, n, mine) => {
+    try {
+      const found = await post("api/sample", { conditions: question, n, seed: 0 });
+      if (mine !== sampling) return;
+      const link = make("a", { class: "button", download: `${run.name}-rows.csv`, text: `Download ${found.rows.toLocaleString("en")} rows as CSV`, href: URL.createObjectURL(new Blob([found.arrays.csv], { type: "text/csv" })) });
+      const sizes = make("select", { "aria-label": "number of rows" }, ...[100, 1000, 10000].map((value) => make("option", { value, text: `${value.toLocaleString("en")} rows` })));
+      sizes.value = n;
+      sizes.addEventListener("change", () => { wanted = Number(sizes.value); sample(); });
+      rows.replaceChildren(make("h2", { text: "Rows that meet the conditions" }), make("div", { class: "row" }, link, sizes), table(found.columns, found.cells, { label: "sampled rows" }), make("p", { class: "quiet small", text: [`The first ${found.cells.length} of ${found.rows.toLocaleString("en")}.`, ...found.said].join(" ") }));
+      rows.dataset.sampled = String(mine);
+    } catch (error) {
+      if (mine === sampling) rows.replaceChildren(make("h2", { text: "Rows that meet the conditions" }), failed(error));
+    }
+  });
+  let wanted = 100, rowsTimer = 0;
+  function sample() {
+    sampling += 1;
+    const mine = sampling;
+    clearTimeout(rowsTimer);
+    rowsTimer = setTimeout(() => drawRows(asked(), wanted, mine), 500);
+  }
+
+  function changed() {
+    number_ += 1;
+    clearTimeout(timer);
+    grid.classList.add("busy");
+    ask(asked(), number_);
+    sample();
+  }
+
+  for (const [name, text] of new URLSearchParams(location.hash.split("?")[1] || "")) {
+    const control = controls.find((c) => c.column.name === name);
+    if (!control) continue;
+    if (control.column.isList) control.set("in", text.split("|"));
+    else if (text.includes("..")) control.set("range", text.split("..").map(Number));
+    else control.set("is", Number(text));
+  }
+  changed();
+  return { leave: () => { number_ += 1; sampling += 1; clearTimeout(timer); clearTimeout(rowsTimer); } };
+}
+
+function inWords(column, masses) {
+  if (column.isList) return "";
+  const [low, middle, high] = [0.05, 0.5, 0.95].map((level) => quantile(column, masses, level));
+  if (middle === null) return "missing";
+  const gap = column.hasGaps && masses[masses.length - 1] > 0.0005 ? ` · missing ${percent(masses[masses.length - 1])}` : "";
+  return `median ${shownValue(column, middle)}, 90 % from ${shownValue(column, low)} to ${shownValue(column, high)}${gap}`;
+}

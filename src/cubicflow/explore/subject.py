@@ -1,0 +1,284 @@
+"""What a run is about, as the page sees it: its columns, the rows that it draws, its answers to conditions."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from cubicflow.explore.answers import Answer, Asker, ColumnAnswer, counted
+from cubicflow.explore.pool import Pool
+from cubicflow.explore.shown_columns import ShownColumn, plain_column, shown_column
+from cubicflow.flows import Flow, Mixture
+from cubicflow.tables.arrow_types import Floats
+from cubicflow.tables.asking.allowed import allowed_by
+from cubicflow.tables.asking.conditions import read_conditions
+from cubicflow.tables.cell_encoder import CellEncoder, plain_numbers, with_gaps
+from cubicflow.tables.cells import WordCells
+from cubicflow.tables.columns_model import ColumnsModel
+from cubicflow.tables.fitted import FittedTable
+from cubicflow.tables.kinds.column import Column
+from cubicflow.tables.kinds.levels import Levelled
+from cubicflow.tables.table_error import TableError
+
+FIRST_ROWS = 1 << 12
+POOL_ROWS = 1 << 16  # of a flow
+REFINED_ROWS = 1 << 20
+GIVEN_ROWS = 1 << 14  # of a pool for values of context columns
+
+Conditions = Mapping[str, object]  # from columns to a value, a list, a pair of ends, or None for missing
+
+
+class Subject(ABC):
+    """One model. Rows are plain numbers (N, D) in the order of ``columns``."""
+
+    kind: str
+
+    @cached_property
+    @abstractmethod
+    def columns(self) -> list[ShownColumn]:
+        """Those that are modelled, with bins for the rows it draws."""
+
+    @abstractmethod
+    def rows(self, n: int) -> Floats:
+        """Rows that the model draws, the same ones whenever they are asked for."""
+
+    @abstractmethod
+    def answer(self, conditions: Conditions, *, refine: bool = False) -> Answer:
+        """All columns given conditions."""
+
+    @property
+    def given(self) -> list[ShownColumn]:
+        """Context columns."""
+        return []
+
+    def prepare(self) -> bool:
+        """Do a piece of the work that later answers need; whether there is more."""
+        return False
+
+
+class ColumnsSubject(Subject):
+    """A model of columns."""
+
+    kind = "columns"
+
+    def __init__(self, fitted: FittedTable) -> None:
+        if not isinstance(fitted.flow, ColumnsModel) or fitted.cells is None:
+            raise TypeError("this run is no model of columns")
+        self.fitted, self.model, self.encoder = fitted, fitted.flow, fitted.cells
+        self.usual = usual_context(fitted)
+        self._pools: dict[tuple[str, ...], Pool] = {}
+
+    def pool(self, conditions: Conditions | None = None) -> Pool:
+        """The pool for values of context columns; the usual ones where they are not among the conditions."""
+        told = {**self.usual, **{name: v for name, v in (conditions or {}).items() if name in self.usual}}
+        key = tuple(map(str, told.values()))
+        if key not in self._pools:
+            context, _ = self.encoder.context_from(told, 1)
+            if len(self._pools) > 4:
+                self._pools.pop(next(iter(self._pools)))
+            self._pools[key] = Pool(self.model, self.encoder, None if context is None else context[0])
+            self._pools[key].reach(GIVEN_ROWS if told else FIRST_ROWS)
+        return self._pools[key]
+
+    def prepare(self) -> bool:
+        if not self.usual and not self.pool().is_full:
+            self.pool().grow()
+        return not self.usual and not self.pool().is_full
+
+    def rows(self, n: int) -> Floats:
+        pool = self.pool()
+        pool.reach(n)
+        return pool.walk.to_table(pool.all()[0][:n])
+
+    @cached_property
+    def columns(self) -> list[ShownColumn]:
+        y = self.rows(FIRST_ROWS)
+        cells = self.encoder.cells
+        return [shown_column(c, y[:, i], cells[c.name]) for i, c in enumerate(self.encoder.columns)]
+
+    @property
+    def given(self) -> list[ShownColumn]:
+        return given_columns(self.fitted)
+
+    def answer(self, conditions: Conditions, *, refine: bool = False) -> Answer:
+        told = {**self.usual, **conditions}
+        return Asker(self.fitted, self.columns, self.pool(conditions)).answer(told, refine=refine)
+
+
+class SampledSubject(Subject):
+    """A model that is asked by drawing rows and keeping those that meet the conditions."""
+
+    def __init__(self) -> None:
+        self._drawn: dict[tuple[str, ...], Floats] = {}
+
+    @abstractmethod
+    def draw(self, n: int, conditions: Conditions, seed: int) -> Floats:
+        """Rows, given context columns among the conditions."""
+
+    @abstractmethod
+    def kept(self, y: Floats, conditions: Conditions) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Which rows meet the conditions on columns that are modelled."""
+
+    def context_of(self, conditions: Conditions) -> Conditions:  # noqa: ARG002 - for those that have context
+        """The conditions on context columns."""
+        return {}
+
+    def _rows(self, n: int, conditions: Conditions) -> Floats:
+        key = tuple(f"{name}={value}" for name, value in self.context_of(conditions).items())
+        found = self._drawn.get(key, np.empty((0, 0)))
+        while len(found) < n:
+            more = min(max(len(found), FIRST_ROWS), n - len(found))
+            drawn = self.draw(more, conditions, seed=len(found))
+            found = np.concatenate([found, drawn]) if len(found) else drawn
+        self._drawn[key] = found
+        return found[:n]
+
+    def rows(self, n: int) -> Floats:
+        return self._rows(n, {})
+
+    def prepare(self) -> bool:
+        held = len(next(iter(self._drawn.values()), ()))
+        if held < POOL_ROWS:
+            self._rows(min(2 * max(held, FIRST_ROWS), POOL_ROWS), {})
+        return held < POOL_ROWS // 2
+
+    def answer(self, conditions: Conditions, *, refine: bool = False) -> Answer:
+        held = len(next(iter(self._drawn.values()), ()))
+        n = REFINED_ROWS if refine else max(held, FIRST_ROWS) if not self.context_of(conditions) else GIVEN_ROWS
+        y = self._rows(n, conditions)
+        kept = self.kept(y, conditions)
+        if not kept.any():
+            raise TableError(f"none of {n:,} rows drawn meets these conditions; widen them")
+        share, rows = float(kept.mean()), y[kept]
+        even = np.zeros(len(rows))
+        found: Sequence[ColumnAnswer] = [counted(c, rows[:, i], even) for i, c in enumerate(self.columns)]
+        return Answer(found, share, math.sqrt(share * (1 - share) / n))
+
+
+class FlowSubject(SampledSubject):
+    """A flow of a table's columns."""
+
+    kind = "flow"
+
+    def __init__(self, fitted: FittedTable) -> None:
+        super().__init__()
+        self.fitted, self.usual = fitted, usual_context(fitted)
+
+    @cached_property
+    def columns(self) -> list[ShownColumn]:
+        y = self.rows(FIRST_ROWS)
+        return [shown_column(c, y[:, i]) for i, c in enumerate(self.fitted.encoder.columns)]
+
+    @property
+    def given(self) -> list[ShownColumn]:
+        return given_columns(self.fitted)
+
+    def context_of(self, conditions: Conditions) -> Conditions:
+        return {**self.usual, **{name: v for name, v in conditions.items() if name in self.usual}}
+
+    def draw(self, n: int, conditions: Conditions, seed: int) -> Floats:
+        rows = self.fitted.sample(n, dict(self.context_of(conditions)), seed=seed)
+        return numbers_of(self.fitted, rows)
+
+    def kept(self, y: Floats, conditions: Conditions) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        kept = np.ones(len(y), np.bool_)
+        names = [column.name for column in self.fitted.encoder.columns]
+        asked = {name: value for name, value in conditions.items() if name not in self.usual}
+        for condition in read_conditions(asked, self.fitted.schema):
+            if condition.column not in names:
+                raise TableError(f"column {condition.column!r} is not modelled, so no condition can be put on it")
+            column = self.fitted.schema[condition.column]
+            if condition.relation == "=" and not column.counts_mass:
+                raise TableError(
+                    f"a flow has densities: give column {condition.column!r} a range in place of one value"
+                )
+            allowed = allowed_by(condition, column, SimpleNamespace(gaps=False))  # type: ignore[arg-type] # none are
+            kept &= allowed.contains(y[:, names.index(condition.column)])
+        return kept
+
+
+class ArraySubject(SampledSubject):
+    """A flow of vectors, fitted to an array."""
+
+    kind = "array"
+
+    def __init__(self, flow: Flow | Mixture) -> None:
+        super().__init__()
+        self.flow = flow
+        self.features = int(getattr(flow, "shape", (1,))[0])
+        self.names = ["x", "y"] if self.features == 2 else [f"x{i + 1}" for i in range(self.features)]
+
+    @cached_property
+    def columns(self) -> list[ShownColumn]:
+        y = self.rows(FIRST_ROWS)
+        return [plain_column(name, y[:, i]) for i, name in enumerate(self.names)]
+
+    def draw(self, n: int, conditions: Conditions, seed: int) -> Floats:  # noqa: ARG002
+        if self.flow.context_features:
+            raise TableError("this flow is told by context, of which the run keeps no values; use it from Python")
+        with torch.no_grad():
+            found: Floats = self.flow.sample(n, seed=seed, batch_size=1 << 14).double().cpu().numpy()
+        return found
+
+    def kept(self, y: Floats, conditions: Conditions) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        kept = np.ones(len(y), np.bool_)
+        for name, value in conditions.items():
+            if name not in self.names:
+                raise TableError(f"there is no column {name!r}")
+            if not isinstance(value, tuple):
+                raise TableError(f"a flow has densities: give column {name!r} a range in place of one value")
+            low, high = (_number(end, default) for end, default in zip(value, (-math.inf, math.inf), strict=True))
+            column = y[:, self.names.index(name)]
+            kept &= (column >= low) & (column <= high)
+        return kept
+
+
+def numbers_of(fitted: FittedTable, rows: pa.Table) -> Floats:
+    """Plain numbers (N, D) of rows of a table, NaN for gaps, inf for what does not belong."""
+    columns = fitted.encoder.columns
+    return np.column_stack([plain_numbers(c, rows.column(c.name).combine_chunks()) for c in columns])
+
+
+def usual_context(fitted: FittedTable) -> dict[str, object]:
+    """A value for every context column, near the middle of what it holds."""
+    return {column.name: _usual(column, fitted.cells) for column in fitted.schema.context}
+
+
+def given_columns(fitted: FittedTable) -> list[ShownColumn]:
+    """The context columns, as they are shown."""
+    found = []
+    for column in fitted.schema.context:
+        y = np.zeros(1)
+        if fitted.cells is not None and not isinstance(column, Levelled):
+            scale = fitted.cells.cells[column.name].scale  # type: ignore[attr-defined] # numbers have one
+            y = np.asarray(scale.inverse(np.linspace(0.02, 0.98, 97)))
+        elif not isinstance(column, Levelled):
+            y = column.needed_map.inverse(np.linspace(-2.0, 2.0, 97))
+        found.append(shown_column(column, y, is_given=True))
+    return found
+
+
+def _usual(column: Column, cells: CellEncoder | None) -> object:
+    if isinstance(column, Levelled):
+        return column.labels[0]
+    y = column.needed_map.inverse(np.zeros(1))
+    if cells is not None and not isinstance(own := cells.cells[column.name], WordCells):
+        y = own.scale.inverse(np.array([0.5]))  # type: ignore[attr-defined] # numbers have one
+    return with_gaps(column, np.floor(y) if column.counts_mass else y)[0].as_py()
+
+
+def _number(value: object, default: float) -> float:
+    if value is None:
+        return default
+    try:
+        return float(str(value))
+    except ValueError:
+        raise TableError(f"{str(value)[:40]!r} is no number") from None

@@ -1,0 +1,65 @@
+"""Threads that compute while the server goes on answering. They end with the process, whatever they are at."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Worker:
+    """One thread, one job after the other. While it has none, it calls ``idle``, as long as that says there is more.
+
+    >>> async def doubled(worker):
+    ...     return await worker.run(lambda x: 2 * x, 21)
+    >>> asyncio.run(doubled(Worker("an example")))
+    42
+    """
+
+    def __init__(self, name: str, idle: Callable[[], bool] = lambda: False) -> None:
+        self._jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._idle = idle
+        threading.Thread(target=self._work, name=name, daemon=True).start()
+
+    async def run(self, function: Callable[..., T], *arguments: Any, **options: Any) -> T:
+        """The result of a function, called in the thread. A caller that was cancelled costs no work."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+
+        def settle(result: Any, error: BaseException | None) -> None:
+            if not future.done():  # the browser may have left
+                future.set_result(result) if error is None else future.set_exception(error)
+
+        def job() -> None:
+            if future.cancelled():
+                return
+            result, failure = None, None
+            try:
+                result = function(*arguments, **options)
+            except BaseException as error:
+                failure = error
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(settle, result, failure)
+
+        self._jobs.put(job)
+        return await future
+
+    def wake(self) -> None:
+        """Look again whether there is idle work."""
+        self._jobs.put(lambda: None)
+
+    def _work(self) -> None:
+        while True:
+            self._jobs.get()()
+            while self._jobs.empty() and self._more():
+                pass
+
+    def _more(self) -> bool:
+        try:
+            return self._idle()
+        except Exception:
+            return False

@@ -1,0 +1,110 @@
+"""The model of a run that is not finished: the best weights so far, from its newest checkpoint."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cubicflow.flows.serialization import (
+    CONFIG_FILE,
+    DTYPES,
+    SHARED,
+    WEIGHTS_FILE,
+    FlowFileError,
+    build_flow,
+    compare,
+    share,
+    state_shapes,
+)
+from cubicflow.flows.untrusted import why_too_large, why_unusable
+from cubicflow.training.checkpoint import NEWEST, PREVIOUS, Checkpoint, DamagedCheckpointError, read_checkpoint
+from cubicflow.training.run_folder import LOCK_FILE
+
+BEST = "best."  # what the names of the best weights begin with
+
+
+class Standing(NamedTuple):
+    """The best model so far, and the step of the checkpoint that it is from."""
+
+    model: Any
+    step: int
+
+
+def load_unfinished(folder: Path, config: dict[str, Any]) -> Standing:
+    """The best model so far of a run with this config. Reads only, and trusts no more than :func:`cubicflow.load`.
+
+    >>> import tempfile, torch
+    >>> import cubicflow as cf
+    >>> from cubicflow.flows.serialization import read_config
+    >>> flow, x = cf.flows.tabular(1, num_layers=1, hidden_features=8), torch.randn(200, 1)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     try:
+    ...         cf.training.fit(flow, x, run=folder, steps=50, progress=False, stop=lambda: True)
+    ...     except cf.training.TrainingInterrupted:
+    ...         standing = load_unfinished(Path(folder), read_config(Path(folder)))
+    >>> standing.model.log_prob(x).shape
+    torch.Size([200])
+    """
+    path = folder / NEWEST
+    checkpoint = _newest(folder)
+    tensors = {name.removeprefix(BEST): value for name, value in checkpoint.tensors.items() if name.startswith(BEST)}
+    shapes = {name: (tuple(value.shape), value.dtype) for name, value in tensors.items()}
+    description, dtype = config.get("flow"), DTYPES.get(str(config.get("dtype")))
+    if dtype is None or not isinstance(description, dict):
+        raise FlowFileError(folder / CONFIG_FILE, "it does not describe a flow that can be built from here")
+    if too_large := why_too_large(description, shapes):
+        raise FlowFileError(folder / CONFIG_FILE, too_large)
+    try:
+        flow = build_flow(description, dtype)
+    except ValueError as error:
+        raise FlowFileError(folder / CONFIG_FILE, f"it does not describe a flow: {error}") from error
+    compare(path, state_shapes(flow), shapes)
+    if unusable := why_unusable(flow, tensors):
+        raise FlowFileError(path, unusable)
+    flow.load_state_dict(tensors, assign=True)
+    share(flow, folder / CONFIG_FILE, config.get(SHARED, {}))
+    return Standing(flow.eval(), int(checkpoint.numbers["step"]))
+
+
+def is_unfinished(folder: Path, config: dict[str, Any]) -> bool:
+    """Whether a run with this config is not finished, and has a checkpoint, or nothing to load at all.
+
+    >>> is_unfinished(Path("no/such/run"), {"result": {"finished": True}})
+    False
+    """
+    result = config.get("result")
+    finished = not isinstance(result, dict) or result.get("finished") is not False
+    return not finished and ((folder / NEWEST).exists() or not (folder / WEIGHTS_FILE).exists())
+
+
+def is_training(folder: Path) -> bool:
+    """Whether a process holds the lock of a run folder.
+
+    >>> is_training(Path("no/such/run"))
+    False
+    """
+    try:
+        descriptor = os.open(folder / LOCK_FILE, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _newest(folder: Path) -> Checkpoint:
+    """The newest checkpoint that is whole."""
+    problem = "there is no model yet, and no checkpoint; wait for the first one"
+    for name in (NEWEST, PREVIOUS):
+        if (folder / name).exists():
+            try:
+                return read_checkpoint(folder / name)
+            except DamagedCheckpointError as error:
+                problem = str(error)
+    raise FlowFileError(folder, problem)

@@ -1,0 +1,193 @@
+"""The page in a real browser: every view, numbers against enumeration, scores against the command line, escaping."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from tests.explore.conftest import EVIL, TOKEN, Page, Tab, make_lists, make_table
+
+from cubicflow.cli import main
+from cubicflow.tables import FittedTable
+from cubicflow.tables.output import csv_text
+
+VIEWS = ("overview", "pairs", "what-if", "rows", "layers", "images")
+Serve = Callable[[Path], Page]
+
+
+@pytest.mark.parametrize("kind", ["mixed_run", "flow_run", "plane_run", "image_run"])
+def test_every_view_opens(kind: str, served: Serve, tab: Tab, request: pytest.FixtureRequest) -> None:
+    page = served(request.getfixturevalue(kind))
+    for view in VIEWS:
+        shown = tab.open(page, view)
+        if view == "what-if" and kind != "image_run":
+            shown.wait_for_selector("[data-answered]")
+        if view == "overview":
+            shown.wait_for_selector("[data-whole=yes]")
+        assert not shown.locator("main .error").count(), shown.locator("main .error").all_inner_texts()
+        assert len(shown.inner_text("main")) > 40
+    assert tab.wrong == []
+
+
+def test_it_is_readable_on_a_telephone(served: Serve, mixed_run: Path, browser: Any) -> None:
+    tab = Tab(browser, width=400)
+    for view in ("overview", "pairs", "what-if", "rows", "layers"):
+        shown = tab.open(served(mixed_run), view)
+        assert shown.evaluate("document.documentElement.scrollWidth") <= 400, f"{view} is wider than the screen"
+    assert tab.wrong == []
+    tab.context.close()
+
+
+def joint(run: Path) -> pd.DataFrame:
+    """All rows that the lists' model can have, with their probabilities, by scoring each of them."""
+    values = [sorted(column.unique().tolist()) for _, column in make_lists().items()]
+    rows = pd.DataFrame(itertools.product(*values), columns=make_lists().columns)
+    scores = FittedTable.load(run).score(pa.Table.from_pandas(rows, preserve_index=False))
+    return rows.assign(p=np.exp(scores) / np.exp(scores).sum())
+
+
+def test_a_slider_moves_the_densities_to_what_enumeration_gives(served: Serve, lists_run: Path, tab: Tab) -> None:
+    shown = tab.open(served(lists_run), "what-if")
+    shown.wait_for_selector("[data-answered]")
+    truth = joint(lists_run)
+    names = [column for column in truth if column != "p"]
+
+    def compare(given: pd.Series) -> None:
+        rows = truth[given]
+        for name in names:
+            card = shown.locator(f"article[data-column='{name}']")
+            masses = json.loads(card.get_attribute("data-masses"))
+            words = card.locator(".word").all_inner_texts()
+            expected = rows.groupby(rows[name].astype(str))["p"].sum() / rows["p"].sum()
+            found = dict(zip(words, masses, strict=False))
+            for word, mass in found.items():
+                assert mass == pytest.approx(expected.get(word, 0.0), abs=2e-6), (name, word)
+
+    compare(truth["p"] > -1)
+    shown.get_by_label("condition on height").select_option("in")
+    shown.get_by_role("group", name="values of height").get_by_role("button", name="tall").click()
+    shown.get_by_label("condition on tree").select_option("in")
+    group = shown.get_by_role("group", name="values of tree")
+    group.get_by_role("button", name="ash").click()
+    group.get_by_role("button", name="oak").click()
+    shown.wait_for_selector("#asked[data-answered='6']")  # the page came first, then two menus and three words
+    assert "exact" in shown.inner_text("#asked")
+    compare((truth["height"] == "tall") & truth["tree"].isin(["ash", "oak"]))
+    assert tab.wrong == []
+
+
+def test_a_slider_moves_what_comes_before_it(served: Serve, counts_run: Path, tab: Tab) -> None:
+    """A number given by its slider: the words before it, by the scores of the six rows that have this number."""
+    fitted = FittedTable.load(counts_run)
+    shown = tab.open(served(counts_run), "what-if")
+    shown.wait_for_selector("[data-answered]")
+    shown.get_by_label("condition on rings").select_option("is")
+    slider = shown.get_by_label("value of rings", exact=True)
+    seen = []
+    for change, rings in ((3, 25), (4, 38)):  # the page came first, then the menu
+        slider.evaluate(f"(e) => {{ e.value = {rings}; e.dispatchEvent(new Event('input')); }}")
+        assert shown.get_by_label("value of rings, as text").input_value() == str(rings)
+        shown.wait_for_selector(f"#asked[data-answered='{change}']")
+        words = pd.DataFrame(itertools.product(["ash", "elm", "oak"], ["old", "young"]), columns=["tree", "age"])
+        rows = words.assign(rings=rings)[["tree", "rings", "age"]]
+        p = np.exp(fitted.score(pa.Table.from_pandas(rows, preserve_index=False)))
+        expected = pd.Series(p / p.sum()).groupby(words["tree"]).sum()
+        size = float(shown.locator("#asked").get_attribute("data-size"))
+        assert size >= 500
+        card = shown.locator("article[data-column='tree']")
+        found = dict(
+            zip(card.locator(".word").all_inner_texts(), json.loads(card.get_attribute("data-masses")), strict=False)
+        )
+        for word, wanted in expected.items():
+            assert found[word] == pytest.approx(wanted, abs=4.5 * np.sqrt(wanted * (1 - wanted) / size) + 1 / size)
+        seen.append(found["oak"])
+    assert seen[1] > seen[0] + 0.05  # the density did move
+    assert tab.wrong == []
+
+
+def test_a_row_gets_the_score_of_the_command_line(
+    served: Serve, mixed_run: Path, tab: Tab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_table(30, seed=3).to_csv(tmp_path / "new.csv", index=False)
+    command = ["cubicflow", "score", str(mixed_run), str(tmp_path / "new.csv"), "-o", str(tmp_path / "scores.csv")]
+    monkeypatch.setattr(sys, "argv", command)
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code in (0, None)
+    expected = pd.read_csv(tmp_path / "scores.csv")["log_likelihood"]
+    shown = tab.open(served(mixed_run), "rows")
+    shown.set_input_files("#file", str(tmp_path / "new.csv"))
+    shown.wait_for_selector("tr[data-row='0']")
+    for row in range(30):
+        cell = shown.locator(f"tr[data-row='{row}'] .score")
+        assert float(cell.get_attribute("title")) == pytest.approx(expected[row], abs=1e-9)
+    order = shown.locator("tbody tr").evaluate_all("(rows) => rows.map((row) => Number(row.dataset.row))")
+    assert order == np.argsort(expected.to_numpy(), kind="stable").tolist()
+    # what makes the first one unlikely: the log probabilities of its columns sum to its score
+    parts = [text.split("·")[0] for text in shown.locator(".why .quiet").all_inner_texts()]
+    assert len(parts) == 5
+    assert sum(map(float, parts)) == pytest.approx(expected.min(), abs=0.1)
+    assert tab.wrong == []
+
+
+def test_a_pasted_row_and_one_with_other_columns(served: Serve, lists_run: Path, tab: Tab) -> None:
+    shown = tab.open(served(lists_run), "rows")
+    shown.fill("textarea", "oak,three,old,tall")
+    shown.click("text=Score the pasted rows")
+    shown.wait_for_selector("tr[data-row='0']")
+    rows = pa.table({"tree": ["oak"], "rings": ["three"], "age": ["old"], "height": ["tall"]})
+    expected = FittedTable.load(lists_run).score(rows)[0]
+    assert float(shown.locator(".score").get_attribute("title")) == pytest.approx(expected, abs=1e-9)
+    shown.fill("textarea", "tree,rings,weight\noak,one,1\n")
+    shown.click("text=Score the pasted rows")
+    shown.wait_for_selector("section .error")
+    said = shown.inner_text("section .error")
+    assert "'age' is missing" in said
+    assert "/" not in said
+
+
+def test_the_csv_file_is_the_interfaces_rows(served: Serve, lists_run: Path, tab: Tab) -> None:
+    shown = tab.open(served(lists_run), "what-if?age=old")
+    shown.wait_for_selector("[data-sampled]")
+    with shown.expect_download() as download:
+        shown.click("text=Download 100 rows as CSV")
+    text = Path(download.value.path()).read_bytes()
+    fitted = FittedTable.load(lists_run)
+    given = {"age": ["old"]}
+    rows = fitted.sample(100, given, seed=0)
+    assert text == csv_text(iter(rows.to_batches()), fitted.decimals(given))
+    assert (pd.read_csv(io.BytesIO(text))["age"] == "old").all()
+
+
+def test_names_and_words_are_text(served: Serve, mixed_run: Path, tab: Tab) -> None:
+    for view in VIEWS:
+        shown = tab.open(served(mixed_run), view)
+        if view == "what-if":
+            shown.wait_for_selector("[data-sampled]")
+        assert shown.evaluate("window.hurt") is None
+        assert not shown.locator("main img").count()
+        if view in ("overview", "what-if"):
+            assert EVIL in shown.inner_text("main")
+    assert tab.wrong == []
+
+
+def test_a_wrong_token_is_refused(served: Serve, lists_run: Path, browser: Any) -> None:
+    page = served(lists_run)
+    context = browser.new_context()
+    shown = context.new_page()
+    for address in (page.root, f"{page.root}?token=wrong", f"{page.root}static/main.js", f"{page.root}api/run"):
+        assert shown.goto(address).status == 403
+    assert shown.goto(page.address).status == 200
+    assert TOKEN not in shown.url
+    assert re.fullmatch(rf"{page.root}", shown.url)
+    context.close()

@@ -1,0 +1,102 @@
+"""Answers from the pool against enumeration by scores: masses within their errors, honest effective sizes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from tests.explore.test_page import joint
+
+from cubicflow.explore import answers
+from cubicflow.explore.answers import thinned
+from cubicflow.explore.subject import ColumnsSubject
+from cubicflow.tables import FittedTable, TableError
+
+QUESTIONS = (
+    {"height": "tall"},
+    {"rings": ["one", "many"], "height": "small"},
+    {"tree": ["ash", "oak"], "age": "old", "height": "tall"},
+    {"rings": "two"},
+)
+
+
+@pytest.fixture(scope="module")
+def subject(lists_run: Path) -> ColumnsSubject:
+    found = ColumnsSubject(FittedTable.load(lists_run))
+    found.pool().reach(1 << 15)
+    return found
+
+
+def met(rows: pd.DataFrame, question: dict[str, object]) -> pd.Series:
+    kept = pd.Series(True, index=rows.index)
+    for name, value in question.items():
+        column = rows[name].astype(str)
+        kept &= column.isin(value if isinstance(value, list) else [value])
+    return kept
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=str)
+@pytest.mark.parametrize("way", ["paths", "pool", "refined"])
+def test_masses_are_those_of_enumeration(
+    question: dict[str, object], way: str, subject: ColumnsSubject, lists_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if way != "paths":
+        monkeypatch.setattr(answers, "MOST_PATHS", 0)
+    found = subject.answer(question, refine=way == "refined")
+    truth = joint(lists_run)
+    rows = truth[met(truth, question)]
+    assert found.probability == pytest.approx(rows["p"].sum(), abs=5 * found.probability_error + 1e-6)
+    assert found.effective_size >= 500
+    for column, answer in zip(subject.columns, found.columns, strict=True):
+        labels = column.to_json()["bars"]
+        shares = rows.groupby(rows[column.name].astype(str))["p"].sum() / rows["p"].sum()
+        expected = np.array([shares.get(label, 0.0) for label in labels])
+        assert (np.abs(answer.masses[:-1] - expected) <= 4.5 * answer.errors[:-1] + 1e-6).all(), column.name
+        assert (answer.errors < 0.05).all()
+
+
+def test_a_density_is_the_mean_of_laws(mixed_run: Path) -> None:
+    """Of numbers, given a later column: bins of the pool's answer against those of rows that `sample` draws."""
+    fitted = FittedTable.load(mixed_run)
+    subject = ColumnsSubject(fitted)
+    subject.pool().reach(1 << 15)
+    given = {"legs": ("2", "4")}
+    found = subject.answer(given)
+    rows = fitted.sample(6000, given, seed=5).to_pandas()
+    for i, column in enumerate(subject.columns):
+        if column.is_list or column.is_date:
+            continue
+        shown = rows[column.name].to_numpy(np.float64)
+        plain = (shown - column.start) / column.unit
+        drawn = column.masses(
+            np.where(np.isnan(plain), np.nan, np.round(plain, 9) if not column.is_whole else plain.round())
+        )
+        error = np.hypot(found.columns[i].errors, np.sqrt(drawn * (1 - drawn) / 3000) + 1 / 3000)
+        # neighbouring bins share what few rows say, so sums over thirds are compared
+        parts = np.array_split(np.arange(column.bins), 3)
+        for part in parts:
+            gap = abs(found.columns[i].masses[part].sum() - drawn[part].sum())
+            assert gap <= 4.5 * np.sqrt((error[part] ** 2).sum()) + 0.01, column.name
+
+
+def test_what_is_impossible_is_said(subject: ColumnsSubject) -> None:
+    with pytest.raises(TableError, match="never holds 'elf'"):
+        subject.answer({"tree": "elf"})
+
+
+def test_thinning_keeps_sums() -> None:
+    rng = np.random.default_rng(0)
+    log_weight = rng.normal(0, 2, 3000)
+    value = rng.normal(size=3000)
+    total, kept = [], []
+    for uniform in rng.random(400):
+        rows, log_kept = thinned(log_weight, 200, uniform)
+        assert len(rows) <= 201
+        assert len(np.unique(rows)) == len(rows)
+        total.append(np.exp(log_kept).sum())
+        kept.append((np.exp(log_kept) * value[rows]).sum())
+    weights = np.exp(log_weight)
+    assert np.mean(total) == pytest.approx(weights.sum(), rel=1e-3)
+    assert np.mean(kept) == pytest.approx((weights * value).sum(), abs=4 * np.std(kept) / 20)

@@ -1,0 +1,359 @@
+"""The server: who is answered, what is not a run or no longer one, limits, and how it ends."""
+
+from __future__ import annotations
+
+import fcntl
+import http.client
+import json
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from tests.explore.conftest import TOKEN, Page, fit_small, make_lists, serving
+
+from cubicflow.explore import row_scores
+from cubicflow.explore.framed import framed, unframed
+from cubicflow.explore.opened_run import open_run
+from cubicflow.explore.overview import columns_answer, data_answer
+from cubicflow.explore.server import listen
+from cubicflow.explore.workers import Worker
+from cubicflow.flows.serialization import load_model
+from cubicflow.training.checkpoint import save_checkpoint
+
+Serve = Callable[[Path], Page]
+
+
+def ask(page: Page, path: str, body: bytes | None = None, **headers: str) -> tuple[int, bytes, http.client.HTTPMessage]:
+    """One request, by hand: the token is in the cookie unless a header says otherwise."""
+    given = {"Host": f"127.0.0.1:{page.port}", "Cookie": f"cubicflow-{page.port}={TOKEN}"}
+    given |= {name.replace("_", "-"): value for name, value in headers.items()}
+    if body is not None:
+        given.setdefault("X-Cubicflow", "1")
+    connection = http.client.HTTPConnection("127.0.0.1", page.port, timeout=60)
+    connection.request("GET" if body is None else "POST", path, body, {k: v for k, v in given.items() if v})
+    answer = connection.getresponse()
+    found = answer.status, answer.read(), answer.headers
+    connection.close()
+    return found
+
+
+def error_of(answer: tuple[int, bytes, Any]) -> str:
+    said: str = json.loads(answer[1])["error"]
+    assert "\n" not in said
+    return said
+
+
+def test_who_is_answered(served: Serve, lists_run: Path) -> None:
+    page = served(lists_run)
+    assert ask(page, "/api/run")[0] == 200
+    refused = {
+        "no token": ask(page, "/api/run", Cookie=""),
+        "another token": ask(page, "/api/run", Cookie=f"cubicflow-{page.port}={TOKEN}x"),
+        "another port's cookie": ask(page, "/api/run", Cookie=f"cubicflow-1={TOKEN}"),
+        "another origin": ask(page, "/api/run", Origin="http://evil.example"),
+        "a page of another site": ask(page, "/api/run", Sec_Fetch_Site="cross-site"),
+        "a form": ask(page, "/api/what-if", b"{}", X_Cubicflow=""),
+    }
+    assert {name: answer[0] for name, answer in refused.items()} == dict.fromkeys(refused, 403)
+    assert ask(page, "/api/run", Host="evil.example")[0] == 421  # a name that points to this machine
+    assert ask(page, "/static/../app.py")[0] == 404
+    assert ask(page, "/static/%2e%2e/app.py")[0] == 404
+    headers = ask(page, "/")[2]
+    assert "default-src 'self'" in headers["Content-Security-Policy"]
+    assert "unsafe" not in headers["Content-Security-Policy"]
+    redirect = ask(page, f"/?token={TOKEN}", Cookie="")
+    assert (redirect[0], redirect[2]["Location"]) == (303, "/")
+    assert {"HttpOnly", "SameSite=Strict"} <= set(redirect[2]["Set-Cookie"].split("; "))
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "said"),
+    [
+        ("/api/what-if", b"[]", "JSON object"),
+        ("/api/what-if", b'{"conditions": {"tree": {"is": "elf"}}}', "never holds 'elf'"),
+        ("/api/what-if", b'{"conditions": {"bush": {"is": "elf"}}}', "no column 'bush'"),
+        ("/api/what-if", b'{"conditions": {"tree": {"like": "elf"}}}', "cannot be read"),
+        ("/api/sample", b'{"n": 1e9, "seed": 0}', "n should be 0 to"),
+        ("/api/sample", b'{"n": 5, "seed": "x"}', "seed should be a whole number"),
+        ("/api/density?x=0&y=9", None, "y should be 0 to 3"),
+        ("/api/images", b'{"n": 5, "seed": 0, "temperature": 1}', "no flow of images"),
+        ("/api/score-rows?name=rows.csv", b"tree,rings\noak,one\n", "'age' is missing"),
+        ("/api/score-rows?name=../../etc/passwd", b"root", "'passwd' is no kind of file"),
+        ("/api/score-rows?name=rows.parquet", b"no parquet", "rows.parquet"),
+        ("/api/score-rows?name=rows.csv", b"", "rows.csv"),
+    ],
+)
+def test_what_cannot_be_answered_is_said(
+    path: str, body: bytes | None, said: str, served: Serve, lists_run: Path
+) -> None:
+    answer = ask(served(lists_run), path, body)
+    assert answer[0] == 400
+    assert said in error_of(answer)
+    assert "/" not in error_of(answer).replace("'a/b'", "")  # no path of this machine
+
+
+def test_uploads_are_limited(served: Serve, lists_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cubicflow.explore import app
+
+    monkeypatch.setattr(app, "MOST_BYTES", 1 << 20)
+    page = served(lists_run)
+    assert ask(page, "/api/score-rows?name=rows.csv", b"x" * ((1 << 20) + 1))[0] == 413
+    assert ask(page, "/api/what-if", b"[" * (1 << 17))[0] == 413
+    monkeypatch.setattr(row_scores, "MOST_ROWS", 10)
+    rows = make_lists(11).to_csv(index=False).encode()
+    assert "more than 10 rows" in error_of(ask(page, "/api/score-rows?name=rows.csv", rows))
+
+
+def test_nothing_is_left_of_an_upload(
+    served: Serve, lists_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    rows = make_lists(5).to_csv(index=False).encode()
+    assert ask(served(lists_run), "/api/score-rows?name=rows.csv", rows)[0] == 200
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_browser_that_leaves(served: Serve, lists_run: Path) -> None:
+    page = served(lists_run)
+    for _ in range(5):
+        with socket.create_connection(("127.0.0.1", page.port)) as leaving:
+            head = f"POST /api/sample HTTP/1.1\r\nHost: 127.0.0.1:{page.port}\r\nX-Cubicflow: 1\r\n"
+            cookie = f"Cookie: cubicflow-{page.port}={TOKEN}\r\nContent-Length: 4000\r\n\r\n"
+            leaving.sendall((head + cookie).encode() + b'{"n": 100')
+    assert ask(page, "/api/run")[0] == 200
+
+
+# --- runs that are not as they should be ---
+
+
+def copied(run: Path, folder: Path) -> Path:
+    shutil.copytree(run, folder / "copy")
+    return folder / "copy"
+
+
+def test_a_run_whose_data_has_gone(lists_run: Path, tmp_path: Path) -> None:
+    run = copied(lists_run, tmp_path)
+    config = json.loads((run / "config.json").read_text())
+    config["table"]["source"] = str(tmp_path / "private" / "gone.csv")
+    (run / "config.json").write_text(json.dumps(config))
+    opened = open_run(run)
+    assert len(unframed(columns_answer(opened))[1]["masses"])
+    header, _ = unframed(data_answer(opened))
+    assert header["rows"] == 0
+    assert header["notes"] == ["The fitted table gone.csv is no longer there: this is the model alone."]
+    rows = make_lists(5).to_csv(index=False).encode()
+    scored, _ = unframed(row_scores.score_rows(opened, rows, "rows.csv"))
+    assert scored["reference"] == "rows that the model draws"
+
+
+def test_a_table_that_has_changed(lists_run: Path, tmp_path: Path) -> None:
+    run = copied(lists_run, tmp_path)
+    config = json.loads((run / "config.json").read_text())
+    make_lists(50, seed=9).to_csv(tmp_path / "table.csv", index=False)
+    config["table"]["source"] = str(tmp_path / "table.csv")
+    (run / "config.json").write_text(json.dumps(config))
+    assert "has changed since the fit" in unframed(data_answer(open_run(run)))[0]["notes"][0]
+
+
+def test_a_damaged_run(lists_run: Path, tmp_path: Path) -> None:
+    run = copied(lists_run, tmp_path)
+    weights = (run / "model.safetensors").read_bytes()
+    (run / "model.safetensors").write_bytes(weights[: len(weights) // 2])
+    with serving(run) as page:
+        said = error_of(ask(page, "/api/run"))
+        assert "model.safetensors: not a whole safetensors file" in said
+        assert str(tmp_path) not in said
+        (run / "model.safetensors").write_bytes(weights)  # mended
+        assert ask(page, "/api/run")[0] == 200
+
+
+def test_a_run_that_is_training(lists_run: Path, tmp_path: Path) -> None:
+    """Shown as it stands, by the best weights of its checkpoint; and anew when it has gone on."""
+    run = copied(lists_run, tmp_path)
+    config = json.loads((run / "config.json").read_text())
+    finished = json.dumps(config)
+    model = load_model(run)
+    tensors = {f"best.{name}": value for name, value in model.state_dict().items()}
+    numbers = {"elapsed": 1.0, "best_step": 5, "best_weights": "raw", "waited": 0, "last_read": 5, "best_loss": 1.0}
+    weights = (run / "model.safetensors").read_bytes()
+    (run / "model.safetensors").unlink()
+    config["result"] = {"finished": False}
+    (run / "config.json").write_text(json.dumps(config))
+    save_checkpoint(run, tensors, {"step": 5, **numbers})
+    with (run / "lock").open("w") as lock, serving(run) as page:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        about, _ = unframed(ask(page, "/api/run")[1])
+        assert about["state"] == "training"
+        masses = unframed(ask(page, "/api/columns")[1])[1]["masses"]
+        np.testing.assert_allclose(masses, unframed(columns_answer(open_run(lists_run)))[1]["masses"], atol=1e-6)
+        with_zeros = {name: value * 0 for name, value in tensors.items()}
+        save_checkpoint(run, with_zeros, {"step": 9, **numbers})
+        later, _ = unframed(ask(page, "/api/run")[1])
+        assert later["version"] != about["version"]
+        assert np.abs(unframed(ask(page, "/api/columns")[1])[1]["masses"] - masses).max() > 0.01
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        assert unframed(ask(page, "/api/run")[1])[0]["state"] == "stopped"
+        (run / "model.safetensors").write_bytes(weights)
+        (run / "checkpoint.safetensors").unlink()
+        (run / "config.json").write_text(finished)
+        assert unframed(ask(page, "/api/run")[1])[0]["state"] == "finished"
+
+
+SMALL = {"hidden_features": 4, "num_bins": 4, "token_features": 2, "num_blocks": 1}
+
+
+def test_a_hundred_columns(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({f"c{i}": rng.integers(0, 60, 200) for i in range(100)})
+    with serving(fit_small(frame, tmp_path, settings=SMALL, steps=1)) as page:
+        about, arrays = unframed(ask(page, "/api/columns")[1])
+        assert len(about["columns"]) == 100
+        assert np.isfinite(arrays["masses"]).all()
+        question = {"conditions": {"c99": {"from": "5", "to": "50"}}}
+        answer = ask(page, "/api/what-if", json.dumps(question).encode())
+        assert answer[0] == 200, answer[1][:300]
+        assert unframed(answer[1])[0]["effectiveSize"] >= 500
+
+
+def test_ten_thousand_words(tmp_path: Path) -> None:
+    rows = 10_500
+    frame = pd.DataFrame({"n": np.arange(rows) % 50, "word": [f"w{i % 10_000}" for i in range(rows)]})
+    with serving(fit_small(frame, tmp_path, settings=SMALL, steps=1)) as page:
+        about, _ = unframed(ask(page, "/api/columns")[1])
+        word = next(column for column in about["columns"] if column["name"] == "word")
+        assert word["words"] == 10_000
+        assert len(word["bars"]) == 24  # 23 words and all others
+        assert len(word["menu"]) <= 400
+        question = {"conditions": {"word": {"in": ["w17"]}}}
+        answer = ask(page, "/api/what-if", json.dumps(question).encode())
+        assert answer[0] == 200, answer[1][:300]
+
+
+# --- the command ---
+
+
+def test_the_command_says_its_address_and_ends_at_once(lists_run: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        command = [sys.executable, "-m", "cubicflow", "explore", str(lists_run), "--no-browser", "--port", str(port)]
+        server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert server.stdout is not None
+        first, address, how = (server.stdout.readline().strip() for _ in range(3))
+        assert first == f"port {port} is in use; this is the next free one"
+        found = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/\?token=([\w-]{32})", address)
+        assert found is not None
+        assert int(found[1]) > port
+        assert how == "Ctrl-C ends it"
+        held = http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=60)
+        held.request("GET", "/api/run", headers={"Cookie": f"cubicflow-{found[1]}={found[2]}"})
+        assert held.getresponse().read()[:4] == b"CFX1"  # and the connection stays open
+        began = time.monotonic()
+        server.send_signal(signal.SIGTERM)
+        _, errors = server.communicate(timeout=30)
+        assert time.monotonic() - began < 20
+        held.close()
+        assert server.returncode == 0
+        assert errors == ""
+
+
+def test_what_is_no_run_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+    from cubicflow.cli import main
+
+    monkeypatch.setattr(sys, "argv", ["cubicflow", "explore", str(tmp_path), "--no-browser"])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 2
+    said = capfd.readouterr().err
+    assert said.count("\n") == 1
+    assert "the folder holds no saved flow" in said
+
+
+def test_without_its_packages_one_line_says_which(
+    lists_run: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cubicflow.cli import main
+
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    monkeypatch.setattr(sys, "argv", ["cubicflow", "explore", str(lists_run), "--no-browser"])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 2
+    assert capfd.readouterr().err == "error: the page needs some more packages: pip install 'cubicflow[explore]'\n"
+
+
+def test_ports() -> None:
+    first, taken = listen(0)
+    assert taken is None
+    port = first.getsockname()[1]
+    second, taken = listen(port)
+    assert taken == port
+    assert second.getsockname()[0] == "127.0.0.1"
+    first.close()
+    second.close()
+
+
+def test_frames_keep_arrays() -> None:
+    rng = np.random.default_rng(0)
+    arrays = {
+        "a": rng.random((3, 5)).astype(np.float32),
+        "b": rng.random(7),
+        "c": rng.integers(0, 255, (2, 3, 4)).astype(np.uint8),
+        "d": np.arange(3, dtype=np.int32),
+    }
+    header, found = unframed(framed({"name": "größe"}, arrays))
+    assert header["name"] == "größe"
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(found[name], array)
+    with pytest.raises(KeyError):
+        framed({}, {"x": np.zeros(2, np.float16)})
+
+
+def test_a_worker_goes_on_after_an_error() -> None:
+    import asyncio
+
+    async def both() -> int:
+        worker = Worker("a test")
+        with pytest.raises(ZeroDivisionError):
+            await worker.run(lambda: 1 // 0)
+        return await worker.run(lambda: 7)
+
+    assert asyncio.run(both()) == 7
+
+
+def test_columns_of_a_flow_given_the_others() -> None:
+    """Of a correlated normal: the conditional density of each number given the other is known."""
+    import torch
+
+    import cubicflow as cf
+    from cubicflow.transforms import LULinear
+
+    torch.manual_seed(0)
+    flow = cf.Flow(cf.distributions.StandardNormal(2), LULinear(2)).double()
+    with torch.no_grad():
+        for parameter in flow.parameters():
+            parameter.add_(0.4 * torch.randn_like(parameter))
+        noise = torch.cat([torch.zeros(1, 2), torch.eye(2)]).double()
+        points = flow.from_noise(noise)[0].numpy()
+    offset, matrix = points[0], (points[1:] - points[0]).T
+    covariance = matrix @ matrix.T
+    assert abs(covariance[0, 1]) > 0.05
+    x = np.array([[0.3, -0.7], [1.5, 0.2]])
+    found = row_scores.column_densities(flow, x, (-9.0, 9.0))
+    for row, (a, b) in enumerate(x - offset):
+        for i, (own, other) in enumerate(((a, b), (b, a))):
+            slope = covariance[0, 1] / covariance[1 - i, 1 - i]
+            variance = covariance[i, i] - slope * covariance[0, 1]
+            expected = -0.5 * ((own - slope * other) ** 2 / variance + np.log(2 * np.pi * variance))
+            assert found[row, i] == pytest.approx(expected, abs=1e-6)
