@@ -96,13 +96,14 @@ def redraws(run: Path, turns: int) -> list[dict[str, Any]]:
     if found is None:
         raise RuntimeError(address)
     port, token = found.groups()
-    connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=600)
     headers = {"Cookie": f"cubicflow-{port}={token}", "X-Cubicflow": "1"}
 
     def ask(path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=600)  # the server closes idle ones
         connection.request("GET" if body is None else "POST", path, None if body is None else json.dumps(body), headers)
         answer = connection.getresponse()
         content = answer.read()
+        connection.close()
         return unframed(content)[0] if answer.status == 200 else json.loads(content)
 
     ask("/api/columns")

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome-headless-shell")
 WAIT = 120_000  # milliseconds
-COLOURS = 96  # of a picture, which keep it small
+COLOURS = 40  # of a picture, which keep it small
 
 
 class Shot(NamedTuple):
