@@ -303,8 +303,8 @@ def counted(column: ShownColumn, y: Floats, log_weight: Floats, exact: float | N
     if not column.is_list:
         stride = max(1, math.ceil(column.bins / max(size / PER_BIN, 4.0)))
         place = np.where((place >= 0) & (place < column.bins), place // stride * stride, place)
-    squares = np.bincount(place[there], shares[there] ** 2, minlength=column.bins + 1)
-    sums = np.bincount(place[there], shares[there], minlength=column.bins + 1)
+    squares: Floats = np.bincount(place[there], shares[there] ** 2, minlength=column.bins + 1).astype(np.float64)
+    sums: Floats = np.bincount(place[there], shares[there], minlength=column.bins + 1).astype(np.float64)
     total = float((shares**2).sum())
     errors = np.sqrt(np.maximum(squares * (1 - sums) ** 2 + (total - squares) * sums**2, 0) + size**-2)
     if not column.is_list and stride > 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -61,7 +62,8 @@ def _flow_answer(run: OpenedRun) -> bytes:
     rows = _noise_side_up(run)
     dtype = next(flow.parameters()).dtype
     x = torch.from_numpy(rows).to(dtype)
-    steps, states, layers, curves, grids = ["data"], [x], [], [], []
+    steps, states, curves, grids = ["data"], [x], [], []
+    layers: list[dict[str, Any]] = []
     for layer in _layers(flow.transform):
         if not isinstance(layer, LULinear | Permutation | Conv1x1) and len(layers) < MOST_LAYERS:
             feature, grid, y = _bent_most(layer, x)

@@ -50,7 +50,8 @@ def between(a: Tensor, b: Tensor, steps: int) -> Tensor:
         return (1 - t) * a + t * b
     length = (1 - t) * a.norm() + t * b.norm()
     along = torch.sin((1 - t) * angle) * a / a.norm() + torch.sin(t * angle) * b / b.norm()
-    return length * along / torch.sin(angle)
+    path: Tensor = length * along / torch.sin(angle)
+    return path
 
 
 def pixels(images: Tensor) -> NDArray[np.uint8]:

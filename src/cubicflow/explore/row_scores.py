@@ -150,7 +150,8 @@ def _incomplete(rows: pa.Table) -> NDArray[np.bool_]:
     import pyarrow.compute as pc
 
     gaps = [pc.is_null(column, nan_is_null=True).to_numpy() for column in rows.columns]
-    return np.logical_or.reduce(gaps)
+    found: NDArray[np.bool_] = np.logical_or.reduce(gaps)
+    return found
 
 
 @torch.no_grad()
