@@ -150,6 +150,7 @@ def serving(run: Path) -> Iterator[Page]:
         yield Page(port, explorer)
         server.should_exit = server.force_exit = True
         thread.join(10)
+        explorer.close()  # a thread in a kernel must not see the interpreter end
 
 
 @pytest.fixture(scope="session")

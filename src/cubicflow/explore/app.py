@@ -63,6 +63,11 @@ class Explorer:
         """Begin to open the run before anybody asks."""
         self.fast.wake()
 
+    def close(self) -> None:
+        """End both threads."""
+        self.fast.close()
+        self.slow.close()
+
     def _prepare(self) -> bool:
         run = self.run()
         if run.kind == "images":

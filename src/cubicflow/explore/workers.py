@@ -23,7 +23,9 @@ class Worker:
     def __init__(self, name: str, idle: Callable[[], bool] = lambda: False) -> None:
         self._jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._idle = idle
-        threading.Thread(target=self._work, name=name, daemon=True).start()
+        self._is_open = True
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
 
     async def run(self, function: Callable[..., T], *arguments: Any, **options: Any) -> T:
         """The result of a function, called in the thread. A caller that was cancelled costs no work."""
@@ -52,10 +54,16 @@ class Worker:
         """Look again whether there is idle work."""
         self._jobs.put(lambda: None)
 
+    def close(self) -> None:
+        """End the thread after what it is at."""
+        self._is_open = False
+        self.wake()
+        self._thread.join()
+
     def _work(self) -> None:
-        while True:
+        while self._is_open:
             self._jobs.get()()
-            while self._jobs.empty() and self._more():
+            while self._is_open and self._jobs.empty() and self._more():
                 pass
 
     def _more(self) -> bool:
