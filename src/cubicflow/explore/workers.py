@@ -14,10 +14,8 @@ T = TypeVar("T")
 class Worker:
     """One thread, one job after the other. While it has none, it calls ``idle``, as long as that says there is more.
 
-    >>> async def doubled(worker):
-    ...     return await worker.run(lambda x: 2 * x, 21)
-    >>> asyncio.run(doubled(Worker("an example")))
-    42
+    >>> worker = Worker("an example")
+    >>> worker.close()
     """
 
     def __init__(self, name: str, idle: Callable[[], bool] = lambda: False) -> None:
