@@ -248,22 +248,21 @@ class NumberLaw(ColumnLaw):
                 slopes = unit_spline(places, params[:, None], closed=self._cells.closed)[1]
             parts.append(number * (slopes + self._log_density.to(device)).exp())
         elif len(self._reach):
-            parts.append(number * self._between(params, len(outcomes), device)[1])
+            parts.append(number * self._between(params, len(outcomes), device))
         parts += [outcomes[:, torch.from_numpy(self._atom_kinds).to(device)]]
         if self._gap:
             parts.append(outcomes[:, self._cells.gap : self._cells.gap + 1])
         return torch.cat(parts, dim=1)
 
-    def _between(self, params: Tensor | None, rows: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        """F at the beginning of every piece of [0, 1], and its rise over the piece, (N, J) each."""
+    def _between(self, params: Tensor | None, rows: int, device: torch.device) -> Tensor:
+        """The rise of F over every piece of [0, 1], (N, J)."""
         ends = torch.from_numpy(self._reach[:, :2].copy()).to(device)  # (J, 2)
         if params is None:
-            start = ends[:, 0].expand(rows, -1)
-            return start, (ends[:, 1] - ends[:, 0]).expand(rows, -1)
+            return (ends[:, 1] - ends[:, 0]).expand(rows, -1)
         places, back = torch.unique(ends, return_inverse=True)
         values = unit_spline(places.expand(rows, -1), params[:, None], closed=self._cells.closed)[0]
         values = values[:, back]  # (N, J, 2)
-        return values[..., 0], (values[..., 1] - values[..., 0]).clamp(min=0)
+        return (values[..., 1] - values[..., 0]).clamp(min=0)
 
     def place(self, piece: NDArray[np.int64], uniform: Tensor, params: Tensor | None) -> Floats:
         numbers = len(self._points) or len(self._reach)
@@ -276,9 +275,9 @@ class NumberLaw(ColumnLaw):
             rows = torch.from_numpy(chosen).to(uniform.device)
             reach = self._reach[piece[chosen]]  # (n, 4)
             mine = None if params is None else params[rows]
-            start, rise = self._between(mine, len(chosen), uniform.device)
-            which = torch.from_numpy(piece[chosen]).to(uniform.device)[:, None]
-            u = start.gather(1, which)[:, 0] + uniform[rows] * rise.gather(1, which)[:, 0]
+            ends = torch.from_numpy(reach[:, :2].copy()).to(uniform.device)  # of each row's own piece
+            values = ends if mine is None else unit_spline(ends, mine[:, None], closed=self._cells.closed)[0]
+            u = values[:, 0] + uniform[rows] * (values[:, 1] - values[:, 0]).clamp(min=0)
             if mine is not None:
                 u = unit_spline(u.clamp(0, 1), mine, closed=self._cells.closed, inverse=True)[0]
             within = np.clip(u.cpu().numpy(), reach[:, 0], reach[:, 1])
