@@ -90,10 +90,13 @@ def by_reference() -> Iterator[None]:
 
 
 def check_float32(found: np.ndarray, exact: np.ndarray, eager: np.ndarray) -> None:
-    """At most twice the error of eager float32 in every row, and 4 units in the last place."""
+    """At most twice the error of eager float32, and 4 units in the last place, in 999 of 1,000 rows; the largest error is
+    at most twice the largest of eager float32."""
     rounding = 4 * np.spacing(np.abs(exact).astype(np.float32))
-    excess = np.abs(found - exact) - 2 * eager
-    assert (excess <= rounding).all(), f"by {4 * float((excess / rounding).max()):.1f} units in the last place"
+    error = np.abs(found - exact)
+    beyond = int((error - 2 * eager > rounding).sum())
+    assert beyond <= len(exact) // 1000, f"{beyond} of {len(exact)} rows"
+    assert error.max() <= 2 * np.max(eager) + rounding.max()
 
 
 @pytest.fixture(scope="session")

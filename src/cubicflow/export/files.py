@@ -15,6 +15,7 @@ from cubicflow.export.graphs import Graph
 from cubicflow.export.onnx_formulas import formulas
 from cubicflow.export.quiet import quiet
 
+OPERATOR = type(torch.ops.aten.add.Tensor)
 ABOUT = "cubicflow.json"  # the name under which both kinds of file say what they are
 MOST_BYTES = 2**31 - 1  # of an ONNX file
 
@@ -82,7 +83,7 @@ def _unconverted(program: ExportedProgram, error: BaseException) -> str:
     while cause is not None:
         said, cause = f"{said} {cause}", cause.__cause__
     for node in program.graph.nodes:
-        if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload) and str(node.target) in said:
+        if node.op == "call_function" and isinstance(node.target, OPERATOR) and str(node.target) in said:
             stack = list((node.meta.get("nn_module_stack") or {}).values())
             name, kind = stack[-1] if stack else ("", "")
             part = f"{name.removeprefix('model.')} ({str(kind).rsplit('.', 1)[-1]})" if name else "the model"

@@ -137,9 +137,10 @@ class Question:
     # --- enumeration ---
 
     @torch.no_grad()
-    def enumerated(self, stop: int, most: int = MOST_PATHS) -> Weighed | None:
-        """Every path through columns 0 .. ``stop`` - 1 with its probability; None where there are more than
-        ``most``."""
+    def enumerated(self, stop: int, most: int | None = None) -> Weighed | None:
+        """Every path through columns 0 .. ``stop`` - 1 with its probability; None where there are more than ``most``
+        (``MOST_PATHS``, unless given)."""
+        most = MOST_PATHS if most is None else most
         walk, particles, unresolved = self.walk, self.walk.start(), 0.0
         for i in range(stop):
             listed = walk.law(i).listed
