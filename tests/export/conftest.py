@@ -90,8 +90,8 @@ def by_reference() -> Iterator[None]:
 
 
 def check_float32(found: np.ndarray, exact: np.ndarray, eager: np.ndarray) -> None:
-    """At most twice the error of eager float32, and 4 units in the last place, in 999 of 1,000 rows; the largest error is
-    at most twice the largest of eager float32."""
+    """At most twice the error of eager float32, and 4 units in the last place: in 999 of 1,000 rows, and of the largest
+    errors."""
     rounding = 4 * np.spacing(np.abs(exact).astype(np.float32))
     error = np.abs(found - exact)
     beyond = int((error - 2 * eager > rounding).sum())

@@ -32,5 +32,6 @@ def test_opening_a_model_of_columns_does_not_import_the_compiler() -> None:
         "assert 'torch._dynamo' not in sys.modules, 'imported before'\n"
         "build_flow(describe(model), torch.float32)\n"
         "assert 'torch._dynamo' not in sys.modules\n"
+        "assert 'torch.fx.experimental.symbolic_shapes' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
@@ -50,7 +51,8 @@ class making(TorchFunctionMode):  # noqa: N801 - used like a function
         if func in SCALING and any(isinstance(arg, Tensor) and arg.device.type == "meta" for arg in args):
             # Nor any to compute, and for that torch would import its compiler, which takes seconds.
             shapes = [arg.shape if isinstance(arg, Tensor) else () for arg in args]
-            return torch.empty(torch.broadcast_shapes(*shapes), dtype=self.dtype, device="meta")
+            # by NumPy: torch.broadcast_shapes imports sympy
+            return torch.empty(np.broadcast_shapes(*shapes), dtype=self.dtype, device="meta")
         if func not in MAKING:  # most calls
             return func(*args, **kwargs) if kwargs else func(*args)
         given = dict(kwargs or {})
