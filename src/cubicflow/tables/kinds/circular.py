@@ -61,7 +61,7 @@ class Circular(Real):
             raise TableError(f"column {self.name!r} is circular, and a circle has no {seen.transform}")
         if seen.bounds is None or not all(map(math.isfinite, seen.bounds)):
             raise TableError(
-                f"column {self.name!r} is circular; say how long a turn is, such as circular:24",
+                f"column {self.name!r} is circular; say how long a turn is",
                 f"--type {self.name}=circular:24",
             )
         column = replace(self, ends=seen.bounds)
