@@ -27,6 +27,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.jsonl_records import add_record, read_records
+
 ROOT = Path(__file__).parent.parent
 RECORDS = ROOT / "results" / "nessai_evidence"
 PAGE = ROOT / "docs" / "results" / "nessai_evidence.md"
@@ -104,29 +106,23 @@ def run_cell(method: str, seed: int, live_points: int) -> dict[str, Any]:
     }
 
 
-def recorded(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
 def run(arguments: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     path = arguments.records / "records.jsonl"
-    path.parent.mkdir(parents=True, exist_ok=True)
     first, last = (int(end) for end in arguments.seeds.split(":"))
     for seed in range(first, last):
         for method in arguments.methods:
-            if any((r["method"], r["seed"]) == (method, seed) for r in recorded(path)):
+            if any((r["method"], r["seed"]) == (method, seed) for r in read_records(path)):
                 continue
             record = run_cell(method, seed, arguments.live_points)
-            with path.open("a") as file:
-                file.write(json.dumps(record) + "\n")
+            add_record(path, record)
             print(json.dumps(record), flush=True)
 
 
 def page(arguments: argparse.Namespace) -> None:
     """The table of means over the seeds, as CSV and between the marks of the page."""
     groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for record in recorded(arguments.records / "records.jsonl"):
+    for record in read_records(arguments.records / "records.jsonl"):
         groups[record["method"]].append(record)
     rows = []
     for method in METHODS:

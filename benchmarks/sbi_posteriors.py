@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
 import math
 import os
 import platform
@@ -31,6 +30,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from benchmarks.jsonl_records import add_record, read_records
 
 ROOT = Path(__file__).parent.parent
 RECORDS = ROOT / "results" / "sbi_posteriors"
@@ -183,24 +184,18 @@ def run_cell(task_name: str, method: str, seed: int, reference: Any) -> dict[str
     }
 
 
-def recorded(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
 def run(arguments: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     path = arguments.records / "records.jsonl"
-    path.parent.mkdir(parents=True, exist_ok=True)
     first, last = (int(end) for end in arguments.seeds.split(":"))
     for seed in range(first, last):
         for task in arguments.tasks:
             reference = np.load(arguments.reference / f"{task}.npz")
             for method in arguments.methods:
-                if any((r["task"], r["method"], r["seed"]) == (task, method, seed) for r in recorded(path)):
+                if any((r["task"], r["method"], r["seed"]) == (task, method, seed) for r in read_records(path)):
                     continue
                 record = run_cell(task, method, seed, reference)
-                with path.open("a") as file:
-                    file.write(json.dumps(record) + "\n")
+                add_record(path, record)
                 print(task, method, seed, record["c2st"], f"{record['train_seconds']:.0f} s", flush=True)
 
 
@@ -229,7 +224,7 @@ def summary(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def page(arguments: argparse.Namespace) -> None:
     """The table of means over the seeds, as CSV and between the marks of the page."""
-    rows = summary(recorded(arguments.records / "records.jsonl"))
+    rows = summary(read_records(arguments.records / "records.jsonl"))
     with arguments.page.with_suffix(".csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, rows[0].keys(), lineterminator="\n")
         writer.writeheader()
