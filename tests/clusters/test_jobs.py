@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -174,6 +175,18 @@ def test_a_bad_row_is_named(scene: Scene, tmp_path: Path, cubicflow: Command) ->
     assert stopped.errors.count("\n") == 1
     assert "lake/0.parquet, row 6: " in stopped.errors
     assert "'yew'" in stopped.errors
+
+
+def test_a_stopped_job_leaves_no_worker_behind(scene: Scene, tmp_path: Path) -> None:
+    """Held by the traceback, the workers would end when the error is collected as garbage, in whatever thread."""
+    data, _ = spoiled(scene, tmp_path / "lake")
+    before = set(threading.enumerate())
+    with pytest.raises(ValueError, match="yew") as scored:
+        score_files(scene.flow, data, str(tmp_path / "out"), block_rows=BLOCK_ROWS, workers=2)
+    assert set(threading.enumerate()) <= before, scored
+    with pytest.raises(ValueError, match="yew") as evaluated:
+        evaluate_files(scene.flow, data, block_rows=BLOCK_ROWS, workers=2)
+    assert set(threading.enumerate()) <= before, evaluated
 
 
 def test_bad_rows_are_set_aside(scene: Scene, tmp_path: Path, cubicflow: Command) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
 
@@ -22,7 +22,7 @@ from cubicflow.tables.fitted import checked_device
 from cubicflow.tables.table_error import TableError
 
 ENGINES = ("local", "ray")
-Run = Callable[[Work, Sequence[Block]], Iterator[Outcome]]
+Run = Callable[[Work, Sequence[Block]], Generator[Outcome, None, None]]
 
 
 def open_engine(
@@ -60,7 +60,7 @@ def _local(workers: int | None, device: str | None) -> Iterator[Run]:
     on_gpu = device is not None and torch.device(device).type == "cuda"
     number = workers or (1 if on_gpu else before)
 
-    def run(work: Work, blocks: Sequence[Block]) -> Iterator[Outcome]:
+    def run(work: Work, blocks: Sequence[Block]) -> Generator[Outcome, None, None]:
         own = threading.local()
         packed = pickle.dumps(work)
 

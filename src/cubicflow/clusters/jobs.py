@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
-from cubicflow.clusters.blocks import BLOCK_ROWS, blocks_of
+from cubicflow.clusters.blocks import BLOCK_ROWS, Block, blocks_of
 from cubicflow.clusters.engines import Run, open_engine
 from cubicflow.clusters.inputs import Inputs, plan_inputs
 from cubicflow.clusters.job_folder import JobFolder
@@ -173,7 +174,7 @@ def evaluate_files(
         inputs = plan_inputs(data, skip=on_error == "skip")
         work = EvaluateWork(model, inputs, missing, unseen, on_error == "skip")
         columns = len(work.columns())
-        outcomes = [outcome.check() for outcome in start(work, list(blocks_of(inputs.rows, block_rows)))]
+        outcomes = _outcomes(start, work, list(blocks_of(inputs.rows, block_rows)))
         job = JobResult.of(outcomes, 0, inputs.skipped)
         sums = Sums()
         for outcome in sorted(outcomes, key=lambda each: each.block):  # sums depend on their order in the last bit
@@ -232,8 +233,14 @@ def _to_folder(
     """Do the blocks that are not done yet."""
     done = folder.begin(job, resume=resume, overwrite=overwrite)
     blocks = [block for block in blocks_of(job["rows"], job["block_rows"]) if block.number not in done]
-    outcomes: Iterator[Outcome] = (outcome.check() for outcome in start(work, blocks))
     skipped = work.inputs.skipped if isinstance(work, ScoreWork) else ()
-    result = JobResult.of([*done.values(), *outcomes], len(done), skipped)
+    result = JobResult.of([*done.values(), *_outcomes(start, work, blocks)], len(done), skipped)
     folder.finish(result)
     return result
+
+
+def _outcomes(start: Run, work: Work, blocks: Sequence[Block]) -> list[Outcome]:
+    """The outcomes of all blocks. An error stops the workers before it leaves this function: otherwise its traceback
+    would keep them alive until the garbage collector runs, possibly in one of the workers."""
+    with closing(start(work, blocks)) as outcomes:
+        return [outcome.check() for outcome in outcomes]

@@ -11,7 +11,7 @@ import logging
 import os
 import pickle
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -152,7 +152,7 @@ def _no_cluster(address: str, reason: str) -> TableError:
 
 def _outcomes(
     ray: Any, work: Work, blocks: Sequence[Block], workers: int | None, gpus: int, device: str | None
-) -> Iterator[Outcome]:
+) -> Generator[Outcome, None, None]:
     if not blocks:
         return
     number = workers or gpus or max(int(ray.cluster_resources().get("CPU", 1)), 1)
