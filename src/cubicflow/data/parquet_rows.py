@@ -104,11 +104,14 @@ class ParquetRows(Rows):
 
     def epoch(self, order: Order, epoch: int, first: int = 0) -> Iterator[Batch]:
         windows = self._windows(order, epoch, first)
-        with ThreadPoolExecutor(max_workers=1) as reader:
+        reader = ThreadPoolExecutor(max_workers=1)
+        try:
             coming = reader.submit(next, windows, None)
             while (window := coming.result()) is not None:
                 coming = reader.submit(next, windows, None)
                 yield from window
+        finally:  # No wait: the garbage collector may close an abandoned epoch from the reader's own thread.
+            reader.shutdown(wait=False, cancel_futures=True)
 
     def in_order(self, batch_size: int) -> Iterator[Batch]:
         return _regroup(self._chunks(range(len(self.groups))), batch_size)
