@@ -406,7 +406,7 @@ def test_an_epoch_may_be_closed_by_the_thread_that_reads_ahead(table, tmp_path, 
             yield window
 
     monkeypatch.setattr(rows, "_windows", watched)
-    epoch = rows.epoch(Order(0, batch_size=50), 0)
+    epoch = rows.epoch(Order(50, seed=3), 0)
     next(epoch)
     seen.set()
     assert closed.wait(10)
