@@ -66,7 +66,7 @@ def test_without_the_library_auto_goes_on_and_the_name_says_what_to_do(monkeypat
         path.write_text(text)
     monkeypatch.setattr(library, "LIBRARY", path)
     assert "reinstall" in native.unavailable()
-    with pytest.raises(RuntimeError, match=r"backend='native' cannot run this call: its compiled library .* reinstall"):
+    with pytest.raises(RuntimeError, match=r"backend='native' cannot run this call: the compiled library .* reinstall"):
         cubic_spline(X, PARAMS, backend="native")
     y, _ = cubic_spline(X, PARAMS)
     assert (y.abs() <= 1e-6).all()
