@@ -53,7 +53,7 @@ def _whole_numbers(value: Any) -> Iterator[int]:
 
 def _short(number: int) -> str:
     """Return the number as text. Python refuses to write integers with thousands of digits."""
-    return str(number) if number < LARGEST_SHOWN else "a number with more than 30 digits"
+    return str(number) if number < LARGEST_SHOWN else "10^30 or more"
 
 
 def why_unusable(flow: nn.Module, tensors: Mapping[str, Tensor]) -> str | None:
