@@ -36,9 +36,9 @@ class Fork:
 
     @contextmanager
     def weight_gradients(self) -> Iterator[None]:
-        """Run the gradients of weights of one forward and backward pass on the second stream. They are ready when the
-        block ends. No weight may be used twice in the block: autograd would add the two gradients without waiting for
-        the stream."""
+        """Compute the gradients of weights on the second stream, in a block with one forward and one backward pass. The
+        gradients are ready when the block ends. No weight may be used twice in the block: autograd would add the two
+        gradients without waiting for the stream."""
         token = _fork.set(self)
         try:
             yield

@@ -85,10 +85,10 @@ class NormalMixture(Base):
         if temperature == 0:
             return torch.where((z == self._mode()).all(-1), torch.inf, -torch.inf)
         log_scales = self.log_scales + math.log(temperature)
-        apart = z[..., None, :] - self.means  # (..., K, D)
+        offsets = z[..., None, :] - self.means  # (..., K, D)
         if self.shears is not None:
-            apart = apart + torch.einsum("kij,...kj->...ki", self.shears.tril(-1), apart)
-        parts = (apart * torch.exp(-log_scales)).square() / 2 + log_scales + LOG_SQRT_2PI
+            offsets = offsets + torch.einsum("kij,...kj->...ki", self.shears.tril(-1), offsets)
+        parts = (offsets * torch.exp(-log_scales)).square() / 2 + log_scales + LOG_SQRT_2PI
         return torch.logsumexp(self.logits.log_softmax(0) - parts.sum(-1), dim=-1)
 
     def sample(self, n: int, temperature: float = 1.0, generator: torch.Generator | None = None) -> Tensor:
@@ -100,12 +100,12 @@ class NormalMixture(Base):
         picks = torch.multinomial(weights, n, replacement=True, generator=generator) if n else torch.zeros(0).long()
         noise = torch.randn(n, self.features, dtype=like.dtype, device=like.device, generator=generator)
         picks = picks.to(like.device)
-        apart = temperature * self.log_scales.exp()[picks] * noise
+        offsets = temperature * self.log_scales.exp()[picks] * noise
         if self.shears is not None:
             eye = torch.eye(self.features, dtype=like.dtype, device=like.device)
             shears = (eye + self.shears.tril(-1))[picks]
-            apart = torch.linalg.solve_triangular(shears, apart[..., None], upper=False, unitriangular=True)[..., 0]
-        return self.means[picks] + apart
+            offsets = torch.linalg.solve_triangular(shears, offsets[..., None], upper=False, unitriangular=True)[..., 0]
+        return self.means[picks] + offsets
 
     def _mode(self) -> Tensor:
         """Return the component mean with the highest density: an approximation of the mode of the mixture."""

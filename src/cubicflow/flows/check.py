@@ -23,7 +23,7 @@ class FlowCheck:
     non_finite: int  # rows whose log density is not finite
     round_trip: float  # largest |x - inverse(forward(x))| / (1 + |x|)
     log_dets_cancel: float  # largest |log_det forward + log_det inverse|
-    jacobian_error: float | None  # largest |log_det - log|det of autograd's Jacobian||, on a few rows
+    jacobian_error: float | None  # largest error of log_det against the Jacobian of autograd, on a few rows
     far_tails: float  # share of rows with some noise beyond FAR standard deviations, or outside a uniform base
 
     def __str__(self) -> str:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 # The lock of torch's generator. Code that seeds the generator holds the lock until its numbers are drawn.
 SHARED_GENERATOR = threading.RLock()
 
-_own: ContextVar[torch.Generator | None] = ContextVar("own_generator", default=None)
+_thread_generator: ContextVar[torch.Generator | None] = ContextVar("own_generator", default=None)
 
 
 @contextmanager
@@ -30,11 +30,11 @@ def drawing_from(generator: torch.Generator) -> Iterator[None]:
     >>> torch.equal(own, layer(x))
     True
     """
-    token = _own.set(generator)
+    token = _thread_generator.set(generator)
     try:
         yield
     finally:
-        _own.reset(token)
+        _thread_generator.reset(token)
 
 
 def own_generator(device: torch.device) -> torch.Generator | None:
@@ -42,7 +42,7 @@ def own_generator(device: torch.device) -> torch.Generator | None:
     uses."""
     if torch.compiler.is_compiling():
         return None
-    generator = _own.get()
+    generator = _thread_generator.get()
     return generator if generator is not None and generator.device == device else None
 
 

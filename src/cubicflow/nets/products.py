@@ -58,8 +58,8 @@ class Products:
         return torch.softmax(scores, dim=-1) @ values
 
     def computed_weights(self, weights: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Return weights that were computed from parameters. A subclass with late gradients makes the backward pass of
-        that computation wait for the gradients of the weights."""
+        """Return weights that were computed from parameters. A subclass may compute gradients on another stream. Its
+        version of this method makes the backward pass wait for that stream."""
         return weights
 
 

@@ -1,7 +1,8 @@
 """Affine and additive maps. Like the splines, they return (y, log_slope), and all-zero params are the identity.
 
-A coupling layer with these maps is Real NVP or NICE. An autoregressive layer with the affine map is MAF. Both maps
-compute in the widest of float32 and the dtypes of x and params. y has x's dtype, and log_slope is at least float32.
+A coupling layer with the affine map is Real NVP, and with the additive map NICE. An autoregressive layer with the
+affine map is MAF. Both maps compute in the widest of float32 and the dtypes of x and params. y has x's dtype, and
+log_slope is at least float32.
 """
 
 from __future__ import annotations

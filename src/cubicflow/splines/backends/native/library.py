@@ -83,7 +83,7 @@ class Library(NamedTuple):
 
     def number(self, name: str | None) -> int:
         """Return the kernels' number for a family or a domain."""
-        return int(ask_number(self.handle, str(name)))
+        return int(kernel_number(self.handle, str(name)))
 
     def threads(self, work: int) -> int:
         """Return the number of threads for a call that reads ``work`` params."""
@@ -111,7 +111,7 @@ def load() -> Library | str:
         handle = ctypes.CDLL(str(LIBRARY))
     except OSError as error:
         return f"the compiled library does not load on this machine ({error}); {_rebuild()}"
-    if reason := _disagrees(handle):
+    if reason := _mismatch(handle):
         return reason
     pointer, number = ctypes.c_void_p, ctypes.c_int
     handle.cubicflow_forward.argtypes = (pointer, number, number, *[pointer] * 5)
@@ -119,14 +119,14 @@ def load() -> Library | str:
     return Library(handle, handle.cubicflow_levels().bit_length() - 1, _gomp_parallel())
 
 
-def ask_number(handle: ctypes.CDLL, name: str, is_double: bool = True) -> float:
+def kernel_number(handle: ctypes.CDLL, name: str, is_double: bool = True) -> float:
     """Return the library's value of a name that ``number`` in csrc/kernel.c lists. An unknown name gives NaN."""
     handle.cubicflow_number.restype = ctypes.c_double
     number: float = handle.cubicflow_number(int(is_double), name.encode())
     return number
 
 
-def _disagrees(handle: ctypes.CDLL) -> str | None:
+def _mismatch(handle: ctypes.CDLL) -> str | None:
     """Return why a loaded library must not be used, or None. Reasons are other sources, other constants, and a missing
     family or domain."""
     if not hasattr(handle, "cubicflow_source_hash"):
@@ -137,12 +137,12 @@ def _disagrees(handle: ctypes.CDLL) -> str | None:
     wrong = [
         name
         for name, value in CONSTANTS.items()
-        if not math.isclose(ask_number(handle, name), value, rel_tol=1e-15)  # the C log may differ by one ulp
+        if not math.isclose(kernel_number(handle, name), value, rel_tol=1e-15)  # the C log may differ by one ulp
     ]
-    if ask_number(handle, "NEWTON_STEPS", is_double=False) != FLOAT32_NEWTON_STEPS:
+    if kernel_number(handle, "NEWTON_STEPS", is_double=False) != FLOAT32_NEWTON_STEPS:
         wrong.append("NEWTON_STEPS in float32")
     named = [family.native for family in FAMILIES.values()] + [domain.native for domain in DOMAINS.values()]
-    wrong += [name for name in named if name is not None and math.isnan(ask_number(handle, name))]
+    wrong += [name for name in named if name is not None and math.isnan(kernel_number(handle, name))]
     if wrong:
         return f"the compiled library belongs to another version of cubicflow ({', '.join(wrong)}); {_rebuild()}"
     return None

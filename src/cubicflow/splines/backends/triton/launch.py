@@ -34,10 +34,10 @@ class Tuning(NamedTuple):
     """
 
     num_warps: int = 2  # warps of 32 elements per program; 0 gives one program all elements
-    max_row_bins: int = 32  # packed params: more bins are read in chunks
+    max_row_bins: int = 32  # bins; packed params with more bins are read in chunks
     chunk: int = 32  # bins per chunk of packed params
     quadratic_chunk: int = 16  # bins per chunk of a quadratic; untimed, but 32 would not fit a thread's registers
-    max_column_bins: int = 16  # params read one at a time: more bins are read in chunks
+    max_column_bins: int = 16  # bins; params that are read one at a time and have more bins are read in chunks
     column_chunk: int = 8  # bins per chunk of params that are read one at a time
 
     def limits(self, packed: bool, family: str) -> tuple[int, int]:
