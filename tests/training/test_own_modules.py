@@ -313,7 +313,9 @@ def test_a_run_that_needs_a_class_that_nobody_registered(x, run):
     cf.register(NetWithConfig)
     fit(coupled(NetWithConfig()), x, run=run, **SETTINGS)
     del TYPES["NetWithConfig"]
-    with pytest.raises(FlowFileError, match=r"'NetWithConfig' is not a class of .*call cubicflow.register on it first"):
+    with pytest.raises(
+        FlowFileError, match=r"'NetWithConfig' is neither a class of .*call cubicflow.register on it first"
+    ):
         cf.load(run)
     with pytest.raises(RunFolderError, match=r"call cubicflow.register on .*NetWithConfig before you resume it"):
         fit(coupled(NetWithConfig()), x, run=run, resume=True, **SETTINGS)
@@ -361,7 +363,7 @@ def test_register_is_a_decorator_and_may_come_twice():
         (Net, r"Net has no method config\(\); add one that returns its constructor's arguments"),
         (lambda x: x, "takes a subclass of torch.nn.Module, got an object of class function"),
         (fit, "got an object of class function"),
-        (NetWithConfig(), "got an object of class NetWithConfig; register such a class"),
+        (NetWithConfig(), "got an object of class NetWithConfig; pass the class of your module"),
         (dict, "takes a subclass of torch.nn.Module, got the class dict"),
         ("NetWithConfig", "got an object of class str"),
     ],
@@ -428,18 +430,21 @@ class Wrong(Net):
             {"hidden": 4, "slope": 0.1},
             r"config\(\) of Wrong does not rebuild this flow: .*layers.0.* of shape \(8,\), but is",
         ),
-        ({"hidden": 8, "slope": 0.1, "x": 1}, r"not this flow: Wrong cannot be built from .* unexpected keyword.*'x'"),
+        (
+            {"hidden": 8, "slope": 0.1, "x": 1},
+            r"not rebuild this flow: Wrong cannot be built from .* unexpected keyword.*'x'",
+        ),
         (
             {"hidden": 8, "slope": 0.1, "type": 1},
             r"Wrong.config\(\) must return a dict .*, without an argument named 'type'",
         ),
         (
             {"hidden": 8, "slope": math.sin},
-            r"Wrong.config\(\)\['slope'\] is a builtin_function_or_method; a config holds",
+            r"Wrong.config\(\)\['slope'\] is a builtin_function_or_method; a config may hold",
         ),
-        ({"hidden": 8, "slope": [{}]}, r"Wrong.config\(\)\['slope'\] is a dict; a config holds"),
+        ({"hidden": 8, "slope": [{}]}, r"Wrong.config\(\)\['slope'\] is a dict; a config may hold"),
         ({"hidden": 8, "slope": nn.ReLU()}, r"torch.nn.modules.activation.ReLU is not one of cubicflow's own modules"),
-        ({"hidden": "eight", "slope": 0.1}, "not this flow: Wrong cannot be built from"),
+        ({"hidden": "eight", "slope": 0.1}, "not rebuild this flow: Wrong cannot be built from"),
     ],
 )
 def test_a_config_that_does_not_rebuild_its_class(run, given, message, monkeypatch):
