@@ -107,7 +107,7 @@ def test_temperature_zero_is_the_mode() -> None:
 
 
 def test_uniform_has_no_temperature_but_one() -> None:
-    with pytest.raises(ValueError, match=r"no temperature but 1, got 0\.5"):
+    with pytest.raises(ValueError, match=r"supports only temperature 1, got 0\.5"):
         Uniform(2).sample(1, 0.5)
 
 

@@ -278,7 +278,7 @@ def test_what_is_no_run_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture
     assert stopped.value.code == 2
     said = capfd.readouterr().err
     assert said.count("\n") == 1
-    assert "the folder holds no saved flow" in said
+    assert "the folder does not hold a saved flow" in said
 
 
 def test_without_its_packages_one_line_says_which(

@@ -96,7 +96,7 @@ def test_what_is_refused() -> None:
         cf.flows.box([(0, 1), (0, math.inf)])
     with pytest.raises(ValueError, match="circles holds 1"):
         cf.flows.box([(0, 1), (-math.inf, math.inf)], circles=[1])
-    with pytest.raises(ValueError, match="an affine map does not keep the unit interval"):
+    with pytest.raises(ValueError, match="an affine map does not preserve the unit interval"):
         ElementMap("affine", domain=["unit", "real"])
-    with pytest.raises(ValueError, match="circles must say for each of the 2 inputs"):
+    with pytest.raises(ValueError, match="circles must hold one bool for each of the 2 inputs"):
         ResidualMLP(2, 3, circles=[True])

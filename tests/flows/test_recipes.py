@@ -219,7 +219,7 @@ def test_dequantise_adds_less_than_one() -> None:
         (lambda: cf.flows.tabular(3, num_layers=0), ValueError, "num_layers must be a positive integer, got 0"),
         (lambda: cf.flows.tabular(3, layer="recurrent"), ValueError, "layer must be 'coupling' or 'autoregressive'"),
         (lambda: cf.flows.tabular(3, network="lstm"), ValueError, "network must be 'mlp' or 'transformer', got 'lstm'"),
-        (lambda: cf.flows.tabular(3, network="transformer"), ValueError, "coupling layers have network='mlp'"),
+        (lambda: cf.flows.tabular(3, network="transformer"), ValueError, "coupling layers need network='mlp'"),
         (lambda: attention(3, num_heads=5), ValueError, "num_heads must divide hidden_features, got 5 and 16"),
         (lambda: attention(3, order=[0, 1, 1]), ValueError, "order must hold every number from 0 to 2 once"),
         (lambda: attention(3, order=[0, 1]), ValueError, "order must hold every number from 0 to 2 once, got [0, 1]"),
@@ -231,7 +231,7 @@ def test_dequantise_adds_less_than_one() -> None:
         (lambda: cf.flows.tabular(3, family="septic"), ValueError, "family must be one of"),
         (lambda: cf.flows.plane(1), ValueError, "at least 2 features, got 1; use tabular for one"),
         (lambda: cf.flows.image((1, 28, 28), num_levels=3), ValueError, "cannot be squeezed 3 times"),
-        (lambda: cf.flows.image(direction="noise"), ValueError, "an image flow has the direction 'data' alone, got"),
+        (lambda: cf.flows.image(direction="noise"), ValueError, "an image flow supports only direction='data', got"),
         (lambda: cf.flows.image(logit_margin=0.7), ValueError, "logit_margin must lie between 0 and 0.5"),
     ],
 )

@@ -85,7 +85,7 @@ def test_conditional_flows_and_mixtures(tmp_path: Path) -> None:
 @pytest.mark.parametrize("device", ["cuda", "cuda:1", torch.device("cuda")])
 def test_a_gpu_that_is_not_there(tmp_path: Path, device: str | torch.device) -> None:
     cf.flows.tabular(2, num_layers=1, hidden_features=8).save(tmp_path)
-    with pytest.raises(ValueError, match="needs a GPU, and torch finds none here; leave device= out"):
+    with pytest.raises(ValueError, match="needs a GPU, and torch finds none; leave out device="):
         cf.load(tmp_path, device=device)
 
 
@@ -105,7 +105,7 @@ def test_config_is_readable_and_versioned(tmp_path: Path) -> None:
 
 
 def test_a_config_that_could_not_be_read_again_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cubicflow.flows.serialization.MOST_CONFIG_BYTES", 100)
+    monkeypatch.setattr("cubicflow.flows.serialization.MAX_CONFIG_BYTES", 100)
     with pytest.raises(
         ValueError, match=r"config\.json would have [\d,]+ bytes, and at most 100 are read: .*round them"
     ):
@@ -169,7 +169,7 @@ class TestDamage:
         (run / "model.safetensors").rename(run / "weights.safetensors")
         refused(run, "model.safetensors", "no such file")
         (run / "config.json").unlink()
-        refused(run, "config.json", "holds no saved flow")
+        refused(run, "config.json", "does not hold a saved flow")
 
     @pytest.mark.parametrize("size", [0, 4, 8, 100, -1])
     def test_truncated_weights(self, run: Path, size: int) -> None:
@@ -189,7 +189,7 @@ class TestDamage:
 
     def test_another_version(self, run: Path) -> None:
         edit(run, lambda config: config.update(version=2))
-        refused(run, "config.json", "version 2 of the format; this cubicflow reads version 1")
+        refused(run, "config.json", "the format has version 2; this version of cubicflow reads version 1")
 
     def test_edited_sizes(self, run: Path) -> None:
         def wider(config: dict) -> None:
@@ -213,7 +213,7 @@ class TestDamage:
         state = load_file(path)
         state["transform.transforms.0.bias"] = state["transform.transforms.0.bias"].to(dtype)
         save_file(state, path)
-        refused(run, "model.safetensors", f"should be torch.float32 of shape (3,), is {dtype}")
+        refused(run, "model.safetensors", f"should be torch.float32 of shape (3,), but is {dtype}")
 
 
 def test_counts_of_batches_are_no_columns(tmp_path: Path) -> None:
@@ -245,14 +245,14 @@ class TestHostility:
     )
     def test_only_listed_types_with_their_own_arguments(self, run: Path, description) -> None:
         edit(run, lambda config: config.update(flow=description))
-        refused(run, "config.json", "describe a flow")
+        refused(run, "config.json", "invalid description of a flow")
 
     def test_a_giant_costs_nothing(self, run: Path) -> None:
         def giant(config: dict) -> None:
             config["flow"]["transform"]["transforms"][1]["network"]["hidden_features"] = 10**9
 
         edit(run, giant)
-        refused(run, "config.json", "it asks for hidden_features of 1000000000")
+        refused(run, "config.json", "the flow has hidden_features=1000000000, but")
 
     def test_endless_layers_are_not_built(self, run: Path) -> None:
         def endless(config: dict) -> None:

@@ -123,9 +123,12 @@ def test_causal_outputs_see_earlier_features_and_nothing_else(kind, features: in
         (lambda: ResidualMLP(3, 4, hidden_features=0), "hidden_features must be a positive integer"),
         (lambda: ResidualMLP(3, 4, norm="group"), "norm must be one of None, 'batch', 'layer', got 'group'"),
         (lambda: MaskedResidualMLP(3, 4), "multiple of in_features"),
-        (lambda: MaskedResidualMLP(3, 6, norm="layer"), "breaks the order"),
-        (lambda: ResidualMLP(3, 4, context_features=2)(torch.zeros(1, 3)), "context_features=2, but none was given"),
-        (lambda: ResidualMLP(3, 4)(torch.zeros(1, 3), torch.zeros(1, 2)), "context_features=0, but some was given"),
+        (lambda: MaskedResidualMLP(3, 6, norm="layer"), "breaks the causal order"),
+        (
+            lambda: ResidualMLP(3, 4, context_features=2)(torch.zeros(1, 3)),
+            "context_features=2, but no context was given",
+        ),
+        (lambda: ResidualMLP(3, 4)(torch.zeros(1, 3), torch.zeros(1, 2)), "context_features=0, but context was given"),
     ],
 )
 def test_refusals_say_what_was_wrong(make, message: str) -> None:
@@ -169,7 +172,7 @@ def test_one_feature_after_the_other_is_a_whole_pass(features: int, context_feat
     steps = [next_outputs(x[:, i - 1] if i else None) for i in range(features)]
     expected = net(x) if context is None else net(x, context)
     assert torch.allclose(torch.cat(steps, dim=1), expected, rtol=0, atol=1e-12)
-    with pytest.raises(ValueError, match=f"a position for {features} features"):
+    with pytest.raises(ValueError, match=f"has {features} features, and all outputs were computed"):
         next_outputs(x[:, -1])
 
 
@@ -200,8 +203,8 @@ def test_a_transformer_multiplies_features_exactly_under_autocast() -> None:
         (lambda: CausalTransformer(3, 9, hidden_features=10), "num_heads must divide hidden_features, got 4 and 10"),
         (lambda: CausalTransformer(3, 9, octaves=0), "octaves must be a positive integer"),
         (lambda: transformer()(torch.zeros(5, 6)), r"expects inputs of shape \(N, 4\), got \(5, 6\).*position"),
-        (lambda: transformer()(torch.zeros(5, 4), torch.zeros(5, 2)), "context_features=0, but some was given"),
-        (lambda: transformer(context_features=2)(torch.zeros(5, 4)), "context_features=2, but none was given"),
+        (lambda: transformer()(torch.zeros(5, 4), torch.zeros(5, 2)), "context_features=0, but context was given"),
+        (lambda: transformer(context_features=2)(torch.zeros(5, 4)), "context_features=2, but no context was given"),
         (
             lambda: transformer(context_features=2)(torch.zeros(5, 4), torch.zeros(5, 3)),
             r"expects context of shape \(N, 2\), got \(5, 3\)",

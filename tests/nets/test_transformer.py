@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from cubicflow.nets import Transformer
-from cubicflow.nets.products import dropped
+from cubicflow.nets.products import apply_dropout
 
 
 def made(**settings) -> Transformer:
@@ -128,7 +128,7 @@ def test_dropout_is_on_the_branches_in_training_alone_and_follows_the_seed() -> 
 
 def test_dropout_keeps_the_mean() -> None:
     torch.manual_seed(0)
-    found = dropped(torch.ones(100_000), 0.3)
+    found = apply_dropout(torch.ones(100_000), 0.3)
     assert found.unique().tolist() == pytest.approx([0, 1 / 0.7])
     assert abs(found.mean() - 1) < 4 * (0.3 / 0.7 / 100_000) ** 0.5  # four standard errors
 
@@ -148,7 +148,7 @@ def test_config_rebuilds_the_core() -> None:
         (lambda: Transformer(16, num_blocks=0), "num_blocks must be a positive integer, got 0"),
         (lambda: Transformer(16, dropout=1.0), "dropout must be a probability below 1, got 1.0"),
         (lambda: made(causal=False).memory(3), "a memory needs causal=True"),
-        (lambda: made()(tokens(), made().memory(3)), "for 3 tokens and holds 0; make a longer one"),
+        (lambda: made()(tokens(), made().memory(3)), "room for 3 tokens and holds 0; make one with a larger length"),
     ],
 )
 def test_refusals(act, message: str) -> None:
@@ -159,7 +159,7 @@ def test_refusals(act, message: str) -> None:
 def test_after_the_first_call_tokens_follow_one_by_one() -> None:
     core, memory = made(), made().memory(4)
     core(tokens(length=1), memory)
-    with pytest.raises(ValueError, match="follow one by one, got 2 at once"):
+    with pytest.raises(ValueError, match="pass one token at a time; got 2 tokens"):
         core(tokens(length=2), memory)
     with pytest.raises(ValueError, match="causal=True"):
         made(causal=False)(tokens(length=1), memory)

@@ -25,7 +25,7 @@ def expect(error, *words):
         (cubic_spline, {"slopes": "free"}, 22 + 1, ("size 23", "slopes='free'", "3K + 1", "4, 7, 10")),
         (quadratic_spline, {}, 20, ("size 20", "quadratic", "2K + 1", "3, 5, 7")),
         (rational_quadratic_spline, {}, 30, ("size 30", "rational_quadratic", "3K + 1")),
-        (linear_spline, {}, 0, ("size 0", "linear", "K of them", "1, 2, 3")),
+        (linear_spline, {}, 0, ("size 0", "linear", "K params", "1, 2, 3")),
         (cubic_spline, {}, 0, ("size 0", "2K + 2")),
     ],
 )

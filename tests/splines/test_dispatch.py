@@ -13,7 +13,7 @@ from cubicflow.splines import cubic_spline, dispatch
 X, PARAMS = torch.rand(3), torch.zeros(10)
 
 
-def fake(unavailable=None, refusal=None, at_home=True):
+def fake(unavailable=None, refusal=None, default=True):
     calls = []
 
     def evaluate(spec, x, params):
@@ -21,7 +21,7 @@ def fake(unavailable=None, refusal=None, at_home=True):
         return torch.full_like(x, 7), torch.zeros_like(x)
 
     return SimpleNamespace(
-        at_home_on=lambda device: at_home,
+        default_for=lambda device: default,
         unavailable=lambda: unavailable,
         refuses=lambda spec, x, params: refusal,
         evaluate=evaluate,
@@ -51,8 +51,8 @@ def test_a_backend_that_can_run_runs(install, name):
     assert hash(spec) == hash(spec)
 
 
-def test_one_at_home_elsewhere_runs_when_named_and_is_not_asked_by_auto(install):
-    backend = install(fake(at_home=False))
+def test_a_backend_for_another_device_runs_when_named_and_is_not_chosen_by_auto(install):
+    backend = install(fake(default=False))
     cubic_spline(X, PARAMS, backend="auto")
     assert backend.calls == []
     y, _ = cubic_spline(X, PARAMS, backend="fake")

@@ -305,7 +305,7 @@ def test_damaged_words_about_sharing_are_refused(tmp_path, shared):
     coupled(cf.nets.ResidualMLP(1, BINS.num_params, hidden_features=8)).save(tmp_path)
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "shared_tensors": shared}))
-    with pytest.raises(FlowFileError, match="the section 'shared_tensors' does not fit the flow"):
+    with pytest.raises(FlowFileError, match="the section 'shared_tensors' does not match the flow"):
         cf.load(tmp_path)
 
 
@@ -313,7 +313,9 @@ def test_a_run_that_needs_a_class_that_nobody_registered(x, run):
     cf.register(NetWithConfig)
     fit(coupled(NetWithConfig()), x, run=run, **SETTINGS)
     del TYPES["NetWithConfig"]
-    with pytest.raises(FlowFileError, match=r"'NetWithConfig' is not a class of .*call cubicflow.register on it first"):
+    with pytest.raises(
+        FlowFileError, match=r"'NetWithConfig' is neither a class of .*call cubicflow.register on it first"
+    ):
         cf.load(run)
     with pytest.raises(RunFolderError, match=r"call cubicflow.register on .*NetWithConfig before you resume it"):
         fit(coupled(NetWithConfig()), x, run=run, resume=True, **SETTINGS)
@@ -359,10 +361,10 @@ def test_register_is_a_decorator_and_may_come_twice():
     ("what", "message"),
     [
         (Net, r"Net has no method config\(\); add one that returns its constructor's arguments"),
-        (lambda x: x, "takes a class that derives from torch.nn.Module, got an object of class function"),
+        (lambda x: x, "takes a subclass of torch.nn.Module, got an object of class function"),
         (fit, "got an object of class function"),
-        (NetWithConfig(), "got an object of class NetWithConfig; register such a class"),
-        (dict, "takes a class that derives from torch.nn.Module, got the class dict"),
+        (NetWithConfig(), "got an object of class NetWithConfig; pass the class of your module"),
+        (dict, "takes a subclass of torch.nn.Module, got the class dict"),
         ("NetWithConfig", "got an object of class str"),
     ],
 )
@@ -382,15 +384,17 @@ def test_two_classes_of_one_name():
 
     cf.register(NetWithConfig)
     home = NetWithConfig.__module__
-    with pytest.raises(ValueError, match=f"there is a class NetWithConfig already, in {home}; rename one of the two"):
+    with pytest.raises(
+        ValueError, match=f"a class named NetWithConfig already exists, in {home}; rename one of the two"
+    ):
         cf.register(another())
     del TYPES["NetWithConfig"]
     cf.register(another())
-    with pytest.raises(ValueError, match="there is a class NetWithConfig already"):
+    with pytest.raises(ValueError, match="a class named NetWithConfig already exists"):
         cf.register(another())
     for name, home in (("Flow", "cubicflow.flows.flow"), ("ResidualMLP", "cubicflow.nets.residual_mlp")):
         taken = type(name, (NetWithConfig,), {})
-        with pytest.raises(ValueError, match=f"there is a class {name} already, in {home}; rename one of the two"):
+        with pytest.raises(ValueError, match=f"a class named {name} already exists, in {home}; rename one of the two"):
             cf.register(taken)
     assert TYPES["Flow"] is cf.Flow
 
@@ -422,16 +426,25 @@ class Wrong(Net):
     [
         (None, r"Wrong.config\(\) must return a dict"),
         ({"hidden": 8}, r"Wrong.config\(\) lacks slope; it must return all arguments"),
-        ({"hidden": 4, "slope": 0.1}, r"config\(\) of Wrong builds is not this flow: .*layers.0.* of shape \(8,\), is"),
-        ({"hidden": 8, "slope": 0.1, "x": 1}, r"not this flow: Wrong cannot be built from .* unexpected keyword.*'x'"),
-        ({"hidden": 8, "slope": 0.1, "type": 1}, r"Wrong.config\(\) must return a dict .*, none of them named 'type'"),
+        (
+            {"hidden": 4, "slope": 0.1},
+            r"config\(\) of Wrong does not rebuild this flow: .*layers.0.* of shape \(8,\), but is",
+        ),
+        (
+            {"hidden": 8, "slope": 0.1, "x": 1},
+            r"not rebuild this flow: Wrong cannot be built from .* unexpected keyword.*'x'",
+        ),
+        (
+            {"hidden": 8, "slope": 0.1, "type": 1},
+            r"Wrong.config\(\) must return a dict .*, without an argument named 'type'",
+        ),
         (
             {"hidden": 8, "slope": math.sin},
-            r"Wrong.config\(\)\['slope'\] is a builtin_function_or_method; a config holds",
+            r"Wrong.config\(\)\['slope'\] is a builtin_function_or_method; a config may hold",
         ),
-        ({"hidden": 8, "slope": [{}]}, r"Wrong.config\(\)\['slope'\] is a dict; a config holds"),
+        ({"hidden": 8, "slope": [{}]}, r"Wrong.config\(\)\['slope'\] is a dict; a config may hold"),
         ({"hidden": 8, "slope": nn.ReLU()}, r"torch.nn.modules.activation.ReLU is not one of cubicflow's own modules"),
-        ({"hidden": "eight", "slope": 0.1}, "not this flow: Wrong cannot be built from"),
+        ({"hidden": "eight", "slope": 0.1}, "not rebuild this flow: Wrong cannot be built from"),
     ],
 )
 def test_a_config_that_does_not_rebuild_its_class(run, given, message, monkeypatch):
@@ -459,6 +472,6 @@ def test_a_constructor_that_needs_the_values_of_tensors(run):
 def test_a_config_that_does_not_rebuild_is_refused_before_training(x, run, monkeypatch):
     cf.register(Wrong)
     monkeypatch.setattr(Wrong, "given", {"hidden": 4, "slope": 0.1})
-    with pytest.raises(ValueError, match="builds is not this flow"):
+    with pytest.raises(ValueError, match="does not rebuild this flow"):
         fit(coupled(Wrong()), x, run=run, **SETTINGS)
     assert not run.exists()

@@ -181,7 +181,7 @@ def test_another_version(x, make_flow, unfinished):
     config = json.loads(path.read_text())
     path.write_text(json.dumps({**config, "version": 99}))
     refused(
-        "written in version 99 of the format; this cubicflow reads version 1", make_flow(), x, unfinished, resume=True
+        "the format has version 99; this version of cubicflow reads version 1", make_flow(), x, unfinished, resume=True
     )
     path.write_text("{")
     refused("cannot resume: .*not valid JSON", make_flow(), x, unfinished, resume=True)

@@ -132,7 +132,7 @@ class TestCoupling:
         [
             (lambda: Coupling([False, False], mlp), "leaves nothing to transform"),
             (lambda: Coupling([], mlp), "leaves nothing to transform"),
-            (lambda: Coupling([True, True], mlp), "leaves nothing for the network to see"),
+            (lambda: Coupling([True, True], mlp), "leaves no input for the network"),
             (lambda: Coupling([True, False], ResidualMLP(2, 22)), "needs a network with in_features=1, got one with 2"),
             (lambda: Coupling([True, False], ResidualMLP(1, 20)), "needs a network with out_features=22"),
             (lambda: Coupling([True, False], mlp)(torch.zeros(2, 3)), "expects 2 features, got 3"),
@@ -340,7 +340,7 @@ def test_files_of_before_affine_first_describe_the_same_map() -> None:
         (lambda: Conv1x1(2)(torch.zeros(3, 2)), r"images of shape \(N, C, H, W\)"),
         (lambda: LULinear(0), "features must be a positive integer, got 0"),
         (lambda: ElementMap("cubist"), "family must be one of 'cubic'"),
-        (lambda: ElementMap("affine", domain="unit"), "does not keep the unit interval"),
+        (lambda: ElementMap("affine", domain="unit"), "does not preserve the unit interval"),
         (lambda: ElementMap(num_bins=0), "num_bins must be at least 1, got 0"),
         (lambda: ElementMap(slopes="steep"), "slopes of a cubic spline must be one of"),
         (lambda: ElementMap(backend="abacus"), "backend must be one of 'auto'"),

@@ -1,19 +1,20 @@
-"""Faster ways to do what the layers do: the same results, fewer launches, less of Python.
+"""Faster versions of work that the layers do: the same results with fewer kernel launches and less Python.
 
-    light_calls.py       splines: calls past the parts of torch that nobody needs; remembered launches
+    light_calls.py       splines: skip autograd and torch's dispatcher if possible; cache Triton launches
     forked_gradients.py  nets: gradients of weights on a second stream
-    one_query.py         nets: attention of one token to those before it
-    fused_norms.py       nets: what lies between two branches of a transformer, as one kernel
-    replayed_pieces.py   flows: many pieces of a large call as replays of one
+    one_query.py         nets: attention of one token to the tokens before it
+    fused_norms.py       nets: sum, dropout and layer norm between two branches of a transformer in one kernel
+    replayed_pieces.py   flows: capture one piece of a large call and replay it for the other pieces
     flat_weights.py      training: all parameters in one vector, updated by one kernel
     captured_step.py     training: a step as one CUDA graph
-    capture.py           CUDA graphs
-    safety.py            for which flows all of this is safe
-    private.py           every private name of torch that is used
+    capture.py           captures CUDA graphs
+    safety.py            decides for which flows the shortcuts are safe
+    private.py           all private names of torch that cubicflow uses
 
-No layer imports this package. Each of the four layers named above has a hook, a class that does the plain thing, and
-importing ``cubicflow`` offers the subclasses here for them. With ``CUBICFLOW_ACCEL=off`` all hooks stay plain, and with
-``public`` no private name of torch is used: everything works, slower.
+No layer imports this package. Each of the four layers named above has a hook: an object of a class with default
+methods. ``import cubicflow`` offers the subclasses of this package to the hooks. With ``CUBICFLOW_ACCEL=off`` all hooks
+keep their default methods. With ``CUBICFLOW_ACCEL=public`` no private name of torch is used. Everything still works,
+only slower.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ OFFERS = {
 
 
 def choice() -> str:
-    """What the environment asks for: ``"on"``, ``"public"`` or ``"off"``."""
+    """Return the value of the environment variable: ``"on"``, ``"public"`` or ``"off"``."""
     found = os.environ.get(VARIABLE, "on")
     if found not in CHOICES:
         raise ValueError(f"{VARIABLE} must be one of {', '.join(CHOICES)}, got {found!r}")
@@ -41,7 +42,7 @@ def choice() -> str:
 
 
 def fill_hooks() -> None:
-    """Offer what is here to the layers, which take it up when they are imported."""
+    """Offer the modules of this package to the layers. A layer imports its module when it is imported itself."""
     if choice() != "off":
         for layer, module in OFFERS.items():
             offer(layer, module)

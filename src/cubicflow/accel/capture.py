@@ -1,4 +1,4 @@
-"""Kernels recorded once, as a CUDA graph, and launched together from then on."""
+"""Record kernels once as a CUDA graph, and launch them together from then on."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ T = TypeVar("T")
 
 
 def capture(run: Callable[[], T], device: torch.device) -> tuple[torch.cuda.CUDAGraph, T]:
-    """A graph of the kernels that ``run`` launches, and the tensors it returned, which every replay fills anew.
+    """Return a graph of the kernels that ``run`` launches, and the tensors that ``run`` returned. Every replay
+    overwrites these tensors.
 
-    Nothing runs yet. Whatever compiles or chooses its algorithm at a first call has to have had that call. A ``run``
-    that waits for the GPU cannot be captured, and raises RuntimeError.
+    The capture executes no kernel. Call ``run`` at least once before: kernels must not compile or choose an algorithm
+    during a capture. A ``run`` that waits for the GPU cannot be captured and raises a RuntimeError.
     """
-    # torch.cuda.graph, the context manager, also empties the allocator's cache, and some versions collect garbage:
-    # more work than a capture.
+    # The context manager torch.cuda.graph also empties the allocator's cache, and in some versions collects garbage.
+    # That takes longer than the capture.
     graph = torch.cuda.CUDAGraph()
     stream = torch.cuda.Stream(device)
     stream.wait_stream(torch.cuda.current_stream(device))
@@ -26,16 +27,16 @@ def capture(run: Callable[[], T], device: torch.device) -> tuple[torch.cuda.CUDA
         try:
             returned = run()
         except BaseException:
-            _break_off(graph)
+            _abort(graph)
             raise
         graph.capture_end()
     torch.cuda.current_stream(device).wait_stream(stream)
     return graph, returned
 
 
-def _break_off(graph: torch.cuda.CUDAGraph) -> None:
-    """End a capture that failed. It leaves the random generator believing that it goes on; one that ends well tells it
-    otherwise."""
+def _abort(graph: torch.cuda.CUDAGraph) -> None:
+    """End a failed capture. A failed capture leaves the random generator in capture mode. An empty capture that
+    succeeds resets the generator."""
     try:
         graph.capture_end()
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""A whole training step as one CUDA graph: the GPU never waits for Python to launch the next of its many kernels."""
+"""A training step as one CUDA graph, so that the GPU does not wait for Python between kernels."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ from cubicflow.training.weights import Weights
 if TYPE_CHECKING:
     from cubicflow.training.step import Step
 
-WARM_UP_STEPS = 3  # kernels compile, libraries choose algorithms and allocate; none of that may happen in a capture
-NOT_CAPTURED = "steps are not captured as one CUDA graph, and so are slower: {}"
+# Warm-up steps before a capture. In these steps kernels compile, and libraries choose algorithms and allocate memory. A
+# capture allows none of that.
+WARM_UP_STEPS = 3
+NOT_CAPTURED = "training steps are slower, because they are not captured as one CUDA graph: {}"
 
 
 class FastParts(Parts):
-    """Flat weights where they can be, and captured steps on a GPU."""
+    """Training parts with flat weights where possible, and with captured steps on a GPU."""
 
     def weights(self, params: Sequence[Tensor]) -> Weights:
         return FlatWeights(params) if can_be_flat(params) else super().weights(params)
@@ -37,43 +39,42 @@ class FastParts(Parts):
         fused = CAN_FUSE and len(weights.tensors) == 1
         return (FusedAdam if fused else Adam)(weights.tensors, beta2, weight_decay)
 
-    def repeated(self, step: Step, say: Callable[[str], None]) -> Callable[[Batch], None]:
+    def repeated(self, step: Step, notify: Callable[[str], None]) -> Callable[[Batch], None]:
         if step.world.device.type != "cuda":
             return step
         if reason := why_not_captured(step):
-            say(NOT_CAPTURED.format(reason))
+            notify(NOT_CAPTURED.format(reason))
             return step
-        return CapturedStep(step, say)
+        return CapturedStep(step, notify)
 
 
 def why_not_captured(step: Step) -> str | None:
-    """Why a step cannot be captured, or None."""
+    """Return the reason why a step cannot be captured, or None."""
     if step.world.size > 1:
-        return "several processes exchange gradients in the middle of them"
+        return "several processes exchange gradients within a step"
     if step.loss not in SINGLE_PASS:
-        return "the loss is a function of your own, of which a replay would only repeat the kernels"
+        return "the loss is a custom function, and a replay would repeat its kernels without its Python code"
     return why_unsafe(step.flow)
 
 
 class CapturedStep:
-    """Takes the steps of a :class:`~cubicflow.training.step.Step` by replaying a graph of one, captured at the first
-    call.
+    """A :class:`~cubicflow.training.step.Step` that is captured as a graph at the first call and replayed from then on.
 
-    What a step reads is copied into buffers that stay where they are; the learning rate and the averaging weight are
-    tensors already, and a step that is not finite voids itself, so a replay needs nothing from Python. Where the
-    capture fails, steps are taken as they are, and ``say`` is told why.
+    Each batch is copied into fixed buffers that the graph reads. The learning rate and the averaging weight are
+    tensors, and a step with a result that is not finite cancels itself on the device. A replay therefore needs no
+    Python. If the capture fails, every call runs the plain step, and ``notify`` gets the reason.
     """
 
-    def __init__(self, step: Step, say: Callable[[str], None]) -> None:
+    def __init__(self, step: Step, notify: Callable[[str], None]) -> None:
         self.step = step
-        self.say = say
-        self.captures = True
+        self.notify = notify
+        self.can_capture = True
         self.graph: torch.cuda.CUDAGraph | None = None
         self.buffers: Batch | None = None
         step.passes = Fork(step.world.device).weight_gradients
 
     def __call__(self, batch: Batch) -> None:
-        if self.captures and self.graph is None:
+        if self.can_capture and self.graph is None:
             self._capture(batch)
         if self.graph is None or self.buffers is None or batch.x.shape != self.buffers.x.shape:
             self.step(batch)
@@ -82,12 +83,12 @@ class CapturedStep:
             if buffer is not None and part is not None:
                 buffer.copy_(part)
         self.graph.replay()
-        self.step.weights.written()  # a replay does not tell autograd
+        self.step.weights.written()  # autograd does not see that a replay changed the weights
 
     def _capture(self, batch: Batch) -> None:
-        """Rehearse on a stream of its own, capture, and put everything back as it was before the rehearsal."""
+        """Warm up on a separate stream, capture the step, and restore all tensors and the generator."""
         tensors = written_by(self.step)
-        kept = [tensor.detach().clone() for tensor in tensors]
+        originals = [tensor.detach().clone() for tensor in tensors]
         random_state = torch.cuda.get_rng_state(self.step.world.device)
         buffers = Batch(*(None if part is None else part.clone() for part in batch))  # type: ignore[arg-type]
         stream = torch.cuda.Stream(self.step.world.device)
@@ -100,18 +101,18 @@ class CapturedStep:
             self.graph, _ = capture(lambda: self.step(buffers), self.step.world.device)
             self.buffers = buffers
         except RuntimeError as error:
-            self.captures = False
+            self.can_capture = False
             self.step.passes = nullcontext
-            self.say(NOT_CAPTURED.format(str(error).splitlines()[0]))
+            self.notify(NOT_CAPTURED.format(str(error).splitlines()[0]))
         finally:
             with torch.no_grad():
-                for tensor, value in zip(tensors, kept, strict=True):
+                for tensor, value in zip(tensors, originals, strict=True):
                     tensor.copy_(value)
             torch.cuda.set_rng_state(random_state, self.step.world.device)
 
 
 def written_by(step: Step) -> list[Tensor]:
-    """Every tensor that a step changes."""
+    """Return every tensor that a step changes."""
     averages = [] if step.averages is None else step.averages.tensors
     moments = [tensor for tensors in step.adam.moments.values() for tensor in tensors]
     record = [step.count, step.loss_sum, step.gradient_norm, step.failed_at]

@@ -1,7 +1,7 @@
-"""All parameters of a flow side by side in one vector, updated by one kernel.
+"""All parameters of a flow in one vector, updated by one kernel.
 
-Clipping, Adam and averaging are then single operations: over a list of small tensors they keep a GPU waiting for most
-of their time.
+Clipping, Adam and averaging are then single operations. On a list of small tensors a GPU would be idle for most of the
+time.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ FIXED = {"beta1": BETA1, "eps": EPSILON, "amsgrad": False, "maximize": False}
 
 
 def can_be_flat(params: Sequence[Tensor]) -> bool:
-    """Whether these are plain parameters of one dtype on one device, so that they can be views of one vector."""
+    """Return whether all params are plain parameters of one dtype on one device, so that they can be views of one
+    vector."""
     kinds = {(type(param), param.dtype, param.device, param.layout) for param in params}
     return len(kinds) == 1 and next(iter(kinds))[0] is nn.Parameter and next(iter(kinds))[3] is torch.strided
 
 
 class FlatWeights(Weights):
-    """Parameters laid side by side in one vector, of which they become views."""
+    """Weights as one vector. The parameters become views of the vector."""
 
     @torch.no_grad()
     def __init__(self, params: Sequence[Tensor]) -> None:
@@ -42,24 +43,25 @@ class FlatWeights(Weights):
         return [torch.cat([gradient.flatten() for gradient in super().gradients()])]
 
     def written(self) -> None:
-        """Autograd cannot know that the vector holds the parameters: what was made from them would seem current."""
+        """Tell autograd that the parameters changed. Autograd does not know that they are views of the vector, and
+        would accept outdated values in a backward pass."""
         torch.autograd.graph.increment_version(self.params)
 
     def release(self) -> None:
-        """Give every parameter memory of its own again."""
+        """Give every parameter its own memory again."""
         for param in self.params:
             param.data = param.detach().clone()
 
 
 class FusedAdam(Adam):
-    """Adam by the one kernel of ``torch.optim.AdamW(fused=True)``."""
+    """Adam with the fused kernel of ``torch.optim.AdamW(fused=True)``."""
 
     @torch.no_grad()
     def update(self, gradients: Sequence[Tensor], learning_rate: Tensor, void: Tensor) -> None:
         (count,), means, squares = self.moments.values()
         void = void.to(count.dtype)
         count += 1
-        told = {"lr": learning_rate, "beta2": self.beta2, "weight_decay": self.weight_decay, "found_inf": void}
-        # The empty list would be the maxima of AMSGrad.
-        _fused_adamw_(self.tensors, list(gradients), means, squares, [], [count], **told, **FIXED)
+        settings = {"lr": learning_rate, "beta2": self.beta2, "weight_decay": self.weight_decay, "found_inf": void}
+        # The empty list stands for the maxima of AMSGrad, which is off.
+        _fused_adamw_(self.tensors, list(gradients), means, squares, [], [count], **settings, **FIXED)
         count -= void

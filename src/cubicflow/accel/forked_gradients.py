@@ -1,5 +1,5 @@
-"""Gradients of weights on a second stream, beside the rest of the backward pass: nothing waits for them until the
-update, while every layer below waits for the gradient of the inputs."""
+"""Gradients of weights on a second stream, concurrent with the rest of the backward pass. Only the update needs the
+gradients of weights, while each earlier layer waits for the gradient of its outputs."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ _addmm_activation = find("torch", "_addmm_activation")
 
 
 class Fork:
-    """A second stream for work that nothing waits for until :meth:`join`.
+    """A second stream for work whose results are needed only at :meth:`wait`.
 
-    What the work reads and writes is held until then. That keeps its memory from being given away, and autograd from
-    adding the next gradient into one that is still being read: it does so in place where it holds the only reference.
+    Until then the fork holds references to the tensors that the work reads. The references keep the allocator from
+    reusing the memory. They also keep autograd from adding a gradient in place into a tensor that is still being read:
+    autograd adds in place only if it holds the only reference.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -35,8 +36,9 @@ class Fork:
 
     @contextmanager
     def weight_gradients(self) -> Iterator[None]:
-        """A forward and a backward pass whose gradients of weights are there when the block ends. No weight may be used
-        twice in it: autograd would add two gradients without waiting for them."""
+        """Compute the gradients of weights on the second stream, in a block with one forward and one backward pass. The
+        gradients are ready when the block ends. No weight may be used twice in the block: autograd would add the two
+        gradients without waiting for the stream."""
         token = _fork.set(self)
         try:
             yield
@@ -46,16 +48,16 @@ class Fork:
         self.held.clear()
 
     def ones_like_column(self, matrix: Tensor) -> Tensor:
-        """Ones, by which a product sums the rows of a matrix: in a third of the time that ``sum`` takes for few rows.
-        They are made once."""
+        """Return a cached vector of ones, one per row of the matrix. A product with it sums the rows, for few rows in a
+        third of the time of ``sum``."""
         key = len(matrix), matrix.dtype
         if key not in self._ones:
             self._ones[key] = torch.ones(len(matrix), dtype=matrix.dtype, device=matrix.device)
         return self._ones[key]
 
     def wait(self) -> None:
-        """Make the current stream wait for what was forked. Where nothing was, the stream knows nothing of a capture
-        that may be going on, and must not be waited for."""
+        """Make the current stream wait for the second stream. Without forked work the second stream is not part of a
+        capture that may be in progress, and waiting for it would break the capture."""
         if self.held:
             torch.cuda.current_stream(self.stream.device).wait_stream(self.stream)
 
@@ -64,8 +66,8 @@ _fork: ContextVar[Fork | None] = ContextVar("fork", default=None)
 
 
 class ForkedProducts(Products):
-    """Inside :meth:`Fork.weight_gradients` the gradients of weights and biases are left to the fork. Without gradients
-    a rectifier on a GPU is part of the product's kernel."""
+    """Products with faster kernels on a GPU. Inside :meth:`Fork.weight_gradients` the gradients of weights and biases
+    run on the fork's stream. With gradients off, a product and its relu are one kernel."""
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None, *, relu: bool = False) -> Tensor:
         if torch.compiler.is_compiling() or not x.is_cuda or x.ndim != 2 or torch.is_autocast_enabled("cuda"):
@@ -88,7 +90,7 @@ class ForkedProducts(Products):
     def add_norm(
         self, stream: Tensor, added: Tensor | None, norm: nn.LayerNorm, *, dtype: torch.dtype, dropout: float = 0.0
     ) -> tuple[Tensor, Tensor]:
-        """One kernel, where its gradient is known to be taken once or not at all."""
+        """Use one fused kernel if the gradient is taken at most once. The kernel has no second derivative."""
         if stream.is_cuda and HAS_TRITON and not torch.compiler.is_compiling():
             from cubicflow.accel import fused_norms
 
@@ -98,7 +100,7 @@ class ForkedProducts(Products):
         return super().add_norm(stream, added, norm, dtype=dtype, dropout=dropout)
 
     def attention(self, queries: Tensor, keys: Tensor, values: Tensor, *, causal: bool) -> Tensor:
-        """A kernel of its own where a single query is asked for: those of torch take as long as for a whole tile."""
+        """Use a special kernel for a single query. Torch's kernels take as long for one query as for a whole tile."""
         alone = queries.shape[2] == 1 and not torch.is_grad_enabled()
         if alone and queries.is_cuda and HAS_TRITON and not torch.compiler.is_compiling():
             from cubicflow.accel import one_query
@@ -107,12 +109,12 @@ class ForkedProducts(Products):
                 return one_query.attend(queries, keys, values)
         return super().attention(queries, keys, values, causal=causal)
 
-    def made(self, weights: Sequence[Tensor]) -> Sequence[Tensor]:
-        """What made the weights gets their gradients when those are there. Weights that are parameters themselves do
-        not need it: nobody reads their gradients before the step does."""
+    def computed_weights(self, weights: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Join the second stream before the gradients of these weights go further back. Weights that are parameters
+        themselves do not need this: their gradients are not read before the update."""
         fork = None if torch.compiler.is_compiling() else _fork.get()
-        waiting: Sequence[Tensor] = weights if fork is None else _WaitedFor.apply(fork, *weights)
-        return waiting
+        joined: Sequence[Tensor] = weights if fork is None else _JoinStreams.apply(fork, *weights)
+        return joined
 
 
 def _linear_relu(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -148,7 +150,7 @@ class _ForkedLinear(torch.autograd.Function):
         return grad_x, grad_weight, grad_bias, None, None, None
 
 
-class _WaitedFor(torch.autograd.Function):
+class _JoinStreams(torch.autograd.Function):
     @staticmethod
     def forward(ctx, fork: Fork, *weights: Tensor) -> tuple[Tensor, ...]:  # type: ignore[no-untyped-def]
         ctx.fork = fork

@@ -2,8 +2,8 @@
 # ruff: noqa: N803
 """The sum, the dropout and the layer norm between two branches of a transformer, as one kernel in each direction.
 
-All three move memory and compute next to nothing. One after the other they read and write the stream of tokens three
-times; in one kernel once.
+All three operations are limited by memory bandwidth. As separate kernels they read and write the stream of tokens three
+times. One kernel reads and writes it once.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ import triton
 import triton.language as tl
 from torch import Tensor, nn
 
-from cubicflow.nets.products import kept
+from cubicflow.nets.products import dropout_mask
 
 DTYPES = (torch.float32, torch.bfloat16)
-MOST_FEATURES = 4096  # of a row in the registers of one program
-ELEMENTS_AT_ONCE = 2048
-PROGRAMS_PER_PROCESSOR = 4  # of the backward pass, each of which leaves a row of sums
+MAX_FEATURES = 4096  # features; a longer row does not fit the registers of one program
+ELEMENTS_AT_ONCE = 2048  # elements per program and turn
+PROGRAMS_PER_PROCESSOR = 4  # programs of the backward pass; each one writes a row of sums
 
 
 def can_fuse(stream: Tensor, added: Tensor | None, norm: nn.LayerNorm, dtype: torch.dtype) -> bool:
-    """Whether the kernels take these."""
+    """Return whether the kernels support these arguments."""
     dtypes = {stream.dtype, norm.weight.dtype, dtype} | ({added.dtype} if added is not None else set())
-    return stream.is_cuda and dtypes <= set(DTYPES) and stream.shape[-1] <= MOST_FEATURES and stream.numel() > 0
+    return stream.is_cuda and dtypes <= set(DTYPES) and stream.shape[-1] <= MAX_FEATURES and stream.numel() > 0
 
 
 def add_norm(
     stream: Tensor, added: Tensor | None, norm: nn.LayerNorm, dtype: torch.dtype, dropout: float
 ) -> tuple[Tensor, Tensor]:
-    """What :meth:`cubicflow.nets.products.Products.add_norm` computes, from the same random numbers."""
-    mask = kept(added, dropout) if dropout and added is not None else None
+    """Compute :meth:`cubicflow.nets.products.Products.add_norm`, with the same random numbers."""
+    mask = dropout_mask(added, dropout) if dropout and added is not None else None
     total, normed = _AddNorm.apply(stream, added, mask, norm.weight, norm.bias, norm.eps, dropout, dtype)
     return total, normed
 
@@ -117,7 +117,7 @@ def add_norm_backward(
     column = tl.arange(0, WIDTH)
     inside = column < FEATURES
     w = tl.load(weight + column, mask=inside, other=0).to(tl.float32)
-    # Summed over rows at the very end: a sum across threads in every turn would cost more than the rest of it.
+    # The sums over rows are reduced at the end: a reduction across threads in every turn would dominate the time.
     weight_sum = tl.zeros([AT_ONCE, WIDTH], tl.float32)
     bias_sum = tl.zeros([AT_ONCE, WIDTH], tl.float32)
     for first in range(tl.program_id(0) * AT_ONCE, rows, tl.num_programs(0) * AT_ONCE):
@@ -127,7 +127,7 @@ def add_norm_backward(
         centre = tl.load(centres + row, mask=row < rows, other=0)
         scale = tl.load(scales + row, mask=row < rows, other=0)
         x = tl.load(total + place, mask=here, other=0).to(tl.float32)
-        unit = tl.where(here, (x - centre[:, None]) * scale[:, None], 0.0)  # before weight and bias
+        unit = tl.where(here, (x - centre[:, None]) * scale[:, None], 0.0)  # the norm before weight and bias
         grad = tl.load(grad_normed + place, mask=here, other=0).to(tl.float32)
         weight_sum += grad * unit
         bias_sum += grad

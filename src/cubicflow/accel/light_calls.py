@@ -1,4 +1,4 @@
-"""Spline calls that go past what they do not need: on a small batch, torch's machinery takes longer than a kernel."""
+"""Spline calls that skip unneeded parts of torch. On a small batch, autograd and dispatch take longer than a kernel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cubicflow.accel.private import CONSTANT_MARK, allowed, find, has
 from cubicflow.hooks import fill
 from cubicflow.splines.calls import Calls, F, Launch
 
-_transforms = find("torch._C._functorch", "peek_interpreter_stack")  # None outside of all transforms of torch.func
+_transforms = find("torch._C._functorch", "peek_interpreter_stack")  # returns None outside of torch.func transforms
 _unwrap_if_dead = find("torch._C._functorch", "unwrap_if_dead")
 _is_legacy_batched = find("torch._C._functorch", "is_legacy_batchedtensor")
 _dispatch_modes = find("torch._C", "_len_torch_dispatch_stack")
@@ -34,11 +34,11 @@ _PLAIN_TYPES = (Tensor, torch.nn.Parameter)
 
 
 class LightCalls(Calls):
-    """Shortcuts for calls that nobody watches."""
+    """A hook that skips autograd and the dispatcher for calls that no tracer, transform or profiler observes."""
 
     def applier(self, function: type[torch.autograd.Function]) -> Callable[..., Any]:
-        """``apply`` looks up the signature of ``forward`` and binds the arguments to it at every call, which only
-        transforms and compilers need."""
+        """Return a faster ``apply``. torch's ``apply`` looks up the signature of ``forward`` and binds the arguments at
+        every call, but only transforms and compilers need that."""
         if not _CAN_APPLY:
             return super().applier(function)
         apply_alone = super(torch.autograd.Function, function).apply  # type: ignore[misc]
@@ -51,7 +51,7 @@ class LightCalls(Calls):
         return apply
 
     def only_values(self, *tensors: Tensor) -> bool:
-        # Compilers find out for themselves what is differentiated.
+        # A compiler determines the derivatives itself.
         if not _KNOWS_DERIVATIVES or torch.compiler.is_compiling():
             return False
         if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
@@ -68,8 +68,8 @@ class LightCalls(Calls):
             or _tracing_state() is not None
         ):
             return False
-        # Two kinds call themselves a Tensor: a negated view, whose memory holds minus its values, and one that was
-        # batched by is_grads_batched, which has no memory. The dispatcher makes plain tensors of both.
+        # Two kinds of tensors have the type Tensor but are not plain memory: a negated view, whose memory holds minus
+        # its values, and a tensor batched by is_grads_batched, which has no memory. The dispatcher handles both.
         for tensor in tensors:
             if type(tensor) not in _PLAIN_TYPES or tensor.is_neg() or _is_legacy_batched(tensor):
                 return False
@@ -81,27 +81,27 @@ class LightCalls(Calls):
         return not torch.compiler.is_compiling() and forward_ad._current_level >= 0
 
     def constant(self, function: F) -> F:
-        """The decorator of torch imports the whole compiler in order to set this mark."""
+        """Mark the function directly. torch's decorator would import the whole compiler to set the same mark."""
         if not allowed():
             return super().constant(function)
         setattr(function, CONSTANT_MARK, True)
         return function
 
     def launch(self, plan: Launch, tensors: tuple[Tensor, ...], strides: tuple[int, ...]) -> None:
-        """Triton looks at all arguments of a call to find out which compiled kernel is meant, which takes longer than
-        the kernel. Beside the plan and the strides that depends on the device and on which tensors begin at a multiple
-        of 16 bytes: where those were met before, the compiled kernel is run on the tensors' addresses."""
+        """Run a Triton kernel, with a cache of compiled kernels. Triton inspects all arguments of a call to choose the
+        compiled kernel, which takes longer than the kernel. Given the plan, the choice depends on the device, the
+        strides and the 16-byte alignment of the tensors. These are the cache key."""
         pointers = [tensor.data_ptr() for tensor in tensors]
-        known = (tensors[0].get_device(), strides, *[pointer % 16 == 0 for pointer in pointers])
-        if known in plan.compiled:
-            run, rest = plan.compiled[known]
-            run(*pointers, *rest)  # given a tensor, Triton would ask the driver whether it is on a GPU
+        key = (tensors[0].get_device(), strides, *[pointer % 16 == 0 for pointer in pointers])
+        if key in plan.compiled:
+            run, rest = plan.compiled[key]
+            run(*pointers, *rest)  # pass addresses: for a tensor, Triton would query the driver
             return
         named = plan.named(strides)
         run = plan.kernel[plan.grid](*tensors, **named)
-        if run is not None:  # as it is after the interpreter
+        if run is not None:  # the interpreter returns None
             names = list(inspect.signature(plan.kernel.fn).parameters)[len(tensors) :]
-            plan.compiled[known] = run[plan.grid], tuple(named[name] for name in names)
+            plan.compiled[key] = run[plan.grid], tuple(named[name] for name in names)
 
 
 fill("splines", LightCalls)

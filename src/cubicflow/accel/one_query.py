@@ -1,9 +1,10 @@
 # mypy: ignore-errors
 # ruff: noqa: N803
-"""Attention of one token to those before it, the step that samples an autoregressive flow.
+"""Attention of one token to the tokens before it: one step of sampling from an autoregressive flow.
 
-A kernel for whole sequences works on tiles of 64 queries and fills one row of them. Here a program has one row and
-head: it reads the keys and the values once and keeps everything else in registers.
+A kernel for whole sequences works on tiles of 64 queries, and a single query would fill one row of a tile. In this
+kernel a program handles one row of the batch and one head. It reads the keys and values once and keeps everything else
+in registers.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ import triton.language as tl
 from torch import Tensor
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-MOST_TOKENS, MOST_FEATURES = 256, 256  # whose tile fits into registers
-MOST_ELEMENTS = 256 * 64
+MAX_TOKENS, MAX_FEATURES = 256, 256  # tokens and features per head; larger tiles do not fit the registers
+MAX_ELEMENTS = 256 * 64  # tokens x features per head
 
 
 def can_attend(queries: Tensor, keys: Tensor, values: Tensor) -> bool:
-    """Whether the kernel takes these."""
+    """Return whether the kernel supports these tensors."""
     tokens, features = (triton.next_power_of_2(size) for size in keys.shape[2:])
-    fits = tokens <= MOST_TOKENS and features <= MOST_FEATURES and tokens * features <= MOST_ELEMENTS
+    fits = tokens <= MAX_TOKENS and features <= MAX_FEATURES and tokens * features <= MAX_ELEMENTS
     dtypes = {queries.dtype, keys.dtype, values.dtype}
     return (
         fits and len(dtypes) == 1 and dtypes <= set(DTYPES) and queries.numel() > 0 and keys.stride() == values.stride()
@@ -31,7 +32,7 @@ def can_attend(queries: Tensor, keys: Tensor, values: Tensor) -> bool:
 
 
 def attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """(N, heads, 1, features), the softmax of products with the keys, (N, heads, T, features), over the values."""
+    """Return the attention of queries (N, heads, 1, features) to keys and values (N, heads, T, features)."""
     rows, heads, tokens, features = keys.shape
     queries = queries.contiguous()
     found = torch.empty_like(queries)
@@ -58,7 +59,7 @@ def one_query_attention(
     key = tl.load(keys + place, mask=here, other=0).to(tl.float32)
     value = tl.load(values + place, mask=here, other=0).to(tl.float32)
     scores = tl.where(seen, tl.sum(key * query[None, :], 1) * scale, float("-inf"))
-    # A score that is NaN makes the maximum of the others, and the sum NaN: the NaN of a row stays visible in that row.
+    # tl.max ignores a NaN score, but the NaN then makes the sum NaN. So a NaN stays visible in its own row.
     weights = tl.exp(scores - tl.max(scores, 0))
     result = tl.sum(weights[:, None] * value, 0) / tl.sum(weights, 0)
     tl.store(found + program * FEATURES + feature, result.to(found.dtype.element_ty), mask=inside)

@@ -1,4 +1,5 @@
-"""Every private name of torch that cubicflow uses. A torch that has renamed one costs its shortcut and nothing else."""
+"""All private names of torch that cubicflow uses. If a version of torch lacks a name, only the shortcut that uses the
+name is lost."""
 
 from __future__ import annotations
 
@@ -11,26 +12,26 @@ NAMES = {
     "torch._C._functorch": ("peek_interpreter_stack", "unwrap_if_dead", "is_legacy_batchedtensor"),
     "torch._C": ("_len_torch_dispatch_stack", "_get_tracing_state"),
     "torch": ("_addmm_activation", "_fused_adamw_"),
-    # The values of these two change while a program runs, so their modules are asked at every call.
+    # The values of these two names change while a program runs, so they are read from their modules at every call.
     "torch.autograd.forward_ad": ("_current_level",),
     "torch.autograd.profiler": ("_is_profiler_enabled",),
 }
-# Set on a function, as torch.compiler.assume_constant_result does. Finding out whether a torch still reads it would
-# take importing its compiler; if it does not, compiled code breaks its graph there.
+# The attribute that torch.compiler.assume_constant_result sets on a function. Checking whether this version of torch
+# still reads the attribute would import the compiler. If it does not, compiled graphs break at such a function.
 CONSTANT_MARK = "_dynamo_marked_constant"
-# Where hooks are kept: on a module, for all modules, on a parameter.
+# The attributes that hold hooks: of a module, of all modules, of a parameter.
 MODULE_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 GLOBAL_HOOKS = tuple(f"_global{name}" for name in MODULE_HOOKS)
 PARAMETER_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
 
 def allowed() -> bool:
-    """Whether private names may be used at all."""
+    """Return whether private names may be used."""
     return choice() == "on"
 
 
 def find(module: str, name: str) -> Any:
-    """What a private name stands for, or None where it is not there or may not be used."""
+    """Return the object with a private name, or None if it does not exist or private names are not allowed."""
     if not allowed():
         return None
     try:
@@ -40,12 +41,12 @@ def find(module: str, name: str) -> Any:
 
 
 def missing() -> set[str]:
-    """The names that cannot be used."""
+    """Return the names that cannot be used."""
     return {name for module, names in NAMES.items() for name in names if find(module, name) is None}
 
 
 def hooks_are_known() -> bool:
-    """Whether hooks are kept where we look for them."""
+    """Return whether this version of torch has the attributes that hold hooks."""
     from torch import nn
 
     places = ((nn.Identity(), MODULE_HOOKS), (nn.modules.module, GLOBAL_HOOKS), (nn.Parameter(), PARAMETER_HOOKS))
@@ -53,5 +54,5 @@ def hooks_are_known() -> bool:
 
 
 def has(*names: str) -> bool:
-    """Whether all of these can be used."""
+    """Return whether all of these names can be used."""
     return not missing() & set(names)

@@ -1,4 +1,4 @@
-"""For which flows a recorded step, or gradients that arrive late, are the same as the plain ones."""
+"""The check that a captured step, or gradients on a second stream, give the same results as the plain code."""
 
 from __future__ import annotations
 
@@ -9,24 +9,25 @@ from torch import nn
 
 from cubicflow.accel.private import GLOBAL_HOOKS, MODULE_HOOKS, PARAMETER_HOOKS, hooks_are_known
 
-OWN = ("cubicflow.", "torch.nn.modules.")
+TRUSTED_MODULES = ("cubicflow.", "torch.nn.modules.")  # prefixes of Python modules
 
 
 def why_unsafe(flow: nn.Module) -> str | None:
-    """Why a flow cannot be proved safe, or None.
+    """Return the reason why the shortcuts may change the results of a flow, or None if they are safe.
 
-    A replay repeats kernels and no Python: whatever a module decides, draws or counts in Python would be frozen, and
-    hooks would not run. Gradients on a second stream are added up without waiting where a weight is used twice. So
-    every module has to be one of ours or torch's, as its class defines it, in one place, and without hooks.
+    A replay repeats kernels but no Python. Decisions, random draws and counts that a module makes in Python would be
+    frozen, and hooks would not run. With gradients on a second stream, the gradients of a weight that is used twice
+    would be added without waiting. Every module must therefore be a class of cubicflow or torch, with unchanged
+    methods, used in one place, and without hooks.
     """
     if not hooks_are_known():
-        return "this torch does not tell whether modules have hooks"
+        return "cubicflow cannot find the hooks of modules in this version of torch"
     if any(getattr(nn.modules.module, name) for name in GLOBAL_HOOKS):
-        return "hooks on all modules are registered"
+        return "global module hooks are registered"
     for name, module in flow.named_modules():
         where = f"{type(module).__name__}{f' at {name}' if name else ''}"
-        if not type(module).__module__.startswith(OWN):
-            return f"{where} is not one of cubicflow's own modules, and may do something in Python at every call"
+        if not type(module).__module__.startswith(TRUSTED_MODULES):
+            return f"{where} is not a module of cubicflow or torch, and may run Python code at every call"
         if "forward" in vars(module) or "inverse" in vars(module):
             return f"the methods of {where} were replaced"
         if any(getattr(module, hooks) for hooks in MODULE_HOOKS):

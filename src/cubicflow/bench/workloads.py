@@ -118,7 +118,7 @@ def copying(moved: int, device: torch.device) -> Callable[[], Any]:
 
 def backends_on(device: torch.device) -> list[str]:
     """The backends that "auto" would consider for tensors on the device."""
-    return [name for name, backend in BACKENDS.items() if backend.at_home_on(device) and backend.unavailable() is None]
+    return [name for name, backend in BACKENDS.items() if backend.default_for(device) and backend.unavailable() is None]
 
 
 def training_step(

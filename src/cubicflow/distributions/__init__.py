@@ -1,4 +1,4 @@
-"""Base densities: where noise lives."""
+"""Base densities: the distributions of the noise."""
 
 from cubicflow.distributions.base import Base
 from cubicflow.distributions.by_column import ByColumn

@@ -1,4 +1,4 @@
-"""The contract of a base density."""
+"""The base class of base densities."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from cubicflow.constructors import positive
 class Base(nn.Module, ABC):
     """A density on noise of shape (N, features).
 
-    Temperature scales the standard deviation; 0 is the mode. The log densities are those of the tempered density.
+    ``temperature`` scales the standard deviation. At temperature 0 every sample is the mode. ``log_prob`` returns the
+    log density of the tempered density.
 
-    A base of your own needs two methods:
+    A custom base needs two methods:
 
     >>> class Exponential(Base):
     ...     def log_prob(self, z, temperature=1.0):
@@ -32,19 +33,19 @@ class Base(nn.Module, ABC):
     def __init__(self, features: int) -> None:
         super().__init__()
         self.features = positive("features", features)
-        # Knows the device and dtype of the module, which a density without parameters would not.
+        # The anchor holds the device and dtype of the module, because some densities have no parameters.
         self.anchor = nn.Buffer(torch.zeros(()))
 
     @abstractmethod
     def log_prob(self, z: Tensor, temperature: float = 1.0) -> Tensor:
-        """(N, features) -> (N,)."""
+        """Return the log density of every row: (N, features) -> (N,)."""
 
     @abstractmethod
     def sample(self, n: int, temperature: float = 1.0, generator: torch.Generator | None = None) -> Tensor:
-        """(n, features), differentiable in the parameters where there are any."""
+        """Draw n samples, (n, features), differentiable with respect to the parameters."""
 
     def config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
+        """Return the constructor's arguments."""
         return {"features": self.features}
 
     def _check(self, z: Tensor) -> None:
@@ -53,6 +54,6 @@ class Base(nn.Module, ABC):
 
 
 def check_temperature(temperature: float) -> None:
-    """Any finite temperature from 0 up."""
+    """Raise a ValueError unless the temperature is finite and at least 0."""
     if not (math.isfinite(temperature) and temperature >= 0):
         raise ValueError(f"temperature must be a finite number, at least 0 (0 gives the mode), got {temperature!r}")

@@ -1,4 +1,4 @@
-"""The base of flows whose columns live in different places."""
+"""The base of flows with a domain for each column."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ DOMAINS = ("real", "unit", "circle")
 
 
 class ByColumn(Base):
-    """A standard normal on the columns of the real line, uniform on the unit interval and on circles, all independent;
-    -inf outside. It has no temperature but 1.
+    """A base with independent columns: standard normal on the real line, uniform on the unit interval and on circles.
+
+    Outside the unit interval the log density is -inf. The only temperature is 1.
 
     Args:
-        domains: for each column ``"real"``, ``"unit"`` or ``"circle"``.
+        domains: ``"real"``, ``"unit"`` or ``"circle"`` for each column.
 
     >>> ByColumn(["real", "unit"]).log_prob(torch.tensor([[0.0, 0.5], [0.0, 1.5]]))
     tensor([-0.9189,    -inf])
@@ -54,6 +55,6 @@ class ByColumn(Base):
 def _check_temperature(temperature: float) -> None:
     if temperature != 1:
         raise ValueError(
-            f"a base with uniform columns has no temperature but 1, got {temperature!r}; use a flow with a normal base "
-            "for tempered samples"
+            f"a base with uniform columns supports only temperature 1, got {temperature!r}; use a flow with a normal "
+            "base for tempered samples"
         )

@@ -13,7 +13,7 @@ LOG_SQRT_2PI = math.log(2 * math.pi) / 2
 
 
 class StandardNormal(Base):
-    """Independent standard normals.
+    """A standard normal in every feature, independent of each other.
 
     >>> StandardNormal(2).log_prob(torch.zeros(1, 2))
     tensor([-1.8379])
@@ -22,7 +22,7 @@ class StandardNormal(Base):
     def log_prob(self, z: Tensor, temperature: float = 1.0) -> Tensor:
         self._check(z)
         check_temperature(temperature)
-        if temperature == 0:  # all mass at the mode
+        if temperature == 0:  # all mass is at the mode
             return torch.where((z == 0).all(-1), torch.inf, -torch.inf)
         log_norm = self.features * (LOG_SQRT_2PI + math.log(temperature))
         return -(z / temperature).square().sum(-1) / 2 - log_norm

@@ -14,16 +14,24 @@ from cubicflow.distributions.normal import LOG_SQRT_2PI
 
 
 class NormalMixture(Base):
-    """A mixture of ``components`` normals with trainable weights, means and scales, diagonal unless ``correlated``.
+    """A mixture of normals with trainable weights, means and scales.
 
-    It starts near the standard normal: equal weights, unit scales, means spread a little from fixed seeds, since equal
-    components would stay equal for ever.
+    The mixture starts near the standard normal, with equal weights and unit scales. The means start a little apart,
+    because equal components would stay equal during training.
 
-    A correlated component is a diagonal one sheared: (I + S)(z - mean) / scale is standard normal, with S strictly
-    lower triangular. That is the LDL' decomposition of its precision, so the scales alone make the determinant and
-    S = 0 is the diagonal normal.
+    A correlated component is a sheared diagonal normal: (I + S)(z - mean) / scale is standard normal, where S is
+    strictly lower triangular. This is the LDL' decomposition of the precision matrix. The determinant therefore depends
+    on the scales only, and S = 0 is the diagonal normal.
 
-    Samples are differentiable in the means, scales and shears, not in the weights: a draw picks one component.
+    Samples are differentiable with respect to means, scales and shears. They are not differentiable with respect to the
+    weights, because a draw picks one component.
+
+    Args:
+        features: D.
+        components: the number of normals.
+        correlated: give every component a full covariance; otherwise covariances are diagonal.
+        spread: the standard deviation of the initial means.
+        seed: the seed of the initial means.
 
     >>> NormalMixture(2, components=3).sample(5).shape
     torch.Size([5, 2])
@@ -40,12 +48,12 @@ class NormalMixture(Base):
         self.logits = nn.Parameter(torch.zeros(components))
         self.means = nn.Parameter(self._draw_means())
         self.log_scales = nn.Parameter(torch.zeros(components, features))
-        # The strict lower triangle holds S; the rest is not used.
+        # The strict lower triangle holds S. The rest is unused.
         self.shears = nn.Parameter(torch.zeros(components, features, features)) if correlated else None
 
     def _draw_means(self) -> Tensor:
         shape = self.components, self.features
-        if self.logits.device.type == "meta":  # where shapes are all there is, and memory should be none
+        if self.logits.device.type == "meta":  # meta tensors have a shape but no values to draw
             return torch.empty(shape)
         drawn = torch.randn(shape, device="cpu", generator=torch.Generator().manual_seed(self.seed))
         return self.spread * drawn.to(self.logits)
@@ -55,8 +63,8 @@ class NormalMixture(Base):
 
     @torch.no_grad()
     def set_(self, weights: Tensor, means: Tensor, covariances: Tensor) -> NormalMixture:
-        """Become the mixture with these weights (K,), means (K, D) and covariances (K, D, D); without correlations,
-        with the covariances' diagonals alone."""
+        """Set the weights (K,), means (K, D) and covariances (K, D, D), and return the mixture. A mixture that is not
+        ``correlated`` uses only the diagonals of the covariances."""
         variances = covariances.diagonal(dim1=-2, dim2=-1)
         if self.shears is None:
             scales = variances.sqrt()
@@ -77,10 +85,10 @@ class NormalMixture(Base):
         if temperature == 0:
             return torch.where((z == self._mode()).all(-1), torch.inf, -torch.inf)
         log_scales = self.log_scales + math.log(temperature)
-        apart = z[..., None, :] - self.means  # (..., K, D)
+        offsets = z[..., None, :] - self.means  # (..., K, D)
         if self.shears is not None:
-            apart = apart + torch.einsum("kij,...kj->...ki", self.shears.tril(-1), apart)
-        parts = (apart * torch.exp(-log_scales)).square() / 2 + log_scales + LOG_SQRT_2PI
+            offsets = offsets + torch.einsum("kij,...kj->...ki", self.shears.tril(-1), offsets)
+        parts = (offsets * torch.exp(-log_scales)).square() / 2 + log_scales + LOG_SQRT_2PI
         return torch.logsumexp(self.logits.log_softmax(0) - parts.sum(-1), dim=-1)
 
     def sample(self, n: int, temperature: float = 1.0, generator: torch.Generator | None = None) -> Tensor:
@@ -92,13 +100,13 @@ class NormalMixture(Base):
         picks = torch.multinomial(weights, n, replacement=True, generator=generator) if n else torch.zeros(0).long()
         noise = torch.randn(n, self.features, dtype=like.dtype, device=like.device, generator=generator)
         picks = picks.to(like.device)
-        apart = temperature * self.log_scales.exp()[picks] * noise
+        offsets = temperature * self.log_scales.exp()[picks] * noise
         if self.shears is not None:
             eye = torch.eye(self.features, dtype=like.dtype, device=like.device)
             shears = (eye + self.shears.tril(-1))[picks]
-            apart = torch.linalg.solve_triangular(shears, apart[..., None], upper=False, unitriangular=True)[..., 0]
-        return self.means[picks] + apart
+            offsets = torch.linalg.solve_triangular(shears, offsets[..., None], upper=False, unitriangular=True)[..., 0]
+        return self.means[picks] + offsets
 
     def _mode(self) -> Tensor:
-        """The mean at which the mixture is densest: its mode, up to the pull of the other components."""
+        """Return the component mean with the highest density: an approximation of the mode of the mixture."""
         return self.means[self.log_prob(self.means).argmax()]

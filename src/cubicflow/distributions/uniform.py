@@ -9,7 +9,7 @@ from cubicflow.distributions.base import Base
 
 
 class Uniform(Base):
-    """Uniform on the unit cube; -inf outside. It has no temperature but 1.
+    """A uniform density on the unit cube. Outside the cube the log density is -inf. The only temperature is 1.
 
     >>> Uniform(2).log_prob(torch.tensor([[0.5, 0.5], [0.5, 1.5]]))
     tensor([0., -inf])
@@ -30,6 +30,6 @@ class Uniform(Base):
     def _check_temperature(temperature: float) -> None:
         if temperature != 1:
             raise ValueError(
-                f"a uniform base has no temperature but 1, got {temperature!r}; use a flow with a normal base for "
+                f"a uniform base supports only temperature 1, got {temperature!r}; use a flow with a normal base for "
                 "tempered samples"
             )

@@ -1,4 +1,4 @@
-"""Flows, mixtures of them, and the named recipes of the paper: plane, tabular, image; and box."""
+"""Flows, mixtures of flows, and recipes: the paper's plane, tabular and image flows, and flows on boxes."""
 
 from cubicflow.flows.box_recipe import BoxConfig, box
 from cubicflow.flows.descriptions import register

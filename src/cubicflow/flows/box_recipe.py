@@ -1,4 +1,4 @@
-"""Flows on boxes, circles and lines, by column: no density outside, and none to correct for."""
+"""Flows on boxes. Each column is an interval, a circle or the real line. There is no density outside the box."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from cubicflow.transforms import Compose, Coupling, ElementMap, Elementwise, Sta
 
 @dataclass(frozen=True)
 class BoxConfig(RecipeConfig):
-    """Settings of :func:`box`, beside those of every recipe.
+    """Settings of :func:`box`, in addition to those of :class:`~cubicflow.flows.recipe_config.RecipeConfig`.
 
     Attributes:
-        num_layers: coupling layers; None for as many as let every column tell every other one twice, at most ten.
+        num_layers: the number of coupling layers. None: enough layers for every column to influence every other column
+            twice, but at most ten.
 
     >>> BoxConfig().hidden_features
     64
@@ -32,14 +33,14 @@ class BoxConfig(RecipeConfig):
 
 
 def box(bounds: Sequence[tuple[float, float]], *, circles: Sequence[int] = (), **settings: Any) -> Flow:
-    """A density on a box, with circles and lines among its sides. Outside the box the log density is -inf, so samples
-    never leave it and nothing leaks.
+    """Return a flow on a box. A side may be an interval, a circle or the real line. Outside the box the log density is
+    -inf, and samples never leave the box.
 
     Args:
-        bounds: for each column (low, high), or (-inf, inf) for all of the line.
-        circles: the numbers of the columns whose low and high are one point, as of an angle. The density agrees there,
-            and networks see the column through its sine and cosine.
-        settings: of :class:`BoxConfig`.
+        bounds: (low, high) for each column, or (-inf, inf) for the whole real line.
+        circles: the numbers of the circular columns, such as angles. On a circle low and high are the same point, and
+            the density is continuous there. Networks see the sine and cosine of a circular column.
+        settings: the fields of :class:`BoxConfig`.
 
     >>> import torch
     >>> flow = box([(0, 10), (-math.inf, math.inf), (0, 2 * math.pi)], circles=[2])
@@ -52,7 +53,7 @@ def box(bounds: Sequence[tuple[float, float]], *, circles: Sequence[int] = (), *
         raise ValueError("bounds is empty; give one pair (low, high) for each column")
     for i in circles:
         if not 0 <= i < len(ends) or math.isinf(ends[i][0]):
-            raise ValueError(f"circles holds {i}, which must be the number of a column with finite bounds")
+            raise ValueError(f"circles holds {i}, which is not the number of a column with finite bounds")
     lines = [math.isinf(low) for low, _ in ends]
     domains = ["real" if line else "circle" if i in circles else "unit" for i, line in enumerate(lines)]
     to_unit = Standardise(
@@ -86,7 +87,8 @@ def _layers(config: BoxConfig, domains: list[str]) -> list[Transform]:
 
 
 def binary_masks(features: int) -> list[list[bool]]:
-    """Masks after which every column has told every other: those with a 1 in digit b of their number, then the rest.
+    """Return masks for which every column influences every other column. For each binary digit b, one mask has the
+    columns with a 1 in digit b of their number, and the next mask has the other columns.
 
     >>> binary_masks(4)
     [[False, True, False, True], [True, False, True, False], [False, False, True, True], [True, True, False, False]]
@@ -107,7 +109,7 @@ def _ends(i: int, pair: tuple[float, float]) -> tuple[float, float]:
         raise ValueError(f"bounds[{i}] = ({low:g}, {high:g}): low must be below high")
     if math.isinf(low) != math.isinf(high):
         raise ValueError(
-            f"bounds[{i}] = ({low:g}, {high:g}) is infinite on one side; map the column by its logarithm, and use "
+            f"bounds[{i}] = ({low:g}, {high:g}) is infinite on one side; take the logarithm of the column and use "
             "(-inf, inf)"
         )
     return low, high

@@ -1,4 +1,4 @@
-"""What to look at when a flow's results look odd."""
+"""A numerical check of a flow, for results that look wrong."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from torch import Tensor
 from cubicflow.distributions import Uniform
 from cubicflow.flows.flow import Flow, flatten_rows
 
-JACOBIAN_ROWS = 4
-LARGEST_JACOBIAN = 256  # features; a dense Jacobian beyond that takes long and says little more
-FAR = 6.0  # standard deviations; one feature in five hundred million is out there by chance
+JACOBIAN_ROWS = 4  # rows on which the log-det is compared with autograd
+LARGEST_JACOBIAN = 256  # features; a larger dense Jacobian takes long and adds little information
+FAR = 6.0  # standard deviations; one normal number in five hundred million lies beyond
 
 
 @dataclass(frozen=True)
 class FlowCheck:
-    """The figures of :meth:`Flow.check`; its string is a table."""
+    """The result of :meth:`Flow.check`. ``str`` formats it as a table."""
 
-    rows: int
+    rows: int  # number of rows
     non_finite: int  # rows whose log density is not finite
     round_trip: float  # largest |x - inverse(forward(x))| / (1 + |x|)
     log_dets_cancel: float  # largest |log_det forward + log_det inverse|
-    jacobian_error: float | None  # largest |log_det - log|det of autograd's Jacobian||, on a few rows
+    jacobian_error: float | None  # largest error of log_det against the Jacobian of autograd, on a few rows
     far_tails: float  # share of rows with some noise beyond FAR standard deviations, or outside a uniform base
 
     def __str__(self) -> str:
@@ -42,7 +42,7 @@ class FlowCheck:
 
 @torch.no_grad()
 def check_flow(flow: Flow, x: Tensor, context: Tensor | None = None) -> FlowCheck:
-    """Measure a flow on rows x, of any batch shape. Dropout is off while it is measured."""
+    """Measure a flow on rows x of any batch shape. The flow is in evaluation mode meanwhile."""
     was_training = flow.training
     flow.eval()
     try:
@@ -76,10 +76,10 @@ def _jacobian_error(flow: Flow, x: Tensor, context: Tensor | None, log_det: Tens
         return None
     worst = 0.0
     for i in range(min(JACOBIAN_ROWS, len(x))):
-        told = None if context is None else context[i : i + 1]
+        row_context = None if context is None else context[i : i + 1]
 
-        def row_to_noise(row: Tensor, told: Tensor | None = told) -> Tensor:
-            return flow.to_noise(row[None], told)[0][0]
+        def row_to_noise(row: Tensor, row_context: Tensor | None = row_context) -> Tensor:
+            return flow.to_noise(row[None], row_context)[0][0]
 
         with torch.enable_grad():
             jacobian = torch.autograd.functional.jacobian(row_to_noise, x[i])

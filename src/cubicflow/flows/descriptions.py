@@ -1,4 +1,5 @@
-"""Flows as plain values and back. A description names classes from one list, to which users add their own."""
+"""Convert flows to plain JSON values and back. A description names classes from one table. Users register their own
+classes in this table."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from cubicflow.flows.mixture import Mixture
 
 Class = TypeVar("Class", bound=type)
 
-# What a description may name: cubicflow's own classes, and those that were registered.
+# The classes that a description may name: cubicflow's own classes and registered classes.
 TYPES: dict[str, type] = {
     cls.__name__: cls
     for cls in (
@@ -24,21 +25,21 @@ TYPES: dict[str, type] = {
     )
     if cls not in (distributions.Base, transforms.Transform)
 }
-TABLE_MODELS = ("ColumnsModel",)  # of cubicflow.tables, which this layer does not know, and which registers them
-OWN = frozenset(TYPES) | frozenset(TABLE_MODELS)
+TABLE_MODELS = ("ColumnsModel",)  # classes of cubicflow.tables; that package registers them when it is imported
+BUILT_IN = frozenset(TYPES) | frozenset(TABLE_MODELS)
 
 
 def register(cls: Class) -> Class:
-    """Let flows that contain modules of class ``cls`` be saved and loaded.
+    """Register a module class, so that flows with such modules can be saved and loaded.
 
-    ``cls`` is a class of ``nn.Module`` with a method ``config()`` that returns the arguments of its constructor as a
-    dict: numbers, strings, None, modules, and lists of them. A file only ever names classes; the ones that :func:`load`
-    may construct are cubicflow's own and those registered in the process that loads. Returns ``cls``, so that it can
-    decorate a class.
+    ``cls`` is a subclass of ``nn.Module`` with a method ``config()``. ``config()`` returns the arguments of the
+    constructor as a dict of numbers, strings, None, modules, and lists of these. A saved file contains only names of
+    classes. :func:`load` constructs only cubicflow's own classes and classes that the loading process has registered.
+    ``register`` returns ``cls``, so it can be used as a decorator.
 
     Raises:
-        TypeError: ``cls`` is not such a class.
-        ValueError: another class of that name is known already.
+        TypeError: ``cls`` is not a subclass of ``nn.Module`` with a method ``config()``.
+        ValueError: another class with this name is already known.
 
     >>> import tempfile, torch
     >>> import cubicflow as cf
@@ -60,40 +61,42 @@ def register(cls: Class) -> Class:
     True
     """
     if not isinstance(cls, type) or not issubclass(cls, nn.Module):
-        what = f"an object of class {type(cls).__name__}" if not isinstance(cls, type) else f"the class {cls.__name__}"
-        raise TypeError(f"register takes a class that derives from torch.nn.Module, got {what}; register such a class")
+        got = f"an object of class {type(cls).__name__}" if not isinstance(cls, type) else f"the class {cls.__name__}"
+        raise TypeError(f"register takes a subclass of torch.nn.Module, got {got}; pass the class of your module")
     name = cls.__name__
     if not callable(getattr(cls, "config", None)):
         raise TypeError(f"{name} has no method config(); add one that returns its constructor's arguments as a dict")
     known = TYPES.get(name, cls)
-    # After a notebook's cell was run again it is the same class once more.
+    # Running a notebook cell again defines the same class a second time. That is allowed.
     again = (cls.__module__, cls.__qualname__) == (known.__module__, known.__qualname__)
     if known is not cls and not (again and "<locals>" not in cls.__qualname__):
-        raise ValueError(f"there is a class {name} already, in {known.__module__}; rename one of the two")
+        raise ValueError(f"a class named {name} already exists, in {known.__module__}; rename one of the two")
     TYPES[name] = cls
     return cls
 
 
 def described(flow: Any) -> tuple[Any, list[str]]:
-    """The description of a flow, or of any part of one, and the classes for want of which it is none."""
+    """Return the description of a flow or of a part of a flow, and the names of its unregistered classes. If there are
+    any, the description is incomplete."""
     missing: dict[str, None] = {}
     return _plain(flow, "the flow", missing), list(missing)
 
 
 def describe(flow: Any) -> Any:
-    """A flow, or any part of one, as plain JSON values."""
+    """Return a flow, or a part of a flow, as plain JSON values. Raise a TypeError for an unregistered class."""
     description, missing = described(flow)
     if missing:
         name = missing[0].rpartition(".")[2]
         raise TypeError(
-            f"{missing[0]} is not one of cubicflow's own modules, so no config can describe it; give it a config() and "
+            f"{missing[0]} is not one of cubicflow's own modules and is not registered; give it a method config() and "
             f"call cubicflow.register({name}), or save the flow's state_dict() and rebuild the flow in code"
         )
     return description
 
 
 def build(description: Any) -> Any:
-    """The inverse of :func:`describe`. Raises ValueError for what describes nothing."""
+    """Build a flow, or a part of a flow, from its description: the inverse of :func:`describe`. Raise a ValueError for
+    an invalid description."""
     if isinstance(description, list):
         return [build(item) for item in description]
     if isinstance(description, dict):
@@ -101,8 +104,8 @@ def build(description: Any) -> Any:
         name = arguments.pop("type", None)
         if not isinstance(name, str) or name not in TYPES:
             raise ValueError(
-                f"{name!r} is not a class of cubicflow's, and none of that name is registered; import the module that "
-                "defines it and call cubicflow.register on it first"
+                f"{name!r} is neither a class of cubicflow nor a registered class; import the module that defines the "
+                "class and call cubicflow.register on it first"
             )
         parts = {key: build(value) for key, value in arguments.items()}
         try:
@@ -115,12 +118,12 @@ def build(description: Any) -> Any:
 
 
 def registered_names(description: Any) -> list[str]:
-    """The classes in a description that are not cubicflow's own."""
-    return sorted({str(part.get("type")) for part in parts_of(description)} - OWN)
+    """Return the names of the classes in a description that are not cubicflow's own."""
+    return sorted({str(part.get("type")) for part in parts_of(description)} - BUILT_IN)
 
 
 def parts_of(description: Any) -> Iterator[dict[str, Any]]:
-    """All modules in a description, itself and those in others, however deep."""
+    """Yield the descriptions of all modules in a description: the outermost module and all nested ones."""
     waiting = [description]
     while waiting:
         value = waiting.pop()
@@ -138,15 +141,15 @@ def _plain(value: Any, where: str, missing: dict[str, None]) -> Any:
         return [_plain(item, where, missing) for item in value]
     if not isinstance(value, nn.Module | transforms.ElementMap):
         kind = type(value).__name__
-        raise TypeError(f"{where} is a {kind}; a config holds numbers, strings, None, modules, and lists of them")
+        raise TypeError(f"{where} is a {kind}; a config may hold numbers, strings, None, modules, and lists of these")
     cls = type(value)
     if TYPES.get(cls.__name__) is not cls:
         missing[f"{cls.__module__}.{cls.__qualname__}"] = None
         return None
     where = f"{cls.__name__}.config()"
-    config: Any = value.config()  # type: ignore[operator] # every type in the list has one
+    config: Any = value.config()  # type: ignore[operator] # every class in TYPES has a config method
     if not isinstance(config, dict) or "type" in config:
-        raise TypeError(f"{where} must return a dict of the constructor's arguments, none of them named 'type'")
+        raise TypeError(f"{where} must return a dict of the constructor's arguments, without an argument named 'type'")
     if lacking := [name for name in _arguments(cls) if name not in config]:
         raise TypeError(f"{where} lacks {', '.join(lacking)}; it must return all arguments of the constructor")
     parts = {str(key): _plain(part, f"{where}[{key!r}]", missing) for key, part in config.items()}
@@ -154,8 +157,9 @@ def _plain(value: Any, where: str, missing: dict[str, None]) -> Any:
 
 
 def _arguments(cls: type) -> list[str]:
-    """The arguments of a constructor of the user's own. One that config() leaves out would be the default again."""
-    if cls.__init__.__module__.startswith("cubicflow."):  # type: ignore[misc] # it is only looked at
+    """Return the constructor arguments that ``config()`` of a user's class must return. An argument that is left out
+    would silently get its default when the flow is loaded."""
+    if cls.__init__.__module__.startswith("cubicflow."):  # type: ignore[misc] # the constructor is not called
         return []
     named = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
     return [name for name, argument in signature(cls).parameters.items() if argument.kind in named]

@@ -1,4 +1,4 @@
-"""A base density seen through a transform."""
+"""Flow: a base density and a transform."""
 
 from __future__ import annotations
 
@@ -19,22 +19,23 @@ if TYPE_CHECKING:
     from cubicflow.flows.check import FlowCheck
     from cubicflow.flows.flow_distribution import FlowDistribution
 
-# Rows, or pixels of images, or tokens, that run at once where nobody says how many: a few gigabytes of hidden units.
+# The default size of a piece of a large call, in rows (for images in pixels, with attention in tokens). The hidden
+# units of one piece take a few gigabytes.
 ROWS_AT_ONCE = 2**20
-FEW_ROWS = 1024  # that always run at once
+FEW_ROWS = 1024  # rows; a smaller call is never cut into pieces
 
 
 class Flow(nn.Module):
     """A density p(x) or p(x | context) with exact log densities and exact samples.
 
     Rows may have any batch shape: x of shape (..., D) broadcasts against context of shape (..., C). ``batch_size`` cuts
-    a large call into pieces of that many rows; to bound the memory as well, call under ``torch.no_grad()``, where calls
-    on a GPU, and of networks with attention, are cut anyhow.
+    a large call into pieces of that many rows. To bound the memory, also call under ``torch.no_grad()``. Without
+    gradients, large calls on a GPU, or with attention, are cut by default.
 
     Args:
         base: the density of the noise.
-        transform: data to noise.
-        shape: of one datum; by default (base.features,), and (C, H, W) for images.
+        transform: the map from data to noise.
+        shape: the shape of one datum. The default is (base.features,). For images it is (C, H, W).
 
     >>> import cubicflow as cf
     >>> flow = cf.flows.tabular(3, num_layers=2, hidden_features=16)
@@ -51,22 +52,22 @@ class Flow(nn.Module):
 
     @property
     def context_features(self) -> int:
-        """C, or 0 for a flow without context."""
+        """The number C of context features; 0 for a flow without context."""
         return self.transform.context_features
 
     def config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
+        """Return the constructor's arguments."""
         return {"base": self.base, "transform": self.transform, "shape": list(self.shape)}
 
     # --- densities ---
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
-        """:meth:`log_prob`, so that a wrapper such as ``DistributedDataParallel`` sees every call: ``ddp(x)``
-        synchronises gradients, and ``ddp.module.log_prob(x)`` would not."""
+        """Return :meth:`log_prob`. Wrappers such as ``DistributedDataParallel`` need it here: ``ddp(x)`` synchronises
+        gradients, and ``ddp.module.log_prob(x)`` does not."""
         return self.log_prob(x, context)
 
     def log_prob(self, x: Tensor, context: Tensor | None = None, *, batch_size: int | None = None) -> Tensor:
-        """log p(x | context) of every row, in nats."""
+        """Return log p(x | context) of every row, in nats."""
 
         def piece(rows: Tensor, context: Tensor | None) -> tuple[Tensor]:
             z, log_det = self.transform(rows, context)
@@ -77,14 +78,14 @@ class Flow(nn.Module):
     def to_noise(
         self, x: Tensor, context: Tensor | None = None, *, batch_size: int | None = None
     ) -> tuple[Tensor, Tensor]:
-        """(z, log_det) of the map from data to noise."""
+        """Map data to noise. Return (z, log_det)."""
         z, log_det = self._by_rows(self.transform, x, self.shape, context, batch_size)
         return z, log_det
 
     def from_noise(
         self, z: Tensor, context: Tensor | None = None, *, batch_size: int | None = None
     ) -> tuple[Tensor, Tensor]:
-        """(x, log_det) of the map from noise to data."""
+        """Map noise to data. Return (x, log_det)."""
         x, log_det = self._by_rows(self.transform.inverse, z, (self.base.features,), context, batch_size)
         return x, log_det
 
@@ -101,10 +102,11 @@ class Flow(nn.Module):
         generator: torch.Generator | None = None,
         seed: int | None = None,
     ) -> Tensor:
-        """n samples: (n, D), or (n, N, D) for context of shape (N, C), n for each of its rows. Without gradients.
+        """Draw n samples, (n, D), without gradients. For context of shape (N, C), draw n samples for each row of
+        context, (n, N, D).
 
-        Temperature scales the standard deviation of the base. The same ``generator`` state or ``seed`` gives the same
-        samples, whatever the batch_size.
+        ``temperature`` scales the standard deviation of the base. The same ``generator`` state or ``seed`` gives the
+        same samples for every batch_size.
         """
         z = self._noise(n, context, temperature, generator, seed)
         return self.from_noise(z, context, batch_size=batch_size)[0]
@@ -119,17 +121,18 @@ class Flow(nn.Module):
         generator: torch.Generator | None = None,
         seed: int | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Samples as :meth:`sample` draws them, with their log densities, in one pass and with gradients.
+        """Draw samples as in :meth:`sample`, and return them with their log densities. This takes one pass, with
+        gradients.
 
-        The log densities are those of the sampler: at a temperature other than 1, of the tempered flow.
+        At a temperature other than 1, the log densities are those of the tempered flow.
         """
         z = self._noise(n, context, temperature, generator, seed)
         x, log_det = self.from_noise(z, context, batch_size=batch_size)
         return x, self.base.log_prob(z, temperature) - log_det
 
     def distribution(self, context: Tensor | None = None) -> FlowDistribution:
-        """This flow, given the context, as a ``torch.distributions.Distribution``; once Pyro is imported, as one of
-        Pyro's."""
+        """Return this flow, given the context, as a ``torch.distributions.Distribution``. If Pyro has been imported,
+        the result is also a Pyro distribution."""
         from cubicflow.flows.flow_distribution import distribution_class
 
         return distribution_class()(self, context)
@@ -137,15 +140,15 @@ class Flow(nn.Module):
     # --- housekeeping ---
 
     def save(self, folder: str | Path) -> None:
-        """Write config.json and model.safetensors into ``folder``; :func:`cubicflow.load` reads them."""
+        """Write config.json and model.safetensors into ``folder``. :func:`cubicflow.load` reads them."""
         from cubicflow.flows.serialization import save_flow
 
         save_flow(self, folder)
 
     def check(self, x: Tensor, context: Tensor | None = None) -> FlowCheck:
-        """What to run when results look odd: round trip, log-det against autograd, rows in the far tails.
+        """Check the flow on rows x: round trip, log-det against autograd, rows in the far tails.
 
-        Prints a table, and returns it.
+        Print the result as a table, and return it.
         """
         from cubicflow.flows.check import check_flow
 
@@ -156,13 +159,14 @@ class Flow(nn.Module):
     def _noise(
         self, n: int, context: Tensor | None, temperature: float, generator: torch.Generator | None, seed: int | None
     ) -> Tensor:
-        """(n, *context's batch shape, base.features)."""
+        """Draw noise of shape (n, *batch shape of context, base.features)."""
         generator = as_generator(generator, seed, self.base.anchor.device)
         batch = sample_shape(n, context)
         return self.base.sample(batch.numel(), temperature, generator).reshape(*batch, self.base.features)
 
     def _rows_at_once(self, rows: Tensor, shape: tuple[int, ...]) -> int | None:
-        """How many rows of a large call run at once; None for all of them. Attention takes memory by the token."""
+        """Return the number of rows per piece of a large call, or None for one piece. Attention needs memory for every
+        token, so rows with tokens count more."""
         if len(rows) < FEW_ROWS:
             return None
         tokens = max(getattr(module, "tokens", 1) for module in self.modules())
@@ -173,7 +177,7 @@ class Flow(nn.Module):
     def _by_rows(
         self, function: RowFunction, x: Tensor, shape: tuple[int, ...], context: Tensor | None, batch_size: int | None
     ) -> list[Tensor]:
-        """Flatten the batch shape to rows, apply ``function`` to pieces of them, restore the batch shape."""
+        """Flatten the batch shape to rows, apply ``function`` to pieces of the rows, and restore the batch shape."""
         x, context = as_flow("x", x, self.base.anchor), as_flow("context", context, self.base.anchor)
         rows, context, batch = flatten_rows(x, shape, context, self.context_features)
         if batch_size is not None and batch_size < 1:
@@ -191,8 +195,8 @@ Given = TypeVar("Given", Tensor, Tensor | None)
 
 
 def as_flow(name: str, values: Given, anchor: Tensor) -> Given:
-    """Rows in the flow's own precision. An x of whole numbers is refused: they may be codes, or counts that want
-    noise."""
+    """Return values in the flow's dtype. Raise a TypeError for an integer x: integers may be codes, or counts that need
+    dequantisation."""
     if values is None or not isinstance(values, Tensor) or values.dtype == anchor.dtype:
         return values
     if not values.is_floating_point() and name == "x":
@@ -203,7 +207,8 @@ def as_flow(name: str, values: Given, anchor: Tensor) -> Given:
 def flatten_rows(
     x: Tensor, shape: tuple[int, ...], context: Tensor | None, context_features: int
 ) -> tuple[Tensor, Tensor | None, torch.Size]:
-    """Broadcast x (*batch, *shape) and context (*batch, C) to one batch shape, and flatten it to rows."""
+    """Broadcast x (*batch, *shape) and context (*batch, C) to one batch shape, and flatten it to rows. Return the rows
+    of x, the rows of context and the batch shape."""
     if x.ndim < len(shape) or tuple(x.shape[-len(shape) :]) != shape:
         raise ValueError(
             f"this flow is on data of shape {shape}: x must have shape (..., {', '.join(map(str, shape))}), got "
@@ -215,7 +220,7 @@ def flatten_rows(
             raise ValueError(f"this flow is conditional: pass context= of shape (..., {context_features})")
         return x.reshape(-1, *shape) if x.numel() else x.reshape(batch.numel(), *shape), None, batch
     if not context_features:
-        raise ValueError("this flow has no context; leave context= out, or build it with context_features=")
+        raise ValueError("this flow has no context; leave out context=, or build the flow with context_features=")
     if context.ndim < 1 or context.shape[-1] != context_features:
         raise ValueError(f"context must have shape (..., {context_features}), got {tuple(context.shape)}")
     try:
@@ -230,7 +235,7 @@ def flatten_rows(
 
 
 def sample_shape(n: int, context: Tensor | None) -> torch.Size:
-    """(n, *context's batch shape), if n is a count; NumPy's whole numbers are as good."""
+    """Return (n, *batch shape of context). Raise a ValueError unless n is an integer of Python or NumPy, 0 or more."""
     try:
         count = -1 if isinstance(n, bool) else operator.index(n)
     except TypeError:
@@ -241,7 +246,7 @@ def sample_shape(n: int, context: Tensor | None) -> torch.Size:
 
 
 def as_generator(generator: torch.Generator | None, seed: int | None, device: torch.device) -> torch.Generator | None:
-    """The generator given, or one made from the seed on the device."""
+    """Return the given generator, or a generator with the given seed on the device, or None."""
     if generator is not None and seed is not None:
         raise ValueError("give generator= or seed=, not both")
     return generator if seed is None else torch.Generator(device).manual_seed(seed)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 class FlowDistribution(Distribution):
-    """A flow, given its context, as a ``torch.distributions.Distribution``: batch_shape is context's, event_shape the
-    shape of one datum. Reparameterised samples, exact log densities.
+    """A flow, given its context, as a ``torch.distributions.Distribution``, with reparameterised samples and exact log
+    densities. ``batch_shape`` is the batch shape of the context, and ``event_shape`` is the shape of one datum.
 
     >>> import cubicflow as cf
     >>> flow = cf.flows.tabular(3, context_features=2, num_layers=2, hidden_features=16)
@@ -58,7 +58,7 @@ class FlowDistribution(Distribution):
         return self.rsample_and_log_prob(sample_shape)[0]
 
     def rsample_and_log_prob(self, sample_shape: Any = torch.Size()) -> tuple[Tensor, Tensor]:  # noqa: B008
-        """Samples as :meth:`rsample` draws them, with their log densities, in one pass."""
+        """Draw samples as in :meth:`rsample`, and return them with their log densities, in one pass."""
         shape = self._extended_shape(sample_shape)
         batch = shape[: len(shape) - len(self.event_shape)]
         z = self.flow.base.sample(batch.numel()).reshape(*batch, self.flow.base.features)
@@ -71,7 +71,7 @@ class FlowDistribution(Distribution):
 
 
 def _by_column(base: ByColumn, first: torch.nn.Module) -> constraints.Constraint:
-    """The interval of every column, or the line."""
+    """Return the constraint of every column: an interval or the real line."""
     each = []
     for i, domain in enumerate(base.domains):
         low = first.mean[i] if isinstance(first, Standardise) else torch.zeros(())
@@ -81,8 +81,8 @@ def _by_column(base: ByColumn, first: torch.nn.Module) -> constraints.Constraint
 
 
 def distribution_class() -> type[FlowDistribution]:
-    """The class of distributions of flows; in a process that has imported Pyro, with Pyro's mixin, so that it serves in
-    ``pyro.sample``, as a prior or a guide, and under plates."""
+    """Return the class :class:`FlowDistribution`. If Pyro has been imported, the class has Pyro's mixin, so that it
+    works in ``pyro.sample``, as a prior or a guide, and under plates."""
     pyro = sys.modules.get("pyro.distributions.torch_distribution")
     return FlowDistribution if pyro is None else _with_mixin(pyro.TorchDistributionMixin)
 

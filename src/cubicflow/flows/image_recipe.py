@@ -1,4 +1,4 @@
-"""The paper's flow for images: Glow, with cubic-spline coupling layers."""
+"""The paper's flow for images: Glow with cubic-spline coupling layers."""
 
 from __future__ import annotations
 
@@ -21,20 +21,22 @@ from cubicflow.transforms import ActNorm, Compose, Conv1x1, Logit, MultiScale, S
 from cubicflow.transforms.coupling import contiguous_mask
 from cubicflow.transforms.multi_scale import level_shapes
 
-PIXEL_VALUES = 256
+PIXEL_VALUES = 256  # number of values of a pixel
 
 
 @dataclass(frozen=True)
 class ImageConfig(RecipeConfig):
-    """Settings of :func:`image`, beside those of every recipe.
+    """Settings of :func:`image`, in addition to those of :class:`~cubicflow.flows.recipe_config.RecipeConfig`.
 
     Attributes:
         shape: (C, H, W) of one image.
-        num_levels: scales; each begins by a squeeze, so H and W must halve that often.
-        num_layers: steps of actnorm, 1x1 convolution and coupling at each level.
-        clip: None for the real line without clipping; a number for the paper's clipped sandwich.
+        num_levels: the number of scales. Each scale starts with a squeeze, so H and W must be divisible by 2 that many
+            times.
+        num_layers: the number of steps per level. A step is an actnorm, a 1x1 convolution and a coupling layer.
+        clip: None for splines on the real line without clipping. A number builds the paper's clipped splines, between a
+            sigmoid and a logit.
         logit_margin: pixel values are mapped to [margin, 1 - margin] before the logit.
-        direction: ``"data"`` alone: images become vectors of noise, so the two do not change places.
+        direction: only ``"data"``. The transform takes images and returns vectors, so it cannot be inverted in place.
 
     >>> ImageConfig.paper_settings()["clip"], ImageConfig().clip
     (1e-06, None)
@@ -56,22 +58,27 @@ class ImageConfig(RecipeConfig):
         positive("num_layers", self.num_layers)
         if self.direction != "data":
             raise ValueError(
-                f"an image flow has the direction 'data' alone, got {self.direction!r}: its transform takes images and "
-                "returns vectors, so it cannot be turned round; leave direction= out"
+                f"an image flow supports only direction='data', got {self.direction!r}: its transform takes images and "
+                "returns vectors; leave out direction="
             )
         if not 0 < self.logit_margin < 0.5:
             raise ValueError(f"logit_margin must lie between 0 and 0.5, got {self.logit_margin}")
 
 
 def image(shape: Sequence[int] = (1, 28, 28), *, paper: bool = False, **settings: Any) -> Flow:
-    """A density of images whose pixels are 0 .. 255 plus uniform noise in [0, 1) (:func:`dequantise`): at each of the
-    scales, steps of actnorm, 1x1 convolution and coupling with convolutional networks.
+    """Return a flow on images. Pixels are 0 .. 255 plus uniform noise in [0, 1), see :func:`dequantise`. Each scale has
+    several steps of actnorm, 1x1 convolution and coupling with convolutional networks.
 
-    The map of pixel values to the real line, and its log-det, are part of the flow: ``log_prob`` is per image in units
-    of pixel values, and :func:`bits_per_dim` turns it into bits.
+    The map from pixel values to the real line is part of the flow, with its log-det. ``log_prob`` is therefore the log
+    density of an image in units of pixel values. :func:`bits_per_dim` converts it to bits.
 
-    28 x 28 halves twice, so there are two scales by default. Padding to 32 would allow three, but the model would then
-    spend itself on 240 pixels that nobody asked for and that a likelihood has to leave out again.
+    28 is divisible by 2 twice, so the default is two scales. Padding to 32 would allow three scales. The model would
+    then also have to fit 240 padded pixels, and a likelihood would have to leave these pixels out again.
+
+    Args:
+        shape: (C, H, W) of one image.
+        paper: build the paper's model; see :meth:`ImageConfig.paper_settings`.
+        settings: the fields of :class:`ImageConfig`.
 
     >>> flow = image((1, 8, 8), num_layers=1, hidden_features=8)
     >>> pixels = torch.randint(256, (3, 1, 8, 8), dtype=torch.uint8)
@@ -93,8 +100,10 @@ def image(shape: Sequence[int] = (1, 28, 28), *, paper: bool = False, **settings
 
 
 def dequantise(pixels: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    """Whole pixel values plus uniform noise in [0, 1): the density of the sum, at any point of a unit cell, averages to
-    the probability of the cell, so its log likelihood is a lower bound on that of the whole values.
+    """Return whole pixel values plus uniform noise in [0, 1).
+
+    The mean density over a unit cell is the probability of the cell. The mean log density is therefore a lower bound on
+    the log probability of the whole pixel values.
 
     >>> bool((dequantise(torch.zeros(4, 1, 2, 2)) < 1).all())
     True
@@ -106,7 +115,7 @@ def dequantise(pixels: Tensor, generator: torch.Generator | None = None) -> Tens
 
 
 def bits_per_dim(log_prob: Tensor, num_pixels: int) -> Tensor:
-    """Nats per image to bits per pixel value.
+    """Convert a log density in nats per image to bits per pixel value.
 
     >>> bits_per_dim(torch.tensor([-784 * math.log(256)]), 784)
     tensor([8.])

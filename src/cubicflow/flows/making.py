@@ -1,4 +1,4 @@
-"""Where tensors are made, and in which dtype, for one thread alone: torch's defaults are those of the whole process."""
+"""The default device and dtype of new tensors, for one thread only. Torch's own defaults hold for the whole process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-# Functions that make tensors: of the default dtype, and of the dtype of what they are given.
+# Functions that make tensors. Those in FLOATING use the default dtype. Those in ANY infer the dtype from their
+# arguments.
 FLOATING = frozenset({torch.empty, torch.zeros, torch.ones, torch.eye, torch.linspace, torch.logspace, torch.rand,
                       torch.randn, torch.empty_strided, torch.hann_window})  # fmt: skip
 DRAWING = frozenset({torch.rand, torch.randn})
@@ -24,8 +25,8 @@ SCALING = frozenset({Tensor.__mul__, Tensor.__rmul__, Tensor.__truediv__, Tensor
 
 
 class making(TorchFunctionMode):  # noqa: N801 - used like a function
-    """Inside, new tensors that are not told otherwise are on this device, and floats are in this dtype. Whole numbers
-    can have another device, where they have values.
+    """A context in which new tensors are on this device by default, and new floating-point tensors have this dtype.
+    Integer tensors can have another device: on the meta device they would lose their values.
 
     >>> with making(torch.float64, torch.device("meta"), whole_numbers="cpu"):
     ...     x, number = torch.nn.Linear(1, 2).weight, torch.tensor(3)
@@ -45,26 +46,28 @@ class making(TorchFunctionMode):  # noqa: N801 - used like a function
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        filled = args[0] if args else (kwargs or {}).get("tensor")  # which torch.nn.init passes by name
+        filled = args[0] if args else (kwargs or {}).get("tensor")  # torch.nn.init passes the tensor by name
         if func in FILLING and isinstance(filled, Tensor) and filled.device.type == "meta":
-            return filled  # there are no values to write
+            return filled  # a meta tensor has no values to write
         if func in SCALING and any(isinstance(arg, Tensor) and arg.device.type == "meta" for arg in args):
-            # Nor any to compute, and for that torch would import its compiler, which takes seconds.
+            # A meta tensor has no values to compute. Without this shortcut torch would import its compiler, which takes
+            # seconds. Shapes are broadcast by NumPy, because torch.broadcast_shapes imports sympy.
             shapes = [arg.shape if isinstance(arg, Tensor) else () for arg in args]
-            # by NumPy: torch.broadcast_shapes imports sympy
             return torch.empty(np.broadcast_shapes(*shapes), dtype=self.dtype, device="meta")
-        if func not in MAKING:  # most calls
+        if func not in MAKING:  # the common case
             return func(*args, **kwargs) if kwargs else func(*args)
         given = dict(kwargs or {})
-        told = given.get("dtype") is not None or isinstance(args[0] if args else None, Tensor)
-        if func in FLOATING and not told:
+        has_dtype = given.get("dtype") is not None or isinstance(args[0] if args else None, Tensor)
+        if func in FLOATING and not has_dtype:
             given["dtype"] = self.dtype
         if given.get("device") is None:
             given["device"] = self.device if func in FLOATING else self.whole_numbers
         if func in DRAWING and torch.device(given["device"]).type == "meta":
-            # The same of values to draw.
+            # A meta tensor has no values to draw.
             func, given = torch.empty, {name: value for name, value in given.items() if name != "generator"}
         made = func(*args, **given)
         if func in FLOATING or not made.is_floating_point():
             return made
-        return made.to(self.device) if told else func(*args, **{**given, "dtype": self.dtype, "device": self.device})
+        if has_dtype:
+            return made.to(self.device)
+        return func(*args, **{**given, "dtype": self.dtype, "device": self.device})

@@ -1,4 +1,4 @@
-"""Several flows as one density."""
+"""Mixtures of flows."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from cubicflow.flows.flow import Flow, as_generator, sample_shape
 
 
 class Mixture(nn.Module):
-    """An ensemble of flows as one exact density: p(x) = sum of w_i p_i(x).
+    """A weighted mixture of flows with an exact density: p(x) = sum of w_i p_i(x).
 
     Args:
-        flows: flows over the same data and context.
-        weights: one positive number for each, normalised to sum 1; equal by default.
+        flows: flows on the same data and context.
+        weights: one positive number for each flow, normalised to sum 1. The default is equal weights.
 
     >>> import cubicflow as cf
     >>> flows = [cf.flows.tabular(2, num_layers=1, hidden_features=8, seed=i) for i in range(2)]
@@ -34,42 +34,42 @@ class Mixture(nn.Module):
         for i, flow in enumerate(flows):
             if (flow.shape, flow.context_features) != (first.shape, first.context_features):
                 raise ValueError(
-                    f"all flows of a Mixture must be over the same data: flow {i} has shape {flow.shape} and "
-                    f"{flow.context_features} context features, flow 0 {first.shape} and {first.context_features}"
+                    f"all flows of a Mixture must be on the same data: flow {i} has shape {flow.shape} and "
+                    f"{flow.context_features} context features, flow 0 has {first.shape} and {first.context_features}"
                 )
         weights = [1.0] * len(flows) if weights is None else [float(w) for w in weights]
         if len(weights) != len(flows) or not all(0 < w < float("inf") for w in weights):
             raise ValueError(f"weights must be {len(flows)} positive numbers, one for each flow, got {weights}")
         self.members = nn.ModuleList(flows)
-        # Normalised in float64, where every positive weight has a logarithm; then as the flows are.
+        # Normalise in float64, where every positive weight has a finite logarithm. Then convert to the flows' dtype.
         log_weights = torch.tensor(weights, dtype=torch.float64).log().log_softmax(0)
         self.log_weights = nn.Buffer(log_weights.to(first.base.anchor))
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
-        """:meth:`log_prob`, so that wrappers of modules see every call."""
+        """Return :meth:`log_prob`, so that wrappers such as ``DistributedDataParallel`` see every call."""
         return self.log_prob(x, context)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one datum."""
+        """The shape of one datum."""
         return self.flows[0].shape
 
     @property
     def context_features(self) -> int:
-        """C, or 0 without context."""
+        """The number C of context features; 0 for a mixture without context."""
         return self.flows[0].context_features
 
     @property
     def flows(self) -> list[Flow]:
         """The flows of the mixture."""
-        return list(self.members)  # type: ignore[arg-type] # the constructor takes nothing else
+        return list(self.members)  # type: ignore[arg-type] # the type checker sees Modules
 
     def config(self) -> dict[str, Any]:
-        """The constructor's arguments; the weights are a buffer."""
+        """Return the constructor's arguments except the weights, which are saved as a buffer."""
         return {"flows": self.flows}
 
     def log_prob(self, x: Tensor, context: Tensor | None = None, *, batch_size: int | None = None) -> Tensor:
-        """log p(x | context) of every row, in nats."""
+        """Return log p(x | context) of every row, in nats."""
         parts = [flow.log_prob(x, context, batch_size=batch_size) for flow in self.flows]
         return torch.logsumexp(torch.stack(parts, dim=-1) + self.log_weights, dim=-1)
 
@@ -84,7 +84,7 @@ class Mixture(nn.Module):
         generator: torch.Generator | None = None,
         seed: int | None = None,
     ) -> Tensor:
-        """n samples, as :meth:`Flow.sample` returns them. Every row draws its flow first."""
+        """Draw n samples, as in :meth:`Flow.sample`. Every row first draws one of the flows."""
         generator = as_generator(generator, seed, self.log_weights.device)
         batch = sample_shape(n, context)
         rows = batch.numel()
@@ -96,9 +96,9 @@ class Mixture(nn.Module):
         for i, flow in enumerate(self.flows):
             chosen = (picks == i).nonzero().squeeze(1)
             z = flow.base.sample(len(chosen), temperature, generator)
-            told = None if contexts is None else contexts[chosen]
+            chosen_context = None if contexts is None else contexts[chosen]
             order.append(chosen)
-            pieces.append(flow.from_noise(z, told, batch_size=batch_size)[0])
+            pieces.append(flow.from_noise(z, chosen_context, batch_size=batch_size)[0])
         return torch.cat(pieces)[torch.cat(order).argsort()].reshape(*batch, *self.shape)
 
     def sample_and_log_prob(
@@ -110,20 +110,21 @@ class Mixture(nn.Module):
         generator: torch.Generator | None = None,
         seed: int | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Samples with their log densities under the whole mixture. Gradients reach the log densities alone."""
+        """Draw samples, and return them with their log densities under the whole mixture. The samples have no
+        gradients; the log densities have."""
         x = self.sample(n, context, batch_size=batch_size, generator=generator, seed=seed)
         return x, self.log_prob(x, context, batch_size=batch_size)
 
     def to_noise(self, x: Tensor, context: Tensor | None = None) -> NoReturn:
-        """Raises: a mixture has no single map to noise."""
+        """Raise a NotImplementedError: a mixture has no single map to noise."""
         raise NotImplementedError("a Mixture has no single map to noise; use one of mixture.flows")
 
     def rsample(self, n: int, context: Tensor | None = None) -> NoReturn:
-        """Raises: a draw picks one flow, which has no derivative in the weights."""
+        """Raise a NotImplementedError: a draw picks one flow, and that choice has no derivative."""
         raise NotImplementedError("a Mixture cannot be sampled differentiably; sample one of mixture.flows instead")
 
     def save(self, folder: str | Path) -> None:
-        """Write config.json and model.safetensors into ``folder``; :func:`cubicflow.load` reads them."""
+        """Write config.json and model.safetensors into ``folder``. :func:`cubicflow.load` reads them."""
         from cubicflow.flows.serialization import save_flow
 
         save_flow(self, folder)

@@ -1,4 +1,4 @@
-"""Flows in pickles: a description and safetensors bytes, no module of torch."""
+"""Flows as plain values for pickling: a description and safetensors bytes, without torch modules."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from cubicflow.flows.serialization import DTYPES, build_flow, flow_dtype, state_
 
 
 def pack(flow: nn.Module) -> dict[str, Any]:
-    """A flow as plain values and bytes."""
+    """Return a flow as plain values and bytes."""
     return {"flow": describe(flow), "dtype": flow_dtype(flow), "weights": state_bytes(flow)}
 
 
 def unpack(packed: dict[str, Any]) -> Flow | Mixture:
-    """The inverse of :func:`pack`, on the CPU."""
+    """Return the flow that :func:`pack` packed, on the CPU."""
     from safetensors.torch import load
 
     flow: Flow | Mixture = build_flow(packed["flow"], DTYPES[packed["dtype"]])

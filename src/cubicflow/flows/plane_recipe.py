@@ -1,4 +1,4 @@
-"""The paper's flow for two-dimensional densities: coupling layers on the unit square, and nothing else."""
+"""The paper's flow for two-dimensional densities: coupling layers on the unit square, without linear layers."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from cubicflow.transforms.coupling import alternating_mask
 
 @dataclass(frozen=True)
 class PlaneConfig(RecipeConfig):
-    """Settings of :func:`plane`, beside those of every recipe.
+    """Settings of :func:`plane`, in addition to those of :class:`~cubicflow.flows.recipe_config.RecipeConfig`.
 
     Attributes:
         features: 2, or more for a cube.
-        num_layers: coupling layers; each transforms the half that told the one before it.
-        octaves: of sines and cosines of its inputs that a network sees beside them; the paper's sees the inputs alone.
+        num_layers: the number of coupling layers. Successive layers transform opposite halves.
+        octaves: the number of octaves of sines and cosines of its inputs that a network sees. The paper's network has
+            0.
 
     >>> PlaneConfig.paper_settings()["octaves"], PlaneConfig().octaves
     (0, 9)
@@ -46,10 +47,15 @@ class PlaneConfig(RecipeConfig):
 
 
 def plane(features: int = 2, *, paper: bool = False, **settings: Any) -> Flow:
-    """A density on the unit square: two coupling layers that swap halves, K = 128 bins, uniform base. Outside the
-    square the log density is -inf.
+    """Return a flow on the unit square: two coupling layers that swap halves, K = 128 bins, and a uniform base. Outside
+    the square the log density is -inf.
 
-    With its defaults it has 69,896 parameters, a quarter of those of a histogram of 512 x 512.
+    The default flow has 69,896 parameters, a quarter as many as a histogram of 512 x 512 cells.
+
+    Args:
+        features: 2, or more for a cube.
+        paper: build the paper's model; see :meth:`PlaneConfig.paper_settings`.
+        settings: the fields of :class:`PlaneConfig`.
 
     >>> import torch
     >>> flow = plane()

@@ -1,4 +1,4 @@
-"""What the recipes share: a typed config, the paper's variant of it, and the coupling layer they all stack."""
+"""The shared base of the recipes: a typed config, the paper's settings, and the coupling layer."""
 
 from __future__ import annotations
 
@@ -17,22 +17,24 @@ PAPER_CLIP = 1e-6
 
 @dataclass(frozen=True)
 class RecipeConfig:
-    """Settings every recipe has. The defaults are what we found better; ``paper=True`` builds the paper's model.
+    """Settings of every recipe. The defaults are the settings that worked best; ``paper=True`` builds the paper's
+    model.
 
     Attributes:
-        family: of the element maps: ``"cubic"``, ``"quadratic"``, ``"linear"``, ``"rational_quadratic"``, ``"affine"``
-            or ``"additive"``.
-        slopes: of the cubic: ``"steffen"`` or ``"free"``.
-        num_bins: K.
-        hidden_features, num_blocks, dropout, norm: of the networks.
+        family: the family of the element maps: ``"cubic"``, ``"quadratic"``, ``"linear"``, ``"rational_quadratic"``,
+            ``"affine"`` or ``"additive"``.
+        slopes: the slopes of the cubic: ``"steffen"`` or ``"free"``.
+        num_bins: K, the number of bins of the splines.
+        hidden_features, num_blocks, dropout, norm: settings of the networks.
         context_features: C; 0 for an unconditional density.
-        identity_maps: trainable maps on the half that tells the other.
+        identity_maps: put trainable maps on the half of the features that the network of a coupling layer sees.
         identity_start: start every layer at the identity.
         scale_logits: divide the networks' outputs by the square root of their width.
-        direction: ``"data"``, or ``"noise"`` for the inverse transform; both are exact both ways, and for
-            autoregressive layers this chooses which way is one network pass. Image flows have ``"data"`` alone.
-        seed: of the permutations.
-        backend: of the splines.
+        direction: ``"data"``, or ``"noise"`` for the inverse transform. Both are exact in both directions. For
+            autoregressive layers this setting chooses the direction that takes one network pass. Image flows support
+            only ``"data"``.
+        seed: the seed of the permutations.
+        backend: the backend of the splines.
     """
 
     family: str = "cubic"
@@ -52,12 +54,12 @@ class RecipeConfig:
 
     @classmethod
     def paper_settings(cls) -> dict[str, Any]:
-        """The settings in which the paper's model differs from the defaults."""
+        """Return the settings of the paper's model that differ from the defaults."""
         return {"identity_start": False, "scale_logits": False}
 
     @classmethod
     def make(cls, paper: bool, settings: dict[str, Any]) -> Self:
-        """The defaults, changed to the paper's if asked, changed by the settings given."""
+        """Return a config: the defaults, with ``paper`` overridden by the paper's settings, then by ``settings``."""
         known = [field.name for field in fields(cls)]
         for name in settings:
             if name not in known:
@@ -71,11 +73,11 @@ class RecipeConfig:
             raise ValueError(f"context_features must be 0 or more, got {self.context_features}")
 
     def element_map(self, domain: str) -> ElementMap:
-        """The map of every element, on the real line or on the unit interval."""
+        """Return the element map on the real line or on the unit interval."""
         return ElementMap(self.family, self.num_bins, self.slopes, domain, backend=self.backend)
 
     def residual(self, kind: Callable[..., ResidualNet]) -> partial[ResidualNet]:
-        """A factory of residual networks with these settings."""
+        """Return a factory of residual networks with these settings."""
         return partial(
             kind,
             hidden_features=self.hidden_features,
@@ -87,7 +89,7 @@ class RecipeConfig:
         )
 
     def coupling(self, mask: Sequence[bool], kind: Callable[..., ResidualNet], domain: str) -> Coupling:
-        """A coupling layer on the real line or on the unit interval."""
+        """Return a coupling layer on the real line or on the unit interval."""
         return Coupling(
             mask,
             self.residual(kind),
@@ -97,12 +99,13 @@ class RecipeConfig:
         )
 
     def on_the_real_line(self, make: Callable[[str], Transform], clip: float | None) -> Transform:
-        """The layer that ``make`` makes for the real line; with ``clip``, the paper's sandwich of sigmoid, unit spline
-        and logit, in which the network sees the sigmoid of its inputs, clipped wherever a logit is taken."""
+        """Return a layer on the real line. Without ``clip`` this is ``make("real")``. With ``clip`` it is the paper's
+        layer: a sigmoid, ``make("unit")`` and a logit. The network then sees the sigmoid of its inputs, and inputs of
+        the logit are clipped."""
         if clip is None or not is_spline(self.family):
             return make("real")
         return Compose([Sigmoid(clip), make("unit"), Logit(clip)])
 
     def directed(self, transform: Transform) -> Transform:
-        """The transform in the direction asked for."""
+        """Return the transform, or its inverse for ``direction="noise"``."""
         return transform if self.direction == "data" else Inverse(transform)

@@ -1,4 +1,4 @@
-"""The paper's flow for tables: LU-decomposed linear layers and cubic-spline coupling layers, in turn."""
+"""The paper's flow for tables: alternating LU-decomposed linear layers and cubic-spline coupling layers."""
 
 from __future__ import annotations
 
@@ -18,23 +18,26 @@ from cubicflow.transforms.coupling import alternating_mask, contiguous_mask
 
 @dataclass(frozen=True)
 class TabularConfig(RecipeConfig):
-    """Settings of :func:`tabular`, beside those of every recipe.
+    """Settings of :func:`tabular`, in addition to those of :class:`~cubicflow.flows.recipe_config.RecipeConfig`.
 
     Attributes:
         features: D.
-        num_layers: pairs of a linear and a nonlinear layer.
-        layer: ``"coupling"``, or ``"autoregressive"`` (with family="affine" that is MAF; with direction="noise", IAF).
-        network: what computes the parameters: ``"mlp"``, residual and for autoregressive layers masked; or
-            ``"transformer"``, a causal one for autoregressive layers. It changes defaults, see below.
-        num_heads: of a transformer's attention.
-        affine_first: locate and scale, then bend; see :class:`~cubicflow.transforms.ElementMap`.
-        order: of the features in autoregressive layers without linear layers between them, a permutation of
-            0 .. D - 1; by default as they are. Every second layer takes it backwards.
-        mask: which half a coupling layer transforms: ``"alternating"`` (even, odd, even ...) or ``"contiguous"``.
-        clip: None for the real line without clipping; a number for the paper's clipped sandwich.
-        linear: have linear layers at all.
-        linear_bias: with a trainable shift.
-        final_linear: one more linear layer at the end.
+        num_layers: the number of pairs of a linear and a nonlinear layer.
+        layer: the nonlinear layer: ``"coupling"`` or ``"autoregressive"``. Autoregressive layers with family="affine"
+            are MAF, and with direction="noise" IAF.
+        network: the network that computes parameters: ``"mlp"`` or ``"transformer"``. ``"mlp"`` is a residual network,
+            masked for autoregressive layers. ``"transformer"`` is causal, needs autoregressive layers, and changes some
+            defaults, see below.
+        num_heads: the number of attention heads of a transformer.
+        affine_first: shift and scale before the spline; see :class:`~cubicflow.transforms.ElementMap`.
+        order: the order of the features in autoregressive layers, a permutation of 0 .. D - 1. Needs linear=False. The
+            default is the order of the columns. Every second layer uses the reversed order.
+        mask: the half that a coupling layer transforms: ``"alternating"`` (even, odd, even ...) or ``"contiguous"``.
+        clip: None for splines on the real line without clipping. A number builds the paper's clipped splines, between a
+            sigmoid and a logit.
+        linear: use linear layers.
+        linear_bias: give linear layers a trainable shift.
+        final_linear: add one more linear layer at the end.
         base_components: 1 for a standard normal base, more for a mixture of normals.
 
     >>> for name, value in TabularConfig.paper_settings().items():
@@ -46,8 +49,8 @@ class TabularConfig(RecipeConfig):
     linear_bias = False, by default True
     final_linear = False, by default True
 
-    A transformer reads a row feature by feature, so two layers, the second backwards, take the place of many, and there
-    are no linear layers between them to mix the features:
+    A transformer reads a row feature by feature, so two layers replace many. The second layer reads the features
+    backwards, and there are no linear layers that mix the features:
 
     >>> for name, value in TabularConfig.transformer_settings().items():
     ...     print(f"{name} = {value}")
@@ -80,7 +83,7 @@ class TabularConfig(RecipeConfig):
 
     @classmethod
     def transformer_settings(cls) -> dict[str, Any]:
-        """The defaults that network="transformer" changes."""
+        """Return the defaults that network="transformer" changes."""
         counts = {"num_layers": 2, "linear": False, "num_blocks": 4, "num_bins": 12}
         return {**counts, "affine_first": True, "scale_logits": False}
 
@@ -100,11 +103,11 @@ class TabularConfig(RecipeConfig):
         if self.network not in ("mlp", "transformer"):
             raise ValueError(f"network must be 'mlp' or 'transformer', got {self.network!r}")
         if self.network == "transformer" and self.layer != "autoregressive":
-            raise ValueError("network='transformer' needs layer='autoregressive'; coupling layers have network='mlp'")
+            raise ValueError("network='transformer' needs layer='autoregressive'; coupling layers need network='mlp'")
         if self.order is not None and (self.layer != "autoregressive" or self.linear):
             raise ValueError(
-                "order needs layer='autoregressive' and linear=False: linear layers mix the features, whatever order "
-                "they had"
+                "order needs layer='autoregressive' and linear=False, because linear layers mix the features; set "
+                "both, or leave out order="
             )
 
     def element_map(self, domain: str) -> ElementMap:
@@ -112,13 +115,13 @@ class TabularConfig(RecipeConfig):
 
 
 def tabular(features: int, *, paper: bool = False, **settings: Any) -> Flow:
-    """A density of ``features`` real columns: by default ten times an LU linear layer and a cubic-spline coupling layer
-    with K = 10 bins, on a standard normal base.
+    """Return a flow on ``features`` real columns. By default it has ten pairs of an LU linear layer and a cubic-spline
+    coupling layer with K = 10 bins, and a standard normal base.
 
     Args:
         features: D.
-        paper: build the paper's model as written; see :class:`TabularConfig` for the single differences.
-        settings: of :class:`TabularConfig`.
+        paper: build the paper's model as written; :class:`TabularConfig` lists the differences.
+        settings: the fields of :class:`TabularConfig`.
 
     >>> import torch
     >>> tabular(6).log_prob(torch.zeros(3, 6)).shape
@@ -129,7 +132,7 @@ def tabular(features: int, *, paper: bool = False, **settings: Any) -> Flow:
     config = TabularConfig.make(paper, {**settings, "features": features})
     layers: list[Transform] = []
     if config.network == "transformer" and not config.linear:
-        layers.append(Standardise([0.0] * features, [1.0] * features))  # for whiten to set
+        layers.append(Standardise([0.0] * features, [1.0] * features))  # the identity, until whiten sets it
     for i in range(config.num_layers):
         if config.linear:
             layers.append(_linear(config, i))
@@ -151,7 +154,7 @@ def _nonlinear(config: TabularConfig, i: int, domain: str) -> Transform:
         return Autoregressive(
             config.features, _causal(config), maps, context_features=config.context_features, order=_order(config, i)
         )
-    if config.features == 1 and not config.context_features:  # there is no other half, and nothing to tell it
+    if config.features == 1 and not config.context_features:  # a coupling network would have no inputs
         return Elementwise(1, maps)
     if config.features == 1:
         mask = [True]
@@ -177,7 +180,7 @@ def _causal(config: TabularConfig) -> partial[Any]:
 
 
 def _order(config: TabularConfig, i: int) -> Sequence[int] | None:
-    """Of layer i. Linear layers mix the features, and no order is better than another."""
+    """Return the order of the features in layer i. With linear layers, which mix the features, no order is set."""
     if config.linear or (config.order is None and i % 2 == 0):
         return None
     order = range(config.features) if config.order is None else config.order

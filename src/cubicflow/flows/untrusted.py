@@ -1,4 +1,4 @@
-"""What a saved flow may ask for, and hold: sizes before memory, values before use."""
+"""Checks of a saved flow from an untrusted source: its sizes before memory is used, its values before they are used."""
 
 from __future__ import annotations
 
@@ -9,71 +9,71 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cubicflow.flows.descriptions import OWN, TABLE_MODELS, parts_of
+from cubicflow.flows.descriptions import BUILT_IN, TABLE_MODELS, parts_of
 
-# Sizes are counts of numbers in some tensor. What has none, such as a base, may be as large as the rows of any table.
-FREE_SIZE = 1 << 20
-LARGEST_SHOWN = 10**30
-PARTS_PER_TENSOR, FREE_PARTS = 4, 64  # layers without tensors stand beside those that have some
+# A size in a description is bounded by the count of numbers in the tensors. Modules without tensors, such as a base,
+# may have sizes up to SIZE_ALLOWANCE.
+SIZE_ALLOWANCE = 1 << 20
+LARGEST_SHOWN = 10**30  # larger numbers are not written out in messages
+PARTS_PER_TENSOR, PARTS_ALLOWANCE = 4, 64  # modules per tensor and on top; some modules have no tensors
 
 
 def why_too_large(description: Any, shapes: Mapping[str, tuple[tuple[int, ...], torch.dtype]]) -> str | None:
-    """Why a description cannot be that of tensors of these shapes, before anything is built from it, or None.
+    """Return why a description is too large for tensors of these shapes, or None. Nothing is built for this check.
 
     >>> why_too_large({"type": "NormalMixture", "features": 2, "components": 10**8}, {"means": ((5, 2), torch.float32)})
-    'it asks for components of 100000000, and the weights hold 10 numbers'
+    'the flow has components=100000000, but the weights hold only 10 numbers'
     """
     elements = sum(math.prod(shape) for shape, _ in shapes.values())
     for parts, part in enumerate(parts_of(description)):
         kind, columns, blocks = (part.get(key) for key in ("type", "outcomes", "num_blocks"))
-        is_ours, is_table = (isinstance(kind, str) and kind in known for known in (OWN, TABLE_MODELS))
-        if parts > PARTS_PER_TENSOR * len(shapes) + FREE_PARTS:
-            return f"it describes more layers than the {len(shapes)} tensors of the weights can be of"
-        # The count of repeated parts is the one number that costs time even where a shape costs no memory. The blocks
-        # of a model of columns can be parts of one tensor.
+        is_built_in, is_table = (isinstance(kind, str) and kind in known for known in (BUILT_IN, TABLE_MODELS))
+        if parts > PARTS_PER_TENSOR * len(shapes) + PARTS_ALLOWANCE:
+            return f"the flow has more layers than the {len(shapes)} tensors of the weights allow"
+        # The number of blocks costs time even on the meta device. In a model of columns with core "mlp" all blocks can
+        # be slices of one tensor, so the number of elements is the bound.
         if isinstance(blocks, int) and blocks > (elements if is_table and part.get("core") == "mlp" else len(shapes)):
-            return "it describes more layers than the weights hold"
-        # Every column of a table has a head, with tensors of its own.
+            return "the flow has more layers than the weights hold"
+        # Every column of a table has a head, and every head has its own tensors.
         if is_table and isinstance(columns, list) and len(columns) > len(shapes):
-            return (
-                f"it describes {len(columns):,} columns, more than the {len(shapes)} tensors of the weights can be of"
-            )
-        # What a number means to a class of the user's own is not known here.
-        for name, value in part.items() if is_ours else ():
+            return f"the model has {len(columns):,} columns, but the weights hold only {len(shapes)} tensors"
+        # The meaning of numbers in a registered class is unknown, so only built-in classes are checked.
+        for name, value in part.items() if is_built_in else ():
             largest = max(_whole_numbers(value), default=0)
-            if name != "seed" and largest > max(elements, FREE_SIZE):
-                return f"it asks for {name} of {_short(largest)}, and the weights hold {elements} numbers"
+            if name != "seed" and largest > max(elements, SIZE_ALLOWANCE):
+                return f"the flow has {name}={_short(largest)}, but the weights hold only {elements} numbers"
     return None
 
 
 def _whole_numbers(value: Any) -> Iterator[int]:
-    """Those of an argument; a list of modules has its own."""
+    """Yield the integers of one argument. Integers inside nested modules are checked with those modules."""
     values = value if isinstance(value, list) else [value]
     return (one for one in values if isinstance(one, int))
 
 
 def _short(number: int) -> str:
-    """Python does not write whole numbers of thousands of digits."""
-    return str(number) if number < LARGEST_SHOWN else "more than anything has"
+    """Return the number as text. Python refuses to write integers with thousands of digits."""
+    return str(number) if number < LARGEST_SHOWN else "10^30 or more"
 
 
 def why_unusable(flow: nn.Module, tensors: Mapping[str, Tensor]) -> str | None:
-    """Why tensors of the right shapes cannot be those of a flow that was built without them, or None.
+    """Return why tensors of the right shapes cannot belong to a flow on the meta device, or None.
 
-    Floats are finite. Whole numbers say which column goes where: they are those of the description, or, where it leaves
-    them open and they are still on the meta device, a permutation.
+    Floats must be finite. Integers are indices of columns. They must equal the flow's own values or, if those are on
+    the meta device because the description does not determine them, must be a permutation.
     """
     for name, found in tensors.items():
         if found.is_floating_point():
-            # A sum, which is quick, is not finite if any number is not; nor is that of numbers that are very large.
+            # The sum is a quick test: it is not finite if any number is not. Very large finite numbers can also make it
+            # infinite, so isfinite decides.
             if not math.isfinite(found.sum()) and not torch.isfinite(found).all():
-                return f"{name} holds numbers that are not finite; the run cannot be used, fit it again"
-        elif found.dtype == torch.int64 and found.ndim:  # a single one is a count, as of a batch norm's batches
+                return f"{name} holds numbers that are not finite; the run cannot be used, so fit again"
+        elif found.dtype == torch.int64 and found.ndim:  # a scalar is a counter, such as batch norm's number of batches
             expected = flow.get_buffer(name)
             if expected.device.type == "meta" and not _is_permutation(found.cpu()):
                 return f"{name} is not a permutation"
             if expected.device.type != "meta" and not torch.equal(found.cpu(), expected):
-                return f"{name} is not what the description of the flow says"
+                return f"{name} does not match the description of the flow"
     return None
 
 
@@ -82,8 +82,8 @@ def _is_permutation(values: Tensor) -> bool:
 
 
 def is_usable(saved: Tensor, here: Sequence[Tensor]) -> bool:
-    """Whether a saved tensor can take the place of those that are here. Floats are finite. Whole numbers say which
-    column goes where: they are the same ones in some order, unless a single one counts something."""
+    """Return whether a saved tensor can replace the tensors ``here``. Floats must be finite. Integers are indices of
+    columns and must be the same numbers in any order. An integer scalar is a counter and may have any value."""
     if saved.is_floating_point():
         return bool(torch.isfinite(saved).all())
     if saved.dtype != torch.int64 or not saved.ndim:

@@ -1,4 +1,4 @@
-"""Start a flow from the means and covariances of its rows."""
+"""Initialise the first layer of a flow from the mean and covariance of the rows."""
 
 from __future__ import annotations
 
@@ -12,23 +12,25 @@ from torch import Tensor
 from cubicflow.flows.flow import Flow
 from cubicflow.transforms import Compose, LULinear, Standardise
 
-RIDGE = 1e-8  # on the correlations, so that columns that determine each other do not divide by zero
+RIDGE = 1e-8  # added to the diagonal of the correlations, so that linearly dependent columns do not divide by zero
 
 
 @torch.no_grad()
 def whiten(flow: Flow, rows: Tensor | NDArray[Any], weights: Tensor | NDArray[Any] | None = None) -> Flow:
-    """Set the first layer of a flow so that these rows leave it with mean 0 and unit covariance, and return the flow.
-    A constant column keeps scale 1. A linear layer without a bias cannot shift, and leaves the mean where it falls; a
-    :class:`~cubicflow.transforms.Standardise` cannot mix columns, and leaves their correlations.
+    """Set the first layer of a flow so that its outputs for these rows have mean 0 and unit covariance. Return the
+    flow.
 
-    Gradient descent finds correlations slowly; where columns are strongly correlated (pixels, positions, spectra) this
-    spares it thousands of steps. Everything after the layer, and how the layer trains on, stays as it was.
+    A constant column keeps scale 1. A linear layer without a bias cannot shift, so the mean does not become 0. A
+    :class:`~cubicflow.transforms.Standardise` cannot mix columns, so correlations remain.
+
+    Gradient descent learns correlations slowly. For strongly correlated columns (pixels, positions, spectra) whitening
+    saves thousands of steps. Later layers do not change, and training of the first layer continues as before.
 
     Args:
-        flow: one that begins with an :class:`~cubicflow.transforms.LULinear` or a ``Standardise``, as ``tabular`` makes
-            them.
-        rows: (N, D), those that the flow will be fitted to.
-        weights: (N,), of the rows, 0 or more and not all 0.
+        flow: a flow that begins with an :class:`~cubicflow.transforms.LULinear` or a ``Standardise``, such as flows
+            made by ``tabular``.
+        rows: (N, D), the rows that the flow will be fitted to.
+        weights: (N,), the weights of the rows, 0 or more and not all 0.
 
     >>> import cubicflow as cf
     >>> x = torch.randn(500, 3) @ torch.tensor([[1.0, 0.0, 0.0], [0.9, 0.1, 0.0], [0.5, 0.5, 2.0]])
@@ -38,7 +40,7 @@ def whiten(flow: Flow, rows: Tensor | NDArray[Any], weights: Tensor | NDArray[An
     """
     layer = flow.transform.transforms[0] if isinstance(flow.transform, Compose) else None
     if not isinstance(layer, LULinear | Standardise):
-        raise ValueError(  # noqa: TRY004 - it is the flow that does not fit, not its type
+        raise ValueError(  # noqa: TRY004 - the type of flow is right, but its first layer is not
             "whiten needs a flow that begins with a linear layer or a Standardise, such as flows.tabular(...)"
         )
     features = flow.base.features
@@ -48,9 +50,9 @@ def whiten(flow: Flow, rows: Tensor | NDArray[Any], weights: Tensor | NDArray[An
     mean = shares @ rows  # (D,)
     covariance = ((rows - mean) * shares[:, None]).T @ (rows - mean)  # (D, D)
     if not np.isfinite(covariance).all():
-        raise ValueError("rows must be finite, and so must their squares; drop those that are not, or rescale them")
-    # The mean of equal numbers is rounded, and their variance about it seldom 0. Numbers that are equal in the flow's
-    # precision are equal here: its layer could not tell them apart.
+        raise ValueError("rows and their squares must be finite; drop rows that are not finite, or rescale the columns")
+    # Constant columns are found by their range: the mean of equal numbers is rounded, so their variance is seldom 0.
+    # The comparison is in the flow's dtype, because the layer cannot distinguish numbers that are equal in this dtype.
     dtype = layer.mean.dtype if isinstance(layer, Standardise) else layer.factors.dtype
     seen = torch.from_numpy(rows).to(dtype)
     constant = (seen.amax(0) == seen.amin(0)).numpy()
@@ -62,8 +64,8 @@ def whiten(flow: Flow, rows: Tensor | NDArray[Any], weights: Tensor | NDArray[An
         layer.std.copy_(torch.from_numpy(scale))
         return flow
     correlations = covariance / np.outer(scale, scale) + RIDGE * np.eye(features)
-    # correlations = C C' with C lower triangular, so inv(C) ((x - mean) / scale) is white: a lower triangle, that is L
-    # times the diagonal of U.
+    # correlations = C C' with C lower triangular, so inv(C) ((x - mean) / scale) is white. The whitening matrix is
+    # lower triangular: L times the diagonal of U.
     whitener = np.linalg.inv(np.linalg.cholesky(correlations)) / scale
     diagonal = np.diag(whitener)
     layer.factors.copy_(torch.from_numpy(np.tril(whitener / diagonal, -1)))
@@ -81,7 +83,7 @@ def _wide(values: Tensor | NDArray[Any]) -> NDArray[np.float64]:
 def _weighted(
     rows: NDArray[np.float64], weights: NDArray[np.float64] | None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The rows that count, and the share of each."""
+    """Return the rows with a positive weight, and the share of each of these rows."""
     if weights is None:
         return rows, np.full(len(rows), 1 / len(rows))
     if weights.shape != (len(rows),):
@@ -89,5 +91,5 @@ def _weighted(
     if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
         raise ValueError("weights must be finite, 0 or more and not all 0; leave out rows that should not count")
     counted = weights > 0
-    shares = weights[counted] / weights.max()  # no sum of them overflows
+    shares = weights[counted] / weights.max()  # the division keeps the sum below from overflowing
     return rows[counted], shares / shares.sum()

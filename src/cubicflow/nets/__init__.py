@@ -1,4 +1,4 @@
-"""Networks that compute spline parameters, last layer zero at the start: residual networks, and a transformer."""
+"""Networks that compute spline parameters: residual networks and a transformer. The last layer starts at zero."""
 
 from cubicflow.nets.causal_transformer import CausalTransformer
 from cubicflow.nets.fourier_mlp import FourierMLP

@@ -13,29 +13,30 @@ from cubicflow.constructors import arguments, positive
 from cubicflow.nets.products import products
 from cubicflow.nets.transformer import Transformer
 
-SLOWEST_WAVE = 0.5  # radians for one unit of a feature; every octave doubles it
+SLOWEST_WAVE = 0.5  # radians per unit of a feature, for the first octave; every further octave doubles it
 
 
 class CausalTransformer(nn.Module):
-    """Transformer whose outputs for feature i see the features before i, and the context, and nothing else: one pass
-    gives the parameters of all D conditionals.
+    """A causal transformer. The outputs for feature i depend only on the features before i and on the context, so one
+    pass gives the parameters of all D conditionals.
 
-    (N, D) [, (N, C)] -> (N, out_features), where ``out_features`` is D times the parameters of one feature, feature by
-    feature: the contract of :class:`~cubicflow.nets.MaskedResidualMLP`.
+    (N, D) [, (N, C)] -> (N, out_features). ``out_features`` is D times the number of parameters of one feature, in the
+    order of the features, as in :class:`~cubicflow.nets.MaskedResidualMLP`.
 
-    Every feature is a token. Token i carries feature i - 1, as it is and as sines and cosines of some octaves, a
-    position, and the context; token 0 carries a start instead of a feature. Features and outputs are multiplied in
-    full precision whatever autocast says: a location is read from them.
+    Every feature is a token. Token i is the sum of an embedding of feature i - 1, a position and the context. The
+    embedding is a linear map of the feature's value and of its sines and cosines at several octaves. Token 0 has a
+    trained start vector instead of an embedding. The embedding and the last layer run in full precision even under
+    autocast, because locations of conditionals are computed from them.
 
     Args:
         in_features, out_features: sizes.
-        hidden_features, num_blocks, num_heads, dropout: of the :class:`~cubicflow.nets.Transformer`.
-        context_features: C, 0 for none; a linear map of the context is added to every token.
-        octaves: of sines and cosines, from half a radian for a unit of a feature.
+        hidden_features, num_blocks, num_heads, dropout: as in :class:`~cubicflow.nets.Transformer`.
+        context_features: C; 0 for no context. A linear map of the context is added to every token.
+        octaves: the number of octaves of sines and cosines. The first octave has half a radian per unit of a feature.
         identity_start: start the last layer at zero, where every family of maps is the identity.
         scale_output: divide the outputs by sqrt(H), as the other networks do.
-        circles: for each feature, whether it is an angle in turns; such a feature is told by sines and cosines of whole
-            waves alone. None where there are no angles.
+        circles: for each feature, whether it is an angle in turns. The network sees an angle only as sines and cosines
+            of whole waves. None: no angles.
 
     >>> net = CausalTransformer(3, 66, hidden_features=16, num_heads=4)
     >>> net(torch.randn(5, 3)).shape
@@ -68,7 +69,7 @@ class CausalTransformer(nn.Module):
         self.octaves = positive("octaves", octaves)
         if circles is not None and len(circles) != in_features:
             raise ValueError(
-                f"circles must say for each of the {in_features} inputs whether it is an angle, got {circles}"
+                f"circles must hold one bool for each of the {in_features} inputs, True for an angle; got {circles}"
             )
         self.circles = None if circles is None else [bool(circle) for circle in circles]
         self.hidden_features, self.num_blocks, self.num_heads = hidden_features, num_blocks, num_heads
@@ -79,10 +80,11 @@ class CausalTransformer(nn.Module):
 
         self.scale = hidden_features**-0.5 if scale_output else 1.0
         self.core = Transformer(hidden_features, num_blocks=num_blocks, num_heads=num_heads, dropout=dropout)
-        # The last feature tells no other, so a single one is told to nobody.
+        # No output depends on the last feature, so the network of a single feature embeds nothing.
         self.first = nn.Linear(1 + 2 * octaves, hidden_features) if in_features > 1 else None
         self.start = nn.Parameter(0.02 * torch.randn(hidden_features))
         self.positions = nn.Parameter(0.02 * torch.randn(in_features, hidden_features))
+        # Saved flows name the weights of the context's linear map "told", so the attribute keeps that name.
         self.told = nn.Linear(context_features, hidden_features) if context_features else None
         self.last = nn.Linear(hidden_features, out_features // in_features)
         if identity_start:
@@ -90,33 +92,35 @@ class CausalTransformer(nn.Module):
             nn.init.zeros_(self.last.bias)
 
     def config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
+        """Return the constructor's arguments."""
         sizes = arguments(self, "in_features", "out_features", "hidden_features", "num_blocks", "num_heads")
         rest = arguments(self, "context_features", "dropout", "octaves", "identity_start", "scale_output")
         return {**sizes, **rest} if self.circles is None else {**sizes, **rest, "circles": self.circles}
 
     @property
     def tokens(self) -> int:
-        """How many tokens a row takes."""
+        """The number of tokens per row."""
         return self.in_features
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
-        """(N, D) [, (N, C)] -> (N, out_features)."""
+        """Return the parameters of all features: (N, D) [, (N, C)] -> (N, out_features)."""
         if x.ndim != 2 or x.shape[1] != self.in_features:
             raise ValueError(
-                f"{type(self).__name__} expects inputs of shape (N, {self.in_features}), got {tuple(x.shape)}: it has "
-                "a position for so many features"
+                f"{type(self).__name__} expects inputs of shape (N, {self.in_features}), got {tuple(x.shape)}; it has "
+                f"trained positions for {self.in_features} features"
             )
-        told = self._told(context)
+        context_part = self._embed_context(context)
         tokens = self._start(x.shape[0], x)
         if self.first is not None:
             tokens = torch.cat([tokens, self._embed(x[:, :-1], self.first, 0)], dim=1)
         tokens = tokens + self.positions  # (N, D, H)
-        return self._read(self.core(tokens if told is None else tokens + told)).flatten(1)
+        return self._read(self.core(tokens if context_part is None else tokens + context_part)).flatten(1)
 
     def one_by_one(self, rows: int, context: Tensor | None = None) -> Callable[[Tensor | None], Tensor]:
-        """A function that gives the outputs of feature 0, 1, ... at each call, (N,) -> (N, out_features / D), told the
-        value of the feature before. The work of all calls is that of one pass.
+        """Return a function that computes the outputs one feature at a time.
+
+        Call i takes the values of feature i - 1, (N,), or None for i = 0. It returns the outputs for feature i,
+        (N, out_features / D). All D calls together cost as much as one pass.
 
         >>> net = CausalTransformer(3, 6, hidden_features=16, num_heads=4, identity_start=False)
         >>> x = torch.randn(5, 3)
@@ -125,19 +129,21 @@ class CausalTransformer(nn.Module):
         >>> torch.allclose(torch.cat(steps, dim=1), net(x), atol=1e-5)
         True
         """
-        told = self._told(context)
+        context_part = self._embed_context(context)
         memory = self.core.memory(self.in_features)
 
         def next_outputs(before: Tensor | None) -> Tensor:
             i = memory.seen
             if i == self.in_features:
-                raise ValueError(f"{type(self).__name__} has a position for {i} features, and all have had theirs")
+                raise ValueError(
+                    f"{type(self).__name__} has {i} features, and all outputs were computed; call one_by_one again"
+                )
             if before is None or self.first is None:
                 token = self._start(rows, self.start)
             else:
                 token = self._embed(before[:, None], self.first, i - 1)
             token = token + self.positions[i : i + 1]  # (N, 1, H)
-            return self._read(self.core(token if told is None else token + told, memory))[:, 0]
+            return self._read(self.core(token if context_part is None else token + context_part, memory))[:, 0]
 
         return next_outputs
 
@@ -145,7 +151,7 @@ class CausalTransformer(nn.Module):
         return self.start.to(like.dtype).expand(rows, 1, -1)
 
     def _embed(self, x: Tensor, layer: nn.Linear, first: int) -> Tensor:
-        """(N, T) -> (N, T, H), of the features from number ``first`` on."""
+        """Embed T features from number ``first`` on: (N, T) -> (N, T, H)."""
         frequencies = SLOWEST_WAVE * 2 ** torch.arange(self.octaves, dtype=x.dtype, device=x.device)
         phases = x[..., None] * frequencies
         if self.circles is not None:
@@ -155,10 +161,10 @@ class CausalTransformer(nn.Module):
         waves = torch.cat([x[..., None], phases.sin(), phases.cos()], dim=-1)  # (N, T, 1 + 2 octaves)
         return _exact(waves, layer)
 
-    def _told(self, context: Tensor | None) -> Tensor | None:
-        """The context as it is added to every token, (N, 1, H)."""
+    def _embed_context(self, context: Tensor | None) -> Tensor | None:
+        """Return the embedding of the context that is added to every token, (N, 1, H), or None without context."""
         if (context is None) != (self.told is None):
-            given = "none was given" if context is None else "some was given"
+            given = "no context was given" if context is None else "context was given"
             raise ValueError(
                 f"{type(self).__name__} was built with context_features={self.context_features}, but {given}"
             )
@@ -172,11 +178,11 @@ class CausalTransformer(nn.Module):
         return _exact(context, self.told)[:, None]
 
     def _read(self, tokens: Tensor) -> Tensor:
-        """(N, T, H) -> (N, T, out_features / D)."""
+        """Apply the last layer: (N, T, H) -> (N, T, out_features / D)."""
         return _exact(tokens, self.last) * self.scale
 
 
 def _exact(x: Tensor, layer: nn.Linear) -> Tensor:
-    """The layer in full precision, of any number of axes."""
+    """Apply the layer in full precision, to inputs with any number of axes."""
     rows = products.exact(x.flatten(0, -2), layer.weight, layer.bias)
     return rows.view(*x.shape[:-1], layer.out_features)

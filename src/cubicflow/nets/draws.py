@@ -1,4 +1,5 @@
-"""Whose random numbers are drawn: those of torch's generator, which all threads share, or of one that a fit owns."""
+"""The choice of the random generator: torch's generator, which all threads share, or a generator that belongs to a
+fit."""
 
 from __future__ import annotations
 
@@ -11,15 +12,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-# Held by whoever seeds torch's generator, until the numbers that the seed is for are drawn.
+# The lock of torch's generator. Code that seeds the generator holds the lock until its numbers are drawn.
 SHARED_GENERATOR = threading.RLock()
 
-_own: ContextVar[torch.Generator | None] = ContextVar("own_generator", default=None)
+_thread_generator: ContextVar[torch.Generator | None] = ContextVar("own_generator", default=None)
 
 
 @contextmanager
 def drawing_from(generator: torch.Generator) -> Iterator[None]:
-    """Inside, in this thread alone, modules of cubicflow draw from this generator where it is on their device.
+    """Make cubicflow's modules draw from this generator inside the block, in this thread only. Modules on another
+    device than the generator's still draw from torch's generator.
 
     >>> x, layer = torch.ones(5), Dropout(0.5)
     >>> with drawing_from(torch.Generator().manual_seed(0)):
@@ -28,26 +30,28 @@ def drawing_from(generator: torch.Generator) -> Iterator[None]:
     >>> torch.equal(own, layer(x))
     True
     """
-    token = _own.set(generator)
+    token = _thread_generator.set(generator)
     try:
         yield
     finally:
-        _own.reset(token)
+        _thread_generator.reset(token)
 
 
 def own_generator(device: torch.device) -> torch.Generator | None:
-    """The generator to draw from on a device; None is torch's, and the one that compiled code knows."""
+    """Return the generator of this thread for a device. None means torch's generator, which compiled code always
+    uses."""
     if torch.compiler.is_compiling():
         return None
-    generator = _own.get()
+    generator = _thread_generator.get()
     return generator if generator is not None and generator.device == device else None
 
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """What is drawn inside from torch's generator is told by the seed, and that generator goes on as it would have. For
-    short work, such as making a network: other threads that need the generator wait. A generator of one's own goes on
-    where the seeded one ends.
+    """Seed torch's generator inside the block, and restore its state afterwards.
+
+    Other threads that need the generator wait, so the block must be short, such as the construction of a network. If
+    this thread has its own generator on the CPU, that generator continues from the state at the end of the block.
 
     >>> with seeded(0):
     ...     one = torch.rand(2)
@@ -63,14 +67,15 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 class Dropout(nn.Dropout):
-    """Dropout by the own generator, where there is one. The same seed drops the same elements either way."""
+    """A dropout layer that draws from the thread's own generator, if there is one. The same seed drops the same
+    elements with either generator."""
 
     def forward(self, x: Tensor) -> Tensor:
         return dropout(x, self.p, self.training)
 
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
-    """The same as a function."""
+    """Return x after dropout with probability ``p``, drawn as in :class:`Dropout`."""
     generator = own_generator(x.device)
     if generator is None or not training or not 0 < p < 1:
         return F.dropout(x, p, training)

@@ -1,4 +1,4 @@
-"""Products of matrices that no setting makes less precise."""
+"""Matrix products in full precision, independent of autocast and TF32 settings."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from cubicflow.splines.calls import calls
 
 
 def exact_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x weight' + bias in the precision of the weight, forward and backward, whatever autocast and TF32 settings say.
+    """Return x weight' + bias, computed in the precision of the weight. Forward and backward ignore autocast and TF32
+    settings.
 
     >>> exact_linear(torch.ones(1, 2), torch.tensor([[3.0, 4.0]]))
     tensor([[7.]])
     """
     inputs = x.to(weight.dtype)
-    if torch.compiler.is_compiling() and x.is_cuda:  # settings cannot change inside compiled code, but float64 has none
+    # Compiled code cannot change the TF32 setting. TF32 does not affect float64.
+    if torch.compiler.is_compiling() and x.is_cuda:
         outputs = F.linear(inputs.double(), weight.double(), None if bias is None else bias.double())
     elif x.is_cuda:
         outputs = _apply(inputs, weight, bias)
@@ -30,7 +32,7 @@ def exact_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tenso
 
 
 class _ExactLinear(torch.autograd.Function):
-    """Its backward pass is made of itself, so it is exact as well, to any order."""
+    """The exact product on a GPU. Its backward pass consists of exact products, so all derivatives are exact too."""
 
     generate_vmap_rule = True
 

@@ -13,11 +13,11 @@ from cubicflow.nets.residual_mlp import ResidualMLP
 
 
 class FourierMLP(ResidualMLP):
-    """A :class:`ResidualMLP` that sees inputs from [0, 1] also as sines and cosines of pi x, 2 pi x, 4 pi x, ...
+    """A :class:`ResidualMLP` for inputs from [0, 1] that also sees the sines and cosines of pi x, 2 pi x, 4 pi x, ...
 
-    A network on one number learns slowly varying functions of it first and fine detail very late; given waves of every
-    octave it learns an edge as fast as a slope. ``octaves`` of 9 reach 1/256 of the interval. Of an angle it sees whole
-    waves: those of 2 pi x, 4 pi x, ...
+    A network with one plain input learns slow variation first and fine detail very late. With waves of every octave it
+    learns an edge as fast as a slope. 9 ``octaves`` resolve 1/256 of the interval. For an angle the waves are whole:
+    2 pi x, 4 pi x, ... The other arguments are as in :class:`~cubicflow.nets.residual_net.ResidualNet`.
 
     >>> FourierMLP(1, 22, octaves=4, hidden_features=16)(torch.rand(5, 1)).shape
     torch.Size([5, 22])
@@ -26,7 +26,7 @@ class FourierMLP(ResidualMLP):
     def __init__(self, in_features: int, out_features: int, *, octaves: int = 9, **settings: Any) -> None:
         if isinstance(octaves, bool) or not isinstance(octaves, int) or octaves < 0:
             raise ValueError(f"octaves must be a whole number, 0 or more, got {octaves!r}")
-        self.octaves = octaves  # the layers made by the base class's constructor depend on it
+        self.octaves = octaves  # set first: the base class's constructor makes layers that depend on octaves
         super().__init__(in_features, out_features, **settings)
 
     def config(self) -> dict[str, Any]:

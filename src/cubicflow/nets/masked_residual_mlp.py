@@ -10,15 +10,15 @@ from cubicflow.nets.residual_net import ResidualNet
 
 
 class MaskedResidualMLP(ResidualNet):
-    """Residual network whose outputs for feature i see the features before i, and the context, and nothing else: one
-    pass gives the parameters of all D conditionals (MADE, with residual blocks).
+    """A causal residual network (MADE with residual blocks). The outputs for feature i depend only on the features
+    before i and on the context, so one pass gives the parameters of all D conditionals.
 
-    (N, D) [, (N, C)] -> (N, out_features), where ``out_features`` is D times the parameters of one feature, feature by
-    feature. The arguments are those of :class:`~cubicflow.nets.residual_net.ResidualNet`.
+    (N, D) [, (N, C)] -> (N, out_features). ``out_features`` is D times the number of parameters of one feature, in the
+    order of the features. The arguments are as in :class:`~cubicflow.nets.residual_net.ResidualNet`.
 
-    Every unit has a degree and sees units of the same or a lower degree: feature i (from 0) enters with degree i + 1,
-    the context with 0, and the outputs of feature i have degree i. Layer norm would mix degrees and is refused; batch
-    norm works unit by unit.
+    Every unit has a degree, and sees only units of the same or a lower degree. Feature i (from 0) has degree i + 1, the
+    context has degree 0, and the outputs for feature i have degree i. ``norm="layer"`` raises a ValueError, because
+    layer norm would mix degrees. Batch norm works unit by unit.
 
     >>> net = MaskedResidualMLP(3, 66, hidden_features=16)
     >>> net(torch.randn(5, 3)).shape
@@ -27,7 +27,7 @@ class MaskedResidualMLP(ResidualNet):
 
     def _make_ends(self) -> tuple[nn.Module, nn.Module]:
         if self.norm == "layer":
-            raise ValueError("norm='layer' mixes hidden units of all degrees and breaks the order; use 'batch' or None")
+            raise ValueError("norm='layer' mixes hidden units and breaks the causal order; use norm='batch' or None")
         if self.in_features < 1 or self.out_features % self.in_features:
             raise ValueError(
                 f"out_features must be a multiple of in_features, the same number of outputs for each feature; got "
@@ -43,13 +43,13 @@ class MaskedResidualMLP(ResidualNet):
         return MaskedLinear(degrees, degrees), MaskedLinear(degrees, degrees)
 
     def _hidden_degrees(self) -> Tensor:
-        # 0 .. D - 1: degree 0 carries the context alone, and a unit of degree D would feed no output.
+        # Degrees are 0 .. D - 1. A unit of degree 0 sees the context only. A unit of degree D would reach no output.
         return torch.arange(self.hidden_features) % self.in_features
 
 
 class MaskedLinear(nn.Linear):
-    """A linear layer whose outputs of degree d see the inputs of degree <= d. Only the degrees are kept: a mask costs
-    less to make than to store."""
+    """A linear layer in which outputs of degree d see only inputs of degree <= d. The layer stores the degrees and
+    makes the mask at every call, which costs less than storing the mask."""
 
     def __init__(self, in_degrees: Tensor, out_degrees: Tensor) -> None:
         super().__init__(len(in_degrees), len(out_degrees))

@@ -1,4 +1,4 @@
-"""In which precision a GPU multiplies matrices."""
+"""The precision of matrix products on a GPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import torch
 
 @contextmanager
 def float32_products(tf32: bool, device: torch.device) -> Iterator[None]:
-    """Whether products of float32 matrices, and convolutions, may use TF32 inside; on a GPU alone they can."""
+    """Allow or forbid TF32 inside the block, for products of float32 matrices and for convolutions. On other devices
+    than a GPU the block has no effect."""
     backends: list[Any] = []
     if device.type == "cuda":
         backends = [torch.backends.cuda.matmul, torch.backends.cudnn.conv]  # type: ignore[attr-defined] # made at import
@@ -27,6 +28,6 @@ def float32_products(tf32: bool, device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def exactly(device: torch.device) -> Iterator[None]:
-    """Products inside keep the precision of their operands, whatever autocast and TF32 settings say outside."""
+    """Compute products inside the block in the precision of their operands, without autocast and TF32."""
     with torch.autocast(device.type, enabled=False), float32_products(tf32=False, device=device):
         yield

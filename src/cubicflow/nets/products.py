@@ -1,4 +1,5 @@
-"""Products with weights: the hook of the networks, in which gradients may run beside the rest of a backward pass."""
+"""The hook of the networks: products with weights, norms and attention. ``cubicflow.accel`` replaces the hook with
+faster kernels and concurrent gradients."""
 
 from __future__ import annotations
 
@@ -13,39 +14,40 @@ from cubicflow.hooks import hook
 from cubicflow.nets.draws import own_generator
 from cubicflow.nets.exact_linear import exact_linear
 
-FEW_TOKENS = 128
+FEW_TOKENS = 128  # keys; up to this number attention on a CPU is written out
 
 
 class Products:
-    """The plain way: torch's own product, and torch's own gradients."""
+    """The default hook: torch's products, norms, attention and gradients."""
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None, *, relu: bool = False) -> Tensor:
-        """x weight' + bias, or its relu."""
+        """Return x weight' + bias, or with ``relu`` its relu."""
         y = F.linear(x, weight, bias)
         return F.relu(y) if relu else y
 
     def exact(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """x weight' + bias in the weight's precision: :func:`~cubicflow.nets.exact_linear.exact_linear`."""
+        """Return x weight' + bias in the weight's precision: :func:`~cubicflow.nets.exact_linear.exact_linear`."""
         return exact_linear(x, weight, bias)
 
     def add_norm(
         self, stream: Tensor, added: Tensor | None, norm: nn.LayerNorm, *, dtype: torch.dtype, dropout: float = 0.0
     ) -> tuple[Tensor, Tensor]:
-        """The stream with something added to it, after dropout, and its layer norm in another dtype.
+        """Return stream + dropout(added), and the layer norm of this sum in ``dtype``. ``added`` may be None.
 
         >>> stream, norm = torch.tensor([[1.0, 3.0]]), nn.LayerNorm(2)
         >>> Products().add_norm(stream, stream, norm, dtype=torch.bfloat16)[0]
         tensor([[2., 6.]])
         """
         if added is not None:
-            stream = stream + dropped(added, dropout)
+            stream = stream + apply_dropout(added, dropout)
         weight, bias = norm.weight.to(stream.dtype), norm.bias.to(stream.dtype)
         return stream, F.layer_norm(stream, norm.normalized_shape, weight, bias, norm.eps).to(dtype)
 
     def attention(self, queries: Tensor, keys: Tensor, values: Tensor, *, causal: bool) -> Tensor:
-        """``scaled_dot_product_attention`` of (N, heads, T, features); queries may be fewer than keys.
+        """Return the scaled dot-product attention of (N, heads, T, features). There may be fewer queries than keys.
 
-        Written out for few tokens on a CPU: there it is as fast, and differentiable to any order and in any mode.
+        On a CPU with few tokens the formula is written out. It is as fast as torch's kernel, and differentiable to any
+        order in forward and reverse mode.
         """
         if queries.is_cuda or keys.shape[2] > FEW_TOKENS:
             return F.scaled_dot_product_attention(queries, keys, values, is_causal=causal)
@@ -55,28 +57,28 @@ class Products:
             scores = scores.masked_fill(later, -math.inf)
         return torch.softmax(scores, dim=-1) @ values
 
-    def made(self, weights: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Weights that are functions of parameters, on their way from there to the products. A subclass whose products
-        deliver gradients late sees to it here that those functions wait for them."""
+    def computed_weights(self, weights: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Return weights that were computed from parameters. A subclass may compute gradients on another stream. Its
+        version of this method makes the backward pass wait for that stream."""
         return weights
 
 
-def kept(x: Tensor, dropout: float) -> Tensor:
-    """Which elements dropout leaves, drawn at random: a mask of x's shape."""
+def dropout_mask(x: Tensor, dropout: float) -> Tensor:
+    """Draw a random mask of x's shape that is True for the elements that dropout keeps."""
     mask = torch.empty(x.shape, dtype=torch.bool, device=x.device)
     return mask.bernoulli_(1 - dropout, generator=own_generator(x.device))
 
 
-def dropped(x: Tensor, dropout: float) -> Tensor:
-    """x after dropout."""
-    return x if dropout == 0 else x * kept(x, dropout) * (1 / (1 - dropout))
+def apply_dropout(x: Tensor, dropout: float) -> Tensor:
+    """Return x after dropout with this probability."""
+    return x if dropout == 0 else x * dropout_mask(x, dropout) * (1 / (1 - dropout))
 
 
 products = hook("nets", Products)
 
 
 class Linear(nn.Linear):
-    """A linear layer, or with ``relu`` one that ends in a rectifier.
+    """A linear layer, with ``relu`` followed by a rectifier.
 
     >>> layer = Linear(2, 3, relu=True)
     >>> bool((layer(torch.randn(5, 2)) >= 0).all())

@@ -9,11 +9,12 @@ from cubicflow.nets.residual_net import ResidualNet
 
 
 class ResidualConv(ResidualNet):
-    """Residual convnet, features being channels: (N, in_features, H, W) [, (N, C)] -> (N, out_features, H, W).
+    """A residual convolutional network: (N, in_features, H, W) [, (N, C)] -> (N, out_features, H, W). Features are
+    channels.
 
-    A 3x3 layer, blocks of a 3x3 and a 1x1 convolution, a 1x1 output layer; zero padding keeps the image's size, and
-    context is joined to the inputs as constant channels. The arguments are those of
-    :class:`~cubicflow.nets.residual_net.ResidualNet`.
+    The network is a 3x3 convolution, residual blocks of a 3x3 and a 1x1 convolution, and a 1x1 output convolution. Zero
+    padding keeps the size of the image. Context is concatenated to the inputs as constant channels. The arguments are
+    as in :class:`~cubicflow.nets.residual_net.ResidualNet`.
 
     >>> ResidualConv(2, 44, hidden_features=8)(torch.randn(5, 2, 4, 4)).shape
     torch.Size([5, 44, 4, 4])

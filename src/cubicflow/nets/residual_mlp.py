@@ -9,9 +9,9 @@ from cubicflow.nets.residual_net import ResidualNet
 
 
 class ResidualMLP(ResidualNet):
-    """Residual network on vectors: (N, in_features) [, (N, C)] -> (N, out_features).
+    """A residual network on vectors: (N, in_features) [, (N, C)] -> (N, out_features).
 
-    The arguments are those of :class:`~cubicflow.nets.residual_net.ResidualNet`.
+    The arguments are as in :class:`~cubicflow.nets.residual_net.ResidualNet`.
 
     >>> import torch
     >>> net = ResidualMLP(3, 22, hidden_features=16)

@@ -1,4 +1,5 @@
-"""What the three networks share: a first layer, pre-activation residual blocks, a last layer that starts at zero."""
+"""The base class of the residual networks: a first layer, pre-activation residual blocks, a last layer that starts at
+zero."""
 
 from __future__ import annotations
 
@@ -18,20 +19,20 @@ NORMS = (None, "batch", "layer")
 
 
 class ResidualNet(nn.Module, ABC):
-    """Abstract network from inputs and context to spline parameters.
+    """An abstract network from inputs and context to spline parameters.
 
     Args:
-        in_features, out_features: sizes; ``in_features`` may be 0 when there is context.
-        hidden_features: width H of every hidden layer.
-        num_blocks: residual blocks, each of two layers.
-        context_features: C, joined to the inputs; 0 for none.
-        dropout: probability, inside each block.
-        norm: None, ``"batch"`` or ``"layer"``, before each activation.
+        in_features, out_features: sizes. ``in_features`` may be 0 if there is context.
+        hidden_features: the width H of every hidden layer.
+        num_blocks: the number of residual blocks, of two layers each.
+        context_features: C; 0 for no context. Context is concatenated to the inputs.
+        dropout: the probability of dropout inside each block.
+        norm: the norm before each activation: None, ``"batch"`` or ``"layer"``.
         identity_start: start the last layer at zero, where every family of maps is the identity.
-        circles: for each input, whether it is an angle in turns; the network sees the cosine and the sine of such an
-            input. None where there are no angles.
-        scale_output: divide the outputs by sqrt(H): a sum over H units grows like that, and the logits of wide networks
-            stay as tame as those of narrow ones.
+        circles: for each input, whether it is an angle in turns. The network sees the cosine and the sine of an angle.
+            None: no angles.
+        scale_output: divide the outputs by sqrt(H). A sum over H units grows like sqrt(H), so the outputs of wide
+            networks are then as large as those of narrow ones.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class ResidualNet(nn.Module, ABC):
             raise ValueError(f"norm must be one of {', '.join(map(repr, NORMS))}, got {norm!r}")
         if circles is not None and len(circles) != in_features:
             raise ValueError(
-                f"circles must say for each of the {in_features} inputs whether it is an angle, got {circles}"
+                f"circles must hold one bool for each of the {in_features} inputs, True for an angle; got {circles}"
             )
         self.circles = None if circles is None else [bool(circle) for circle in circles]
         self._angles = [i for i, circle in enumerate(self.circles or []) if circle]
@@ -84,24 +85,24 @@ class ResidualNet(nn.Module, ABC):
 
     @abstractmethod
     def _make_ends(self) -> tuple[nn.Module, nn.Module]:
-        """The first and the last layer."""
+        """Return the first and the last layer."""
 
     @abstractmethod
     def _make_layers(self) -> tuple[nn.Module, nn.Module]:
-        """The two layers of a block."""
+        """Return the two layers of a block."""
 
     def _make_norm(self) -> nn.Module:
-        """What comes before an activation."""
+        """Return the norm before an activation."""
         if self.norm is None:
             return nn.Identity()
         return (nn.BatchNorm1d if self.norm == "batch" else nn.LayerNorm)(self.hidden_features)
 
     def _join(self, x: Tensor, context: Tensor) -> Tensor:
-        """Inputs and context as one tensor of in_features + context_features."""
+        """Concatenate inputs and context."""
         return torch.cat([x, context], dim=-1)
 
     def _encode(self, x: Tensor) -> Tensor:
-        """The inputs as the first layer is to see them: angles as cosines, and after all inputs their sines."""
+        """Return the inputs of the first layer. Angles are replaced by their cosines, and their sines are appended."""
         if not self._angles:
             return x
         turns = 2 * math.pi * x
@@ -109,15 +110,15 @@ class ResidualNet(nn.Module, ABC):
         return torch.cat([torch.where(circle, turns.cos(), x), turns[:, self._angles].sin()], dim=-1)
 
     def config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
+        """Return the constructor's arguments."""
         sizes = arguments(self, "in_features", "out_features", "hidden_features", "num_blocks", "context_features")
         settings = {**sizes, **arguments(self, "dropout", "norm", "identity_start", "scale_output")}
         return settings if self.circles is None else {**settings, "circles": self.circles}
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
-        """Parameters for every element: (N, in_features, ...) [, (N, C)] -> (N, out_features, ...)."""
+        """Return the parameters of every element: (N, in_features, ...) [, (N, C)] -> (N, out_features, ...)."""
         if (context is None) != (self.context_features == 0):
-            given = "none was given" if context is None else "some was given"
+            given = "no context was given" if context is None else "context was given"
             raise ValueError(
                 f"{type(self).__name__} was built with context_features={self.context_features}, but {given}"
             )
@@ -130,8 +131,8 @@ class ResidualNet(nn.Module, ABC):
 
 
 class ResidualBlock(nn.Module):
-    """h + second(dropout(relu(norm(first(relu(norm(h))))))). A first layer that rectifies its outputs has no norm after
-    it."""
+    """A residual block: h + second(dropout(relu(norm(first(relu(norm(h))))))). If the first layer itself ends in a
+    relu, the inner norm and relu are skipped."""
 
     def __init__(self, layers: tuple[nn.Module, nn.Module], norms: tuple[nn.Module, nn.Module], dropout: float) -> None:
         super().__init__()

@@ -1,5 +1,5 @@
-"""The core of the attention networks: tokens in, tokens out. What a token is, and what is read from it, is the business
-of whoever uses the core."""
+"""The core of the attention networks, from tokens to tokens. The networks around the core make the tokens and read the
+outputs."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from torch import Tensor, nn
 from cubicflow.constructors import arguments, positive
 from cubicflow.nets.products import products
 
-MLP_WIDTH = 4  # hidden units of an MLP for each of the width
+MLP_WIDTH = 4  # hidden units of an MLP, per unit of the stream's width H
 
 
 class Transformer(nn.Module):
-    """Pre-norm transformer: attention and MLP branches in turn, each added to a stream of tokens.
+    """A pre-norm transformer. Attention and MLP branches alternate, and each adds its output to a stream of tokens.
 
-    The outputs are the layer-normalised stream. Under autocast the branches compute in autocast's dtype, while the
-    stream, its norms and the outputs keep the dtype of the inputs.
+    The outputs are the layer-normalised stream. Under autocast the branches compute in autocast's dtype. The stream,
+    its norms and the outputs keep the dtype of the inputs.
 
     Args:
-        hidden_features: width H.
-        num_blocks: pairs of an attention and an MLP branch.
-        num_heads: of each attention; a divisor of H.
-        dropout: probability, on what a branch adds to the stream. Attention weights have none.
-        causal: let token i see tokens 0 .. i; otherwise every token sees all.
+        hidden_features: the width H.
+        num_blocks: the number of blocks. A block is an attention branch and an MLP branch.
+        num_heads: the number of attention heads, a divisor of H.
+        dropout: the probability of dropout on the outputs of the branches. Attention weights have no dropout.
+        causal: let token i see tokens 0 .. i. Otherwise every token sees all tokens.
 
     >>> core = Transformer(16, num_blocks=2, num_heads=4)
     >>> core(torch.randn(5, 3, 16)).shape
     torch.Size([5, 3, 16])
 
-    With a memory, tokens come one after the other, and each costs the work of one:
+    With a memory, tokens come one at a time, and each call computes one token only:
 
     >>> tokens, memory = torch.randn(5, 3, 16), core.memory(length=3)
     >>> steps = [core(tokens[:, i : i + 1], memory) for i in range(3)]
@@ -65,17 +65,17 @@ class Transformer(nn.Module):
             branches += [Attention(hidden_features, num_heads, causal=causal), MLP(hidden_features)]
         self.branches = nn.ModuleList(branches)
         self.norms = nn.ModuleList(nn.LayerNorm(hidden_features) for _ in range(2 * num_blocks + 1))
-        # A sum of 2 x num_blocks branches, each of which starts small.
+        # The stream is a sum of 2 x num_blocks branches, so every branch starts small.
         for branch in branches:
             nn.init.normal_(branch.outward.weight, std=0.02 / math.sqrt(2 * num_blocks))
 
     def config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
+        """Return the constructor's arguments."""
         return arguments(self, "hidden_features", "num_blocks", "num_heads", "dropout", "causal")
 
     def forward(self, tokens: Tensor, memory: Memory | None = None) -> Tensor:
-        """(N, T, H) -> (N, T, H). With a memory, the tokens are those that follow the ones it holds: one, or any number
-        while it is empty."""
+        """Map tokens (N, T, H) to outputs (N, T, H). With a memory, the tokens follow the tokens in the memory: any
+        number T if the memory is empty, else T = 1."""
         if memory is not None:
             memory.check(tokens, causal=self.causal)
         device = tokens.device.type
@@ -95,13 +95,13 @@ class Transformer(nn.Module):
         return normed
 
     def _norm(self, i: int) -> nn.LayerNorm:
-        norm: nn.LayerNorm = self.norms[i]  # type: ignore[assignment] # a ModuleList forgets of what
+        norm: nn.LayerNorm = self.norms[i]  # type: ignore[assignment] # the type checker sees a Module
         return norm
 
     def memory(self, length: int) -> Memory:
-        """An empty memory for at most ``length`` tokens."""
+        """Return an empty memory for at most ``length`` tokens."""
         if not self.causal:
-            raise ValueError("a memory needs causal=True: without it, every token changes all the others")
+            raise ValueError("a memory needs causal=True: otherwise every token changes all other tokens")
         return Memory(self.num_blocks, length)
 
 
@@ -116,7 +116,7 @@ class Attention(nn.Module):
         self.outward = nn.Linear(hidden_features, hidden_features, bias=False)
 
     def forward(self, x: Tensor, memory: BlockMemory | None = None) -> Tensor:
-        """(N, T, H) -> (N, T, H)."""
+        """Attend: (N, T, H) -> (N, T, H)."""
         heads = _linear(x, self.inward).unflatten(-1, (3, self.num_heads, -1))
         queries, keys, values = (part.transpose(1, 2) for part in heads.unbind(2))  # (N, heads, T, H / heads)
         causal = self.causal
@@ -128,7 +128,8 @@ class Attention(nn.Module):
 
 
 class MLP(nn.Module):
-    """A layer of 4 H units between two products, in the dtype of its inputs. The norm before it has the biases."""
+    """An MLP with one hidden layer of 4 H units, in the dtype of its inputs. It has no biases, because the layer norm
+    before it has one."""
 
     def __init__(self, hidden_features: int) -> None:
         super().__init__()
@@ -136,7 +137,7 @@ class MLP(nn.Module):
         self.outward = nn.Linear(MLP_WIDTH * hidden_features, hidden_features, bias=False)
 
     def forward(self, x: Tensor, memory: BlockMemory | None = None) -> Tensor:  # noqa: ARG002 - the contract of a branch
-        """(N, T, H) -> (N, T, H)."""
+        """Map every token: (N, T, H) -> (N, T, H)."""
         return _linear(F.gelu(_linear(x, self.inward), approximate="tanh"), self.outward)
 
 
@@ -158,46 +159,48 @@ class Memory:
 
     @property
     def seen(self) -> int:
-        """How many tokens it holds."""
+        """The number of tokens in the memory."""
         return self._blocks[-1].seen
 
     def block(self, i: int) -> BlockMemory:
-        """The part of block i."""
+        """Return the memory of block i."""
         return self._blocks[i]
 
     def check(self, tokens: Tensor, *, causal: bool) -> None:
-        """Refuse tokens that cannot follow those it holds."""
+        """Raise a ValueError if the tokens cannot follow the tokens in the memory."""
         if not causal:
-            raise ValueError("a memory needs causal=True: without it, every token changes all the others")
+            raise ValueError("a memory needs causal=True: otherwise every token changes all other tokens")
         if self.seen and tokens.shape[1] != 1:
-            raise ValueError(f"after the first call tokens follow one by one, got {tokens.shape[1]} at once")
+            raise ValueError(f"after the first call, pass one token at a time; got {tokens.shape[1]} tokens")
         if self.seen + tokens.shape[1] > self.length:
-            raise ValueError(f"this memory is for {self.length} tokens and holds {self.seen}; make a longer one")
+            raise ValueError(
+                f"this memory has room for {self.length} tokens and holds {self.seen}; make one with a larger length"
+            )
 
 
 class BlockMemory:
-    """The keys and values of one attention."""
+    """The keys and values of one block's attention."""
 
     def __init__(self, length: int) -> None:
         self.length = length
         self.seen = 0
-        self._kept: tuple[Tensor, Tensor] | None = None
-        # Autograd needs every version that was attended to; without it, one place for all tokens saves the copies.
+        self._saved: tuple[Tensor, Tensor] | None = None
+        # Autograd needs the keys and values of every call. Without autograd, one preallocated tensor saves the copies.
         self._in_place = not torch.is_grad_enabled() and not torch.compiler.is_exporting()
 
     def add(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Keep those of the next tokens, (N, heads, T, H / heads), and return all."""
+        """Append the keys and values of the next tokens, (N, heads, T, H / heads). Return those of all tokens."""
         if self._in_place:
-            if self._kept is None:
+            if self._saved is None:
                 shape = (*keys.shape[:2], self.length, keys.shape[3])
-                self._kept = keys.new_empty(shape), values.new_empty(shape)
+                self._saved = keys.new_empty(shape), values.new_empty(shape)
             after = self.seen + keys.shape[2]
-            for kept, new in zip(self._kept, (keys, values), strict=True):
-                kept[:, :, self.seen : after] = new
+            for saved, new in zip(self._saved, (keys, values), strict=True):
+                saved[:, :, self.seen : after] = new
             self.seen = after
-            return self._kept[0][:, :, :after], self._kept[1][:, :, :after]
-        if self._kept is not None:
-            keys, values = (torch.cat(pair, dim=2) for pair in zip(self._kept, (keys, values), strict=True))
-        self._kept = keys, values
+            return self._saved[0][:, :, :after], self._saved[1][:, :, :after]
+        if self._saved is not None:
+            keys, values = (torch.cat(pair, dim=2) for pair in zip(self._saved, (keys, values), strict=True))
+        self._saved = keys, values
         self.seen = keys.shape[2]
         return keys, values

@@ -1,4 +1,4 @@
-"""Monotone splines with their log-slopes, forward and inverse: pure functions on tensors."""
+"""Pure functions on tensors that evaluate monotone splines and their log-slopes, forward and inverse."""
 
 from cubicflow.splines.affine import additive, affine
 from cubicflow.splines.functions import cubic_spline, linear_spline, quadratic_spline, rational_quadratic_spline, spline

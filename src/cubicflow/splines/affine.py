@@ -1,7 +1,8 @@
-"""Affine and additive maps with the contract of the splines: (y, log_slope), and all-zero params the identity.
+"""Affine and additive maps. Like the splines, they return (y, log_slope), and all-zero params are the identity.
 
-They make Real NVP and NICE out of the same coupling layer, and MAF out of the same autoregressive one. Both compute in
-the widest of float32 and the dtypes of x and params; y has x's dtype, and log_slope is at least float32.
+A coupling layer with the affine map is Real NVP, and with the additive map NICE. An autoregressive layer with the
+affine map is MAF. Both maps compute in the widest of float32 and the dtypes of x and params. y has x's dtype, and
+log_slope is at least float32.
 """
 
 from __future__ import annotations
@@ -12,15 +13,17 @@ from torch import Tensor
 from cubicflow.splines.functions import inner_dtype
 from cubicflow.splines.spec import check_floating
 
-# The log-scale is squashed into (-LOG_SCALE_BOUND, LOG_SCALE_BOUND): one layer then scales by at most e^5, and no stack
-# of them overflows on its first wild step.
+# The log-scale is squashed into (-LOG_SCALE_BOUND, LOG_SCALE_BOUND). One layer then scales by at most e^5, so a stack
+# of layers does not overflow after a single large optimiser step.
 LOG_SCALE_BOUND = 5.0
 
 
 def affine(
     x: Tensor, params: Tensor, *, inverse: bool = False, log_scale_bound: float = LOG_SCALE_BOUND
 ) -> tuple[Tensor, Tensor]:
-    """y = x exp(s) + t with params (t, p) in the last axis and s = b tanh(p / b), b the ``log_scale_bound``.
+    """Return y = x exp(s) + t and its log-slope s, where s = b tanh(p / b) and b is ``log_scale_bound``.
+
+    The last axis of params is (t, p). With ``inverse``, return x = (y - t) exp(-s) and -s.
 
     >>> affine(torch.tensor(2.0), torch.tensor([1.0, 0.0]))
     (tensor(3.), tensor(0.))
@@ -37,7 +40,7 @@ def affine(
 
 
 def additive(x: Tensor, params: Tensor, *, inverse: bool = False) -> tuple[Tensor, Tensor]:
-    """y = x + t with params (t,) in the last axis.
+    """Return y = x + t and its log-slope 0. The last axis of params is (t,). With ``inverse``, return x = y - t.
 
     >>> additive(torch.tensor(2.0), torch.tensor([1.0]))
     (tensor(3.), tensor(0.))

@@ -1,4 +1,4 @@
-"""From unconstrained parameters to bins: floored softmax, edge slopes, Steffen's interior slopes."""
+"""Turn unconstrained parameters into bins: floored softmax, edge slopes, Steffen's interior slopes."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# The edge slopes are r(p) x secant with r strictly inside (MARGIN, 3 - MARGIN): at 0 the log-slope would be infinite,
-# and at 3 a one-bin spline could have a stationary point inside its bin.
+# The edge slopes are r(p) x secant, where r is strictly inside (MARGIN, 3 - MARGIN). At r = 0 the log-slope would be
+# infinite. At r = 3 a one-bin spline could have a stationary point inside its bin.
 MARGIN = 1e-3
 RATIO_SHIFT = math.log((2 - MARGIN) / (1 - MARGIN))  # makes r(0) = 1
 
 
 class Bins(NamedTuple):
-    """A monotone piecewise map of the unit interval, bin by bin; every field has shape (..., K).
+    """The bins of a monotone piecewise map of the unit interval. Fields have shape (..., K).
 
-    ``start`` and ``end`` are the slopes at a bin's two ends in units of its secant ``heights / widths``. ``rotation``,
-    of a map of the circle, has shape (...) and is added to its outputs, in turns.
+    ``start`` and ``end`` are the slopes at a bin's two ends, in units of the bin's secant ``heights / widths``. Only a
+    map of the circle has a ``rotation``. The rotation has shape (...), is measured in turns, and is added to outputs.
     """
 
     widths: Tensor
@@ -30,27 +30,27 @@ class Bins(NamedTuple):
 
 
 def floored_softmax(logits: Tensor, floor: float) -> Tensor:
-    """Positive numbers that sum to 1, none below ``floor``."""
+    """Return a softmax over the last axis, rescaled so that every entry is at least ``floor`` and the sum stays 1."""
     return floor + (1 - floor * logits.shape[-1]) * F.softmax(logits, dim=-1)
 
 
 def slope_ratio(logits: Tensor) -> Tensor:
-    """r of the design: strictly increasing onto (MARGIN, 3 - MARGIN), with r(0) = 1."""
+    """Return r(logits): a strictly increasing function onto (MARGIN, 3 - MARGIN) with r(0) = 1."""
     return MARGIN + (3 - 2 * MARGIN) * torch.sigmoid(logits - RATIO_SHIFT)
 
 
 def bins_from_slopes(widths: Tensor, heights: Tensor, slopes: Tensor) -> Bins:
-    """Bins whose slopes at the K + 1 knots are given."""
+    """Return the bins with the given slopes at their K + 1 knots."""
     secants = heights / widths
     return Bins(widths, heights, slopes[..., :-1] / secants, slopes[..., 1:] / secants)
 
 
 def steffen_slopes(widths: Tensor, heights: Tensor) -> Tensor:
-    """Steffen's (1990) slopes at the K - 1 interior knots of an increasing sequence.
+    """Return Steffen's (1990) slopes at the K - 1 interior knots of an increasing sequence.
 
-    The slope of the parabola through three neighbouring knots, but never more than twice the smaller secant: a slope of
-    at most 3 x secant at both ends of a bin keeps the cubic between them monotone, and 2 x also keeps it C1 without the
-    flat spots that 3 would allow.
+    Steffen's slope is the slope of the parabola through three neighbouring knots, limited to twice the smaller secant.
+    A slope of at most 3 x secant at both ends of a bin keeps the cubic between them monotone. The limit 2 x secant also
+    avoids the flat spots that 3 x secant would allow.
     """
     secants = heights / widths
     left, right = secants[..., :-1], secants[..., 1:]
@@ -60,13 +60,13 @@ def steffen_slopes(widths: Tensor, heights: Tensor) -> Tensor:
 
 
 def free_slopes(logits: Tensor, widths: Tensor, heights: Tensor) -> Tensor:
-    """One trainable slope for each of the K - 1 interior knots, within (0, 3) x the smaller secant beside it."""
+    """Return one trainable slope for each of the K - 1 interior knots: r(logits) x the smaller adjacent secant."""
     secants = heights / widths
     return slope_ratio(logits) * torch.minimum(secants[..., :-1], secants[..., 1:])
 
 
 def closed_bins(bins: Bins, seam: Tensor, params: Tensor) -> Bins:
-    """Bins of the circle: the slope ``seam`` (..., 1) at both ends, and a rotation by the last of the params, in
+    """Return bins of the circle: the slope at both ends is ``seam`` (..., 1), and the last param is a rotation in
     radians."""
     secants = bins.heights / bins.widths
     return Bins(

@@ -1,4 +1,4 @@
-"""How a call gets from Python to a kernel: the hook of the splines, in which accelerated calls take their shortcuts."""
+"""The hook between a spline call and its kernel. ``cubicflow.accel`` replaces the hook with faster paths."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Launch(Protocol):
-    """A launch of a Triton kernel that waits for its tensors."""
+    """A planned launch of a Triton kernel: everything but the tensors."""
 
     @property
     def kernel(self) -> Any: ...
@@ -25,36 +25,37 @@ class Launch(Protocol):
 
     @property
     def compiled(self) -> dict[Any, Any]:
-        """Empty at first: a place to remember compiled kernels in."""
+        """A cache of compiled kernels, empty at first."""
 
     def named(self, strides: tuple[int, ...]) -> dict[str, Any]:
-        """The kernel's other arguments by name; ``strides`` are those of its tensors."""
+        """Return the kernel's keyword arguments, given the strides of its tensors."""
 
 
 class Calls:
-    """The plain way: every call passes all of torch's machinery, whether anybody needs it or not.
+    """The default hook: every call goes through autograd and torch's dispatcher.
 
-    A subclass may answer more precisely where that is safe. Each method says what a wrong answer would break.
+    A subclass may skip either of them where that is safe. Each docstring states what depends on the answer.
     """
 
     def applier(self, function: type[torch.autograd.Function]) -> Callable[..., Any]:
-        """``function.apply``, or something faster that does the same for arguments given by position."""
+        """Return ``function.apply``, or a faster equivalent that takes positional arguments only."""
         apply: Callable[..., Any] = function.apply
         return apply
 
     def only_values(self, *tensors: Tensor) -> bool:  # noqa: ARG002
-        """Whether nothing can differentiate a function of these tensors, backward, forward or in ``torch.func``. If
+        """Return whether a function of these tensors needs no derivative: backward, forward or in ``torch.func``. If
         true, the call skips autograd."""
         return False
 
     def unseen(self, *tensors: Tensor) -> bool:  # noqa: ARG002
-        """Whether no tracer, transform, mode or profiler would notice an operator on these tensors, and all of them are
-        plain memory. If true, the call skips torch's dispatcher."""
+        """Return whether no tracer, transform, mode or profiler would see an operator on these tensors, and all of them
+        are plain memory. If true, the call skips torch's dispatcher."""
         return False
 
     def in_forward_mode(self) -> bool:
-        """Whether tensors may have tangents. Kernels know none, so a wrong no loses derivatives."""
-        if torch.compiler.is_compiling():  # which takes none
+        """Return whether tensors may carry forward-mode tangents. Kernels ignore tangents, so a wrong False would lose
+        derivatives."""
+        if torch.compiler.is_compiling():  # compiled code does not support forward mode
             return False
         try:
             forward_ad.make_dual(torch.zeros(1), torch.zeros(1))
@@ -63,12 +64,12 @@ class Calls:
         return True
 
     def constant(self, function: F) -> F:
-        """Mark a function whose result compiled code may take for a constant."""
+        """Mark a function whose result compiled code may treat as a constant."""
         marked: F = torch.compiler.assume_constant_result(function)
         return marked
 
     def launch(self, plan: Launch, tensors: tuple[Tensor, ...], strides: tuple[int, ...]) -> None:
-        """Run a Triton kernel on tensors, the first of its parameters."""
+        """Run a Triton kernel. The tensors are its first arguments."""
         plan.kernel[plan.grid](*tensors, **plan.named(strides))
 
 

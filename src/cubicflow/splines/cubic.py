@@ -1,12 +1,12 @@
-"""The monotone cubic: Steffen's spline, or one whose interior slopes are parameters of their own.
+"""The monotone cubic spline, with Steffen's interior slopes or with one parameter for each interior slope.
 
-In the unit bin, with end slopes a and b in units of the secant, 0 <= a, b <= 3, and tau = 1 - t:
+In the unit bin, the end slopes a and b are in units of the secant, 0 <= a, b <= 3. With tau = 1 - t:
 
     f      = t q,       q    = a tau^2 + (3 - b) t tau + t^2
     1 - f  = tau qbar,  qbar = b t^2 + (3 - a) t tau + tau^2
     f'     = a tau^2 + 2 (3 - a - b) t tau + b t^2
 
-These are the cubic's Bernstein forms. Every coefficient of q and qbar is nonnegative, so neither ever cancels.
+These are the cubic's Bernstein forms. Every coefficient of q and qbar is nonnegative, so neither sum cancels.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from cubicflow.splines.bins import (
 from cubicflow.splines.calls import calls
 from cubicflow.splines.evaluation import Shape, UnitMap, with_rest
 
-# From the start below, 5 steps converge in float64 for every a, b in [1e-7, 3 - 1e-3] and c in [4e-18, 1/2].
-# One more is to spare. Convergence is quadratic, so float32 is there two steps earlier, which the kernels make use of.
+# From the first guess below, 5 steps converge in float64 for every a, b in [1e-7, 3 - 1e-3] and c in [4e-18, 1/2]. The
+# sixth step is a reserve. Convergence is quadratic, so float32 needs two steps fewer; the kernels use that.
 NEWTON_STEPS = 6
 FLOAT32_NEWTON_STEPS = NEWTON_STEPS - 2
 
@@ -35,7 +35,8 @@ FLOAT32_NEWTON_STEPS = NEWTON_STEPS - 2
 def cubic_bins(
     params: Tensor, num_bins: int, min_bin_width: float, min_bin_height: float, slopes: str = "steffen"
 ) -> Bins:
-    """params: K widths, K heights, then the two edge slopes, or all K + 1 slopes in knot order."""
+    """Return the bins of the interval. params: K widths, K heights, then the two edge slopes or, with
+    ``slopes="free"``, all K + 1 slopes in knot order."""
     k = num_bins
     widths = floored_softmax(params[..., :k], min_bin_width)
     heights = floored_softmax(params[..., k : 2 * k], min_bin_height)
@@ -52,8 +53,11 @@ def cubic_bins(
 def cubic_ring(
     params: Tensor, num_bins: int, min_bin_width: float, min_bin_height: float, slopes: str = "steffen"
 ) -> Bins:
-    """params: as on the interval, but for the last one, which is a rotation; the slope at the seam is the first of the
-    slopes. It is r(.) x the smaller of the two secants beside the seam, so both bins stay monotone."""
+    """Return the bins of the circle. params: as on the interval, but the last one is a rotation.
+
+    The first slope param gives the slope at the seam: r(.) x the smaller of the two secants beside the seam. Both bins
+    therefore stay monotone.
+    """
     bins = cubic_bins(params, num_bins, min_bin_width, min_bin_height, slopes)
     secants = bins.heights / bins.widths
     return closed_bins(bins, bins.start[..., :1] * torch.minimum(secants[..., :1], secants[..., -1:]), params)
@@ -64,18 +68,18 @@ def cubic_shape(t: Tensor, tau: Tensor, start: Tensor, end: Tensor) -> Shape:
     return Shape(
         q=start * tautau + (3 - end) * mixed + tt,
         qbar=end * tt + (3 - start) * mixed + tautau,
-        # Positive for start, end < 3; where both are 3 it touches 0 at t = 1/2, and rounding may fall below.
+        # The slope is positive for start, end < 3. If both are 3 it is 0 at t = 1/2, and rounding may make it negative.
         slope=(start * tautau + 2 * (3 - start - end) * mixed + end * tt).clamp(min=0),
     )
 
 
 def solve_unit_cubic(start: Tensor, end: Tensor, c: Tensor) -> Tensor:
-    """t in [0, 1] with f(t) = c, for c in [0, 1/2]: bracketed Newton from a closed-form start.
+    """Return t in [0, 1] with f(t) = c, for c in [0, 1/2], by bracketed Newton steps from a closed-form first guess.
 
-    The iteration is a fixed number of branch-free steps. A Newton step that leaves the bracket, or is not a number, is
-    replaced by bisection; one that lands on the bracket's end is accepted, which is what happens on convergence.
+    The number of steps is fixed and no step branches on data. A Newton step that leaves the bracket, or is NaN, is
+    replaced by bisection. A step onto the bracket's end is accepted: converged steps land there.
     """
-    target = c.clamp(min=0)  # rounding may put a point an ulp below its bin
+    target = c.clamp(min=0)  # rounding may put a point one ulp below its bin
     t = _first_guess(start, end, target)
     low, high = torch.zeros_like(t), torch.ones_like(t)
     for _ in range(NEWTON_STEPS):
@@ -85,20 +89,20 @@ def solve_unit_cubic(start: Tensor, end: Tensor, c: Tensor) -> Tensor:
         high = torch.where(residual >= 0, t, high)
         newton = t - residual / form.slope
         t = torch.where((newton >= low) & (newton <= high), newton, (low + high) / 2)
-    return t + 0 * (start + end + c)  # the bracket has swallowed any NaN; give it back
+    return t + 0 * (start + end + c)  # bisection replaced NaN by a number; restore NaN
 
 
 def _first_guess(start: Tensor, end: Tensor, target: Tensor) -> Tensor:
-    """A start within a small factor of the root of a t + Q t^2 + L t^3 = c, wherever the coefficients put it.
+    """Return a first guess within a small factor of the root of a t + Q t^2 + L t^3 = c, for all coefficients.
 
-    Newton crawls where the cubic term rules, from c / a far above the root of a near t^3, or across a plateau
-    (a and b near 3), so the start takes that term into account:
+    Newton is slow where the cubic term dominates: if f is near t^3, c / a lies far above the root; and if a and b are
+    near 3, f has a plateau. The first guess therefore uses the cubic term:
 
-    - L > 0 and Q >= 0, all terms positive: no term alone can exceed c, so the root is below both the quadratic part's
-      root and (c / L)^(1/3), and within a factor of 3 of the smaller.
-    - L > 0 and Q < 0 with the inflection point i = -Q / 3L in the bin: around it f(i + d) = f(i) + m d + L d^3 with
-      m = f'(i) >= 0, and dropping m overestimates |d|: Newton then descends a convex branch, and fast where m is small.
-    - otherwise f has no plateau before c <= 1/2, and the quadratic part's root, or c / a, is near enough.
+    - L > 0 and Q >= 0: all terms are positive, so no single term can exceed c. The root is below both the quadratic
+      part's root and (c / L)^(1/3), and within a factor of 3 of the smaller one.
+    - L > 0 and Q < 0, with the inflection point i = -Q / 3L in the bin: f(i + d) = f(i) + m d + L d^3 with
+      m = f'(i) >= 0. Dropping m overestimates |d|, so Newton descends a convex branch, and descends fast if m is small.
+    - Otherwise f has no plateau before c <= 1/2, and the quadratic part's root, or c / a, is near enough.
     """
     cubic, quadratic = start + end - 2, 3 - 2 * start - end
     denominator = start + (start * start + 4 * quadratic.clamp(min=0) * target).sqrt()
@@ -114,10 +118,10 @@ def _first_guess(start: Tensor, end: Tensor, target: Tensor) -> Tensor:
 
 
 class CubicRoot(torch.autograd.Function):
-    """The root with its gradients from the implicit function theorem, never from the solver's steps.
+    """The root, with gradients from the implicit function theorem instead of the solver's steps.
 
-    f(t; a, b) = c gives dt = (dc - f_a da - f_b db) / f'(t), with f_a = t tau^2 and f_b = -t^2 tau. The backward is
-    itself made of differentiable operations on the root, so derivatives of every order are right.
+    f(t; a, b) = c gives dt = (dc - f_a da - f_b db) / f'(t), with f_a = t tau^2 and f_b = -t^2 tau. The backward
+    consists of differentiable operations on the root, so derivatives of every order are correct.
     """
 
     generate_vmap_rule = True
@@ -140,7 +144,7 @@ class CubicRoot(torch.autograd.Function):
 
 
 def cubic_root(start: Tensor, end: Tensor, c: Tensor) -> Tensor:
-    """The differentiable root."""
+    """Return the differentiable root t of f(t) = c."""
     if calls.in_forward_mode():
         return reattached_root(start, end, c)
     root: Tensor = CubicRoot.apply(start, end, c)
@@ -148,17 +152,17 @@ def cubic_root(start: Tensor, end: Tensor, c: Tensor) -> Tensor:
 
 
 def reattached_root(start: Tensor, end: Tensor, c: Tensor) -> Tensor:
-    """The root made of plain operations, for forward mode. A jvp of ``CubicRoot`` would not do: torch runs it without
-    the tangents of outer levels, so forward mode within forward mode would silently return 0.
+    """Return the root with forward-mode derivatives, from plain operations. A ``jvp`` of ``CubicRoot`` would be wrong:
+    torch runs a ``jvp`` without the tangents of outer levels, so nested forward mode would silently return 0.
 
-    The steps are Newton's at the root: each changes no value, and n of them carry the root's derivatives up to order
-    2^n - 1, because the error of their Taylor series is squared by each. Three are right up to order 7.
+    The loop takes Newton steps at the root. A step leaves the value unchanged and squares the error of the root's
+    Taylor series, so n steps give correct derivatives up to order 2^n - 1. Three steps are correct up to order 7.
     """
     t = solve_unit_cubic(start.detach(), end.detach(), c.detach())
     for _ in range(3):
         form = cubic_shape(t, 1 - t, start, end)
         residual = t * form.q - c
-        # A slope of 0 has no derivative; it must not cost the value.
+        # Where the slope is 0 the derivative does not exist. The clamp keeps the value finite there.
         t = t - (residual - residual.detach()) / form.slope.clamp(min=torch.finfo(t.dtype).tiny)
     return t
 

@@ -1,4 +1,4 @@
-"""Choose the backend of a spline call. The only module that knows which backends there are."""
+"""Choose the backend of a spline call. No other module imports the backends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cubicflow.splines.spec import SplineSpec
 class Backend(Protocol):
     """The contract of ``cubicflow.splines.backends``."""
 
-    def at_home_on(self, device: torch.device) -> bool: ...
+    def default_for(self, device: torch.device) -> bool: ...
 
     def unavailable(self) -> str | None: ...
 
@@ -26,11 +26,12 @@ class Backend(Protocol):
     def evaluate(self, spec: SplineSpec, x: Tensor, params: Tensor) -> tuple[Tensor, Tensor]: ...
 
 
-# In the order in which "auto" asks them. The reference refuses nothing, so it is last.
+# "auto" tries the backends in this order. The reference is last because it refuses no call.
 BACKENDS: dict[str, Backend] = {"triton": triton, "native": native, "reference": reference}
 
 
 def check_backend(name: str) -> None:
+    """Raise a ValueError unless ``name`` is "auto" or the name of a backend."""
     if name != "auto" and name not in BACKENDS:
         choices = ", ".join(map(repr, ["auto", *BACKENDS]))
         raise ValueError(f"backend must be one of {choices}, got {name!r}")
@@ -38,15 +39,17 @@ def check_backend(name: str) -> None:
 
 @cache
 def warn_if_slow() -> None:
-    """Say once in a process that the kernel of the CPU is missing, and what brings it back."""
+    """Warn once per process that the CPU kernel is missing, with the reason and the remedy."""
     if reason := native.unavailable():
         warnings.warn(f"splines run many times slower without the backend 'native': {reason}", stacklevel=2)
 
 
 def evaluate(spec: SplineSpec, x: Tensor, params: Tensor, backend: str) -> tuple[Tensor, Tensor]:
-    """Run a call on the named backend, or for "auto" on the first that takes it. A named one that cannot run raises.
-    Kernels know no forward mode, so "auto" leaves that to the reference. An exported graph is to run without cubicflow,
-    so it has the reference's formulas, whatever backend was named."""
+    """Run a call on the named backend, or for "auto" on the first backend that accepts the call.
+
+    Raise a RuntimeError if a named backend cannot run. Kernels do not support forward mode, so "auto" then takes the
+    reference. An exported graph must run without cubicflow, so exports always take the reference.
+    """
     if torch.compiler.is_exporting():
         return reference.evaluate(spec, x, params)
     if backend != "auto":
@@ -58,7 +61,7 @@ def evaluate(spec: SplineSpec, x: Tensor, params: Tensor, backend: str) -> tuple
         return reference.evaluate(spec, x, params)
     for candidate in BACKENDS.values():
         if (
-            candidate.at_home_on(x.device)
+            candidate.default_for(x.device)
             and candidate.unavailable() is None
             and candidate.refuses(spec, x, params) is None
         ):

@@ -1,6 +1,6 @@
-"""The domains of splines: where inputs and outputs live, and what every backend makes of that.
+"""The domains of splines: the set of inputs and outputs, and the name of that set in every backend.
 
-A domain is one record. A backend that has no name for one refuses it, so no domain is ever taken for another.
+A domain is one record. A backend refuses a domain whose record has no name for that backend.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from cubicflow.splines.evaluation import UnitMap, evaluate_circle, evaluate_real
 class Domain(NamedTuple):
     """One domain.
 
+    title:    a short noun phrase for people.
     evaluate: (x, bins, unit_map, inverse) -> (y, log_slope), in eager torch.
-    bounds:   inputs outside these are clamped and have no density; None where there are no such inputs.
-    closed:   the ends are one point; a family makes its bins by ``make_ring``.
-    native, triton: the name of the domain in the kernels of that backend, or None where they do not have it.
+    bounds:   the lowest and highest input. Inputs outside are clamped and have log-slope -inf. None: no bounds.
+    closed:   whether both ends are one point. A family then makes its bins by ``make_ring``.
+    native, triton: the name of the domain in that backend's kernels, or None if the kernels do not have the domain.
     """
 
     title: str
@@ -39,7 +40,7 @@ DOMAINS = {
 
 
 def find_domain(name: str) -> Domain:
-    """The record of a domain, or a ValueError that names all of them."""
+    """Return the record of a domain. Raise a ValueError that lists the domains if the name is unknown."""
     if name not in DOMAINS:
         raise ValueError(f"domain must be one of {', '.join(map(repr, DOMAINS))}, got {name!r}")
     return DOMAINS[name]

@@ -1,16 +1,15 @@
-"""Evaluate any family of splines, forward or inverse, on the unit interval or on the whole real line.
+"""Evaluate any family of splines, forward or inverse, on the unit interval, the real line or the circle.
 
-A family describes one bin in its own unit square, where it is an increasing f from [0, 1] onto [0, 1]. With t the
-position in the bin and tau = 1 - t, a family writes
+A family describes one bin in the bin's own unit square, as an increasing map f from [0, 1] onto [0, 1]. Let t be the
+position in the bin and tau = 1 - t. The family gives q and qbar as sums of positive terms:
 
     f(t) = t q(t)        1 - f(t) = tau qbar(t)
 
-as sums of positive terms. These two factors are all the real line needs: in the first bin g = u x secant x q, so that
-log g = log u + log(secant q) however small u is; the last bin is its mirror image. Nothing is clipped and nothing
-saturates.
+The real line needs only these two factors. In the first bin g = u x secant x q, so log g = log u + log(secant q) holds
+for arbitrarily small u. The last bin is the mirror image of the first. Nothing is clipped and nothing saturates.
 
-Every coordinate is carried as a pair (low, high) of its distances from both ends of the interval, and what is small is
-never computed as one minus what is large.
+Every coordinate is a pair (low, high): the distances from both ends of the interval. A small distance is never computed
+as one minus a large distance.
 """
 
 from __future__ import annotations
@@ -45,8 +44,10 @@ class UnitMap(NamedTuple):
 
 
 def with_rest(root: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Callable[..., tuple[Tensor, Tensor]]:
-    """A root and one minus it, which is precise where no slope is many times the secant: c <= 1/2 then keeps t away
-    from 1."""
+    """Return a function that gives t and 1 - t from a ``root`` that gives t.
+
+    1 - t is precise if no slope is many times the secant: c <= 1/2 then keeps t away from 1.
+    """
 
     def both(start: Tensor, end: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
         t = root(start, end, c)
@@ -56,20 +57,20 @@ def with_rest(root: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Callable[...,
 
 
 class Passage(NamedTuple):
-    """What one element met on its way through its bin. Every field has the shape of the output."""
+    """The result of sending elements through their bins. Every field has the shape of the output."""
 
-    low: Tensor  # the output's distance from the lower end of its interval
-    high: Tensor  # and from the upper end
-    log_slope: Tensor  # of the map actually evaluated: negative that of f for the inverse
+    low: Tensor  # the output's distance from the lower end of the interval
+    high: Tensor  # the output's distance from the upper end of the interval
+    log_slope: Tensor  # the log-slope of the evaluated map; for the inverse, minus the log-slope of the forward map
     log_gain_low: Tensor  # log(low_out / low_in), exact in the first bin and meaningless elsewhere
     log_gain_high: Tensor  # log(high_out / high_in), exact in the last bin and meaningless elsewhere
-    first: Tensor
-    last: Tensor
+    first: Tensor  # whether the element is in the first bin
+    last: Tensor  # whether the element is in the last bin
     near_low: Tensor  # whether the output is nearer to the lower end of its bin than to the upper
 
 
 def evaluate_unit(x: Tensor, bins: Bins, unit_map: UnitMap, inverse: bool) -> tuple[Tensor, Tensor]:
-    """The spline on [0, 1]. Outside, y is clamped and the log-slope is -inf."""
+    """Evaluate the spline on [0, 1]. Outside, y is clamped and the log-slope is -inf."""
     clamped = x.clamp(0, 1)
     path = pass_through(clamped, 1 - clamped, bins, unit_map, inverse)
     y = torch.where(path.low <= path.high, path.low, 1 - path.high)
@@ -77,10 +78,10 @@ def evaluate_unit(x: Tensor, bins: Bins, unit_map: UnitMap, inverse: bool) -> tu
 
 
 def evaluate_real(x: Tensor, bins: Bins, unit_map: UnitMap, inverse: bool) -> tuple[Tensor, Tensor]:
-    """logit . spline . sigmoid on the whole real line, without ever forming a saturated sigmoid."""
+    """Evaluate logit . spline . sigmoid on the whole real line, without a saturated sigmoid."""
     log_low, log_high = F.logsigmoid(x), F.logsigmoid(-x)
     path = pass_through(torch.sigmoid(x), torch.sigmoid(-x), bins, unit_map, inverse)
-    # In the edge bins log(out) may be log(0): the 1 keeps the branch that is not taken free of NaN gradients.
+    # In the edge bins log(out) may be log(0). The 1 keeps NaN out of the gradients of the branch that is not taken.
     log_inner_low = torch.where(path.first, 1, path.low).log()
     log_inner_high = torch.where(path.last, 1, path.high).log()
     gain_low = torch.where(path.first, path.log_gain_low, log_inner_low - log_low)
@@ -91,8 +92,10 @@ def evaluate_real(x: Tensor, bins: Bins, unit_map: UnitMap, inverse: bool) -> tu
 
 
 def evaluate_circle(x: Tensor, bins: Bins, unit_map: UnitMap, inverse: bool) -> tuple[Tensor, Tensor]:
-    """The spline on the circle of circumference 1, then a rotation; the inverse undoes the rotation first. Inputs are
-    taken modulo 1, and outputs are in [0, 1], whose ends are one point."""
+    """Evaluate the spline on the circle of circumference 1, then rotate. The inverse undoes the rotation first.
+
+    Inputs are taken modulo 1. Outputs are in [0, 1], whose ends are one point.
+    """
     rotation = 0.0 if bins.rotation is None else bins.rotation
     turned = torch.remainder(x - rotation if inverse else x, 1)
     path = pass_through(turned, 1 - turned, bins, unit_map, inverse)
@@ -101,35 +104,35 @@ def evaluate_circle(x: Tensor, bins: Bins, unit_map: UnitMap, inverse: bool) -> 
 
 
 def mask_outside(log_slope: Tensor, outside: Tensor) -> Tensor:
-    """No density outside the domain; NaN is neither inside nor outside and stays."""
+    """Return ``log_slope`` with -inf where ``outside`` is true. NaN compares as not outside, so NaN stays NaN."""
     return torch.where(outside, -torch.inf, log_slope)
 
 
 def pass_through(
     low: Tensor, high: Tensor, bins: Bins, unit_map: UnitMap, inverse: bool, axes: tuple[Axis, Axis] | None = None
 ) -> Passage:
-    """Send points, given by their distances from both ends, through the bins they fall into.
+    """Send points, given by their distances from both ends, through their bins.
 
-    ``axes`` are those of x and y, where the knots are known better than as sums of the bins. Their origins are free:
-    ``low - before`` and ``high - after`` are all that matters.
+    ``axes`` are the x axis and the y axis, for callers that know the knots more precisely than as sums of the bins. The
+    origin of an axis is arbitrary: only ``low - before`` and ``high - after`` are used.
     """
     x_axis, y_axis = axes or (Axis.of(bins.widths), Axis.of(bins.heights))
     source, target = (y_axis, x_axis) if inverse else (x_axis, y_axis)
 
     shape = torch.broadcast_shapes(low.shape, bins.widths.shape[:-1])
     low, high = low.expand(shape), high.expand(shape)
-    from_low = low <= high  # measure from the nearer end: there the subtraction below loses nothing
+    from_low = low <= high  # measure from the nearer end: the subtraction below is then precise
     index = locate(source, torch.where(from_low, low, -high), from_low)
 
     size_in, size_out = index.pick(source.sizes), index.pick(target.sizes)
     start, end = index.pick(bins.start), index.pick(bins.end)
     above, below = low - index.pick(source.before), high - index.pick(source.after)
     if axes is not None:
-        from_low = above <= below  # no sums, so both differences round once, and the smaller loses nothing
+        from_low = above <= below  # given knots are exact, so both differences round once and the smaller is precise
     near = torch.where(from_low, above, below) / size_in
-    # before[k] + sizes[k] and before[k + 1] round differently, so a point an ulp short of a knot may come out beyond
-    # its bin: by up to epsilon / size_in, enough for a small end slope to turn negative there. The value is kept in the
-    # bin, and the gradient passes as if nothing had happened.
+    # before[k] + sizes[k] and before[k + 1] round differently, so a point one ulp short of a knot may land up to
+    # epsilon / size_in outside its bin. That is far enough to make a small end slope negative. The value is therefore
+    # clamped to the bin. The gradient ignores the clamp.
     near = near + (near.clamp(0, 1) - near).detach()
     far = 1 - near
     in_low, in_high = torch.where(from_low, near, far), torch.where(from_low, far, near)
@@ -157,8 +160,8 @@ def pass_through(
 
 
 def solve(unit_map: UnitMap, start: Tensor, end: Tensor, c_low: Tensor, c_high: Tensor) -> tuple[Tensor, Tensor]:
-    """(t, 1 - t) with f(t) = c_low, found from the nearer end of the bin: the map seen from the other end has its
-    slopes swapped, and a small root keeps its relative precision."""
+    """Return (t, 1 - t) with f(t) = c_low, solved from the nearer end of the bin, so that small roots keep their
+    relative precision. Seen from the other end, the map has its two slopes swapped."""
     mirrored = c_low > c_high
     root, rest = unit_map.root(
         torch.where(mirrored, end, start), torch.where(mirrored, start, end), torch.where(mirrored, c_high, c_low)
@@ -167,7 +170,7 @@ def solve(unit_map: UnitMap, start: Tensor, end: Tensor, c_low: Tensor, c_high: 
 
 
 class Axis(NamedTuple):
-    """The bins along one axis: their sizes, and the sums of all sizes before and after each."""
+    """The bins along one axis: their sizes, and for each bin the sums of all sizes before and after it."""
 
     sizes: Tensor
     before: Tensor
@@ -175,27 +178,31 @@ class Axis(NamedTuple):
 
     @classmethod
     def of(cls, sizes: Tensor) -> Axis:
-        # Both sums start at their own end. One minus the other sum would lose all relative precision near an end.
+        """Return the axis with bins of these sizes."""
+        # Each sum starts at its own end. One minus the other sum would lose all relative precision near an end.
         before = F.pad(prefix_sums(sizes)[..., :-1], (1, 0))
         after = F.pad(prefix_sums(sizes.flip(-1))[..., :-1], (1, 0)).flip(-1)
         return cls(sizes, before, after)
 
 
 def prefix_sums(sizes: Tensor) -> Tensor:
-    """Cumulative sums by doubling: each is a tree of log2(K) additions, on every device, so the knots of 128 bins are
-    as good as those of a few. Added one after the other they would be off by up to K / 2 roundings."""
-    reach = 1
-    while reach < sizes.shape[-1]:
-        sizes = sizes + F.pad(sizes[..., :-reach], (reach, 0))
-        reach *= 2
+    """Return cumulative sums over the last axis, computed by doubling.
+
+    Each sum is a tree of log2(K) additions on every device, so the knots of 128 bins are about as precise as the knots
+    of a few bins. Sequential addition would be off by up to K / 2 roundings.
+    """
+    distance = 1
+    while distance < sizes.shape[-1]:
+        sizes = sizes + F.pad(sizes[..., :-distance], (distance, 0))
+        distance *= 2
     return sizes
 
 
 class BinIndex:
-    """Which bin of which spline each element fell into, over tables that are never expanded to the elements.
+    """The spline and the bin of each element, as an index into tables that are never expanded to the elements.
 
-    ``row`` numbers the splines; a table of shape (*splines, K) is read at row * K + bin. A spline shared by a whole
-    batch so costs memory for the batch plus memory for the spline, not for their product.
+    ``row`` is the number of the spline. A table of shape (*splines, K) is read at row * K + bin. A spline shared by a
+    whole batch therefore costs memory for the batch plus memory for the spline, not for their product.
     """
 
     def __init__(self, row: Tensor, bin: Tensor, num_bins: int) -> None:
@@ -205,22 +212,24 @@ class BinIndex:
         self._flat = row * num_bins + bin
 
     def moved_to(self, bin: Tensor) -> BinIndex:
-        """Other bins of the same splines."""
+        """Return the index of other bins of the same splines."""
         return BinIndex(self._row, bin, self.num_bins)
 
     def pick(self, table: Tensor) -> Tensor:
+        """Return each element's entry of a table of shape (*splines, K)."""
         return table.reshape(-1).gather(0, self._flat.reshape(-1)).reshape(self._flat.shape)
 
 
 def locate(axis: Axis, position: Tensor, from_low: Tensor) -> BinIndex:
-    """Branch-free binary search. ``position`` is the distance from the low end, or minus that from the high end.
+    """Find each element's bin by a branch-free binary search.
 
-    NaN compares false with everything and so lands in bin 0, where it stays NaN.
+    ``position`` is the distance from the low end, or minus the distance from the high end. NaN compares false with
+    everything, so NaN lands in bin 0 and stays NaN.
     """
     *splines, num_bins = axis.sizes.shape
     row = torch.arange(axis.sizes[..., 0].numel(), device=position.device).reshape(splines).expand(position.shape)
-    # Knot k opens bin k: at before[k] seen from the low end, and at after[k - 1] seen from the high end. Comparisons
-    # have no gradient, so the search is kept out of the graph.
+    # Bin k starts at before[k], measured from the low end, and at after[k - 1], measured from the high end. Comparisons
+    # have no gradient, so the search is detached from the graph.
     position, opens_low, after = position.detach(), axis.before.detach(), axis.after.detach()
     opens_high = F.pad(-after[..., :-1], (1, 0))
     bin = torch.zeros_like(position, dtype=torch.int64)

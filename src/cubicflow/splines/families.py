@@ -1,8 +1,8 @@
-"""The families of splines. A family is one record in one table; everything else about families is looked up there.
+"""The families of splines. Each family is one record in one table.
 
-A new family is a record here and a file for its unit map. It then runs on the reference backend through
-:func:`cubicflow.splines.spline`. To be fast it needs a branch in ``native/csrc/unit.h`` and in ``triton/unit.py``, and
-the names of those branches in its record.
+A new family needs a record here and a file for its unit map. It then runs on the reference backend through
+:func:`cubicflow.splines.spline`. The fast backends need a branch in ``native/csrc/unit.h`` and in ``triton/unit.py``,
+and the names of those branches in the record.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Family(NamedTuple):
 
     per_bin, extra: a spline of K bins takes ``per_bin * K + extra`` params.
     make_bins: (params, num_bins, min_bin_width, min_bin_height) -> Bins.
-    make_ring: the same for the circle, where the first slope is that of the seam and the last param a rotation; None
-               where the family has no slopes that could agree across the seam.
+    make_ring: the same for the circle. The first slope param is the slope at the seam, and the last param is a
+               rotation. None if the family has no slopes that could agree across the seam.
     unit_map:  the map in one bin, and its inverse.
-    floors:    which floors on the bins the family has.
-    native, triton: the name of the family in the kernels of that backend, or None where they do not have it.
+    floors:    the names of the floors on bins that the family has.
+    native, triton: the name of the family in that backend's kernels, or None if the kernels do not have the family.
     """
 
     per_bin: int
@@ -45,16 +45,17 @@ class Family(NamedTuple):
     make_ring: Callable[..., Bins] | None = None
 
     def num_params(self, num_bins: int) -> int:
+        """Return the number of params of a spline with this many bins."""
         return self.per_bin * num_bins + self.extra
 
     @property
     def formula(self) -> str:
-        """How many params there are, in words: ``"2K + 2"``."""
+        """The number of params as text, such as ``"2K + 2"``."""
         bins = "K" if self.per_bin == 1 else f"{self.per_bin}K"
         return bins if self.extra == 0 else f"{bins} + {self.extra}"
 
 
-# By (family, slopes); slopes is None for families without a choice of slopes.
+# The keys are (family, slopes). slopes is None for families without a choice of slopes.
 FAMILIES: dict[tuple[str, str | None], Family] = {
     ("cubic", "steffen"): Family(
         2,
@@ -91,12 +92,12 @@ FAMILIES: dict[tuple[str, str | None], Family] = {
 
 
 def family_names() -> list[str]:
-    """The names of all families of splines, in the order of the table."""
+    """Return the names of all families of splines, in the order of the table."""
     return list(dict.fromkeys(name for name, _ in FAMILIES))
 
 
 def find_family(family: str, slopes: str | None) -> Family:
-    """The record of a family, or a ValueError that says what there is."""
+    """Return the record of a family. Raise a ValueError that lists the choices if there is none."""
     if (family, slopes) in FAMILIES:
         return FAMILIES[family, slopes]
     names = sorted(family_names())

@@ -1,4 +1,4 @@
-"""The public spline functions: argument checks, precision, dispatch."""
+"""The public spline functions. They check arguments, choose the precision and dispatch to a backend."""
 
 from __future__ import annotations
 
@@ -24,25 +24,29 @@ def cubic_spline(
     validate: bool = False,
     backend: str = "auto",
 ) -> tuple[Tensor, Tensor]:
-    """Monotone cubic spline, element by element: ``(y, log_slope)``, each of shape broadcast(x, params[..., 0]).
+    """Evaluate a monotone cubic spline, element by element.
+
+    Return ``(y, log_slope)``, each of shape broadcast(x, params[..., 0]).
 
     Args:
-        x: inputs, any shape; the outputs of the forward map when ``inverse``.
-        params: unconstrained parameters in the last axis: K widths, K heights and the two edge slopes (2K + 2 in all),
-            or with ``slopes="free"`` K widths, K heights and K + 1 slopes (3K + 1). All zeros are the identity map.
-        inverse: evaluate the inverse map, with its own log-slope.
-        domain: ``"real"``, the map logit . spline . sigmoid of the whole real line, exact in the far tails;
-            ``"unit"``, the spline on [0, 1], outside of which y is clamped and log_slope is -inf; or ``"circle"``, the
-            spline on the circle of circumference 1: x is taken modulo 1, value and slope agree where 1 meets 0, the
-            first of the slopes is that of this seam, and the last of the params is a rotation in radians.
-        slopes: ``"steffen"``, interior slopes from the neighbouring bins; or ``"free"``, from params of their own.
-        min_bin_width, min_bin_height: floors on the bins; by default 1e-3, or 0.1 / K where that is smaller.
-        validate: on the unit domain, raise a ValueError for inputs outside [0, 1]. It looks at values, so it waits for
-            the device and breaks compiled graphs.
-        backend: ``"auto"``, or the name of one backend, which then must be able to run.
+        x: inputs of any shape. With ``inverse``, outputs of the forward map.
+        params: unconstrained parameters in the last axis. ``slopes="steffen"`` takes K widths, K heights and two edge
+            slopes (2K + 2). ``slopes="free"`` takes K widths, K heights and K + 1 slopes (3K + 1). All-zero params are
+            the identity map.
+        inverse: evaluate the inverse map and its log-slope.
+        domain: ``"real"``, ``"unit"`` or ``"circle"``. ``"real"`` is the map logit . spline . sigmoid on the whole real
+            line, exact in the far tails. ``"unit"`` is the spline on [0, 1]; outside, y is clamped and log_slope is
+            -inf. ``"circle"`` is the spline on the circle of circumference 1: x is taken modulo 1, value and slope
+            agree at the seam where 1 meets 0, the first slope param is the slope at the seam, and the last param is a
+            rotation in radians.
+        slopes: ``"steffen"`` computes interior slopes from the neighbouring bins. ``"free"`` takes them from params.
+        min_bin_width, min_bin_height: floors on the bins. The default is 1e-3, or 0.1 / K if that is smaller.
+        validate: on the unit domain, raise a ValueError for inputs outside [0, 1]. The check reads values, so it
+            synchronises with the device and breaks compiled graphs.
+        backend: ``"auto"``, or the name of a backend. A named backend that cannot run the call raises a RuntimeError.
 
-    Computes in the widest of float32 and the dtypes of x and params. y has x's dtype; log_slope is at least float32.
-    NaN stays in its own element, and on the real line ±inf maps to ±inf.
+    The computation runs in the widest of float32 and the dtypes of x and params. y has x's dtype, and log_slope is at
+    least float32. NaN stays in its own element. On the real line ±inf maps to ±inf.
 
     >>> x = torch.linspace(-3, 3, 5)
     >>> y, log_slope = cubic_spline(x, torch.zeros(22))  # K = 10
@@ -67,8 +71,9 @@ def quadratic_spline(
     validate: bool = False,
     backend: str = "auto",
 ) -> tuple[Tensor, Tensor]:
-    """Monotone quadratic spline: the integral of a piecewise-linear density. The arguments are those of
-    :func:`cubic_spline`; params are K widths and K + 1 vertex densities (2K + 1).
+    """Evaluate a monotone quadratic spline: the integral of a piecewise-linear density.
+
+    params are K widths and K + 1 vertex densities (2K + 1). The other arguments are as in :func:`cubic_spline`.
 
     >>> quadratic_spline(torch.tensor(0.25), torch.zeros(9), domain="unit")
     (tensor(0.2500), tensor(0.))
@@ -86,8 +91,9 @@ def linear_spline(
     validate: bool = False,
     backend: str = "auto",
 ) -> tuple[Tensor, Tensor]:
-    """Monotone linear spline with bins of equal width. The arguments are those of :func:`cubic_spline`; params are K
-    heights.
+    """Evaluate a monotone linear spline with bins of equal width.
+
+    params are K heights. The other arguments are as in :func:`cubic_spline`.
 
     >>> linear_spline(torch.tensor(0.25), torch.zeros(4), domain="unit")
     (tensor(0.2500), tensor(0.))
@@ -106,8 +112,9 @@ def rational_quadratic_spline(
     validate: bool = False,
     backend: str = "auto",
 ) -> tuple[Tensor, Tensor]:
-    """Monotone rational-quadratic spline. The arguments are those of :func:`cubic_spline`; params are K widths,
-    K heights and K + 1 slopes (3K + 1).
+    """Evaluate a monotone rational-quadratic spline.
+
+    params are K widths, K heights and K + 1 slopes (3K + 1). The other arguments are as in :func:`cubic_spline`.
 
     >>> rational_quadratic_spline(torch.tensor(0.25), torch.zeros(13), domain="unit")
     (tensor(0.2500), tensor(0.))
@@ -130,12 +137,12 @@ def spline(
     validate: bool = False,
     backend: str = "auto",
 ) -> tuple[Tensor, Tensor]:
-    """Monotone spline of any family, by its name. The other functions are this one with the family filled in.
+    """Evaluate a monotone spline of the named family. The other functions call this one with a fixed family.
 
     Args:
-        family, slopes: as in :func:`num_params`; slopes is None for every family but the cubic.
+        family, slopes: as in :func:`num_params`. slopes is None for every family but the cubic.
 
-    All other arguments are those of :func:`cubic_spline`. The linear spline, whose bins are of equal width, refuses
+    All other arguments are as in :func:`cubic_spline`. The linear spline has bins of equal width and refuses
     ``min_bin_width``.
 
     >>> spline(torch.tensor(0.25), torch.zeros(10), "cubic", "steffen", domain="unit")
@@ -161,29 +168,29 @@ def _evaluate(
     if validate and (bounds := find_domain(domain).bounds) is not None:
         check_inside(x, *bounds)
     dtype = inner_dtype(x, params)
-    if x.dtype == params.dtype == dtype:  # asking is faster than to(), which small batches notice
+    if x.dtype == params.dtype == dtype:  # this test is faster than to(); the difference shows in small batches
         return dispatch.evaluate(spec, x, params, backend)
     y, log_slope = dispatch.evaluate(spec, x.to(dtype), params.to(dtype), backend)
     return y.to(x.dtype), log_slope
 
 
 def inner_dtype(x: Tensor, params: Tensor) -> torch.dtype:
-    """The precision a call is computed in: the widest of float32 and the dtypes of x and params.
+    """Return the dtype of a call's computation: the widest of float32 and the dtypes of x and params.
 
     >>> inner_dtype(torch.zeros(3), torch.zeros(3, 8, dtype=torch.bfloat16))
     torch.float32
     """
-    if x.dtype == params.dtype and x.dtype in _INNER:  # as nearly all are; small batches notice the general answer
+    if x.dtype == params.dtype and x.dtype in _INNER:  # the common case; promote_types is slow for small batches
         return x.dtype
     return torch.promote_types(torch.promote_types(x.dtype, params.dtype), torch.float32)
 
 
 def check_inside(x: Tensor, low: float | Tensor, high: float | Tensor) -> None:
-    """Raise unless every element of x is in [low, high]. NaN is let through: it marks its own element."""
+    """Raise a ValueError unless every element of x is in [low, high]. NaN passes the check."""
     outside = (x < low) | (x > high)
     if bool(outside.any()):
         raise ValueError(
-            f"{int(outside.sum())} of {x.numel()} inputs lie outside the spline's domain (they run from "
-            f"{float(x.min()):g} to {float(x.max()):g}); rescale them, use domain='real', or leave validate=False to "
-            "have them clamped with a log-slope of -inf"
+            f"{int(outside.sum())} of {x.numel()} inputs lie outside the spline's domain (inputs range from "
+            f"{float(x.min()):g} to {float(x.max()):g}); rescale the inputs, use domain='real', or pass validate=False "
+            "to clamp them with a log-slope of -inf"
         )

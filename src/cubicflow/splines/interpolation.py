@@ -1,4 +1,4 @@
-"""The spline of given knots: what a reader of the paper's appendix looks for."""
+"""Monotone cubic interpolation of given knots, as in the paper's appendix."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ def cubic_interpolation(
     inverse: bool = False,
     validate: bool = True,
 ) -> tuple[Tensor, Tensor]:
-    """The monotone cubic through any strictly increasing knots: ``(y, log_slope)``, element by element.
+    """Evaluate the monotone cubic through strictly increasing knots. Return ``(y, log_slope)``, element by element.
 
     Args:
-        x: inputs of shape broadcast-compatible with ``x_knots[..., 0]``; values of y when ``inverse``.
+        x: inputs. The shape broadcasts with ``x_knots[..., 0]``. With ``inverse``, values of y.
         x_knots, y_knots: K + 1 knots in the last axis, finite and strictly increasing.
-        slopes: the slopes at the K + 1 knots, each between 0 and 3 times the secants beside it. None takes Steffen's,
-            with his one-sided parabola at the two ends.
-        inverse: evaluate the inverse.
-        validate: check the knots, the slopes and the domain. It looks at values; turn it off inside compiled code.
+        slopes: the slopes at the K + 1 knots, each between 0 and 3 times the adjacent secants. None takes Steffen's
+            slopes, with Steffen's one-sided parabola at the two ends.
+        inverse: evaluate the inverse map and its log-slope.
+        validate: check the knots, the slopes and the domain. The check reads values; turn it off in compiled code.
 
-    Outside the knots, unvalidated, y is clamped and log_slope is -inf.
+    Outside the knots, without validation, y is clamped and log_slope is -inf.
 
     >>> x_knots, y_knots = torch.tensor([0.0, 1.0, 3.0]), torch.tensor([0.0, 2.0, 3.0])
     >>> y, log_slope = cubic_interpolation(torch.tensor([0.0, 1.0, 2.0, 3.0]), x_knots, y_knots)
@@ -62,8 +62,8 @@ def cubic_interpolation(
     except RuntimeError:
         raise ValueError(
             f"x of shape {tuple(x.shape)} does not broadcast with knots and slopes of shapes "
-            f"{', '.join(str(tuple(table.shape)) for table in tables)}, whose last axis holds one spline's knots; all "
-            "their other axes must match x's or be 1"
+            f"{', '.join(str(tuple(table.shape)) for table in tables)}; the last axis of knots and slopes holds one "
+            "spline, and all other axes must match those of x or be 1"
         ) from None
     x_knots, y_knots, *given = torch.broadcast_tensors(*(table.to(dtype) for table in tables))
     widths, heights = x_knots.diff(dim=-1), y_knots.diff(dim=-1)
@@ -82,13 +82,16 @@ def cubic_interpolation(
     clamped = points.clamp(low_end, high_end)
     axes = Axis(widths, x_knots[..., :-1], -x_knots[..., 1:]), Axis(heights, y_knots[..., :-1], -y_knots[..., 1:])
     path = pass_through(clamped, -clamped, bins, CUBIC, inverse, axes)
-    y = torch.where(path.near_low, path.low, -path.high)  # measured from the nearer knot, so exact at the knots
+    y = torch.where(path.near_low, path.low, -path.high)  # measured from the nearer knot, hence exact at the knots
     return y.to(x.dtype), mask_outside(path.log_slope, (points < low_end) | (points > high_end))
 
 
 def steffen_slopes_with_ends(widths: Tensor, heights: Tensor) -> Tensor:
-    """Steffen's slopes at all K + 1 knots: at an end, the slope of the parabola through the three outermost knots, kept
-    between 0 and twice the outermost secant. A single bin is a straight line."""
+    """Return Steffen's slopes at all K + 1 knots.
+
+    At an end, the slope is that of the parabola through the three outermost knots, clamped between 0 and twice the
+    outermost secant. A single bin is a straight line.
+    """
     secants = heights / widths
     interior = steffen_slopes(widths, heights)
     lower = _end_slope(widths, secants)
@@ -99,8 +102,8 @@ def steffen_slopes_with_ends(widths: Tensor, heights: Tensor) -> Tensor:
 def _end_slope(widths: Tensor, secants: Tensor) -> Tensor:
     if widths.shape[-1] == 1:
         return secants
-    lean = widths[..., :1] / (widths[..., :1] + widths[..., 1:2])
-    parabola = secants[..., :1] + lean * (secants[..., :1] - secants[..., 1:2])
+    share = widths[..., :1] / (widths[..., :1] + widths[..., 1:2])
+    parabola = secants[..., :1] + share * (secants[..., :1] - secants[..., 1:2])
     return torch.minimum(parabola.clamp(min=0), 2 * secants[..., :1])
 
 
@@ -108,18 +111,18 @@ def _check_knots(name: str, knots: Tensor, steps: Tensor) -> None:
     if bool(((steps > 0) & (steps < torch.inf)).all()):
         return
     if not bool(knots.isfinite().all()):
-        broken = int((~knots.isfinite()).sum())
-        raise ValueError(f"{name} must be finite; {broken} of {knots.numel()} are NaN or infinite")
+        bad = int((~knots.isfinite()).sum())
+        raise ValueError(f"{name} must be finite; {bad} of {knots.numel()} are NaN or infinite")
     if bool((steps <= 0).any()):
         raise ValueError(f"{name} must be strictly increasing; the smallest step is {float(steps.min()):g}")
-    raise ValueError(f"{name} lie further apart than {steps.dtype} reaches; rescale them")
+    raise ValueError(f"the differences between {name} overflow {steps.dtype}; rescale {name}")
 
 
 def _check_slopes(ratios: Tensor) -> None:
-    # A slope computed as 3 x secant may come out a few roundings above 3; the cubic is then monotone to rounding.
+    # A slope computed as 3 x secant may exceed 3 by a few roundings; the cubic is then monotone up to rounding.
     limit = 3 * (1 + 8 * torch.finfo(ratios.dtype).eps)
     if not bool(((ratios >= 0) & (ratios <= limit)).all()):
         raise ValueError(
-            "every slope must lie between 0 and 3 times the secants beside it, or the cubic is not monotone; "
+            "every slope must lie between 0 and 3 times the adjacent secants, or the cubic is not monotone; "
             f"found ratios from {float(ratios.min()):g} to {float(ratios.max()):g}"
         )

@@ -1,4 +1,4 @@
-"""Müller et al.'s linear spline: equal widths, heights by softmax. Continuous, but not C1."""
+"""Müller et al.'s linear spline: bins of equal width, heights by softmax. The spline is continuous but not C1."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from cubicflow.splines.evaluation import Shape, UnitMap, with_rest
 
 
 def linear_bins(params: Tensor, num_bins: int, min_bin_width: float, min_bin_height: float) -> Bins:
-    """params: K heights."""
+    """Return bins of equal width. params: K heights."""
     heights = floored_softmax(params, min_bin_height)
     ones = torch.ones_like(heights)
     return Bins(ones / num_bins, heights, ones, ones)
 
 
 def linear_shape(t: Tensor, tau: Tensor, start: Tensor, end: Tensor) -> Shape:
-    ones = 1 + 0 * t  # NaN where t is
+    ones = 1 + 0 * t  # NaN where t is NaN
     return Shape(ones, ones, ones)
 
 

@@ -18,13 +18,13 @@ from cubicflow.splines.evaluation import Shape, UnitMap, with_rest
 
 
 def quadratic_bins(params: Tensor, num_bins: int, min_bin_width: float, min_bin_height: float) -> Bins:
-    """params: K widths, then the densities at the K + 1 vertices.
+    """Return the bins of the interval. params: K widths, then the densities at the K + 1 vertices.
 
-    The floor on heights acts on the density: a share K x min_bin_height of it is uniform. That keeps the area at 1, and
-    every bin at least min_bin_height x (its width x K) high.
+    The floor on heights acts on the density: a share K x min_bin_height of the density is uniform. The area stays 1,
+    and a bin of width w has a height of at least min_bin_height x w x K.
     """
     widths = floored_softmax(params[..., :num_bins], min_bin_width)
-    vertices = F.softmax(params[..., num_bins:], dim=-1)  # exp up to a factor, which the area divides out
+    vertices = F.softmax(params[..., num_bins:], dim=-1)  # exp up to a factor that cancels in vertices / area
     area = (widths * (vertices[..., :-1] + vertices[..., 1:])).sum(-1, keepdim=True) / 2
     uniform = num_bins * min_bin_height
     density = uniform + (1 - uniform) * vertices / area
@@ -33,7 +33,8 @@ def quadratic_bins(params: Tensor, num_bins: int, min_bin_width: float, min_bin_
 
 
 def quadratic_ring(params: Tensor, num_bins: int, min_bin_width: float, min_bin_height: float) -> Bins:
-    """params: as on the interval, but for the last one, which is a rotation; the first vertex is the last as well."""
+    """Return the bins of the circle. params: as on the interval, but the last one is a rotation. The first vertex also
+    serves as the last vertex."""
     both_ends = torch.cat([params[..., :-1], params[..., num_bins : num_bins + 1]], dim=-1)
     bins = quadratic_bins(both_ends, num_bins, min_bin_width, min_bin_height)
     return bins._replace(rotation=params[..., -1] / (2 * math.pi))
@@ -44,8 +45,11 @@ def quadratic_shape(t: Tensor, tau: Tensor, start: Tensor, end: Tensor) -> Shape
 
 
 def quadratic_root(start: Tensor, end: Tensor, c: Tensor) -> Tensor:
-    """a t + (1 - a) t^2 = c, with the discriminant a^2 + 4 (1 - a) c written as a sum of squares, so that it cannot go
-    negative, and a denominator that is a sum of positive numbers."""
+    """Return the root t of a t + (1 - a) t^2 = c.
+
+    The discriminant a^2 + 4 (1 - a) c is written as a sum of nonnegative terms, so it cannot be negative. The
+    denominator is a sum of nonnegative numbers, so it does not cancel.
+    """
     discriminant = (start - 2 * c).square() + 4 * c * (1 - c)
     return 2 * c / (start + discriminant.sqrt())
 

@@ -1,4 +1,4 @@
-"""Gregory and Delbourgo's rational-quadratic spline, as in neural spline flows, with every knot's slope trainable.
+"""Gregory and Delbourgo's rational-quadratic spline, as in neural spline flows. The slope at every knot is trainable.
 
 In the unit bin, with D = t^2 + (a + b) t tau + tau^2 > 0:
 
@@ -17,20 +17,21 @@ from torch import Tensor
 from cubicflow.splines.bins import MARGIN, Bins, bins_from_slopes, closed_bins, floored_softmax
 from cubicflow.splines.evaluation import Shape, UnitMap
 
-SOFTPLUS_ONE = math.log(math.e - 1)  # softplus of it is 1
+SOFTPLUS_ONE = math.log(math.e - 1)  # softplus(SOFTPLUS_ONE) = 1
 
 
 def rational_quadratic_bins(params: Tensor, num_bins: int, min_bin_width: float, min_bin_height: float) -> Bins:
-    """params: K widths, K heights, K + 1 slopes."""
+    """Return the bins of the interval. params: K widths, K heights, K + 1 slopes."""
     widths = floored_softmax(params[..., :num_bins], min_bin_width)
     heights = floored_softmax(params[..., num_bins : 2 * num_bins], min_bin_height)
-    # torch's softplus is the identity above its threshold, 20 by default, where float64 still sees the step.
+    # Above its threshold torch's softplus is the identity. The default of 20 makes a step that is visible in float64.
     slopes = MARGIN + (1 - MARGIN) * F.softplus(params[..., 2 * num_bins :] + SOFTPLUS_ONE, threshold=40)
     return bins_from_slopes(widths, heights, slopes)
 
 
 def rational_quadratic_ring(params: Tensor, num_bins: int, min_bin_width: float, min_bin_height: float) -> Bins:
-    """params: as on the interval, but for the last one, which is a rotation; the first slope is that of the seam."""
+    """Return the bins of the circle. params: as on the interval, but the last one is a rotation. The first slope param
+    is the slope at the seam."""
     bins = rational_quadratic_bins(params, num_bins, min_bin_width, min_bin_height)
     return closed_bins(bins, bins.start[..., :1] * (bins.heights / bins.widths)[..., :1], params)
 
@@ -46,14 +47,15 @@ def rational_quadratic_shape(t: Tensor, tau: Tensor, start: Tensor, end: Tensor)
 
 
 def rational_quadratic_root(start: Tensor, end: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-    """(1 - B) t^2 + B t = c with B = a - c (a + b - 2).
+    """Return t and 1 - t, where (1 - B) t^2 + B t = c with B = a - c (a + b - 2).
 
-    The discriminant B^2 + 4 c (1 - B) is (B - 2c)^2 + 4 c (1 - c), a sum of squares. Of the quadratic's two forms each
-    branch takes the one that adds numbers of one sign; the branch that is not taken is given a harmless denominator.
+    The discriminant B^2 + 4 c (1 - B) equals (B - 2c)^2 + 4 c (1 - c), a sum of nonnegative terms. Each branch uses the
+    form of the quadratic formula that adds numbers of one sign. The branch that is not taken gets the denominator 1.
 
-    An end slope of many secants may put t so near to 1 that one minus it would be noise. Seen from the other end B is
-    2 - B, c is 1 - c and the discriminant is the same; t > 1/2 >= c only where 2 - B > 0, since B >= 2 would mean
-    t <= c / (B - c) <= 1/3.
+    If an end slope is many times the secant, t may be so near to 1 that the subtraction 1 - t would leave only rounding
+    errors. For t > 1/2 the root is therefore computed from the other end, where B becomes 2 - B, c becomes 1 - c and
+    the discriminant is the same. The denominator is positive there: t > 1/2 >= c implies 2 - B > 0, because B >= 2
+    would imply t <= c / (B - c) <= 1/3.
     """
     slope = start * (1 - c) + (2 - end) * c
     root = ((slope - 2 * c).square() + 4 * c * (1 - c)).sqrt()
@@ -63,7 +65,7 @@ def rational_quadratic_root(start: Tensor, end: Tensor, c: Tensor) -> tuple[Tens
     t = torch.where(rising, from_low, from_high)
     beyond = t > 0.5
     rest = torch.where(beyond, 2 * (1 - c) / torch.where(beyond, 2 - slope + root, 1), 1 - t)
-    return torch.where(beyond, 1 - rest, t), rest  # the gradient of t, too, would be noise there
+    return torch.where(beyond, 1 - rest, t), rest  # beyond 1/2 the gradient of t itself would be imprecise
 
 
 RATIONAL_QUADRATIC = UnitMap(rational_quadratic_shape, rational_quadratic_root)

@@ -1,7 +1,7 @@
-"""What one spline call asks for, checked once and free of tensors.
+"""The checked description of one spline call, without its tensors.
 
-A :class:`SplineSpec` is all a backend needs beside the two tensors: it is hashable, so a backend can key compiled
-kernels on it, and every message about a wrong argument is written here and nowhere else.
+A backend needs a :class:`SplineSpec` and the two tensors. The spec is hashable, so a backend can use it as the key of
+compiled kernels. All checks of arguments are in this module.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class SplineSpec(NamedTuple):
 
 
 def num_params(family: str, num_bins: int, slopes: str | None = None) -> int:
-    """The size of the params axis of a spline with ``num_bins`` bins.
+    """Return the size of the params axis of a spline with ``num_bins`` bins.
 
     >>> num_params("cubic", 10, "steffen"), num_params("cubic", 10, "free"), num_params("quadratic", 10)
     (22, 31, 21)
@@ -44,7 +44,7 @@ def num_params(family: str, num_bins: int, slopes: str | None = None) -> int:
 
 
 def check_floating(name: str, value: Tensor) -> None:
-    """Whole numbers are refused: a result of their type would lose its fraction."""
+    """Raise a TypeError unless ``value`` is a floating-point tensor. An integer result would lose its fraction."""
     if not isinstance(value, Tensor):
         raise TypeError(f"{name} must be a torch.Tensor, got {type(value).__name__}; wrap it in torch.as_tensor")
     if not value.is_floating_point():
@@ -61,7 +61,7 @@ def make_spec(
     min_bin_width: float | None = None,
     min_bin_height: float | None = None,
 ) -> SplineSpec:
-    """Check everything about a call that can be checked without looking at values."""
+    """Return the spec of a call, after all checks that do not read values."""
     check_floating("x", x)
     check_floating("params", params)
     if x.device != params.device:
@@ -69,7 +69,7 @@ def make_spec(
     width = None if min_bin_width is None else _number("min_bin_width", min_bin_width)
     height = None if min_bin_height is None else _number("min_bin_height", min_bin_height)
     arguments = (x.shape, params.shape, family, bool(inverse), domain, slopes, width, height)
-    if not torch.compiler.is_compiling():  # which takes no caches
+    if not torch.compiler.is_compiling():  # the compiler cannot trace a cache
         try:
             return _known_spec(*arguments)
         except TypeError:  # a symbolic size has no hash
@@ -90,7 +90,9 @@ def _find_spec(
     closed = find_domain(domain).closed
     record = find_family(family, slopes)
     if closed and record.make_ring is None:
-        raise ValueError(f"a {family} spline has no version of the circle; use a cubic, quadratic or rational one")
+        raise ValueError(
+            f"a {family} spline does not support domain={domain!r}; use a cubic, quadratic or rational_quadratic spline"
+        )
     num_bins = _num_bins(params_shape, record, family if slopes is None else f"{family} spline with slopes={slopes!r}")
     floors = {"min_bin_width": min_bin_width, "min_bin_height": min_bin_height}
     for name, value in floors.items():
@@ -100,8 +102,8 @@ def _find_spec(
         output_shape(shape, params_shape)
     except RuntimeError:
         raise ValueError(
-            f"x of shape {tuple(shape)} does not broadcast with params of shape {tuple(params_shape)}, "
-            "whose last axis holds one spline's parameters; all its other axes must match x's or be 1"
+            f"x of shape {tuple(shape)} does not broadcast with params of shape {tuple(params_shape)}; the last axis "
+            "of params holds one spline's parameters, and all other axes must match those of x or be 1"
         ) from None
     return SplineSpec(
         family=family,
@@ -113,18 +115,18 @@ def _find_spec(
     )
 
 
-_known_spec = lru_cache(maxsize=4096)(_find_spec)  # the checks take longer than a small kernel
+_known_spec = lru_cache(maxsize=4096)(_find_spec)  # uncached checks take longer than a small kernel
 
 
 def output_shape(shape: torch.Size, params_shape: torch.Size) -> torch.Size:
-    """The shape of both results of a call: broadcast(x, params[..., 0]).
+    """Return the shape of both results of a call: broadcast(x, params[..., 0]).
 
     >>> output_shape(torch.Size([5, 3]), torch.Size([3, 8])), output_shape(torch.Size([3]), torch.Size([5, 1, 8]))
     (torch.Size([5, 3]), torch.Size([5, 3]))
     """
     own = params_shape[:-1]
-    # The general answer takes longer than a small kernel. Axes are compared only if there are as many: a batch of
-    # unknown size must not be asked whether it is as large as an axis of params.
+    # This shortcut exists because broadcast_shapes takes longer than a small kernel. Only the trailing axes are
+    # compared: a symbolic batch size must not be compared with an axis of params.
     axes_before = len(shape) - len(own)
     if axes_before >= 0 and shape[axes_before:] == own:
         return shape
@@ -142,7 +144,7 @@ def _num_bins(params_shape: torch.Size, family: Family, label: str) -> int:
         examples = ", ".join(str(family.num_params(k)) for k in (1, 2, 3))
         nearest = max(1, num_bins)
         raise ValueError(
-            f"the last axis of params has size {size}, but a {label} needs {family.formula} of them for K >= 1 bins "
+            f"the last axis of params has size {size}, but a {label} needs {family.formula} params for K >= 1 bins "
             f"({examples}, ...); {nearest} bins would need {family.num_params(nearest)}"
         )
     return num_bins

@@ -1,4 +1,5 @@
-"""Invertible layers. ``forward`` is data to noise, ``inverse`` noise to data; both return ``(outputs, log_det)``."""
+"""Invertible layers. ``forward`` maps data to noise and ``inverse`` maps noise to data. Both return ``(outputs,
+log_det)``."""
 
 from cubicflow.transforms.actnorm import ActNorm
 from cubicflow.transforms.autoregressive import Autoregressive

@@ -13,11 +13,16 @@ from cubicflow.transforms.transform import Transform, check_features, per_pixel,
 
 
 class ActNorm(Transform):
-    """z = (x - shift) exp(-log_scale), feature by feature, with shift and scale taken from the first batch seen in
-    training mode (from all processes' batches under torch.distributed) and trained from then on.
+    """Activation normalisation: z = (x - shift) exp(-log_scale), feature by feature.
 
-    Whether that has happened is a buffer, so a loaded layer does not begin again; a Python bool mirrors it, so that no
-    compiled graph breaks on its value.
+    The first batch in training mode initialises shift and scale. Under torch.distributed the batches of all processes
+    count. From then on shift and scale are trained.
+
+    The buffer ``initialised`` records the initialisation, so a loaded layer does not initialise itself again. A Python
+    bool mirrors the buffer, so that compiled graphs do not break on its value.
+
+    Args:
+        features: D, the number of columns or channels.
 
     >>> layer = ActNorm(3)
     >>> z, _ = layer(5 + 2 * torch.randn(1000, 3))
@@ -55,17 +60,18 @@ class ActNorm(Transform):
 
     @torch.no_grad()
     def initialise(self, x: Tensor) -> None:
-        """Take shift and scale from a batch. A feature that is constant in it keeps scale 1."""
+        """Set shift and scale from a batch. A feature that is constant in the batch keeps scale 1."""
         columns = x.movedim(1, -1).reshape(-1, self.features).double()
         count = _over_processes(torch.tensor(float(len(columns)), dtype=torch.float64, device=x.device))
         if count == 0:
             raise ValueError("ActNorm cannot initialise itself from an empty batch; pass at least one row")
         mean = _over_processes(columns.sum(0)) / count
         std = (_over_processes((columns - mean).square().sum(0)) / count).sqrt()
-        # The mean of equal numbers is rounded, and their std from it seldom 0. A process may have no rows of its own.
-        nothing = columns.new_full((1, self.features), -torch.inf)
-        highest = _over_processes(torch.cat([columns, nothing]).amax(0), largest=True)
-        lowest = -_over_processes(torch.cat([-columns, nothing]).amax(0), largest=True)
+        # Constant features are found by their range: the mean of equal numbers is rounded, so their std is seldom 0.
+        # The row of -inf allows for a process without rows.
+        padding = columns.new_full((1, self.features), -torch.inf)
+        highest = _over_processes(torch.cat([columns, padding]).amax(0), largest=True)
+        lowest = -_over_processes(torch.cat([-columns, padding]).amax(0), largest=True)
         self.shift.copy_(mean)
         self.log_scale.copy_(torch.where(highest == lowest, 1, std).log())
         self.initialised.fill_(True)
@@ -73,8 +79,8 @@ class ActNorm(Transform):
 
     def _unfitted(self) -> RuntimeError:
         return RuntimeError(
-            "this ActNorm has seen no data yet, so it has no scale to apply; call the flow once on a batch in training "
-            "mode (flow.train()), or load a trained flow"
+            "this ActNorm has seen no data yet and has no scale; call the flow once on a batch in training mode "
+            "(flow.train()), or load a trained flow"
         )
 
 
@@ -83,7 +89,7 @@ def _mirror_flag(layer: ActNorm, _: Any) -> None:
 
 
 def _over_processes(x: Tensor, *, largest: bool = False) -> Tensor:
-    """The sum over all processes, or the largest, element by element."""
+    """Return the sum, or with ``largest`` the maximum, over all processes, element by element."""
     if dist.is_available() and dist.is_initialized():
         dist.all_reduce(x, dist.ReduceOp.MAX if largest else dist.ReduceOp.SUM)
     return x

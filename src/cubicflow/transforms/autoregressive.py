@@ -1,4 +1,4 @@
-"""Autoregressive layers: every feature told by all the features before it."""
+"""Autoregressive layers: each feature is transformed given all features before it."""
 
 from __future__ import annotations
 
@@ -16,19 +16,22 @@ from cubicflow.transforms.transform import Transform, check_context, check_featu
 
 
 class Autoregressive(Transform):
-    """z_i = map(x_i) with parameters computed from x_0 .. x_{i-1} and the context by one causal network.
+    """An autoregressive layer: z_i = map(x_i). One causal network computes the map's parameters from x_0 .. x_{i-1} and
+    the context.
 
-    The forward map is one network pass. The inverse takes one feature after the other: D steps of a network that has
-    them, as :class:`~cubicflow.nets.CausalTransformer` has, which are the work of one pass; D passes of any other. With
-    the affine map this is MAF, and its :class:`Inverse` is IAF; with splines it is what the paper left for future work.
+    The forward map takes one network pass. The inverse computes one feature at a time. With a network that has a method
+    ``one_by_one``, such as :class:`~cubicflow.nets.CausalTransformer`, all D steps cost as much as one pass. With any
+    other network the inverse takes D passes. With the affine map this layer is MAF, and its :class:`Inverse` is IAF.
+    With splines this layer is what the paper left for future work.
 
     Args:
         features: D.
         network: a module with autoregressive outputs, or a factory called with (in_features, out_features,
-            context_features=...); by default :class:`~cubicflow.nets.MaskedResidualMLP`.
-        element_map: which map; by default the cubic spline with 10 bins on the real line.
+            context_features=...). The default is :class:`~cubicflow.nets.MaskedResidualMLP`.
+        element_map: the map of each element. The default is the cubic spline with 10 bins on the real line.
         context_features: C.
-        order: in which the features come, a permutation of 0 .. D - 1; by default as they are. z keeps the order of x.
+        order: the order of the features, a permutation of 0 .. D - 1. The default is the order of the columns. z keeps
+            the column order of x.
 
     >>> z, log_det = Autoregressive(3)(torch.randn(4, 3))
     >>> z.shape, log_det.shape
@@ -53,9 +56,9 @@ class Autoregressive(Transform):
             raise ValueError(f"order must hold every number from 0 to {features - 1} once, got {list(order)}")
         self.order = None if order is None else [int(i) for i in order]
         if self.order is not None:
-            self.before = nn.Buffer(torch.tensor(self.order))  # of a network's feature, its place in x
-            self.after = nn.Buffer(self.before.argsort())
-        columns = list(range(features)) if self.order is None else self.order  # as the network sees them
+            self.before = nn.Buffer(torch.tensor(self.order))  # the column of x for each of the network's features
+            self.after = nn.Buffer(self.before.argsort())  # the network's feature for each column of x
+        columns = list(range(features)) if self.order is None else self.order  # in the network's order
         self._map = self.element_map.columns(columns)
         size, circles = self.element_map.num_params, self.element_map.circles(columns)
         self.network = make_network(network, features, features * size, context_features, circles)
@@ -68,13 +71,13 @@ class Autoregressive(Transform):
         self._check(x, context)
         x = x if self.order is None else x.index_select(1, self.before)
         z, log_slope = self._map(x, self._params(x, context))
-        return self._restored(z), sum_features(log_slope)
+        return self._in_column_order(z), sum_features(log_slope)
 
     def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         self._check(z, context)
         z = z if self.order is None else z.index_select(1, self.before)
         one_by_one = getattr(self.network, "one_by_one", None)
-        next_params = self._whole_passes(z, context) if one_by_one is None else one_by_one(z.shape[0], context)
+        next_params = self._one_pass_each(z, context) if one_by_one is None else one_by_one(z.shape[0], context)
         columns: list[Tensor] = []
         log_slopes: list[Tensor] = []
         for i in range(self.features):
@@ -82,16 +85,16 @@ class Autoregressive(Transform):
             x, log_slope = self._map.columns([i])(z[:, i], params, inverse=True)
             columns.append(x)
             log_slopes.append(log_slope)
-        return self._restored(torch.stack(columns, dim=1)), sum_features(torch.stack(log_slopes, dim=1))
+        return self._in_column_order(torch.stack(columns, dim=1)), sum_features(torch.stack(log_slopes, dim=1))
 
-    def _whole_passes(self, z: Tensor, context: Tensor | None) -> Callable[[Tensor | None], Tensor]:
-        """The steps of a network that has none of its own: a pass for each feature."""
+    def _one_pass_each(self, z: Tensor, context: Tensor | None) -> Callable[[Tensor | None], Tensor]:
+        """Return a ``next_params`` function for a network without ``one_by_one``: one full pass for each feature."""
         known: list[Tensor] = []
 
         def next_params(before: Tensor | None) -> Tensor:
             known.extend([] if before is None else [before[:, None]])
             i = len(known)
-            # Features from i on are still unknown, and the network's outputs for feature i do not look at them.
+            # Features from i on are unknown and set to 0. The network's outputs for feature i do not depend on them.
             return self._params(torch.cat([*known, torch.zeros_like(z[:, i:])], dim=1), context)[:, i]
 
         return next_params
@@ -100,7 +103,7 @@ class Autoregressive(Transform):
         check_features(self, x, self.features)
         check_context(self, context, self.context_features, x.shape[0])
 
-    def _restored(self, z: Tensor) -> Tensor:
+    def _in_column_order(self, z: Tensor) -> Tensor:
         return z if self.order is None else z.index_select(1, self.after)
 
     def _params(self, x: Tensor, context: Tensor | None) -> Tensor:

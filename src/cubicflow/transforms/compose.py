@@ -1,4 +1,4 @@
-"""Transforms made of transforms."""
+"""Composition and inversion of transforms."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from cubicflow.transforms.transform import Transform, no_log_det
 
 
 class Compose(Transform):
-    """One transform after the other. Context goes to those that take it.
+    """A sequence of transforms, applied in order. Transforms with ``context_features`` receive the context.
+
+    Args:
+        transforms: the transforms, from data to noise.
 
     >>> import torch
     >>> from cubicflow.transforms import LULinear, Elementwise
@@ -33,7 +36,7 @@ class Compose(Transform):
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         linear = dict(self._linear_layers("forward"))
-        dense = _made_together(linear, dense_layers)
+        dense = _dense_matrices(linear, dense_layers)
         log_dets = []
         for place, part in enumerate(self.transforms):
             if place in dense:
@@ -46,7 +49,7 @@ class Compose(Transform):
 
     def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         linear = {place: layer for place, layer in self._linear_layers("inverse") if layer.takes_dense_inverse(z)}
-        dense = _made_together(linear, dense_inverses)
+        dense = _dense_matrices(linear, dense_inverses)
         log_det = no_log_det(z)
         for place, part in reversed(list(enumerate(self.transforms))):
             if place in dense:
@@ -57,17 +60,18 @@ class Compose(Transform):
         return z, log_det - _log_diagonals(linear) if linear else log_det
 
     def _linear_layers(self, direction: str) -> Iterator[tuple[int, LULinear]]:
-        """The linear layers by place, but none whose method was replaced: it may do something else than multiply."""
+        """Yield the linear layers with their positions. A layer with a replaced method is left out, because the method
+        may do more than multiply."""
         for place, part in enumerate(self.transforms):
             if type(part) is LULinear and direction not in vars(part):
                 yield place, part
 
 
-def _made_together(
+def _dense_matrices(
     layers: dict[int, LULinear], make: Callable[[Sequence[LULinear]], Sequence[Dense]]
 ) -> dict[int, Dense]:
-    """The matrices of all linear layers, those of one size together: one by one they would cost more time than the
-    products they are for."""
+    """Return the matrices of all linear layers. Matrices of one size are made in one batch: making them one at a time
+    would take longer than the products that use them."""
     dense: dict[int, Dense] = {}
     for features in {layer.features for layer in layers.values()}:
         alike = {place: layer for place, layer in layers.items() if layer.features == features}
@@ -76,13 +80,16 @@ def _made_together(
 
 
 def _log_diagonals(layers: dict[int, LULinear]) -> Tensor:
-    """The sum of all log-determinants, which needs no row: added to every row by itself it would be a sum over rows in
-    the backward pass of every layer."""
+    """Return the sum of all log-determinants. It is the same for every row, so it is added once at the end. Added in
+    each layer, it would cost a sum over rows in every layer's backward pass."""
     return torch.cat([layer.log_diagonal for layer in layers.values()]).sum()
 
 
 class Inverse(Transform):
-    """A transform the other way round: IAF is the inverse of MAF.
+    """The inverse of a transform: ``forward`` and ``inverse`` change places. IAF is the inverse of MAF.
+
+    Args:
+        transform: the transform to invert.
 
     >>> import torch
     >>> from cubicflow.transforms import Permutation

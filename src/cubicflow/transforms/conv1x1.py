@@ -12,7 +12,9 @@ from cubicflow.transforms.transform import Transform, check_features
 
 
 class Conv1x1(Transform):
-    """The same :class:`LULinear` on the channels of every pixel: (N, C, H, W) -> (N, C, H, W).
+    """One :class:`LULinear`, applied to the channels of every pixel: (N, C, H, W) -> (N, C, H, W).
+
+    The arguments are as in :class:`LULinear`; ``features`` is the number of channels.
 
     >>> import torch
     >>> z, log_det = Conv1x1(4, seed=0)(torch.randn(2, 4, 3, 3))

@@ -1,4 +1,4 @@
-"""The coupling layer of the paper: one half told by the other, and that other half transformed as well."""
+"""The coupling layer of the paper. One half is transformed given the other half; the other half has trainable maps."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from cubicflow.transforms.transform import Transform, check_context, check_featu
 
 
 class NetworkFactory(Protocol):
-    """Makes the network of a layer, once the layer knows its sizes: a network class, or a partial of one. Where some of
-    its inputs are angles it is told which, as ``circles=[...]``, one bool for each input."""
+    """A function that makes the network of a layer from its sizes: a network class, or a partial of one. If some inputs
+    are angles, the factory is also called with ``circles=[...]``, one bool for each input."""
 
     def __call__(self, in_features: int, out_features: int, *, context_features: int) -> nn.Module: ...
 
 
 def alternating_mask(features: int, *, even: bool = True) -> list[bool]:
-    """Transform the even features, or the odd ones.
+    """Return the mask of the even features, or with ``even=False`` of the odd ones.
 
     >>> alternating_mask(5)
     [True, False, True, False, True]
@@ -32,7 +32,8 @@ def alternating_mask(features: int, *, even: bool = True) -> list[bool]:
 
 
 def contiguous_mask(features: int, *, second: bool = True) -> list[bool]:
-    """Transform the second half of the features, or the first; the first is the larger of an odd number.
+    """Return the mask of the second half of the features, or with ``second=False`` of the first half. For an odd number
+    of features the first half is the larger one.
 
     >>> contiguous_mask(5), contiguous_mask(5, second=False)
     ([False, False, False, True, True], [True, True, True, False, False])
@@ -41,16 +42,16 @@ def contiguous_mask(features: int, *, second: bool = True) -> list[bool]:
 
 
 class Coupling(Transform):
-    """Masked features go through maps whose parameters a network computes from the other features and the context; the
-    other features go through trainable maps of their own. The whole layer is one network pass in either direction.
+    """A coupling layer. A network computes the maps of the masked features from the other features and the context. The
+    other features have trainable elementwise maps. The layer takes one network pass in either direction.
 
     Args:
-        mask: for each feature (column, or channel of an image), whether the network's maps transform it.
+        mask: one bool for each feature (column, or channel of an image). True: the network's maps transform it.
         network: a module, or a factory called with (in_features, out_features, context_features=...).
-        element_map: which map; by default the cubic spline with 10 bins on the real line.
-        context_features: C, what the network sees beside the other half.
-        transform_identity: put trainable maps on the other half. The network sees that half before they act on it, and
-            the inverse undoes them first.
+        element_map: the map of each element. The default is the cubic spline with 10 bins on the real line.
+        context_features: C, the size of the context that the network sees in addition to the other features.
+        transform_identity: put trainable maps on the other features. The network sees these features before the maps
+            act, and the inverse undoes the maps first.
 
     >>> from functools import partial
     >>> from cubicflow.nets import ResidualMLP
@@ -78,11 +79,11 @@ class Coupling(Transform):
         transformed = [i for i, chosen in enumerate(self.mask) if chosen]
         identity = [i for i, chosen in enumerate(self.mask) if not chosen]
         if not transformed:
-            raise ValueError(f"the mask {self.mask} leaves nothing to transform; at least one entry must be True")
+            raise ValueError(f"the mask {self.mask} leaves nothing to transform; set at least one entry to True")
         if not identity and not context_features:
             raise ValueError(
-                f"the mask {self.mask} leaves nothing for the network to see; leave some feature False, give the layer "
-                "context_features, or use Elementwise"
+                f"the mask {self.mask} leaves no input for the network; set at least one entry to False, give the "
+                "layer context_features, or use Elementwise"
             )
         self.transformed = nn.Buffer(torch.tensor(transformed))
         self.identity = nn.Buffer(torch.tensor(identity, dtype=torch.int64))
@@ -104,7 +105,7 @@ class Coupling(Transform):
         if self.identity_maps is None:
             return join(identity, transformed, self._halves), sum_features(log_slope)
         identity, log_slope_identity = self.identity_maps.map(identity)
-        if x.ndim == 2:  # one sum over both: of so few numbers it costs a GPU more than what it adds up
+        if x.ndim == 2:  # one sum over both halves: for few numbers, launching a second sum costs more than the copy
             log_det = torch.cat([log_slope, log_slope_identity], dim=1).sum(1)
         else:
             log_det = sum_features(log_slope) + sum_features(log_slope_identity)
@@ -124,7 +125,8 @@ class Coupling(Transform):
         return split(x, self._halves)
 
     def _params(self, identity: Tensor, context: Tensor | None) -> Tensor:
-        """(N, transformed, *pixels, P), for images a view of the network's channels that needs no copy."""
+        """Return the params of the masked features, (N, transformed, *pixels, P). For images this is a view of the
+        network's channels, without a copy."""
         identity = self._identity_map.within_domain(identity)
         params: Tensor = self.network(identity) if context is None else self.network(identity, context)
         size = self.element_map.num_params
@@ -143,8 +145,8 @@ def make_network(
     context_features: int,
     circles: Sequence[bool] = (),
 ) -> nn.Module:
-    """The network given, or the one a factory makes, checked to have the sizes the layer needs, and to know which of
-    its inputs are angles."""
+    """Return the given network, or the network that the factory makes. Raise a ValueError if its sizes or its circular
+    inputs do not fit the layer."""
     angles = {"circles": list(circles)} if any(circles) else {}
     if not isinstance(network, nn.Module):
         network = network(in_features, out_features, context_features=context_features, **angles)

@@ -1,4 +1,4 @@
-"""Which map a layer applies to each element: a family of splines with its settings, or an affine or additive map."""
+"""The map that a layer applies to each element: a spline with its settings, or an affine or additive map."""
 
 from __future__ import annotations
 
@@ -16,32 +16,34 @@ from cubicflow.splines.domains import find_domain
 from cubicflow.splines.families import FAMILIES, family_names
 from cubicflow.splines.spec import make_spec
 
-# The maps that are no splines, and how many numbers describe one. All of them map the real line to itself.
+# The maps that are not splines, with their numbers of params. All of them map the real line onto itself.
 PLAIN_MAPS = {"affine": (splines.affine, 2), "additive": (splines.additive, 1)}
 AFFINE_PARAMS = 2
-# Of the affine map before a spline. A conditional may be far narrower than its column: 1e-4 of it, within this bound.
+# The bound on the log-scale of the affine map before a spline. A conditional may be far narrower than its column. This
+# bound allows a scale of 1e-4.
 LOG_SCALE_BOUND = 10.0
 
 
 def is_spline(family: str) -> bool:
-    """Whether an element map of this family is a spline, which has a version of the unit interval."""
+    """Return whether an element map of this family is a spline. Splines also exist on the unit interval."""
     return family in family_names()
 
 
 @dataclass(frozen=True)
 class ElementMap:
-    """A map of single elements told what to do by ``num_params`` unconstrained numbers; all zeros are the identity.
+    """A map of single elements with ``num_params`` unconstrained params. All-zero params are the identity.
 
     Args:
         family: ``"cubic"``, ``"quadratic"``, ``"linear"``, ``"rational_quadratic"``, ``"affine"`` or ``"additive"``.
         num_bins: K, for splines.
         slopes: ``"steffen"`` or ``"free"``, for the cubic.
-        domain: ``"real"``, ``"unit"`` or ``"circle"``, for splines; or one of these for each column of the rows (N, D)
-            that a layer maps.
-        affine_first: locate and scale, then bend: y = spline((x - m) exp(-s)), with two more params, for m and s,
-            before those of the spline. For conditionals that are narrow beside their column; on the real line.
+        domain: ``"real"``, ``"unit"`` or ``"circle"``, for splines. A sequence gives one domain for each column of the
+            rows (N, D) that a layer maps.
+        affine_first: shift and scale before the spline: y = spline((x - m) exp(-s)). The two params m and s come before
+            the spline's params. Needs the real line. Useful for conditionals that are narrow compared with their
+            column.
         min_bin_width, min_bin_height: floors on the bins; None for the default.
-        backend: which implementation runs it.
+        backend: the spline backend, or ``"auto"``.
 
     >>> ElementMap("cubic", num_bins=10).num_params, ElementMap("affine").num_params
     (22, 2)
@@ -65,52 +67,52 @@ class ElementMap:
         if not isinstance(self.domain, str):
             object.__setattr__(self, "domain", tuple(self.domain))
             for name in set(self.domain):
-                replace(self, domain=name)  # which checks it
+                replace(self, domain=name)  # the constructor checks the settings on this domain
             return
         title = find_domain(self.domain).title
         check_backend(self.backend)
         if self.affine_first and (self.domain != "real" or not is_spline(self.family)):
             raise ValueError("affine_first needs a spline on the real line: domain='real', and a family of splines")
-        size = self._bend_params  # refuses wrong slopes and num_bins
+        size = self._num_inner_params  # raises for wrong slopes and num_bins
         if is_spline(self.family):
-            nothing = torch.zeros(0, 1, device="meta"), torch.zeros(size, device="meta")
-            make_spec(*nothing, inverse=False, domain=self.domain, **self._settings)
+            empty = torch.zeros(0, 1, device="meta"), torch.zeros(size, device="meta")
+            make_spec(*empty, inverse=False, domain=self.domain, **self._settings)
         elif self.domain != "real":
-            raise ValueError(f"an {self.family} map does not keep {title}; use domain='real' or a spline")
+            raise ValueError(f"an {self.family} map does not preserve {title}; use domain='real' or a spline")
 
     @property
     def num_params(self) -> int:
-        """How many numbers describe one map."""
-        return self._bend_params + (AFFINE_PARAMS if self.affine_first else 0)
+        """The number of params of one map."""
+        return self._num_inner_params + (AFFINE_PARAMS if self.affine_first else 0)
 
     def __call__(self, x: Tensor, params: Tensor, *, inverse: bool = False) -> tuple[Tensor, Tensor]:
-        """(y, log_slope) of shape broadcast(x, params[..., 0])."""
+        """Return (y, log_slope), each of shape broadcast(x, params[..., 0])."""
         if not isinstance(self.domain, str):
             return self._by_column(x, params, inverse=inverse)
         if not self.affine_first:
-            return self._bend(x, params, inverse=inverse)
-        place, shape = params[..., :AFFINE_PARAMS], params[..., AFFINE_PARAMS:]
+            return self._inner_map(x, params, inverse=inverse)
+        affine_params, inner_params = params[..., :AFFINE_PARAMS], params[..., AFFINE_PARAMS:]
         if inverse:
-            inner, log_slope = self._bend(x, shape, inverse=True)
-            y, log_scale = splines.affine(inner, place, log_scale_bound=LOG_SCALE_BOUND)
+            inner, log_slope = self._inner_map(x, inner_params, inverse=True)
+            y, log_scale = splines.affine(inner, affine_params, log_scale_bound=LOG_SCALE_BOUND)
         else:
-            inner, log_scale = splines.affine(x, place, inverse=True, log_scale_bound=LOG_SCALE_BOUND)
-            y, log_slope = self._bend(inner, shape, inverse=False)
+            inner, log_scale = splines.affine(x, affine_params, inverse=True, log_scale_bound=LOG_SCALE_BOUND)
+            y, log_slope = self._inner_map(inner, inner_params, inverse=False)
         return y, log_slope + log_scale
 
     def columns(self, chosen: Sequence[int]) -> ElementMap:
-        """The map of some columns of those that this one is for."""
+        """Return the map of the chosen columns."""
         if isinstance(self.domain, str):
             return self
         domains = [self.domain[i] for i in chosen]
         return replace(self, domain=domains[0] if len(set(domains)) == 1 else tuple(domains))
 
     def circles(self, chosen: Sequence[int]) -> list[bool]:
-        """For some columns, whether each is a circle."""
+        """Return for each chosen column whether its domain is a circle."""
         return [find_domain(self.domain if isinstance(self.domain, str) else self.domain[i]).closed for i in chosen]
 
     def check_columns(self, features: int) -> None:
-        """Refuse a layer of another number of columns than there are domains."""
+        """Raise a ValueError if there is one domain per column and the number of columns is not ``features``."""
         if not isinstance(self.domain, str) and len(self.domain) != features:
             raise ValueError(
                 f"domain names {len(self.domain)} columns, and the layer has {features}; give one domain for each "
@@ -118,7 +120,7 @@ class ElementMap:
             )
 
     def _by_column(self, x: Tensor, params: Tensor, *, inverse: bool) -> tuple[Tensor, Tensor]:
-        """Rows (N, D) with params (N, D, P) or (D, P): the columns of each domain together."""
+        """Map rows (N, D) with params (N, D, P) or (D, P). Columns of the same domain are mapped together."""
         if x.ndim != 2 or x.shape[1] != len(self.domain):
             raise ValueError(f"domains by column need rows of shape (N, {len(self.domain)}), got {tuple(x.shape)}")
         order: list[int] = []
@@ -131,7 +133,8 @@ class ElementMap:
         y, log_slope = (torch.cat(part, dim=1).index_select(1, restore) for part in zip(*parts, strict=True))
         return y, log_slope
 
-    def _bend(self, x: Tensor, params: Tensor, *, inverse: bool) -> tuple[Tensor, Tensor]:
+    def _inner_map(self, x: Tensor, params: Tensor, *, inverse: bool) -> tuple[Tensor, Tensor]:
+        """Apply the spline or the plain map, without the affine map before it."""
         if self.family in PLAIN_MAPS:
             return PLAIN_MAPS[self.family][0](x, params, inverse=inverse)
         return splines.spline(
@@ -139,14 +142,14 @@ class ElementMap:
         )
 
     @property
-    def _bend_params(self) -> int:
+    def _num_inner_params(self) -> int:
         if self.family in PLAIN_MAPS:
             return PLAIN_MAPS[self.family][1]
         return splines.num_params(self.family, self.num_bins, self._slopes)
 
     def within_domain(self, x: Tensor) -> Tensor:
-        """x as a network is to see it. Where a spline on the unit interval clamps its input there is no density, but
-        numbers without bound would make the network's outputs NaN, and the log density NaN rather than -inf."""
+        """Return x clamped to the domain, as input of a network. Inputs outside the unit interval have log density
+        -inf. Without the clamp, huge inputs could make the network's outputs and the log density NaN."""
         if not isinstance(self.domain, str):
             return torch.stack([self.columns([i]).within_domain(column) for i, column in enumerate(x.unbind(1))], dim=1)
         bounds = find_domain(self.domain).bounds
@@ -158,12 +161,13 @@ class ElementMap:
 
     @cached_property
     def _settings(self) -> dict[str, Any]:
-        """The family of splines, and what it has settings for: small batches notice the time to find that out."""
+        """The spline arguments of this family. Cached, because finding them takes noticeable time for small batches."""
         slopes = self._slopes
         floors = {name: getattr(self, name) for name in FAMILIES[self.family, slopes].floors}
         return {"family": self.family, "slopes": slopes, **floors}
 
     def config(self) -> dict[str, Any]:
-        """The constructor's arguments. Files of before ``affine_first`` do not have it, and still describe the same."""
+        """Return the constructor's arguments. ``affine_first`` is left out if False, so that configs equal those that
+        were written before this argument existed."""
         settings = asdict(self)
         return settings if self.affine_first else {k: v for k, v in settings.items() if k != "affine_first"}

@@ -1,4 +1,4 @@
-"""A trainable map for every feature, blind to the others."""
+"""One trainable map for every feature, independent of the other features."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from cubicflow.transforms.transform import Transform, check_features, sum_featur
 
 
 class Elementwise(Transform):
-    """One trainable map per feature (or channel), the identity at the start.
+    """A layer with one trainable map per feature (column or channel). Every map starts as the identity.
+
+    Args:
+        features: D.
+        element_map: the map of each element. The default is the cubic spline with 10 bins on the real line.
 
     >>> x = torch.randn(4, 3)
     >>> z, log_det = Elementwise(3)(x)
@@ -39,7 +43,7 @@ class Elementwise(Transform):
         return x, sum_features(log_slope)
 
     def map(self, x: Tensor, *, inverse: bool = False) -> tuple[Tensor, Tensor]:
-        """The outputs, and the log slope at every element."""
+        """Return the outputs and the log-slope at every element, both of x's shape."""
         check_features(self, x, self.features)
         over_pixels = self.params.view(self.features, *(1,) * (x.ndim - 2), -1)  # (D, 1, 1, P) for images
         return self.element_map(x, over_pixels, inverse=inverse)

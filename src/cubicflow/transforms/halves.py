@@ -1,8 +1,9 @@
-"""Cut features into two sets, and put them together again.
+"""Split features into two sets, and join them again.
 
-Each feature goes to one place, so the gradient of the one is the other. Autograd cannot know that: its gradient of an
-``index_select`` adds into zeros, which are more kernels than the rest of a coupling layer's backward pass has. Sets
-that a slice can take, as those of the usual masks, need no table of numbers, which takes a GPU longer to follow.
+Each feature goes to exactly one set, so the gradient of a split is a join, and the gradient of a join is a split.
+Autograd does not use this fact: its gradient of ``index_select`` adds into zeros, which takes more kernels than the
+rest of a coupling layer's backward pass. The sets of the usual masks are slices. A slice needs no index tensor and is
+faster on a GPU.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from cubicflow.splines.calls import calls
 
 
 class Halves(NamedTuple):
-    """Which features are in which set: by number, and by slice where there is one.
+    """The features of two sets, as indices and, if possible, as slices.
 
     Attributes:
-        first, second: the numbers, (n,), every feature once between them.
-        restore: where each feature is in a row of both sets, (D,).
-        slices: of the two sets, or None.
+        first, second: the indices of each set, (n,). Every feature is in exactly one set.
+        restore: the position of each feature in the concatenation of both sets, (D,).
+        slices: the two sets as slices, or None.
     """
 
     first: Tensor
@@ -32,7 +33,7 @@ class Halves(NamedTuple):
 
 
 def slices_of(first: Sequence[int], second: Sequence[int]) -> tuple[slice, slice] | None:
-    """Slices that take these features, if there are any and neither set is empty.
+    """Return the two sets as slices, or None if a set is empty or is not a slice.
 
     >>> slices_of([1, 3, 5], [0, 2, 4])
     (slice(1, 6, 2), slice(0, 5, 2))
@@ -52,7 +53,7 @@ def slices_of(first: Sequence[int], second: Sequence[int]) -> tuple[slice, slice
 
 
 def split(x: Tensor, halves: Halves) -> tuple[Tensor, Tensor]:
-    """x[:, first] and x[:, second].
+    """Return x[:, first] and x[:, second].
 
     >>> halves = Halves(torch.tensor([1]), torch.tensor([0, 2]), torch.tensor([1, 0, 2]))
     >>> split(torch.tensor([[10.0, 20.0, 30.0]]), halves)
@@ -60,12 +61,12 @@ def split(x: Tensor, halves: Halves) -> tuple[Tensor, Tensor]:
     """
     if torch.compiler.is_compiling() or calls.only_values(x):
         return _split(x, halves)
-    parts: tuple[Tensor, Tensor] = _apply_split(x, *_one_by_one(halves))
+    parts: tuple[Tensor, Tensor] = _apply_split(x, *_to_arguments(halves))
     return parts
 
 
 def join(first: Tensor, second: Tensor, halves: Halves) -> Tensor:
-    """What :func:`split` cut.
+    """Return the x that :func:`split` would split into ``first`` and ``second``.
 
     >>> halves = Halves(torch.tensor([1]), torch.tensor([0, 2]), torch.tensor([1, 0, 2]))
     >>> join(torch.tensor([[20.0]]), torch.tensor([[10.0, 30.0]]), halves)
@@ -73,14 +74,14 @@ def join(first: Tensor, second: Tensor, halves: Halves) -> Tensor:
     """
     if torch.compiler.is_compiling() or calls.only_values(first, second):
         return _join(first, second, halves)
-    x: Tensor = _apply_join(first, second, *_one_by_one(halves))
+    x: Tensor = _apply_join(first, second, *_to_arguments(halves))
     return x
 
 
-# Compilers fuse these, and do not take Functions that have a forward mode.
+# Compiled code uses these two functions. A compiler fuses them, and it does not support Functions with a jvp.
 def _split(x: Tensor, halves: Halves) -> tuple[Tensor, Tensor]:
     if halves.slices is not None:
-        # Copies even where a part lies contiguous already, as in a single row: no output is a view of the input.
+        # Always copy, even if a part is already contiguous, as in a single row: no output may be a view of the input.
         first, second = (x[:, part].clone(memory_format=torch.contiguous_format) for part in halves.slices)
         return first, second
     return x.index_select(1, halves.first), x.index_select(1, halves.second)
@@ -97,12 +98,12 @@ def _join(first: Tensor, second: Tensor, halves: Halves) -> Tensor:
     return torch.cat([first, second], dim=1).index_select(1, halves.restore)
 
 
-def _one_by_one(halves: Halves) -> tuple[Any, ...]:
-    """The arguments of a Function: forward mode under vmap takes no tuples among them."""
+def _to_arguments(halves: Halves) -> tuple[Any, ...]:
+    """Return the fields as flat arguments of a Function: forward mode under vmap does not support tuple arguments."""
     return halves.first, halves.second, halves.restore, *(halves.slices or (None, None))
 
 
-def _together(arguments: tuple[Any, ...]) -> Halves:
+def _from_arguments(arguments: tuple[Any, ...]) -> Halves:
     first, second, restore, *slices = arguments
     return Halves(first, second, restore, None if slices[0] is None else (slices[0], slices[1]))
 
@@ -112,11 +113,11 @@ class _Split(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, *halves: Any) -> tuple[Tensor, Tensor]:
-        return _split(x, _together(halves))
+        return _split(x, _from_arguments(halves))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG004
-        ctx.halves = _together(inputs[1:])
+        ctx.halves = _from_arguments(inputs[1:])
 
     @staticmethod
     def backward(ctx: Any, grad_first: Tensor, grad_second: Tensor) -> tuple[Tensor | None, ...]:
@@ -132,11 +133,11 @@ class _Join(torch.autograd.Function):
 
     @staticmethod
     def forward(first: Tensor, second: Tensor, *halves: Any) -> Tensor:
-        return _join(first, second, _together(halves))
+        return _join(first, second, _from_arguments(halves))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG004
-        ctx.halves = _together(inputs[2:])
+        ctx.halves = _from_arguments(inputs[2:])
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:

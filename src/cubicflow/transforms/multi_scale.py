@@ -13,13 +13,14 @@ from cubicflow.transforms.transform import Transform, no_log_det
 
 
 class MultiScale(Transform):
-    """At every level the image is squeezed and transformed; then, but for the last level, half of its channels are
-    finished and leave. What left and what remains is laid side by side as one vector of noise:
-    (N, C, H, W) -> (N, C H W).
+    """A multi-scale transform from images to vectors: (N, C, H, W) -> (N, C H W).
+
+    Each level squeezes and transforms the image. Each level but the last then moves half of the channels to the output.
+    The output is the concatenation of all these halves and of the last level's image, flattened.
 
     Args:
-        levels: one transform for each level, which keeps the shape of the squeezed image.
-        shape: (C, H, W) of one input; H and W must halve once for every level.
+        levels: one transform for each level. A transform keeps the shape of the squeezed image.
+        shape: (C, H, W) of one input. H and W must be divisible by 2 once for every level.
 
     >>> from cubicflow.transforms import ActNorm
     >>> layer = MultiScale([ActNorm(4), ActNorm(8)], (1, 8, 8))
@@ -74,7 +75,7 @@ class MultiScale(Transform):
 
 
 def level_shapes(shape: Sequence[int], num_levels: int) -> list[tuple[int, int, int]]:
-    """The (C, H, W) that each level's transform sees.
+    """Return the (C, H, W) of the input of each level's transform.
 
     >>> level_shapes((1, 28, 28), 2)
     [(4, 14, 14), (8, 7, 7)]

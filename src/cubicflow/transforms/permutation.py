@@ -12,7 +12,7 @@ from cubicflow.transforms.transform import Transform, check_features, no_log_det
 
 
 class Permutation(Transform):
-    """z[:, i] = x[:, permutation[i]], for columns or channels.
+    """A fixed permutation of columns or channels: z[:, i] = x[:, permutation[i]].
 
     >>> Permutation([2, 0, 1])(torch.tensor([[10.0, 20.0, 30.0]]))[0]
     tensor([[30., 10., 20.]])

@@ -1,4 +1,4 @@
-"""Between the real line and the unit interval."""
+"""Maps between the real line and the unit interval."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from cubicflow.transforms.transform import Transform, check_floating, sum_featur
 
 
 class Sigmoid(Transform):
-    """Real line to (0, 1), element by element.
+    """The sigmoid, element by element, from the real line to (0, 1). Its inverse is the logit.
 
-    The inverse is the logit. With ``clip``, its input is first clamped to [clip, 1 - clip], as the paper does with
-    1e-6, and the log-det is that of the clamped value: exact reversibility ends there. Without, the ends and what lies
-    beyond them go where the number nearest to them inside goes, with a log-det of -inf: there is no density, and the
-    layers behind see finite numbers.
+    Args:
+        clip: clamp the input of the logit to [clip, 1 - clip]; the paper uses 1e-6. The log-det is that of the clamped
+            value, so clamped values are not exactly reversible. None: inputs of the logit outside (0, 1) are moved to
+            the nearest number inside, with a log-det of -inf. They have no density, and later layers see finite
+            numbers.
 
     >>> Sigmoid()(torch.zeros(1, 2))
     (tensor([[0.5000, 0.5000]]), tensor([-2.7726]))
@@ -41,16 +42,17 @@ class Sigmoid(Transform):
         if self.clip is not None:
             z = z.clamp(self.clip, 1 - self.clip)
         limits = torch.finfo(z.dtype)
-        inside = z.clamp(limits.tiny * limits.eps, 1 - limits.eps / 2)  # the first and the last number between 0 and 1
+        inside = z.clamp(limits.tiny * limits.eps, 1 - limits.eps / 2)  # the smallest and largest number in (0, 1)
         log_low, log_high = inside.log(), torch.log1p(-inside)
         log_slope = -log_low - log_high
-        if self.clip is None:  # 1 - clip may be rounded to 1, which is not outside
+        if self.clip is None:  # with a clip, 1 - clip may round to 1, and 1 must then not count as outside
             log_slope = torch.where((z <= 0) | (z >= 1), -torch.inf, log_slope)
         return log_low - log_high, sum_features(log_slope)
 
 
 class Logit(Inverse):
-    """(0, 1) to the real line: the inverse of :class:`Sigmoid`, with the same ``clip``.
+    """The logit, element by element, from (0, 1) to the real line: the inverse of :class:`Sigmoid`, with the same
+    ``clip``.
 
     >>> Logit()(torch.full((1, 2), 0.5))
     (tensor([[0., 0.]]), tensor([2.7726]))

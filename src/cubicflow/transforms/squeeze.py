@@ -1,4 +1,4 @@
-"""Space to channels."""
+"""Moves blocks of pixels into channels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from cubicflow.transforms.transform import Transform, no_log_det
 
 
 class Squeeze(Transform):
-    """Every 2x2 block of pixels becomes one pixel of four times the channels: (N, C, H, W) -> (N, 4C, H/2, W/2).
+    """A layer that turns every 2x2 block of pixels into one pixel with four times the channels:
+    (N, C, H, W) -> (N, 4C, H/2, W/2).
 
     >>> import torch
     >>> Squeeze()(torch.randn(5, 1, 28, 28))[0].shape

@@ -1,4 +1,4 @@
-"""A fixed shift and scale."""
+"""A fixed shift and scale of each feature."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from cubicflow.transforms.transform import Transform, check_features, per_pixel,
 
 
 class Standardise(Transform):
-    """z = (x - mean) / std, with one mean and std for each feature (column, or channel of an image), not trained.
+    """A fixed map z = (x - mean) / std. Each feature (column, or channel of an image) has one mean and one std. They
+    are not trained.
 
     >>> Standardise([1.0, 2.0], [2.0, 4.0])(torch.tensor([[3.0, 6.0]]))
     (tensor([[1., 1.]]), tensor([-2.0794]))
@@ -20,7 +21,7 @@ class Standardise(Transform):
 
     def __init__(self, mean: Sequence[float] | Tensor, std: Sequence[float] | Tensor) -> None:
         super().__init__()
-        dtype = torch.zeros(()).dtype  # the default one or, while a flow is loaded, that of the flow
+        dtype = torch.zeros(()).dtype  # torch's default dtype or, while a flow is being loaded, the flow's dtype
         self.mean = nn.Buffer(torch.as_tensor(mean).to(dtype, copy=True))
         self.std = nn.Buffer(torch.as_tensor(std).to(dtype, copy=True))
         if self.mean.ndim != 1 or self.mean.shape != self.std.shape:
@@ -33,16 +34,16 @@ class Standardise(Transform):
 
     @classmethod
     def of(cls, x: Tensor) -> Standardise:
-        """The mean and standard deviation of the rows of x; a constant feature keeps scale 1."""
+        """Return the layer with the mean and standard deviation of the rows of x. A constant feature gets std 1."""
         rows = x.movedim(1, -1).reshape(-1, x.shape[1]).double()
         if not len(rows):
-            raise ValueError("Standardise.of needs at least one row to take a mean and a std from, got none")
-        # The mean of equal numbers is rounded, and their std from it seldom 0.
+            raise ValueError("Standardise.of needs at least one row, got none")
+        # Constant features are found by their range: the mean of equal numbers is rounded, so their std is seldom 0.
         constant = rows.amax(0) == rows.amin(0)
         return cls(rows.mean(0), torch.where(constant, 1, rows.std(0, correction=0)))
 
     def config(self) -> dict[str, Any]:
-        return {"mean": [0.0] * len(self.mean), "std": [1.0] * len(self.std)}  # the values themselves are buffers
+        return {"mean": [0.0] * len(self.mean), "std": [1.0] * len(self.std)}  # the values are saved as buffers
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         check_features(self, x, len(self.mean))

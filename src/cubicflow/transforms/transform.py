@@ -1,4 +1,4 @@
-"""The contract of every invertible layer."""
+"""The base class of every invertible layer, and helpers for layers."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from torch import Tensor, nn
 
 
 class Transform(nn.Module, ABC):
-    """An invertible map of batches, (N, D) or (N, C, H, W), perhaps told by context (N, context_features).
+    """An invertible map of batches (N, D) or (N, C, H, W), optionally given context (N, context_features).
 
-    ``forward`` is data to noise, ``inverse`` noise to data. Both return ``(outputs, log_det)``, with log_det of shape
-    (N,) the log absolute determinant of the Jacobian of the map they evaluate. All state is in parameters and buffers.
+    ``forward`` maps data to noise, and ``inverse`` maps noise to data. Both return ``(outputs, log_det)``. ``log_det``
+    has shape (N,). It is the log absolute determinant of the Jacobian of the evaluated map. All state is in parameters
+    and buffers.
 
-    A layer of your own needs three methods:
+    A custom layer needs three methods:
 
     >>> import math
     >>> class Doubling(Transform):
@@ -35,40 +36,42 @@ class Transform(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Data to noise."""
+        """Map data to noise. Return ``(z, log_det)``."""
 
     @abstractmethod
     def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Noise to data."""
+        """Map noise to data. Return ``(x, log_det)``."""
 
     @abstractmethod
     def config(self) -> dict[str, Any]:
-        """The constructor's arguments: JSON values, transforms, networks, element maps, and lists of them."""
+        """Return the constructor's arguments: JSON values, transforms, networks, element maps, and lists of these."""
 
 
 def sum_features(log_slope: Tensor) -> Tensor:
-    """(N, ...) -> (N,)."""
+    """Return the sum over all axes but the first: (N, ...) -> (N,)."""
     return log_slope.sum(dim=tuple(range(1, log_slope.ndim))) if log_slope.ndim > 1 else log_slope
 
 
 def no_log_det(x: Tensor) -> Tensor:
-    """Zeros of shape (N,), never below float32."""
+    """Return zeros of shape (N,), never below float32."""
     return torch.zeros(x.shape[0], dtype=torch.promote_types(x.dtype, torch.float32), device=x.device)
 
 
 def scale_log_det(x: Tensor, log_scales: Tensor) -> Tensor:
-    """(N,), of a map that multiplies each feature, at every pixel, by the exponential of its ``log_scales`` (D,)."""
+    """Return the log-determinant, (N,), of the map that multiplies each feature by exp(log_scales), (D,), at every
+    pixel."""
     pixels = x[0, 0].numel() if x.shape[0] else 0
     return no_log_det(x) + pixels * log_scales.sum()
 
 
 def per_pixel(values: Tensor, x: Tensor) -> Tensor:
-    """One number for each feature, (D,), as it broadcasts over x, (N, D) or (N, D, H, W)."""
+    """Return one number per feature, (D,), in a shape that broadcasts over x, (N, D) or (N, D, H, W)."""
     return values.view(-1, *(1,) * (x.ndim - 2))
 
 
 def check_features(transform: Transform, x: Tensor, features: int) -> None:
-    """Features are the second axis: columns of a table, channels of an image."""
+    """Raise a ValueError unless the second axis of x has size ``features``: columns of a table, channels of an
+    image."""
     name = type(transform).__name__
     if x.ndim < 2:
         raise ValueError(f"{name} expects a batch of shape (N, {features}, ...), got shape {tuple(x.shape)}")
@@ -77,21 +80,24 @@ def check_features(transform: Transform, x: Tensor, features: int) -> None:
 
 
 def check_floating(transform: Transform, x: Tensor) -> None:
-    """Of layers whose outputs would be rounded to whole numbers with their inputs."""
+    """Raise a TypeError for integer inputs, whose dtype would round the outputs to whole numbers."""
     if not x.is_floating_point():
         raise TypeError(f"{type(transform).__name__} needs floating-point inputs, got {x.dtype}; pass x.float()")
 
 
 def check_context(transform: nn.Module, context: Tensor | None, context_features: int, rows: int) -> None:
-    """Context must be given to what was built for it, one row for each row of x."""
+    """Raise a ValueError unless the context fits: none for a layer without context, else one row per row of x."""
     name = type(transform).__name__
     if context is None:
         if context_features:
-            raise ValueError(f"{name} was built with context_features={context_features}; pass context= of that many")
+            raise ValueError(
+                f"{name} was built with context_features={context_features}; pass context= of shape "
+                f"(N, {context_features})"
+            )
         return
     if not context_features:
-        raise ValueError(f"{name} was built without context but was given some; build it with context_features=")
+        raise ValueError(f"{name} was built without context but got context; build it with context_features=")
     if context.ndim != 2 or context.shape[1] != context_features:
         raise ValueError(f"{name} expects context of shape (N, {context_features}), got {tuple(context.shape)}")
     if context.shape[0] != rows:
-        raise ValueError(f"{name} got {rows} rows of x and {context.shape[0]} rows of context; they must be as many")
+        raise ValueError(f"{name} got {rows} rows of x and {context.shape[0]} rows of context; pass equal numbers")

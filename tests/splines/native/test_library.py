@@ -33,7 +33,7 @@ REINSTALL = "reinstall with: pip install --no-deps --force-reinstall --no-cache-
     [
         (lambda: linear_spline(X, PARAMS, backend="native"), "no native kernel for the linear spline"),
         (lambda: cubic_spline(X.to("meta"), PARAMS.to("meta"), backend="native"), "must be on the CPU; got meta"),
-        (lambda: cubic_spline(torch.zeros([1] * 13), PARAMS[0], backend="native"), "up to 12 axes, got 13"),
+        (lambda: cubic_spline(torch.zeros([1] * 13), PARAMS[0], backend="native"), "at most 12 axes, got 13"),
         (
             lambda: cubic_spline(X, PARAMS, min_bin_width=1e-12, backend="native"),
             "floors on bins must be at least 3e-10",
@@ -66,7 +66,7 @@ def test_without_the_library_auto_goes_on_and_the_name_says_what_to_do(monkeypat
         path.write_text(text)
     monkeypatch.setattr(library, "LIBRARY", path)
     assert "reinstall" in native.unavailable()
-    with pytest.raises(RuntimeError, match=r"backend='native' cannot run this call: its compiled library .* reinstall"):
+    with pytest.raises(RuntimeError, match=r"backend='native' cannot run this call: the compiled library .* reinstall"):
         cubic_spline(X, PARAMS, backend="native")
     y, _ = cubic_spline(X, PARAMS)
     assert (y.abs() <= 1e-6).all()

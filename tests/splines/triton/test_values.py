@@ -49,7 +49,7 @@ def test_the_most_bins(name, num_bins, device):
 
 
 def test_more_bins_than_that(device):
-    with pytest.raises(RuntimeError, match="up to 256 bins, got 257"):
+    with pytest.raises(RuntimeError, match="at most 256 bins, got 257"):
         cubic_spline(points(5, device=device), draw("steffen", 5, num_bins=257, device=device), backend="triton")
 
 

@@ -1,13 +1,13 @@
-"""Autograd, tracing and vmap for backends whose kernels compute values alone.
+"""Autograd, tracing and vmap for backends with kernels that compute values only.
 
-A backend hands in two functions of plain tensors, a spline and its vector-Jacobian product. :func:`differentiable`
-turns them into operators that tracers see as one node, and into an ``evaluate`` of the backend contract:
+A backend provides two functions of plain tensors: a spline and its vector-Jacobian product. :func:`differentiable`
+turns them into operators that tracers see as one node, and into the backend's ``evaluate``:
 
-- The operators carry no autograd of their own. It lives in an ``autograd.Function`` around them, because one that is
+- The operators have no autograd rule. An ``autograd.Function`` around the operators has the rule, because a rule
   registered on an operator makes ``jacrev`` raise and ``jacfwd`` return zeros.
-- The backward pass is a Function of its own, whose backward recomputes through the reference: derivatives of second
-  and higher order are right, and only they pay for it.
-- Forward mode raises: neither Function has a ``jvp``.
+- The backward pass is a second Function. Its backward recomputes through the reference, so derivatives of second and
+  higher order are correct, and first-order gradients do not pay for them.
+- Forward mode raises, because neither Function has a ``jvp``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cubicflow.splines.spec import SplineSpec, output_shape
 Pair = tuple[Tensor, Tensor]
 # (x, params, spec) -> (y, log_slope). x has the shape of the output; params broadcast against it.
 Forward = Callable[[Tensor, Tensor, SplineSpec], Pair]
-# (x, params, grad_y, grad_log_slope, spec) -> (grad_x, grad_params), of the shapes of x and params.
+# (x, params, grad_y, grad_log_slope, spec) -> (grad_x, grad_params), with the shapes of x and params.
 Backward = Callable[[Tensor, Tensor, Tensor, Tensor, SplineSpec], Pair]
 Evaluate = Callable[[SplineSpec, Tensor, Tensor], Pair]
 
@@ -34,7 +34,7 @@ _OPERATORS = torch.library.Library("cubicflow", "FRAGMENT")
 
 
 def differentiable(name: str, forward: Forward, backward: Backward, devices: tuple[str, ...]) -> Evaluate:
-    """Define the operators ``cubicflow::<name>_spline`` and ``..._backward``; return the backend's ``evaluate``."""
+    """Define the operators ``cubicflow::<name>_spline`` and ``..._backward``. Return the backend's ``evaluate``."""
     forward_op, backward_op = _define(name, forward, backward, devices)
 
     def call_forward(x: Tensor, params: Tensor, spec: SplineSpec) -> Pair:
@@ -144,8 +144,8 @@ def _define(name: str, forward: Forward, backward: Backward, devices: tuple[str,
 
 
 def _batch_first(batch_size: int, in_dims: Any, x: Tensor, params: Tensor, *grads: Tensor) -> list[Tensor]:
-    """Every tensor with the batch as its first axis, and with the axes of params lined up behind it. Gradients and x
-    share one shape without the batch, the shape of the output."""
+    """Return every tensor with the batch as its first axis. Axes of size 1 after the batch make the trailing axes of
+    all tensors line up. Without the batch, x and the gradients have the shape of the output."""
     axes = x.ndim - (in_dims[0] is not None)
     out = []
     for position, tensor in enumerate((x, params, *grads)):

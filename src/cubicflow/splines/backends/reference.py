@@ -1,4 +1,4 @@
-"""Eager torch, every family, every device and dtype: the specification the other backends are tested against."""
+"""The reference backend: eager torch, for every family, device and dtype. The other backends are tested against it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cubicflow.splines.families import find_family
 from cubicflow.splines.spec import SplineSpec
 
 
-def at_home_on(device: torch.device) -> bool:
+def default_for(device: torch.device) -> bool:
     return True
 
 

@@ -1,12 +1,12 @@
-"""The CPU backend: one fused C kernel for cubic, quadratic and rational-quadratic splines, vectorised and threaded, in
-float32 and float64.
+"""The CPU backend: one fused C kernel for cubic, quadratic and rational-quadratic splines. The kernel is vectorised and
+threaded, in float32 and float64.
 
     library.py   finds and loads the compiled library
-    launch.py    describes a call to it
+    launch.py    describes a call to the library
     csrc/        the kernel
 
-The backward pass recomputes what it needs from x and params. The library is built when cubicflow is installed; where
-there was no compiler this backend is unavailable and says so.
+The backward pass recomputes intermediate values from x and params. The library is built when cubicflow is installed.
+Without a compiler at installation the backend is unavailable, and :func:`unavailable` returns the reason.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cubicflow.splines.families import find_family
 from cubicflow.splines.spec import SplineSpec
 
 
-def at_home_on(device: torch.device) -> bool:
+def default_for(device: torch.device) -> bool:
     return device.type == "cpu"
 
 
@@ -41,8 +41,8 @@ def refuses(spec: SplineSpec, x: Tensor, params: Tensor) -> str | None:
     if x.device.type != "cpu":
         return f"tensors must be on the CPU; got {x.device}"
     if x.ndim > MAX_AXES or params.ndim > MAX_AXES:
-        return f"it takes up to {MAX_AXES} axes, got {max(x.ndim, params.ndim)}; flatten some"
-    # The kernel multiplies up to three sizes of bins, which must not underflow.
+        return f"the native kernel takes at most {MAX_AXES} axes, got {max(x.ndim, params.ndim)}; flatten some axes"
+    # The kernel multiplies up to three bin sizes. Their product must not underflow.
     floor, least = min(spec.min_bin_width, spec.min_bin_height), torch.finfo(x.dtype).tiny ** 0.25
     if floor < least:
         return f"in {x.dtype} the floors on bins must be at least {least:.1g}, got {floor:g}"

@@ -1,4 +1,4 @@
-"""From tensors to calls of the library: which element reads which params, once for each combination of shapes."""
+"""Turn tensors into calls of the library. The map from elements to params is planned once per combination of shapes."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ Strides: TypeAlias = tuple[int, ...]
 
 
 class Plan(NamedTuple):
-    """All that a call needs beside the addresses of its tensors."""
+    """Everything that a call needs besides the addresses of its tensors."""
 
     call: Call
-    address: int
-    work: int  # params read
+    address: int  # the address of ``call``
+    work: int  # the number of params read
 
 
 def forward(x: Tensor, params: Tensor, spec: SplineSpec) -> tuple[Tensor, Tensor]:
-    """(y, log_slope). x has the shape of the output; params broadcast against it."""
+    """Return (y, log_slope). x has the shape of the output; params broadcast against x."""
     plan = make_plan(spec, x.dtype, x.shape, x.stride(), params.shape, params.stride(), None)
     y, log_slope = x.new_empty(x.shape), x.new_empty(x.shape)
     library = _library()
@@ -39,7 +39,7 @@ def forward(x: Tensor, params: Tensor, spec: SplineSpec) -> tuple[Tensor, Tensor
 def backward(
     x: Tensor, params: Tensor, grad_y: Tensor, grad_log_slope: Tensor, spec: SplineSpec
 ) -> tuple[Tensor, Tensor]:
-    """(grad_x, grad_params), of the shapes of x and params; the latter in the layout of params."""
+    """Return (grad_x, grad_params), with the shapes of x and params. grad_params has the memory layout of params."""
     grad_x, grad_params = x.new_empty(x.shape), torch.empty_like(params)
     grad_y, grad_log_slope = grad_y.contiguous(), grad_log_slope.contiguous()
     plan = make_plan(spec, x.dtype, x.shape, x.stride(), params.shape, params.stride(), grad_params.stride())
@@ -60,13 +60,13 @@ def make_plan(
     params_strides: Strides,
     grad_strides: Strides | None,
 ) -> Plan:
-    """grad_strides: of the gradient of params, or None for a forward."""
+    """Return the plan of a call. ``grad_strides`` are the strides of the gradient of params, or None for a forward."""
     params_axes = _leading_strides(params_shape, params_strides, shape)
     grad_axes = params_axes if grad_strides is None else _leading_strides(params_shape, grad_strides, shape)
     out_strides = torch.empty(shape, device="meta").stride()
     axes = [Axis(*axis) for axis in zip(shape, x_strides, params_axes, out_strides, grad_axes, strict=True)]
-    # Elements along an axis that params do not have share their spline. A forward also notices expanded params; to a
-    # backward these are splines of their own, since each has a gradient of its own.
+    # Elements along an axis that params lack share one spline. In a forward, elements along an expanded axis of params
+    # share a spline too. In a backward they do not, because each index of an expanded axis has its own gradient.
     is_shared = [axis.params == 0 and axis.grad == 0 for axis in axes]
     rows, num_rows = group(axis for axis, shared in zip(axes, is_shared, strict=True) if not shared)
     others, num_shared = group(axis for axis, shared in zip(axes, is_shared, strict=True) if shared)
@@ -87,14 +87,15 @@ def make_plan(
         rows=rows,
         shared=others,
     )
-    # An element that looks its bin up in a shared spline costs about as much as forty params.
+    # Finding the bin of one element in a shared spline costs about as much as reading forty params.
     work = num_rows * params_shape[-1] + (40 * shape.numel() if num_shared > 1 else 0)
     return Plan(call, ctypes.addressof(call), work)
 
 
 def _leading_strides(params_shape: torch.Size, strides: Strides, shape: torch.Size) -> Strides:
-    """The strides along the output's axes, 0 for those that params lack or have a single index on. An empty axis is
-    walked, whatever its stride: were it taken for shared, there would seem to be params to read."""
+    """Return the strides of params along the output's axes. The stride is 0 for an axis that params lack or that has
+    size 1 in params. An empty axis gets a stride of at least 1: with stride 0 it would count as shared, and the kernel
+    would read params that do not exist."""
     sizes = zip(params_shape[:-1], strides[:-1], strict=True)
     own = tuple(0 if size == 1 else stride or int(size == 0) for size, stride in sizes)
     return (0,) * (len(shape) - len(own)) + own
@@ -109,4 +110,4 @@ def _library() -> Library:
 
 def _check(status: int) -> None:
     if status:
-        raise MemoryError("no memory for the native spline kernel's scratch; free some, or use fewer threads")
+        raise MemoryError("not enough memory for the native spline kernel's scratch; free memory or use fewer threads")

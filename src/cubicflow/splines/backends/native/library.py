@@ -1,7 +1,7 @@
-"""The compiled library: where it is, what it can do here, and how a call is described to it.
+"""The compiled library: its path, its instruction sets, and the C structures of a call.
 
-It is plain C behind ctypes, free of torch's and Python's headers, so one build serves every version of both. Threads
-come from the OpenMP runtime that torch has loaded already: the same pool, never a second one beside it.
+The library is plain C, loaded with ctypes. It includes no headers of torch or Python, so one build works with every
+version of both. Threads come from the OpenMP runtime that torch has already loaded, so there is only one thread pool.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from cubicflow.splines.families import FAMILIES
 from cubicflow.splines.rational_quadratic import SOFTPLUS_ONE
 
 LIBRARY = Path(__file__).with_name("libcubicflow.so")
-SOURCES = Path(__file__).with_name("csrc")  # absent where cubicflow was installed from a wheel
-LEVELS = ("baseline", "avx2", "avx512")  # bit i of cubicflow_levels()
+SOURCES = Path(__file__).with_name("csrc")  # absent if cubicflow was installed from a wheel
+LEVELS = ("baseline", "avx2", "avx512")  # level i is bit i of cubicflow_levels()
 MAX_AXES = 12
 
-# Work for which a second thread is worth waking, in params read: about 20 microseconds of one core.
+# The least work per thread, in params read: about 20 microseconds on one core. Waking a thread for less does not pay.
 GRAIN = 30_000
 
 
 class Axis(NamedTuple):
-    """One axis of the output: its size and the strides, in elements, of the tensors along it."""
+    """One axis of the output: its size, and each tensor's stride along the axis, in elements."""
 
     size: int
     x: int
@@ -42,18 +42,18 @@ class Axis(NamedTuple):
     grad: int
 
     def continues(self, inner: Axis) -> bool:
-        """Whether this axis and the one inside it are one axis to every tensor."""
+        """Return whether every tensor can walk this axis and the next inner axis as one axis."""
         return all(mine == theirs * inner.size for mine, theirs in zip(self[1:], inner[1:], strict=True))
 
 
 class Axes(ctypes.Structure):
-    """struct axes of csrc/call.h."""
+    """The C struct ``axes`` of csrc/call.h."""
 
     _fields_ = (("ndim", ctypes.c_int64), *((name, ctypes.c_int64 * MAX_AXES) for name in Axis._fields))
 
 
 class Call(ctypes.Structure):
-    """struct spline_call of csrc/call.h."""
+    """The C struct ``spline_call`` of csrc/call.h."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("num_bins", "num_params", "is_double", "inverse", "domain", "kind")),
@@ -63,7 +63,7 @@ class Call(ctypes.Structure):
     )
 
 
-# What the kernels in double precision must say of these names.
+# The values that the double-precision kernels must report for these names.
 CONSTANTS = {
     "sizeof(struct spline_call)": ctypes.sizeof(Call),
     "MAX_AXES": MAX_AXES,
@@ -75,22 +75,23 @@ CONSTANTS = {
 
 
 class Library(NamedTuple):
-    """The loaded library, at the best instruction set of this processor."""
+    """The loaded library, with the best instruction set of this processor."""
 
     handle: ctypes.CDLL
-    level: int
-    parallel: int | None  # the address of GOMP_parallel
+    level: int  # an index into LEVELS
+    parallel: int | None  # the address of GOMP_parallel; None runs on one thread
 
     def number(self, name: str | None) -> int:
-        """The number of a family or a domain in the kernels."""
-        return int(ask_number(self.handle, str(name)))
+        """Return the kernels' number for a family or a domain."""
+        return int(kernel_number(self.handle, str(name)))
 
     def threads(self, work: int) -> int:
+        """Return the number of threads for a call that reads ``work`` params."""
         return max(1, min(max_threads(), work // GRAIN))
 
 
-# The threads of an OpenMP runtime do not survive a fork, and GNU's waits for them for ever.
-_forks: list[None] = []  # one for each on the way from the process that imported this to the present one
+# OpenMP threads do not survive a fork, and GNU's runtime then waits for them forever. A forked process uses one thread.
+_forks: list[None] = []  # one entry per fork between the process that imported this module and this process
 os.register_at_fork(after_in_child=lambda: _forks.append(None))
 
 
@@ -100,17 +101,17 @@ def max_threads() -> int:
 
 @cache
 def load() -> Library | str:
-    """The library, or why there is none."""
+    """Return the library, or the reason why it cannot be used."""
     if not LIBRARY.exists():
         return (
-            f"its compiled library {LIBRARY.name} was not built when cubicflow was installed; put a C compiler on PATH "
+            f"the compiled library {LIBRARY.name} was not built when cubicflow was installed; put a C compiler on PATH "
             f"(gcc or clang) and {_rebuild()}"
         )
     try:
         handle = ctypes.CDLL(str(LIBRARY))
     except OSError as error:
-        return f"its compiled library does not load here ({error}); {_rebuild()}"
-    if reason := _disagrees(handle):
+        return f"the compiled library does not load on this machine ({error}); {_rebuild()}"
+    if reason := _mismatch(handle):
         return reason
     pointer, number = ctypes.c_void_p, ctypes.c_int
     handle.cubicflow_forward.argtypes = (pointer, number, number, *[pointer] * 5)
@@ -118,45 +119,47 @@ def load() -> Library | str:
     return Library(handle, handle.cubicflow_levels().bit_length() - 1, _gomp_parallel())
 
 
-def ask_number(handle: ctypes.CDLL, name: str, is_double: bool = True) -> float:
-    """What the library calls by a name of ``number`` in csrc/kernel.c; NaN for a name that it does not know."""
+def kernel_number(handle: ctypes.CDLL, name: str, is_double: bool = True) -> float:
+    """Return the library's value of a name that ``number`` in csrc/kernel.c lists. An unknown name gives NaN."""
     handle.cubicflow_number.restype = ctypes.c_double
     number: float = handle.cubicflow_number(int(is_double), name.encode())
     return number
 
 
-def _disagrees(handle: ctypes.CDLL) -> str | None:
-    """Why a library that loads must not be used: other sources, other numbers, or a family or domain that it lacks."""
+def _mismatch(handle: ctypes.CDLL) -> str | None:
+    """Return why a loaded library must not be used, or None. Reasons are other sources, other constants, and a missing
+    family or domain."""
     if not hasattr(handle, "cubicflow_source_hash"):
-        return f"its compiled library belongs to another version of cubicflow; {_rebuild()}"
+        return f"the compiled library belongs to another version of cubicflow; {_rebuild()}"
     handle.cubicflow_source_hash.restype = ctypes.c_char_p
     if SOURCES.is_dir() and handle.cubicflow_source_hash().decode() != source_hash(SOURCES):
-        return f"its compiled library was built from other sources than those in {SOURCES}; {_rebuild()}"
+        return f"the compiled library was built from other sources than those in {SOURCES}; {_rebuild()}"
     wrong = [
         name
         for name, value in CONSTANTS.items()
-        if not math.isclose(ask_number(handle, name), value, rel_tol=1e-15)  # a library's own log may differ by an ulp
+        if not math.isclose(kernel_number(handle, name), value, rel_tol=1e-15)  # the C log may differ by one ulp
     ]
-    if ask_number(handle, "NEWTON_STEPS", is_double=False) != FLOAT32_NEWTON_STEPS:
+    if kernel_number(handle, "NEWTON_STEPS", is_double=False) != FLOAT32_NEWTON_STEPS:
         wrong.append("NEWTON_STEPS in float32")
     named = [family.native for family in FAMILIES.values()] + [domain.native for domain in DOMAINS.values()]
-    wrong += [name for name in named if name is not None and math.isnan(ask_number(handle, name))]
+    wrong += [name for name in named if name is not None and math.isnan(kernel_number(handle, name))]
     if wrong:
-        return f"its compiled library belongs to another version of cubicflow ({', '.join(wrong)}); {_rebuild()}"
+        return f"the compiled library belongs to another version of cubicflow ({', '.join(wrong)}); {_rebuild()}"
     return None
 
 
 def _rebuild() -> str:
-    """The command that builds the library again: from a checkout, or from a package."""
-    package = "--force-reinstall --no-cache-dir --no-binary cubicflow cubicflow"  # a pure wheel would come back
-    what = f"-e {SOURCES.parents[5]}" if SOURCES.is_dir() else package
-    return f"reinstall with: pip install --no-deps {what}"
+    """Return the command that rebuilds the library, from a checkout or from a package."""
+    package = "--force-reinstall --no-cache-dir --no-binary cubicflow cubicflow"  # else pip takes the pure wheel again
+    target = f"-e {SOURCES.parents[5]}" if SOURCES.is_dir() else package
+    return f"reinstall with: pip install --no-deps {target}"
 
 
 def _gomp_parallel() -> int | None:
-    """GOMP_parallel of the OpenMP runtime that torch uses, which LLVM's and Intel's offer as well; None: one thread.
+    """Return the address of GOMP_parallel in torch's OpenMP runtime, or None if it is not found.
 
-    RTLD_NOLOAD finds a runtime that is loaded already and never brings in another.
+    The runtimes of GNU, LLVM and Intel all offer GOMP_parallel. RTLD_NOLOAD finds only a runtime that is already loaded
+    and never loads a second one.
     """
     if not hasattr(os, "RTLD_NOLOAD"):
         return None
@@ -171,7 +174,8 @@ def _gomp_parallel() -> int | None:
 
 
 def group(axes: Iterable[Axis]) -> tuple[Axes, int]:
-    """Axes merged where every tensor lets them, in the C layout, and how many indices they span."""
+    """Merge neighbouring axes that every tensor can walk as one. Return them as a C struct, and the number of
+    indices."""
     merged: list[Axis] = []
     total = 1
     for axis in axes:
@@ -183,6 +187,6 @@ def group(axes: Iterable[Axis]) -> tuple[Axes, int]:
             inner = axis._replace(size=merged.pop().size * axis.size)
         merged.append(inner)
     if total == 0:
-        return Axes(), 0  # nowhere to go
+        return Axes(), 0  # no indices
     columns = zip(*merged, strict=True) if merged else [()] * len(Axis._fields)
     return Axes(len(merged), *[(ctypes.c_int64 * MAX_AXES)(*column) for column in columns]), total

@@ -1,4 +1,5 @@
-"""The hash of the C sources, which the compiled library carries. ``setup.py`` runs this file: it imports no torch."""
+"""The hash of the C sources. The compiled library contains this hash. ``setup.py`` runs this file, so it imports no
+torch."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from pathlib import Path
 
 
 def source_hash(folder: Path) -> str:
-    """Of the names and contents of all C files in a folder."""
+    """Return the SHA-256 of the names and contents of all C files in a folder."""
     digest = hashlib.sha256()
     for path in sorted([*folder.glob("*.c"), *folder.glob("*.h")]):
         digest.update(f"{path.name} {path.stat().st_size}\n".encode())

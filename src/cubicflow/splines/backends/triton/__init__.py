@@ -1,19 +1,20 @@
-"""Fused kernels for the GPU, in Triton: raw params in, (y, log_slope) out, nothing in between in global memory.
+"""The GPU backend: fused Triton kernels from raw params to (y, log_slope), without intermediate values in global
+memory.
 
-    places.py            which elements a program takes, and where their params lie
-    columns.py           params of many elements as one vector for each parameter, a thread to an element
+    places.py            which elements a program handles, and where their params are
+    columns.py           params as one vector per parameter, with one element per thread
     unit.py              the bin's own unit square: end slopes, the map, its root
     bin.py               one element in its bin, and the gradients
     few_bins.py          kernels for few bins
-    quadratic.py         the quadratic spline's bins, which are made another way
+    quadratic.py         the bins of the quadratic spline, for few bins
     chunks.py            kernels for many bins
-    chunk_memory.py      a few params at a time, in and out
-    axis_chunks.py       many bins on two axes that do not know of each other
+    chunk_memory.py      loads and stores of a few params at a time
+    axis_chunks.py       many bins, on two independent axes
     quadratic_chunks.py  many bins of the quadratic spline
-    launch.py            which kernel, with which arguments
+    launch.py            chooses the kernel and its arguments
 
-The backward pass recomputes what it needs from x and params. Under TRITON_INTERPRET=1 the kernels run in Triton's
-interpreter on the CPU, for tests; "auto" never asks for that.
+The backward pass recomputes intermediate values from x and params. Under TRITON_INTERPRET=1 the kernels run in Triton's
+interpreter on the CPU, for tests. "auto" never chooses the interpreter.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ from cubicflow.splines.spec import SplineSpec
 MAX_BINS = 256
 
 
-def at_home_on(device: torch.device) -> bool:
-    return device.type == "cuda"  # the interpreter, which takes CPU tensors, is for tests
+def default_for(device: torch.device) -> bool:
+    return device.type == "cuda"  # the interpreter takes CPU tensors, but it is for tests only
 
 
 @calls.constant
@@ -54,7 +55,7 @@ def _unavailable() -> str | None:
 
 @cache
 def _kernels() -> ModuleType:
-    """Imported at the first call: Triton may be missing."""
+    """Import the kernels at the first call, because Triton may be missing."""
     from cubicflow.splines.backends.triton import launch
 
     return launch
@@ -72,7 +73,7 @@ def refuses(spec: SplineSpec, x: Tensor, params: Tensor) -> str | None:
     if find_domain(spec.domain).triton is None:
         return f"there is no Triton kernel for domain={spec.domain!r}"
     if spec.num_bins > MAX_BINS:
-        return f"its kernels take up to {MAX_BINS} bins, got {spec.num_bins}"
+        return f"the Triton kernels take at most {MAX_BINS} bins, got {spec.num_bins}"
     if x.device.type != ("cpu" if _interpreted() else "cuda"):
         where = "the CPU, under TRITON_INTERPRET=1" if _interpreted() else "a CUDA device"
         return f"tensors must be on {where}; got {x.device}"

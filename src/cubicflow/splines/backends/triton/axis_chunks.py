@@ -1,6 +1,6 @@
 # mypy: ignore-errors
 # ruff: noqa: N803, N806, RUF005
-"""Many bins of a spline whose two axes are softmaxes, and do not know of each other."""
+"""Many bins of a spline with two independent axes. Each axis is a softmax."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ def axis_sums(
     K: tl.constexpr,
     CHUNK: tl.constexpr,
     PADDED: tl.constexpr,
-    WAY: tl.constexpr,
+    ACCESS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """The largest logit of an axis, and the sum of exponentials of each chunk."""
+    """Return the largest logit of an axis, and each chunk's sum of exponentials."""
     dtype = pointer.dtype.element_ty
     index = tl.arange(0, PADDED)[:, None]
-    top = tl.full((BLOCK,), -1e30, dtype)  # not -inf: a chunk of them sums to 0
+    top = tl.full((BLOCK,), -1e30, dtype)  # not -inf: -inf - -inf would be NaN
     sums = tl.zeros((PADDED, BLOCK), dtype)
     for c in range(chunks):
         first = tl.zeros((BLOCK,), tl.int32) + c * CHUNK
-        logits = load_chunk(pointer, rows, stride, first, START, K, CHUNK, WAY, BLOCK)
+        logits = load_chunk(pointer, rows, stride, first, START, K, CHUNK, ACCESS, BLOCK)
         higher = tl.maximum(top, maximum(logits, CHUNK))
         exps = prefix_sums(exponentials(logits, higher, CHUNK), 1, CHUNK)
         lowered = sums * exp_below(top, higher)[None, :]
@@ -65,7 +65,7 @@ def shift(values, amount, SIZE: tl.constexpr):
 
 @triton.jit
 def load_beside(pointer, rows, stride, bin, flipped, top, START: tl.constexpr, K: tl.constexpr):
-    """The exponentials of the bins one down and one up, which may stand in other chunks."""
+    """Return the exponentials of the bins one down and one up. These bins may be in other chunks."""
     lower = tl.where(flipped, K - bin, bin - 1)
     upper = tl.where(flipped, K - 2 - bin, bin + 1)
     lower = tl.minimum(tl.maximum(lower, 0), K - 1)
@@ -89,10 +89,10 @@ def locate(
     DOMAIN: tl.constexpr,
     SLOPES: tl.constexpr,
     CHUNK: tl.constexpr,
-    WAY: tl.constexpr,
+    ACCESS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """What ``bin.evaluate`` asks for, and what ``params_backward`` does."""
+    """Return the arguments of ``bin.evaluate``, and the saved values of ``params_backward``."""
     ends = locate_ends(x, DOMAIN)
     flipped = ends[2]
     position = search_position(ends[0], flipped)
@@ -101,17 +101,17 @@ def locate(
     CHUNKS: tl.constexpr = (K + CHUNK - 1) // CHUNK
     PADDED: tl.constexpr = triton.next_power_of_2(CHUNKS)
 
-    source_top, sums = axis_sums(pointer, rows, stride, chunks, SOURCE, K, CHUNK, PADDED, WAY, BLOCK)
+    source_top, sums = axis_sums(pointer, rows, stride, chunks, SOURCE, K, CHUNK, PADDED, ACCESS, BLOCK)
     source_before, source_total = sums_before(flip(sums, flipped, 0, CHUNKS), CHUNKS)
-    target_top, sums = axis_sums(pointer, rows, stride, chunks, TARGET, K, CHUNK, PADDED, WAY, BLOCK)
+    target_top, sums = axis_sums(pointer, rows, stride, chunks, TARGET, K, CHUNK, PADDED, ACCESS, BLOCK)
     sums = flip(sums, flipped, 0, CHUNKS)
     target_before, target_total = sums_before(sums, CHUNKS)
     target_after = sums_after(sums, CHUNKS)
     source_scale = softmax_scale(source_total, K, FLOOR_SOURCE)
     target_scale = softmax_scale(target_total, K, FLOOR_TARGET)
 
-    # Seen from above, the first chunk is the one that K may leave incomplete: the bins it lacks count below 0, and lie
-    # before every position.
+    # If K is not a multiple of CHUNK, one chunk is incomplete. Counted from the upper end, that chunk is the first. Its
+    # missing bins get negative numbers, and they start before every position.
     dtype = position.dtype
     lacking = tl.where(flipped, CHUNKS * CHUNK - K, 0)
     found = tl.zeros_like(position).to(tl.int32)
@@ -121,7 +121,7 @@ def locate(
     base = found * CHUNK - lacking
     first = tl.where(flipped, CHUNKS - 1 - found, found) * CHUNK
 
-    logits = flip(load_chunk(pointer, rows, stride, first, SOURCE, K, CHUNK, WAY, BLOCK), flipped, 0, CHUNK)
+    logits = flip(load_chunk(pointer, rows, stride, first, SOURCE, K, CHUNK, ACCESS, BLOCK), flipped, 0, CHUNK)
     exps = exponentials(logits, source_top, CHUNK)
     before, _ = sums_before(exps, CHUNK)
     before = shift(before, select(source_before, found, 0, CHUNKS), CHUNK)
@@ -129,11 +129,11 @@ def locate(
     bin = base + inner
     down, up = load_beside(pointer, rows, stride, bin, flipped, source_top, SOURCE, K)
     before_bin = select(before, inner, 0, CHUNK)
-    raw = (before_bin, before_bin, select(exps, inner, 0, CHUNK), down, up)  # nobody asks what lies after it here
+    raw = (before_bin, before_bin, select(exps, inner, 0, CHUNK), down, up)  # the source's sum after the bin is unused
     source = bin_sizes(bin, source_scale, FLOOR_SOURCE, raw, K)
     source_axis = (source_top, raw, source_total, source_scale)
 
-    logits = flip(load_chunk(pointer, rows, stride, first, TARGET, K, CHUNK, WAY, BLOCK), flipped, 0, CHUNK)
+    logits = flip(load_chunk(pointer, rows, stride, first, TARGET, K, CHUNK, ACCESS, BLOCK), flipped, 0, CHUNK)
     exps = exponentials(logits, target_top, CHUNK)
     before, _ = sums_before(exps, CHUNK)
     down, up = load_beside(pointer, rows, stride, bin, flipped, target_top, TARGET, K)
@@ -174,7 +174,7 @@ def axis_backward(
     K: tl.constexpr,
     CHUNK: tl.constexpr,
     DIMS: tl.constexpr,
-    WAY: tl.constexpr,
+    ACCESS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Write the gradients of one axis's logits."""
@@ -182,13 +182,13 @@ def axis_backward(
     mean = softmax_mean(raw, total, grads)
     for c in range(chunks):
         first = c * CHUNK
-        logits = load_chunk(pointer, rows, stride, tl.zeros((BLOCK,), tl.int32) + first, START, K, CHUNK, WAY, BLOCK)
+        logits = load_chunk(pointer, rows, stride, tl.zeros((BLOCK,), tl.int32) + first, START, K, CHUNK, ACCESS, BLOCK)
         exps = exponentials(logits, top, CHUNK)
         chunk = ()
         for j in tl.static_range(CHUNK):
             column = tl.where(flipped, (K - 1 - j) - first, j + first)
             chunk = chunk + (scale * exps[j] * (softmax_weight(column, bin, grads) - mean),)
-        store_chunk(out_pointer, out_rows, out_stride, exists, chunk, first, START, K, CHUNK, DIMS, WAY, BLOCK)
+        store_chunk(out_pointer, out_rows, out_stride, exists, chunk, first, START, K, CHUNK, DIMS, ACCESS, BLOCK)
 
 
 @triton.jit
@@ -201,7 +201,7 @@ def params_backward(
     out_rows,
     out_stride,
     exists,
-    kept,
+    saved,
     bin,
     grad_source,
     grad_target,
@@ -212,23 +212,23 @@ def params_backward(
     SLOPES: tl.constexpr,
     CHUNK: tl.constexpr,
     DIMS: tl.constexpr,
-    WAY: tl.constexpr,
+    ACCESS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Write the gradients of all params."""
     # fmt: off
     axis_backward(
-        pointer, rows, stride, chunks, out_pointer, out_rows, out_stride, exists, kept[0], bin, grad_source, flipped,
-        K if INVERSE else 0, K, CHUNK, DIMS, WAY, BLOCK,
+        pointer, rows, stride, chunks, out_pointer, out_rows, out_stride, exists, saved[0], bin, grad_source, flipped,
+        K if INVERSE else 0, K, CHUNK, DIMS, ACCESS, BLOCK,
     )
     axis_backward(
-        pointer, rows, stride, chunks, out_pointer, out_rows, out_stride, exists, kept[1], bin, grad_target, flipped,
-        0 if INVERSE else K, K, CHUNK, DIMS, WAY, BLOCK,
+        pointer, rows, stride, chunks, out_pointer, out_rows, out_stride, exists, saved[1], bin, grad_target, flipped,
+        0 if INVERSE else K, K, CHUNK, DIMS, ACCESS, BLOCK,
     )
     # fmt: on
     low = tl.where(flipped, grad_logits[1], grad_logits[0])
     high = tl.where(flipped, grad_logits[0], grad_logits[1])
-    if SLOPES == STEFFEN:  # 0 where the bin is not at that edge
+    if SLOPES == STEFFEN:  # low and high are 0 unless the bin is at that edge
         edges = (low, high)
         for j in tl.static_range(2):
             if DIMS == SHARED:
@@ -243,4 +243,6 @@ def params_backward(
             for j in tl.static_range(CHUNK):
                 inner = tl.where(where == first + (j - 1), high, 0.0)
                 chunk = chunk + (tl.where(where == first + j, low, inner),)
-            store_chunk(out_pointer, out_rows, out_stride, exists, chunk, first, 2 * K, K + 1, CHUNK, DIMS, WAY, BLOCK)
+            store_chunk(
+                out_pointer, out_rows, out_stride, exists, chunk, first, 2 * K, K + 1, CHUNK, DIMS, ACCESS, BLOCK
+            )

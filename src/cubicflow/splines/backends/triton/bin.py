@@ -1,18 +1,19 @@
 # mypy: ignore-errors
 # ruff: noqa: N803, RET505
-"""One element in its bin: the map, its log-slope and their gradients, as functions of one number per element.
+"""One element in its bin: the map, its log-slope and their gradients. Every argument holds one number per element.
 
-Everything here is seen from the end of the interval that the element is nearer to: ``near`` and ``far`` are its
-distances from that end and from the other, ``flipped`` says that the near end is the upper one, and bins, sums and
-slopes are counted from it. So small numbers are never computed as one minus large ones, and there is one case instead
-of two. All kernels end in these functions; what they differ in is how they find the bin.
+All positions are measured from the near end of the interval: the end that is nearer to the element. ``near`` and
+``far`` are the element's distances from the near end and from the other end. ``flipped`` is true if the near end is the
+upper end. Bins, sums and slopes are counted from the near end. Small numbers are then never computed as one minus large
+numbers, and there is one case instead of two. All kernels call these functions; the kernels differ in how they find the
+bin.
 
-The formulas are those of ``evaluation.py``, with logarithms of quotients in place of differences of logarithms: an
-element takes two.
+The formulas are those of ``evaluation.py``, with logarithms of quotients instead of differences of logarithms. An
+element therefore needs two logarithms.
 
-`source` is the axis of the input and `target` that of the output: for the bin its (before, after, size, down, up), the
-sums of all sizes before and after it, its own size, and the sizes of the bins one down and one up. `ends` is what
-locate_ends returns; `logits` are the slope parameters of the bin's two ends.
+`source` is the input axis and `target` the output axis. Each is a tuple (before, after, size, down, up): the sums of
+all sizes before and after the element's bin, the size of the bin, and the sizes of the bins one down and one up. `ends`
+is the result of locate_ends. `logits` are the slope parameters of the bin's two ends.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ from cubicflow.splines.backends.triton.unit import (
     solve,
 )
 
-# By these names the records in ``domains.py`` know them.
+# The records in ``domains.py`` use these names.
 REAL_LINE, UNIT_INTERVAL = (tl.constexpr(number) for number in range(2))
 
 
 @triton.jit
 def locate_ends(x, DOMAIN: tl.constexpr):
-    """(near, far, flipped). NaN stays NaN."""
+    """Return (near, far, flipped). NaN stays NaN."""
     if DOMAIN == REAL_LINE:
         near, far = exact_sigmoids(x)
         return near, far, x > 0
@@ -49,8 +50,11 @@ def locate_ends(x, DOMAIN: tl.constexpr):
 
 @triton.jit
 def search_position(near, flipped):
-    """What knots are compared with, by <=. At a knot the upper bin is taken: seen from above that is <, so there the
-    position is moved one float down, which multiplying by 1 - epsilon / 2 does."""
+    """Return the position that knots are compared with, by knot <= position.
+
+    A point at a knot belongs to the upper bin. Counted from the upper end, the comparison must be knot < position.
+    There the position is therefore moved down by one float, by a multiplication with 1 - epsilon / 2.
+    """
     if near.dtype == tl.float64:
         return tl.where(flipped, near * (1 - 2.0**-53), near)
     else:
@@ -59,13 +63,13 @@ def search_position(near, flipped):
 
 @triton.jit
 def softmax_scale(total, K: tl.constexpr, FLOOR: tl.constexpr):
-    """What an exponential is multiplied by, before the floor is added."""
+    """Return the factor of the exponentials: a size is factor x exponential + floor."""
     return divide(tl.full(total.shape, 1 - K * FLOOR, total.dtype), total)
 
 
 @triton.jit
 def bin_sizes(bin, scale, floor, raw, K: tl.constexpr):
-    """Exponentials to sizes: (before, after, size, down, up) of either."""
+    """Turn (before, after, size, down, up) from sums of exponentials into sizes."""
     before, after, size, down, up = raw
     index = bin.to(scale.dtype)
     return (
@@ -79,8 +83,8 @@ def bin_sizes(bin, scale, floor, raw, K: tl.constexpr):
 
 @triton.jit
 def place_in_bin(near, before, size):
-    """(t, 1 - t). The next bin's start and this one's end round differently: the value is kept in the bin, and
-    gradients pass as if nothing had happened."""
+    """Return (t, 1 - t). The start of a bin and the end of the bin before it round differently, so t is clamped to
+    [0, 1]. Gradients ignore the clamp."""
     t = divide(near - before, size)
     t = tl.where(t < 0, 0.0, tl.where(t > 1, 1.0, t)).to(near.dtype)
     return t, 1 - t
@@ -88,7 +92,7 @@ def place_in_bin(near, before, size):
 
 @triton.jit
 def bin_slopes(bin, source, target, logits, K: tl.constexpr, INVERSE: tl.constexpr, SLOPES: tl.constexpr):
-    """(start, end)."""
+    """Return the slopes (start, end) at the bin's two ends, in units of the secant."""
     _, _, source_size, source_down, source_up = source
     _, _, target_size, target_down, target_up = target
     if INVERSE:
@@ -114,7 +118,7 @@ def evaluate(
     SLOPES: tl.constexpr,
     STEPS: tl.constexpr,
 ):
-    """(y, log_slope)."""
+    """Return (y, log_slope)."""
     near, far, flipped = ends
     source_before, _, source_size, _, _ = source
     target_before, target_after, target_size, _, _ = target
@@ -132,11 +136,11 @@ def evaluate(
         low = target_before + target_size * (t * q)
         high = target_after + target_size * (tau * qbar)
     if DOMAIN == REAL_LINE:
-        # low / near and high / far are known from the secant in the first and in the last bin, without the distances,
-        # which may be 0 at the near end.
+        # In the first bin low / near follows from the secant and q, and in the last bin high / far follows from the
+        # secant and qbar. The distances themselves are not needed; near may be 0.
         first = bin == 0
         if K == 1:
-            q += 0 * secant  # which is 1, or else NaN
+            q += 0 * secant  # the secant of a single bin is 1 or NaN; keep NaN
             gain = divide(qbar, q) if INVERSE else divide(q, qbar)
             rate = divide(q * qbar, slope) if INVERSE else divide(slope, q * qbar)
         elif INVERSE:
@@ -175,15 +179,15 @@ def evaluate_backward(
     SLOPES: tl.constexpr,
     STEPS: tl.constexpr,
 ):
-    """Gradients of x; of (before, after, size, down, up) of the source and of the target; and of the two logits.
+    """Return the gradients of x, of the source's and the target's (before, after, size, down, up), and of both logits.
 
-    On the real line the target's sums after the bin have gradients of their own. As one minus the rest they would need
-    none, but where they are small theirs are large: given to the rest, they would cancel there, under the softmax, but
-    for roundings as large as the result. The sums before the first bin are empty; their gradients there are 0 instead
-    of infinite in the far tail.
+    On the real line the target's sum after the bin has its own gradient. The sum equals one minus the other sizes, so
+    its gradient could be passed to them. But where the sum is small its gradient is large. Passed to the other sizes,
+    it would cancel under the softmax and leave roundings as large as the result. The sum before the first bin is empty.
+    Its gradient is set to 0 there, because it would be infinite in the far tail.
 
-    With G the output's distance from the near end, and G = (size) t (q, or 1 for the inverse) in the first bin, what
-    divides by G multiplies by t: t / G is computed as one number that stays finite there.
+    Let G be the output's distance from the near end. In the first bin G = size x t x q (without q for the inverse).
+    Terms that divide by G also multiply by t. The quotient t / G is computed as one number that stays finite there.
     """
     near, far, flipped = ends
     source_before, _, source_size, source_down, source_up = source

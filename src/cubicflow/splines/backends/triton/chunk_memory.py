@@ -1,6 +1,6 @@
 # mypy: ignore-errors
 # ruff: noqa: N803, RET505, RUF005
-"""A few params of one axis at a time: in, and their gradients out."""
+"""Load a few params of one axis at a time, and store their gradients."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ def load_chunk(
     START: tl.constexpr,
     K: tl.constexpr,
     CHUNK: tl.constexpr,
-    WAY: tl.constexpr,
+    ACCESS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """CHUNK logits of the axis whose params start at START, for each element from its `first` on; -inf past the end."""
-    if WAY == COLUMNS:
+    """Return CHUNK logits of the axis whose params start at START. Each element starts at its own `first`. Logits past
+    the end are -inf."""
+    if ACCESS == COLUMNS:
         columns = ()
         for j in tl.static_range(CHUNK):
             at = first + j
@@ -53,14 +54,14 @@ def store_chunk(
     K: tl.constexpr,
     CHUNK: tl.constexpr,
     DIMS: tl.constexpr,
-    WAY: tl.constexpr,
+    ACCESS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """The other way; for a shared spline, summed over the elements."""
+    """Store CHUNK gradients of the axis. Gradients of a shared spline are summed over the elements."""
     if DIMS == SHARED:
         at = first + tl.arange(0, CHUNK)
         tl.store(pointer + START + at, tl.sum(columns_to_tile(grads, 0, CHUNK, CHUNK, BLOCK), axis=1), mask=at < K)
-    elif WAY == COLUMNS:
+    elif ACCESS == COLUMNS:
         for j in tl.static_range(CHUNK):
             at = tl.zeros((BLOCK,), tl.int32) + (first + j)
             tl.store(pointer + (rows + (START + at) * stride), grads[j], mask=exists & (at < K))

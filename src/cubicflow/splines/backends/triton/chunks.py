@@ -1,11 +1,11 @@
 # mypy: ignore-errors
 # ruff: noqa: N803, RET505
-"""Kernels for many bins: a thread reads its element's spline in chunks of a few bins, and searches twice.
+"""Kernels for many bins. A thread reads its element's spline in chunks of a few bins, and searches twice.
 
-First it sums each chunk of both axes, which is the one pass over all params; then it finds its element's chunk among
-the sums, reads that chunk once more and finds the bin in it as ``few_bins.py`` does. The backward pass goes over all
-chunks again to write their gradients. How many chunks there are is compiled in for the search, but not for the loops,
-which the compiler would take its time to unroll.
+A thread first sums each chunk of both axes, in one pass over all params. It then finds its element's chunk among the
+sums, reads that chunk again and finds the bin, as in ``few_bins.py``. The backward pass visits all chunks again to
+write their gradients. The number of chunks is a compile-time constant for the search. The loops take it at run time,
+because the compiler is slow at unrolling them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import triton.language as tl
 
 from cubicflow.splines.backends.triton import axis_chunks, quadratic_chunks
 from cubicflow.splines.backends.triton.bin import evaluate, evaluate_backward
-from cubicflow.splines.backends.triton.places import BACKWARD_NUMBERS, FORWARD_NUMBERS, SHARED, place, place_rows
+from cubicflow.splines.backends.triton.places import BACKWARD_INTEGERS, FORWARD_INTEGERS, SHARED, place, place_rows
 from cubicflow.splines.backends.triton.unit import QUADRATIC
 
 
@@ -33,21 +33,34 @@ def locate(
     DOMAIN: tl.constexpr,
     SLOPES: tl.constexpr,
     CHUNK: tl.constexpr,
-    WAY: tl.constexpr,
+    ACCESS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """What ``bin.evaluate`` asks for, and what the backward pass keeps."""
+    """Return the arguments of ``bin.evaluate``, and the saved values of the backward pass."""
     if SLOPES == QUADRATIC:
         return quadratic_chunks.locate(
-            x, pointer, rows, stride, chunks, K, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, DOMAIN, CHUNK, WAY, BLOCK
+            x, pointer, rows, stride, chunks, K, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, DOMAIN, CHUNK, ACCESS, BLOCK
         )
     else:
         return axis_chunks.locate(
-            x, pointer, rows, stride, chunks, K, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, DOMAIN, SLOPES, CHUNK, WAY, BLOCK
+            x,
+            pointer,
+            rows,
+            stride,
+            chunks,
+            K,
+            FLOOR_SOURCE,
+            FLOOR_TARGET,
+            INVERSE,
+            DOMAIN,
+            SLOPES,
+            CHUNK,
+            ACCESS,
+            BLOCK,
         )
 
 
-@triton.jit(do_not_specialize=["chunks", *FORWARD_NUMBERS])
+@triton.jit(do_not_specialize=["chunks", *FORWARD_INTEGERS])
 def chunks_forward(
     x_ptr,
     params_ptr,
@@ -73,18 +86,18 @@ def chunks_forward(
     DOMAIN: tl.constexpr,
     SLOPES: tl.constexpr,
     STEPS: tl.constexpr,
-    WAY: tl.constexpr,
+    ACCESS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     element, exists = place(count, splines, size_1, size_2, 0, 0, 0, 0, DIMS, BLOCK)
     pointer, rows = place_rows(
-        params_ptr, element, count, splines, size_1, size_2, stride_0, stride_1, stride_2, DIMS, COUNT, WAY, BLOCK
+        params_ptr, element, count, splines, size_1, size_2, stride_0, stride_1, stride_2, DIMS, COUNT, ACCESS, BLOCK
     )
     x = tl.load(x_ptr + element * STRIDE_X)
     # fmt: off
     ends, bin, source, target, logits, _ = locate(
         x, pointer, rows, stride_k, chunks,
-        K, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, DOMAIN, SLOPES, CHUNK, WAY, BLOCK,
+        K, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, DOMAIN, SLOPES, CHUNK, ACCESS, BLOCK,
     )
     # fmt: on
     y, log_slope = evaluate(x, ends, bin, source, target, logits, K, INVERSE, DOMAIN, SLOPES, STEPS)
@@ -92,7 +105,7 @@ def chunks_forward(
     tl.store(log_slope_ptr + element, log_slope, mask=exists)
 
 
-@triton.jit(do_not_specialize=["chunks", *BACKWARD_NUMBERS])
+@triton.jit(do_not_specialize=["chunks", *BACKWARD_INTEGERS])
 def chunks_backward(
     x_ptr,
     params_ptr,
@@ -126,20 +139,20 @@ def chunks_backward(
     DOMAIN: tl.constexpr,
     SLOPES: tl.constexpr,
     STEPS: tl.constexpr,
-    WAY: tl.constexpr,
+    ACCESS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     element, exists = place(count, splines, size_1, size_2, out_0, out_1, out_2, out_k, DIMS, BLOCK)
     pointer, rows = place_rows(
-        params_ptr, element, count, splines, size_1, size_2, stride_0, stride_1, stride_2, DIMS, COUNT, WAY, BLOCK
+        params_ptr, element, count, splines, size_1, size_2, stride_0, stride_1, stride_2, DIMS, COUNT, ACCESS, BLOCK
     )
     x = tl.load(x_ptr + element * STRIDE_X)
     grad_y = tl.load(grad_y_ptr + element * STRIDE_GRAD_Y, mask=exists, other=0.0)
     grad_log_slope = tl.load(grad_log_slope_ptr + element * STRIDE_GRAD_LOG_SLOPE, mask=exists, other=0.0)
     # fmt: off
-    ends, bin, source, target, logits, kept = locate(
+    ends, bin, source, target, logits, saved = locate(
         x, pointer, rows, stride_k, chunks,
-        K, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, DOMAIN, SLOPES, CHUNK, WAY, BLOCK,
+        K, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, DOMAIN, SLOPES, CHUNK, ACCESS, BLOCK,
     )
     # fmt: on
     grad_x, grad_source, grad_target, grad_logits = evaluate_backward(
@@ -153,19 +166,19 @@ def chunks_backward(
         out_rows = rows
     else:
         out_pointer, out_rows = place_rows(
-            grad_params_ptr, element, count, splines, size_1, size_2, out_0, out_1, out_2, DIMS, COUNT, WAY, BLOCK
+            grad_params_ptr, element, count, splines, size_1, size_2, out_0, out_1, out_2, DIMS, COUNT, ACCESS, BLOCK
         )
     # fmt: off
     if SLOPES == QUADRATIC:
         quadratic_chunks.params_backward(
             pointer, rows, stride_k, chunks, out_pointer, out_rows, out_k, exists,
-            kept, bin, grad_source, grad_target, grad_logits, flipped,
-            K, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, CHUNK, DIMS, WAY, BLOCK,
+            saved, bin, grad_source, grad_target, grad_logits, flipped,
+            K, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, CHUNK, DIMS, ACCESS, BLOCK,
         )
     else:
         axis_chunks.params_backward(
             pointer, rows, stride_k, chunks, out_pointer, out_rows, out_k, exists,
-            kept, bin, grad_source, grad_target, grad_logits, flipped,
-            K, INVERSE, SLOPES, CHUNK, DIMS, WAY, BLOCK,
+            saved, bin, grad_source, grad_target, grad_logits, flipped,
+            K, INVERSE, SLOPES, CHUNK, DIMS, ACCESS, BLOCK,
         )
     # fmt: on

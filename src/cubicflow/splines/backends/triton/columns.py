@@ -1,11 +1,11 @@
 # mypy: ignore-errors
 # ruff: noqa: N803, RET505, RUF005, SIM102, SIM108
-"""One thread holds one element's parameters in registers: a tuple of vectors, one for each parameter.
+"""One thread holds one element's parameters in registers. The parameters are a tuple of vectors, one per parameter.
 
-Sums over bins are then plain additions, where a tile of elements x bins would shuffle every one of them across the
-lanes of a warp. Packed params are brought in as a tile, lane beside lane along memory, and then taken apart: splitting
-a tile along an axis of two that must lie in one thread makes the compiler turn it by one pass through shared memory.
-Gradients leave the same way. Params that lie otherwise in memory (strided, shared) are read one parameter at a time.
+Sums over bins are then plain additions. A tile of elements x bins would need a shuffle across the lanes of a warp for
+every addition. Packed params are loaded as a tile, with coalesced reads, and then split into columns. The axis of a
+split has size 2 and must be in one thread, so the compiler transposes the tile in one pass through shared memory.
+Gradients are stored in the same way. Params with another memory layout (strided or shared) are read one at a time.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from cubicflow.splines.backends.triton.places import TILE
 from cubicflow.splines.backends.triton.unit import exp_below
 
 # --- memory -----------------------------------------------------------------------------------------------------------
-# `rows` are the offsets from `pointer` at which the elements' params start.
+# `rows` are the offsets of the elements' params from `pointer`.
 
 
 @triton.jit
 def tile_to_columns(tile, SIZE: tl.constexpr, BLOCK: tl.constexpr):
-    """[SIZE, BLOCK] -> SIZE vectors."""
+    """Split a tile [SIZE, BLOCK] into SIZE vectors."""
     if SIZE == 1:
         return (tl.reshape(tile, (BLOCK,)),)
     else:
@@ -33,7 +33,7 @@ def tile_to_columns(tile, SIZE: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def columns_to_tile(columns, START: tl.constexpr, SIZE: tl.constexpr, COUNT: tl.constexpr, BLOCK: tl.constexpr):
-    """columns[START : START + SIZE], with zeros past COUNT -> [SIZE, BLOCK]."""
+    """Join columns[START : START + SIZE], with zeros past COUNT, into a tile [SIZE, BLOCK]."""
     if SIZE == 1:
         if START < COUNT:
             return tl.reshape(columns[START], (1, BLOCK))
@@ -47,7 +47,7 @@ def columns_to_tile(columns, START: tl.constexpr, SIZE: tl.constexpr, COUNT: tl.
 
 @triton.jit
 def load_tile(pointer, rows, SIZE: tl.constexpr, COUNT: tl.constexpr, BLOCK: tl.constexpr):
-    """SIZE columns, of which those past COUNT are not to be used."""
+    """Return SIZE columns. Columns past COUNT are undefined."""
     column = tl.arange(0, SIZE)[:, None]
     tile = tl.load(pointer + (rows[None, :] + column), mask=(column < COUNT) & (rows[None, :] >= 0))
     return tile_to_columns(tile, SIZE, BLOCK)
@@ -55,10 +55,10 @@ def load_tile(pointer, rows, SIZE: tl.constexpr, COUNT: tl.constexpr, BLOCK: tl.
 
 @triton.jit
 def load_columns(
-    pointer, rows, stride, PADDED: tl.constexpr, COUNT: tl.constexpr, WAY: tl.constexpr, BLOCK: tl.constexpr
+    pointer, rows, stride, PADDED: tl.constexpr, COUNT: tl.constexpr, ACCESS: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """COUNT columns, and perhaps some more that are not to be used."""
-    if WAY == TILE:
+    """Return COUNT columns, possibly followed by undefined columns."""
+    if ACCESS == TILE:
         return load_tile(pointer, rows, PADDED, COUNT, BLOCK)
     else:
         columns = ()
@@ -83,10 +83,10 @@ def store_columns(
     columns,
     PADDED: tl.constexpr,
     COUNT: tl.constexpr,
-    WAY: tl.constexpr,
+    ACCESS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    if WAY == TILE:
+    if ACCESS == TILE:
         store_tile(pointer, rows, exists, columns, PADDED, COUNT, BLOCK)
     else:
         for k in tl.static_range(COUNT):
@@ -95,8 +95,8 @@ def store_columns(
 
 @triton.jit
 def store_sums(pointer, columns, COUNT: tl.constexpr):
-    """Each column summed over the elements of the block. One number at a time: a tile of them would take the compiler
-    longer than it saves."""
+    """Store the sum of each column over the elements of the block. The sums are stored one at a time: a tile would cost
+    more compile time than it saves."""
     for k in tl.static_range(COUNT):
         tl.store(pointer + k, tl.sum(columns[k], axis=0))
 
@@ -106,7 +106,7 @@ def store_sums(pointer, columns, COUNT: tl.constexpr):
 
 @triton.jit
 def flip(columns, flipped, START: tl.constexpr, SIZE: tl.constexpr):
-    """SIZE columns from START on, counted from the near end."""
+    """Return SIZE columns from START on, in the order from the near end."""
     out = ()
     for j in tl.static_range(SIZE):
         out = out + (tl.where(flipped, columns[START + SIZE - 1 - j], columns[START + j]),)
@@ -130,23 +130,24 @@ def exponentials(logits, top, SIZE: tl.constexpr):
 
 
 @triton.jit
-def prefix_sums(values, REACH: tl.constexpr, SIZE: tl.constexpr):
-    """Inclusive, by doubling, as in ``evaluation.py``: log2(K) additions stand behind each. REACH starts at 1."""
-    if REACH >= SIZE:
+def prefix_sums(values, DISTANCE: tl.constexpr, SIZE: tl.constexpr):
+    """Return inclusive prefix sums by doubling, as in ``evaluation.py``: each sum is a tree of log2(K) additions.
+    DISTANCE starts at 1."""
+    if DISTANCE >= SIZE:
         return values
     else:
         sums = ()
         for j in tl.static_range(SIZE):
-            if j < REACH:
+            if j < DISTANCE:
                 sums = sums + (values[j],)
             else:
-                sums = sums + (values[j] + values[j - REACH],)
-        return prefix_sums(sums, 2 * REACH, SIZE)
+                sums = sums + (values[j] + values[j - DISTANCE],)
+        return prefix_sums(sums, 2 * DISTANCE, SIZE)
 
 
 @triton.jit
 def sums_before(values, SIZE: tl.constexpr):
-    """Of all values before each; and the sum of all."""
+    """Return the sums of all values before each value, and the total."""
     sums = prefix_sums(values, 1, SIZE)
     out = (tl.zeros_like(values[0]),)
     for j in tl.static_range(1, SIZE):
@@ -156,7 +157,7 @@ def sums_before(values, SIZE: tl.constexpr):
 
 @triton.jit
 def sums_after(values, SIZE: tl.constexpr):
-    """Summed from the far end."""
+    """Return the sums of all values after each value, added from the far end."""
     mirrored = ()
     for j in tl.static_range(SIZE):
         mirrored = mirrored + (values[SIZE - 1 - j],)
@@ -169,7 +170,8 @@ def sums_after(values, SIZE: tl.constexpr):
 
 @triton.jit
 def softmax_axis(columns, flipped, START: tl.constexpr, K: tl.constexpr, FLOOR: tl.constexpr):
-    """The softmax of one axis: exponentials counted from the near end, the sums before each, total and scale."""
+    """Return the softmax of one axis, counted from the near end: exponentials, the sums before each, total and
+    scale."""
     logits = flip(columns, flipped, START, K)
     exps = exponentials(logits, maximum(logits, K), K)
     before, total = sums_before(exps, K)
@@ -178,7 +180,8 @@ def softmax_axis(columns, flipped, START: tl.constexpr, K: tl.constexpr, FLOOR: 
 
 @triton.jit
 def find(position, before, scale, floor, base, SIZE: tl.constexpr):
-    """The last j whose bin base + j, at scale x before[j] + (base + j) x floor, starts no later than `position`."""
+    """Return the last j such that bin base + j starts at or before `position`. The bin starts at
+    scale x before[j] + (base + j) x floor."""
     offset = base * floor
     found = tl.zeros_like(position).to(tl.int32)
     for j in tl.static_range(1, SIZE):
@@ -188,7 +191,7 @@ def find(position, before, scale, floor, base, SIZE: tl.constexpr):
 
 @triton.jit
 def select(columns, index, SHIFT: tl.constexpr, SIZE: tl.constexpr):
-    """columns[index + SHIFT], or the nearest there is, for an index below SIZE."""
+    """Return columns[index + SHIFT] for an index below SIZE. index + SHIFT is clamped to the existing columns."""
     out = columns[0 if SHIFT < 0 else (SHIFT if SHIFT < SIZE else SIZE - 1)]
     for j in tl.static_range(1, SIZE):
         if j + SHIFT > 0:
@@ -199,8 +202,11 @@ def select(columns, index, SHIFT: tl.constexpr, SIZE: tl.constexpr):
 
 @triton.jit
 def softmax_weight(column, bin, grads):
-    """The gradient of one bin's size, counted from the near end: `before` for the bins that stand before the element's,
-    `after` for those behind it, `size` for its own, `down` and `up` beside for its neighbours."""
+    """Return the gradient of the size of bin `column`, counted from the near end.
+
+    `grads` is (before, after, size, down, up). The element's bin has the gradient `size`. Bins before it have `before`,
+    and bins after it have `after`. The two bins beside it get `down` or `up` in addition.
+    """
     before, after, size, down, up = grads
     outside = tl.where(bin > column, before, after)
     beside = tl.where(bin == column + 1, down, tl.where(bin == column - 1, up, 0.0))
@@ -209,6 +215,6 @@ def softmax_weight(column, bin, grads):
 
 @triton.jit
 def softmax_mean(raw, total, grads):
-    """The mean of these gradients under the softmax: known without a pass over the bins."""
+    """Return the mean of these gradients under the softmax, without a pass over the bins."""
     outside = grads[0] * raw[0] + grads[1] * raw[1]
     return (outside + grads[2] * raw[2] + (grads[3] * raw[3] + grads[4] * raw[4])) / total

@@ -1,6 +1,6 @@
 # mypy: ignore-errors
 # ruff: noqa: N803, RET505, RUF005
-"""Few bins: one thread holds the whole spline of its element."""
+"""Kernels for few bins. One thread holds the whole spline of its element."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from cubicflow.splines.backends.triton.columns import (
     store_sums,
     sums_after,
 )
-from cubicflow.splines.backends.triton.places import BACKWARD_NUMBERS, FORWARD_NUMBERS, SHARED, place, place_rows
+from cubicflow.splines.backends.triton.places import BACKWARD_INTEGERS, FORWARD_INTEGERS, SHARED, place, place_rows
 from cubicflow.splines.backends.triton.unit import QUADRATIC, STEFFEN
 
 
 @triton.jit
 def read_axis(exps, before, after, bin, K: tl.constexpr):
-    """(before, after, size, down, up) as sums of exponentials."""
+    """Return (before, after, size, down, up) as sums of exponentials."""
     sums = (select(before, bin, 0, K), select(after, bin, 0, K))
     return sums + (select(exps, bin, 0, K), select(exps, bin, -1, K), select(exps, bin, 1, K))
 
@@ -50,7 +50,7 @@ def locate(
     DOMAIN: tl.constexpr,
     SLOPES: tl.constexpr,
 ):
-    """What ``bin.evaluate`` asks for, and what ``params_backward`` does."""
+    """Return the arguments of ``bin.evaluate``, and the saved values of ``params_backward``."""
     if SLOPES == QUADRATIC:
         return quadratic.locate(x, columns, K, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, DOMAIN)
     else:
@@ -58,7 +58,7 @@ def locate(
         flipped = ends[2]
         exps, before, total, scale = softmax_axis(columns, flipped, K if INVERSE else 0, K, FLOOR_SOURCE)
         bin = find(search_position(ends[0], flipped), before, scale, FLOOR_SOURCE, 0, K)
-        raw = read_axis(exps, before, before, bin, K)  # nobody asks what lies after it here
+        raw = read_axis(exps, before, before, bin, K)  # the source's sum after the bin is unused
         source = bin_sizes(bin, scale, FLOOR_SOURCE, raw, K)
         source_axis = (exps, raw, total, scale)
         exps, before, total, scale = softmax_axis(columns, flipped, 0 if INVERSE else K, K, FLOOR_TARGET)
@@ -75,7 +75,7 @@ def locate(
 
 @triton.jit
 def axis_backward(axis, bin, grads, flipped, K: tl.constexpr):
-    """Gradients of one axis's logits, in the order of params."""
+    """Return the gradients of one axis's logits, in the order of params."""
     exps, raw, total, scale = axis
     mean = softmax_mean(raw, total, grads)
     ordered = ()
@@ -87,7 +87,7 @@ def axis_backward(axis, bin, grads, flipped, K: tl.constexpr):
 @triton.jit
 def slopes_backward(bin, grads, flipped, K: tl.constexpr, SLOPES: tl.constexpr):
     low, high = grads
-    if SLOPES == STEFFEN:  # 0 where the bin is not at that edge
+    if SLOPES == STEFFEN:  # low and high are 0 unless the bin is at that edge
         return flip((low, high), flipped, 0, 2)
     else:
         ordered = ()
@@ -98,7 +98,7 @@ def slopes_backward(bin, grads, flipped, K: tl.constexpr, SLOPES: tl.constexpr):
 
 @triton.jit
 def params_backward(
-    kept,
+    saved,
     bin,
     grad_source,
     grad_target,
@@ -108,12 +108,12 @@ def params_backward(
     INVERSE: tl.constexpr,
     SLOPES: tl.constexpr,
 ):
-    """Gradients of all params, in their order."""
+    """Return the gradients of all params, in the order of params."""
     if SLOPES == QUADRATIC:
-        return quadratic.params_backward(kept, bin, grad_source, grad_target, grad_logits, flipped, K, INVERSE)
+        return quadratic.params_backward(saved, bin, grad_source, grad_target, grad_logits, flipped, K, INVERSE)
     else:
-        of_source = axis_backward(kept[0], bin, grad_source, flipped, K)
-        of_target = axis_backward(kept[1], bin, grad_target, flipped, K)
+        of_source = axis_backward(saved[0], bin, grad_source, flipped, K)
+        of_target = axis_backward(saved[1], bin, grad_target, flipped, K)
         of_slopes = slopes_backward(bin, grad_logits, flipped, K, SLOPES)
         if INVERSE:
             return of_target + of_source + of_slopes
@@ -121,7 +121,7 @@ def params_backward(
             return of_source + of_target + of_slopes
 
 
-@triton.jit(do_not_specialize=FORWARD_NUMBERS)
+@triton.jit(do_not_specialize=FORWARD_INTEGERS)
 def rows_forward(
     x_ptr,
     params_ptr,
@@ -146,15 +146,15 @@ def rows_forward(
     DOMAIN: tl.constexpr,
     SLOPES: tl.constexpr,
     STEPS: tl.constexpr,
-    WAY: tl.constexpr,
+    ACCESS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     element, exists = place(count, splines, size_1, size_2, 0, 0, 0, 0, DIMS, BLOCK)
     pointer, rows = place_rows(
-        params_ptr, element, count, splines, size_1, size_2, stride_0, stride_1, stride_2, DIMS, COUNT, WAY, BLOCK
+        params_ptr, element, count, splines, size_1, size_2, stride_0, stride_1, stride_2, DIMS, COUNT, ACCESS, BLOCK
     )
     x = tl.load(x_ptr + element * STRIDE_X)
-    columns = load_columns(pointer, rows, stride_k, PADDED, COUNT, WAY, BLOCK)
+    columns = load_columns(pointer, rows, stride_k, PADDED, COUNT, ACCESS, BLOCK)
     ends, bin, source, target, logits, _ = locate(
         x, columns, K, COUNT, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, DOMAIN, SLOPES
     )
@@ -163,7 +163,7 @@ def rows_forward(
     tl.store(log_slope_ptr + element, log_slope, mask=exists)
 
 
-@triton.jit(do_not_specialize=BACKWARD_NUMBERS)
+@triton.jit(do_not_specialize=BACKWARD_INTEGERS)
 def rows_backward(
     x_ptr,
     params_ptr,
@@ -196,29 +196,29 @@ def rows_backward(
     DOMAIN: tl.constexpr,
     SLOPES: tl.constexpr,
     STEPS: tl.constexpr,
-    WAY: tl.constexpr,
+    ACCESS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     element, exists = place(count, splines, size_1, size_2, out_0, out_1, out_2, out_k, DIMS, BLOCK)
     pointer, rows = place_rows(
-        params_ptr, element, count, splines, size_1, size_2, stride_0, stride_1, stride_2, DIMS, COUNT, WAY, BLOCK
+        params_ptr, element, count, splines, size_1, size_2, stride_0, stride_1, stride_2, DIMS, COUNT, ACCESS, BLOCK
     )
     x = tl.load(x_ptr + element * STRIDE_X)
-    columns = load_columns(pointer, rows, stride_k, PADDED, COUNT, WAY, BLOCK)
+    columns = load_columns(pointer, rows, stride_k, PADDED, COUNT, ACCESS, BLOCK)
     grad_y = tl.load(grad_y_ptr + element * STRIDE_GRAD_Y, mask=exists, other=0.0)
     grad_log_slope = tl.load(grad_log_slope_ptr + element * STRIDE_GRAD_LOG_SLOPE, mask=exists, other=0.0)
-    ends, bin, source, target, logits, kept = locate(
+    ends, bin, source, target, logits, saved = locate(
         x, columns, K, COUNT, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, DOMAIN, SLOPES
     )
     grad_x, grad_source, grad_target, grad_logits = evaluate_backward(
         x, ends, bin, source, target, logits, grad_y, grad_log_slope, K, INVERSE, DOMAIN, SLOPES, STEPS
     )
     tl.store(grad_x_ptr + element, grad_x, mask=exists)
-    grads = params_backward(kept, bin, grad_source, grad_target, grad_logits, ends[2], K, INVERSE, SLOPES)
+    grads = params_backward(saved, bin, grad_source, grad_target, grad_logits, ends[2], K, INVERSE, SLOPES)
     if DIMS == SHARED:
         store_sums(grad_params_ptr + tl.program_id(0).to(tl.int64) * COUNT, grads, COUNT)
     else:
         pointer, rows = place_rows(
-            grad_params_ptr, element, count, splines, size_1, size_2, out_0, out_1, out_2, DIMS, COUNT, WAY, BLOCK
+            grad_params_ptr, element, count, splines, size_1, size_2, out_0, out_1, out_2, DIMS, COUNT, ACCESS, BLOCK
         )
-        store_columns(pointer, rows, out_k, exists, grads, PADDED, COUNT, WAY, BLOCK)
+        store_columns(pointer, rows, out_k, exists, grads, PADDED, COUNT, ACCESS, BLOCK)

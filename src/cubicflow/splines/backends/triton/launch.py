@@ -1,4 +1,4 @@
-"""Which kernel runs a call, and with which arguments."""
+"""Choose the kernel of a call and its arguments."""
 
 from __future__ import annotations
 
@@ -20,65 +20,69 @@ from cubicflow.splines.domains import find_domain
 from cubicflow.splines.families import find_family
 from cubicflow.splines.spec import SplineSpec
 
-# Triton decides when a kernel is defined whether it will be compiled or interpreted.
+# Triton decides at the definition of a kernel whether the kernel is compiled or interpreted.
 INTERPRETED = not isinstance(few_bins.rows_forward, triton.JITFunction)
 
 _NEWTON_STEPS = {torch.float32: FLOAT32_NEWTON_STEPS, torch.float64: NEWTON_STEPS}
 
 
 class Tuning(NamedTuple):
-    """How a kernel is run: the fastest of those tried on an H200. The numbers for params that are read one parameter at
-    a time were chosen for the compiler's time, which grows with the square of how many reads there are in a kernel."""
+    """The settings of a kernel. The defaults are the fastest settings tried on an H200.
 
-    num_warps: int = 2  # of 32 elements; 0 takes all elements at once
-    max_row_bins: int = 32  # more bins are read in chunks
-    chunk: int = 32
-    quadratic_chunk: int = 16  # not timed against others: with 32 a thread's registers do not hold it
-    max_column_bins: int = 16
-    column_chunk: int = 8
+    The settings ``max_column_bins`` and ``column_chunk``, for params that are read one parameter at a time, keep
+    compile time short. Compile time grows with the square of the number of reads in a kernel.
+    """
+
+    num_warps: int = 2  # warps of 32 elements per program; 0 gives one program all elements
+    max_row_bins: int = 32  # bins; packed params with more bins are read in chunks
+    chunk: int = 32  # bins per chunk of packed params
+    quadratic_chunk: int = 16  # bins per chunk of a quadratic; untimed, but 32 would not fit a thread's registers
+    max_column_bins: int = 16  # bins; params that are read one at a time and have more bins are read in chunks
+    column_chunk: int = 8  # bins per chunk of params that are read one at a time
 
     def limits(self, packed: bool, family: str) -> tuple[int, int]:
-        """The most bins that are not read in chunks, and the bins of a chunk."""
+        """Return the largest number of bins that is not read in chunks, and the number of bins per chunk."""
         if family == "quadratic":
             return self.max_row_bins, self.quadratic_chunk if packed else self.column_chunk
         return (self.max_row_bins, self.chunk) if packed else (self.max_column_bins, self.column_chunk)
 
 
-# The interpreter's time goes by programs, not by elements.
+# The interpreter's time is proportional to the number of programs, not of elements.
 DEFAULT = Tuning(num_warps=0) if INTERPRETED else Tuning()
 
 
-def _most_interpreted(num_params: int, packed: bool) -> int:
-    """Elements of a program in the interpreter. Packed params are a tile, which may have no more than 2^20 numbers."""
+def _max_interpreted_elements(num_params: int, packed: bool) -> int:
+    """Return the largest number of elements per program in the interpreter. Packed params are a tile, and Triton limits
+    a tile to 2^20 numbers."""
     return int(min(2**16, 2**20 // triton.next_power_of_2(num_params))) if packed else 2**16
 
 
 def forward(x: Tensor, params: Tensor, spec: SplineSpec, tuning: Tuning = DEFAULT) -> Pair:
-    x_even, stride_x = _even(x)
-    y, log_slope = _new(x), _new(x)
+    x_one_stride, stride_x = _with_one_stride(x)
+    y, log_slope = _empty_contiguous(x), _empty_contiguous(x)
     if x.numel() == 0:
         return y, log_slope
     plan = _plan(spec, x.dtype, x.shape, params.shape, params.stride(), None, tuning)
     if plan is None:
         return forward(x, params.expand(*x.shape, -1).contiguous(), spec, tuning)
-    _launch(plan, (x_even, params, y, log_slope), (stride_x,))
+    _launch(plan, (x_one_stride, params, y, log_slope), (stride_x,))
     return y, log_slope
 
 
 def backward(
     x: Tensor, params: Tensor, grad_y: Tensor, grad_log_slope: Tensor, spec: SplineSpec, tuning: Tuning = DEFAULT
 ) -> Pair:
-    grad_x, grad_params = _new(x), torch.empty_like(params)
+    grad_x, grad_params = _empty_contiguous(x), torch.empty_like(params)
     if x.numel() == 0:
         return grad_x, grad_params.zero_()
     plan = _plan(spec, x.dtype, x.shape, params.shape, params.stride(), grad_params.stride(), tuning)
     if plan is None:
         grad_x, grads = backward(x, params.expand(*x.shape, -1).contiguous(), grad_y, grad_log_slope, spec, tuning)
         return grad_x, grad_params.copy_(grads.sum_to_size(params.shape))
-    x, stride_x = _even(x)
-    grad_y, stride_grad_y = _even(grad_y)
-    grad_log_slope, stride_grad_log_slope = _even(grad_log_slope)
-    # Of a shared spline each program leaves one row of sums, which are then added in an order that never changes.
+    x, stride_x = _with_one_stride(x)
+    grad_y, stride_grad_y = _with_one_stride(grad_y)
+    grad_log_slope, stride_grad_log_slope = _with_one_stride(grad_log_slope)
+    # For a shared spline each program writes one row of sums. The rows are then added in a fixed order.
     out = params.new_empty(plan.sums) if plan.sums else grad_params
     tensors = (x, params, grad_y, grad_log_slope, grad_x, out)
     _launch(plan, tensors, (stride_x, stride_grad_y, stride_grad_log_slope))
@@ -87,13 +91,14 @@ def backward(
     return grad_x, grad_params
 
 
-def _new(x: Tensor) -> Tensor:
-    """An uninitialised tensor like x, with elements in order."""
+def _empty_contiguous(x: Tensor) -> Tensor:
+    """Return an uninitialised contiguous tensor like x."""
     return torch.empty_like(x) if x.is_contiguous() else x.new_empty(x.shape)
 
 
-def _even(tensor: Tensor) -> tuple[Tensor, int]:
-    """A tensor that one stride walks, and the stride: 1, or 0 for one number expanded to a shape, as sum's gradient."""
+def _with_one_stride(tensor: Tensor) -> tuple[Tensor, int]:
+    """Return the tensor in a layout with one stride, and that stride. The stride is 1, or 0 for one number expanded to
+    a shape, such as the gradient of a sum."""
     if tensor.is_contiguous():
         return tensor, 1
     if not any(tensor.stride()):
@@ -105,22 +110,22 @@ def _even(tensor: Tensor) -> tuple[Tensor, int]:
 
 
 class Plan(NamedTuple):
-    """All of a launch but its tensors and their strides."""
+    """Everything about a launch except its tensors and their strides."""
 
     kernel: Any
     grid: tuple[int, int, int]
     arguments: dict[str, Any]
-    sums: tuple[int, ...]  # the shape of a shared spline's partial sums; empty where none is shared
-    compiled: dict[Any, Any]  # of :class:`cubicflow.splines.calls.Launch`
+    sums: tuple[int, ...]  # the shape of the partial sums of shared splines; empty if no spline is shared
+    compiled: dict[Any, Any]  # the cache of :class:`cubicflow.splines.calls.Launch`
 
     def named(self, strides: tuple[int, ...]) -> dict[str, Any]:
-        """The kernel's arguments beside its tensors."""
+        """Return the kernel's keyword arguments, given the strides of its tensors."""
         names = [name for name in inspect.signature(self.kernel.fn).parameters if name.startswith("STRIDE_")]
         return self.arguments | dict(zip(names, strides, strict=True))
 
 
 def _launch(plan: Plan, tensors: tuple[Tensor, ...], strides: tuple[int, ...]) -> None:
-    """Run a kernel on the device of its tensors; ``strides`` are those that the plan does not know."""
+    """Run a kernel on the device of its tensors. ``strides`` are the strides that the plan does not contain."""
     device = tensors[0].get_device()
     if device >= 0 and device != torch.cuda.current_device():
         with torch.cuda.device(device):
@@ -142,8 +147,10 @@ def _plan(
     grad_strides: tuple[int, ...] | None,
     tuning: Tuning,
 ) -> Plan | None:
-    """``grad_strides`` are those of the gradient of params, or None for a forward. None for params with more separate
-    axes than the kernels take."""
+    """Return the plan of a launch, or None if params have more separate axes than the kernels support.
+
+    ``grad_strides`` are the strides of the gradient of params, or None for a forward.
+    """
     if math.prod(shape) >= 2**31:
         raise RuntimeError(f"the Triton kernels take fewer than 2^31 elements, got {math.prod(shape)}; split the batch")
     backward = grad_strides is not None
@@ -152,21 +159,21 @@ def _plan(
     own = (1,) * missing + params_shape[:-1]
     shared = backward and own != shape
     if shared:
-        numbers = _shared_numbers(shape, own, (0,) * missing + strides)
+        integers = _shared_integers(shape, own, (0,) * missing + strides)
     else:
-        numbers = _numbers(shape, own, (0,) * missing + strides, (0,) * missing + (grad_strides or strides))
-    if numbers is None:
+        integers = _own_integers(shape, own, (0,) * missing + strides, (0,) * missing + (grad_strides or strides))
+    if integers is None:
         return None
-    packed = not shared and numbers["DIMS"] == 1 and _packed(numbers, num_params, backward)
+    packed = not shared and integers["DIMS"] == 1 and _packed(integers, num_params, backward)
     most, chunk = tuning.limits(packed, spec.family)
     few = spec.num_bins <= most
     block = 32 * tuning.num_warps or triton.next_power_of_2(
-        min(numbers["count"], _most_interpreted(num_params, packed))
+        min(integers["count"], _max_interpreted_elements(num_params, packed))
     )
-    blocks = -(-numbers["count"] // block)
+    blocks = -(-integers["count"] // block)
     floors = (spec.min_bin_width, spec.min_bin_height)
     arguments = {
-        **numbers,
+        **integers,
         "K": spec.num_bins,
         "COUNT": num_params,
         "FLOOR_SOURCE": floors[spec.inverse],
@@ -175,7 +182,7 @@ def _plan(
         "DOMAIN": getattr(element, str(find_domain(spec.domain).triton)).value,
         "SLOPES": getattr(unit, str(find_family(spec.family, spec.slopes).triton)).value,
         "STEPS": _NEWTON_STEPS[dtype],
-        "WAY": (places.TILE if packed else places.COLUMNS).value,
+        "ACCESS": (places.TILE if packed else places.COLUMNS).value,
         "BLOCK": block,
         "num_warps": max(1, tuning.num_warps),
     }
@@ -187,8 +194,8 @@ def _plan(
     else:
         arguments |= {"CHUNK": chunk, "chunks": -(-spec.num_bins // chunk)}
         kernel = chunks.chunks_backward if backward else chunks.chunks_forward
-    sums = (blocks, numbers["splines"], num_params) if shared else ()
-    return Plan(kernel, (blocks * numbers["splines"], 1, 1), arguments, sums, {})
+    sums = (blocks, integers["splines"], num_params) if shared else ()
+    return Plan(kernel, (blocks * integers["splines"], 1, 1), arguments, sums, {})
 
 
 class Axis(NamedTuple):
@@ -197,7 +204,7 @@ class Axis(NamedTuple):
 
 
 def _collapse(axes: list[Axis]) -> list[Axis]:
-    """Neighbouring axes that one stride can walk, as one."""
+    """Merge neighbouring axes that can be walked with one stride."""
     out: list[Axis] = []
     for axis in axes:
         if axis.size == 1:
@@ -209,10 +216,11 @@ def _collapse(axes: list[Axis]) -> list[Axis]:
     return out
 
 
-def _numbers(
+def _own_integers(
     shape: tuple[int, ...], own: tuple[int, ...], strides: tuple[int, ...], grad_strides: tuple[int, ...]
 ) -> dict[str, int] | None:
-    """Elements that each have a spline of their own, or a forward, to which that is all the same."""
+    """Return the integer arguments of a call in which each element has its own spline. A forward also uses them for
+    shared splines. Return None if there are too many axes."""
     pairs = [(0, 0) if size == 1 else pair for size, *pair in zip(own, strides, grad_strides, strict=False)]
     axes = _collapse([Axis(size, (pair[0], pair[1])) for size, pair in zip(shape, pairs, strict=True)])
     if len(axes) > 3:
@@ -232,15 +240,16 @@ def _numbers(
     }
 
 
-def _packed(numbers: dict[str, int], num_params: int, backward: bool) -> bool:
-    """Whether params, and their gradient, lie one after the other in the order of the elements."""
+def _packed(integers: dict[str, int], num_params: int, backward: bool) -> bool:
+    """Return whether params, and in a backward their gradient, are contiguous in the order of the elements."""
     names = ("stride", "out") if backward else ("stride",)
-    alone = numbers["count"] == 1
-    return all(numbers[f"{name}_k"] == 1 and (alone or numbers[f"{name}_0"] == num_params) for name in names)
+    alone = integers["count"] == 1
+    return all(integers[f"{name}_k"] == 1 and (alone or integers[f"{name}_0"] == num_params) for name in names)
 
 
-def _shared_numbers(shape: tuple[int, ...], own: tuple[int, ...], strides: tuple[int, ...]) -> dict[str, int] | None:
-    """The axes of the splines, and those of the elements that share one."""
+def _shared_integers(shape: tuple[int, ...], own: tuple[int, ...], strides: tuple[int, ...]) -> dict[str, int] | None:
+    """Return the integer arguments of a backward over shared splines: the axes of the splines, and the axes of the
+    elements that share a spline. Return None if there are too many axes."""
     flat = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
     every = list(zip(shape, own, flat, strides[:-1], strict=True))
     splines = _collapse([Axis(size, (stride, element)) for size, mine, element, stride in every if mine > 1])

@@ -1,11 +1,11 @@
 # mypy: ignore-errors
 # ruff: noqa: N803, RET505
-"""Which elements a program takes, and where their params lie.
+"""Find the elements of a program and the addresses of their params.
 
-Elements are numbered in the order of the output, which is contiguous. Their params lie at the strides of up to three
-axes. In a backward pass over splines that are shared (DIMS == SHARED) a program takes elements of one spline, so that
-it can sum over them: programs count first through the splines, then through blocks of the elements that share one, and
-there are up to two axes of either.
+Elements are numbered in the order of the output, which is contiguous. Their params have strides along up to three axes.
+In a backward pass over shared splines (DIMS == SHARED) a program handles elements of one spline, so that it can sum
+over them. Program numbers run first over the splines, then over blocks of the elements that share a spline. Splines and
+elements have up to two axes each.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import triton
 import triton.language as tl
 
 SHARED = tl.constexpr(0)
-# Two ways to bring params in: one parameter at a time, or as tiles, where they are packed in the elements' order.
+# Two ways to load params: one parameter at a time, or as tiles if params are packed in the order of the elements.
 COLUMNS, TILE = (tl.constexpr(way) for way in range(2))
 
-# The kernels' numbers, of which none is to be compiled in: a batch of another size runs the same kernel.
-FORWARD_NUMBERS = ["count", "splines", "size_1", "size_2", "stride_0", "stride_1", "stride_2", "stride_k"]
-BACKWARD_NUMBERS = [*FORWARD_NUMBERS, "out_0", "out_1", "out_2", "out_k"]
+# The integer arguments of the kernels. They stay run-time values, so that a batch of another size runs the same kernel.
+FORWARD_INTEGERS = ["count", "splines", "size_1", "size_2", "stride_0", "stride_1", "stride_2", "stride_k"]
+BACKWARD_INTEGERS = [*FORWARD_INTEGERS, "out_0", "out_1", "out_2", "out_k"]
 
 
 @triton.jit
@@ -41,10 +41,12 @@ def place(
     DIMS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """The numbers of a program's elements, and which of them exist; for those that do not, the last one stands in.
+    """Return the numbers of a program's elements, and a mask of the elements that exist. A missing element gets the
+    number of the last element.
 
-    `count` is the number of elements, or of those that share a spline. The strides are counted in elements: size_1
-    splines lie along their inner axis, and size_2 of the elements that share one."""
+    `count` is the number of elements, or of elements that share a spline. Strides are in elements. The inner axis of
+    the splines has size_1 splines. The inner axis of the elements that share a spline has size_2 elements.
+    """
     if DIMS == SHARED:
         member = (tl.program_id(0) // splines) * BLOCK + tl.arange(0, BLOCK)
         exists = member < count
@@ -69,14 +71,14 @@ def place_rows(
     stride_2,
     DIMS: tl.constexpr,
     COUNT: tl.constexpr,
-    WAY: tl.constexpr,
+    ACCESS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """A pointer, and from it the offsets of the elements' params."""
+    """Return a pointer, and the offsets of the elements' params from the pointer."""
     if DIMS == SHARED:
         start = two_axes(tl.program_id(0) % splines, size_1, stride_0, stride_1)
-        return pointer + start, 0  # of all elements: params are then read as single numbers
-    elif WAY == TILE:  # 32-bit offsets from where the program's params start
+        return pointer + start, 0  # all elements have the same offset, so params are read as scalars
+    elif ACCESS == TILE:  # 32-bit offsets from the program's first param
         start = tl.program_id(0) * BLOCK
         return pointer + start.to(tl.int64) * COUNT, tl.minimum(tl.arange(0, BLOCK), count - 1 - start) * COUNT
     elif DIMS == 1:

@@ -1,6 +1,6 @@
 # mypy: ignore-errors
 # ruff: noqa: N803, N806, RET505, RUF005
-"""The quadratic spline's bins, for few of them: heights are areas under a density with given values at the knots.
+"""The bins of the quadratic spline, for few bins. Heights are areas under a density with given values at the knots:
 
     v_j = exp(param)                            A = sum of w_j (v_j + v_j+1) / 2
     d_j = uniform + (1 - uniform) v_j / A       h_j = w_j (d_j + d_j+1) / 2
@@ -30,8 +30,8 @@ from cubicflow.splines.backends.triton.unit import divide
 
 
 @triton.jit
-def trapezia(widths, values, K: tl.constexpr):
-    """w_j (values_j + values_j+1) / 2."""
+def trapezoids(widths, values, K: tl.constexpr):
+    """Return w_j (values_j + values_j+1) / 2 for all j."""
     out = ()
     for j in tl.static_range(K):
         out = out + (widths[j] * ((values[j] + values[j + 1]) * 0.5),)
@@ -40,7 +40,8 @@ def trapezia(widths, values, K: tl.constexpr):
 
 @triton.jit
 def read_axis(sizes, before, bin, K: tl.constexpr):
-    """(before, after, size, down, up); this spline's slopes ask for no neighbours."""
+    """Return (before, after, size, down, up). The quadratic's slopes do not use down and up, so both are set to
+    size."""
     size = select(sizes, bin, 0, K)
     return select(before, bin, 0, K), select(sums_after(sizes, K), bin, 0, K), size, size, size
 
@@ -55,8 +56,8 @@ def locate(
     INVERSE: tl.constexpr,
     DOMAIN: tl.constexpr,
 ):
-    """What ``bin.evaluate`` asks for, with the densities at the bin's ends as its logits, and what ``params_backward``
-    does."""
+    """Return the arguments of ``bin.evaluate``, with the densities at the bin's ends as logits, and the saved values of
+    ``params_backward``."""
     FLOOR: tl.constexpr = FLOOR_TARGET if INVERSE else FLOOR_SOURCE
     UNIFORM: tl.constexpr = K * (FLOOR_SOURCE if INVERSE else FLOOR_TARGET)
     ends = locate_ends(x, DOMAIN)
@@ -67,38 +68,39 @@ def locate(
         widths = widths + (scale * exps[j] + FLOOR,)
     logits = flip(columns, flipped, K, K + 1)
     vertices = exponentials(logits, maximum(logits, K + 1), K + 1)
-    area = prefix_sums(trapezia(widths, vertices, K), 1, K)[K - 1]
+    area = prefix_sums(trapezoids(widths, vertices, K), 1, K)[K - 1]
     share = divide(tl.full(area.shape, 1 - UNIFORM, area.dtype), area)
     densities = ()
     for j in tl.static_range(K + 1):
         densities = densities + (share * vertices[j] + UNIFORM,)
-    heights = trapezia(widths, densities, K)
+    heights = trapezoids(widths, densities, K)
 
     width_before, _ = sums_before(widths, K)
     height_before, _ = sums_before(heights, K)
     position = search_position(ends[0], flipped)
     bin = find(position, height_before if INVERSE else width_before, 1.0, 0.0, 0, K)
-    across = read_axis(widths, width_before, bin, K)
-    along = read_axis(heights, height_before, bin, K)
+    width_axis = read_axis(widths, width_before, bin, K)
+    height_axis = read_axis(heights, height_before, bin, K)
     logits = (select(densities, bin, 0, K + 1), select(densities, bin, 1, K + 1))
-    kept = (widths, exps, total, scale, vertices, area, share, densities)
+    saved = (widths, exps, total, scale, vertices, area, share, densities)
     if INVERSE:
-        return ends, bin, along, across, logits, kept
+        return ends, bin, height_axis, width_axis, logits, saved
     else:
-        return ends, bin, across, along, logits, kept
+        return ends, bin, width_axis, height_axis, logits, saved
 
 
 @triton.jit
-def params_backward(kept, bin, grad_source, grad_target, grad_logits, flipped, K: tl.constexpr, INVERSE: tl.constexpr):
-    """Gradients of all params, in their order: back through the heights, the densities and the area."""
-    widths, exps, total, scale, vertices, area, share, densities = kept
-    across = grad_target if INVERSE else grad_source
-    along = grad_source if INVERSE else grad_target
+def params_backward(saved, bin, grad_source, grad_target, grad_logits, flipped, K: tl.constexpr, INVERSE: tl.constexpr):
+    """Return the gradients of all params, in the order of params. The chain rule goes back through the heights, the
+    densities and the area."""
+    widths, exps, total, scale, vertices, area, share, densities = saved
+    width_grads = grad_target if INVERSE else grad_source
+    height_grads = grad_source if INVERSE else grad_target
     low, high = grad_logits
 
     of_heights = ()
     for j in tl.static_range(K):
-        of_heights = of_heights + (softmax_weight(j, bin, along),)
+        of_heights = of_heights + (softmax_weight(j, bin, height_grads),)
     of_densities = ()
     of_area = tl.zeros_like(area)
     for j in tl.static_range(K + 1):
@@ -114,7 +116,7 @@ def params_backward(kept, bin, grad_source, grad_target, grad_logits, flipped, K
     of_widths = ()
     mean = tl.zeros_like(area)
     for j in tl.static_range(K):
-        grad = softmax_weight(j, bin, across) + of_heights[j] * ((densities[j] + densities[j + 1]) * 0.5)
+        grad = softmax_weight(j, bin, width_grads) + of_heights[j] * ((densities[j] + densities[j + 1]) * 0.5)
         grad += of_area * ((vertices[j] + vertices[j + 1]) * 0.5)
         of_widths = of_widths + (grad,)
         mean += exps[j] * grad

@@ -1,14 +1,14 @@
 # mypy: ignore-errors
 # ruff: noqa: N803, N806, RET505, RUF005
-"""The quadratic spline's bins, for many of them, read in chunks as ``chunks.py`` does.
+"""The bins of the quadratic spline, for many bins, read in chunks as in ``chunks.py``.
 
-In the letters of ``quadratic.py``, with m_j = (v_j + v_j+1) / 2, and with e_j the exponentials of widths, s their scale
-and f their floor,
+The notation is that of ``quadratic.py``, with m_j = (v_j + v_j+1) / 2. e_j are the exponentials of the widths, s their
+scale and f their floor:
 
     w_j = s e_j + f        A = sum of w_j m_j        h_j = w_j (uniform + share m_j),  share = (1 - uniform) / A
 
-So whatever is summed over bins, for knots, areas and gradients alike, follows from three sums of positive numbers:
-those of e, of e m and of m. They stand together, in this order.
+Every sum over bins, for knots, areas and gradients, therefore follows from three sums of positive numbers: the sums of
+e, of e m and of m. The code passes these three sums as a triple in this order.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from cubicflow.splines.backends.triton.unit import divide, exp_below
 
 @triton.jit
 def load_bins(
-    pointer, rows, stride, first, K: tl.constexpr, CHUNK: tl.constexpr, WAY: tl.constexpr, BLOCK: tl.constexpr
+    pointer, rows, stride, first, K: tl.constexpr, CHUNK: tl.constexpr, ACCESS: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """The logits of a chunk's widths, and of the vertices at its knots, one more; -inf past the end."""
-    widths = load_chunk(pointer, rows, stride, first, 0, K, CHUNK, WAY, BLOCK)
-    vertices = load_chunk(pointer, rows, stride, first, K, K + 1, CHUNK, WAY, BLOCK)
+    """Return the logits of a chunk's CHUNK widths and CHUNK + 1 vertices. Logits past the end are -inf."""
+    widths = load_chunk(pointer, rows, stride, first, 0, K, CHUNK, ACCESS, BLOCK)
+    vertices = load_chunk(pointer, rows, stride, first, K, K + 1, CHUNK, ACCESS, BLOCK)
     last = first + CHUNK
     vertex = tl.load(pointer + (rows + (K + last) * stride), mask=last <= K, other=float("-inf"))
     return widths, vertices + (vertex,)
@@ -47,7 +47,7 @@ def load_bins(
 
 @triton.jit
 def midpoints(vertices, first, K: tl.constexpr, CHUNK: tl.constexpr):
-    """m_j; 0 past the end, where the last vertex has no bin."""
+    """Return m_j for the bins of a chunk. m_j is 0 past the end, because no bin starts at the last vertex."""
     out = ()
     for j in tl.static_range(CHUNK):
         middle = (vertices[j] + vertices[j + 1]) * 0.5
@@ -74,20 +74,20 @@ def chunk_sums(
     K: tl.constexpr,
     CHUNK: tl.constexpr,
     PADDED: tl.constexpr,
-    WAY: tl.constexpr,
+    ACCESS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """The largest logits of widths and of vertices, and the three sums of each chunk."""
+    """Return the largest logits of widths and of vertices, and the three sums of each chunk."""
     dtype = pointer.dtype.element_ty
     index = tl.arange(0, PADDED)[:, None]
-    width_top = tl.full((BLOCK,), -1e30, dtype)  # not -inf: a chunk of them sums to 0
+    width_top = tl.full((BLOCK,), -1e30, dtype)  # not -inf: -inf - -inf would be NaN
     vertex_top = width_top
     of_exps = tl.zeros((PADDED, BLOCK), dtype)
     of_products = of_exps
     of_middles = of_exps
     for c in range(chunks):
         first = tl.zeros((BLOCK,), tl.int32) + c * CHUNK
-        widths, vertices = load_bins(pointer, rows, stride, first, K, CHUNK, WAY, BLOCK)
+        widths, vertices = load_bins(pointer, rows, stride, first, K, CHUNK, ACCESS, BLOCK)
         higher_width = tl.maximum(width_top, maximum(widths, CHUNK))
         higher_vertex = tl.maximum(vertex_top, maximum(vertices, CHUNK + 1))
         exps = exponentials(widths, higher_width, CHUNK)
@@ -118,24 +118,25 @@ def add(ones, others):
 
 @triton.jit
 def pick(columns, index, SIZE: tl.constexpr):
-    """One triple out of three tuples."""
+    """Return entry `index` of each of the three tuples."""
     return select(columns[0], index, 0, SIZE), select(columns[1], index, 0, SIZE), select(columns[2], index, 0, SIZE)
 
 
 @triton.jit
 def before_each(values, SIZE: tl.constexpr):
-    """The three sums of all bins, or chunks, before each."""
+    """Return the three sums over all bins, or chunks, before each one."""
     return sums_before(values[0], SIZE)[0], sums_before(values[1], SIZE)[0], sums_before(values[2], SIZE)[0]
 
 
 @triton.jit
 def after_each(values, SIZE: tl.constexpr):
+    """Return the three sums over all bins, or chunks, after each one."""
     return sums_after(values[0], SIZE), sums_after(values[1], SIZE), sums_after(values[2], SIZE)
 
 
 @triton.jit
 def sizes(sums, bins, scale, share, FLOOR: tl.constexpr, UNIFORM: tl.constexpr):
-    """The width and the height of so many bins with these sums."""
+    """Return the total width and the total height of `bins` bins with these three sums."""
     width = scale * sums[0] + bins * FLOOR
     return width, UNIFORM * width + share * (scale * sums[1] + FLOOR * sums[2])
 
@@ -154,8 +155,8 @@ def search(
     STEP: tl.constexpr,
     SIZE: tl.constexpr,
 ):
-    """The last j of SIZE that starts no later than `position`: before it lie base + j STEP bins, with the sums `start`
-    and before[j]."""
+    """Return the last j below SIZE that starts at or before `position`. There are base + j STEP bins before j, and
+    their sums are start + before[j]."""
     found = tl.zeros_like(base)
     for j in tl.static_range(1, SIZE):
         sums = add(start, (before[0][j], before[1][j], before[2][j]))
@@ -177,11 +178,11 @@ def locate(
     INVERSE: tl.constexpr,
     DOMAIN: tl.constexpr,
     CHUNK: tl.constexpr,
-    WAY: tl.constexpr,
+    ACCESS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """What ``bin.evaluate`` asks for, with the densities at the bin's ends as its logits, and what ``params_backward``
-    does."""
+    """Return the arguments of ``bin.evaluate``, with the densities at the bin's ends as logits, and the saved values of
+    ``params_backward``."""
     FLOOR: tl.constexpr = FLOOR_TARGET if INVERSE else FLOOR_SOURCE
     UNIFORM: tl.constexpr = K * (FLOOR_SOURCE if INVERSE else FLOOR_TARGET)
     CHUNKS: tl.constexpr = (K + CHUNK - 1) // CHUNK
@@ -191,7 +192,7 @@ def locate(
     position = search_position(ends[0], flipped)
     none = tl.zeros_like(position)
 
-    tops, exps, by_middles, middles = chunk_sums(pointer, rows, stride, chunks, K, CHUNK, PADDED, WAY, BLOCK)
+    tops, exps, by_middles, middles = chunk_sums(pointer, rows, stride, chunks, K, CHUNK, PADDED, ACCESS, BLOCK)
     sums = (flip(exps, flipped, 0, CHUNKS), flip(by_middles, flipped, 0, CHUNKS), flip(middles, flipped, 0, CHUNKS))
     total = prefix_sums(sums[0], 1, CHUNKS)[CHUNKS - 1]
     of_products = prefix_sums(sums[1], 1, CHUNKS)[CHUNKS - 1]
@@ -200,8 +201,8 @@ def locate(
     area = scale * of_products + FLOOR * of_middles
     share = divide(tl.full(area.shape, 1 - UNIFORM, area.dtype), area)
 
-    # Seen from above, the first chunk is the one that K may leave incomplete: the bins it lacks count below 0, and lie
-    # before every position.
+    # If K is not a multiple of CHUNK, one chunk is incomplete. Counted from the upper end, that chunk is the first. Its
+    # missing bins get negative numbers, and they start before every position.
     base = tl.where(flipped, K - CHUNKS * CHUNK, 0)
     chunks_before = before_each(sums, CHUNKS)
     empty = (none, none, none)
@@ -209,7 +210,7 @@ def locate(
     base += found * CHUNK
     first = tl.where(flipped, CHUNKS - 1 - found, found) * CHUNK
 
-    widths, vertices = load_bins(pointer, rows, stride, first, K, CHUNK, WAY, BLOCK)
+    widths, vertices = load_bins(pointer, rows, stride, first, K, CHUNK, ACCESS, BLOCK)
     exps = exponentials(widths, tops[0], CHUNK)
     vertices = exponentials(vertices, tops[1], CHUNK + 1)
     middles = midpoints(vertices, first, K, CHUNK)
@@ -230,15 +231,15 @@ def locate(
     width_after, height_after = sizes(after, K - 1 - index, scale, share, FLOOR, UNIFORM)
     width = scale * own[0] + FLOOR
     height = width * (UNIFORM + share * own[2])
-    across = (width_before, width_after, width, width, width)  # this spline's slopes ask for no neighbours
-    along = (height_before, height_after, height, height, height)
+    width_axis = (width_before, width_after, width, width, width)  # down and up are unused by a quadratic
+    height_axis = (height_before, height_after, height, height, height)
     bounds = (select(vertices, inner, 0, CHUNK + 1), select(vertices, inner, 1, CHUNK + 1))
     logits = (share * bounds[0] + UNIFORM, share * bounds[1] + UNIFORM)
-    kept = (tops, (before, after, own), bounds, (total, of_products), scale, area, share)
+    saved = (tops, (before, after, own), bounds, (total, of_products), scale, area, share)
     if INVERSE:
-        return ends, bin, along, across, logits, kept
+        return ends, bin, height_axis, width_axis, logits, saved
     else:
-        return ends, bin, across, along, logits, kept
+        return ends, bin, width_axis, height_axis, logits, saved
 
 
 @triton.jit
@@ -251,7 +252,7 @@ def params_backward(
     out_rows,
     out_stride,
     exists,
-    kept,
+    saved,
     bin,
     grad_source,
     grad_target,
@@ -263,37 +264,39 @@ def params_backward(
     INVERSE: tl.constexpr,
     CHUNK: tl.constexpr,
     DIMS: tl.constexpr,
-    WAY: tl.constexpr,
+    ACCESS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Write the gradients of all params. The area's, and the mean of the softmax, are known without a pass over the
+    """Write the gradients of all params. The gradient of the area and the mean under the softmax need no pass over the
     bins."""
     FLOOR: tl.constexpr = FLOOR_TARGET if INVERSE else FLOOR_SOURCE
     UNIFORM: tl.constexpr = K * (FLOOR_SOURCE if INVERSE else FLOOR_TARGET)
-    tops, raw, bounds, totals, scale, area, share = kept
+    tops, raw, bounds, totals, scale, area, share = saved
     before, after, own = raw
-    across = grad_target if INVERSE else grad_source
-    along = grad_source if INVERSE else grad_target
+    width_grads = grad_target if INVERSE else grad_source
+    height_grads = grad_source if INVERSE else grad_target
 
     of_area = grad_logits[0] * bounds[0] + grad_logits[1] * bounds[1]
-    of_area += along[0] * (scale * before[1] + FLOOR * before[2]) + along[1] * (scale * after[1] + FLOOR * after[2])
-    of_area += along[2] * (scale * own[0] + FLOOR) * own[2]
+    of_area += height_grads[0] * (scale * before[1] + FLOOR * before[2]) + height_grads[1] * (
+        scale * after[1] + FLOOR * after[2]
+    )
+    of_area += height_grads[2] * (scale * own[0] + FLOOR) * own[2]
     of_area *= -share / area
-    mean = (across[0] + UNIFORM * along[0]) * before[0] + share * along[0] * before[1]
-    mean += (across[1] + UNIFORM * along[1]) * after[0] + share * along[1] * after[1]
-    mean += (across[2] + UNIFORM * along[2]) * own[0] + share * along[2] * own[1]
+    mean = (width_grads[0] + UNIFORM * height_grads[0]) * before[0] + share * height_grads[0] * before[1]
+    mean += (width_grads[1] + UNIFORM * height_grads[1]) * after[0] + share * height_grads[1] * after[1]
+    mean += (width_grads[2] + UNIFORM * height_grads[2]) * own[0] + share * height_grads[2] * own[1]
     mean = (mean + of_area * totals[1]) / totals[0]
 
-    # In the order of params: the bin, the gradients of the densities at its lower and its upper vertex.
+    # Counted in the order of params: the bin, and the gradients of the densities at its lower and its upper vertex.
     where = tl.where(flipped, K - 1 - bin, bin)
     low = tl.where(flipped, grad_logits[1], grad_logits[0])
     high = tl.where(flipped, grad_logits[0], grad_logits[1])
-    below = tl.zeros_like(area)  # of the bin below a vertex: half its width, times the gradient of its height
-    half_below = below  # half its width
+    below = tl.zeros_like(area)  # half the width of the bin below a vertex, times the gradient of that bin's height
+    half_below = below  # half the width of the bin below a vertex
     for c in range(chunks):
         first = c * CHUNK
         at = tl.zeros((BLOCK,), tl.int32) + first
-        widths, vertices = load_bins(pointer, rows, stride, at, K, CHUNK, WAY, BLOCK)
+        widths, vertices = load_bins(pointer, rows, stride, at, K, CHUNK, ACCESS, BLOCK)
         exps = exponentials(widths, tops[0], CHUNK)
         vertices = exponentials(vertices, tops[1], CHUNK + 1)
         middles = midpoints(vertices, at, K, CHUNK)
@@ -301,8 +304,8 @@ def params_backward(
         of_vertices = ()
         for j in tl.static_range(CHUNK):
             column = tl.where(flipped, (K - 1 - j) - first, j + first)
-            of_height = softmax_weight(column, bin, along)
-            of_width = softmax_weight(column, bin, across) + of_area * middles[j]
+            of_height = softmax_weight(column, bin, height_grads)
+            of_width = softmax_weight(column, bin, width_grads) + of_area * middles[j]
             of_width += of_height * (UNIFORM + share * middles[j])
             of_widths = of_widths + (scale * exps[j] * (of_width - mean),)
             half = (scale * exps[j] + FLOOR) * 0.5
@@ -312,14 +315,14 @@ def params_backward(
             of_vertices = of_vertices + (vertices[j] * (share * of_density + of_area * (half_below + half)),)
             below = above
             half_below = half
-        store_chunk(out_pointer, out_rows, out_stride, exists, of_widths, first, 0, K, CHUNK, DIMS, WAY, BLOCK)
-        store_chunk(out_pointer, out_rows, out_stride, exists, of_vertices, first, K, K, CHUNK, DIMS, WAY, BLOCK)
+        store_chunk(out_pointer, out_rows, out_stride, exists, of_widths, first, 0, K, CHUNK, DIMS, ACCESS, BLOCK)
+        store_chunk(out_pointer, out_rows, out_stride, exists, of_vertices, first, K, K, CHUNK, DIMS, ACCESS, BLOCK)
 
-    # The last vertex, which has one bin.
+    # The last vertex, which belongs to one bin only.
     width = exp_below(tl.load(pointer + (rows + (K - 1) * stride)), tops[0])
     vertex = exp_below(tl.load(pointer + (rows + 2 * K * stride)), tops[1])
     half = (scale * width + FLOOR) * 0.5
-    of_height = softmax_weight(tl.where(flipped, 0, K - 1), bin, along)
+    of_height = softmax_weight(tl.where(flipped, 0, K - 1), bin, height_grads)
     of_density = tl.where(where == K - 1, high, 0.0) + half * of_height
     of_vertex = vertex * (share * of_density + of_area * half)
     if DIMS == SHARED:

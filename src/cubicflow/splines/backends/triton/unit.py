@@ -2,8 +2,7 @@
 # ruff: noqa: N803, RET505
 """The bin's own unit square: the slopes at its ends, the map f from [0, 1] onto itself, its derivatives and its root.
 
-The formulas, and why they are as they are, stand in ``bins.py``, ``cubic.py``, ``quadratic.py`` and
-``rational_quadratic.py``.
+The modules ``bins.py``, ``cubic.py``, ``quadratic.py`` and ``rational_quadratic.py`` explain the formulas.
 """
 
 from __future__ import annotations
@@ -15,13 +14,14 @@ import triton.language as tl
 
 from cubicflow.splines import bins, rational_quadratic
 
-# By these names the records in ``families.py`` know them.
+# The records in ``families.py`` use these names.
 STEFFEN, FREE, RATIONAL, QUADRATIC = (tl.constexpr(mode) for mode in range(4))
 
-# To the right of tensors: in some versions of the interpreter a constant on the left makes a constant of the result.
+# Write these constants to the right of tensors: in some versions of the interpreter, a constant on the left turns the
+# result into a constant.
 LOG2E = tl.constexpr(math.log2(math.e))
 LN2 = tl.constexpr(math.log(2))
-LN2_HIGH = tl.constexpr(0.693359375)  # 10 bits: its product with an exponent is exact
+LN2_HIGH = tl.constexpr(0.693359375)  # has 10 bits, so that its product with an exponent is exact
 LN2_LOW = tl.constexpr(math.log(2) - 0.693359375)
 MARGIN = tl.constexpr(bins.MARGIN)
 RATIO_SPAN = tl.constexpr(3 - 2 * bins.MARGIN)
@@ -30,13 +30,13 @@ SOFTPLUS_ONE = tl.constexpr(rational_quadratic.SOFTPLUS_ONE)
 
 
 # --- arithmetic -------------------------------------------------------------------------------------------------------
-# Triton's float32 division and exponential are the hardware's fast ones. Where an error reaches y or the log-slope
-# undiminished they are made good; elsewhere, and in all gradients, they are good enough.
+# Triton's float32 division and exponential are the hardware's fast versions. Where their errors would reach y or the
+# log-slope in full, the functions below correct them. Elsewhere, and in all gradients, the fast versions are used.
 
 
 @triton.jit
 def divide(a, b):
-    """Correctly rounded."""
+    """Return a / b, correctly rounded."""
     if b.dtype == tl.float64:
         return a / b
     else:
@@ -45,13 +45,16 @@ def divide(a, b):
 
 @triton.jit
 def exp_below(x, top):
-    """exp(x - top) for x <= top. The hardware's exp2 is good to an ulp or two, but (x - top) log2(e) is rounded, to an
-    error of as many ulps as it is large: what the product lost is put back."""
+    """Return exp(x - top) for x <= top.
+
+    The hardware's exp2 is accurate to an ulp or two. But the product (x - top) log2(e) is rounded, and an argument of
+    size n turns that rounding into an error of about n ulps. The rounding error is therefore computed and added back.
+    """
     below = x - top
     if below.dtype == tl.float64:
         return tl.exp(below)
     else:
-        # 0 from -104 on; of -inf the product's loss would be NaN
+        # The result is 0 below -104. The clamp avoids -inf, for which the rounding error would be NaN.
         below = tl.maximum(below, -150.0, propagate_nan=tl.PropagateNan.ALL)
         scaled = below * LOG2E
         lost = tl.fma(below, tl.full(below.shape, LOG2E, below.dtype), -scaled)
@@ -61,7 +64,7 @@ def exp_below(x, top):
 
 @triton.jit
 def sigmoids(x):
-    """sigmoid(-|x|) and sigmoid(|x|), both good to a few ulps, however small."""
+    """Return sigmoid(-|x|) and sigmoid(|x|), both accurate to a few ulps, even if tiny."""
     z = exp_below(-tl.abs(x), 0.0)
     larger = divide(tl.full(z.shape, 1.0, z.dtype), 1 + z)
     return z * larger, larger
@@ -69,8 +72,12 @@ def sigmoids(x):
 
 @triton.jit
 def exp_parts(x):
-    """exp(x) for x <= 0 as the sum of two, which is good to a fifth of an ulp; 0 where float32's normal numbers end.
-    It takes additions and multiplications alone, so it is the same on every machine. The polynomial is near-minimax."""
+    """Return exp(x) for x <= 0 as a sum of two numbers, accurate to a fifth of an ulp. Both are 0 below the normal
+    numbers of float32.
+
+    The function uses only additions and multiplications, so it gives the same bits on every machine. The polynomial is
+    near-minimax.
+    """
     x = tl.maximum(x, -150.0, propagate_nan=tl.PropagateNan.ALL)
     n = tl.floor(x * LOG2E + 0.5)
     r = (x - n * LN2_HIGH) - n * LN2_LOW
@@ -87,8 +94,11 @@ def exp_parts(x):
 
 @triton.jit
 def exact_sigmoids(x):
-    """sigmoid(-|x|) to about an ulp, and sigmoid(|x|). The smaller decides on which side of a knot a point falls, so it
-    is worth more than the four roundings of ``sigmoids``: what they lose is found and put back."""
+    """Return sigmoid(-|x|), accurate to about an ulp, and sigmoid(|x|).
+
+    The smaller number decides on which side of a knot a point falls. The four roundings of ``sigmoids`` would be too
+    imprecise for that, so their errors are computed and added back.
+    """
     if x.dtype == tl.float64:
         return sigmoids(x)
     else:
@@ -102,12 +112,12 @@ def exact_sigmoids(x):
 
 
 # --- slopes at a bin's two ends, in units of its secant ---------------------------------------------------------------
-# A knot is seen from inside the bin: `beyond` is the bin on its other side, and `edge` says that there is none.
+# `beyond` is the bin on the other side of the knot. `edge` is true if there is no such bin.
 
 
 @triton.jit
 def slope_ratio(logit):
-    """r(logit) of the design, and its derivative."""
+    """Return r(logit), as in ``bins.slope_ratio``, and its derivative."""
     shifted = logit - RATIO_SHIFT
     smaller, larger = sigmoids(shifted)
     return tl.where(shifted > 0, larger, smaller) * RATIO_SPAN + MARGIN, smaller * larger * RATIO_SPAN
@@ -115,7 +125,7 @@ def slope_ratio(logit):
 
 @triton.jit
 def softplus_slope(logit):
-    """The rational-quadratic's slope at a knot, and its derivative."""
+    """Return the rational-quadratic's slope at a knot, and its derivative."""
     shifted = logit + SOFTPLUS_ONE
     z = exp_below(-tl.abs(shifted), 0.0)
     one_plus = 1 + z
@@ -127,10 +137,11 @@ def softplus_slope(logit):
 
 @triton.jit
 def end_slope(edge, logit, width_beyond, height_beyond, width, height, SLOPES: tl.constexpr):
+    """Return the slope at one end of a bin, in units of the bin's secant."""
     if SLOPES == RATIONAL:
         slope, _ = softplus_slope(logit)
         return divide(slope * width, height)
-    elif SLOPES == QUADRATIC:  # the logit is the density at the knot itself
+    elif SLOPES == QUADRATIC:  # here logit is the density at the knot
         return divide(logit * width, height)
     else:
         ratio, _ = slope_ratio(logit)
@@ -145,7 +156,7 @@ def end_slope(edge, logit, width_beyond, height_beyond, width, height, SLOPES: t
 
 @triton.jit
 def end_slope_backward(grad, edge, logit, width_beyond, height_beyond, width, height, SLOPES: tl.constexpr):
-    """Gradients of (logit, width_beyond, height_beyond, width, height)."""
+    """Return the gradients of (logit, width_beyond, height_beyond, width, height)."""
     if SLOPES == RATIONAL:
         slope, rate = softplus_slope(logit)
         grad_slope = grad * (width / height)
@@ -173,7 +184,7 @@ def end_slope_backward(grad, edge, logit, width_beyond, height_beyond, width, he
             grad_beyond = direct * (1 - parabola)
         else:
             smaller = tl.minimum(secants, 1.0)
-            # At equal secants, where every spline starts, min has the gradient of either by half, as in torch.
+            # All-zero params give equal secants. The gradient of min is then split in half, as in torch.
             share = tl.where(secants < 1, 1.0, tl.where(secants > 1, 0.0, 0.5)).to(grad.dtype)
             by_secants = inner * ratio * share
             grad_logit = tl.where(edge, grad, grad * smaller) * rate
@@ -194,7 +205,7 @@ def end_slope_backward(grad, edge, logit, width_beyond, height_beyond, width, he
 
 @triton.jit
 def shape(t, tau, start, end, SLOPES: tl.constexpr):
-    """q, qbar and f'."""
+    """Return q, qbar and f'."""
     tt = t * t
     mixed = t * tau
     tautau = tau * tau
@@ -211,13 +222,13 @@ def shape(t, tau, start, end, SLOPES: tl.constexpr):
         q = start * tautau + (3 - end) * mixed + tt
         qbar = end * tt + (3 - start) * mixed + tautau
         slope = start * tautau + 2 * (3 - start - end) * mixed + end * tt
-        slope = tl.where(slope < 0, 0.0, slope).to(t.dtype)  # not maximum, which drops NaN
+        slope = tl.where(slope < 0, 0.0, slope).to(t.dtype)  # tl.maximum would drop NaN
     return q, qbar, slope
 
 
 @triton.jit
 def shape_derivatives(t, tau, start, end, q, qbar, slope, SLOPES: tl.constexpr):
-    """df/dstart / t, df/dend / t, and the derivatives of f' in start, end and t."""
+    """Return df/dstart / t, df/dend / t, and the derivatives of f' with respect to start, end and t."""
     tt = t * t
     mixed = t * tau
     tautau = tau * tau
@@ -231,7 +242,7 @@ def shape_derivatives(t, tau, start, end, q, qbar, slope, SLOPES: tl.constexpr):
         numerator_t = 2 * (end * t - start * tau + (tau - t))
         denominator_t = 2 * (t - tau) + (start + end) * (tau - t)
         slope_t = (numerator_t * scale - 2 * slope * denominator_t) * scale
-    elif SLOPES == QUADRATIC:  # of f = t (start tau + t); start + end = 2
+    elif SLOPES == QUADRATIC:  # f = t (start tau + t), because start + end = 2
         f_start = tau
         f_end = tl.zeros_like(t)
         slope_start = tau
@@ -248,7 +259,7 @@ def shape_derivatives(t, tau, start, end, q, qbar, slope, SLOPES: tl.constexpr):
 
 @triton.jit
 def cubic_guess(start, end, target):
-    """As in ``cubic.py``, which explains it."""
+    """Return the first guess of the root. ``_first_guess`` in ``cubic.py`` explains the formula."""
     cubic = start + end - 2
     quadratic = 3 - 2 * start - end
     denominator = start + tl.sqrt(start * start + 4 * tl.maximum(quadratic, 0.0) * target)
@@ -277,12 +288,12 @@ def cubic_root(start, end, c, STEPS: tl.constexpr):
         high = tl.where(residual >= 0, t, high)
         newton = t - residual / slope
         t = tl.where((newton >= low) & (newton <= high), newton, (low + high) * 0.5)
-    return t + 0 * (start + end + c)  # the bracket has swallowed any NaN; give it back
+    return t + 0 * (start + end + c)  # bisection replaced NaN by a number; restore NaN
 
 
 @triton.jit
 def rational_root(start, end, c):
-    """t and 1 - t."""
+    """Return t and 1 - t."""
     slope = start * (1 - c) + (2 - end) * c
     shifted = slope - 2 * c
     root = tl.sqrt(shifted * shifted + 4 * c * (1 - c))
@@ -299,7 +310,7 @@ def quadratic_root(start, c):
 
 @triton.jit
 def solve(start, end, c_low, c_high, SLOPES: tl.constexpr, STEPS: tl.constexpr):
-    """(t, 1 - t) with f(t) = c_low, found from the nearer end of the bin."""
+    """Return (t, 1 - t) with f(t) = c_low, solved from the nearer end of the bin."""
     mirrored = c_low > c_high
     near_slope = tl.where(mirrored, end, start)
     far_slope = tl.where(mirrored, start, end)

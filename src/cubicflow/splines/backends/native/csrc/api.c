@@ -1,5 +1,5 @@
-/* The library's C interface: choose the kernel for this processor, cut a call into tasks, run them on the threads of
-   the OpenMP runtime that torch has already loaded. */
+/* The library's C interface. It chooses the kernel for this processor, cuts a call into tasks, and runs the tasks on
+   the threads of the OpenMP runtime that torch has already loaded. */
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -7,10 +7,10 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* A task is a fixed share of the work: how many threads there are decides who runs it, never what it computes, so that
-   every number of threads gives the same bits. */
+/* A task is a fixed share of the work. The number of threads decides which thread runs a task, but not what the task
+   computes, so every number of threads gives the same bits. */
 #define TASK_ELEMENTS 1024
-#define MAX_SHARES 16 /* of the elements that share a spline, whose gradients are then added up in order */
+#define MAX_SHARES 16 /* tasks per shared spline; their gradients are added in a fixed order */
 
 extern const struct kernel kernel_f32, kernel_f64;
 #ifdef HAVE_AVX2
@@ -37,8 +37,8 @@ static const struct kernel *kernel_for(int level, int is_double) {
     }
 }
 
-/* The instruction sets this library has kernels for and this processor runs, as bits: 1 the baseline, 2 AVX2, 4
-   AVX-512. */
+/* Returns the instruction sets that both this library and this processor support, as bits: 1 is the baseline, 2 is
+   AVX2, 4 is AVX-512. */
 EXPORT int cubicflow_levels(void) {
     int levels = 1;
 #ifdef HAVE_AVX2
@@ -52,8 +52,8 @@ EXPORT int cubicflow_levels(void) {
     return levels;
 }
 
-/* Both are asked when the library is loaded: one that was built from other sources, or disagrees with Python about a
-   number or about struct spline_call, must not be used. SOURCE_HASH comes from setup.py. */
+/* Python checks both when it loads the library. A library that was built from other sources, or that disagrees with
+   Python about a constant or about struct spline_call, is not used. setup.py defines SOURCE_HASH. */
 #define QUOTED(text) #text
 #define TEXT(macro) QUOTED(macro)
 EXPORT const char *cubicflow_source_hash(void) { return TEXT(SOURCE_HASH); }
@@ -65,7 +65,7 @@ struct job {
     const struct kernel *kernel;
     struct work work;
     int64_t num_tasks, num_shares, share, sums_doubles;
-    double *sums; /* [chunk of splines][share of their elements] */
+    double *sums; /* [chunk of splines][share of the elements] */
     atomic_llong next;
     atomic_int failed;
     void (*task)(struct job *, int64_t, void *);
@@ -124,7 +124,7 @@ static int64_t at_least_one(int64_t a) { return a > 1 ? a : 1; }
 
 static int run(const struct spline_call *call, const struct tensors *tensors, int backward, int level, int num_threads,
                parallel_function parallel) {
-    if (!tensors->params) return 0; /* of no elements: there is no spline, hence nothing to write */
+    if (!tensors->params) return 0; /* params are empty: there is no spline and nothing to write */
     struct job job = {.kernel = kernel_for(level, (int)call->is_double), .work = {call, tensors, backward}};
     if (call->num_shared == 1) {
         run_job(&job, rows_task, divide_up(call->num_rows, TASK_ELEMENTS), num_threads, parallel);
@@ -134,7 +134,7 @@ static int run(const struct spline_call *call, const struct tensors *tensors, in
     int64_t rows = call->num_rows < ROW_CHUNK ? call->num_rows : ROW_CHUNK;
     int64_t shares = at_least_one(divide_up(call->num_shared * rows, 4 * TASK_ELEMENTS));
     job.share = at_least_one(divide_up(call->num_shared, shares < MAX_SHARES ? shares : MAX_SHARES));
-    /* One even of no elements: splines that nobody uses have a gradient too, of zeros. */
+    /* At least one share, even without elements: the gradient of an unused spline is written too, as zeros. */
     job.num_shares = at_least_one(divide_up(call->num_shared, job.share));
     if (!chunks) return 0;
     if (backward) {
@@ -148,7 +148,7 @@ static int run(const struct spline_call *call, const struct tensors *tensors, in
     return atomic_load(&job.failed);
 }
 
-/* Both return 0, or 1 where there is not enough memory for scratch. */
+/* Both functions return 0, or 1 if there is not enough memory for scratch. */
 EXPORT int cubicflow_forward(const struct spline_call *call, int level, int num_threads, parallel_function parallel,
                              const void *x, const void *params, void *y, void *log_slope) {
     struct tensors tensors = {.x = x, .params = params, .y = y, .log_slope = log_slope};

@@ -1,12 +1,12 @@
-/* From params to bins, for VL splines at a time: bins.py. */
+/* Turn params into bins, for VL splines at a time. The formulas are in bins.py. */
 #ifndef CUBICFLOW_BINS_H
 #define CUBICFLOW_BINS_H
 
 #include "unit.h"
 
-/* A running sum in two levels: terms are added to "recent", and every few terms "recent" to "settled". That keeps the
-   roundings of K terms at about 2 sqrt(K), at the price of one more addition each. It never decreases, whatever the
-   roundings, since x -> round(settled + x) does not and settling changes nothing. */
+/* A running sum in two levels. Terms are added to "recent", and every few terms "recent" is added to "settled". The sum
+   of K terms then has about 2 sqrt(K) roundings, for one more addition per term. For nonnegative terms the sum never
+   decreases: x -> round(settled + x) is nondecreasing, and settling does not change the value. */
 struct sum {
     VEC settled, recent;
 };
@@ -15,26 +15,27 @@ INLINE int64_t settle_every(int64_t num_bins) { return num_bins <= 16 ? 4 : num_
 
 INLINE VEC sum_value(struct sum s) { return s.settled + s.recent; }
 
-/* One axis of VL splines: the softmax's numerators and their running sums. Sizes are floor + scale x numerator. */
+/* One axis of VL splines: the numerators of the softmax and their running sums. A size is floor + scale x numerator. */
 struct axis {
     const REAL *numerators; /* [K][VL] */
-    const REAL *before;     /* [K][VL], sums of the numerators before each, nondecreasing */
+    const REAL *before;     /* [K][VL], the sum of all numerators before each one; nondecreasing */
     VEC total;
     VEC scale;
     REAL floor;
 };
 
-/* Room for params, in whose place a backward puts gradients: of a quadratic those of widths, heights and densities. */
+/* The number of reals for params. A backward overwrites params with gradients; a quadratic spline then has gradients of
+   widths, heights and densities. */
 INLINE int64_t params_reals(const struct spline_call *call) {
     return (call->kind == QUADRATIC ? 3 * call->num_bins + 1 : call->num_params) * VL;
 }
 
 INLINE VEC axis_size(const struct axis *a, VEC numerator) { return a->floor + a->scale * numerator; }
 
-/* The place of knot j, from the sum of numerators before it. */
+/* The position of knot j, given the sum of the numerators before knot j. */
 INLINE VEC axis_knot(const struct axis *a, VEC j, VEC before) { return j * a->floor + a->scale * before; }
 
-/* Value j of count, or in the lanes of the mask value j counted from the other end. */
+/* Value j of count values. In the lanes of the mask, j counts from the other end. */
 INLINE VEC from_end(const REAL *values, int64_t count, int64_t j, MASK lanes) {
     return pick(lanes, load(values + (count - 1 - j) * VL), load(values + j * VL));
 }
@@ -45,7 +46,7 @@ INLINE VEC maximum(const REAL *values, int64_t count) {
     return most;
 }
 
-/* Both axes of VL splines, each read from its other end in the mirrored lanes. room: 4 K VL. */
+/* Make both axes of VL splines. In the mirrored lanes an axis is read from its other end. room holds 4 K VL reals. */
 INLINE void make_axes(const struct spline_call *call, const REAL *params, MASK mirrored, REAL *room,
                       struct axis *widths, struct axis *heights) {
     int64_t k = call->num_bins, every = settle_every(k);
@@ -73,11 +74,12 @@ INLINE void make_axes(const struct spline_call *call, const REAL *params, MASK m
     *heights = (struct axis){h_numerators, h_before, h_total, h_free / h_total, R(call->min_height)};
 }
 
-/* The slope at one end of a bin in units of its secant; "next" is the bin beyond that end, "edge" where there is none. */
+/* The slope at one end of a bin, in units of the bin's secant. "next" is the bin beyond that end. "edge" marks the
+   lanes without a next bin. */
 struct end {
     VEC slope;
     struct ratio ratio;
-    VEC rise; /* next bin's secant over this one's */
+    VEC rise; /* the next bin's secant over this bin's secant */
     VEC parabola;
     VEC per_both; /* 1 / (w + w_next) */
     MASK edge;
@@ -85,8 +87,8 @@ struct end {
 
 INLINE struct end make_end(int kind, MASK edge, struct ratio ratio, VEC w, VEC h, VEC w_next, VEC h_next) {
     if (given_slopes(kind)) return (struct end){.slope = ratio.value * w / h, .ratio = ratio};
-    /* rise = (h_next w) / (h w_next) and parabola = (rise w + w_next) / (w + w_next), over one denominator: it cannot
-       underflow, since native.refuses() keeps the floors above the fourth root of the smallest number. */
+    /* rise = (h_next w) / (h w_next) and parabola = (rise w + w_next) / (w + w_next) share one denominator. The
+       denominator cannot underflow: native.refuses() keeps the floors above the fourth root of the smallest number. */
     struct end e;
     VEC both = w + w_next, base = h * w_next, per_all = 1 / (base * both);
     VEC crossed = h_next * w;
@@ -100,7 +102,8 @@ INLINE struct end make_end(int kind, MASK edge, struct ratio ratio, VEC w, VEC h
     return e;
 }
 
-/* Both ends of a bin. Steffen's spline has a ratio at the edges only, so with two bins or more one will do. */
+/* Make both ends of a bin. Steffen's spline has ratios at the two edges only, so with two or more bins a bin needs at
+   most one ratio. */
 INLINE void make_ends(const struct spline_call *call, MASK first, MASK last, VEC start_logit, VEC end_logit, VEC w,
                       VEC h, VEC w_before, VEC h_before, VEC w_after, VEC h_after, struct end *start, struct end *end) {
     int kind = (int)call->kind, two = kind != STEFFEN || call->num_bins == 1;
@@ -110,12 +113,12 @@ INLINE void make_ends(const struct spline_call *call, MASK first, MASK last, VEC
     *end = make_end(kind, last, at_end, w, h, w_after, h_after);
 }
 
-/* Gradients with respect to a bin, the one before it and the one after it. */
+/* Gradients with respect to the sizes of the bin before, the bin itself and the bin after. */
 struct near_grads {
     VEC before, here, after;
 };
 
-/* grad: of e.slope. Adds what flows to the sizes, and returns what flows to the logit. */
+/* grad is the gradient of e.slope. Adds to the gradients of the sizes, and returns the gradient of the logit. */
 INLINE VEC end_backward(int kind, const struct end *e, VEC grad, VEC w, VEC h, VEC w_next, VEC h_next, VEC *grad_w,
                         VEC *grad_h, VEC *grad_w_next, VEC *grad_h_next) {
     if (given_slopes(kind)) {
@@ -125,13 +128,13 @@ INLINE VEC end_backward(int kind, const struct end *e, VEC grad, VEC w, VEC h, V
         return grad * per_secant * e->ratio.dot;
     }
     VEC zero = splat(0), least = smaller(e->rise, splat(1));
-    /* The secants of both bins times both widths. Bins of equal sizes have them equal to the last bit; their rise, a
-       product with a rounded reciprocal, may miss 1. */
+    /* The secants of both bins, times both widths. For bins of equal sizes these two numbers are exactly equal. Their
+       rise is a product with a rounded reciprocal, so it may differ from 1. */
     VEC base = h * w_next, crossed = h_next * w;
     MASK falls = lt(crossed, base);
     VEC grad_log_rise, grad_logit;
     if (kind == FREE) {
-        /* Equal secants share the gradient of their minimum, as torch has it. */
+        /* Equal secants share the gradient of their minimum, as in torch. */
         VEC share = pick(falls, e->rise, only_if(eq(crossed, base), splat(R(0.5))));
         grad_log_rise = grad * e->ratio.value * share;
         grad_logit = grad * e->ratio.dot * pick(e->edge, splat(1), least);

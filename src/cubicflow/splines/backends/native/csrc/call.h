@@ -1,16 +1,16 @@
-/* One spline call as Python hands it over, and what every compiled kernel offers. */
+/* The C structures of one spline call, and the functions of every compiled kernel. */
 #ifndef CUBICFLOW_CALL_H
 #define CUBICFLOW_CALL_H
 
 #include <stdint.h>
 
 #define MAX_AXES 12
-#define ROW_CHUNK 16 /* splines prepared together when a batch shares them; a multiple of every vector's lanes */
+#define ROW_CHUNK 16 /* shared splines that are prepared together; a multiple of the lanes of every vector */
 #define TABLE_FIELDS 8
 #define ALIGNMENT 64
-#define LISTED(name) name, /* makes an enumeration of a list of names */
+#define LISTED(name) name, /* turns a list of names into an enumeration */
 
-/* A group of axes of the output, outermost first, and the strides (in elements) along them. A group of no axes has one
+/* A group of axes of the output, outermost first, with the strides along them in elements. A group without axes has one
    index. */
 struct axes {
     int64_t ndim;
@@ -21,7 +21,7 @@ struct axes {
     int64_t grad[MAX_AXES];
 };
 
-/* Mirrored field by field in library.py. */
+/* library.py repeats these fields in the same order. */
 struct spline_call {
     int64_t num_bins;
     int64_t num_params;
@@ -32,15 +32,15 @@ struct spline_call {
     double min_width;
     double min_height;
     int64_t params_stride; /* along the last axis of params */
-    int64_t grad_stride;   /* and of their gradient */
+    int64_t grad_stride;   /* along the last axis of the gradient of params */
     int64_t num_rows;      /* splines */
-    int64_t num_shared;    /* elements that share each spline */
+    int64_t num_shared;    /* elements per spline */
     struct axes rows;
     struct axes shared;
 };
 
-/* The tensors of one call. x, params and their gradients are strided as spline_call says; outputs and their gradients
-   are strided by axes.out, and so is grad_x. */
+/* The tensors of one call. The strides of x, params and grad_params are in spline_call. The outputs, their gradients
+   and grad_x have the strides axes.out. */
 struct tensors {
     const void *x, *params;
     void *y, *log_slope;
@@ -57,17 +57,18 @@ struct work {
 struct kernel {
     /* Bytes of scratch one thread needs. */
     int64_t (*scratch_bytes)(const struct spline_call *call);
-    /* Bytes of one chunk of splines' gradient sums: a table of shared.h, in double precision. */
+    /* Bytes of the gradient sums of one chunk of splines: a table of shared.h, in double precision. */
     int64_t (*sums_bytes)(const struct spline_call *call);
-    /* Splines first ... last - 1, each with an element of its own. */
+    /* Run splines first ... last - 1. Each spline has one element. */
     void (*run_rows)(const struct work *work, int64_t first, int64_t last, void *scratch);
-    /* The shared elements first ... last - 1 of each of the splines row ... row + ROW_CHUNK - 1; sums is for a backward. */
+    /* Run the elements first ... last - 1 of each of the splines row ... row + ROW_CHUNK - 1. A backward fills sums. */
     void (*run_shared)(const struct work *work, int64_t row, int64_t first, int64_t last, double *sums, void *scratch);
-    /* grad_params of one chunk of splines from its sums. */
+    /* Write grad_params of one chunk of splines from the chunk's sums. */
     void (*finish_shared)(const struct work *work, int64_t row, const double *sums, void *scratch);
-    /* A constant, or the number of a family or a domain, by its name; NaN for a name that nobody here knows. */
+    /* Return a constant, or the number of a family or a domain, by its name. An unknown name gives NaN. */
     double (*number)(const char *name);
-    /* exp (0), log (1), log1p (2) or sigmoid (3) of count numbers, a multiple of 16: for the tests of vecmath.h. */
+    /* Compute exp (0), log (1), log1p (2) or sigmoid (3) of count numbers. count is a multiple of 16. The tests of
+       vecmath.h use this function. */
     void (*probe)(int function, int64_t count, const void *in, void *out);
 };
 

@@ -1,13 +1,12 @@
 /* Cubic, quadratic and rational-quadratic splines on vectors: forward, inverse and the backward of both.
 
-   The arithmetic is that of the reference (bins.py, cubic.py, quadratic.py, rational_quadratic.py, evaluation.py); the
-   order of work is not. An element reads its own spline's params once, finds its bin while the knots are being summed,
-   and from there on needs that bin and its two neighbours only. Nothing per knot is written to memory outside of
-   scratch.
+   The formulas are those of the reference (bins.py, cubic.py, quadratic.py, rational_quadratic.py, evaluation.py). The
+   order of work differs. An element reads the params of its spline once and finds its bin while the knots are summed.
+   From then on the element needs only that bin and the two bins beside it. Values per knot are written to scratch only.
 
-   Elements in the upper half are handled as their mirror image: a spline read from its other end, x -> -x, y -> -y.
-   After that every element is nearer to the low end of the axis it enters by, the distance to its bin is a difference
-   of sums from that same end, and one half of the reference's cases is gone. */
+   Elements in the upper half are mirrored: the spline is read from its other end, x -> -x, y -> -y. Every element is
+   then nearer to the low end of its input axis, and the distance to its bin is a difference of sums from that end. The
+   mirroring removes half of the reference's cases. */
 #include <math.h>
 #include <string.h>
 

@@ -1,15 +1,15 @@
-/* Between tensors and vectors: which element sits in which lane, and params transposed so that one lane holds one
-   spline. Then softmax, sums and searches run down the lanes, and no reduction ever crosses them. */
+/* Move data between tensors and vectors. Params are transposed so that one lane holds one spline. Softmax, sums and
+   searches then work lane by lane, without a reduction across lanes. */
 #ifndef CUBICFLOW_LANES_H
 #define CUBICFLOW_LANES_H
 
 #include "call.h"
 #include "simd.h"
 
-/* VL places in a tensor, in elements from its start. */
+/* VL offsets into a tensor, in elements from its start. */
 struct places {
     int64_t at[VL];
-    int adjacent; /* at[i] = at[0] + i: one vector load */
+    int adjacent; /* whether at[i] = at[0] + i, so that one vector load suffices */
 };
 
 INLINE void note_adjacent(struct places *p) {
@@ -18,11 +18,11 @@ INLINE void note_adjacent(struct places *p) {
     p->adjacent = adjacent;
 }
 
-/* Places along one axis: multiples of its stride, with the last of count repeated in the spare lanes. */
+/* Set the offsets along one axis: multiples of its stride. Spare lanes repeat the last of count offsets. */
 INLINE void place_along(struct places *p, int64_t first, int count, int64_t stride) {
     int64_t at = first * stride;
     p->adjacent = stride == 1 && count == VL;
-    for (int lane = 0; lane < (p->adjacent ? 1 : VL); lane++) { /* of adjacent places the first says all */
+    for (int lane = 0; lane < (p->adjacent ? 1 : VL); lane++) { /* adjacent offsets need only the first */
         p->at[lane] = at;
         at += lane + 1 < count ? stride : 0;
     }
@@ -43,7 +43,7 @@ INLINE void scatter(REAL *to, const struct places *p, int count, VEC v) {
     for (int lane = 0; lane < count; lane++) to[p->at[lane]] = v[lane];
 }
 
-/* A position in a group of axes, moved on one element at a time. */
+/* A position in a group of axes. odometer_next advances it by one element. */
 struct odometer {
     const struct axes *axes;
     int64_t index[MAX_AXES];
@@ -77,7 +77,7 @@ INLINE void odometer_next(struct odometer *o) {
     }
 }
 
-/* Lane i of the result takes from lane i of one of two rows, or from lane i -+ distance of the other. */
+/* Lane i of the result comes from lane i of one row, or from lane i - d or i + d of the other row. */
 #define FROM_LOW(i, d) ((i) & (d)) ? VL + (i) - (d) : (i)
 #define FROM_HIGH(i, d) ((i) & (d)) ? VL + (i) : (i) + (d)
 #define LANES_2(F, d) F(0, d), F(1, d)
@@ -111,7 +111,7 @@ INLINE void odometer_next(struct odometer *o) {
         block[i | (d)] = SHUFFLE(low, high, FROM_HIGH, d);      \
     }
 
-/* Eklundh's transposition of a VL x VL block: exchange ever smaller off-diagonal quarters. */
+/* Transpose a VL x VL block by Eklundh's method: exchange smaller and smaller off-diagonal quarters. */
 INLINE void transpose(VEC block[VL]) {
 #if VL > 8
     EXCHANGE(8)
@@ -127,10 +127,10 @@ INLINE void transpose(VEC block[VL]) {
 
 /* table[c][lane] = from[rows.at[lane] + c * stride] */
 static void load_rows(const REAL *from, const struct places *rows, int64_t stride, int64_t columns, REAL *table) {
-    if (rows->adjacent) { /* the splines' axis is the fastest: already transposed */
+    if (rows->adjacent) { /* the axis of the splines is innermost: params are already transposed */
         for (int64_t c = 0; c < columns; c++) store(table + c * VL, load(from + rows->at[0] + c * stride));
     } else if (stride == 1 && columns >= VL) {
-        int64_t ahead = VL * (rows->at[1] - rows->at[0]); /* to where the next block most likely is */
+        int64_t ahead = VL * (rows->at[1] - rows->at[0]); /* the probable offset of the next block */
         for (int64_t c = 0; c < columns; c += VL) {
             int64_t first = c + VL <= columns ? c : columns - VL; /* the last block overlaps the one before */
             VEC block[VL];
@@ -149,7 +149,7 @@ static void load_rows(const REAL *from, const struct places *rows, int64_t strid
     }
 }
 
-/* The other way, for the first count lanes. */
+/* The inverse of load_rows, for the first count lanes. */
 static void store_rows(REAL *to, const struct places *rows, int64_t stride, int64_t columns, int count,
                        const REAL *table) {
     if (rows->adjacent && count == VL) {

@@ -1,15 +1,15 @@
-/* One point in one bin, forward, inverse and the backward of both: evaluation.py. */
+/* One point in one bin: forward, inverse and the backward of both. The formulas are in evaluation.py. */
 #ifndef CUBICFLOW_POINT_H
 #define CUBICFLOW_POINT_H
 
 #include "unit.h"
 
-/* By these names the records in domains.py know them. */
+/* The records in domains.py use these names. */
 #define DOMAINS(EACH) EACH(REAL_LINE) EACH(UNIT_INTERVAL)
 enum { DOMAINS(LISTED) };
 
-/* The bin an element fell into, seen from the end the element is nearer to. "in" is the axis it enters by: widths
-   forward, heights inverse. */
+/* The bin of an element, seen from the nearer end of the interval. "in" is the input axis: widths in the forward map,
+   heights in the inverse. */
 struct bin {
     VEC in_size, in_before;
     VEC out_size, out_before, out_after;
@@ -17,7 +17,7 @@ struct bin {
     MASK first, last;
 };
 
-/* Where the element is on the axis it enters by. */
+/* The position of an element on the input axis. */
 struct point {
     VEC low;               /* distance from the nearer end */
     VEC log_low, log_high; /* real line only: logs of the distances from both ends */
@@ -49,10 +49,10 @@ INLINE struct point make_point(int domain, VEC x, int with_logs) {
     return p;
 }
 
-/* Everything between an element and its results that forward and backward share. */
+/* The intermediate values that forward and backward share. */
 struct passage {
     struct shape shape;
-    VEC near;   /* position in the bin on the axis it enters by */
+    VEC near;   /* position in the bin on the input axis, from 0 to 1 */
     VEC secant; /* height over width */
     VEC low, high;
 };
@@ -60,10 +60,10 @@ struct passage {
 INLINE struct passage pass(const struct spline_call *call, VEC low, const struct bin *b) {
     int kind = (int)call->kind;
     struct passage p;
-    /* A point an ulp short of a knot may come out beyond its bin, where a small end slope could turn negative: the value
-       is kept in the bin. Its gradient passes as if nothing had happened, as in evaluation.py. */
+    /* A point one ulp short of a knot may land outside its bin, where a small end slope could become negative. The
+       value is therefore clamped to the bin. The gradient ignores the clamp, as in evaluation.py. */
     p.near = (low - b->in_before) / b->in_size;
-    p.near = pick(lt(splat(1), p.near), splat(1), p.near); /* low >= in_before already */
+    p.near = pick(lt(splat(1), p.near), splat(1), p.near); /* the search ensures low >= in_before */
     VEC far = 1 - p.near;
     if (call->inverse) {
         VEC t, tau;
@@ -81,15 +81,16 @@ INLINE struct passage pass(const struct spline_call *call, VEC low, const struct
     return p;
 }
 
-/* evaluate_real and evaluate_unit. */
+/* evaluate_real and evaluate_unit of evaluation.py. */
 INLINE void finish(const struct spline_call *call, const struct point *at, const struct bin *b, VEC *y,
                    VEC *log_slope) {
     int inverse = (int)call->inverse;
     struct passage p = pass(call, at->low, b);
     VEC slope = p.secant * p.shape.slope;
     if (call->domain == REAL_LINE) {
-        /* low_out and high_out, but in the first bin low_out / low_in, which is secant x q exactly (inverse: one over
-           it) however small both are, and in the last high_out / high_in. Then y and log_slope each need one log. */
+        /* In the first bin low_out is replaced by low_out / low_in. This ratio is secant x q (for the inverse, one over
+           secant x q), even if both distances are tiny. In the last bin high_out is replaced by high_out / high_in.
+           Then y and log_slope need one log each. */
         VEC zero = splat(0), one = splat(1), gain_low = p.secant * p.shape.q, gain_high = p.secant * p.shape.qbar;
         VEC ratio, gain;
         if (inverse) {
@@ -120,8 +121,8 @@ struct bin_grads {
     VEC start, end;
 };
 
-/* Returns the gradient of x. Every formula is the chain rule through pass() and finish(); the derivative of the root is
-   that of the implicit function, dt = (dc - f_a da - f_b db) / f'. */
+/* Returns the gradient of x. Every formula is the chain rule through pass() and finish(). The derivative of the root
+   comes from the implicit function theorem: dt = (dc - f_a da - f_b db) / f'. */
 INLINE VEC finish_backward(const struct spline_call *call, const struct point *at, const struct bin *b, VEC grad_y,
                            VEC grad_log_slope, struct bin_grads *g) {
     int inverse = (int)call->inverse, kind = (int)call->kind;
@@ -130,9 +131,9 @@ INLINE VEC finish_backward(const struct spline_call *call, const struct point *a
     VEC t = p.shape.t, tau = p.shape.tau, start = b->start, end = b->end;
     grad_y = pick(at->mirrored, -grad_y, grad_y);
 
-    VEC low, high;                       /* of p.low and p.high */
-    VEC log_q = zero, log_qbar = zero;   /* of log(secant q) in the first bin, of log(secant qbar) in the last */
-    VEC log_low = zero, log_high = zero; /* of at->log_low and at->log_high */
+    VEC low, high;                       /* gradients of p.low and p.high */
+    VEC log_q = zero, log_qbar = zero;   /* gradients of log(secant q), first bin, and log(secant qbar), last bin */
+    VEC log_low = zero, log_high = zero; /* gradients of at->log_low and at->log_high */
     VEC log_secant_slope;
     if (call->domain == REAL_LINE) {
         VEC out_low = grad_y - grad_log_slope, out_high = -grad_y - grad_log_slope;

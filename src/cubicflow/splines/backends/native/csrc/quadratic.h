@@ -1,5 +1,5 @@
-/* The quadratic spline's bins, which are made another way: heights are areas under a density that is linear between the
-   knots, quadratic.py.
+/* The bins of the quadratic spline. Heights are areas under a density that is linear between the knots, as in
+   quadratic.py:
 
        v_j = exp(param)                          A = sum of w_j (v_j + v_j+1) / 2
        d_j = uniform + (1 - uniform) v_j / A     h_j = w_j (d_j + d_j+1) / 2 */
@@ -17,14 +17,15 @@ INLINE int64_t densities_reals(const struct spline_call *call) {
     return call->kind == QUADRATIC ? 2 * (call->num_bins + 1) * VL : 0;
 }
 
-/* The mean of two neighbours among count values, counted from the other end in the mirrored lanes. */
+/* The mean of values j and j + 1 of count values. In the mirrored lanes j counts from the other end. */
 INLINE VEC between(const REAL *values, int64_t count, int64_t j, MASK mirrored) {
     return R(0.5) * (from_end(values, count, j, mirrored) + from_end(values, count, j + 1, mirrored));
 }
 
-/* As make_axes. The uniform density makes a floor of the widths' own: h_j = uniform (floor + scale x numerator_j) +
-   (1 - uniform) w_j (v_j + v_j+1) / 2 / A. Where most bins are as good as that floor, which is when params are large,
-   their sums so round once and not with every bin. own: densities_reals. */
+/* The counterpart of make_axes. The uniform part of the density turns the floor on widths into a floor on heights:
+   h_j = uniform (floor + scale x numerator_j) + (1 - uniform) w_j (v_j + v_j+1) / 2 / A. With large params most bins
+   are close to that floor. The floor is kept apart from the numerators, so sums over such bins round once instead of
+   once per bin. own holds densities_reals reals. */
 INLINE struct densities make_quadratic_axes(const struct spline_call *call, const REAL *params, MASK mirrored,
                                             REAL *room, REAL *own, struct axis *widths, struct axis *heights) {
     int64_t k = call->num_bins, every = settle_every(k);
@@ -65,8 +66,8 @@ INLINE struct densities make_quadratic_axes(const struct spline_call *call, cons
     return d;
 }
 
-/* In place, from the gradients of K widths, K heights and K + 1 densities to those of the 2K + 1 params. All of them are
-   in the order of params. */
+/* Turn, in place, the gradients of K widths, K heights and K + 1 densities into the gradients of the 2K + 1 params. All
+   gradients are in the order of params. */
 INLINE void quadratic_backward(int64_t num_bins, const struct axis *widths, const struct densities *d, MASK mirrored,
                                REAL *grads) {
     int64_t k = num_bins;
@@ -94,7 +95,7 @@ INLINE void quadratic_backward(int64_t num_bins, const struct axis *widths, cons
     left = zero;
     for (int64_t j = 0; j <= k; j++, left = right) {
         right = zero;
-        VEC of_value = load(of_values + j * VL); /* before its place, at j = 0, is written at j = K */
+        VEC of_value = load(of_values + j * VL); /* load first: the store at j = K overwrites of_values[0] */
         if (j < k) {
             VEC numerator = from_end(widths->numerators, k, j, mirrored);
             right = R(0.5) * axis_size(widths, numerator);

@@ -1,4 +1,4 @@
-/* Elements with a spline of their own. */
+/* Calls in which each element has its own spline. */
 #ifndef CUBICFLOW_ROWS_H
 #define CUBICFLOW_ROWS_H
 
@@ -8,7 +8,7 @@
 #include "quadratic.h"
 
 
-/* The numerators of the bin found and of its neighbours. */
+/* The numerators of the element's bin and of the two bins beside it. */
 struct found {
     VEC before, here, after;
     VEC sum_before, sum_after;
@@ -39,10 +39,11 @@ INLINE struct located locate(const struct spline_call *call, const struct axis *
         VEC before = load(in->before + j * VL), index = splat((REAL)j);
         VEC here = load(out->numerators + j * VL);
         int64_t next = (j + 1 < k ? j + 1 : j) * VL;
-        /* NaN is never beyond a knot, so it stays in bin 0. Knots do not decrease, so once not taken is never taken. */
+        /* NaN is never beyond a knot, so NaN stays in bin 0. Knots do not decrease, so "beyond" is false for every knot
+           after the first one that is not passed. */
         MASK beyond = le((REAL)j * in->floor + in->scale * before, at->low);
-        /* The sum after the bin starts anew with every knot passed. A stretch of terms whose first knot was passed
-           leaves nothing settled from before it. */
+        /* The sum after the bin restarts at every knot that is passed. If the first knot of a stretch of terms was
+           passed, the settled sum is dropped. */
         if (j % every == 0) {
             after = (struct sum){after.recent + pick(restarted, zero, after.settled), zero};
             restarted = beyond;
@@ -66,8 +67,9 @@ INLINE struct located locate(const struct spline_call *call, const struct axis *
     return f;
 }
 
-/* The gradients of one axis's logits. In the bins before the element's own every size has the gradient far_before, in
-   those after it far_after; near is for the bin itself, and on top for its neighbours. */
+/* Write the gradients of one axis's logits. Every bin before the element's bin has the size gradient far_before, and
+   every bin after it has far_after. near holds the gradient of the bin itself, and the additional gradients of the two
+   bins beside it. */
 INLINE void axis_backward(const struct axis *a, int64_t num_bins, VEC index, MASK mirrored, const struct found *f,
                           VEC far_before, VEC far_after, const struct near_grads *near, REAL *grads) {
     VEC mean = (far_before * f->sum_before + far_after * f->sum_after + near->before * f->before +
@@ -76,7 +78,7 @@ INLINE void axis_backward(const struct axis *a, int64_t num_bins, VEC index, MAS
     far_before -= mean;
     far_after -= mean;
     VEC here = near->here - mean, previous = far_before + near->before, next = far_after + near->after;
-    /* Written in the order of params, which the mirrored lanes see from the other end. */
+    /* Write in the order of params. The mirrored lanes count from the other end. */
     VEC offset = pick(mirrored, (REAL)(num_bins - 1) - index, -index), step = pick(mirrored, splat(-1), splat(1));
     for (int64_t j = 0; j < num_bins; j++) {
         VEC grad = pick(lt(offset, splat(0)), far_before, far_after);
@@ -88,15 +90,15 @@ INLINE void axis_backward(const struct axis *a, int64_t num_bins, VEC index, MAS
     }
 }
 
-/* VL elements on their way. What has to wait (an exponential, a division, a logarithm on one vector) is done for a
-   group of blocks, stage by stage, so that the processor always has several of them under way. */
+/* VL elements in progress. An exponential, a division or a logarithm of one vector has a long latency. A group of
+   blocks therefore runs stage by stage, so that the processor can overlap several of these operations. */
 struct block {
     struct places x_at, params_at, out_at, grad_at;
     int count;
-    REAL *params; /* transposed; in their place a backward later puts their gradients */
+    REAL *params; /* transposed; a backward overwrites params with their gradients */
     struct point at;
     struct axis widths, heights;
-    struct densities densities; /* of quadratics */
+    struct densities densities; /* quadratic splines only */
     struct located found;
     struct bin_grads grads;
     struct near_grads grad_w, grad_h;
@@ -105,12 +107,12 @@ struct block {
 
 #define MAX_GROUP 2
 
-/* With many bins, or a backward to follow, the waiting is a small part of the work and small scratch is worth more. */
+/* With many bins, or in a backward, latency is a small part of the time and smaller scratch is faster. */
 INLINE int64_t group_size(const struct work *work) {
     return work->call->num_bins <= 32 && !work->backward ? MAX_GROUP : 1;
 }
 
-/* Scratch of one block: the params, both axes, the densities. */
+/* Reals of scratch of one block: the params, both axes, the densities. */
 INLINE int64_t block_reals(const struct spline_call *call) {
     return params_reals(call) + 4 * call->num_bins * VL + densities_reals(call);
 }
@@ -180,8 +182,8 @@ INLINE void block_evaluate(const struct work *work, struct block *block) {
     block->grad_h = gh;
 }
 
-/* The gradients of a quadratic's widths and heights, for quadratic_backward: sizes before the element's bin have one in
-   common, and so have those after it. */
+/* Write the gradients of a quadratic spline's widths or heights, for quadratic_backward. All sizes before the element's
+   bin have the gradient far_before, and all sizes after it have far_after. */
 INLINE void sizes_backward(int64_t num_bins, VEC index, MASK mirrored, VEC far_before, VEC here, VEC far_after,
                            REAL *grads) {
     VEC offset = pick(mirrored, (REAL)(num_bins - 1) - index, -index), step = pick(mirrored, splat(-1), splat(1));
@@ -230,7 +232,7 @@ INLINE void block_spread(const struct work *work, struct block *block) {
                block->params);
 }
 
-/* Spare lanes of the last block repeat its last element; nothing of theirs is stored. */
+/* Spare lanes of the last block repeat the last element. Their results are not stored. */
 INLINE void block_place(const struct work *work, struct block *block, int64_t row, int64_t last, struct odometer *o) {
     const struct axes *axes = &work->call->rows;
     block->count = last - row < VL ? (int)(last - row) : VL;

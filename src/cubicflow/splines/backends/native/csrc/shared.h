@@ -1,4 +1,5 @@
-/* Splines that several elements share: prepared once as tables, in which the elements then look up their bins. */
+/* Calls in which several elements share a spline. Each spline is tabulated once, and the elements look up their bins in
+   the table. */
 #ifndef CUBICFLOW_SHARED_H
 #define CUBICFLOW_SHARED_H
 
@@ -8,18 +9,18 @@
 #include "quadratic.h"
 
 
-/* A chunk of splines as tables, one record of TABLE_FIELDS per bin, and each spline twice: as it is, and mirrored.
-   Elements then look up their bin in the one that has them near the low end. */
+/* A table has one record of TABLE_FIELDS per bin. Each spline of a chunk has two tables: plain and mirrored. An element
+   uses the table in which it is near the low end. */
 enum { IN_BEFORE, IN_SIZE, OUT_SIZE, OUT_BEFORE, OUT_AFTER, START, END };
 
 INLINE int64_t table_at(int64_t num_bins, int64_t row, int64_t mirrored, int64_t j) {
     return ((row * 2 + mirrored) * num_bins + j) * TABLE_FIELDS;
 }
 
-/* VL splines laid out along the lanes, with sums from both ends. */
+/* VL splines, one per lane, with sums from both ends. */
 struct rows {
     struct axis widths, heights;
-    struct densities densities; /* of quadratics */
+    struct densities densities; /* quadratic splines only */
     REAL *logits, *widths_after, *heights_after;
 };
 
@@ -27,7 +28,7 @@ INLINE int64_t rows_reals(const struct spline_call *call) {
     return params_reals(call) + 6 * call->num_bins * VL + densities_reals(call);
 }
 
-/* Sums of the numerators after each. */
+/* The sum of all numerators after each one. */
 INLINE void sums_after(const REAL *numerators, REAL *after, int64_t num_bins) {
     struct sum s = {splat(0), splat(0)};
     for (int64_t j = num_bins - 1; j >= 0; j--) {
@@ -58,7 +59,7 @@ INLINE struct rows make_rows(const struct work *work, const struct places *param
     return r;
 }
 
-/* Bin j of every lane's spline with its neighbours' sizes and its two end slopes. */
+/* Bin j of every lane's spline: its sizes, the sizes of the two bins beside it, and its two end slopes. */
 struct row_bin {
     VEC w, h, w_before, h_before, w_after, h_after;
     struct end start, end;
@@ -81,7 +82,7 @@ INLINE struct row_bin make_row_bin(const struct spline_call *call, const struct 
     return b;
 }
 
-/* The places of VL splines from row on; spare lanes repeat the last. */
+/* Set the offsets of VL splines, starting at row. Spare lanes repeat the last spline. Returns the number of splines. */
 INLINE int place_rows(const struct spline_call *call, int64_t row, struct places *params_at, struct places *grad_at) {
     struct odometer o;
     int count = call->num_rows - row < VL ? (int)(call->num_rows - row) : VL;
@@ -132,7 +133,7 @@ static void make_tables(const struct work *work, int64_t row, REAL *table, REAL 
     }
 }
 
-/* The last bin whose knot is at or below the position, by a search that does not branch on the data. */
+/* Find the last bin that starts at or below the position. The search does not branch on the data. */
 INLINE int64_t search(const REAL *table, int64_t num_bins, int64_t top_step, REAL position) {
     int64_t j = 0;
     for (int64_t step = top_step; step; step >>= 1) {
@@ -211,7 +212,7 @@ static void run_shared(const struct work *work, int64_t row, int64_t first, int6
         VEC grad_x =
             finish_backward(call, &at, &b, gather(data->grad_y, &out_at), gather(data->grad_log_slope, &out_at), &g);
         scatter(data->grad_x, &out_at, count, grad_x);
-        /* Summed in double precision: a spline shared by a million elements loses nothing to the million additions. */
+        /* Sum in double precision: a million additions then do not reduce the precision of a float gradient. */
         for (int lane = 0; lane < count; lane++) {
             double *to = sums + record[lane];
             to[IN_SIZE] += g.in_size[lane];
@@ -225,7 +226,8 @@ static void run_shared(const struct work *work, int64_t row, int64_t first, int6
     }
 }
 
-/* One field of bin j of VL splines, as seen from the low end. The mirrored table's half comes from its mirror field. */
+/* One field of bin j of VL splines, summed over the plain and the mirrored table. The mirrored table stores it under
+   mirror_field. */
 INLINE VEC summed(const double *sums, int64_t num_bins, int count, int64_t j, int field, int mirror_field) {
     VEC v = splat(0);
     for (int lane = 0; lane < count; lane++)
@@ -234,7 +236,7 @@ INLINE VEC summed(const double *sums, int64_t num_bins, int count, int64_t j, in
     return v;
 }
 
-/* One field of one table only: sums from one end. */
+/* One field of bin j from one of the two tables. */
 INLINE VEC summed_one(const double *sums, int64_t num_bins, int count, int64_t j, int mirrored, int field) {
     VEC v = splat(0);
     for (int lane = 0; lane < count; lane++)
@@ -277,7 +279,8 @@ static void finish_shared(const struct work *work, int64_t row, const double *su
             add_to(g_in + here, summed(mine, k, count, j, IN_SIZE, IN_SIZE));
             add_to(g_out + here, summed(mine, k, count, j, OUT_SIZE, OUT_SIZE));
         }
-        /* A knot's gradient reaches every size it is the sum of: those before bin j, and seen from the top those after. */
+        /* A knot is a sum of sizes, so its gradient is added to each of these sizes: the sizes before bin j or, in sums
+           from the upper end, the sizes after bin j. */
         VEC in = splat(0), out = splat(0);
         for (int64_t j = 0; j < k; j++) {
             add_to(g_in + j * VL, in);

@@ -1,8 +1,8 @@
 /* One vector of REAL: VEC, with VL lanes, in the widest registers this file is compiled for.
 
-   Arithmetic is the compiler's own (GNU vector extensions, which gcc and clang share). What those lack in C is here:
-   comparisons to a MASK, a choice by mask, square roots, and smaller(a, b) and larger(a, b), which return b where either
-   is NaN. Everything else in the kernel is written once. */
+   Arithmetic uses GNU vector extensions, which gcc and clang both support. This file adds what the extensions lack in
+   C: comparisons to a MASK, selection by mask, square roots, and smaller(a, b) and larger(a, b), which return b if
+   either is NaN. The rest of the kernel is the same source for every instruction set. */
 #ifndef CUBICFLOW_SIMD_H
 #define CUBICFLOW_SIMD_H
 

@@ -1,5 +1,5 @@
-/* The bin's own unit square, for every family: what a logit says of a slope, the map f from [0, 1] onto itself, its
-   derivatives and its root. bins.py, cubic.py, quadratic.py and rational_quadratic.py say why. */
+/* The bin's own unit square, for every family: the slope of a logit, the map f from [0, 1] onto itself, its derivatives
+   and its root. bins.py, cubic.py, quadratic.py and rational_quadratic.py explain the formulas. */
 #ifndef CUBICFLOW_UNIT_H
 #define CUBICFLOW_UNIT_H
 
@@ -7,34 +7,35 @@
 #include "simd.h"
 #include "vecmath.h"
 
-/* The kinds of splines: cubics with Steffen's slopes, cubics with a param for the slope at every knot, rational
-   quadratics, which have those too, and quadratics, whose slopes at the knots are densities. By these names the records
-   in families.py know them. */
+/* The kinds of splines. STEFFEN: cubics with Steffen's slopes. FREE: cubics with one slope param per knot. RATIONAL:
+   rational quadratics, also with one slope param per knot. QUADRATIC: quadratics, whose slopes at the knots are
+   densities. The records in families.py use these names. */
 #define FAMILIES(EACH) EACH(STEFFEN) EACH(FREE) EACH(RATIONAL) EACH(QUADRATIC)
 enum { FAMILIES(LISTED) };
 
-/* Checked against Python when the library is loaded. */
+/* Python checks these constants when it loads the library. */
 #define MARGIN R(1e-3)
-#define RATIO_SHIFT R(0.6936475558518466) /* log((2 - MARGIN) / (1 - MARGIN)): r(0) = 1 */
-#define SOFTPLUS_ONE R(0.5413248546129181) /* log(e - 1): softplus of it is 1 */
-#define NEWTON_STEPS (sizeof(REAL) == 4 ? 4 : 6) /* of cubic.py */
+#define RATIO_SHIFT R(0.6936475558518466) /* log((2 - MARGIN) / (1 - MARGIN)), so that r(0) = 1 */
+#define SOFTPLUS_ONE R(0.5413248546129181) /* log(e - 1), so that softplus(SOFTPLUS_ONE) = 1 */
+#define NEWTON_STEPS (sizeof(REAL) == 4 ? 4 : 6) /* the values are explained in cubic.py */
 
-/* Whether the slopes at the knots are given as they are, not in units of secants. */
+/* Whether the params give slopes directly, instead of in units of secants. */
 INLINE int given_slopes(int kind) { return kind == RATIONAL || kind == QUADRATIC; }
 
-/* What a logit says of the slope at its knot, and the derivative of that. */
+/* The slope that a logit gives, and its derivative with respect to the logit. */
 struct ratio {
     VEC value, dot;
 };
 
-/* Of a cubic: r(logit), the slope in units of a secant. Of the others the slope itself; a quadratic's logit is that. */
+/* For a cubic, the value is r(logit), the slope in units of a secant. For the other kinds the value is the slope
+   itself. A quadratic's "logit" already is the slope. */
 INLINE struct ratio make_ratio(int kind, VEC logit) {
     if (kind == QUADRATIC) return (struct ratio){logit, splat(1)};
     if (kind == RATIONAL) {
         VEC shifted = logit + SOFTPLUS_ONE;
         MASK positive = lt(splat(0), shifted);
         VEC tail = vec_exp_below(pick(positive, -shifted, shifted)), sigmoid = 1 / (1 + tail);
-        VEC softplus = larger(splat(0), shifted) + vec_log1p(tail); /* NaN stays */
+        VEC softplus = larger(splat(0), shifted) + vec_log1p(tail); /* this order of arguments keeps NaN */
         return (struct ratio){MARGIN + (1 - MARGIN) * softplus,
                               (1 - MARGIN) * pick(positive, sigmoid, tail * sigmoid)};
     }
@@ -45,7 +46,7 @@ INLINE struct ratio make_ratio(int kind, VEC logit) {
 struct shape {
     VEC t, tau;
     VEC q, qbar, slope;
-    VEC scale; /* one over the denominator, where there is one */
+    VEC scale; /* one over the denominator; 1 for families without one */
 };
 
 INLINE struct shape make_shape(int kind, VEC t, VEC tau, VEC start, VEC end) {
@@ -69,11 +70,11 @@ INLINE struct shape make_shape(int kind, VEC t, VEC tau, VEC start, VEC end) {
     }
     s.q = start * tautau + ((3 - end) * mixed + tt);
     s.qbar = end * tt + ((3 - start) * mixed + tautau);
-    s.slope = larger(splat(0), start * tautau + (2 * (3 - start - end) * mixed + end * tt)); /* NaN stays */
+    s.slope = larger(splat(0), start * tautau + (2 * (3 - start - end) * mixed + end * tt)); /* keeps NaN */
     return s;
 }
 
-/* cubic.py's _first_guess. */
+/* _first_guess of cubic.py. */
 INLINE VEC first_guess(VEC start, VEC end, VEC target) {
     VEC zero = splat(0), one = splat(1);
     VEC cubic = start + end - 2, quadratic = 3 - 2 * start - end;
@@ -92,7 +93,7 @@ INLINE VEC first_guess(VEC start, VEC end, VEC target) {
     return pick(inflects, from_cubic, from_quadratic);
 }
 
-/* t in [0, 1] with f(t) = c for c <= 1/2: bracketed Newton, see cubic.py. */
+/* Returns t in [0, 1] with f(t) = c, for c <= 1/2, by bracketed Newton steps. See cubic.py. */
 INLINE VEC cubic_root(VEC start, VEC end, VEC c) {
     VEC zero = splat(0), target = pick(lt(c, zero), zero, c);
     VEC t = first_guess(start, end, target), low = zero, high = splat(1);
@@ -107,10 +108,10 @@ INLINE VEC cubic_root(VEC start, VEC end, VEC c) {
         VEC newton = t - residual / slope;
         t = pick(le(low, newton) & le(newton, high), newton, (low + high) * R(0.5));
     }
-    return t + 0 * (start + end + c); /* the bracket has swallowed any NaN; give it back */
+    return t + 0 * (start + end + c); /* bisection replaced NaN by a number; restore NaN */
 }
 
-/* The same for a rational quadratic, and 1 - t: rational_quadratic.py. */
+/* Returns the root t of a rational quadratic and sets rest to 1 - t. See rational_quadratic.py. */
 INLINE VEC rational_root(VEC start, VEC end, VEC c, VEC *rest) {
     VEC slope = start * (1 - c) + (2 - end) * c, shifted = slope - 2 * c;
     VEC root = square_root(shifted * shifted + 4 * c * (1 - c));
@@ -125,7 +126,7 @@ INLINE VEC quadratic_root(VEC start, VEC c) {
     return 2 * c / (start + square_root(shifted * shifted + 4 * c * (1 - c)));
 }
 
-/* (t, 1 - t) with f(t) = near, found from the nearer end of the bin. */
+/* Sets t and tau = 1 - t with f(t) = near, solved from the nearer end of the bin. */
 INLINE void solve(int kind, VEC start, VEC end, VEC near, VEC far, VEC *t, VEC *tau) {
     MASK upper = lt(far, near);
     VEC c = pick(upper, far, near), from = pick(upper, end, start), to = pick(upper, start, end), root, rest;
@@ -139,7 +140,7 @@ INLINE void solve(int kind, VEC start, VEC end, VEC near, VEC far, VEC *t, VEC *
     *tau = pick(upper, root, rest);
 }
 
-/* The gradient of t, of those of q, qbar and f'. */
+/* Returns the gradient of t, given the gradients of q, qbar and f'. */
 INLINE VEC shape_along(int kind, const struct shape *s, VEC start, VEC end, VEC of_q, VEC of_qbar, VEC of_slope) {
     VEC t = s->t, tau = s->tau, skew = tau - t, bend = end * t - start * tau;
     if (kind == RATIONAL) {
@@ -152,7 +153,7 @@ INLINE VEC shape_along(int kind, const struct shape *s, VEC start, VEC end, VEC 
            of_slope * (2 * (3 - start - end) * skew + 2 * bend);
 }
 
-/* The gradients of start and end, of those of f, q, qbar and f' at a fixed t. */
+/* Sets the gradients of start and end, given the gradients of f, q, qbar and f' at a fixed t. */
 INLINE void shape_across(int kind, const struct shape *s, VEC of_f, VEC of_q, VEC of_qbar, VEC of_slope, VEC *grad_start,
                          VEC *grad_end) {
     VEC t = s->t, tau = s->tau;
@@ -160,7 +161,7 @@ INLINE void shape_across(int kind, const struct shape *s, VEC of_f, VEC of_q, VE
         VEC q = s->q, qbar = s->qbar, twice = 2 * of_slope * s->slope, steady = of_slope * s->scale;
         *grad_start = s->scale * tau * (tau * ((of_f * t + of_q) * qbar + steady) - t * (of_qbar * qbar + twice));
         *grad_end = s->scale * t * (t * ((of_qbar - of_f * tau) * q + steady) - tau * (of_q * q + twice));
-    } else if (kind == QUADRATIC) { /* start + end = 2, so f may be seen as a function of start alone */
+    } else if (kind == QUADRATIC) { /* start + end = 2, so f is treated as a function of start alone */
         *grad_start = tau * (of_f * t + of_q + of_slope);
         *grad_end = t * (of_qbar + of_slope);
     } else {

@@ -1,9 +1,9 @@
 /* exp, log and log1p on vectors, without tables and without the C library.
 
-   Largest errors found, in units of the last place of the result, over the ranges the kernel uses (the tests hold them
-   to these):
-       exp    1.3 for -87 <= x <= 88 (float), -708 <= x <= 709 (double), clamped outside; NaN stays
-       log    1 for every positive normal number; NaN stays; what is not positive is not looked for
+   The largest errors found over the ranges that the kernel uses, in units in the last place of the result. The tests
+   check these bounds.
+       exp    1.3 for -87 <= x <= 88 (float), -708 <= x <= 709 (double), clamped outside; NaN stays NaN
+       log    1 for every positive normal number; NaN stays NaN; numbers <= 0 are not detected
        log1p  1.5 for 0 <= x <= 1
        sigmoid  1.2 for x <= 0
    The polynomials are near-minimax (Chebyshev) fits on the reduced ranges, with errors below a tenth of a unit. */
@@ -12,31 +12,32 @@
 
 #include "simd.h"
 
-/* Adding ROUND and subtracting it again rounds to an integer n. The low bits of the sum hold n + bias: shifted into the
-   place of the exponent they are 2^n. */
+/* Adding ROUND and subtracting it again rounds to an integer n. The low bits of the sum are n + bias. Shifted to the
+   position of the exponent, these bits are the number 2^n. */
 #ifdef DOUBLE
 #define ROUND 6755399441056767.0 /* 1.5 x 2^52 + 1023 */
 #define MANTISSA_BITS 52
 #define EXP_MIN -708.0
 #define EXP_MAX 709.0
-#define LN2_HIGH 6.93147180369123816490e-01 /* 32 bits, so that n x LN2_HIGH is exact */
+#define LN2_HIGH 6.93147180369123816490e-01 /* has 32 bits, so that n x LN2_HIGH is exact */
 #define LN2_LOW 1.90821492927058770002e-10
 #else
 #define ROUND 12583039.0f /* 1.5 x 2^23 + 127 */
 #define MANTISSA_BITS 23
 #define EXP_MIN -87.0f
 #define EXP_MAX 88.0f
-#define LN2_HIGH 0.693359375f /* 10 bits */
+#define LN2_HIGH 0.693359375f /* has 10 bits */
 #define LN2_LOW -2.12194440e-4f
 #endif
 
-/* x = n ln 2 + r with |r| <= ln(2) / 2, as r, 2^n and p(r) = (exp(r) - 1 - r) / r^2. For x <= EXP_MAX. */
+/* The parts of exp(x) for x <= EXP_MAX. With x = n ln 2 + r and |r| <= ln(2) / 2, the parts are r, power = 2^n and
+   p = (exp(r) - 1 - r) / r^2. */
 struct exp_parts {
     VEC r, power, p;
 };
 
 INLINE struct exp_parts reduce_exp(VEC x) {
-    x = larger(splat(EXP_MIN), x); /* in this order of arguments NaN stays */
+    x = larger(splat(EXP_MIN), x); /* this order of arguments keeps NaN */
     VEC shifted = x * R(1.4426950408889634) + ROUND;
     VEC n = shifted - ROUND;
     VEC r = (x - n * LN2_HIGH) - n * LN2_LOW;
@@ -59,7 +60,7 @@ INLINE struct exp_parts reduce_exp(VEC x) {
     return (struct exp_parts){r, (VEC)((UVEC)shifted << MANTISSA_BITS), p};
 }
 
-/* For x <= EXP_MAX. */
+/* Returns exp(x) for x <= EXP_MAX. */
 INLINE VEC vec_exp_below(VEC x) {
     struct exp_parts e = reduce_exp(x);
     return ((e.p * e.r + 1) * e.r + 1) * e.power;
@@ -67,20 +68,20 @@ INLINE VEC vec_exp_below(VEC x) {
 
 INLINE VEC vec_exp(VEC x) { return vec_exp_below(smaller(splat(EXP_MAX), x)); }
 
-/* top - quotient x bottom, exactly, for quotient = top / bottom. */
+/* Returns top - quotient x bottom without rounding, for quotient = top / bottom. */
 INLINE VEC remainder_of(VEC top, VEC quotient, VEC bottom) {
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
-    return top - quotient * bottom; /* contracted */
+    return top - quotient * bottom; /* the compiler contracts this to one fused multiply-add */
 #else
-    /* By halves, whose products are exact. */
+    /* Split both factors into halves. Products of halves are exact. */
     const INT upper = (INT)(~(UINT)0 << (MANTISSA_BITS / 2 + 1));
     VEC q = (VEC)((IVEC)quotient & upper), b = (VEC)((IVEC)bottom & upper), q_rest = quotient - q, b_rest = bottom - b;
     return ((top - q * b) - q * b_rest - q_rest * b) - q_rest * b_rest;
 #endif
 }
 
-/* exp(x) and exp(x) / (1 + exp(x)) for x <= 0. The quotient decides on which side of a knot a point falls, so it is
-   worth more than its three roundings: what they lose is found and put back. */
+/* Returns exp(x) / (1 + exp(x)) for x <= 0, and sets exp_x to exp(x). The quotient decides on which side of a knot a
+   point falls. Three roundings would be too imprecise for that, so their errors are computed and added back. */
 INLINE VEC vec_sigmoid_below(VEC x, VEC *exp_x) {
     struct exp_parts e = reduce_exp(x);
     VEC s = e.r + e.r * e.r * e.p, sum = 1 + s;
@@ -92,7 +93,7 @@ INLINE VEC vec_sigmoid_below(VEC x, VEC *exp_x) {
     return quotient + rest * (1 - quotient); /* 1 / bottom is 1 - quotient */
 }
 
-/* k ln 2 + log(1 + f) for 1 + f in [sqrt(1/2), sqrt(2)]. */
+/* Returns k ln 2 + log(1 + f) for 1 + f in [sqrt(1/2), sqrt(2)]. */
 INLINE VEC log_reduced(VEC f, VEC k) {
 #ifdef DOUBLE
     VEC s = f / (2 + f), z = s * s, half_square = 0.5 * f * f;
@@ -103,7 +104,7 @@ INLINE VEC log_reduced(VEC f, VEC k) {
     p = p * z + 0.28571428570799785;
     p = p * z + 0.400000000000008832;
     p = p * z + 0.666666666666666665;
-    /* 2 atanh(s) = 2s + s z p and 2s = f - f s, with f^2 / 2 split off so that the largest term is exact. */
+    /* 2 atanh(s) = 2s + s z p and 2s = f - f s. f^2 / 2 is split off so that the largest term is exact. */
     return k * LN2_HIGH + (f - (half_square - (s * (half_square + z * p) + k * LN2_LOW)));
 #else
     VEC z = f * f;
@@ -127,15 +128,15 @@ INLINE VEC vec_log(VEC x) {
     VEC m = (VEC)((UVEC)x - ((exponent - bias) << 52));
     VEC k = (VEC)(exponent | 0x4330000000000000ULL) - (4503599627370496.0 + (REAL)bias); /* 2^52 + bias */
 #else
-    /* Subtracted without a sign, since the bits of -0.0 are the smallest signed number; shifted with one. */
+    /* The subtraction is unsigned, because the bits of -0.0 are the smallest signed number. The shift is signed. */
     IVEC exponent = (IVEC)((UVEC)x - 0x3f3504f3u) >> 23;
     VEC m = (VEC)((UVEC)x - ((UVEC)exponent << 23));
     VEC k = __builtin_convertvector(exponent, VEC);
 #endif
-    return log_reduced(m - 1, k) + (x - x); /* NaN stays */
+    return log_reduced(m - 1, k) + (x - x); /* x - x keeps NaN */
 }
 
-/* log(1 + x) for x in [0, 1]. */
+/* Returns log(1 + x) for x in [0, 1]. */
 INLINE VEC vec_log1p(VEC x) {
     MASK upper = lt(splat(R(0.41421356237309503)), x);
     return log_reduced(pick(upper, R(0.5) * (x - 1), x), only_if(upper, splat(1)));
