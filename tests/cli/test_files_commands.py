@@ -162,7 +162,7 @@ def test_more_steps_are_a_run_that_begins_from_the_weights(cubicflow: Command, t
     status, output, errors = cubicflow("fit", table, "-o", run, *SMALL[2:], "--steps", 12, "--resume")
     assert (status, output) == (2, "")
     line = line_of(errors)
-    assert f"{run} is finished after 4 steps, its learning rate has come down to 0" in line
+    assert f"{run} is finished after 4 steps, and its learning rate is 0" in line
     assert "steps was 4, is now 12" in line
     assert f"--start {run} with another -o" in line
     assert {file.name: file.read_bytes() for file in run.iterdir()} == before

@@ -92,7 +92,7 @@ def train(flows: Sequence[Flow], rows: WeightedRows, folds: Folds, schedule: Sch
                 break
         if step < schedule.steps:
             for take, batch in zip(steps, batches, strict=True):
-                take.tell(schedule.learning_rate, averaging_weight=0.0)
+                take.set_rates(schedule.learning_rate, averaging_weight=0.0)
                 take(batch)
     for flow, state, taken in zip(flows, states, steps, strict=True):
         flow.load_state_dict(state)
