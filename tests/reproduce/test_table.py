@@ -307,7 +307,7 @@ def test_a_call_ends_when_its_time_is_over(
 def test_missing_data_is_named_with_its_origin(cubicflow: Command, table_data: Path, tmp_path: Path) -> None:
     done = cubicflow("reproduce", "table-1", "-o", tmp_path / "out", "--data", table_data, "--dataset", "hepmass")
     assert done.status == 2
-    assert "HEPMASS is not there" in done.errors
+    assert "HEPMASS was not found" in done.errors
     assert "https://archive.ics.uci.edu/dataset/347" in done.errors
     # Without a name everything that is not there, or not whole, is left out, and the table says so.
     done = cubicflow("reproduce", "table-1", "-o", tmp_path / "out", "--data", table_data)

@@ -109,9 +109,9 @@ def test_rows_that_do_not_fit_the_flow(x, make_flow):
 def test_rows_that_are_not_finite(x, make_flow):
     bad = x.clone()
     bad[5, 1] = torch.nan
-    with pytest.raises(ValueError, match=r"train: 1 of 600 rows hold NaN or infinite values: row 5 \(column 1\)"):
+    with pytest.raises(ValueError, match=r"train: 1 of 600 rows have NaN or infinite values: row 5 \(column 1\)"):
         fit(make_flow(), bad, progress=False)
-    with pytest.raises(ValueError, match="validation: 1 of 600 rows hold NaN"):
+    with pytest.raises(ValueError, match="validation: 1 of 600 rows have NaN"):
         fit(make_flow(), x, bad, progress=False)
 
 

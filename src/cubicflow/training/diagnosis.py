@@ -27,7 +27,8 @@ def likely_cause(step: Step, batch: Batch) -> str:
     if bool(bad.any()):
         row = batch.x[bad][0].flatten()[:4].tolist()
         shown = ", ".join(f"{value:.4g}" for value in row)
-        count = f"{int(bad.sum())} of {len(losses)} rows have a NaN or infinite loss; the first of them starts with [{shown}]"
+        bad_rows = f"{int(bad.sum())} of {len(losses)} rows have a NaN or infinite loss"
+        count = f"{bad_rows}; the first of them starts with [{shown}]"
         if isinstance(getattr(step.flow, "base", None), Uniform):
             return f"{count}; this flow is defined on the unit cube, so scale the data to [0, 1]"
         if int(step.failed_at) != 0 and not _are_outliers(batch.x, bad):

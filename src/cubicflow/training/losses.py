@@ -1,7 +1,7 @@
 """Losses: functions of a flow and a batch that return one number for each row.
 
-The loop computes their weighted mean over the rows of all processes. A loss of your own that has a single value returns
-``value.expand(len(batch.x))``. A loss may compute gradients itself, in validation too: for example
+The loop computes their weighted mean over the rows of all processes. A loss of your own with a single number returns
+``number.expand(len(batch.x))``. A loss may compute gradients itself, in validation too: for example
 ``torch.autograd.grad`` with respect to ``batch.x``, after ``batch.x.requires_grad_()``.
 """
 

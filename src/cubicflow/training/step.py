@@ -123,7 +123,8 @@ class Step:
         if losses.shape != (len(batch.x),):
             raise ValueError(
                 f"the loss must return one number for each of the {len(batch.x)} rows of its batch, shape "
-                f"({len(batch.x)},), got shape {tuple(losses.shape)}; return a single value as value.expand(len(batch.x))"
+                f"({len(batch.x)},), got shape {tuple(losses.shape)}; return a single number as "
+                "number.expand(len(batch.x))"
             )
         if batch.weights is not None:
             losses = losses * (batch.weights / self.mean_weight)
