@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 
 import numpy as np
 import pyarrow as pa
@@ -385,3 +386,28 @@ def test_draws_have_rows_but_no_data():
     batches = list(Draws(30).epoch(order, 0, 1))
     assert [batch.x.shape for batch in batches] == [(3, 0)] * 2
     assert sum(len(batch.x) for batch in Draws(30).in_order(8)) == 30
+
+
+def test_an_epoch_may_be_closed_by_the_thread_that_reads_ahead(table, tmp_path, monkeypatch):
+    """The garbage collector runs in whatever thread allocates, and closes an epoch that nobody reads any more."""
+    rows = make_rows("row groups", table, tmp_path)
+    seen, closed, errors = threading.Event(), threading.Event(), []
+    windows = rows._windows
+
+    def watched(*arguments):
+        for number, window in enumerate(windows(*arguments)):
+            if number == 1:  # this runs in the reading thread while the epoch waits at its first batch
+                seen.wait(10)
+                try:
+                    epoch.close()
+                except RuntimeError as error:
+                    errors.append(error)
+                closed.set()
+            yield window
+
+    monkeypatch.setattr(rows, "_windows", watched)
+    epoch = rows.epoch(Order(50, seed=3), 0)
+    next(epoch)
+    seen.set()
+    assert closed.wait(10)
+    assert errors == []

@@ -105,11 +105,14 @@ class ParquetRows(Rows):
 
     def epoch(self, order: Order, epoch: int, first: int = 0) -> Iterator[Batch]:
         windows = self._windows(order, epoch, first)
-        with ThreadPoolExecutor(max_workers=1) as reader:
+        reader = ThreadPoolExecutor(max_workers=1)
+        try:
             next_window = reader.submit(next, windows, None)
             while (window := next_window.result()) is not None:
                 next_window = reader.submit(next, windows, None)
                 yield from window
+        finally:  # Do not wait: the garbage collector may close an abandoned epoch in the reader's own thread.
+            reader.shutdown(wait=False, cancel_futures=True)
 
     def in_order(self, batch_size: int) -> Iterator[Batch]:
         return _regroup(self._chunks(range(len(self.groups))), batch_size)

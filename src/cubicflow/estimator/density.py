@@ -134,7 +134,7 @@ class CubicFlowDensity(DensityMixin, FlowEstimator):  # type: ignore[misc] # skl
             self.held_out_score_ = float(np.average(scores, weights=found.weights[judged]))
 
     def score_samples(self, X: Any) -> Floats:  # noqa: N803
-        """Return the log likelihood of each row, in nats and in the data's own units, computed in float64. Shape (N,)."""
+        """Return the log likelihood of each row, in nats and in the data's units, in float64. Shape (N,)."""
         check_is_fitted(self)
         encoder = self._encoder if self.cells_ is None else self.cells_
         numbers = inputs.read(encoder, self._x_table(X, gaps=self.cells_ is not None))

@@ -47,11 +47,11 @@ def fit_normals(
 
     Each covariance is shrunk towards the pooled covariance of all components. The pooled covariance counts as
     ``prior_rows`` rows: a conjugate prior whose scale is learned. So components with few rows stay well conditioned.
-    With many components and many prior rows, the mixture becomes a kernel density estimate whose kernel has the shape of
-    the data.
+    With many components and many prior rows, the mixture becomes a kernel density estimate whose kernel has the shape
+    of the data.
 
-    Constant columns, collinear columns, or more columns than rows make a covariance singular. Only a singular covariance
-    gets a stronger prior.
+    Constant columns, collinear columns, or more columns than rows make a covariance singular. Only a singular
+    covariance gets a stronger prior.
     """
     shares = _clusters(x, weights, components, generator)
     found, before = _maximise(x, weights, shares, prior_rows), -np.inf

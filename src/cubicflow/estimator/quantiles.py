@@ -1,8 +1,8 @@
 """Exact distribution functions and quantiles of one-dimensional conditional flows, without sampling.
 
 A flow of one feature is an increasing map of x for every context, so its distribution function at x is that of the base
-at the noise of x. The distribution function of a mixture is the weighted mean of its members' functions. A quantile of a
-mixture lies between the smallest and the largest quantile of its members. Newton's method with the exact density
+at the noise of x. The distribution function of a mixture is the weighted mean of its members' functions. A quantile of
+a mixture lies between the smallest and the largest quantile of its members. Newton's method with the exact density
 converges in this bracket in a few steps.
 """
 

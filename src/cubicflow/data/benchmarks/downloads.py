@@ -1,7 +1,7 @@
 """Downloads of the benchmark tables.
 
 The archive of published arrays has a known md5. UCI publishes no checksums. A file from UCI is checked when it is
-loaded: header, columns and number of rows. A table without the published number of rows has provenance ``"partial"``. The
+loaded: header, columns and number of rows. A table without the published number of rows is ``"partial"``. The
 BSDS300 images are checked when they are read.
 """
 

@@ -1,8 +1,8 @@
 """HEPMASS: simulated particle collisions, signal rows of mass 1000 (21 columns).
 
 UCI's files have 7,000,000 and 3,500,000 rows; the published copies are the first tenth of each. Reading stops after
-that tenth, so UCI's files and the published copies give the same table. The number of signal rows is checked against the
-published number.
+that tenth, so UCI's files and the published copies give the same table. The number of signal rows is compared with the
+published one.
 """
 
 from __future__ import annotations
