@@ -76,7 +76,7 @@ def test_a_table_from_standard_input(cubicflow: Command, tmp_path: Path, monkeyp
     scores = cubicflow("score", run, "-", "-o", "-").output
     assert len(pyarrow.csv.read_csv(io.BytesIO(scores.encode()))) == 100
     line = line_of(cubicflow("plot", run).errors)
-    assert line.endswith("which is not read again; give one with --data")
+    assert line.endswith("which is not read again; give a table with --data")
 
 
 def test_a_run_never_runs_the_query_it_came_from(cubicflow: Command, tmp_path: Path, table: Path) -> None:
@@ -122,7 +122,7 @@ def test_a_comma_between_pairs_is_not_swallowed(cubicflow: Command, table: Path,
     status, output, errors = cubicflow("fit", table, "-o", tmp_path / "run", option, pair)
     assert (status, output) == (2, "")
     apart = f"{option} 'size={value}' {option} 'weight={value}'"
-    assert line_of(errors) == f"error: {option} takes one column, and a comma does not end it; write {apart}"
+    assert line_of(errors) == f"error: {option} takes one column; a comma does not separate columns; write {apart}"
     assert not (tmp_path / "run").exists()
 
 

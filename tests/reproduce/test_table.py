@@ -348,7 +348,7 @@ def test_records_of_another_recipe_are_refused(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("figure-9",), "there is no experiment 'figure-9'; there are figure-1, figure-2"),
+        (("figure-9",), "unknown experiment 'figure-9'; choose one of figure-1, figure-2"),
         (("figure-1", "--dataset", "gas"), "--dataset belongs to table-1, not to figure-1"),
         (("table-1", "--model", "cubik"), "the recipe of table-1 has no model 'cubik'; it has cubic, quadratic"),
         (
