@@ -30,9 +30,9 @@ def bench(
 ) -> None:
     r"""Measure the speed of cubicflow on this machine, and compare it with other packages.
 
-    Measured are splines, training steps, densities, samples, and the time from a new process to its first step. nflows,
-    zuko and normflows are measured too if they are installed: pip install "cubicflow\[bench]". All packages take turns
-    in one run.
+    The command measures splines, training steps, densities, samples, and the time from the start of a process to its
+    first step. nflows, zuko and normflows are measured too if they are installed: pip install "cubicflow\[bench]". All
+    packages take turns in one run.
 
     Example: cubicflow bench -o bench --only splines,training
     """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _option = partial(typer.Option, rich_help_panel="Many rows")
 Engine = Annotated[
     str | None,
-    _option(help="Process rows in blocks: local uses threads of this process, ray uses workers of a Ray cluster."),
+    _option(help="Process rows in blocks: local (threads of this process) or ray (workers of a Ray cluster)."),
 ]
 Address = Annotated[
     str | None,
@@ -24,9 +24,7 @@ Address = Annotated[
 ]
 Workers = Annotated[int | None, _option(help="Number of workers. Default: one for each core, or each GPU.", min=1)]
 BlockRows = Annotated[int | None, _option(help="Rows of a block, and of an output file. Default: 131,072.", min=1)]
-OnError = Annotated[
-    str | None, _option(help="What to do with a bad file or row: stop, or skip and list it in a file. Default: stop.")
-]
+OnError = Annotated[str | None, _option(help="Bad files and rows: stop, or skip (list them in a file). Default: stop.")]
 Resume = Annotated[
     bool, _option("--resume", help="Continue the job in the output folder; start a new one if there is none.")
 ]

@@ -17,7 +17,9 @@ def explore(
     run: RunFolder,
     port: Annotated[
         int | None,
-        typer.Option(help="Port of the page, or the next free port. 0: any. Default: 8470.", min=0, max=65535),
+        typer.Option(
+            help="Port of the page; if it is taken, the next free one. 0 is any port. Default: 8470.", min=0, max=65535
+        ),
     ] = None,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")] = True,
 ) -> None:

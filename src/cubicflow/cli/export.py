@@ -23,7 +23,7 @@ def export(
 ) -> None:
     """Export a model as a graph in one file, for programs without cubicflow.
 
-    For a model of a table, the encoding of the columns is written to a .json file next to it.
+    For a model of a table, the encoding of the columns is written to a .json file next to the output file.
 
     Example: cubicflow export run model.onnx
 

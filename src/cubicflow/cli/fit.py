@@ -43,7 +43,7 @@ def fit(
     missing: Annotated[
         str | None,
         table_option(
-            help="Missing values: model them, drop their rows, or raise an error. A flow cannot model them. "
+            help="Missing values: model, drop (leave out their rows) or error. A flow cannot model them. "
             "Default: model, or error for a flow."
         ),
     ] = None,
@@ -69,7 +69,7 @@ def fit(
     ] = None,
     model: Annotated[
         str | None,
-        model_option(help="columns or flow. Default: flow if all columns are continuous without gaps, else columns."),
+        model_option(help="Kind of model: columns or flow. Default: flow if all columns are continuous without gaps."),
     ] = None,
     num_layers: Annotated[int | None, model_option(help="Number of layers of a flow.")] = None,
     hidden_features: Annotated[int | None, model_option(help="Width of the networks.")] = None,

@@ -27,6 +27,9 @@ Missing = Annotated[
     str | None, typer.Option(help="Rows with missing values: model, drop or error. Default: as in the fit.")
 ]
 Unseen = Annotated[
-    str, typer.Option(help="Values that are not in the fitted table: count them as unseen, or raise an error.")
+    str,
+    typer.Option(
+        help="Values that are not in the fitted table: count (with the probability of unseen values) or error."
+    ),
 ]
 Device = Annotated[str | None, typer.Option(help="Device: cpu, cuda or cuda:N.")]
