@@ -106,8 +106,8 @@ class CubicFlowConditional(RegressorMixin, FlowEstimator):  # type: ignore[misc]
         settings = self._settings(seed)
         flows = [make_member(*found, settings, number) for number, found in enumerate(regressions(rows, folds))]
         schedule = settings.couplings if len(rows) >= FEWEST_ROWS else replace(settings.couplings, steps=0)
-        with self._progress() as shown:
-            held_out = train(flows, rows, folds, schedule, shown)
+        with self._progress() as display:
+            held_out = train(flows, rows, folds, schedule, display)
         judged = folds.judged
         scores = held_out[judged] + rows.log_det[judged]
         self.held_out_score_ = float(np.average(scores, weights=rows.weights[judged]))

@@ -1,7 +1,7 @@
 """Cross-fitting: members that each leave out one fold, trained together and scored on the rows they left out.
 
 The number of training steps is the same for all members. It is chosen by the mean held-out log likelihood over all
-folds, because a single fold of a small table, with thirty rows say, is too noisy.
+folds, because a single fold of a small table, for example of thirty rows, is too noisy.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Schedule:
     patience: int = 8
 
 
-def train(flows: Sequence[Flow], rows: WeightedRows, folds: Folds, schedule: Schedule, shown: Progress) -> Floats:
+def train(flows: Sequence[Flow], rows: WeightedRows, folds: Folds, schedule: Schedule, display: Progress) -> Floats:
     """Train each member on the rows outside its fold, and restore the weights with the best held-out log likelihood.
 
     The best weights may be the initial ones. Returns the held-out log density of each row (N,); NaN for rows that no
@@ -97,7 +97,7 @@ def train(flows: Sequence[Flow], rows: WeightedRows, folds: Folds, schedule: Sch
             found = held_out_log_prob(flows, x, context, folds)
             score = float(np.average(found[folds.judged], weights=rows.weights[folds.judged]))
             done = step / max(schedule.steps, 1)
-            shown.update(done, {"step": step, "validation_loss": -score, "seconds": time.monotonic() - began})
+            display.update(done, {"step": step, "validation_loss": -score, "seconds": time.monotonic() - began})
             waited += 1
             if score > best_score or not states:
                 best, best_score, waited = found, score, 0

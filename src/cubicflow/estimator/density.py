@@ -119,14 +119,14 @@ class CubicFlowDensity(DensityMixin, FlowEstimator):  # type: ignore[misc] # skl
     def _fit_flow(self, rows: pa.Table, weights: Floats, seed: int) -> None:
         encoder = TableEncoder(self.schema_)
         numbers = inputs.read(encoder, rows)
-        with private_randomness(seed) as generator, self._progress() as shown:
+        with private_randomness(seed) as generator, self._progress() as display:
             if len(weights) > MANY:
                 self._fit_recipe(encoder, numbers, weights, seed)
                 self.shares_ = {}
                 return
             found = encode(encoder, numbers, weights, generator)
             folds = self._folds(found, generator)
-            ensemble = fit_ensemble(found, folds, self._settings(seed), shown)
+            ensemble = fit_ensemble(found, folds, self._settings(seed), display)
             self._place_flow(ensemble.flow)
             self.shares_ = ensemble.shares
             judged = folds.judged

@@ -67,22 +67,22 @@ class Ensemble:
     held_out: Floats
 
 
-def fit_ensemble(rows: WeightedRows, folds: Folds, settings: MemberSettings, shown: Progress) -> Ensemble:
+def fit_ensemble(rows: WeightedRows, folds: Folds, settings: MemberSettings, display: Progress) -> Ensemble:
     """Fit the members of all kinds, and return their mixture with the highest held-out likelihood."""
     features = rows.x.shape[1]
     identities = [Compose([]) for _ in range(folds.members)]
-    kinds = [_normals("normals", identities, rows, folds, settings, shown)]
+    kinds = [_normals("normals", identities, rows, folds, settings, display)]
     if len(rows) >= FEWEST_ROWS:
         splines = [
             _gaussian(Elementwise(features, _element_map(settings)), rows, folds, m) for m in range(folds.members)
         ]
-        shown.notify("a spline for each column")
-        train(splines, rows, folds, settings.marginals, shown)
-        kinds.append(_normals("marginals", [flow.transform for flow in splines], rows, folds, settings, shown))
+        display.notify("a spline for each column")
+        train(splines, rows, folds, settings.marginals, display)
+        kinds.append(_normals("marginals", [flow.transform for flow in splines], rows, folds, settings, display))
         if settings.num_layers and features > 1:
-            shown.notify("coupling layers")
+            display.notify("coupling layers")
             flows = [_coupled(flow, settings, member) for member, flow in enumerate(splines)]
-            found = train(flows, rows, folds, settings.couplings, shown)
+            found = train(flows, rows, folds, settings.couplings, display)
             kinds.append(Kind("couplings", flows, found))
     judged = folds.judged
     weights = stacking_weights([kind.held_out[judged] for kind in kinds], rows.weights[judged])
@@ -101,7 +101,7 @@ def _normals(
     rows: WeightedRows,
     folds: Folds,
     settings: MemberSettings,
-    shown: Progress,
+    display: Progress,
 ) -> Kind:
     """Fit mixtures of normals to the rows after each member's transform.
 
@@ -131,7 +131,7 @@ def _normals(
             if worse == 2:
                 break
     _, best, held_out = max(tried, key=itemgetter(0))
-    shown.notify(f"{name}: {max(len(found.weights) for found in best)} components")
+    display.notify(f"{name}: {max(len(found.weights) for found in best)} components")
     flows = [Flow(normal_base(found), transform) for found, transform in zip(best, transforms, strict=True)]
     return Kind(name, [flow.eval() for flow in flows], held_out)
 

@@ -159,11 +159,11 @@ class FlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no types
 
     @contextmanager
     def _progress(self) -> Iterator[Progress]:
-        shown = make_progress(bool(self.verbose), validates=True)
+        display = make_progress(bool(self.verbose), validates=True)
         try:
-            yield shown
+            yield display
         finally:
-            shown.close()
+            display.close()
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = dict(super().__getstate__())

@@ -146,12 +146,12 @@ def fit(
             kept = {"training": config.as_dict(), "data": about, **(sections or {})}
             opened = open_run(run, flow, kept, resume=resume, overwrite=overwrite)
         interrupts = Interrupts(saved=run is not None, patient=world.size > 1, stop=stop)
-        shown = make_progress(progress and world.is_writer, validates=held_out is not None)
-        with closing(shown), opened as folder, interrupts:
+        display = make_progress(progress and world.is_writer, validates=held_out is not None)
+        with closing(display), opened as folder, interrupts:
             flow.to(world.device)
             step = Step(flow, loss, config, world, summary.mean_weight, symmetries)
             try:
-                result = train_to_the_end(step, rows, held_out, folder, shown, interrupts)
+                result = train_to_the_end(step, rows, held_out, folder, display, interrupts)
             finally:
                 step.weights.release()
         # The handlers are removed by now, so a signal that arrived during the last step is not lost.
@@ -162,14 +162,14 @@ def fit(
 
 
 def train_to_the_end(
-    step: Step, rows: Rows, held_out: Rows | None, folder: RunFolder | None, shown: Progress, interrupts: Interrupts
+    step: Step, rows: Rows, held_out: Rows | None, folder: RunFolder | None, display: Progress, interrupts: Interrupts
 ) -> FitResult:
     """Run the loop until a limit, early stopping or an interrupt ends it; load the best weights into the flow."""
     flow, config, world = step.flow, step.config, step.world
     state = TrainingState(step)
     history: list[dict[str, Any]] = [] if folder is None else folder.history()
     if folder is not None and folder.note is not None:
-        shown.notify(folder.note)
+        display.notify(folder.note)
 
     # --- start or resume: process 0 reads the folder and broadcasts its state ---
     finished = world.broadcast(None if folder is None else folder.finished)
@@ -179,7 +179,7 @@ def train_to_the_end(
     if folder is not None and folder.checkpoint is not None:
         state.restore_tensors(folder.checkpoint.tensors)
         state.restore_numbers(folder.checkpoint.numbers)
-        shown.notify(f"resuming at step {state.step:,}")
+        display.notify(f"resuming at step {state.step:,}")
     state.restore_numbers(world.broadcast(state.numbers()))
     world.copy_from_first_(itertools.chain(*state.named_tensors().values()))
     state.refresh()
@@ -196,7 +196,7 @@ def train_to_the_end(
         if folder is not None:
             folder.save(state.tensors(), state.numbers())  # a disk that cannot be written raises now
 
-    take_step = parts.repeated(step, shown.notify)
+    take_step = parts.repeated(step, display.notify)
     began = time.monotonic() - state.elapsed
     saved = logged = time.monotonic()
     logged_step = state.step
@@ -235,7 +235,7 @@ def train_to_the_end(
         if metrics:
             metrics = {"step": state.step, **metrics, "seconds": time.monotonic() - began}
             history.append(metrics)
-            shown.update(done(config, state.step, state.elapsed), metrics)
+            display.update(done(config, state.step, state.elapsed), metrics)
             if folder is not None:
                 folder.log(metrics)
 
