@@ -208,8 +208,8 @@ def test_gas_is_raw_unless_told(tmp_path: Path) -> None:
     ("content", "message"),
     [
         (make_zip({"readme": b""}), "lacks ethylene_CO.txt; it has readme.*by hand"),
-        (b"<html>a login page</html>", "not give a whole zip or tar archive"),
-        (make_tar({"ethylene_CO.txt": os.urandom(100_000)})[:50_000], "not give a whole zip or tar archive"),
+        (b"<html>a login page</html>", "is not a complete zip or tar archive"),
+        (make_tar({"ethylene_CO.txt": os.urandom(100_000)})[:50_000], "is not a complete zip or tar archive"),
     ],
 )
 def test_bad_archives(site, tmp_path: Path, content: bytes, message: str) -> None:
@@ -227,7 +227,7 @@ def test_the_default_folder_is_the_one_the_loader_reads(cache: Path, monkeypatch
 
 
 def test_wrong_arguments(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="there are bsds300, gas, hepmass, miniboone, power"):
+    with pytest.raises(ValueError, match="the tables are bsds300, gas, hepmass, miniboone, power"):
         download("mnist", tmp_path)
     with pytest.raises(ValueError, match="'published' or 'raw'"):
         download("gas", tmp_path, source="zenodo")

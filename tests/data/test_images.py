@@ -89,7 +89,7 @@ def test_damaged_idx(tmp_path: Path) -> None:
     good = idx(np.zeros((4, 2), np.uint8))
     cases = {
         "floats": (good[:2] + b"\x0d" + good[3:], "not an idx file of unsigned bytes"),
-        "short": (good[:-1], r"7 values, its header says \(4, 2\)"),
+        "short": (good[:-1], r"7 values, but its header says \(4, 2\)"),
         "header": (good[:6], "its header says"),
         "empty": (b"", "not an idx file"),
         "broken.gz": (gzip.compress(good)[:-10], "not a complete gzip file"),

@@ -130,7 +130,7 @@ def test_other_maps_have_another_fingerprint() -> None:
     ("make", "message"),
     [
         (lambda: Symmetries(torch.eye(3)), r"matrices must have shape \(maps, columns, columns\).*got \(3, 3\)"),
-        (lambda: Symmetries(torch.zeros(0, 3, 3)), r"at least one of each, got \(0, 3, 3\)"),
+        (lambda: Symmetries(torch.zeros(0, 3, 3)), r"at least one map and one column, got \(0, 3, 3\)"),
         (lambda: Symmetries(torch.ones(2, 3, 4)), r"got \(2, 3, 4\)"),
         (
             lambda: Symmetries([np.eye(3), 1.001 * np.eye(3)]),
