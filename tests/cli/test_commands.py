@@ -177,7 +177,7 @@ def test_bad_input_at_fit_time(cubicflow: Command, table: Path, tmp_path: Path) 
     refused(cubicflow("fit", table, "-o", tmp_path / "file"), "is a file")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("mine")
-    refused(cubicflow("fit", table, "-o", tmp_path / "mine"), "holds no run")
+    refused(cubicflow("fit", table, "-o", tmp_path / "mine"), "holds other files and no run")
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "mine"
 
 

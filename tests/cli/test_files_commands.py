@@ -55,7 +55,7 @@ def test_a_european_table_comes_back_as_it_came(cubicflow: Command, tmp_path: Pa
         status, output, errors = cubicflow("score", run, data, "-o", "-")
         assert status == 0, errors
         assert len(output.splitlines()) == 1 + (len(frame) if data == path else 300)
-        assert "not like any in the fitted table" not in errors
+        assert "values are not in the fitted table" not in errors
     assert "this is the file that the model was fitted to" in cubicflow("evaluate", run, path).output
     assert cubicflow("plot", run, "--rows", 20).status == 0
 
