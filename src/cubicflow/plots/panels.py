@@ -56,7 +56,7 @@ def _drawn(column: Column, array: pa.Array) -> Floats:
     return places
 
 
-def most_telling(panels: Sequence[Panel], most: int = MOST_COLUMNS) -> list[Panel]:
+def most_correlated(panels: Sequence[Panel], most: int = MOST_COLUMNS) -> list[Panel]:
     """Return the ``most`` columns with the largest sum of absolute rank correlations, in their original order."""
     if len(panels) <= most:
         return list(panels)

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from cubicflow.atomic_files import write_atomically
 from cubicflow.plain_files import refuse_link
 from cubicflow.plots.marginals import corner, marginals
-from cubicflow.plots.panels import make_panel, most_telling
+from cubicflow.plots.panels import make_panel, most_correlated
 from cubicflow.plots.report_frame import PAGE, STYLE
 from cubicflow.plots.score_section import score_section
 from cubicflow.plots.training_curve import training_curve
@@ -113,7 +113,7 @@ def _figures(fitted: FittedTable, found: pa.RecordBatch, samples: pa.RecordBatch
         which = f", columns {first + 1} to {first + len(shown)}" if len(panels) > MARGINALS_AT_ONCE else ""
         figures[f"One column at a time{which}"] = marginals(shown)
     if len(panels) > 1:
-        figures["Two columns at a time"] = corner(most_telling(panels))
+        figures["Two columns at a time"] = corner(most_correlated(panels))
     return figures
 
 
