@@ -68,7 +68,7 @@ def test_a_form_that_is_asked_for_is_the_one_that_is_read(tmp_path: Path) -> Non
 
 
 def test_unknown_names() -> None:
-    with pytest.raises(ValueError, match="the tables are power, gas, hepmass, miniboone, bsds300"):
+    with pytest.raises(ValueError, match="there are power, gas, hepmass, miniboone, bsds300"):
         load_benchmark("mnist")
     with pytest.raises(ValueError, match="its forms are 'published', 'raw', 'splits'"):
         load_benchmark("miniboone", form="csv")

@@ -227,7 +227,7 @@ def test_the_default_folder_is_the_one_the_loader_reads(cache: Path, monkeypatch
 
 
 def test_wrong_arguments(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="the tables are bsds300, gas, hepmass, miniboone, power"):
+    with pytest.raises(ValueError, match="there are bsds300, gas, hepmass, miniboone, power"):
         download("mnist", tmp_path)
     with pytest.raises(ValueError, match="'published' or 'raw'"):
         download("gas", tmp_path, source="zenodo")

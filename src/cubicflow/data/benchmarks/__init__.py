@@ -43,7 +43,7 @@ def load_benchmark(name: str, folder: str | Path | None = None, *, form: str | N
     try:
         forms = BENCHMARKS[name.lower()]
     except KeyError:
-        raise ValueError(f"unknown benchmark table {name!r}; the tables are {', '.join(BENCHMARKS)}") from None
+        raise ValueError(f"unknown benchmark table {name!r}; there are {', '.join(BENCHMARKS)}") from None
     candidates = [candidate for candidate in forms if form in (None, candidate.name)]
     if not candidates:
         raise ValueError(f"{name} has no form {form!r}; its forms are {', '.join(repr(f.name) for f in forms)}")

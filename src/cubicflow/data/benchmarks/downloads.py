@@ -102,7 +102,7 @@ def download(
     """
     key = name.lower()
     if key not in RAW_FILES:
-        raise ValueError(f"unknown benchmark table {name!r}; the tables are {', '.join(sorted(RAW_FILES))}")
+        raise ValueError(f"unknown benchmark table {name!r}; there are {', '.join(sorted(RAW_FILES))}")
     if source not in (None, "published", "raw"):
         raise ValueError(f"source must be 'published' or 'raw', got {source!r}")
     root = data_folder(folder)
