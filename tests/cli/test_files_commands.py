@@ -89,7 +89,7 @@ def test_a_run_never_runs_the_query_it_came_from(cubicflow: Command, tmp_path: P
     assert status == 0, errors
     assert f"cubicflow score {run} '{where}' -o scores.csv" in output
     assert json.loads((run / "config.json").read_text())["table"]["source"] == where
-    assert "give one with --data" in line_of(cubicflow("plot", run).errors)
+    assert "give a table with --data" in line_of(cubicflow("plot", run).errors)
     assert cubicflow("evaluate", run, where).status == 0
     assert cubicflow("plot", run, "--data", where, "--rows", 20).status == 0
 
