@@ -38,8 +38,8 @@ __all__ = [
 
 fill_hooks()
 
-# Everything is imported when it is first asked for: the command line prints its help without waiting for torch.
-_HOMES = {
+# Each name is imported on first use, so that the command line prints its help without importing torch.
+_DEFINED_IN = {
     "CubicFlowConditional": "cubicflow.estimator",
     "CubicFlowDensity": "cubicflow.estimator",
     "CubicFlowImputer": "cubicflow.estimator",
@@ -55,8 +55,8 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'cubicflow' has no attribute {name!r}")
     found = (
-        getattr(importlib.import_module(_HOMES[name]), name)
-        if name in _HOMES
+        getattr(importlib.import_module(_DEFINED_IN[name]), name)
+        if name in _DEFINED_IN
         else importlib.import_module(f"cubicflow.{name}")
     )
     globals()[name] = found

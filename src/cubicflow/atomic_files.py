@@ -1,4 +1,4 @@
-"""Files that are complete under their own name, or not there."""
+"""Atomic file writes: a path holds a complete file or does not change."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from typing import BinaryIO
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A new binary file, to write and to read, that takes the name ``path`` when the block ends. If the block raises,
-    the new file is removed, and what was at ``path`` stays.
+    """Open a new binary file for writing and reading, and rename it to ``path`` when the block ends.
 
-    Until then the file lies in the same folder, where it can be renamed in one step, as ``.NAME.`` and random digits:
-    writers in several processes or threads do not meet. ``file.name`` is its path.
+    If the block raises, the new file is removed, and ``path`` does not change. Inside the block the file is named
+    ``.NAME.`` plus random digits. The file is in the folder of ``path``, because a rename is atomic only within one
+    file system. Several processes or threads can write the same path: their temporary names differ. ``file.name`` is
+    the temporary path.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder) / "numbers"
     ...     with replacing(path) as file:
-    ...         there_meanwhile = file.write(b"1 2 3") and path.exists()
-    ...     there_meanwhile, path.read_bytes()
+    ...         exists_inside = file.write(b"1 2 3") and path.exists()
+    ...     exists_inside, path.read_bytes()
     (False, b'1 2 3')
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
@@ -32,16 +33,18 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         with temporary.open("x+b") as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())  # or, after a power cut, the new name might stand over an empty file
+            os.fsync(file.fileno())  # without it, the renamed file could be empty after a power cut
         temporary.replace(path)
-        keep_names(path.parent)
+        sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def keep_names(folder: Path) -> None:
-    """Write down which names a folder has: a rename that was not written down is undone by a power cut. Some
-    filesystems cannot; the rename stays as atomic as it is there."""
+def sync_folder(folder: Path) -> None:
+    """Flush the names in a folder to disk, so that a power cut does not undo a rename.
+
+    Some file systems cannot sync a folder. There the error is ignored.
+    """
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -51,7 +54,7 @@ def keep_names(folder: Path) -> None:
 
 
 def is_leftover(name: str, of: Iterable[str]) -> bool:
-    """Whether a file is what a killed process left of one that it was writing.
+    """Return whether ``name`` is the temporary file of one of the files ``of``, left behind by a killed process.
 
     >>> is_leftover(".config.json.0123456789abcdef", ["config.json"]), is_leftover(".config.json.bak", ["config.json"])
     (True, False)
@@ -60,6 +63,6 @@ def is_leftover(name: str, of: Iterable[str]) -> bool:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file in one step: whoever reads it sees the old content or the new, whatever happens in between."""
+    """Replace a file in one step. A reader sees either the old content or the new content."""
     with replacing(path) as file:
         file.write(content)

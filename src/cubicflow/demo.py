@@ -24,12 +24,12 @@ DENSITIES: dict[str, Callable[[], ImageDensity | GaussianGrid]] = {
     "Grace Hopper": ImageDensity.from_file,
     "225 Gaussians": GaussianGrid,
 }
-RUNS = {"Grace Hopper": "grace-hopper", "225 Gaussians": "gaussians"}  # run folders, and the names of built-in tables
-SIZE = 256  # of the pictures; the flow itself has no resolution
+RUNS = {"Grace Hopper": "grace-hopper", "225 Gaussians": "gaussians"}  # names of run folders and of built-in tables
+SIZE = 256  # pixels per side of each picture
 
 
 def main(folder: Path, seconds: float) -> None:
-    """Fit both densities at once, a process and ``seconds`` for each; print their scores, write one picture."""
+    """Fit each density in its own process for ``seconds``, print both scores, and write one picture."""
     with ProcessPoolExecutor(len(DENSITIES), mp_context=get_context("spawn")) as pool:
         rows = list(pool.map(show, DENSITIES, [seconds] * len(DENSITIES), [folder] * len(DENSITIES)))
     import matplotlib as mpl
@@ -43,9 +43,11 @@ def main(folder: Path, seconds: float) -> None:
 
 
 def show(name: str, seconds: float, folder: Path) -> PlaneRow:
-    """Fit a plane flow to points of a density; print its score on points it has not seen, and how far that is from the
-    true density's score on the same points."""
-    torch.set_num_threads(1)  # the other process has the other core
+    """Fit a plane flow to points of a density, and return its pictures.
+
+    Prints the flow's mean log likelihood on test points, and the gap to the true density's on the same points.
+    """
+    torch.set_num_threads(1)  # the other process uses the other core
     began = time.monotonic()
     truth = DENSITIES[name]()
     points = truth.sample(POINTS, 0)
@@ -76,7 +78,9 @@ def show(name: str, seconds: float, folder: Path) -> PlaneRow:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("-o", "--output", type=Path, default=Path("demo"), help="folder for the picture")
-    parser.add_argument("--seconds", type=float, default=110, help="of training for each density")
+    parser.add_argument(
+        "-o", "--output", type=Path, default=Path("demo"), help="folder for the picture and the two runs"
+    )
+    parser.add_argument("--seconds", type=float, default=110, help="seconds of training for each density")
     arguments = parser.parse_args()
     main(arguments.output, arguments.seconds)

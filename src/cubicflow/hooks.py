@@ -1,7 +1,8 @@
-"""Where a layer lets a faster way of doing the same thing in.
+"""Hooks: a layer's plain implementation can be replaced by a faster one.
 
-A layer with a hook defines a class whose methods do the plain thing, and makes its one instance by :func:`hook`. The
-module that was offered for it is imported with the layer, and gives the instance the methods of a subclass.
+A layer with a hook defines a class with the plain implementation, and creates one instance of it with :func:`hook`. If
+a module was registered for the layer with :func:`offer`, that module is imported together with the layer. The module
+calls :func:`fill`, which changes the instance's class to a faster subclass.
 """
 
 from __future__ import annotations
@@ -16,20 +17,23 @@ _hooks: dict[str, Any] = {}
 
 
 def offer(layer: str, module: str) -> None:
-    """Have the hook of a layer filled by a module, which is imported with the layer."""
+    """Register the module that fills a layer's hook. The module is imported together with the layer."""
     _offers[layer] = module
 
 
 def hook(layer: str, plain: type[T]) -> T:
-    """The one hook of a layer: plain, or filled by the module that was offered for it."""
-    made = plain()
-    _hooks[layer] = made
+    """Create and return the hook of a layer: an instance of ``plain``, filled by the registered module if any."""
+    instance = plain()
+    _hooks[layer] = instance
     if layer in _offers:
         importlib.import_module(_offers[layer])
-    return made
+    return instance
 
 
 def fill(layer: str, faster: type[Any]) -> None:
-    """Called by a module that fills the hook of a layer, as its last act; nothing happens unless it was offered."""
+    """Change the class of a layer's hook to ``faster``. Does nothing if no module was registered for the layer.
+
+    The registered module calls this function in its last line.
+    """
     if layer in _offers:
         _hooks[layer].__class__ = faster

@@ -1,4 +1,4 @@
-"""The message for a name that does not exist."""
+"""The error message for an unknown name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 def no_such(owner: str, kind: str, name: str, known: Iterable[str]) -> str:
-    """A sentence that names the nearest name that exists, if one is near, and all of them.
+    """Return a message about an unknown name, with the closest known name, if any is close, and all known names.
 
     >>> no_such("rows.parquet", "column", "lable", ["x", "label"])
     "rows.parquet has no column 'lable'; did you mean 'label'? It has: x, label"

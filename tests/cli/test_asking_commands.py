@@ -124,5 +124,5 @@ def test_constraints_are_kept(cubicflow: Command, table: Path, run: Path, tmp_pa
 def test_formulas_are_protected_in_text_alone(cubicflow: Command, run: Path, table: Path, tmp_path: Path) -> None:
     refused = cubicflow("impute", run, table, "-o", tmp_path / "filled.parquet", "--protect-formulas")
     assert refused.status == 2
-    assert "--protect-formulas is for .csv files and standard output" in refused.errors
+    assert "--protect-formulas needs a .csv file or standard output" in refused.errors
     assert not (tmp_path / "filled.parquet").exists()

@@ -142,8 +142,8 @@ def test_refuses_to_overwrite_and_what_cannot_be_measured(cubicflow, tmp_path):
     (tmp_path / "kept").mkdir()
     for arguments, message in (
         (("-o", tmp_path / "kept"), "exists; choose another folder"),
-        (("-o", tmp_path / "new", "--only", "speed"), "there is no part 'speed' to measure; there are splines"),
-        (("-o", tmp_path / "new", "--only", ""), "there is no part '' to measure; there are splines"),
+        (("-o", tmp_path / "new", "--only", "speed"), "unknown part 'speed' in --only; the parts are splines"),
+        (("-o", tmp_path / "new", "--only", ""), "unknown part '' in --only; the parts are splines"),
         (("-o", tmp_path / "new", "--seconds", 0), "seconds must be a number above 0, got 0"),
         (("-o", tmp_path / "new", "--seconds", "nan"), "seconds must be a number above 0, got nan"),
         (("-o", tmp_path / "new", "--device", "gpu"), "device must be 'auto', 'cpu', 'cuda' or 'cuda:N', got 'gpu'"),

@@ -66,7 +66,7 @@ def test_every_row_has_a_score(cubicflow: Command, run: Path, table: Path, tmp_p
     strange.to_csv(tmp_path / "new.csv", index=False)
     done = cubicflow("score", run, tmp_path / "new.csv", "-o", "-")
     assert np.isfinite(numbers(done.output)).all()
-    assert "1 values are not like any in the fitted table (1 in 'kind')" in done.errors
+    assert "1 values are not in the fitted table (1 in 'kind')" in done.errors
     assert "had no column 'more'" in done.errors
     refused = cubicflow("score", run, tmp_path / "new.csv", "-o", "-", "--unseen", "error")
     assert refused.status == 2

@@ -118,9 +118,7 @@ def test_samples_load_like_the_table(cubicflow: Command, run: Path, table: Path,
     refused(cubicflow("sample", run, "-n", 3, "-o", tmp_path / "s.npy"), "a .npy file holds numbers")
     refused(cubicflow("sample", run, "-n", 3, "-o", tmp_path / "s.xlsx"), "ends in .csv, .parquet or .npy")
     refused(cubicflow("sample", run, "-n", 3, "-o", tmp_path / "no" / "s.csv"), "there is no folder")
-    refused(
-        cubicflow("sample", run, "-n", 3, "-o", "-", "--temperature", 0), "--temperature should be a positive number"
-    )
+    refused(cubicflow("sample", run, "-n", 3, "-o", "-", "--temperature", 0), "--temperature must be a number above 0")
     refused(cubicflow("sample", run, "-n", 3, "-o", "-", "--given", "kind=cat"), "fitted without context")
 
 
@@ -179,7 +177,7 @@ def test_bad_input_at_fit_time(cubicflow: Command, table: Path, tmp_path: Path) 
     refused(cubicflow("fit", table, "-o", tmp_path / "file"), "is a file")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("mine")
-    refused(cubicflow("fit", table, "-o", tmp_path / "mine"), "holds no run")
+    refused(cubicflow("fit", table, "-o", tmp_path / "mine"), "holds other files and no run")
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "mine"
 
 

@@ -55,7 +55,7 @@ def test_a_european_table_comes_back_as_it_came(cubicflow: Command, tmp_path: Pa
         status, output, errors = cubicflow("score", run, data, "-o", "-")
         assert status == 0, errors
         assert len(output.splitlines()) == 1 + (len(frame) if data == path else 300)
-        assert "not like any in the fitted table" not in errors
+        assert "values are not in the fitted table" not in errors
     assert "this is the file that the model was fitted to" in cubicflow("evaluate", run, path).output
     assert cubicflow("plot", run, "--rows", 20).status == 0
 
@@ -76,7 +76,7 @@ def test_a_table_from_standard_input(cubicflow: Command, tmp_path: Path, monkeyp
     scores = cubicflow("score", run, "-", "-o", "-").output
     assert len(pyarrow.csv.read_csv(io.BytesIO(scores.encode()))) == 100
     line = line_of(cubicflow("plot", run).errors)
-    assert line.endswith("which is not read again; give one with --data")
+    assert line.endswith("which is not read again; give a table with --data")
 
 
 def test_a_run_never_runs_the_query_it_came_from(cubicflow: Command, tmp_path: Path, table: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_run_never_runs_the_query_it_came_from(cubicflow: Command, tmp_path: P
     assert status == 0, errors
     assert f"cubicflow score {run} '{where}' -o scores.csv" in output
     assert json.loads((run / "config.json").read_text())["table"]["source"] == where
-    assert "give one with --data" in line_of(cubicflow("plot", run).errors)
+    assert "give a table with --data" in line_of(cubicflow("plot", run).errors)
     assert cubicflow("evaluate", run, where).status == 0
     assert cubicflow("plot", run, "--data", where, "--rows", 20).status == 0
 
@@ -122,7 +122,7 @@ def test_a_comma_between_pairs_is_not_swallowed(cubicflow: Command, table: Path,
     status, output, errors = cubicflow("fit", table, "-o", tmp_path / "run", option, pair)
     assert (status, output) == (2, "")
     apart = f"{option} 'size={value}' {option} 'weight={value}'"
-    assert line_of(errors) == f"error: {option} takes one column, and a comma does not end it; write {apart}"
+    assert line_of(errors) == f"error: {option} takes one column; a comma does not separate columns; write {apart}"
     assert not (tmp_path / "run").exists()
 
 
@@ -162,7 +162,7 @@ def test_more_steps_are_a_run_that_begins_from_the_weights(cubicflow: Command, t
     status, output, errors = cubicflow("fit", table, "-o", run, *SMALL[2:], "--steps", 12, "--resume")
     assert (status, output) == (2, "")
     line = line_of(errors)
-    assert f"{run} is finished after 4 steps, its learning rate has come down to 0" in line
+    assert f"{run} is finished after 4 steps, and its learning rate is 0" in line
     assert "steps was 4, is now 12" in line
     assert f"--start {run} with another -o" in line
     assert {file.name: file.read_bytes() for file in run.iterdir()} == before

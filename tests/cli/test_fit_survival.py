@@ -58,7 +58,7 @@ def test_interrupted_resumed_and_refused(tmp_path, kind):
     first.send_signal(signal.SIGINT)
     _, said = first.communicate()
     assert first.returncode == 130, said
-    assert "saved. To go on:" in said
+    assert "saved. To resume:" in said
     assert "--resume" in said
 
     # Both go for the same folder: one finds a run that it was not told to touch, the other goes on with it.

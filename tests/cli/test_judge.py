@@ -148,7 +148,7 @@ def test_tables_that_cannot_be_judged(cubicflow: Command, files: dict[str, Path]
     refused(judged(frame.assign(people=np.inf)), "column 'people' holds 250 infinite values")
     refused(judged(frame[:19]), "other.csv: 19 rows are too few to judge by; give 20 or more")
     refused(judged(frame[:0]), "other.csv: the table has no rows")
-    refused(judged(frame, "--missing", "drop"), "--missing is for a run")
+    refused(judged(frame, "--missing", "drop"), "--missing needs a run")
     refused(judged(frame, "-o", tmp_path / "judge.csv"), "ends in .json")
     refused(cubicflow("judge", tmp_path / "none.csv", other), "there is no such file")
     refused(cubicflow("judge", tmp_path, other), "no .parquet file lies in it")
@@ -240,7 +240,7 @@ def test_runs_that_cannot_be_judged(cubicflow: Command, own_run: Path, table: Pa
     status, printed, _ = cubicflow("judge", own_run, new, "--missing", "drop", "-o", "-")
     assert status == 0
     assert json.loads(printed)["rows"]["real"] == 39
-    refused(cubicflow("judge", own_run, new, "--words", "legs"), "a run knows its columns")
+    refused(cubicflow("judge", own_run, new, "--words", "legs"), "--words and --drop need two tables, not a run")
     config = json.loads((own_run / "config.json").read_text())
     del config["table"]
     (own_run / "config.json").write_text(json.dumps(config))

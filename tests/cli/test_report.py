@@ -120,7 +120,7 @@ def test_a_table_that_moved_is_asked_for(
     config.write_text(config.read_text().replace(str(table.resolve()), str(tmp_path / "gone.csv")))
     status, _, errors = cubicflow("plot", moved)
     assert status == 2
-    assert "is no longer there; give one with --data" in errors
+    assert "no longer exists; give a table with --data" in errors
     assert cubicflow("plot", moved, "--data", table, "--rows", 60).status == 0
 
 

@@ -90,4 +90,4 @@ def test_formulas(cubicflow: Command, formulas: Path, tmp_path: Path) -> None:
     assert shown.output == (tmp_path / "protected.csv").read_text()
     refused = cubicflow("sample", run, "-n", 6, "-o", tmp_path / "t.parquet", "--protect-formulas")
     assert refused.status == 2
-    assert "--protect-formulas is for .csv files and standard output" in refused.errors
+    assert "--protect-formulas needs a .csv file or standard output" in refused.errors

@@ -40,7 +40,7 @@ def test_one_test_row_is_no_proof(cubicflow: Command, tmp_path: Path) -> None:
     fit(cubicflow, path, tmp_path / "b", "--num-bins", 3)
     output = cubicflow("compare", tmp_path / "a", tmp_path / "b", path).output
     assert "± unknown nats over 1 rows" in output
-    assert output.endswith("fewer than two rows cannot tell which is better\n")
+    assert output.endswith("at least two rows are needed to say which model is better\n")
 
 
 def test_all_commands_weigh_rows_alike(cubicflow: Command, weighted: Path, tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_rows_without_weight_are_nothing_to_score(cubicflow: Command, weighted: 
     frame.assign(w=0).to_csv(other, index=False)
     status, _, errors = cubicflow("evaluate", run, other)
     assert status == 2
-    assert "there is nothing to score: every row has weight 0" in errors
+    assert "every row has weight 0, so no row can be scored" in errors
 
 
 def test_no_rows_get_a_header(cubicflow: Command, run: Path, table: Path, tmp_path: Path) -> None:

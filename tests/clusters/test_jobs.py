@@ -95,7 +95,7 @@ def test_a_job_that_was_cut_short_goes_on(scene: Scene, tmp_path: Path, cubicflo
     again = ["score", scene.columns, scene.files, "-o", cut, "--engine", "local", "--block-rows", BLOCK_ROWS]
     ended = cubicflow(*again, "--resume")
     assert ended.status == 0, ended.errors
-    assert f"{len(done)} of {BLOCKS} blocks were done before" in ended.errors
+    assert f"{len(done)} of {BLOCKS} blocks were finished in an earlier run" in ended.errors
     assert parts(cut) == parts(whole)
     assert {name: (cut / name).stat().st_mtime_ns for name in done} == done  # none was done twice
     assert sorted(path.name for path in cut.iterdir()) == sorted(path.name for path in whole.iterdir())
@@ -194,7 +194,7 @@ def test_bad_rows_are_set_aside(scene: Scene, tmp_path: Path, cubicflow: Command
     how = ["--engine", "local", "--block-rows", BLOCK_ROWS, "--on-error", "skip"]
     done = cubicflow("score", scene.flow, data, "-o", tmp_path / "out", *how)
     assert done.status == 0, done.errors
-    assert "0 files and 2 rows were set aside" in done.errors
+    assert "0 files and 2 rows were skipped" in done.errors
     found = scores(tmp_path / "out")
     assert np.flatnonzero(np.isnan(found)).tolist() == list(bad)
     expected = scene.model("flow").score(scene.rows)
@@ -235,7 +235,7 @@ def test_bad_files_are_set_aside(scene: Scene, tmp_path: Path, cubicflow: Comman
     assert not out.exists()
     done = cubicflow("score", scene.columns, lake, "-o", out, *how, "--on-error", "skip")
     assert done.status == 0, done.errors
-    assert "1 files and 100 rows were set aside" in done.errors
+    assert "1 files and 100 rows were skipped" in done.errors
     table = parquet.read_table(out)  # rows of the file that has no footer have no number
     good = [*range(100), *range(300, 400)]
     assert [i for i in table.column("id").to_pylist() if i is not None] == good

@@ -181,12 +181,12 @@ def test_other_files_than_parquet(scene: Scene, tmp_path: Path, cubicflow: Comma
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        (["--workers", 2], "--workers belongs to work in blocks; choose an engine with --engine"),
+        (["--workers", 2], "--workers needs an engine; choose one with --engine"),
         (["--engine", "spark"], "engine 'spark'"),
         ([*LOCAL, "--address", "auto"], "an address is that of a Ray cluster"),
         ([*LOCAL, "--on-error", "ignore"], "on_error should be stop or skip, got 'ignore'"),
         ([*LOCAL, "--key", "name"], "column 'name'"),
-        ([*LOCAL, "--header", "1"], "--header does not go with --engine local"),
+        ([*LOCAL, "--header", "1"], "--header cannot be combined with --engine local"),
         ([*LOCAL, "--missing", "drop", "--unseen", "guess"], "unseen should be count or error"),
         ([*LOCAL, "--device", "tpu"], "the device 'tpu' cannot be used"),
     ],

@@ -77,7 +77,7 @@ def test_a_failed_fetch_keeps_what_was_there_and_leaves_nothing_else(site, tmp_p
             rf"md5 is {hashlib.md5(b'new' * 1000).hexdigest()}, expected 0{{32}}",
         )
     elif fault == "missing":
-        url, message = f"{site.url}/other", r"answered 404 Not Found.*put it at"
+        url, message = f"{site.url}/other", r"returned 404 Not Found.*put it at"
     elif fault == "cut short":
         site.cut_short.add("/file")
         message = "could not download"
@@ -85,7 +85,7 @@ def test_a_failed_fetch_keeps_what_was_there_and_leaves_nothing_else(site, tmp_p
         with socket.socket() as unused:  # bound and closed, so nothing listens there
             unused.bind(("127.0.0.1", 0))
             url = f"http://127.0.0.1:{unused.getsockname()[1]}/file"
-        message = r"could not download .*fetch the file on a machine with a network and put it at"
+        message = r"could not download .*download the file on a machine with a network and put it at"
     (tmp_path / "file").write_bytes(b"old")
     with pytest.raises(DownloadError, match=message):
         fetch(url, tmp_path / "file", check=check, timeout=10)
@@ -106,7 +106,7 @@ def test_an_interrupt_leaves_nothing(site, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("url", ["file:///etc/hostname", "ftp://example.org/x", "nothing"])
 def test_only_the_web_is_fetched(tmp_path: Path, url: str) -> None:
-    with pytest.raises(ValueError, match="only http and https"):
+    with pytest.raises(ValueError, match="url must start with http:// or https://"):
         fetch(url, tmp_path / "file")
 
 
@@ -207,9 +207,9 @@ def test_gas_is_raw_unless_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (make_zip({"readme": b""}), "lacks ethylene_CO.txt; it holds readme.*by hand"),
-        (b"<html>a login page</html>", "not give a whole zip or tar archive"),
-        (make_tar({"ethylene_CO.txt": os.urandom(100_000)})[:50_000], "not give a whole zip or tar archive"),
+        (make_zip({"readme": b""}), "lacks ethylene_CO.txt; it has readme.*by hand"),
+        (b"<html>a login page</html>", "is not a complete zip or tar archive"),
+        (make_tar({"ethylene_CO.txt": os.urandom(100_000)})[:50_000], "is not a complete zip or tar archive"),
     ],
 )
 def test_bad_archives(site, tmp_path: Path, content: bytes, message: str) -> None:

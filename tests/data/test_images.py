@@ -89,11 +89,11 @@ def test_damaged_idx(tmp_path: Path) -> None:
     good = idx(np.zeros((4, 2), np.uint8))
     cases = {
         "floats": (good[:2] + b"\x0d" + good[3:], "not an idx file of unsigned bytes"),
-        "short": (good[:-1], r"7 values, its header says \(4, 2\)"),
+        "short": (good[:-1], r"7 values, but its header says \(4, 2\)"),
         "header": (good[:6], "its header says"),
         "empty": (b"", "not an idx file"),
-        "broken.gz": (gzip.compress(good)[:-10], "not a whole gzip file"),
-        "plain.gz": (good, "not a whole gzip file"),
+        "broken.gz": (gzip.compress(good)[:-10], "not a complete gzip file"),
+        "plain.gz": (good, "not a complete gzip file"),
     }
     for name, (content, message) in cases.items():
         (tmp_path / name).write_bytes(content)
@@ -104,7 +104,7 @@ def test_damaged_idx(tmp_path: Path) -> None:
 def test_files_that_do_not_belong_together(folder: Path) -> None:
     files = folder / "fashion-mnist"
     (files / "t10k-labels-idx1-ubyte.gz").write_bytes((files / "train-labels-idx1-ubyte.gz").read_bytes())
-    with pytest.raises(ValueError, match="do not belong together"):
+    with pytest.raises(ValueError, match="files do not fit"):
         images.load_fashion_mnist(folder, verify=False)
 
 
@@ -132,7 +132,7 @@ def test_bad_downloads_leave_nothing(served, tmp_path: Path, fault: str) -> None
     page = "/train-images-idx3-ubyte.gz"
     message = {
         "other content": "unpacked sha256 is",
-        "not gzip": "not a whole gzip file",
+        "not gzip": "not a complete gzip file",
         "missing": "404",
         "cut short": "could not download",
     }

@@ -288,7 +288,7 @@ def test_rows_that_are_not_finite_are_named(table, tmp_path):
     table[17, 2] = np.nan
     table[400, 0] = np.inf
     table[400, 1] = np.nan
-    expected = r"2 of 1000 rows hold NaN or infinite values: row 17 \(column 2\); row 400 \(columns 0, 1\)"
+    expected = r"2 of 1000 rows have NaN or infinite values: row 17 \(column 2\); row 400 \(columns 0, 1\)"
     with pytest.raises(NonFiniteRowsError, match=expected):
         _ = TensorRows(torch.tensor(table)).summary
     with pytest.raises(NonFiniteRowsError, match=r"row 17 \(column 'c2'\); row 400 \(columns 'c0', 'c1'\)"):
@@ -340,20 +340,20 @@ def test_shapes_that_do_not_belong_together():
 
 def test_files_that_are_not_what_they_should_be(tmp_path, table):
     (tmp_path / "x.npy").write_bytes(b"not numpy")
-    with pytest.raises(ValueError, match=r"not a whole .npy file"):
+    with pytest.raises(ValueError, match=r"not a complete .npy file"):
         as_rows(tmp_path / "x.npy")
     (tmp_path / "x.parquet").write_bytes(b"not parquet at all")
-    with pytest.raises(ValueError, match="not a whole Parquet file"):
+    with pytest.raises(ValueError, match="not a complete Parquet file"):
         as_rows(tmp_path / "x.parquet")
-    with pytest.raises(FileNotFoundError, match="there is no file or folder"):
+    with pytest.raises(FileNotFoundError, match="no such file or folder"):
         as_rows(tmp_path / "absent.npy")
     (tmp_path / "x.txt").write_text("1 2 3")
-    with pytest.raises(ValueError, match=r"neither .npy nor .parquet"):
+    with pytest.raises(ValueError, match=r"give a .npy file, a .parquet file"):
         as_rows(tmp_path / "x.txt")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match=r"holds no \*.parquet files"):
+    with pytest.raises(ValueError, match=r"has no \*.parquet files"):
         as_rows(tmp_path / "empty")
-    with pytest.raises(TypeError, match="cannot take rows from list; give a tensor"):
+    with pytest.raises(TypeError, match="cannot read rows from list; give a tensor"):
         as_rows([[1.0, 2.0]])
     path = write_parquet(tmp_path / "y.parquet", table, 100, label=pa.array(["a"] * N))
     with pytest.raises(ValueError, match="column 'label' holds string, not numbers"):
@@ -366,18 +366,18 @@ def test_files_that_are_not_what_they_should_be(tmp_path, table):
     with pytest.raises(ValueError, match="has other columns than"):
         ParquetRows([path, other])
     empty = write_parquet(tmp_path / "none.parquet", table[:0], 100)
-    with pytest.raises(ValueError, match="holds no rows"):
+    with pytest.raises(ValueError, match="has no rows"):
         ParquetRows(empty)
 
 
 def test_no_pickles_in_npy(tmp_path):
     np.save(tmp_path / "x.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    with pytest.raises(ValueError, match=r"not a whole .npy file of numbers"):
+    with pytest.raises(ValueError, match=r"not a complete .npy file of numbers"):
         as_rows(tmp_path / "x.npy")
 
 
 def test_fewer_rows_than_a_batch():
-    with pytest.raises(ValueError, match="there are 3 training rows, fewer than one batch of 4"):
+    with pytest.raises(ValueError, match="3 training rows are fewer than one batch of 4"):
         next(endless(TensorRows(torch.zeros(3, 1)), Order(4)))
 
 

@@ -130,15 +130,15 @@ def test_other_maps_have_another_fingerprint() -> None:
     ("make", "message"),
     [
         (lambda: Symmetries(torch.eye(3)), r"matrices must have shape \(maps, columns, columns\).*got \(3, 3\)"),
-        (lambda: Symmetries(torch.zeros(0, 3, 3)), r"at least one of each, got \(0, 3, 3\)"),
+        (lambda: Symmetries(torch.zeros(0, 3, 3)), r"at least one map and one column, got \(0, 3, 3\)"),
         (lambda: Symmetries(torch.ones(2, 3, 4)), r"got \(2, 3, 4\)"),
         (
             lambda: Symmetries([np.eye(3), 1.001 * np.eye(3)]),
-            r"must keep volumes, \|det\| = 1, but matrix 1 has \|det\| = 1.003",
+            r"must preserve volume, \|det\| = 1, but matrix 1 has \|det\| = 1.003",
         ),
         (lambda: Symmetries(torch.zeros(1, 2, 2)), r"matrix 0 has \|det\| = 0; leave"),
         (lambda: Symmetries(torch.full((1, 2, 2), torch.nan)), r"matrix 0 has \|det\| = nan"),
-        (lambda: Symmetries.of_permutations([]), "permutations must be at least one"),
+        (lambda: Symmetries.of_permutations([]), "permutations must hold at least one permutation"),
         (
             lambda: Symmetries.of_permutations([[0, 1], [1, 1]]),
             r"each column from 0 to 1 once, but number 1 is \[1, 1\]",

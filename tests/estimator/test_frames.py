@@ -213,8 +213,8 @@ def test_kinds_of_arrays_are_those_of_a_frame(columns: dict[str, Any]) -> None:
     ("kinds", "message"),
     [
         ({0: "zebra"}, "should be one of real, .*, got 'zebra'"),
-        ({2: "real"}, "kinds names a column 2; the columns of X are 0, 1"),
-        ({"height": "real"}, "kinds names a column 'height'; the columns of X are 0, 1"),
+        ({2: "real"}, "kinds names an unknown column 2; the columns of X are 0, 1"),
+        ({"height": "real"}, "kinds names an unknown column 'height'; the columns of X are 0, 1"),
     ],
 )
 @pytest.mark.parametrize("estimator", [cf.CubicFlowDensity, cf.CubicFlowConditional])

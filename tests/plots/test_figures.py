@@ -12,7 +12,7 @@ import torch
 import cubicflow as cf
 from cubicflow.plots.learned_splines import learned_splines, spline_curves
 from cubicflow.plots.marginals import corner, marginals
-from cubicflow.plots.panels import Panel, make_panel, most_telling
+from cubicflow.plots.panels import Panel, make_panel, most_correlated
 from cubicflow.plots.training_curve import training_curve
 from cubicflow.tables.kinds.categorical import Categorical
 from cubicflow.tables.kinds.datetime import Datetime
@@ -63,7 +63,7 @@ def test_corners_have_data_below_and_samples_above(columns: int) -> None:
 def test_the_most_telling_columns_go_together() -> None:
     shared = RNG.standard_normal(300)
     panels = [panel(f"c{i}", shared + 0.1 * RNG.standard_normal(300) if i % 3 == 0 else None) for i in range(12)]
-    chosen = [found.name for found in most_telling(panels, 4)]
+    chosen = [found.name for found in most_correlated(panels, 4)]
     assert chosen == ["c0", "c3", "c6", "c9"]
 
 

@@ -36,5 +36,5 @@ def test_quick_form_on_real_pictures(cubicflow: Command, real_data: Path, tmp_pa
 def test_missing_pictures_are_named(cubicflow: Command, tmp_path: Path) -> None:
     done = cubicflow("reproduce", "figure-3", "-o", tmp_path / "out", "--data", tmp_path)
     assert done.status == 2
-    assert "Fashion-MNIST is not there" in done.errors
+    assert "Fashion-MNIST was not found" in done.errors
     assert "github.com/zalandoresearch/fashion-mnist" in done.errors

@@ -307,7 +307,7 @@ def test_a_call_ends_when_its_time_is_over(
 def test_missing_data_is_named_with_its_origin(cubicflow: Command, table_data: Path, tmp_path: Path) -> None:
     done = cubicflow("reproduce", "table-1", "-o", tmp_path / "out", "--data", table_data, "--dataset", "hepmass")
     assert done.status == 2
-    assert "HEPMASS is not there" in done.errors
+    assert "HEPMASS was not found" in done.errors
     assert "https://archive.ics.uci.edu/dataset/347" in done.errors
     # Without a name everything that is not there, or not whole, is left out, and the table says so.
     done = cubicflow("reproduce", "table-1", "-o", tmp_path / "out", "--data", table_data)
@@ -348,7 +348,7 @@ def test_records_of_another_recipe_are_refused(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("figure-9",), "there is no experiment 'figure-9'; there are figure-1, figure-2"),
+        (("figure-9",), "unknown experiment 'figure-9'; choose one of figure-1, figure-2"),
         (("figure-1", "--dataset", "gas"), "--dataset belongs to table-1, not to figure-1"),
         (("table-1", "--model", "cubik"), "the recipe of table-1 has no model 'cubik'; it has cubic, quadratic"),
         (

@@ -53,9 +53,9 @@ def test_wrong_and_contradictory_settings(settings, message):
 
 
 def test_settings_that_contradict_the_data(x, make_flow):
-    with pytest.raises(ValueError, match="batch_size=512 contradicts the 90 training rows"):
+    with pytest.raises(ValueError, match="batch_size=512 is larger than the 90 training rows"):
         fit(make_flow(), x[:100], batch_size=512, progress=False)
-    with pytest.raises(ValueError, match="patience=3 contradicts validation_fraction=0"):
+    with pytest.raises(ValueError, match="patience=3 needs validation rows, but validation_fraction=0"):
         fit(make_flow(), x, patience=3, validation_fraction=0.0, progress=False)
     with pytest.raises(ValueError, match=r"validation_fraction=0.2 contradicts validation="):
         fit(make_flow(), x, x, validation_fraction=0.2, progress=False)
@@ -96,7 +96,7 @@ def test_schedule():
 
 
 def test_rows_that_do_not_fit_the_flow(x, make_flow):
-    with pytest.raises(ValueError, match=r"train: rows have shape \(2,\), but this flow is on data of shape \(3,\)"):
+    with pytest.raises(ValueError, match=r"train: rows have shape \(2,\), but this flow expects shape \(3,\)"):
         fit(make_flow(3), x, progress=False)
     with pytest.raises(ValueError, match=r"validation: rows have shape \(1,\)"):
         fit(make_flow(), x, x[:, :1], progress=False)
@@ -109,9 +109,9 @@ def test_rows_that_do_not_fit_the_flow(x, make_flow):
 def test_rows_that_are_not_finite(x, make_flow):
     bad = x.clone()
     bad[5, 1] = torch.nan
-    with pytest.raises(ValueError, match=r"train: 1 of 600 rows hold NaN or infinite values: row 5 \(column 1\)"):
+    with pytest.raises(ValueError, match=r"train: 1 of 600 rows have NaN or infinite values: row 5 \(column 1\)"):
         fit(make_flow(), bad, progress=False)
-    with pytest.raises(ValueError, match="validation: 1 of 600 rows hold NaN"):
+    with pytest.raises(ValueError, match="validation: 1 of 600 rows have NaN"):
         fit(make_flow(), x, bad, progress=False)
 
 
@@ -143,8 +143,8 @@ def test_no_weight_after_the_split(x, make_flow):
         with pytest.raises(ValueError, match=remedy) as caught:
             fit(make_flow(), (x[:20], None, only_weight_of(row)), steps=2, progress=False)
         said.append(str(caught.value))
-    assert sum("the 18 rows that the split leaves for training all have weight 0" in text for text in said) == 2
-    assert sum("the 2 rows that the split leaves for validation all have weight 0" in text for text in said) == 18
+    assert sum("after the split, all 18 training rows have weight 0" in text for text in said) == 2
+    assert sum("after the split, all 2 validation rows have weight 0" in text for text in said) == 18
     rows = x[:20], None, only_weight_of(3)
     assert fit(make_flow(), rows, steps=2, validation_fraction=0, progress=False).steps == 2
     assert fit(make_flow(), rows, x[20:40], steps=2, progress=False).steps == 2

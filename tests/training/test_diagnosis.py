@@ -34,7 +34,10 @@ def test_an_outlier_is_named_in_whatever_step_it_comes(place: int) -> None:
     x = rows()
     x[place] = 1e25
     said = message(x)
-    assert "1 of 50 rows have no finite loss, the first begins with [1e+25, 1e+25]; look for outliers" in said
+    assert (
+        "1 of 50 rows have a NaN or infinite loss; the first of them starts with [1e+25, 1e+25]; look for outliers"
+        in said
+    )
     assert "learning_rate" not in said
 
 

@@ -104,7 +104,7 @@ def test_devices_that_are_not_there():
     with pytest.raises(ValueError, match="device must be 'auto', 'cpu', 'cuda'"):
         choose_device("gpu")
     if not torch.cuda.is_available():
-        with pytest.raises(ValueError, match="torch sees no GPU here; use device='cpu' or 'auto'"):
+        with pytest.raises(ValueError, match="torch finds no GPU; use device='cpu' or 'auto'"):
             choose_device("cuda")
         assert choose_device("auto") == torch.device("cpu")
 

@@ -117,10 +117,10 @@ def test_layers_that_take_their_scale_from_a_batch_see_images(x):
     ("rows", "message"),
     [
         (torch.zeros(300, 3), "has maps of 2 columns, but train has 3"),
-        (torch.zeros(300, 1, 2, 1), r"for rows of floats in columns, but train has rows of shape \(1, 2, 1\)"),
+        (torch.zeros(300, 1, 2, 1), r"needs rows of floats in columns, but train has rows of shape \(1, 2, 1\)"),
         (torch.zeros(300, 2, dtype=torch.uint8), r"rows of shape \(2,\) and dtype torch.uint8; give x.flatten\(1\)"),
         (torch.zeros(300, 2, dtype=torch.int64), "dtype torch.int64"),
-        (None, "train=None has none"),
+        (None, "train=None has no rows"),
     ],
 )
 def test_other_rows_are_refused_before_training(rows, message, tmp_path):
@@ -141,6 +141,6 @@ def test_maps_that_lead_out_of_the_data_are_named():
     rows = torch.rand(300, 2, generator=torch.Generator().manual_seed(0))
     fit(flow, rows, symmetries=SWAP, **SETTINGS)
     with pytest.raises(
-        NonFiniteLossError, match=r"step 0 .* images of these rows under symmetries= have no finite loss"
+        NonFiniteLossError, match=r"step 0 .* images of these rows under symmetries= have a NaN or infinite loss"
     ):
         fit(flow, rows, symmetries=SIGNS, **SETTINGS)

@@ -90,7 +90,7 @@ def taken(captured: bool, batches, *, fork: bool = True, symmetries=None, **sett
     take = CapturedStep(step, pytest.fail) if captured else step
     for i, x in enumerate(batches):
         torch.cuda.manual_seed(i)
-        step.tell(1e-3 * (i + 1), 0.1)
+        step.set_rates(1e-3 * (i + 1), 0.1)
         take(Batch(x))
     return step
 
@@ -156,7 +156,7 @@ def test_what_cannot_be_captured_is_said_and_trains_all_the_same(x):
         take = parts.repeated(step, said.append) if captures else step
         for i in range(5):
             torch.cuda.manual_seed(i)
-            step.tell(1e-3, 0.1)
+            step.set_rates(1e-3, 0.1)
             take(Batch(x[:64].cuda().float()))
         return float(step.loss_sum)
 
@@ -199,7 +199,7 @@ def test_a_network_in_two_couplings_gets_both_gradients():
     assert "used in more than one place" in said[0]
     for _ in range(5):
         expected = torch.autograd.grad(-flow.log_prob(x).mean(), step.weights.params)
-        step.tell(1e-3, 0.1)
+        step.set_rates(1e-3, 0.1)
         take(Batch(x))
         for parameter, gradient in zip(step.weights.params, expected, strict=True):
             assert (parameter.grad - gradient).norm() <= 1e-4 * gradient.norm()

@@ -69,7 +69,7 @@ def test_a_checkpoint_sets_no_other_attribute(x, make_flow, unfinished, assert_s
 )
 def test_tensors_of_another_kind(x, make_flow, unfinished, tensors):
     rewrite(unfinished / NEWEST, tensors=tensors)
-    with pytest.raises(RunFolderError, match=r"tensors are not those of this flow.*--overwrite"):
+    with pytest.raises(RunFolderError, match=r"tensors do not fit this flow.*--overwrite"):
         fit(make_flow(), x, run=unfinished, resume=True, **SETTINGS)
 
 
@@ -82,7 +82,7 @@ def test_tensors_that_are_not_finite(x, make_flow, unfinished, start, bad):
         return found
 
     rewrite(unfinished / NEWEST, tensors=spoil)
-    with pytest.raises(RunFolderError, match=rf"{start}.* holds numbers that no run has.*--overwrite"):
+    with pytest.raises(RunFolderError, match=rf"{start}.* holds invalid numbers.*--overwrite"):
         fit(make_flow(), x, run=unfinished, resume=True, **SETTINGS)
 
 
@@ -92,7 +92,7 @@ def test_permutations_that_are_none(x, make_flow, unfinished):
         return {**found, name: torch.zeros_like(found[name])}
 
     rewrite(unfinished / NEWEST, tensors=twice)
-    with pytest.raises(RunFolderError, match=r"holds numbers that no run has.*--overwrite"):
+    with pytest.raises(RunFolderError, match=r"holds invalid numbers.*--overwrite"):
         fit(make_flow(), x, run=unfinished, resume=True, **SETTINGS)
 
 
@@ -133,5 +133,5 @@ def test_a_result_that_no_run_has(x, make_flow, run, entry, value):
     config = json.loads(path.read_text())
     config["result"][entry] = value
     path.write_text(json.dumps(config))
-    with pytest.raises(RunFolderError, match=rf"(says {entry} is|not valid JSON).*"):
+    with pytest.raises(RunFolderError, match=rf"(has the invalid value .* for {entry}|not valid JSON).*"):
         fit(make_flow(), x, run=run, resume=True, **{**SETTINGS, "steps": 4})

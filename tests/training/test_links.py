@@ -56,7 +56,7 @@ def test_a_lock_that_is_a_link_is_refused(x, make_flow, run, victim):
         fit(make_flow(), x, run=run, **SETTINGS)
     (run / "lock").unlink()
     (run / "lock").hardlink_to(victim)
-    with pytest.raises(RunFolderError, match="lock is another file as well"):
+    with pytest.raises(RunFolderError, match="lock has another name as well"):
         fit(make_flow(), x, run=run, **SETTINGS)
 
 

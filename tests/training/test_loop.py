@@ -190,7 +190,7 @@ def test_the_cause_of_a_loss_that_differentiates_is_found(x, make_flow):
         (score,) = torch.autograd.grad(flow.log_prob(rows).sum(), rows, create_graph=True)
         return score.sum(1) * torch.nan
 
-    with pytest.raises(NonFiniteLossError, match="rows have no finite loss"):
+    with pytest.raises(NonFiniteLossError, match="rows have a NaN or infinite loss"):
         fit(make_flow(), x, loss=broken, steps=3, progress=False)
 
 
@@ -240,7 +240,7 @@ def test_caches_of_inverses_notice_a_step(x, make_flow):
     flow.sample(10)  # fills the caches
     config = TrainingConfig(batch_size=64)
     step = Step(flow, negative_log_likelihood, config, World(torch.device("cpu")), mean_weight=1.0)
-    step.tell(learning_rate=0.1, averaging_weight=0.5)
+    step.set_rates(learning_rate=0.1, averaging_weight=0.5)
     step(Batch(x[:64]))
     flow.eval()
     with torch.no_grad():

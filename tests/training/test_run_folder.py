@@ -49,7 +49,7 @@ def test_a_folder_of_somebody_elses(x, make_flow, run):
     run.mkdir()
     (run / "thesis.tex").write_text("years of work")
     for flag in ({}, {"overwrite": True}, {"resume": True}):
-        refused(r"not empty and holds no run \(thesis.tex\)", make_flow(), x, run, **flag)
+        refused(r"holds other files and no run \(thesis.tex\)", make_flow(), x, run, **flag)
 
 
 def test_a_judgement_that_was_left_is_no_reason_to_refuse(x, make_flow, run):
@@ -98,7 +98,7 @@ def test_a_finished_run_says_how_to_train_on(x, make_flow, run, assert_same, tmp
     first = fit(make_flow(), x, run=run, **SETTINGS)
     before = contents(run)
     refused(
-        r"is finished after 12 steps, its learning rate has come down to 0.*steps was 12, is now 24.*begin another run "
+        r"is finished after 12 steps, and its learning rate is 0.*steps was 12, is now 24.*start another run "
         r"from its weights: fit\(cubicflow.load\('.*run'\), ...\) with another folder, or --start .*run with",
         make_flow(), x, run, resume=True, steps=24,
     )  # fmt: skip
@@ -110,7 +110,7 @@ def test_a_finished_run_says_how_to_train_on(x, make_flow, run, assert_same, tmp
 
 def test_resume_with_changed_settings(x, make_flow, unfinished):
     refused(
-        r"begun with other settings \(training\): learning_rate was 0.0005, is now 0.1", make_flow(), x, unfinished,
+        r"started with other settings \(training\): learning_rate was 0.0005, is now 0.1", make_flow(), x, unfinished,
         resume=True, learning_rate=0.1,
     )  # fmt: skip
     refused(r"\(training\): steps was 12, is now 24", make_flow(), x, unfinished, resume=True, steps=24)
@@ -129,8 +129,8 @@ def test_a_run_of_before_a_setting_was_there_goes_on(x, make_flow, unfinished):
 
 
 def test_resume_with_other_data(x, make_flow, unfinished):
-    refused(r"begun with other rows: fingerprint was", make_flow(), x + 1, unfinished, resume=True)
-    refused(r"begun with other rows: rows was 540, is now 270", make_flow(), x[:300], unfinished, resume=True)
+    refused(r"started with other rows: fingerprint was", make_flow(), x + 1, unfinished, resume=True)
+    refused(r"started with other rows: rows was 540, is now 270", make_flow(), x[:300], unfinished, resume=True)
 
 
 @pytest.mark.parametrize("row", [0, 1, 299, 598])
@@ -138,7 +138,7 @@ def test_resume_with_one_other_value(x, make_flow, unfinished, row):
     changed = x.clone()
     changed[row, 1] += 1
     refused(
-        r"begun with other rows: fingerprint was '\w+', is now '\w+'", make_flow(), changed, unfinished, resume=True
+        r"started with other rows: fingerprint was '\w+', is now '\w+'", make_flow(), changed, unfinished, resume=True
     )
 
 
@@ -152,12 +152,12 @@ def test_resume_with_another_file_of_the_same_size(x, make_flow, run, tmp_path):
     values[300] += 1
     pq.write_table(pa.table({"a": values[:, 0], "b": values[:, 1]}), path, **plain)
     assert path.stat().st_size == size
-    refused(r"begun with other rows: fingerprint was", make_flow(), path, run, resume=True)
+    refused(r"started with other rows: fingerprint was", make_flow(), path, run, resume=True)
 
 
 def test_resume_with_other_validation_rows(x, make_flow, run):
     fit(make_flow(), x[:500], x[500:], run=run, **SETTINGS)
-    named = r"begun with other rows: validation_fingerprint was '\w+', is now '\w+'"
+    named = r"started with other rows: validation_fingerprint was '\w+', is now '\w+'"
     refused(named, make_flow(), x[:500], run, validation=x[500:] + 1, resume=True)
     refused(r"validation_rows was 100, is now 50", make_flow(), x[:500], run, validation=x[550:], resume=True)
     refused(r"validation_rows was 100, is now None", make_flow(), x[:500], run, resume=True)
@@ -250,7 +250,7 @@ def test_killed_while_the_first_config_is_written(x, make_flow, run):
 def test_only_what_a_killed_process_left_is_tidied_away(x, make_flow, run):
     run.mkdir()
     (run / ".config.json.bak").write_text("mine")
-    refused(r"not empty and holds no run \(.config.json.bak\)", make_flow(), x, run)
+    refused(r"holds other files and no run \(.config.json.bak\)", make_flow(), x, run)
 
 
 def test_killed_between_the_last_config_and_the_clean_up(x, make_flow, unfinished, monkeypatch):
@@ -291,7 +291,7 @@ def test_a_finished_run_whose_whole_numbers_name_no_column(x, make_flow, run):
     tensors = load_file(run / "model.safetensors")
     name = next(name for name, value in tensors.items() if value.dtype == torch.int64 and value.numel() > 1)
     save_file({**tensors, name: torch.full_like(tensors[name], 2**63 - 1)}, run / "model.safetensors")
-    refused(rf"cannot resume: .*{name} holds numbers that no run has.*--overwrite", make_flow(), x, run, resume=True)
+    refused(rf"cannot resume: .*{name} holds invalid numbers.*--overwrite", make_flow(), x, run, resume=True)
 
 
 def test_a_finished_run_whose_result_is_damaged(x, make_flow, run):
@@ -367,7 +367,7 @@ def test_live_line_in_a_terminal(x, make_flow, capsys, monkeypatch):
     shown = make_progress(show=True, validates=True)
     shown.update(0.5, {"step": 5, "loss": 1.5, "validation_loss": 2.5, "seconds": 1.0})
     shown.update(0.6, {"step": 6, "loss": 1.25, "seconds": 2.0})
-    shown.say("a sentence [that stays]")
+    shown.notify("a sentence [that stays]")
     shown.close()
     said = capsys.readouterr().err
     assert "a sentence [that stays]" in said

@@ -128,7 +128,7 @@ def test_interrupts_save_and_say_how_to_resume(x, make_flow, tmp_path, assert_sa
     settings = {"steps": 30, "validate_every": 4, "progress": False}
     whole = fit(make_flow(), x, **settings)
     loss = acting_at(13, lambda: os.kill(os.getpid(), number))
-    with pytest.raises(TrainingInterrupted, match=r"stopped at step 14 and saved. To go on: .*resume"):
+    with pytest.raises(TrainingInterrupted, match=r"stopped at step 14 and saved. To resume: .*resume"):
         fit(make_flow(), x, run=tmp_path / "run", loss=loss, **settings)
     assert signal.getsignal(number) in (signal.default_int_handler, signal.SIG_DFL)
     best_so_far = json.loads((tmp_path / "run" / "config.json").read_text())["result"]
@@ -207,7 +207,7 @@ def in_a_thread(function):
 def test_stop_saves_and_says_how_to_resume(x, make_flow, tmp_path, assert_same, where):
     settings = {"steps": 30, "validate_every": 4, "progress": False}
     whole = fit(make_flow(), x, **settings)
-    with pytest.raises(TrainingInterrupted, match=r"stopped at step 14 and saved. To go on: .*resume"):
+    with pytest.raises(TrainingInterrupted, match=r"stopped at step 14 and saved. To resume: .*resume"):
         where(lambda: fit(make_flow(), x, run=tmp_path / "run", stop=StopAt(14), **settings))
     assert read_checkpoint(tmp_path / "run" / NEWEST).numbers["step"] == 14
     resumed = fit(make_flow(), x, run=tmp_path / "run", resume=True, stop=StopAt(31), **settings)
@@ -283,7 +283,7 @@ def test_what_stop_raises_goes_through_and_the_run_goes_on_later(x, make_flow, t
 
 
 def test_stop_that_is_no_function(x, make_flow, tmp_path):
-    with pytest.raises(TypeError, match="stop must be a function without arguments that says whether to stop, got 60"):
+    with pytest.raises(TypeError, match="stop must be a function without arguments that returns True to stop, got 60"):
         fit(make_flow(), x, run=tmp_path / "run", stop=60, steps=4, progress=False)
     assert not (tmp_path / "run").exists()
 
@@ -503,5 +503,7 @@ def test_the_cause_names_rows_outside_the_unit_square(tmp_path):
     import cubicflow as cf
 
     x = torch.rand(300, 2, generator=torch.Generator().manual_seed(0)) * 1.01
-    with pytest.raises(NonFiniteLossError, match=r"rows have no finite loss.*unit cube, so scale the data to \[0, 1\]"):
+    with pytest.raises(
+        NonFiniteLossError, match=r"rows have a NaN or infinite loss.*unit cube, so scale the data to \[0, 1\]"
+    ):
         fit(cf.flows.plane(num_bins=4, hidden_features=4), x, steps=30, progress=False)

@@ -146,7 +146,7 @@ def our_step(flow: Flow, x: Tensor) -> Callable[[], Any]:
     """The trainer's own step, captured where it can be."""
     config = TrainingConfig(steps=10**6, batch_size=len(x)).resolve(10**6)
     step = Step(flow, negative_log_likelihood, config, World(x.device), 1.0)
-    step.tell(5e-4, 1e-3)
+    step.set_rates(5e-4, 1e-3)
     taken = parts.repeated(step, print)
     return lambda: taken(Batch(x))
 

@@ -1,11 +1,11 @@
-"""The command line: one file for each command, no numerics, nothing heavy imported before it is needed."""
+"""The command line: one file for each command. Heavy packages are imported only when a command needs them."""
 
 from __future__ import annotations
 
 import importlib
 import sys
 
-# In the order of the help. Each is a function in a file of its own name.
+# Commands in the order of the help. Each command is a function in a file of the same name.
 COMMANDS = (
     *("fit", "evaluate", "compare", "score", "sample", "impute", "judge", "plot", "explore", "export", "reproduce"),
     "bench",
@@ -14,14 +14,14 @@ COMMANDS = (
 
 
 def main() -> None:
-    """Run the command line; what is wrong with a command is one line on standard error and exit status 2."""
+    """Run the command line. An invalid command prints one line on standard error and exits with status 2."""
     try:
         import typer
     except ImportError:
-        sys.exit("the command line needs some more packages: pip install 'cubicflow[cli]'")
+        sys.exit("the command line needs more packages; install them with: pip install 'cubicflow[cli]'")
     app = typer.Typer(
         name="cubicflow",
-        help="Cubic-spline flows: densities of tables, exact log likelihoods, exact samples.",
+        help="Fit densities of tables with cubic-spline flows: exact log likelihoods, exact samples.",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,

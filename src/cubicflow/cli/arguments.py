@@ -1,4 +1,4 @@
-"""Texts of the command line as the values they stand for."""
+"""Parsing of option values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ SEVERAL = re.compile(r"([^=,]+=[^=,]+)(,\s*[^=,]+=[^=,]+)+")  # a=1,b=2
 
 
 def pairs(option: str, texts: Iterable[str], columns: Iterable[str] = ()) -> dict[str, str]:
-    """``col=value`` texts as a dictionary. After one of ``columns`` the value may hold = as well, else the name may.
+    """Parse ``col=value`` texts into a dictionary.
+
+    If the text starts with one of ``columns``, further = signs belong to the value. Otherwise they belong to the name.
 
     >>> pairs("--given", ["pay=<=50", "a=b=3"], ["pay"])
     {'pay': '<=50', 'a=b': '3'}
@@ -26,13 +28,13 @@ def pairs(option: str, texts: Iterable[str], columns: Iterable[str] = ()) -> dic
         if not equals or not column or not value:
             raise ValueError(f"{option} takes column=value, got {text!r}")
         if column in found:
-            raise ValueError(f"{option} is given twice for column {column!r}")
+            raise ValueError(f"{option} is given twice for column {column!r}; give it once")
         found[column] = value
     return found
 
 
 def conditions(option: str, texts: Sequence[str], columns: Sequence[str]) -> list[str]:
-    """Texts of conditions, each of one column.
+    """Return the texts of conditions; raise ValueError if a text has conditions on several columns.
 
     >>> conditions("--given", ["a=1", "b in x,y"], ["a", "b"])
     ['a=1', 'b in x,y']
@@ -46,12 +48,12 @@ def conditions(option: str, texts: Sequence[str], columns: Sequence[str]) -> lis
 
 
 def _one_each(option: str, texts: Sequence[str]) -> ValueError:
-    apart = " ".join(f"{option} {text.strip()!r}" for text in texts)
-    return ValueError(f"{option} takes one column, and a comma does not end it; write {apart}")
+    separate = " ".join(f"{option} {text.strip()!r}" for text in texts)
+    return ValueError(f"{option} takes one column; a comma does not separate columns; write {separate}")
 
 
 def ranges(option: str, texts: Iterable[str]) -> dict[str, tuple[float, float]]:
-    """``col=low:high`` texts; either end may be left empty.
+    """Parse ``col=low:high`` texts. One of the two ends may be empty.
 
     >>> ranges("--bounds", ["share=0:1", "price=0:"])
     {'share': (0.0, 1.0), 'price': (0.0, inf)}
@@ -64,10 +66,12 @@ def ranges(option: str, texts: Iterable[str]) -> dict[str, tuple[float, float]]:
         except ValueError:
             colon = ""
         if not colon or not (low or high):
-            raise ValueError(f"{option} takes column=low:high, such as share=0:1 or price=0: for one end, got {text!r}")
+            raise ValueError(
+                f"{option} takes column=low:high, such as share=0:1, or price=0: for one end; got {text!r}"
+            )
     return found
 
 
 def names(texts: Iterable[str]) -> tuple[str, ...]:
-    """Comma-separated column names."""
+    """Parse comma-separated column names."""
     return tuple(name.strip() for text in texts for name in text.split(",") if name.strip())

@@ -16,15 +16,23 @@ PARTS = "splines, training, densities, start, one-pass or scaling"
 
 
 def bench(
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the CSV, the table and the picture.")],
-    only: Annotated[str | None, typer.Option(help=f"Some parts, with commas between them: {PARTS}.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    seconds: Annotated[float, typer.Option(help="How long to run each contender on each piece of work.")] = 2.0,
-    quick: Annotated[bool, typer.Option("--quick", help="Small sizes: to see that it works, not to quote.")] = False,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="New folder for the CSV file, the table and the picture.")
+    ],
+    only: Annotated[
+        str | None, typer.Option(help=f"Parts to measure, separated by commas: {PARTS}. Default: all.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="Device: auto, cpu or cuda.")] = "auto",
+    seconds: Annotated[float, typer.Option(help="Seconds for each package and each workload.")] = 2.0,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Use small sizes. This checks the command; the numbers mean nothing.")
+    ] = False,
 ) -> None:
-    r"""Measure this machine: splines, training steps, densities and samples, and how long a fresh process takes to its
-    first step, beside nflows, zuko and normflows where they are installed (pip install "cubicflow\[bench]"). All
-    contenders take turns in one run.
+    r"""Measure the speed of cubicflow on this machine, and compare it with other packages.
+
+    The command measures splines, training steps, densities, samples, and the time from the start of a process to its
+    first step. nflows, zuko and normflows are measured too if they are installed: pip install "cubicflow\[bench]". All
+    packages take turns in one run.
 
     Example: cubicflow bench -o bench --only splines,training
     """
@@ -35,13 +43,13 @@ def bench(
 
         parts = tuple(PART_RUNS) if only is None else tuple(part.strip() for part in only.split(","))
         if unknown := [part for part in parts if part not in PART_RUNS]:
-            raise ValueError(f"there is no part {unknown[0]!r} to measure; there are {PARTS}")
+            raise ValueError(f"unknown part {unknown[0]!r} in --only; the parts are {PARTS}")
         if not 0 < seconds < float("inf"):
-            raise ValueError(f"seconds must be a number above 0, got {seconds:g}")
+            raise ValueError(f"--seconds must be a number above 0, got {seconds:g}")
         if output.exists():
             raise FileExistsError(f"{output} exists; choose another folder")
         chosen = choose_device(device)
-        output.mkdir(parents=True)  # now, rather than fail after the first measurement
+        output.mkdir(parents=True)  # fails before the first measurement if the folder cannot be written
         try:
             # Written again after each measurement, so that a run that is stopped leaves what it has.
             for found in run(parts, chosen, seconds=seconds, quick=quick, say=say):

@@ -1,4 +1,4 @@
-"""How a command fails: one clear line, no traceback, exit status 2."""
+"""Error handling of commands: one line on standard error, no traceback, exit status 2."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-INTERRUPTED = 130  # what a shell reports for a process that Ctrl-C ended
-REFUSED = 2
+INTERRUPTED = 130  # exit status that shells report for a process ended by Ctrl-C
+REFUSED = 2  # exit status of an invalid command or input
 
 
 @contextmanager
 def clear_errors() -> Iterator[None]:
-    """Errors with an answer in them end the program with that answer; anything else is a bug and keeps its trace."""
+    """Turn expected errors inside the block into one line and an exit status.
+
+    Other exceptions are bugs and keep their traceback.
+    """
     from cubicflow.cli.terminal import escaped
     from cubicflow.training import TrainingError, TrainingInterrupted
 
@@ -24,12 +27,12 @@ def clear_errors() -> Iterator[None]:
         raise SystemExit(INTERRUPTED) from None
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None
-    except BrokenPipeError:  # the reader of our output, such as head, has seen enough
+    except BrokenPipeError:  # the reader of standard output, such as head, has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(0) from None
     except (ValueError, OSError, ImportError, TrainingError) as error:
         message = " ".join(str(error).split()) or type(error).__name__
-        if option := getattr(error, "option", None):  # how the command line does what the message advises last
+        if option := getattr(error, "option", None):  # the option that applies the remedy at the end of the message
             message = f"{message} with {option}"
         sys.stderr.write(f"error: {escaped(message)}\n")
         raise SystemExit(REFUSED) from None

@@ -9,24 +9,24 @@ from typing import Annotated
 import typer
 
 from cubicflow.cli.clear_errors import clear_errors
-from cubicflow.cli.reading import Comment, Header
+from cubicflow.cli.reading import Comment, Device, Header, Missing
 from cubicflow.cli.terminal import say
 
 
 def compare(
-    first: Annotated[Path, typer.Argument(help="A run folder.", metavar="RUN")],
-    second: Annotated[Path, typer.Argument(help="Another run folder.", metavar="RUN")],
-    data: Annotated[str, typer.Argument(help="A table that fits both.")],
-    missing: Annotated[str | None, typer.Option(help="Rows that lack a value: model, drop or error.")] = None,
+    first: Annotated[Path, typer.Argument(help="First run folder.", metavar="RUN")],
+    second: Annotated[Path, typer.Argument(help="Second run folder.", metavar="RUN")],
+    data: Annotated[str, typer.Argument(help="Table with the columns of both fitted tables.")],
+    missing: Missing = None,
     header: Header = None,
     comment: Comment = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:N.")] = None,
+    device: Device = None,
 ) -> None:
-    """Which of two models fits a table better: the paired difference per row, ± 2 standard errors.
+    """Compare two models on a table: the paired difference of log likelihood per row, ± 2 standard errors.
+
+    If a model was fitted to this file, only the test rows are compared.
 
     Example: cubicflow compare run1 run2 new.csv
-
-    On a file that a model was fitted to, only its test rows are compared.
     """
     with clear_errors():
         from cubicflow.tables import FittedTable, open_table
@@ -41,8 +41,8 @@ def compare(
         gap = result.difference
         say(f"difference, second minus first: {gap} over {gap.rows:,} rows")
         if math.isnan(gap.error):
-            say("fewer than two rows cannot tell which is better")
+            say("at least two rows are needed to say which model is better")
         elif abs(gap.mean) <= gap.error:
-            say("neither is better beyond the error")
+            say("neither is better: the difference is within the error")
         else:
             say(f"{second if gap.mean > 0 else first} is better")

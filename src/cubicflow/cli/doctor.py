@@ -29,8 +29,7 @@ PACKAGES = {
 
 
 def doctor() -> None:
-    """What works on this machine, and why the rest does not: packages, devices, backends of the splines,
-    shortcuts.
+    """Show which packages, devices, spline backends and shortcuts work on this machine, and why others do not.
 
     Example: cubicflow doctor
     """
@@ -41,7 +40,7 @@ def doctor() -> None:
 
 
 def packages() -> Iterator[tuple[bool, str, str]]:
-    """Which packages are there, and what they are for."""
+    """Yield whether each package is installed, its name, and its version and purpose."""
     for name, purpose in PACKAGES.items():
         try:
             yield True, name, f"{version(name)}, for {purpose}"
@@ -50,7 +49,7 @@ def packages() -> Iterator[tuple[bool, str, str]]:
 
 
 def devices() -> Iterator[tuple[bool, str, str]]:
-    """Where flows can run."""
+    """Yield whether each device works, its name, and a description."""
     import torch
 
     yield True, "cpu", f"{torch.get_num_threads()} threads"
@@ -62,7 +61,7 @@ def devices() -> Iterator[tuple[bool, str, str]]:
 
 
 def backends() -> Iterator[tuple[bool, str, str]]:
-    """Which backends compute splines here: each is asked, and then tried."""
+    """Yield whether each spline backend works, its name, and the result of a round trip or the reason."""
     import torch
 
     from cubicflow.splines import cubic_spline
@@ -81,17 +80,17 @@ def backends() -> Iterator[tuple[bool, str, str]]:
         except RuntimeError as error:
             yield False, f"backend {name}", " ".join(str(error).split())
             continue
-        yield True, f"backend {name}", f"tried on {device}: round trip to {float((back - x).abs().max()):.1g}"
+        yield True, f"backend {name}", f"works on {device}: round-trip error {float((back - x).abs().max()):.1g}"
 
 
 def shortcuts() -> Iterator[tuple[bool, str, str]]:
-    """Whether the fast paths are taken."""
+    """Yield whether the shortcuts of ``accel`` are on, their name, and a description."""
     from cubicflow.accel import VARIABLE, choice
     from cubicflow.accel.private import missing
 
     if choice() != "on":
-        yield False, "shortcuts", f"{VARIABLE}={choice()}: everything works, slower"
-    elif gone := missing():
-        yield False, "shortcuts", f"this torch lacks {', '.join(sorted(gone))}: everything works, some of it slower"
+        yield False, "shortcuts", f"{VARIABLE}={choice()} switches them off: everything works, but slower"
+    elif names := missing():
+        yield False, "shortcuts", f"this torch lacks {', '.join(sorted(names))}: everything works, partly slower"
     else:
         yield True, "shortcuts", "captured steps, light calls, flat weights, forked gradients, replayed pieces"

@@ -1,4 +1,4 @@
-"""Options of the commands that work block by block, in one process or on a cluster."""
+"""Options of commands that process rows in blocks, in one process or on a cluster."""
 
 from __future__ import annotations
 
@@ -16,49 +16,54 @@ if TYPE_CHECKING:
 _option = partial(typer.Option, rich_help_panel="Many rows")
 Engine = Annotated[
     str | None,
-    _option(help="local, threads of this process, or ray, workers of a cluster; work in blocks, into a folder."),
+    _option(help="Process rows in blocks: local (threads of this process) or ray (workers of a Ray cluster)."),
 ]
 Address = Annotated[
-    str | None, _option(help="Of a Ray cluster: auto, HOST:PORT or ray://HOST:PORT; one is started by default.")
+    str | None,
+    _option(help="Address of the Ray cluster: auto, HOST:PORT or ray://HOST:PORT. Default: start one on this machine."),
 ]
-Workers = Annotated[int | None, _option(help="By default one for each core, or for each GPU.", min=1)]
-BlockRows = Annotated[int | None, _option(help="Rows of a block, and so of a part; 131,072 by default.", min=1)]
-OnError = Annotated[str | None, _option(help="A bad file or row: stop, or skip, which sets it aside.")]
-Resume = Annotated[bool, _option("--resume", help="Go on with the job in the folder, or begin where there is none.")]
-Keys = Annotated[list[str] | None, _option("--key", help="A column that the parts keep beside the scores.")]
+Workers = Annotated[int | None, _option(help="Number of workers. Default: one for each core, or each GPU.", min=1)]
+BlockRows = Annotated[int | None, _option(help="Rows of a block, and of an output file. Default: 131,072.", min=1)]
+OnError = Annotated[str | None, _option(help="Bad files and rows: stop, or skip (list them in a file). Default: stop.")]
+Resume = Annotated[
+    bool, _option("--resume", help="Continue the job in the output folder; start a new one if there is none.")
+]
+Keys = Annotated[
+    list[str] | None, _option("--key", help="Column to copy to the output next to the scores. Repeat for several.")
+]
 
 
-def of_engine(engine: str | None, **given: Any) -> dict[str, Any]:
-    """The arguments of a job that were given. Without an engine there should be none.
+def job_options(engine: str | None, **given: Any) -> dict[str, Any]:
+    """Return the engine and the options of a job that are set; raise ValueError for options without an engine.
 
-    >>> of_engine("ray", workers=2, address=None)
+    >>> job_options("ray", workers=2, address=None)
     {'engine': 'ray', 'workers': 2}
     """
-    told = {name: value for name, value in given.items() if value not in (None, False, [])}
-    if engine is None and told:
-        option = "key" if "keys" in told else next(iter(told)).replace("_", "-")
-        raise ValueError(f"--{option} belongs to work in blocks; choose an engine with --engine local or --engine ray")
-    return {"engine": engine, **told}
+    options = {name: value for name, value in given.items() if value not in (None, False, [])}
+    if engine is None and options:
+        option = "key" if "keys" in options else next(iter(options)).replace("_", "-")
+        raise ValueError(f"--{option} needs an engine; choose one with --engine local or --engine ray")
+    return {"engine": engine, **options}
 
 
 def refuse(engine: str, **given: Any) -> None:
-    """Refuse options that work in blocks has no use for."""
+    """Raise ValueError for options that cannot be combined with an engine."""
     for name, value in given.items():
         if value not in (None, False):
-            raise ValueError(f"--{name.replace('_', '-')} does not go with --engine {engine}; leave it out")
+            raise ValueError(f"--{name.replace('_', '-')} cannot be combined with --engine {engine}; leave it out")
 
 
 def say_job(result: JobResult, kept: str | None) -> None:
-    """What a job reports, on standard error; ``kept`` is the file of what was set aside."""
+    """Print the notes of a job on standard error. ``kept`` is the file that lists skipped files and rows."""
     for note in result.notes:
         say(f"note: {note}", err=True)
     if result.before:
-        say(f"note: {result.before:,} of {result.blocks:,} blocks were done before", err=True)
+        say(f"note: {result.before:,} of {result.blocks:,} blocks were finished in an earlier run", err=True)
     say_unseen(result.unseen)
     if result.skipped:
         files = sum(each.first is None for each in result.skipped)
         rows = sum((each.last or 0) - each.first + 1 for each in result.skipped if each.first is not None)
         say(
-            f"warning: {files:,} files and {rows:,} rows were set aside, see {kept}; the first: {result.skipped[0]}",
+            f"warning: {files:,} files and {rows:,} rows were skipped, see {kept}; the first: {result.skipped[0]}",
             err=True,
         )

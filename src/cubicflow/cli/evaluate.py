@@ -8,45 +8,44 @@ from typing import Annotated, Any
 import typer
 
 from cubicflow.cli.clear_errors import clear_errors
-from cubicflow.cli.engine_options import Address, BlockRows, Engine, OnError, Workers, of_engine, refuse, say_job
-from cubicflow.cli.reading import Comment, Header
+from cubicflow.cli.engine_options import Address, BlockRows, Engine, OnError, Workers, job_options, refuse, say_job
+from cubicflow.cli.reading import Comment, Device, FittedColumns, Header, Missing, RunFolder, Unseen
 from cubicflow.cli.remarks import say_ignored, say_unseen
 from cubicflow.cli.terminal import say
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
-    data: Annotated[str, typer.Argument(help="A table with the columns of the fitted one; - for standard input.")],
-    missing: Annotated[str | None, typer.Option(help="Rows that lack a value: model, drop or error.")] = None,
-    unseen: Annotated[
-        str, typer.Option(help="Values that the fitted table did not have: count them, or error.")
-    ] = "count",
+    run: RunFolder,
+    data: FittedColumns,
+    missing: Missing = None,
+    unseen: Unseen = "count",
     header: Header = None,
     comment: Comment = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:N.")] = None,
+    device: Device = None,
     engine: Engine = None,
     address: Address = None,
     workers: Workers = None,
     block_rows: BlockRows = None,
     on_error: OnError = None,
     skipped: Annotated[
-        str | None, typer.Option(help="A new file for what was set aside, .jsonl.", rich_help_panel="Many rows")
+        str | None,
+        typer.Option(help="New .jsonl file that lists skipped files and rows.", rich_help_panel="Many rows"),
     ] = None,
 ) -> None:
-    """The mean log likelihood of a table, ± 2 standard errors, in nats and in the data's own units, beside that of
-    independent columns.
+    """Print the mean log likelihood of a table, ± 2 standard errors, in nats and in the data's own units.
+
+    The mean log likelihood of a model with independent columns is printed for comparison. For the file that the model
+    was fitted to, training, validation and test rows are reported separately.
 
     Example: cubicflow evaluate run new.csv
-
-    On the very file that the model was fitted to, training, validation and test rows are told apart.
     """
     with clear_errors():
         from cubicflow.tables import FittedTable, open_table
         from cubicflow.tables.honest_score import Score, score_lines, score_warnings
         from cubicflow.tables.scored_parts import score_parts
 
-        told = {"address": address, "workers": workers, "block_rows": block_rows, "on_error": on_error}
-        blockwise = of_engine(engine, **told)
+        job = {"address": address, "workers": workers, "block_rows": block_rows, "on_error": on_error}
+        blockwise = job_options(engine, **job)
         check_skipped(on_error, skipped)
         if engine is None:
             fitted = FittedTable.load(run, device)
@@ -60,17 +59,17 @@ def evaluate(
 
             refuse(engine, header=header, comment=comment)
             fitted = FittedTable.load(run, "cpu")
-            asked: dict[str, Any] = {"missing": missing, "unseen": unseen, "device": device}
-            scored, is_source, job = evaluate_files(fitted, data, **asked, **blockwise)
-            if job.skipped and skipped is not None:
-                write_skipped(skipped, job)
-            job.unseen.clear()  # said below, as without an engine
-            say_job(job, skipped)
+            options: dict[str, Any] = {"missing": missing, "unseen": unseen, "device": device}
+            scored, is_source, result = evaluate_files(fitted, data, **options, **blockwise)
+            if result.skipped and skipped is not None:
+                write_skipped(skipped, result)
+            result.unseen.clear()  # printed below, as without an engine
+            say_job(result, skipped)
         whole = scored.whole
         if not whole.model.rows:
             raise ValueError(f"{data}: the table has no complete rows")
         if not whole.model.weight:
-            raise ValueError(f"{data}: there is nothing to score: every row has weight 0")
+            raise ValueError(f"{data}: every row has weight 0, so no row can be scored")
         say_unseen(scored.unseen)
         width = max(len(column.name) for column in fitted.schema.columns)
         for column in fitted.schema.columns:
@@ -91,8 +90,8 @@ def evaluate(
 
 
 def check_skipped(on_error: str | None, skipped: str | None) -> None:
-    """What is set aside needs a file, and a file needs something to be set aside."""
+    """Raise ValueError unless ``--on-error skip`` and ``--skipped`` are used together and the file is new."""
     if (on_error == "skip") != (skipped is not None):
-        raise ValueError("--on-error skip and --skipped FILE go together: the file names what was set aside")
+        raise ValueError("--on-error skip and --skipped FILE go together: the file lists skipped files and rows")
     if skipped is not None and Path(skipped).exists():
-        raise ValueError(f"{skipped}: there is such a file already; choose another name for --skipped")
+        raise ValueError(f"{skipped} exists already; choose another name for --skipped")

@@ -4,32 +4,35 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from cubicflow.cli.clear_errors import clear_errors
+from cubicflow.cli.reading import RunFolder
 from cubicflow.cli.terminal import say
 
 
 def explore(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    run: RunFolder,
     port: Annotated[
-        int | None, typer.Option(help="Of the page; else 8470. The next free one where it is taken.", min=0, max=65535)
+        int | None,
+        typer.Option(
+            help="Port of the page; if it is taken, the next free one. 0 is any port. Default: 8470.", min=0, max=65535
+        ),
     ] = None,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")] = True,
 ) -> None:
-    """Open a page on which to explore a fit: its columns, what if, odd rows, layers, images.
+    """Explore a fitted model on a web page: columns, conditions, unusual rows, layers, images.
+
+    The page can be opened only on this machine, with an address that contains a secret token. Ctrl-C stops the server.
 
     Example: cubicflow explore run
-
-    The page is for this machine alone, and for whoever has the address with its token. Ctrl-C ends it.
     """
     with clear_errors():
         from cubicflow.explore.server import serve
 
         serve(run, port=port, browser=browser, say=say)
-        # A thread may still be in a kernel, and must not see the interpreter end: the process ends at once.
+        # Exit without shutting down the interpreter: a thread may still run a kernel.
         sys.stdout.flush()
         os._exit(0)

@@ -8,19 +8,22 @@ from typing import Annotated
 import typer
 
 from cubicflow.cli.clear_errors import clear_errors
+from cubicflow.cli.reading import RunFolder
 from cubicflow.cli.terminal import say
+from cubicflow.cli.writing import Overwrite
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
-    file: Annotated[Path, typer.Argument(help=".onnx, or .pt2 for torch.export.load.")],
+    run: RunFolder,
+    file: Annotated[Path, typer.Argument(help="Output file: .onnx, or .pt2 for torch.export.load.")],
     sampler: Annotated[
-        bool, typer.Option("--sampler", help="Samples from given noise, rather than log densities of given rows.")
+        bool, typer.Option("--sampler", help="Export the sampler (noise to rows) instead of the log density of rows.")
     ] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that exist.")] = False,
+    overwrite: Overwrite = False,
 ) -> None:
-    """A model as a graph in one file, for programs without cubicflow; of a table with the encoding of its columns,
-    in a .json file beside it.
+    """Export a model as a graph in one file, for programs without cubicflow.
+
+    For a model of a table, the encoding of the columns is written to a .json file next to the output file.
 
     Example: cubicflow export run model.onnx
 

@@ -18,70 +18,89 @@ from cubicflow.cli.terminal import say
 from cubicflow.tables.kinds import NAMES
 
 MODEL = ("num_layers", "hidden_features", "num_blocks", "num_bins", "dropout")
-# Options by the panel of the help that shows them.
-of_table, of_model, of_training = (partial(typer.Option, rich_help_panel=p) for p in ("Table", "Model", "Training"))
+# Options for each panel of the help.
+table_option, model_option, training_option = (
+    partial(typer.Option, rich_help_panel=panel) for panel in ("Table", "Model", "Training")
+)
 
 
 def fit(
-    data: Annotated[str, typer.Argument(help=f"{DATA} Or gaussians or grace-hopper.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The run folder.", metavar="RUN")],
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the run, or begin where there is none.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin again in a folder that holds a run.")] = False,
+    data: Annotated[str, typer.Argument(help=f"{DATA} Or a built-in table: gaussians, grace-hopper.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Run folder.", metavar="RUN")],
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the run in the folder; start a new run if there is none.")
+    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in the folder.")] = False,
     start: Annotated[
-        Path | None, typer.Option(help="Begin from the weights of another run of this table.", metavar="RUN")
+        Path | None, typer.Option(help="Start from the weights of another run of this table.", metavar="RUN")
     ] = None,
     header: Header = None,
     comment: Comment = None,
     split: Annotated[
-        str | None, of_table(help="time:col tests on the latest rows; else one row in ten is drawn.")
+        str | None,
+        table_option(help="time:COLUMN keeps the latest rows for the test. Default: a random tenth of the rows."),
     ] = None,
     missing: Annotated[
         str | None,
-        of_table(help="Values that are missing: model, or drop such rows, or error. Of a flow error or drop."),
-    ] = None,
-    drop: Annotated[list[str] | None, of_table(help="Columns to leave out: a,b")] = None,
-    context: Annotated[list[str] | None, of_table(help="Columns to condition on: a,b")] = None,
-    weights: Annotated[str | None, of_table(help="The column of row weights.")] = None,
-    kind: Annotated[
-        list[str] | None,
-        of_table(
-            "--type",
-            help=f"col={', '.join(NAMES[:-1])} or {NAMES[-1]}, where the guess is wrong.",
+        table_option(
+            help="Missing values: model, drop (leave out their rows) or error. A flow cannot model them. "
+            "Default: model, or error for a flow."
         ),
     ] = None,
-    transform: Annotated[list[str] | None, of_table(help="col=log or col=asinh, for heavy tails.")] = None,
-    bounds: Annotated[list[str] | None, of_table(help="col=low:high, hard limits; one may be empty.")] = None,
+    drop: Annotated[list[str] | None, table_option(help="Columns to leave out: a,b")] = None,
+    context: Annotated[list[str] | None, table_option(help="Columns to condition on: a,b")] = None,
+    weights: Annotated[str | None, table_option(help="Column of row weights.")] = None,
+    kind: Annotated[
+        list[str] | None,
+        table_option(
+            "--type",
+            help=f"Kind of a column, if the inferred kind is wrong: col={', '.join(NAMES[:-1])} or {NAMES[-1]}.",
+        ),
+    ] = None,
+    transform: Annotated[
+        list[str] | None, table_option(help="Transform of a column with heavy tails: col=log or col=asinh.")
+    ] = None,
+    bounds: Annotated[
+        list[str] | None, table_option(help="Limits of a column: col=low:high. One of the two may be empty.")
+    ] = None,
     constraint: Annotated[
         list[str] | None,
-        of_table(help="What every sample keeps: 'start <= end', 'a + b = c', 'fixed(a, b)'."),
+        table_option(help="Constraint that every sample satisfies: 'start <= end', 'a + b = c', 'fixed(a, b)'."),
     ] = None,
     model: Annotated[
         str | None,
-        of_model(help="columns, for words, steps and gaps, or flow; by default a flow for real numbers alone."),
+        model_option(help="Kind of model: columns or flow. Default: flow if all columns are continuous without gaps."),
     ] = None,
-    num_layers: Annotated[int | None, of_model(help="Layers of a flow.")] = None,
-    hidden_features: Annotated[int | None, of_model(help="Width of networks.")] = None,
-    num_blocks: Annotated[int | None, of_model(help="Blocks of networks.")] = None,
-    num_bins: Annotated[int | None, of_model(help="Bins of a spline.")] = None,
-    dropout: Annotated[float | None, of_model(help="In the networks.")] = None,
-    steps: Annotated[int | None, of_training(help="Of the optimiser.")] = None,
-    time_budget: Annotated[float | None, of_training(help="Seconds of training.")] = None,
-    batch_size: Annotated[int | None, of_training(help="Of all processes.")] = None,
-    learning_rate: Annotated[float | None, of_training(help="Of Adam.")] = None,
-    weight_decay: Annotated[float | None, of_training(help="Of AdamW.")] = None,
-    validate_every: Annotated[int | None, of_training(help="Steps.")] = None,
-    patience: Annotated[int | None, of_training(help="Validations; 0: no end.")] = None,
-    precision: Annotated[str | None, of_training(help="tf32, float32, bf16.")] = None,
-    device: Annotated[str | None, of_training(help="auto, cpu, cuda, cuda:N.")] = None,
-    seed: Annotated[int | None, of_training(help="Of everything random.", min=0, max=2**63 - 1)] = None,
-    checkpoint_seconds: Annotated[float | None, of_training(help="Between checkpoints.")] = None,
+    num_layers: Annotated[int | None, model_option(help="Number of layers of a flow.")] = None,
+    hidden_features: Annotated[int | None, model_option(help="Width of the networks.")] = None,
+    num_blocks: Annotated[int | None, model_option(help="Number of blocks of a network.")] = None,
+    num_bins: Annotated[int | None, model_option(help="Number of bins of a spline.")] = None,
+    dropout: Annotated[float | None, model_option(help="Dropout probability in the networks.")] = None,
+    steps: Annotated[int | None, training_option(help="Number of optimiser steps.")] = None,
+    time_budget: Annotated[float | None, training_option(help="Seconds of training.")] = None,
+    batch_size: Annotated[int | None, training_option(help="Rows of a batch, over all processes.")] = None,
+    learning_rate: Annotated[float | None, training_option(help="Learning rate of Adam.")] = None,
+    weight_decay: Annotated[float | None, training_option(help="Weight decay, as in AdamW.")] = None,
+    validate_every: Annotated[int | None, training_option(help="Steps between validations.")] = None,
+    patience: Annotated[
+        int | None,
+        training_option(help="Stop after this many validations without improvement; 0 disables early stopping."),
+    ] = None,
+    precision: Annotated[
+        str | None, training_option(help="Precision of matrix products: tf32, float32 or bf16.")
+    ] = None,
+    device: Annotated[str | None, training_option(help="Device: auto, cpu, cuda or cuda:N.")] = None,
+    seed: Annotated[int | None, training_option(help="Seed of all random numbers.", min=0, max=2**63 - 1)] = None,
+    checkpoint_seconds: Annotated[float | None, training_option(help="Seconds between checkpoints.")] = None,
 ) -> None:
-    """Fit the density of a table and write it to a run folder.
+    """Fit the density of a table, and write the model to a run folder.
+
+    The kinds of the columns are inferred from all rows. A tenth of the rows is used for validation, another tenth for
+    the test. Settings that are not given are chosen for the table.
 
     Example: cubicflow fit penguins.csv -o run
 
-    Columns are typed by looking at all rows; a tenth of the rows is kept for validation, another for the test. What is
-    not given is chosen from the data. Several processes: torchrun --nproc-per-node 2 -m cubicflow fit ...
+    Example, with two processes: torchrun --nproc-per-node 2 -m cubicflow fit penguins.csv -o run
     """
     given = {name: value for name, value in locals().items() if value is not None}
     with clear_errors():
@@ -100,10 +119,10 @@ def fit(
         )
         settings = {name: given[name] for name in MODEL if name in given}
         training = {field.name: given[field.name] for field in fields(TrainingConfig) if field.name in given}
-        how: dict[str, Any] = {"model": model, "resume": resume, "overwrite": overwrite, "say": _say}
-        how |= {"reading": Reading(header, comment), "split": split, "start": start, "constraints": constraint or []}
-        result = fit_table(data, output, options, settings, **how, **training)
-        if os.environ.get("RANK", "0") != "0":  # of several processes the first one speaks
+        more: dict[str, Any] = {"model": model, "resume": resume, "overwrite": overwrite, "say": _say}
+        more |= {"reading": Reading(header, comment), "split": split, "start": start, "constraints": constraint or []}
+        result = fit_table(data, output, options, settings, **more, **training)
+        if os.environ.get("RANK", "0") != "0":  # only the first of several processes prints
             return
         schema = result.fitted.schema
         width = max(len(column.name) for column in schema.columns)
@@ -116,8 +135,8 @@ def fit(
             _say(f"warning: {warning}")
         say(f"wrote {output} after {result.fit.steps:,} steps ({result.fit.stopped}). Next:")
         say(f"  cubicflow plot {output}")
-        told = "".join(f" --given {column.name}=VALUE" for column in schema.context)
-        say(f"  cubicflow sample {output} -n 1000 -o samples.csv{told}")
+        conditions = "".join(f" --given {column.name}=VALUE" for column in schema.context)
+        say(f"  cubicflow sample {output} -n 1000 -o samples.csv{conditions}")
         say(f"  cubicflow score {output} {shlex.quote(data)} -o scores.csv")
 
 

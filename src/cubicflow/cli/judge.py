@@ -9,40 +9,47 @@ import typer
 
 from cubicflow.cli.arguments import names
 from cubicflow.cli.clear_errors import clear_errors
-from cubicflow.cli.reading import Comment, Header
+from cubicflow.cli.reading import Comment, Device, Header
 from cubicflow.cli.terminal import say
+from cubicflow.cli.writing import Overwrite
 
 STANDARD_OUTPUT = "-"
 
 
 def judge(
-    first: Annotated[str, typer.Argument(help="A run folder, or a table of real rows.", metavar="RUN|REAL")],
+    first: Annotated[str, typer.Argument(help="Run folder, or table of real rows.", metavar="RUN|REAL")],
     second: Annotated[
         str,
         typer.Argument(
-            help="Of a run: real rows that it was not fitted to. Else: sampled rows.", metavar="DATA|SAMPLED"
+            help="With a run: table of real rows that the run was not fitted to. Otherwise: table of sampled rows.",
+            metavar="DATA|SAMPLED",
         ),
     ],
     train: Annotated[
         str | None,
-        typer.Option(help="The rows the model was fitted to. Of a run, else the fitted file, where it is still there."),
+        typer.Option(help="Table of training rows. Default with a run: the fitted file, if it still exists."),
     ] = None,
     output: Annotated[
         str | None,
-        typer.Option("--output", "-o", help="A .json file, - for standard output. Of a run, else judge.json in it."),
+        typer.Option(
+            "--output", "-o", help="Output .json file; - for standard output. Default with a run: RUN/judge.json."
+        ),
     ] = None,
-    words: Annotated[list[str] | None, typer.Option(help="Columns whose numbers are names; of two tables.")] = None,
-    drop: Annotated[list[str] | None, typer.Option(help="Columns to leave out; of two tables.")] = None,
+    words: Annotated[
+        list[str] | None, typer.Option(help="Columns of numbers to treat as categories; only with two tables.")
+    ] = None,
+    drop: Annotated[list[str] | None, typer.Option(help="Columns to leave out; only with two tables.")] = None,
     missing: Annotated[
-        str | None, typer.Option(help="Of a run, rows that lack a value: model, drop or error. Two tables keep them.")
+        str | None,
+        typer.Option(help="Rows with missing values: model, drop or error; only with a run. Default: as in the fit."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the samples and of the classifier.", min=0, max=2**32 - 1)] = 0,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an output that exists.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of the samples and of the classifier.", min=0, max=2**32 - 1)] = 0,
+    overwrite: Overwrite = False,
     header: Header = None,
     comment: Comment = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:N.")] = None,
+    device: Device = None,
 ) -> None:
-    """How good are the samples? A classifier's AUC, errors of columns and pairs, copies, contradictions.
+    """Judge the quality of samples: a classifier's AUC, errors of columns and pairs, copies, contradictions.
 
     Example: cubicflow judge run test.csv
 
@@ -62,20 +69,20 @@ def judge(
             check_free(output, (".json",), overwrite=overwrite)
         if run is not None:
             if words or drop:
-                raise ValueError("--words and --drop are for two tables; a run knows its columns")
+                raise ValueError("--words and --drop need two tables, not a run; leave them out")
             fitted = FittedTable.load(run, device)
             reading = fitted.reading.told(header, comment)
             rows = None if train is None else open_table(train, reading)
             found = judge_run(fitted, open_table(second, reading), rows, missing=missing, seed=seed)
         else:
             if missing is not None:
-                raise ValueError("--missing is for a run; of two tables, rows that lack a value are judged as they are")
-            how: dict[str, Any] = {"words": names(words or []), "drop": names(drop or []), "seed": seed}
-            found = judge_files(first, second, train, **how, reading=Reading(header, comment))
+                raise ValueError("--missing needs a run; two tables keep rows with missing values; leave it out")
+            options: dict[str, Any] = {"words": names(words or []), "drop": names(drop or []), "seed": seed}
+            found = judge_files(first, second, train, **options, reading=Reading(header, comment))
         for note in found.notes:
             say(f"note: {note}", err=True)
         if found.closeness is None:
-            say("note: give the training rows with --train", err=True)
+            say("note: to look for copies of training rows, give the training rows with --train", err=True)
         if output == STANDARD_OUTPUT:
             typer.echo(judgement_text(found, run), nl=False)
             return

@@ -1,4 +1,4 @@
-"""What is said, on standard error, about a table that was not quite like the fitted one."""
+"""Notes on standard error about a table that differs from the fitted table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def say_ignored(schema: Schema, table: Table) -> None:
-    """Columns that the fitted table did not have. A table that lacks one of its columns is refused first."""
+    """Print a note about columns that are not in the fitted table. Raises TableError if a fitted column is missing."""
     schema.check(table, weights=False)
     if new := schema.new_columns(table):
         from cubicflow.tables.table_error import some
@@ -21,11 +21,11 @@ def say_ignored(schema: Schema, table: Table) -> None:
 
 
 def say_unseen(counts: Mapping[str, int]) -> None:
-    """Cells that held what no training row had."""
+    """Print a note about values that no training row had, with their number in each column."""
     if counts:
         found = ", ".join(f"{count:,} in {name!r}" for name, count in counts.items())
         say(
-            f"note: {sum(counts.values()):,} values are not like any in the fitted table ({found}); they have the "
-            "probability that is left for the unseen",
+            f"note: {sum(counts.values()):,} values are not in the fitted table ({found}); they get the probability "
+            "that is reserved for unseen values",
             err=True,
         )

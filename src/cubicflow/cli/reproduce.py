@@ -12,34 +12,49 @@ import typer
 from cubicflow.cli.clear_errors import clear_errors
 from cubicflow.cli.terminal import say
 
-UNFINISHED = 75  # what sysexits.h calls a temporary failure: the same command goes on
+UNFINISHED = 75  # EX_TEMPFAIL of sysexits.h: the same command continues
 NAMES = "figure-1, figure-2, table-1, figure-3, appendix, or page"
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(help=f"What to rerun: {NAMES}.")],
+    name: Annotated[str, typer.Argument(help=f"Experiment: {NAMES} for the page of all results.")],
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Folder for everything; by default runs/NAME.")
+        Path | None, typer.Option("-o", "--output", help="Folder for all results. Default: runs/NAME.")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Short and small: to see that it works, no result.")] = False,
-    data: Annotated[Path | None, typer.Option(help="The data folder; by default the usual one.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N.")] = "auto",
-    seed: Annotated[int | None, typer.Option(help="By default the recipe's.")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Use short training and small data. This only checks the command.")
+    ] = False,
+    data: Annotated[
+        Path | None, typer.Option(help="Data folder. Default: $CUBICFLOW_DATA, else data in the cache folder.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="Device: auto, cpu, cuda or cuda:N.")] = "auto",
+    seed: Annotated[int | None, typer.Option(help="Seed. Default: the seed of the recipe.")] = None,
     seconds: Annotated[
-        float | None, typer.Option(help="End this call after so long; the same command goes on.")
+        float | None, typer.Option(help="Stop after this many seconds; the same command continues.")
     ] = None,
-    recipe: Annotated[Path | None, typer.Option(help="A TOML file whose settings replace the recipe's.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin again, whatever the folder holds.")] = False,
-    image: Annotated[list[Path] | None, typer.Option(help="figure-2: a picture as a density; repeat it.")] = None,
-    dataset: Annotated[list[str] | None, typer.Option(help="table-1: only this one; repeat it.")] = None,
-    model: Annotated[list[str] | None, typer.Option(help="table-1: only this one; repeat it.")] = None,
+    recipe: Annotated[
+        Path | None, typer.Option(help="TOML file with settings that replace those of the recipe.")
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Start over, and replace earlier results in the folder.")
+    ] = False,
+    image: Annotated[
+        list[Path] | None, typer.Option(help="figure-2: picture to fit as a density. Repeat for several.")
+    ] = None,
+    dataset: Annotated[
+        list[str] | None, typer.Option(help="table-1: table to fit. Repeat for several. Default: all.")
+    ] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(help="table-1: model to fit. Repeat for several. Default: all.")
+    ] = None,
 ) -> None:
-    """Rerun a figure or a table of the paper from its recipe, on the data that is there.
+    """Rerun a figure or a table of the paper from its recipe.
+
+    The same command continues a run that was interrupted, or that ended after --seconds with exit status 75.
 
     Example: cubicflow reproduce table-1 -o runs/table-1 --dataset miniboone --model cubic --model quadratic
 
-    A call that was stopped, or whose --seconds were over (exit status 75), is continued by the same command. The page
-    of all results is made by: cubicflow reproduce page -o results
+    Example: cubicflow reproduce page -o results
     """
     with clear_errors():
         from cubicflow.reproduce.deadline import Deadline
@@ -51,7 +66,7 @@ def reproduce(
             say(f"wrote {write_page(output or Path('results'))}")
             return
         if name not in EXPERIMENTS:
-            raise ValueError(f"there is no experiment {name!r}; there are {NAMES}")
+            raise ValueError(f"unknown experiment {name!r}; choose one of {NAMES}")
         for option, given, owner in (
             ("--image", image, "figure-2"),
             ("--dataset", dataset, "table-1"),

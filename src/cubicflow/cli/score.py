@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -17,34 +16,34 @@ from cubicflow.cli.engine_options import (
     OnError,
     Resume,
     Workers,
-    of_engine,
+    job_options,
     refuse,
     say_job,
 )
-from cubicflow.cli.reading import Comment, Header
+from cubicflow.cli.reading import Comment, Device, FittedColumns, Header, RunFolder, Unseen
 from cubicflow.cli.remarks import say_ignored, say_unseen
+from cubicflow.cli.writing import Output, Overwrite
 
 
 def score(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
-    data: Annotated[str, typer.Argument(help="A table with the columns of the fitted one; - for standard input.")],
-    output: Annotated[
-        str,
-        typer.Option("--output", "-o", help=".csv, .parquet or .npy; - for standard output; of an engine a folder."),
-    ],
+    run: RunFolder,
+    data: FittedColumns,
+    output: Output,
     missing: Annotated[
-        str | None, typer.Option(help="Rows that lack a value: model, error, or drop, which leaves their score empty.")
+        str | None,
+        typer.Option(
+            help="Rows with missing values: model, error, or drop (the score stays empty). Default: as in the fit."
+        ),
     ] = None,
     observed_only: Annotated[
-        bool, typer.Option("--observed-only", help="Count the values that are there, and not which are missing.")
+        bool,
+        typer.Option("--observed-only", help="Score only the values of a row, not the fact that others are missing."),
     ] = False,
-    unseen: Annotated[
-        str, typer.Option(help="Values that the fitted table did not have: count them, or error.")
-    ] = "count",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an output that exists.")] = False,
+    unseen: Unseen = "count",
+    overwrite: Overwrite = False,
     header: Header = None,
     comment: Comment = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:N.")] = None,
+    device: Device = None,
     engine: Engine = None,
     address: Address = None,
     workers: Workers = None,
@@ -53,16 +52,16 @@ def score(
     resume: Resume = False,
     key: Keys = None,
 ) -> None:
-    """The log likelihood of every row of a table, one line for each row, in its order.
+    """Write the log likelihood of each row of a table, in the order of the rows.
+
+    Rows with the lowest scores are the most unusual for the model.
 
     Example: cubicflow score run new.csv -o scores.csv
-
-    The lowest scores are the rows that surprise the model most.
 
     Example: cubicflow score run 'lake/*.parquet' -o scores --engine ray
     """
     with clear_errors():
-        blockwise = of_engine(
+        blockwise = job_options(
             engine,
             address=address,
             workers=workers,
@@ -76,9 +75,9 @@ def score(
             from cubicflow.clusters.job_folder import SKIPPED
 
             refuse(engine, header=header, comment=comment)
-            asked: dict[str, Any] = {"missing": missing, "observed_only": observed_only, "unseen": unseen}
-            done = score_files(run, data, output, overwrite=overwrite, device=device, **asked, **blockwise)
-            say_job(done, f"{output.rstrip('/')}/{SKIPPED}")
+            options: dict[str, Any] = {"missing": missing, "observed_only": observed_only, "unseen": unseen}
+            result = score_files(run, data, output, overwrite=overwrite, device=device, **options, **blockwise)
+            say_job(result, f"{output.rstrip('/')}/{SKIPPED}")
             return
         from cubicflow.tables import FittedTable, open_table
         from cubicflow.tables.output import check_output, write_rows
@@ -87,6 +86,6 @@ def score(
         fitted, counts = FittedTable.load(run, device), Counter[str]()
         table = open_table(data, fitted.reading.told(header, comment))
         say_ignored(fitted.schema, table)
-        how: dict[str, Any] = {"observed_only": observed_only, "unseen": unseen, "counts": counts}
-        write_rows(output, fitted.score_batches(table, missing, **how), overwrite=overwrite, whole=True)
+        scoring: dict[str, Any] = {"observed_only": observed_only, "unseen": unseen, "counts": counts}
+        write_rows(output, fitted.score_batches(table, missing, **scoring), overwrite=overwrite, whole=True)
         say_unseen(counts)

@@ -1,4 +1,4 @@
-"""What commands say. Names of columns and files come from strangers, and a terminal obeys what it is sent."""
+"""Output of commands. Control characters in names of columns and files are escaped: a terminal would execute them."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import unicodedata
 
 import typer
 
-# Characters that a terminal obeys, that turn the direction of text, or that are none: controls, formats, surrogates and
-# separators of lines.
-OBEYED = ("Cc", "Cf", "Cs", "Zl", "Zp")
+# Unicode categories of characters that control a terminal or the direction of text: controls, formats, surrogates, and
+# line and paragraph separators.
+ESCAPED = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 def escaped(text: str) -> str:
-    """The text with such characters written out, as Python writes them.
+    """Return the text with control characters replaced by Python's escape sequences.
 
     >>> escaped("size \x1b[31m(cm)\\u202e"), escaped("größe, 体重")
     ('size \\\\x1b[31m(cm)\\\\u202e', 'größe, 体重')
     """
     if text.isascii() and text.isprintable():
         return text
-    return "".join(ascii(one)[1:-1] if unicodedata.category(one) in OBEYED else one for one in text)
+    return "".join(ascii(one)[1:-1] if unicodedata.category(one) in ESCAPED else one for one in text)
 
 
 def say(line: object, *, err: bool = False) -> None:

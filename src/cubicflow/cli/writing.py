@@ -1,4 +1,4 @@
-"""The option of commands that write text into CSV files."""
+"""Options of commands that write files."""
 
 from __future__ import annotations
 
@@ -6,15 +6,25 @@ from typing import Annotated
 
 import typer
 
+Output = Annotated[
+    str,
+    typer.Option(
+        "--output",
+        "-o",
+        help="Output file: .csv, .parquet or .npy; - for standard output. With --engine: output folder.",
+    ),
+]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing output.")]
 ProtectFormulas = Annotated[
-    bool, typer.Option("--protect-formulas", help="An apostrophe before texts that a spreadsheet would calculate.")
+    bool,
+    typer.Option("--protect-formulas", help="Put an apostrophe before text that a spreadsheet would run as a formula."),
 ]
 
 
 def check_protection(output: str, *, protect_formulas: bool) -> None:
-    """Refuse the option for files that no spreadsheet reads as text.
+    """Raise ValueError if the option is used for a file that is not CSV.
 
     >>> check_protection("rows.csv", protect_formulas=True)
     """
     if protect_formulas and output != "-" and not output.lower().endswith(".csv"):
-        raise ValueError(f"--protect-formulas is for .csv files and standard output, got {output}; leave it out")
+        raise ValueError(f"--protect-formulas needs a .csv file or standard output, got {output}; leave it out")

@@ -1,1 +1,1 @@
-"""Where rows come from: densities on the plane, benchmark tables, images, and tables of your own."""
+"""Sources of rows: densities on the plane, benchmark tables, images, and your own arrays and files."""

@@ -1,4 +1,4 @@
-"""Whatever holds rows, as rows."""
+"""Conversion of tensors, arrays and files to rows."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from cubicflow.data.rows import NpyRows, Rows, TensorRows
 
 
 def as_rows(source: Any) -> Rows:
-    """A tensor or array (N, D), a tuple (x, context, weights) of them, the path of a .npy file, a Parquet file or a
-    folder of Parquet files, or rows already.
+    """Return the rows of a source.
+
+    Args:
+        source: a tensor or array (N, D), a tuple (x, context, weights) of them, the path of a .npy file, of a Parquet
+            file or of a folder of Parquet files, or Rows.
 
     >>> as_rows(np.zeros((3, 2))).num_rows
     3
@@ -28,13 +31,15 @@ def as_rows(source: Any) -> Rows:
     if isinstance(source, str | Path):
         path = Path(source)
         if not path.exists():
-            raise FileNotFoundError(f"there is no file or folder {path}")
+            raise FileNotFoundError(f"no such file or folder: {path}")
         if path.suffix == ".npy":
             return NpyRows(path)
         if path.suffix in (".parquet", ".pq") or path.is_dir():
             return ParquetRows(path)
-        raise ValueError(f"{path} is neither .npy nor .parquet, nor a folder of .parquet files")
+        raise ValueError(
+            f"cannot read rows from {path}; give a .npy file, a .parquet file, or a folder of .parquet files"
+        )
     raise TypeError(
-        f"cannot take rows from {type(source).__name__}; give a tensor, an array, a tuple (x, context, weights), a "
-        "path of .npy or Parquet, or Rows"
+        f"cannot read rows from {type(source).__name__}; give a tensor, an array, a tuple (x, context, weights), the "
+        "path of a .npy or Parquet file, or Rows"
     )

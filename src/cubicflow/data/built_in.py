@@ -1,4 +1,4 @@
-"""Tables that can be named where a file is expected: points of the plane densities."""
+"""Built-in tables, which commands accept by name in place of a file: points of the plane densities."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ BUILT_IN: dict[str, Callable[[], GaussianGrid | ImageDensity]] = {
 
 
 def built_in_table(name: str) -> Path:
-    """The .npz file of a built-in table with columns x and y, made on first use and kept in the cache folder.
+    """Return the path of a built-in table, an .npz file with columns x and y.
 
-    A name that a file shares is the file's: commands ask for a built-in table only where there is none.
+    The file is created on first use in the cache folder. A file in the working folder takes precedence over a built-in
+    table of the same name: commands call this function only if no such file exists.
     """
     path = cache_folder() / "built-in" / f"{name}.npz"
     if not path.exists():

@@ -1,7 +1,7 @@
-"""One file from the network: whole, checked, and under its own name only when it is both.
+"""Downloads of single files.
 
-A file is written beside its destination under a temporary name and renamed once it has passed every check, so a path
-that exists is a file that was complete: an interrupted or damaged download leaves nothing behind.
+A file is written under a temporary name next to its destination, and renamed when it is complete and has passed its
+check. So an interrupted or damaged download leaves no file behind.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import BinaryIO
 from cubicflow.atomic_files import replacing
 
 CHUNK = 1 << 20
-Progress = Callable[[int, int | None], None]  # bytes so far, bytes in all where the server says
-Check = Callable[[Path], None]  # raises DownloadError where the file is not what it should be
+Progress = Callable[[int, int | None], None]  # bytes so far; total bytes, None if the server does not send them
+Check = Callable[[Path], None]  # raises DownloadError if the file is not the expected one
 
 
 class DownloadError(OSError):
-    """A download that did not arrive, or is not the file it should be. Nothing was kept."""
+    """A download failed, or the file is not the expected one. No file was kept."""
 
 
 def fetch(
@@ -34,13 +34,21 @@ def fetch(
     progress: Progress | None = None,
     timeout: float = 60.0,
 ) -> Path:
-    """Download ``url`` to ``path``, replacing it only by a complete file that passes ``check``."""
+    """Download ``url`` to ``path`` and return the path. An incomplete or wrong file never replaces ``path``.
+
+    Args:
+        url: an http or https address.
+        path: the destination.
+        check: called with the temporary file; raises DownloadError if the file is not the expected one.
+        progress: called with the bytes so far and the total.
+        timeout: seconds without data after which the download fails.
+    """
     if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
-        raise ValueError(f"only http and https addresses are downloaded, got {url!r}")
+        raise ValueError(f"url must start with http:// or https://, got {url!r}")
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as file:
         try:
-            # The scheme was checked above, so this never opens a local file.
+            # The scheme is http or https (checked above), so urlopen never opens a local file.
             request = urllib.request.Request(url, headers={"User-Agent": "cubicflow"})  # noqa: S310
             with urllib.request.urlopen(request, timeout=timeout) as response:  # noqa: S310
                 length = response.headers.get("Content-Length")
@@ -48,13 +56,13 @@ def fetch(
         except urllib.error.HTTPError as error:
             error.close()
             raise DownloadError(
-                f"{url} answered {error.code} {error.reason}. If the file has moved, fetch it with a browser and put "
-                f"it at {path}."
+                f"{url} returned {error.code} {error.reason}. If the file has moved, download it with a browser and "
+                f"put it at {path}."
             ) from error
         except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError) as error:
             reason = getattr(error, "reason", None) or error
             raise DownloadError(
-                f"could not download {url}: {reason}. Try again, or fetch the file on a machine with a network and "
+                f"could not download {url}: {reason}. Try again, or download the file on a machine with a network and "
                 f"put it at {path}."
             ) from error
         file.flush()
@@ -64,7 +72,7 @@ def fetch(
 
 
 def checksum(algorithm: str, expected: str) -> Check:
-    """A check that a file's bytes have this digest (``"md5"``, ``"sha256"``)."""
+    """Return a check that a file has the digest ``expected``. ``algorithm`` is ``"md5"`` or ``"sha256"``."""
 
     def check(path: Path) -> None:
         found = file_digest(path, algorithm)
@@ -78,6 +86,7 @@ def checksum(algorithm: str, expected: str) -> Check:
 
 
 def file_digest(path: Path, algorithm: str) -> str:
+    """Return the hexadecimal digest of a file's content."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, algorithm).hexdigest()
 
@@ -89,5 +98,5 @@ def _copy(response: BinaryIO, file: BinaryIO, total: int | None, progress: Progr
         done += len(block)
         if progress is not None:
             progress(done, total)
-    if total is not None and done != total:  # http.client does not always say so itself
+    if total is not None and done != total:  # http.client does not always raise for a short response
         raise ConnectionError(f"the connection closed after {done:,} of {total:,} bytes")

@@ -1,4 +1,4 @@
-"""Where data files are looked for, and where what is computed from them is kept."""
+"""The data folder, which holds data files, and the cache folder, which holds files computed from them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ CACHE_VARIABLE = "CUBICFLOW_CACHE"
 
 
 class MissingDataError(FileNotFoundError):
-    """A data set's files are not there; the message names them, where they come from and where to put them."""
+    """Files of a data set are missing. The message gives their names, their origin and where to put them."""
 
 
 def data_folder(folder: str | Path | None = None) -> Path:
-    """``folder`` if given, else the one ``CUBICFLOW_DATA`` names, else ``data`` in the cache folder."""
+    """Return ``folder`` if given, else the folder in ``CUBICFLOW_DATA``, else ``data`` in the cache folder."""
     if folder is not None:
         return Path(folder).expanduser()
     if named := os.environ.get(DATA_VARIABLE):
@@ -24,7 +24,7 @@ def data_folder(folder: str | Path | None = None) -> Path:
 
 
 def cache_folder() -> Path:
-    """The folder ``CUBICFLOW_CACHE`` names, else ``cubicflow`` where this system keeps a user's caches."""
+    """Return the folder in ``CUBICFLOW_CACHE``, else ``cubicflow`` in ``XDG_CACHE_HOME`` or ``~/.cache``."""
     if named := os.environ.get(CACHE_VARIABLE):
         return Path(named).expanduser()
     caches = os.environ.get("XDG_CACHE_HOME")
@@ -32,13 +32,13 @@ def cache_folder() -> Path:
 
 
 def find(folder: Path, names: Sequence[str]) -> Path | None:
-    """The first of ``names`` (relative paths, best first) that is a file or a folder under ``folder``."""
+    """Return the first of ``names`` (relative paths, best first) that exists under ``folder``, or None."""
     return next((path for name in names if (path := folder / name).exists()), None)
 
 
 def how_to_choose_folder(folder: Path) -> str:
-    """The sentence that ends every message about missing files."""
+    """Return the last sentence of every message about missing files."""
     return (
-        f"Files are looked for under {folder}; to use another folder, pass folder=... (--data) or set the environment "
+        f"The data folder is {folder}; to use another folder, pass folder=... (--data) or set the environment "
         f"variable {DATA_VARIABLE}."
     )

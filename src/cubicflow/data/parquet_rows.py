@@ -1,12 +1,13 @@
 """Rows streamed from Parquet files, shuffled, in bounded memory.
 
-An epoch takes the row groups in a shuffled order, reads them a few thousand rows at a time, and shuffles within a
-window of rows; the next window is read while the current one is used. Nothing larger than a window is ever held, not
-even a row group. A file that is one giant row group can only be read from its start, so there rows mix within a window
-and no further: shuffle such a file once, or write it with smaller row groups.
+An epoch shuffles the row groups, reads them in chunks of a few thousand rows, and shuffles the rows within a window.
+The next window is read while the current one is used. The window bounds the memory, even if a row group is larger. A
+file with a single huge row group can only be read from its start, so its rows mix only within a window: shuffle such a
+file once, or write it with smaller row groups.
 
-Of several processes each reads a stretch of its own of the shuffled row groups, so that none reads what another needs.
-A global batch is made of rows from every stretch: which rows those are depends on the number of processes.
+With several processes, each process reads its own part of the shuffled row groups, so no row group is read twice
+except at the borders of the parts. A global batch combines rows of all parts, so its rows depend on the number of
+processes.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from cubicflow.near_names import no_such
 if TYPE_CHECKING:
     import pyarrow as pa
 
-WINDOW_ROWS = 2**18
-WINDOW_BYTES = 2**26
-CHUNK_ROWS = 2**14
+WINDOW_ROWS = 2**18  # most rows of a window
+WINDOW_BYTES = 2**26  # most bytes of a window
+CHUNK_ROWS = 2**14  # rows that are read at once
 
 EXACT_IN_FLOAT32 = (torch.float32, torch.float16, torch.bool, torch.int8, torch.uint8, torch.int16)
 
@@ -39,7 +40,7 @@ Encode = Callable[["pa.RecordBatch"], tuple[Tensor, Tensor | None, Tensor | None
 
 
 class RowGroup(NamedTuple):
-    """One row group: its file, its number there, its rows among those of all files."""
+    """Row group: its file, its number in that file, the number of its first row over all files, and its row count."""
 
     path: Path
     number: int
@@ -51,14 +52,14 @@ class ParquetRows(Rows):
     """Rows of one or more Parquet files.
 
     Args:
-        paths: a file, a folder of ``*.parquet`` files, or several files; their schemas must agree.
-        columns: the columns of x, by default all that are not named below.
-        context: columns that x is conditioned on.
+        paths: a file, a folder of ``*.parquet`` files, or several files with the same schema.
+        columns: the columns of x. Default: all columns that are not in ``context`` or ``weights``.
+        context: the columns that x is conditioned on.
         weights: the column of row weights.
-        encode: what turns a pyarrow RecordBatch into (x, context, weights), for tables with columns that are not
-            plain numbers. Without it x and context are the columns' values. It must work row by row.
-        read: the columns ``encode`` needs; by default all.
-        window_rows: rows that are shuffled together; by default 262,144, or what 64 MiB hold.
+        encode: a function that turns a pyarrow RecordBatch into (x, context, weights), for columns that are not plain
+            numbers. The result for a row must not depend on other rows. Default: the columns' values.
+        read: the columns that ``encode`` needs. Default: all columns.
+        window_rows: number of rows that are shuffled together. Default: 262,144, or as many as fit into 64 MiB.
 
     >>> import tempfile, pyarrow, pyarrow.parquet
     >>> table = pyarrow.table({"a": [1.0, 2.0], "b": [3.0, 4.0], "w": [1.0, 2.0]})
@@ -98,7 +99,7 @@ class ParquetRows(Rows):
         self.encode = encode
         self.read = list(read) if read is not None else None
         self.window_rows = window_rows
-        self.drawn: tuple[int, float, bool] | None = None  # seed, share of rows for validation, and whether these are
+        self.drawn: tuple[int, float, bool] | None = None  # seed, validation fraction, True for the validation part
         self.group_rows = [group.num_rows for group in self.groups]
         self.num_rows = sum(self.group_rows)
 
@@ -106,26 +107,28 @@ class ParquetRows(Rows):
         windows = self._windows(order, epoch, first)
         reader = ThreadPoolExecutor(max_workers=1)
         try:
-            coming = reader.submit(next, windows, None)
-            while (window := coming.result()) is not None:
-                coming = reader.submit(next, windows, None)
+            next_window = reader.submit(next, windows, None)
+            while (window := next_window.result()) is not None:
+                next_window = reader.submit(next, windows, None)
                 yield from window
-        finally:  # No wait: the garbage collector may close an abandoned epoch from the reader's own thread.
+        finally:  # Do not wait: the garbage collector may close an abandoned epoch in the reader's own thread.
             reader.shutdown(wait=False, cancel_futures=True)
 
     def in_order(self, batch_size: int) -> Iterator[Batch]:
         return _regroup(self._chunks(range(len(self.groups))), batch_size)
 
     def split(self, num_validation: int, seed: int) -> tuple[Rows, Rows]:
-        """Every row is drawn for validation by a hash of its number, so that no list of rows is kept; those for
-        validation are read into memory."""
+        """Split off validation rows by a hash of the row number, so that no list of rows is kept.
+
+        Validation rows are read into memory.
+        """
         draw = derive_seed(seed, SPLIT), num_validation / self.num_rows
         training, validation = self._part((*draw, False)), self._part((*draw, True))
         rows = list(validation.in_order(CHUNK_ROWS))
         return training, TensorRows(*_concatenate(rows), names=self.names) if rows else validation
 
     def _kept(self, first_row: int, n: int) -> NDArray[np.bool_]:
-        """Which of n rows from ``first_row`` on are these rows'."""
+        """Return which of the n rows from ``first_row`` on belong to this part of a split."""
         if self.drawn is None:
             return np.ones(n, dtype=bool)
         seed, share, for_validation = self.drawn
@@ -141,11 +144,11 @@ class ParquetRows(Rows):
         return part
 
     def _chunks(self, groups: Iterable[int]) -> Iterator[Batch]:
-        """The rows of these groups, a few thousand at a time."""
+        """Yield the rows of these groups in batches of at most CHUNK_ROWS rows."""
         import pyarrow.parquet as pq
 
         for group in (self.groups[g] for g in groups):
-            # Memory-mapped and not buffered ahead: of a giant row group only the pages in use are in memory.
+            # Memory-mapped and not pre-buffered: only the pages in use of a huge row group are in memory.
             opened = {"metadata": self.footers[group.path], "memory_map": True, "pre_buffer": False}
             with pq.ParquetFile(group.path, **opened) as file:
                 row = group.first_row
@@ -156,18 +159,21 @@ class ParquetRows(Rows):
                     yield batch if kept.all() else _take(batch, torch.from_numpy(kept.nonzero()[0]))
 
     def _windows(self, order: Order, epoch: int, first: int) -> Iterator[list[Batch]]:
-        """This process's batches, window by window. Windows are whole batches, so the position in an epoch is known
-        without reading, and row groups before it are not read."""
-        share = order.share.stop - order.share.start  # rows of a batch that are this process's
+        """Yield this process's batches, a list for each window, from batch number ``first`` on.
+
+        A window holds a whole number of batches, so the position of batch ``first`` is known without reading, and
+        earlier row groups are skipped.
+        """
+        share = order.share.stop - order.share.start  # rows of a global batch that belong to this process
         per_epoch = self.num_rows // order.batch_size
         groups = order.permutation(len(self.groups), epoch).tolist()
         window_batches = max(self._window_rows() // order.batch_size, 1)
         window, skipped_batches = divmod(first, window_batches)
-        # This process's stretch of the epoch; the last process also has the rows that make no whole batch.
+        # This process's part of the epoch. The last process also has the rows that do not fill a batch.
         is_last = order.rank == order.world_size - 1
-        stretch_end = self.num_rows if is_last else per_epoch * order.share.stop
+        part_end = self.num_rows if is_last else per_epoch * order.share.stop
         skip_rows = per_epoch * order.share.start + window * window_batches * share
-        rest = stretch_end - skip_rows
+        rest = part_end - skip_rows
         while groups and self.group_rows[groups[0]] <= skip_rows:
             skip_rows -= self.group_rows[groups.pop(0)]
         rows = _regroup(_only_first(_without_first(self._chunks(groups), skip_rows), rest), window_batches * share)
@@ -187,29 +193,29 @@ class ParquetRows(Rows):
 
 
 def _plain_columns(columns: list[str], context: list[str], weights: str | None, batch: pa.RecordBatch) -> Batch:
-    """Columns of numbers as they are."""
-    given = _stack(batch, context) if context else None
-    return Batch(_stack(batch, columns), given, _stack(batch, [weights])[:, 0] if weights else None)
+    """Return columns of numbers without any encoding."""
+    conditions = _stack(batch, context) if context else None
+    return Batch(_stack(batch, columns), conditions, _stack(batch, [weights])[:, 0] if weights else None)
 
 
 def _stack(batch: pa.RecordBatch, names: list[str]) -> Tensor:
-    """(rows, columns); a missing value is NaN."""
+    """Return columns as a tensor (rows, columns). A missing value becomes NaN."""
     arrays = [batch.column(batch.schema.get_field_index(name)) for name in names]
-    # NumPy has no missing truth value: a column of them with one would become Python objects.
+    # Cast booleans: with a missing value, to_numpy would return Python objects.
     plain = [array.cast("float32") if str(array.type) == "bool" else array for array in arrays]
     columns = [torch.tensor(array.to_numpy(zero_copy_only=False)) for array in plain]
-    wide = torch.float32 if all(column.dtype in EXACT_IN_FLOAT32 for column in columns) else torch.float64
-    return torch.stack([column.to(wide) for column in columns], dim=1)
+    dtype = torch.float32 if all(column.dtype in EXACT_IN_FLOAT32 for column in columns) else torch.float64
+    return torch.stack([column.to(dtype) for column in columns], dim=1)
 
 
 def uniform_hash(numbers: NDArray[np.uint64], seed: int) -> NDArray[np.float64]:
-    """A number in [0, 1) for each whole number: the finaliser of splitmix64.
+    """Return a hash in [0, 1) of each integer, by the finaliser of splitmix64.
 
     >>> values = uniform_hash(np.arange(100_000, dtype=np.uint64), seed=1)
     >>> bool(abs(values.mean() - 0.5) < 0.005)
     True
     """
-    with np.errstate(over="ignore"):  # arithmetic modulo 2^64 is the point
+    with np.errstate(over="ignore"):  # overflow is intended: arithmetic is modulo 2^64
         z = numbers * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -218,7 +224,7 @@ def uniform_hash(numbers: NDArray[np.uint64], seed: int) -> NDArray[np.float64]:
 
 
 def _regroup(batches: Iterable[Batch], rows: int) -> Iterator[Batch]:
-    """The same rows in batches of ``rows``, the last perhaps shorter."""
+    """Yield the same rows in batches of ``rows`` rows; the last batch may be shorter."""
     waiting: list[Batch] = []
     count = 0
     for batch in batches:
@@ -240,7 +246,7 @@ def _without_first(batches: Iterable[Batch], rows: int) -> Iterator[Batch]:
 
 
 def _only_first(batches: Iterable[Batch], rows: int) -> Iterator[Batch]:
-    """So many rows; what comes after them is not read."""
+    """Yield the first ``rows`` rows, and read no further."""
     for batch in batches:
         yield _cut(batch, 0, rows)
         rows -= len(batch.x)
@@ -267,7 +273,7 @@ def _files(paths: str | Path | Sequence[str | Path]) -> list[Path]:
     for path in given:
         found = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
         if not found:
-            raise ValueError(f"the folder {path} holds no *.parquet files")
+            raise ValueError(f"the folder {path} has no *.parquet files")
         files += found
     if not files:
         raise ValueError("no Parquet files were given")
@@ -275,7 +281,7 @@ def _files(paths: str | Path | Sequence[str | Path]) -> list[Path]:
 
 
 def _survey(paths: list[Path]) -> tuple[Any, list[RowGroup], dict[Path, Any]]:
-    """The common schema, all row groups, and the files' footers, which are all that is read."""
+    """Return the common schema, all row groups and the footer of each file. Reads only the footers."""
     try:
         import pyarrow.parquet as pq
     except ImportError:
@@ -289,7 +295,7 @@ def _survey(paths: list[Path]) -> tuple[Any, list[RowGroup], dict[Path, Any]]:
             with pq.ParquetFile(path, memory_map=True) as file:
                 found, metadata = file.schema_arrow, file.metadata
         except ArrowInvalid as error:
-            raise ValueError(f"{path} is not a whole Parquet file: {error}") from None
+            raise ValueError(f"{path} is not a complete Parquet file: {error}") from None
         if schema is not None and not found.equals(schema):
             raise ValueError(f"{path} has other columns than {paths[0]}; all files of a table need the same schema")
         schema, footers[path] = found, metadata
@@ -298,7 +304,7 @@ def _survey(paths: list[Path]) -> tuple[Any, list[RowGroup], dict[Path, Any]]:
             groups.append(RowGroup(path, index, rows, count))
             rows += count
     if not rows:
-        raise ValueError(f"{paths[0]} holds no rows" if len(paths) == 1 else f"the {len(paths)} files hold no rows")
+        raise ValueError(f"{paths[0]} has no rows" if len(paths) == 1 else f"the {len(paths)} files have no rows")
     return schema, groups, footers
 
 

@@ -1,9 +1,9 @@
 """Densities on the unit square whose log density is known exactly: a grid of Gaussians, and any picture.
 
-Both have the same four methods: ``sample`` draws points as an (n, 2) float32 array, ``log_prob`` is the true log
-density in float64, ``expected_log_prob`` is its mean under the density itself, the score that no model can pass, and
-``masses`` are the probabilities of the blocks of a grid.
-Coordinates are (x, y) with y upwards, so a scatter plot of a picture's points stands upright.
+Both classes have the same four methods. ``sample`` draws points as an (n, 2) float32 array. ``log_prob`` returns the
+true log density in float64. ``expected_log_prob`` returns its mean under the density itself, which is the best score
+that a model can have. ``masses`` returns the probabilities of the blocks of a grid.
+Coordinates are (x, y) with y upwards, so a scatter plot of a picture's points is upright.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from numpy.typing import ArrayLike, NDArray
 Points = NDArray[np.float32]
 Values = NDArray[np.float64]
 
-_ROWS_AT_ONCE = 1 << 16  # bounds the (rows, side) work space of GaussianGrid.log_prob
+_ROWS_AT_ONCE = 1 << 16  # bounds the (rows, side) arrays in GaussianGrid.log_prob
 
 
 class GaussianGrid:
-    """``side`` x ``side`` equal Gaussians with centres (i + 1/2) / side, cut off at the edges of the unit square.
+    """Mixture of ``side`` x ``side`` equal Gaussians with centres (i + 1/2) / side, truncated to the unit square.
 
     The mixture is a product of two equal one-dimensional mixtures m(x) m(y), because every pair of centres occurs once
-    and with the same weight. Points outside [0, 1]^2 are rejected, which divides m by its mass Z on [0, 1]:
+    with the same weight. Points outside [0, 1]^2 are rejected, which divides m by its mass Z on [0, 1]:
 
         log p(x, y) = log m(x) + log m(y) - 2 log Z        on the square, -inf outside
 
-    with Z a sum of normal cdfs. With the default ``std`` the outermost centres lie 5 standard deviations inside, so
-    1 - Z is 4e-8: the cut changes no figure, but it makes the truth exact rather than nearly so.
+    with Z a sum of normal cdfs. With the default ``std`` the outermost centres are 5 standard deviations inside, so
+    1 - Z is 4e-8. The truncation changes no figure, but it makes the log density exact.
 
     >>> grid = GaussianGrid()
     >>> x = grid.sample(100_000, 0)
@@ -46,23 +46,23 @@ class GaussianGrid:
         self.side = side
         self.std = std
         self.centres = (np.arange(side) + 0.5) / side
-        # erfc of the distance to each edge, not 1 - erf: the mass outside is tiny and would drown in the 1.
+        # erfc, not 1 - erf: the mass outside is tiny, and the subtraction would lose its digits.
         outside = sum(0.5 * math.erfc(c / (std * math.sqrt(2))) for c in (*self.centres, *(1 - self.centres))) / side
-        self.log_mass = math.log1p(-outside)  # log Z, of one axis
+        self.log_mass = math.log1p(-outside)  # log Z of one axis
 
     def sample(self, n: int, generator: np.random.Generator | int) -> Points:
         """Draw ``n`` points; the same generator state or seed gives the same points."""
         generator = np.random.default_rng(generator)
-        # The axes are independent, so all 2n coordinates are draws from the same one-dimensional mixture.
+        # The axes are independent, so all 2n coordinates come from the same one-dimensional mixture.
         values = self._coordinates(2 * n, generator)
         outside = np.flatnonzero((values < 0) | (values > 1))
-        while outside.size:  # ends with probability one: at least about half of every component's mass is inside
+        while outside.size:  # ends with probability 1: about half of each component's mass or more is inside
             values[outside] = self._coordinates(outside.size, generator)
             outside = outside[(values[outside] < 0) | (values[outside] > 1)]
         return values.reshape(n, 2).astype(np.float32)
 
     def log_prob(self, x: ArrayLike) -> Values:
-        """The exact log density at points (n, 2); -inf outside the square."""
+        """Return the exact log density at points (n, 2); -inf outside the square."""
         points = _points(x)
         result = np.full(len(points), -np.inf)
         inside = np.flatnonzero(((points >= 0) & (points <= 1)).all(axis=1))
@@ -72,8 +72,11 @@ class GaussianGrid:
         return result
 
     def expected_log_prob(self) -> float:
-        """E[log p] by quadrature: 40 Gauss-Legendre nodes in each piece of the interval. It is cut into 16 for each
-        centre's cell, and again at 0, 2.5, 5, ... 40 standard deviations from every centre, however narrow they are."""
+        """Return E[log p] by quadrature with 40 Gauss-Legendre nodes in each piece of the interval.
+
+        Each centre's cell is cut into 16 pieces. The interval is also cut at 0, 2.5, 5, ... 40 standard deviations
+        from every centre, so that narrow Gaussians are resolved.
+        """
         nodes, weights = np.polynomial.legendre.leggauss(40)
         steps = self.std * 2.5 * 2.0 ** np.arange(5)
         around = self.centres[:, None] + np.concatenate([-steps, [0.0], steps])
@@ -84,7 +87,7 @@ class GaussianGrid:
         return float(2 * (((widths * weights / 2).ravel() * np.exp(log_axis)) @ log_axis))
 
     def masses(self, edges: Values) -> Values:
-        """The probability of every block between ``edges`` (m + 1,) on both axes: (m, m), the first row at the bottom.
+        """Return the probability of every block between ``edges`` (m + 1,) on both axes: (m, m), bottom row first.
 
         >>> GaussianGrid(side=2).masses(np.array([0, 0.5, 1]))
         array([[0.25, 0.25],
@@ -101,13 +104,13 @@ class GaussianGrid:
     def _log_axis(self, x: Values) -> Values:
         exponents = -0.5 * ((x[:, None] - self.centres) / self.std) ** 2
         largest = exponents.max(axis=1)
-        total = np.exp(exponents - largest[:, None]).sum(axis=1)  # at least 1: the largest term
+        total = np.exp(exponents - largest[:, None]).sum(axis=1)  # at least 1, which is the largest term
         norm = math.log(self.side * self.std * math.sqrt(2 * math.pi)) + self.log_mass
         return np.asarray(largest + np.log(total) - norm)
 
 
 def gaussian_grid(n: int, generator: np.random.Generator | int) -> Points:
-    """``n`` points of the 225-Gaussian grid. Its true density is ``GaussianGrid().log_prob``.
+    """Draw ``n`` points of the 225-Gaussian grid. The true log density is ``GaussianGrid().log_prob``.
 
     >>> points = gaussian_grid(1000, 0)
     >>> points.shape, points.dtype
@@ -119,13 +122,15 @@ def gaussian_grid(n: int, generator: np.random.Generator | int) -> Points:
 
 
 class ImageDensity:
-    """A picture as a density: a pixel in proportion to its weight, then a uniform point inside the pixel.
+    """Picture as a density: draw a pixel in proportion to its weight, then a uniform point inside the pixel.
 
-    ``weights`` is (size, size), row 0 at the top, as pictures are stored; ``size`` is a power of two, so that pixel
-    edges are exact in float32 and a point never rounds into its neighbour's pixel. Build one from a file with
-    :meth:`from_file`.
+    Args:
+        weights: (size, size), row 0 at the top, as pictures are stored. ``size`` is a power of two, so that pixel
+            edges are exact in float32 and a point never rounds into another pixel.
 
-    >>> quarter = ImageDensity([[0, 1], [0, 0]])  # all in the upper right
+    :meth:`from_file` reads the weights from a picture.
+
+    >>> quarter = ImageDensity([[0, 1], [0, 0]])  # all weight in the upper right pixel
     >>> np.exp(quarter.log_prob([[0.75, 0.75], [0.25, 0.75]]))
     array([4., 0.])
     """
@@ -140,8 +145,8 @@ class ImageDensity:
         total = weights.sum()
         if total == 0:
             raise ValueError(
-                "every pixel has weight 0, so there is no density: an all-white picture has no darkness and an "
-                "all-black one no light; try the other of by='darkness' and by='light'"
+                "every pixel has weight 0, so there is no density: a white picture has no darkness and a black "
+                "picture has no light; try the other of by='darkness' and by='light'"
             )
         self.probabilities: Values = weights / total
 
@@ -154,9 +159,14 @@ class ImageDensity:
         by: Literal["darkness", "light"] = "darkness",
         fit: Literal["crop", "stretch"] = "crop",
     ) -> ImageDensity:
-        """Read any picture, as grey levels scaled to ``size`` x ``size``; without a path, matplotlib's Grace Hopper.
+        """Read a picture as grey levels, scaled to ``size`` x ``size`` pixels.
 
-        ``fit="crop"`` keeps proportions and takes the largest centred square; ``"stretch"`` keeps the whole picture.
+        Args:
+            path: the picture. Default: matplotlib's portrait of Grace Hopper.
+            size: pixels per side, a power of two.
+            by: ``"darkness"`` gives dark pixels a large weight, ``"light"`` gives light pixels a large weight.
+            fit: ``"crop"`` takes the largest centred square; ``"stretch"`` keeps the whole picture and changes its
+                proportions.
         """
         if by not in ("darkness", "light"):
             raise ValueError(f"by must be 'darkness' or 'light', got {by!r}")
@@ -170,28 +180,31 @@ class ImageDensity:
         row, column = np.divmod(pixels, self.size)
         corner = np.stack([column, self.size - 1 - row], axis=1)  # the lower left corner, y upwards
         points = ((corner + generator.random((n, 2))) / self.size).astype(np.float32)
-        # Rounding to float32 may land on the upper edge, which is the next pixel's: stay just below it.
+        # Rounding to float32 may reach the upper edge, which belongs to the next pixel: stay just below the edge.
         edge = ((corner + 1) / self.size).astype(np.float32)
         return np.minimum(points, np.nextafter(edge, np.float32(0)))
 
     def log_prob(self, x: ArrayLike) -> Values:
-        """The exact log density at points (n, 2); -inf outside the square and in pixels of weight 0."""
+        """Return the exact log density at points (n, 2); -inf outside the square and in pixels of weight 0."""
         points = _points(x)
         result = np.full(len(points), -np.inf)
         inside = ((points >= 0) & (points <= 1)).all(axis=1)
-        cell = np.minimum((points[inside] * self.size).astype(np.intp), self.size - 1)  # the closed edges at 1
+        cell = np.minimum(
+            (points[inside] * self.size).astype(np.intp), self.size - 1
+        )  # a coordinate of 1 is in the last pixel
         with np.errstate(divide="ignore"):
             result[inside] = np.log(self.probabilities[self.size - 1 - cell[:, 1], cell[:, 0]] * self.size**2)
         return result
 
     def expected_log_prob(self) -> float:
-        """E[log p], a finite sum."""
+        """Return E[log p], a finite sum."""
         p = self.probabilities[self.probabilities > 0]
         return float(p @ np.log(p * self.size**2))
 
     def masses(self, edges: Values) -> Values:
-        """The probability of every block between ``edges`` (m + 1,) on both axes: (m, m), the first row at the bottom.
-        A pixel that an edge cuts counts for each side by its area there.
+        """Return the probability of every block between ``edges`` (m + 1,) on both axes: (m, m), bottom row first.
+
+        A pixel that an edge cuts is divided between the blocks in proportion to area.
 
         >>> ImageDensity([[0, 1], [0, 0]]).masses(np.array([0, 0.75, 1]))
         array([[0.25, 0.25],
@@ -203,7 +216,7 @@ class ImageDensity:
 
 
 def pixel_shares(edges: Values, size: int) -> Values:
-    """Which share of each of ``size`` pixels of an axis lies in each interval between ``edges``: (m, size).
+    """Return the fraction of each of ``size`` pixels of an axis in each interval between ``edges``: (m, size).
 
     >>> pixel_shares(np.array([0, 0.75, 1]), 2)
     array([[1. , 0.5],
@@ -217,7 +230,9 @@ def pixel_shares(edges: Values, size: int) -> Values:
 def read_grey(
     path: str | Path | None = None, *, size: int = 512, fit: Literal["crop", "stretch"] = "crop"
 ) -> NDArray[np.uint8]:
-    """A picture's grey levels (ITU-R 601 luma), ``size`` x ``size``, row 0 at the top; see ImageDensity.from_file.
+    """Return a picture's grey levels (ITU-R 601 luma), ``size`` x ``size``, row 0 at the top.
+
+    :meth:`ImageDensity.from_file` describes the arguments.
 
     >>> read_grey(size=64).shape  # matplotlib's Grace Hopper
     (64, 64)
@@ -233,24 +248,24 @@ def read_grey(
         ) from error
     path = _grace_hopper() if path is None else Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"there is no picture at {path}")
+        raise FileNotFoundError(f"no such picture: {path}")
     try:
         with Image.open(path) as opened:
             picture = ImageOps.exif_transpose(opened)
-            if picture.has_transparency_data:  # what shows through is paper, not ink
+            if picture.has_transparency_data:  # transparent pixels become white
                 paper = Image.new("RGBA", picture.size, "white")
                 picture = Image.alpha_composite(paper, picture.convert("RGBA"))
-            if picture.mode.startswith("I;16"):  # Pillow would cut at 255
+            if picture.mode.startswith("I;16"):  # Pillow would clip at 255
                 picture = Image.fromarray(np.round(np.asarray(picture) / 257).astype(np.uint8))
             if picture.mode in ("I", "F"):
                 raise ValueError(
-                    f"{path} has pixels of 32 bits, of which nobody knows which is white; save it in 8 bits"
+                    f"{path} has 32-bit pixels, whose value for white is unknown; save the picture with 8 bits"
                 )
             picture = picture.convert("L")
     except UnidentifiedImageError as error:
         raise ValueError(f"{path} is not a picture that Pillow can read; convert it to PNG or JPEG") from error
     except OSError as error:
-        raise ValueError(f"{path} is not a whole picture ({error})") from error
+        raise ValueError(f"{path} is not a complete picture ({error})") from error
     scale = Image.Resampling.LANCZOS
     picture = ImageOps.fit(picture, (size, size), scale) if fit == "crop" else picture.resize((size, size), scale)
     return np.asarray(picture, dtype=np.uint8)

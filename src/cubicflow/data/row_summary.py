@@ -1,4 +1,4 @@
-"""One pass over all rows: is everything finite, what are the scales, and which rows are they."""
+"""Summary of all rows from one pass: checks of finiteness, means and scales, and a digest of the content."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from torch import Tensor
 if TYPE_CHECKING:
     from cubicflow.data.rows import Batch
 
-NAMED = 5  # bad rows that a message names
+MOST_NAMED = 5  # bad rows, and columns of a bad row, that a message names
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What training needs to know of the rows before it begins.
+    """Summary of the rows that training needs before the first step.
 
     Attributes:
-        shape: of one row of x.
-        context_features: C, or 0.
-        mean, std: of each value of x, flattened, weighted, in float64; a constant value has std 0.
-        mean_weight: the mean of the rows' weights, 1 where there are none.
-        dtype: of x as it is stored.
-        digest: of every value, so that other rows have another.
+        shape: shape of one row of x.
+        context_features: C, the number of context columns; 0 without context.
+        mean, std: weighted mean and standard deviation of each value of x, flattened, in float64. The std of a constant
+            value is 0.
+        mean_weight: mean of the row weights; 1 without weights.
+        dtype: the stored dtype of x.
+        digest: digest of all values.
     """
 
     shape: tuple[int, ...]
@@ -40,13 +41,17 @@ class Summary:
 
 
 class NonFiniteRowsError(ValueError):
-    """Some rows hold NaN or infinite values; the message names rows and columns."""
+    """Some rows have NaN or infinite values. The message names rows and columns."""
 
 
 def summarise(batches: Iterable[Batch], names: Sequence[str] | None = None) -> Summary:
-    """Refuse rows that are not finite and weights that are negative; return the scales of the rest.
+    """Return the summary of all rows.
 
-    Means and squares are merged batch by batch (Chan, Golub and LeVeque), so a large offset costs no precision.
+    Means and squares are merged batch by batch (Chan, Golub and LeVeque), so a large offset loses no precision.
+
+    Raises:
+        NonFiniteRowsError: some rows have NaN or infinite values.
+        ValueError: there are no rows, or weights are negative, not finite, or all 0.
     """
     bad: list[str] = []
     num_bad = rows = 0
@@ -61,7 +66,7 @@ def summarise(batches: Iterable[Batch], names: Sequence[str] | None = None) -> S
         for label, part in (("column", x), ("context column", batch.context)):
             if part is not None and not bool(part.isfinite().all()):
                 num_bad += int((~part.isfinite()).any(1).sum())
-                bad += _bad_rows(part, rows, label, names if label == "column" else None, NAMED - len(bad))
+                bad += _bad_rows(part, rows, label, names if label == "column" else None, MOST_NAMED - len(bad))
         w = (x.new_ones(len(x)) if batch.weights is None else batch.weights).double()
         if not bool((w.isfinite() & (w >= 0)).all()):
             row = int((~(w.isfinite() & (w >= 0))).nonzero()[0])
@@ -83,7 +88,7 @@ def summarise(batches: Iterable[Batch], names: Sequence[str] | None = None) -> S
     if num_bad:
         more = f", and {num_bad - len(bad)} more" if num_bad > len(bad) else ""
         raise NonFiniteRowsError(
-            f"{num_bad} of {rows} rows hold NaN or infinite values: {'; '.join(bad)}{more}. Remove or fill them first."
+            f"{num_bad} of {rows} rows have NaN or infinite values: {'; '.join(bad)}{more}. Remove or fill them first."
         )
     if rows == 0:
         raise ValueError("there are no rows")
@@ -94,7 +99,7 @@ def summarise(batches: Iterable[Batch], names: Sequence[str] | None = None) -> S
 
 
 class ContentDigest:
-    """A digest of x, context and weights that does not depend on how the rows were cut into batches.
+    """Digest of x, context and weights that does not depend on the batch size.
 
     >>> whole, cut = ContentDigest(), ContentDigest()
     >>> whole.see([torch.arange(6).reshape(3, 2)])
@@ -105,22 +110,23 @@ class ContentDigest:
     """
 
     def __init__(self) -> None:
-        self.rows: Counter[int] = Counter()  # of each part, as are the two below
-        self.kinds: dict[int, str] = {}
+        # Values for each part (x, context, weights), by its place.
+        self.rows: Counter[int] = Counter()
+        self.kinds: dict[int, str] = {}  # dtype and shape of a row
         self.hashes: dict[int, Any] = {}
 
     def see(self, parts: Iterable[Tensor | None]) -> None:
-        """The next rows: the same parts at every call."""
+        """Add the next rows. Every call must have the same parts."""
         for place, part in enumerate(parts):
             if part is not None:
                 self.rows[place] += len(part)
                 self.kinds.setdefault(place, f"{part.dtype} {tuple(part.shape[1:])}")
-                # As bytes, because NumPy has no bfloat16.
+                # Viewed as bytes, because NumPy has no bfloat16.
                 values = part.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
                 self.hashes.setdefault(place, hashlib.sha256()).update(values)
 
     def result(self) -> str:
-        """The digest of all rows seen."""
+        """Return the digest of all rows so far."""
         total = hashlib.sha256()
         for place, values in sorted(self.hashes.items()):
             total.update(f"{place} {self.rows[place]} {self.kinds[place]} {values.hexdigest()} ".encode())
@@ -128,12 +134,12 @@ class ContentDigest:
 
 
 def _bad_rows(part: Tensor, first_row: int, label: str, names: Sequence[str] | None, most: int) -> list[str]:
-    """A phrase for each of the first rows that are not finite: which row, which columns."""
+    """Return a phrase with row and columns for each of the first ``most`` rows that are not finite."""
     bad = ~part.isfinite()
     phrases = []
     for row in bad.any(1).nonzero().flatten()[:most].tolist():
         columns = bad[row].nonzero().flatten().tolist()
-        listed = ", ".join(repr(names[c]) if names else str(c) for c in columns[:NAMED])
-        more = f" and {len(columns) - NAMED} more" if len(columns) > NAMED else ""
+        listed = ", ".join(repr(names[c]) if names else str(c) for c in columns[:MOST_NAMED])
+        more = f" and {len(columns) - MOST_NAMED} more" if len(columns) > MOST_NAMED else ""
         phrases.append(f"row {first_row + row} ({label}{'s' if len(columns) > 1 else ''} {listed}{more})")
     return phrases

@@ -1,7 +1,7 @@
-"""Where training rows live, behind one small interface: in memory, in a memory-mapped file, or nowhere at all.
+"""Training rows behind one interface: rows in memory, rows in memory-mapped files, and rows without data.
 
-The order of rows is a pure function of a seed, an epoch and a batch's place in it. So a run that is resumed sees the
-batches it would have seen, and several processes cut the same global batches into shares.
+The order of rows is a function of the seed, the epoch and the number of the batch. So a resumed run gets the same
+batches as an uninterrupted one, and several processes divide the same global batches.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ from torch import Tensor
 
 from cubicflow.data.row_summary import Summary, summarise
 
-SCAN_ROWS = 65_536  # rows held at once by a pass over everything
-SPLIT = 1  # keys that keep the streams of random numbers of one seed apart
-EPOCH = 2
+SCAN_ROWS = 65_536  # rows in memory during a pass over all rows
+SPLIT, EPOCH = 1, 2  # keys that separate the random streams of one seed
 
 
 class Batch(NamedTuple):
-    """Some rows: data (B, ...), what it is conditioned on (B, C), and a weight for each row (B,).
+    """Batch of rows: data x (B, ...), context (B, C) and row weights (B,).
 
     >>> Batch(torch.zeros(2, 3)).to(torch.device("cpu"), torch.float64).x.dtype
     torch.float64
@@ -38,17 +37,17 @@ class Batch(NamedTuple):
     weights: Tensor | None = None
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        """Every part that is there, changed in the same way."""
+        """Return a batch with ``change`` applied to every part that is not None."""
         context, weights = (None if part is None else change(part) for part in self[1:])
         return Batch(change(self.x), context, weights)
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Batch:
-        """On a device, in one floating dtype."""
+        """Return the batch on a device, in a floating dtype."""
         return self.map(lambda part: part.to(device, dtype, non_blocking=True))
 
 
 def derive_seed(seed: int, *keys: int) -> int:
-    """A seed of its own for every tuple of keys.
+    """Return a different seed for every tuple of keys.
 
     >>> derive_seed(0, 1) == derive_seed(0, 1), derive_seed(0, 1) == derive_seed(0, 2)
     (True, False)
@@ -58,12 +57,13 @@ def derive_seed(seed: int, *keys: int) -> int:
 
 @dataclass(frozen=True)
 class Order:
-    """Which rows make which batch, and which of them are this process's.
+    """Order of the rows, and this process's share of each global batch.
 
     Attributes:
         batch_size: B, rows of a global batch.
-        seed: of the shuffling.
-        rank, world_size: this process among those that share each batch.
+        seed: seed of the shuffling.
+        rank: number of this process.
+        world_size: number of processes.
 
     >>> [Order(7, rank=rank, world_size=2).share for rank in (0, 1)]
     [slice(0, 3, None), slice(3, 7, None)]
@@ -76,21 +76,21 @@ class Order:
 
     @property
     def share(self) -> slice:
-        """The part of every global batch that is this process's; sizes differ by at most one row."""
+        """This process's slice of every global batch. The sizes of all processes differ by at most one row."""
         cut = [self.batch_size * rank // self.world_size for rank in (self.rank, self.rank + 1)]
         return slice(*cut)
 
     def permutation(self, n: int, *keys: int) -> Tensor:
-        """A permutation of n things, the same in every process."""
+        """Return a random permutation of ``range(n)``, the same in every process."""
         return torch.randperm(n, generator=torch.Generator().manual_seed(derive_seed(self.seed, EPOCH, *keys)))
 
 
 class Rows(ABC):
-    """A fixed number of rows that come in batches.
+    """Fixed number of rows, which are read in batches.
 
     Attributes:
-        num_rows: how many.
-        names: of the columns, for messages; None where they have none.
+        num_rows: number of rows.
+        names: column names for messages, or None.
 
     >>> train, validation = TensorRows(torch.randn(100, 2)).split(10, seed=0)
     >>> train.num_rows, validation.num_rows
@@ -102,37 +102,37 @@ class Rows(ABC):
 
     @abstractmethod
     def epoch(self, order: Order, epoch: int, first: int = 0) -> Iterator[Batch]:
-        """This process's share of every whole batch of a shuffled epoch, from batch number ``first`` on."""
+        """Yield this process's share of every complete batch of a shuffled epoch, from batch number ``first`` on."""
 
     @abstractmethod
     def in_order(self, batch_size: int) -> Iterator[Batch]:
-        """Every row once, in order; the last batch may be short."""
+        """Yield every row once, in order. The last batch may be shorter."""
 
     @abstractmethod
     def split(self, num_validation: int, seed: int) -> tuple[Rows, Rows]:
-        """Two disjoint sets of rows, for training and, about ``num_validation`` of them, for validation."""
+        """Return disjoint training and validation rows. The number of validation rows is about ``num_validation``."""
 
     @cached_property
     def summary(self) -> Summary:
-        """Means, scales, weights and a digest, from one pass over all rows that also refuses what is not finite."""
+        """Means, scales, mean weight and digest, from one pass over all rows. Raises for rows that are not finite."""
         return summarise(self.in_order(SCAN_ROWS), self.names)
 
     def fingerprint(self) -> str:
-        """A short string that other rows do not have: a digest of every value."""
+        """Return a digest of all values, a short string."""
         return self.summary.digest
 
     def has_weight(self) -> bool:
-        """Whether any row counts. Reads no further than the first that does."""
+        """Return whether any row has a positive weight. Reads no further than the first batch with such a row."""
         batches = self.in_order(SCAN_ROWS)
         return any(batch.weights is None or bool((batch.weights > 0).any()) for batch in batches)
 
     def on(self, device: torch.device) -> Rows:  # noqa: ARG002
-        """These rows, moved to the device where they can be and fit."""
+        """Return these rows, on the device if they can be moved and fit there."""
         return self
 
 
 def endless(rows: Rows, order: Order, first_step: int = 0) -> Iterator[Batch]:
-    """Epoch after epoch, as if from the beginning, without the batches before ``first_step``.
+    """Yield the batches of one epoch after another, from batch number ``first_step`` on.
 
     >>> rows, order = TensorRows(torch.randn(10, 2)), Order(batch_size=4)
     >>> batches = endless(rows, order)
@@ -143,8 +143,8 @@ def endless(rows: Rows, order: Order, first_step: int = 0) -> Iterator[Batch]:
     per_epoch = rows.num_rows // order.batch_size
     if per_epoch == 0:
         raise ValueError(
-            f"there are {rows.num_rows} training rows, fewer than one batch of {order.batch_size}; use a smaller "
-            "batch_size or leave it out"
+            f"{rows.num_rows} training rows are fewer than one batch of {order.batch_size}; use a smaller batch_size "
+            "or leave it out"
         )
     epoch, first = divmod(first_step, per_epoch)
     while True:
@@ -153,14 +153,14 @@ def endless(rows: Rows, order: Order, first_step: int = 0) -> Iterator[Batch]:
 
 
 class IndexedRows(Rows):
-    """Rows of which any few can be taken by their numbers."""
+    """Rows with random access by row number."""
 
-    chosen: Tensor | None = None  # the numbers of the rows that are meant; None for all
-    device = torch.device("cpu")  # where row numbers are wanted
+    chosen: Tensor | None = None  # the numbers of the rows in this part; None for all rows
+    device = torch.device("cpu")  # the device on which ``take`` expects row numbers
 
     @abstractmethod
     def take(self, rows: Tensor) -> Batch:
-        """The rows with these numbers."""
+        """Return the rows with these numbers."""
 
     def epoch(self, order: Order, epoch: int, first: int = 0) -> Iterator[Batch]:
         rows = self.row_numbers[order.permutation(self.num_rows, epoch)].to(self.device)
@@ -181,23 +181,23 @@ class IndexedRows(Rows):
         return torch.arange(self.num_rows) if self.chosen is None else self.chosen
 
     def part(self, rows: Tensor) -> Self:
-        """Some of the rows."""
-        some = copy.copy(self)
-        some.__dict__.pop("summary", None)
-        some.chosen = self.row_numbers[rows]
-        some.num_rows = len(rows)
-        return some
+        """Return the rows at these positions as rows of the same class."""
+        part = copy.copy(self)
+        part.__dict__.pop("summary", None)
+        part.chosen = self.row_numbers[rows]
+        part.num_rows = len(rows)
+        return part
 
 
 class TensorRows(IndexedRows):
-    """Rows in memory, moved to the device of the training when they fit there.
+    """Rows in memory. Training moves them to its device if they fit there.
 
     Args:
-        x: (N, D) or (N, C, H, W), tensor or array. Whole numbers of 8 bits are kept as they are: a quarter of the
-            memory for images.
+        x: tensor or array of shape (N, D) or (N, C, H, W). The dtype is kept: images in uint8 need a quarter of the
+            memory of float32.
         context: (N, C) or None.
         weights: (N,) or None.
-        names: of the columns of x.
+        names: names of the columns of x.
 
     >>> rows = TensorRows(torch.arange(6.0).reshape(3, 2))
     >>> [batch.x.tolist() for batch in rows.in_order(2)]
@@ -227,7 +227,7 @@ class TensorRows(IndexedRows):
         return self.all.map(lambda part: part.index_select(0, rows))
 
     def on(self, device: torch.device) -> TensorRows:
-        """On the device, if it is a GPU with three times the room; the rest is for the model."""
+        """Return the rows on the device; on a GPU only if they fit three times, to leave memory for the model."""
         size = sum(part.nbytes for part in self.all if part is not None)
         if device == self.device or (device.type == "cuda" and 3 * size > torch.cuda.mem_get_info(device)[0]):
             return self
@@ -238,11 +238,12 @@ class TensorRows(IndexedRows):
 
 
 class NpyRows(IndexedRows):
-    """Rows of .npy files, memory-mapped: only what a batch needs is read.
+    """Rows of memory-mapped .npy files. A batch reads only its own rows.
 
     Args:
         x: path of an array (N, ...).
-        context, weights: paths of arrays (N, C) and (N,), or None.
+        context: path of an array (N, C), or None.
+        weights: path of an array (N,), or None.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -259,13 +260,13 @@ class NpyRows(IndexedRows):
 
     def take(self, rows: Tensor) -> Batch:
         numbers = rows.numpy()
-        # A copy into memory of torch's own, whose alignment is the same in every run, and so is every rounding.
+        # Copy into torch's memory: its alignment, and so the rounding, is the same in every run.
         parts = (None if array is None else torch.from_numpy(array[numbers]).clone() for array in self.arrays)
         return Batch(*parts)  # type: ignore[arg-type] # x is never None
 
 
 class Draws(Rows):
-    """No data: batches of empty rows, for losses that draw their own samples.
+    """Rows without columns, for losses that draw their own samples.
 
     >>> next(Draws(1000).in_order(8)).x.shape
     torch.Size([8, 0])
@@ -288,11 +289,11 @@ class Draws(Rows):
 def check_parts(
     x: tuple[int, ...] | None, context: tuple[int, ...] | None = None, weights: tuple[int, ...] | None = None
 ) -> None:
-    """The shapes of x, context and weights belong together."""
+    """Raise ValueError if the shapes of x, context and weights do not fit together."""
     if x is None or len(x) < 2:
         raise ValueError(
-            f"x must have shape (rows, columns), or (rows, channels, height, width) for images, got {x}; a single "
-            "column is x.reshape(-1, 1)"
+            f"x must have shape (rows, columns), or (rows, channels, height, width) for images, got {x}; give a single "
+            "column as x.reshape(-1, 1)"
         )
     if context is not None and (len(context) != 2 or context[0] != x[0]):
         raise ValueError(f"context must have shape ({x[0]}, C), one row for each row of x, got {context}")
@@ -314,7 +315,7 @@ def _open_npy(path: Path) -> NDArray[np.generic]:
     try:
         array: NDArray[np.generic] = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError) as error:
-        raise ValueError(f"{path} is not a whole .npy file of numbers: {error}") from None
+        raise ValueError(f"{path} is not a complete .npy file of numbers: {error}") from None
     if array.dtype.kind not in "fiub":
-        raise ValueError(f"{path} holds values of dtype {array.dtype}, expected numbers")
+        raise ValueError(f"{path} has dtype {array.dtype}, expected numbers")
     return array

@@ -1,15 +1,15 @@
 """The scikit-learn interface.
 
-inputs             arrays and frames as tables with a schema, and back
-weighted_rows      rows and how often each occurs
-expectation_maximisation, cross_fitting     the two ways to fit few rows
-density_members, conditional_members        what a density of few rows is made of
-many_rows          many rows: the recipe of the command line
-density_columns    words, steps and gaps: the model of columns
-flow_estimator, packed_flows                seeds, devices, pickles
+inputs             conversion of arrays and frames to tables with a schema, and back
+weighted_rows      rows with weights
+expectation_maximisation, cross_fitting     the two fitting methods for few rows
+density_members, conditional_members        the members of a mixture for few rows
+many_rows          fitting of many rows, with the recipe of the command line
+density_columns    densities of mixed columns and missing values, by the model of columns
+flow_estimator     common base class: seeds, devices, pickling
 quantiles          exact quantiles of one column
 density, conditional                        the two estimators
-imputer            gaps filled, by a model of columns
+imputer            imputation of missing values, by a model of columns
 """
 
 try:

@@ -1,4 +1,4 @@
-"""The density of some columns given others, for scikit-learn."""
+"""A conditional density estimator with scikit-learn's interface."""
 
 from __future__ import annotations
 
@@ -14,52 +14,55 @@ from sklearn.utils.validation import check_array, check_consistent_length, check
 from torch import Tensor
 
 from cubicflow.estimator import inputs
-from cubicflow.estimator.conditional_members import member, starts
+from cubicflow.estimator.conditional_members import make_member, regressions
 from cubicflow.estimator.cross_fitting import train
 from cubicflow.estimator.density_members import FEWEST_ROWS
 from cubicflow.estimator.flow_estimator import FlowEstimator, draw_seed, joined, private_randomness, whole_number
 from cubicflow.estimator.many_rows import MANY
 from cubicflow.estimator.quantiles import cumulative, quantile
-from cubicflow.estimator.weighted_rows import Floats, WeightedRows, as_many_as_worth, encode
+from cubicflow.estimator.weighted_rows import Floats, WeightedRows, effective_weights, encode
 from cubicflow.flows import Flow, Mixture
 from cubicflow.tables import TableEncoder
 from cubicflow.tables.encoder import Numbers
 from cubicflow.tables.likelihood import log_likelihood
 
-DRAWS = 1_024  # for the mean of several columns
+DRAWS = 1_024  # draws for the mean of several columns
 ROWS_AT_ONCE = 1 << 16
-BEYOND_ALL_ROWS = 0.5 - 1e-9  # half of an interval of levels, where more is asked than held-out rows can vouch for
-WIDEST = 0.5 - 2.0**-53  # 0.5 + WIDEST is the largest float64 below 1, which itself has no quantile
+BEYOND_ALL_ROWS = 0.5 - 1e-9  # half-width in levels, for a coverage that needs more held-out rows than there are
+WIDEST = 0.5 - 2.0**-53  # largest half-width in levels: 0.5 + WIDEST is the largest float64 below 1
 
 
 class CubicFlowConditional(RegressorMixin, FlowEstimator):  # type: ignore[misc] # sklearn has no types
-    """The density p(y | X) of one or several columns, by conditional cubic-spline flows.
+    """Estimator of the density p(y | X) of one or several columns y, by conditional cubic-spline flows.
 
-    Up to 5,000 rows it is a mixture of members that each leave out one fold. A member begins as a ridge regression with
-    normal residuals; networks then learn how place, width and shape of the distribution depend on X, for as long as
-    held-out rows gain. With more rows it is one flow, trained as the command line trains one. With fewer than 50 it
-    stays a regression.
+    With up to 5,000 rows, the density is a mixture of members. Each member is trained without one fold of the rows. A
+    member starts as a ridge regression with normal residuals. Networks then learn how location, scale and shape of the
+    distribution depend on X, as long as the likelihood of held-out rows improves. With fewer than 50 rows, the
+    regression is not trained further. With more than 5,000 rows, the density is one flow, trained as ``cubicflow fit``
+    trains it.
 
-    X and y are arrays, real numbers in every column, or frames whose columns are typed as ``cubicflow fit`` types them.
+    X and y are arrays or frames. Every column of an array is real. The kinds of a frame's columns are inferred as in
+    ``cubicflow fit``.
 
     Args:
-        n_members: folds, each with a member; by default 5. With many rows, ignored.
-        num_layers, hidden_features, num_bins, dropout: of the flow; None for what suits the rows.
-        learning_rate: of Adam.
-        max_steps: the most steps of training; None for what suits the rows.
-        kinds: what a column holds, where the guess is wrong; see :class:`CubicFlowDensity`. The columns of an array y
+        n_members: number of folds and members. Default: 5. Ignored with more than 5,000 rows.
+        num_layers, hidden_features, num_bins, dropout: sizes of the flow. Default: chosen for the number of rows.
+        learning_rate: learning rate of Adam. Default: chosen for the number of rows.
+        max_steps: largest number of training steps. Default: chosen for the number of rows.
+        kinds: kinds of columns whose inferred kind is wrong; see :class:`CubicFlowDensity`. The columns of an array y
             are named y0, y1, ...
-        device: where to evaluate, and with many rows to train: ``"auto"``, or a name such as ``"cpu"`` or ``"cuda:1"``.
-        verbose: show progress on standard error.
-        random_state: of folds, starts and dropout.
+        device: device of evaluation, and of training with more than 5,000 rows: ``"auto"``, or a name such as
+            ``"cpu"`` or ``"cuda:1"``.
+        verbose: whether to show progress on standard error.
+        random_state: seed of folds, initial weights and dropout.
 
     Attributes:
         flow_: the density of the encoded y, a :class:`~cubicflow.Mixture` or :class:`~cubicflow.Flow`.
-        schema_: what each column was taken for.
-        held_out_score_: the mean log likelihood of training rows under members that have not seen them.
-        held_out_levels_: of one column y: for each training row with a weight its distribution function at y, under a
-            member that has not seen the row. Uniform on (0, 1) if the model is right.
-        n_features_in_, feature_names_in_: as everywhere in scikit-learn.
+        schema_: the kind and encoding of each column.
+        held_out_score_: mean log likelihood of training rows, each under a member that was trained without it.
+        held_out_levels_: conditional distribution function at y of each training row with a positive weight, under a
+            member that was trained without it; for a single column y. Uniform on (0, 1) if the model is correct.
+        n_features_in_, feature_names_in_: number and names of the columns of X.
 
     >>> import numpy as np
     >>> x = np.linspace(0, 1, 40)[:, None]
@@ -72,24 +75,24 @@ class CubicFlowConditional(RegressorMixin, FlowEstimator):  # type: ignore[misc]
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
-        tags.regressor_tags.poor_score = True  # the score is a log likelihood, not R²
+        tags.regressor_tags.poor_score = True  # the score is a log likelihood, not R^2
         return tags
 
     # --- fitting ---
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # noqa: N803 - sklearn's names
-        """Fit p(y | X). A weight of 2 is a row that occurs twice, a weight of 0 a row left out."""
+        """Fit p(y | X). A row with weight 2 counts as two rows; a row with weight 0 is ignored."""
         self.pattern_ = inputs.empty_like(X) if inputs.is_frame(X) else None
         self.pattern_y_ = inputs.empty_like(y) if inputs.is_frame(X) and inputs.is_frame(y) else None
         x_rows, y_rows = self._fit_tables(X, y)
         if common := sorted(set(x_rows.column_names) & set(y_rows.column_names)):
-            raise ValueError(f"X and y both have a column {common[0]!r}; take it out of one of them")
-        rows, weights = self._weighed(joined(x_rows, y_rows), sample_weight, X)
+            raise ValueError(f"X and y both have a column {common[0]!r}; remove it from one of them")
+        rows, weights = self._weighted(joined(x_rows, y_rows), sample_weight, X)
         array_y = () if self.pattern_y_ is not None else tuple(y_rows.column_names)
         encoder = self._learn_schema(rows, weights, tuple(x_rows.column_names), array_y)
         numbers = inputs.read(encoder, rows)
         if numbers.context is None:
-            raise ValueError("no column of X varies, so y cannot depend on it; use CubicFlowDensity for y alone")
+            raise ValueError("all columns of X are constant, so y cannot depend on X; use CubicFlowDensity for y alone")
         seed = draw_seed(self.random_state)
         with private_randomness(seed) as generator:
             if len(weights) > MANY:
@@ -101,18 +104,18 @@ class CubicFlowConditional(RegressorMixin, FlowEstimator):  # type: ignore[misc]
     def _fit_few(self, rows: WeightedRows, seed: int, generator: np.random.Generator) -> None:
         folds = self._folds(rows, generator)
         settings = self._settings(seed)
-        flows = [member(*start, settings, number) for number, start in enumerate(starts(rows, folds))]
+        flows = [make_member(*found, settings, number) for number, found in enumerate(regressions(rows, folds))]
         schedule = settings.couplings if len(rows) >= FEWEST_ROWS else replace(settings.couplings, steps=0)
-        with self._progress() as shown:
-            held_out = train(flows, rows, folds, schedule, shown)
+        with self._progress() as display:
+            held_out = train(flows, rows, folds, schedule, display)
         judged = folds.judged
         scores = held_out[judged] + rows.log_det[judged]
         self.held_out_score_ = float(np.average(scores, weights=rows.weights[judged]))
         levels = np.full(len(rows), np.nan)
         if rows.x.shape[1] == 1 and rows.context is not None:
             for number, flow in enumerate(flows):
-                mine = folds.held_out(number)
-                levels[mine] = _levels(flow.double(), rows.x[mine], rows.context[mine])
+                unseen = folds.held_out(number)
+                levels[unseen] = _levels(flow.double(), rows.x[unseen], rows.context[unseen])
         self.held_out_levels_, self._held_out_weights = levels[judged], rows.weights[judged]
         self._place_flow(Mixture(flows))
 
@@ -124,12 +127,12 @@ class CubicFlowConditional(RegressorMixin, FlowEstimator):  # type: ignore[misc]
         if encoder.features == 1 and numbers.context is not None:
             noise = encoder.noise(len(held_out), generator) if encoder.mass_features else None
             levels = _levels(self.flow_, encoder.to_flow(numbers.y[held_out], noise)[0], numbers.context[held_out])
-        self.held_out_levels_, self._held_out_weights = levels, as_many_as_worth(weights[held_out])
+        self.held_out_levels_, self._held_out_weights = levels, effective_weights(weights[held_out])
 
     # --- densities and samples ---
 
     def log_prob(self, X: Any, y: Any) -> Floats:  # noqa: N803
-        """log p(y | X) of each row, in nats and in the units of y, computed in float64."""
+        """Return log p(y | X) of each row, in nats and in the units of y, computed in float64. Shape (N,)."""
         check_is_fitted(self)
         encoder = self._encoder
         x_rows, y_rows = self._x_table(X), self._y_table(y)
@@ -137,12 +140,15 @@ class CubicFlowConditional(RegressorMixin, FlowEstimator):  # type: ignore[misc]
         return log_likelihood(self.flow_, encoder, inputs.read(encoder, joined(x_rows, y_rows)))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:  # noqa: N803
-        """The mean log likelihood of the rows: not R², which knows nothing of a distribution."""
+        """Return the mean log likelihood of the rows. It is not R^2, which does not measure a distribution."""
         return float(np.average(self.log_prob(X, y), weights=sample_weight))
 
     def sample(self, X: Any, n_samples: int = 1, random_state: Any = None) -> Any:  # noqa: N803
-        """Draws of y for each row of X: (n_samples, N), (n_samples, N, D) for several columns, or for a frame y a frame
-        of n_samples times N rows, all rows of X before any is repeated."""
+        """Draw samples of y for each row of X.
+
+        Returns an array of shape (n_samples, N), or (n_samples, N, D) for several columns. If y was a frame, returns a
+        frame of n_samples * N rows: the first sample of every row of X, then the second sample, and so on.
+        """
         context = self._context(X)
         count = whole_number("n_samples", n_samples, 1)
         generator = torch.Generator(context.device).manual_seed(draw_seed(random_state))
@@ -156,10 +162,13 @@ class CubicFlowConditional(RegressorMixin, FlowEstimator):  # type: ignore[misc]
     # --- one column: quantiles and intervals ---
 
     def quantiles(self, X: Any, q: Any) -> NDArray[Any]:  # noqa: N803
-        """The exact quantiles of one column y for each row of X: (N,) for one level q in (0, 1), (N, Q) for several."""
+        """Return exact quantiles of y for each row of X, for a single column y.
+
+        The shape is (N,) for one level q in (0, 1), and (N, Q) for several levels.
+        """
         levels = np.atleast_1d(np.asarray(q, dtype=np.float64))
         if levels.ndim != 1 or not ((levels > 0) & (levels < 1)).all():
-            raise ValueError(f"q must be levels strictly between 0 and 1, got {q!r}")
+            raise ValueError(f"q must be strictly between 0 and 1, got {q!r}")
         context = self._context(X)
         self._check_one_ordered_column()
         each = torch.as_tensor(levels, device=context.device).expand(len(context), -1).reshape(-1)
@@ -168,13 +177,16 @@ class CubicFlowConditional(RegressorMixin, FlowEstimator):  # type: ignore[misc]
         return values if np.ndim(q) else values[:, 0]
 
     def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
-        """The median of one column y; the mean of several, over 1,024 draws that are the same for all rows."""
+        """Return the median of a single column y, or the means of several columns.
+
+        The means use 1,024 draws. The noise of the draws is the same for all rows.
+        """
         context = self._context(X)
         if len(self.schema_.model) == 1:
             medians = self.quantiles(X, 0.5)
             return medians[:, None] if self.y_ndim_ == 2 else medians
-        if wordy := [column.name for column in self.schema_.model if column.is_list]:
-            raise ValueError(f"column {wordy[0]!r} of y holds no numbers, so it has no mean; use sample")
+        if not_numbers := [column.name for column in self.schema_.model if column.is_list]:
+            raise ValueError(f"column {not_numbers[0]!r} of y does not hold numbers, so it has no mean; use sample")
         generator = torch.Generator(context.device).manual_seed(0)
         flows = self.flow_.flows if isinstance(self.flow_, Mixture) else [self.flow_]
         noises = [flow.base.sample(DRAWS, generator=generator)[:, None] for flow in flows]
@@ -190,11 +202,11 @@ class CubicFlowConditional(RegressorMixin, FlowEstimator):  # type: ignore[misc]
         return np.concatenate(means)
 
     def predict_interval(self, X: Any, coverage: float = 0.9, *, calibrated: bool = True) -> NDArray[Any]:  # noqa: N803
-        """(N, 2): central intervals that are to hold y with probability ``coverage``.
+        """Return central intervals that contain y with probability ``coverage``, of shape (N, 2).
 
-        Calibrated, the levels of the two quantiles are moved by the same amount for all rows, so far that the intervals
-        of members held just so many of the training rows those members had not seen: conformal prediction with the
-        distribution function as its score (Chernozhukov, Wüthrich and Zhu 2021), across folds.
+        With ``calibrated``, the levels of the two quantiles are shifted, by the same amount for all rows, so that the
+        members' intervals contain the fraction ``coverage`` of their held-out training rows. This is conformal
+        prediction across folds, with the distribution function as score (Chernozhukov, Wüthrich and Zhu 2021).
         """
         check_is_fitted(self)
         if not 0 < coverage < 1:
@@ -203,7 +215,7 @@ class CubicFlowConditional(RegressorMixin, FlowEstimator):  # type: ignore[misc]
         return self.quantiles(X, [0.5 - half, 0.5 + half])
 
     def held_out_coverage(self, coverage: float = 0.9) -> float:
-        """The share of training rows in the uncalibrated central interval of a member that has not seen them."""
+        """Return the fraction of held-out training rows in the members' uncalibrated central intervals."""
         self._check_one_ordered_column()
         inside = np.abs(self.held_out_levels_ - 0.5) <= coverage / 2
         return float(np.average(inside, weights=self._held_out_weights))
@@ -212,13 +224,13 @@ class CubicFlowConditional(RegressorMixin, FlowEstimator):  # type: ignore[misc]
         self._check_one_ordered_column()
         distances = np.abs(self.held_out_levels_ - 0.5)
         order = np.argsort(distances, kind="stable")
-        # the row to come counts as one more, further out than all
+        # A new row counts as one more row, beyond all others.
         mass = np.cumsum(self._held_out_weights[order]) / (self._held_out_weights.sum() + 1)
         place = int(np.searchsorted(mass, coverage))
         half = distances[order][place] if place < len(order) else max(distances.max(), BEYOND_ALL_ROWS)
-        return min(float(half), WIDEST)  # an outlier's level may be rounded to 0 or 1
+        return min(float(half), WIDEST)  # an outlier's level may round to 0 or 1
 
-    # --- what is passed ---
+    # --- inputs ---
 
     def _fit_tables(self, X: Any, y: Any) -> tuple[pa.Table, pa.Table]:  # noqa: N803
         if self.pattern_ is None:
@@ -236,12 +248,12 @@ class CubicFlowConditional(RegressorMixin, FlowEstimator):  # type: ignore[misc]
     def _y_table(self, y: Any) -> pa.Table:
         if self.pattern_y_ is not None:
             if not inputs.is_frame(y):
-                raise ValueError(f"y was a frame with the columns {inputs.names(self.pattern_y_)}; give such a frame")
+                raise ValueError(f"fit got a frame y with the columns {inputs.names(self.pattern_y_)}; give a frame")
             return inputs.without_gaps(inputs.arrow_table(y))
         return self._y_array(check_array(y, dtype=np.float64, ensure_2d=False, input_name="y"))
 
     def _y_array(self, values: Floats) -> pa.Table:
-        """The columns of an array y, named y0, y1, ..., with underscores in front where X has such a name itself."""
+        """Return an array y as a table with columns y0, y1, ...; underscores in front avoid names of X."""
         values = values.reshape(len(values), -1)
         taken = set() if self.pattern_ is None else set(inputs.names(self.pattern_))
         prefix = "y"
@@ -254,7 +266,7 @@ class CubicFlowConditional(RegressorMixin, FlowEstimator):  # type: ignore[misc]
         return torch.as_tensor(inputs.read_context(self._encoder, self._x_table(X)), device=self._flow_device)
 
     def _decode(self, x: Tensor) -> pa.Table:
-        """Encoded y as the columns of y."""
+        """Return the columns of y from encoded values (N, features)."""
         encoder = self._encoder
         rows = encoder.decode(x.cpu().numpy())
         return pa.Table.from_batches([rows.select([column.name for column in encoder.columns])])
@@ -263,9 +275,9 @@ class CubicFlowConditional(RegressorMixin, FlowEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         columns = self.schema_.model
         if len(columns) > 1:
-            raise ValueError(f"quantiles and intervals are of one column y; this model has {len(columns)}; use sample")
+            raise ValueError(f"quantiles and intervals need one column y, this model has {len(columns)}; use sample")
         if columns[0].is_list:
-            raise ValueError(f"y holds {columns[0].kind} values, which have no quantiles; use log_prob or sample")
+            raise ValueError(f"y has {columns[0].kind} values, which have no quantiles; use log_prob or sample")
 
 
 def _levels(flow: Flow | Mixture, x: Floats, context: Floats) -> Floats:

@@ -1,7 +1,7 @@
-"""Members that each leave out a fold, trained side by side, and judged by the rows they have not seen.
+"""Cross-fitting: members that each leave out one fold, trained together and scored on the rows they left out.
 
-How long to train is one number, chosen for all members together by the mean held-out log likelihood over all folds: on
-small tables a single fold of thirty rows would choose by luck.
+The number of training steps is the same for all members. It is chosen by the mean held-out log likelihood over all
+folds, because a single fold of a small table, for example of thirty rows, is too noisy.
 """
 
 from __future__ import annotations
@@ -25,37 +25,48 @@ from cubicflow.training.progress import Progress
 from cubicflow.training.step import Step
 
 CLIP_NORM = 5.0
-WEIGHT_DECAY = 1e-2  # all-zero parameters are the identity, so it pulls towards where training began
+WEIGHT_DECAY = 1e-2  # pulls spline parameters towards 0, which is the identity and the start of training
 
 
 @dataclass(frozen=True)
 class Folds:
-    """Which member has not seen which row: ``labels`` (N,) are folds; member m leaves out fold m, and there may be more
-    folds than members."""
+    """Assignment of rows to folds. Member m is trained without fold m. There may be more folds than members.
+
+    Attributes:
+        labels: (N,), the fold of each row.
+        members: number of members.
+    """
 
     labels: NDArray[np.int64]
     members: int
 
     @classmethod
     def draw(cls, rows: int, members: int, fewest: int, generator: np.random.Generator) -> Folds:
-        """Folds of equal size, at least ``fewest`` of them, as far as there are rows for them."""
+        """Draw folds of equal size: one for each member, at least ``fewest``, and at most one for each row."""
         count = min(max(members, fewest), rows)
         labels = generator.permutation(rows) % count
         return cls(labels, min(members, count))
 
     def held_out(self, member: int) -> NDArray[np.bool_]:
+        """Return a mask (N,) of the rows that a member is trained without."""
         return np.asarray(self.labels == member)
 
     @property
     def judged(self) -> NDArray[np.bool_]:
-        """Rows that some member has not seen."""
+        """Mask (N,) of the rows that some member is trained without."""
         return self.labels < self.members
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Of training side by side: Adam over all rows at once, judged ``every`` so many steps, until ``patience``
-    judgements in a row bring nothing better."""
+    """Schedule of training with full batches.
+
+    Attributes:
+        steps: largest number of steps.
+        learning_rate: learning rate of Adam.
+        every: steps between evaluations of the held-out rows.
+        patience: training stops after this many evaluations without improvement.
+    """
 
     steps: int
     learning_rate: float
@@ -63,18 +74,21 @@ class Schedule:
     patience: int = 8
 
 
-def train(flows: Sequence[Flow], rows: WeightedRows, folds: Folds, schedule: Schedule, shown: Progress) -> Floats:
-    """Train each member on the rows outside of its fold, and leave all of them where the held-out log likelihood was
-    best, which may be where they began. Returns the held-out log density (N,) of every judged row.
+def train(flows: Sequence[Flow], rows: WeightedRows, folds: Folds, schedule: Schedule, display: Progress) -> Floats:
+    """Train each member on the rows outside its fold, and restore the weights with the best held-out log likelihood.
 
-    The steps are those of :func:`cubicflow.training.fit`. The loop is not: when to stop is one decision for all."""
+    The best weights may be the initial ones. Returns the held-out log density of each row (N,); NaN for rows that no
+    member left out.
+
+    A step is that of :func:`cubicflow.training.fit`. The loop differs, because all members stop together.
+    """
     began = time.monotonic()
     dtype = torch.get_default_dtype()
     x = torch.as_tensor(rows.x, dtype=dtype)
     context = None if rows.context is None else torch.as_tensor(rows.context, dtype=dtype)
     weights = torch.as_tensor(rows.weights, dtype=dtype)
     seen = [torch.as_tensor(~folds.held_out(m)).nonzero()[:, 0] for m in range(folds.members)]
-    batches = [Batch(x[mine], None if context is None else context[mine], weights[mine]) for mine in seen]
+    batches = [Batch(x[own], None if context is None else context[own], weights[own]) for own in seen]
     steps = [_step(flow, batch) for flow, batch in zip(flows, batches, strict=True)]
     best, best_score, waited = np.empty(0), -np.inf, 0
     states: list[dict[str, Tensor]] = []
@@ -83,7 +97,7 @@ def train(flows: Sequence[Flow], rows: WeightedRows, folds: Folds, schedule: Sch
             found = held_out_log_prob(flows, x, context, folds)
             score = float(np.average(found[folds.judged], weights=rows.weights[folds.judged]))
             done = step / max(schedule.steps, 1)
-            shown.update(done, {"step": step, "validation_loss": -score, "seconds": time.monotonic() - began})
+            display.update(done, {"step": step, "validation_loss": -score, "seconds": time.monotonic() - began})
             waited += 1
             if score > best_score or not states:
                 best, best_score, waited = found, score, 0
@@ -91,19 +105,19 @@ def train(flows: Sequence[Flow], rows: WeightedRows, folds: Folds, schedule: Sch
             elif waited >= schedule.patience:
                 break
         if step < schedule.steps:
-            for take, batch in zip(steps, batches, strict=True):
-                take.tell(schedule.learning_rate, averaging_weight=0.0)
-                take(batch)
-    for flow, state, taken in zip(flows, states, steps, strict=True):
+            for take_step, batch in zip(steps, batches, strict=True):
+                take_step.set_rates(schedule.learning_rate, averaging_weight=0.0)
+                take_step(batch)
+    for flow, state, take_step in zip(flows, states, steps, strict=True):
         flow.load_state_dict(state)
-        taken.weights.release()
+        take_step.weights.release()
         flow.eval()
     return best
 
 
 def _step(flow: Flow, batch: Batch) -> Step:
-    """A step on all rows of a member at once."""
-    assert batch.weights is not None  # noqa: S101 - made above
+    """Return a training step on all rows of a member."""
+    assert batch.weights is not None  # noqa: S101 - for the type checker: ``train`` sets the weights
     config = TrainingConfig(
         batch_size=len(batch.x), weight_decay=WEIGHT_DECAY, clip_norm=CLIP_NORM, average_decay=None, precision="float32"
     )
@@ -113,20 +127,22 @@ def _step(flow: Flow, batch: Batch) -> Step:
 
 @torch.no_grad()
 def held_out_log_prob(flows: Sequence[Flow], x: Tensor, context: Tensor | None, folds: Folds) -> Floats:
-    """(N,): each row's log density under the member that has not seen it; NaN where there is none."""
+    """Return the log density of each row under the member that left it out, of shape (N,); NaN if no member did."""
     result = np.full(len(x), np.nan)
     for member, flow in enumerate(flows):
-        mine = folds.held_out(member)
-        chosen = torch.as_tensor(mine)
+        unseen = folds.held_out(member)
+        chosen = torch.as_tensor(unseen)
         flow.eval()
-        result[mine] = flow.log_prob(x[chosen], None if context is None else context[chosen]).double().numpy()
+        result[unseen] = flow.log_prob(x[chosen], None if context is None else context[chosen]).double().numpy()
         flow.train()
     return result
 
 
 def stacking_weights(log_probs: Sequence[Floats], weights: Floats, iterations: int = 200) -> Floats:
-    """The mixture of several models that gives held-out rows the highest likelihood (Smyth and Wolpert 1999), by
-    expectation-maximisation. ``log_probs`` are (N,) each. A pseudo-row to each model keeps a lucky one from taking all.
+    """Return the weights of the mixture of models with the highest held-out likelihood (Smyth and Wolpert 1999).
+
+    Expectation-maximisation finds the weights. ``log_probs`` holds an array (N,) for each model. Each model gets one
+    pseudo-row, so that no weight becomes 0.
 
     >>> stacking_weights([np.zeros(98), np.full(98, -50.0)], np.ones(98)).round(3)
     array([0.99, 0.01])
@@ -135,7 +151,7 @@ def stacking_weights(log_probs: Sequence[Floats], weights: Floats, iterations: i
     shares = np.full(parts.shape[1], 1 / parts.shape[1])
     for _ in range(iterations):
         joint = parts + np.log(shares)
-        belongs = np.exp(joint - np.logaddexp.reduce(joint, axis=1, keepdims=True))
-        shares = weights @ belongs + 1
+        responsibilities = np.exp(joint - np.logaddexp.reduce(joint, axis=1, keepdims=True))
+        shares = weights @ responsibilities + 1
         shares = shares / shares.sum()
     return shares

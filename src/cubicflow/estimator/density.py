@@ -1,4 +1,4 @@
-"""A density of the rows of a table, for scikit-learn."""
+"""A density estimator with scikit-learn's interface."""
 
 from __future__ import annotations
 
@@ -25,50 +25,52 @@ from cubicflow.tables.fitting import MODELS, suited_model
 from cubicflow.tables.source import Missing
 
 SAMPLE_ROWS = 1 << 14
-COLUMN_SETTINGS = ("hidden_features", "num_bins", "dropout")  # of the model of columns
+COLUMN_SETTINGS = ("hidden_features", "num_bins", "dropout")  # settings of the model of columns
 
 
 @dataclass(eq=False, repr=False)
 class CubicFlowDensity(DensityMixin, FlowEstimator):  # type: ignore[misc] # sklearn has no types
-    """The density of a table's rows, by cubic-spline flows or by a model of its columns.
+    """Estimator of the density of a table's rows, by cubic-spline flows or by a model of columns.
 
-    Frames with words, steps, missing values or atoms get the model of columns, as ``cubicflow fit`` does: masses are
-    exact, missing values are values of their own, and a word that no training row had gets, at scoring, the probability
-    that is left for the unseen.
+    Frames with categories, stepped numbers, missing values or atoms are fitted by a model of columns, as in
+    ``cubicflow fit``. Its probabilities of discrete values are exact, and a missing value is a value like any other. A
+    category that is not in the training rows gets a small probability that is reserved for unseen categories.
 
-    Real numbers get flows. Up to 5,000 rows it is a mixture of members that each leave out one fold of the rows:
-    mixtures of normals, the same behind a spline for each column, and coupling flows. Held-out rows decide the sizes,
-    when to stop, and how much of each kind to take. With more rows it is one flow, trained as the command line trains
-    one.
+    Real columns are fitted by flows. With up to 5,000 rows, the density is a mixture of three kinds of members:
+    mixtures of normals, mixtures of normals after a spline for each column, and coupling flows. Each member is trained
+    without one fold of the rows. Held-out rows determine the sizes, the number of steps and the share of each kind.
+    With more rows, the density is one flow, trained as ``cubicflow fit`` trains it.
 
-    NumPy arrays are real numbers in every column. Columns of pandas, polars and arrow frames are typed as
-    ``cubicflow fit`` types them, so the log likelihood counts the mass of a word or a step and the density of a real
-    number, and samples come back as such a frame.
+    Every column of a NumPy array is real. The kinds of the columns of a pandas, polars or arrow frame are inferred as
+    in ``cubicflow fit``. The log likelihood of a row then combines probabilities of discrete values and densities of
+    real values. Samples are frames of the same library.
 
     Args:
-        n_members: folds with a member of each kind; by default 5. With many rows, and of a model of columns, ignored.
-        num_layers, hidden_features, num_bins, dropout: of the coupling layers; None for what suits the rows. 0 layers
-            for none. The last three are also of the model of columns, which has no such layers.
-        max_components: the most normals in a mixture.
-        model: ``"columns"``, ``"flow"``, or ``"auto"`` for what suits the table. Arrays may lack values (NaN) only with
-            ``"columns"``, and with ``"flow"`` frames may not.
-        learning_rate: of the coupling layers, or of the model of columns.
-        max_steps: the most steps of training; None for what suits the rows.
-        kinds: what a column holds, where the guess is wrong: a mapping from its name (its number, for an array) to
-            real, stepped, integer, boolean, categorical, datetime or constant.
-        device: where to evaluate, and with many rows to train: ``"auto"``, or a name such as ``"cpu"`` or ``"cuda:1"``.
-        verbose: show progress on standard error.
-        random_state: of folds, starts and dropout.
+        n_members: number of folds; each kind has one member for each fold. Default: 5. Ignored with more than 5,000
+            rows and by the model of columns.
+        num_layers, hidden_features, num_bins, dropout: sizes of the coupling layers. Default: chosen for the number of
+            rows. ``num_layers=0`` disables coupling layers. The last three also apply to the model of columns.
+        max_components: largest number of normals in a mixture.
+        model: ``"columns"``, ``"flow"``, or ``"auto"`` to choose by the kinds of the columns. Arrays may contain NaN
+            only with ``"columns"``. Frames may have missing values except with ``"flow"``.
+        learning_rate: learning rate of the coupling layers or of the model of columns.
+        max_steps: largest number of training steps. Default: chosen for the number of rows.
+        kinds: kinds of columns whose inferred kind is wrong: a mapping from the column's name (its number, for an
+            array) to real, stepped, integer, boolean, categorical, datetime or constant.
+        device: device of evaluation, and of training with more than 5,000 rows: ``"auto"``, or a name such as
+            ``"cpu"`` or ``"cuda:1"``.
+        verbose: whether to show progress on standard error.
+        random_state: seed of folds, initial weights and dropout.
 
     Attributes:
-        model_: ``"columns"`` or ``"flow"``, what the table got.
-        flow_: the density on the encoded columns, a :class:`~cubicflow.Mixture`, a :class:`~cubicflow.Flow` or a
+        model_: the model that was fitted, ``"columns"`` or ``"flow"``.
+        flow_: the density of the encoded columns, a :class:`~cubicflow.Mixture`, a :class:`~cubicflow.Flow` or a
             :class:`~cubicflow.tables.columns_model.ColumnsModel`.
-        schema_: what each column was taken for.
-        shares_: of each kind of member in the mixture; empty with many rows and of a model of columns.
-        held_out_score_: the mean log likelihood of rows under members that have not seen them; with many rows and of a
-            model of columns, that of the tenth of the rows that decided when to stop.
-        n_features_in_, feature_names_in_: as everywhere in scikit-learn.
+        schema_: the kind and encoding of each column.
+        shares_: share of each kind of member in the mixture; empty if there is no mixture.
+        held_out_score_: mean log likelihood of held-out rows: of each row under a member that was trained without it,
+            or, if there is no mixture, of the tenth of the rows that was used for early stopping.
+        n_features_in_, feature_names_in_: number and names of the columns.
 
     >>> import numpy as np
     >>> x = np.random.default_rng(0).normal(size=(40, 2))
@@ -79,23 +81,23 @@ class CubicFlowDensity(DensityMixin, FlowEstimator):  # type: ignore[misc] # skl
 
     max_components: int = field(default=32, kw_only=True)
     model: str = field(default="auto", kw_only=True)
-    cells_: CellEncoder | None = field(init=False)  # what a model of columns sees; None for a flow
+    cells_: CellEncoder | None = field(init=False)  # the encoder of a model of columns; None for a flow
     shares_: dict[str, float] = field(init=False)
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:  # noqa: ARG002, N803 - sklearn's names
-        """Fit the density. A weight of 2 is a row that occurs twice, a weight of 0 a row left out; ``y`` is ignored."""
+        """Fit the density. A row with weight 2 counts as two rows, a row with weight 0 is ignored; so is ``y``."""
         if self.model not in ("auto", *MODELS):
             raise ValueError(f"model must be auto, {' or '.join(MODELS)}, got {self.model!r}")
         self.pattern_ = inputs.empty_like(X) if inputs.is_frame(X) else None
         gaps = self.model == "columns" or (self.model == "auto" and self.pattern_ is not None)
-        rows, weights = self._weighed(self._x_table(X, fitting=True, gaps=gaps), sample_weight, X)
+        rows, weights = self._weighted(self._x_table(X, fitting=True, gaps=gaps), sample_weight, X)
         seed = draw_seed(self.random_state)
         self.model_ = self._choose_model(rows, weights)
         if self.model_ == "columns":
             training = {"device": self.device, "seed": seed, **self._given("learning_rate", max_steps="steps")}
-            how: dict[str, Any] = {"progress": bool(self.verbose)}
+            settings = self._given(*COLUMN_SETTINGS)
             with private_randomness(seed):
-                found = fit_columns(self.schema_, rows, weights, self._given(*COLUMN_SETTINGS), training, **how)
+                found = fit_columns(self.schema_, rows, weights, settings, training, progress=bool(self.verbose))
             self._place_flow(found.model)
             self.cells_, self.shares_, self.held_out_score_ = found.cells, {}, found.held_out_score
         else:
@@ -104,27 +106,27 @@ class CubicFlowDensity(DensityMixin, FlowEstimator):  # type: ignore[misc] # skl
         return self
 
     def _choose_model(self, rows: pa.Table, weights: Floats) -> str:
-        """Learn the schema; what the table gets."""
+        """Learn the schema, and return the name of the model for it."""
         kinds = dict(self.kinds or {})
         if self.model == "flow" or (self.model == "auto" and self.pattern_ is None and not kinds):
             self._learn_schema(rows, weights)
             return "flow"
-        told = kinds if self.pattern_ is not None else inputs.array_kinds(kinds, rows.column_names)
-        found = inputs.infer_typed(rows, weights, (), told, Missing.MODEL)
+        requested = kinds if self.pattern_ is not None else inputs.array_kinds(kinds, rows.column_names)
+        found = inputs.infer_typed(rows, weights, (), requested, Missing.MODEL)
         self.schema_ = found.schema
         return suited_model(found) if self.model == "auto" else self.model
 
     def _fit_flow(self, rows: pa.Table, weights: Floats, seed: int) -> None:
         encoder = TableEncoder(self.schema_)
         numbers = inputs.read(encoder, rows)
-        with private_randomness(seed) as generator, self._progress() as shown:
+        with private_randomness(seed) as generator, self._progress() as display:
             if len(weights) > MANY:
                 self._fit_recipe(encoder, numbers, weights, seed)
                 self.shares_ = {}
                 return
             found = encode(encoder, numbers, weights, generator)
             folds = self._folds(found, generator)
-            ensemble = fit_ensemble(found, folds, self._settings(seed), shown)
+            ensemble = fit_ensemble(found, folds, self._settings(seed), display)
             self._place_flow(ensemble.flow)
             self.shares_ = ensemble.shares
             judged = folds.judged
@@ -132,18 +134,18 @@ class CubicFlowDensity(DensityMixin, FlowEstimator):  # type: ignore[misc] # skl
             self.held_out_score_ = float(np.average(scores, weights=found.weights[judged]))
 
     def score_samples(self, X: Any) -> Floats:  # noqa: N803
-        """The log likelihood of each row, in nats and in the data's own units, computed in float64."""
+        """Return the log likelihood of each row, in nats and in the data's units, in float64. Shape (N,)."""
         check_is_fitted(self)
         encoder = self._encoder if self.cells_ is None else self.cells_
         numbers = inputs.read(encoder, self._x_table(X, gaps=self.cells_ is not None))
         return score_numbers(self.flow_, encoder, numbers)
 
     def score(self, X: Any, y: Any = None) -> float:  # noqa: ARG002, N803
-        """The mean log likelihood of the rows."""
+        """Return the mean log likelihood of the rows."""
         return float(self.score_samples(X).mean())
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> Any:
-        """New rows: an array, or a frame like the one that was fitted."""
+        """Draw new rows: an array (n_samples, D), or a frame of the library and with the columns of the fitted one."""
         check_is_fitted(self)
         count = whole_number("n_samples", n_samples, 1)
         generator = torch.Generator(self._flow_device).manual_seed(draw_seed(random_state))

@@ -1,4 +1,4 @@
-"""A density of mixed columns by the model of columns, trained as the command line trains one."""
+"""Fitting of a model of columns, with the recipe of the command line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cubicflow.training import TrainingConfig, fit
 
 
 class FittedColumns(NamedTuple):
-    """A model, what it sees of each column, and the mean log likelihood of rows that it was not trained on."""
+    """Fitted model of columns, its encoder, and the mean log likelihood of held-out rows."""
 
     model: ColumnsModel
     cells: CellEncoder
@@ -38,9 +38,11 @@ def fit_columns(
     *,
     progress: bool,
 ) -> FittedColumns:
-    """Train on nine rows of ten, and let the tenth decide when to stop. ``settings`` are of
-    :class:`~cubicflow.tables.columns_model.ColumnsModel`, ``training`` of
-    :class:`~cubicflow.training.TrainingConfig`; they come before those that suit the rows."""
+    """Train a model of columns on nine tenths of the rows; the last tenth is for early stopping.
+
+    ``settings`` are arguments of :class:`~cubicflow.tables.columns_model.ColumnsModel`. ``training`` are fields of
+    :class:`~cubicflow.training.TrainingConfig`. Both replace defaults that depend on the rows.
+    """
     y = inputs.read(PlainReader(schema), rows).y
     seed = training["seed"]
     held_out, seen = np.split(np.random.default_rng(seed).permutation(len(y)), [max(len(y) // HELD_OUT, 1)])

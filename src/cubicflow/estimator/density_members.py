@@ -1,10 +1,10 @@
-"""The three kinds of members a density is made of, each an exact flow, and the mixture of them all.
+"""The mixture for few rows, and its three kinds of members. Every member is an exact flow.
 
 normals     a mixture of correlated normals, by expectation-maximisation
-marginals   the same, behind a spline for each column that makes the column's own distribution simple
-couplings   those splines, then coupling layers
+marginals   a spline for each column, then a mixture of correlated normals
+couplings   a spline for each column, then coupling layers
 
-Each kind has one member for each fold. How much of each kind to take is decided by the rows its members have not seen.
+Each kind has one member for each fold. Held-out rows determine the share of each kind in the mixture.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from cubicflow.training.progress import Progress
 from cubicflow.transforms import Compose, Coupling, ElementMap, Elementwise, LULinear, Transform
 from cubicflow.transforms.coupling import alternating_mask
 
-SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
-BORROWED = (0.02, 0.2, 1.0, 4.0)  # rows for each column
+SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # numbers of components
+PRIOR_ROWS = (0.02, 0.2, 1.0, 4.0)  # strengths of the prior on covariances, in rows per column
 ROWS_PER_COMPONENT = 4
-FEWEST_ROWS = 50  # with fewer, there is nothing that splines could learn beyond normals
-LEAST_SHARE = 0.02  # of the mixture; a kind below it is left out
+FEWEST_ROWS = 50  # rows; splines cannot improve on normals with fewer
+LEAST_SHARE = 0.02  # share of the mixture; a kind with a smaller share is left out
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class MemberSettings:
 
 @dataclass(frozen=True)
 class Kind:
-    """The members of one kind, and the log density of each row under the one that has not seen it."""
+    """Members of one kind, and the log density (N,) of each row under the member that left it out."""
 
     name: str
     flows: list[Flow]
@@ -60,29 +60,29 @@ class Kind:
 
 @dataclass(frozen=True)
 class Ensemble:
-    """All members as one density, the ``shares`` of the kinds in it, and what the judged rows score when held out."""
+    """Mixture of all members, the share of each kind, and the held-out log density of each judged row."""
 
     flow: Mixture
     shares: dict[str, float]
     held_out: Floats
 
 
-def fit_ensemble(rows: WeightedRows, folds: Folds, settings: MemberSettings, shown: Progress) -> Ensemble:
-    """The members of all kinds, in the mixture that held-out rows like best."""
+def fit_ensemble(rows: WeightedRows, folds: Folds, settings: MemberSettings, display: Progress) -> Ensemble:
+    """Fit the members of all kinds, and return their mixture with the highest held-out likelihood."""
     features = rows.x.shape[1]
-    blank = [Compose([]) for _ in range(folds.members)]
-    kinds = [_normals("normals", blank, rows, folds, settings, shown)]
+    identities = [Compose([]) for _ in range(folds.members)]
+    kinds = [_normals("normals", identities, rows, folds, settings, display)]
     if len(rows) >= FEWEST_ROWS:
         splines = [
             _gaussian(Elementwise(features, _element_map(settings)), rows, folds, m) for m in range(folds.members)
         ]
-        shown.say("a spline for each column")
-        train(splines, rows, folds, settings.marginals, shown)
-        kinds.append(_normals("marginals", [flow.transform for flow in splines], rows, folds, settings, shown))
+        display.notify("a spline for each column")
+        train(splines, rows, folds, settings.marginals, display)
+        kinds.append(_normals("marginals", [flow.transform for flow in splines], rows, folds, settings, display))
         if settings.num_layers and features > 1:
-            shown.say("coupling layers")
+            display.notify("coupling layers")
             flows = [_coupled(flow, settings, member) for member, flow in enumerate(splines)]
-            found = train(flows, rows, folds, settings.couplings, shown)
+            found = train(flows, rows, folds, settings.couplings, display)
             kinds.append(Kind("couplings", flows, found))
     judged = folds.judged
     weights = stacking_weights([kind.held_out[judged] for kind in kinds], rows.weights[judged])
@@ -101,10 +101,12 @@ def _normals(
     rows: WeightedRows,
     folds: Folds,
     settings: MemberSettings,
-    shown: Progress,
+    display: Progress,
 ) -> Kind:
-    """Mixtures of normals on the far side of each member's transform; their size, and how much the components borrow
-    from one another, are those that held-out rows like best."""
+    """Fit mixtures of normals to the rows after each member's transform.
+
+    The number of components and the strength of the prior are those with the highest held-out likelihood.
+    """
     spaces = []
     with torch.no_grad():
         for transform in transforms:
@@ -113,15 +115,15 @@ def _normals(
     tried = []
     features = rows.x.shape[1]
     most = min(settings.max_components, len(rows) // ROWS_PER_COMPONENT)
-    for borrowed in BORROWED:
+    for prior_rows in PRIOR_ROWS:
         worse, before = 0, -np.inf
         for size in (size for size in SIZES if size <= max(most, 1)):
             found, held_out = [], np.full(len(rows), np.nan)
             for member, (z, log_det) in enumerate(spaces):
-                mine = folds.held_out(member)
+                unseen = folds.held_out(member)
                 generator = np.random.default_rng((settings.seed, member))
-                found.append(fit_normals(z[~mine], rows.weights[~mine], size, borrowed * features, generator))
-                held_out[mine] = found[-1].log_prob(z[mine]) + log_det[mine]
+                found.append(fit_normals(z[~unseen], rows.weights[~unseen], size, prior_rows * features, generator))
+                held_out[unseen] = found[-1].log_prob(z[unseen]) + log_det[unseen]
             score = float(np.average(held_out[folds.judged], weights=rows.weights[folds.judged]))
             tried.append((score, found, held_out))
             worse = worse + 1 if score < before else 0
@@ -129,23 +131,26 @@ def _normals(
             if worse == 2:
                 break
     _, best, held_out = max(tried, key=itemgetter(0))
-    shown.say(f"{name}: {max(len(found.weights) for found in best)} components")
+    display.notify(f"{name}: {max(len(found.weights) for found in best)} components")
     flows = [Flow(normal_base(found), transform) for found, transform in zip(best, transforms, strict=True)]
     return Kind(name, [flow.eval() for flow in flows], held_out)
 
 
 def _gaussian(transform: Transform, rows: WeightedRows, folds: Folds, member: int) -> Flow:
-    """A normal with the mean and covariance of a member's rows, seen through a transform that is still the identity."""
+    """Return a flow whose base is a normal with the mean and covariance of a member's rows.
+
+    ``transform`` must be the identity still.
+    """
     seen = ~folds.held_out(member)
     features = rows.x.shape[1]
-    # no more rows than columns lie in a plane: only borrowed ones can say how wide the density is across it
-    borrowed = 0.0 if seen.sum() > features else float(features)
-    normal = fit_normals(rows.x[seen], rows.weights[seen], 1, borrowed, np.random.default_rng(0))
+    # With at most as many rows as columns, all rows lie in a hyperplane. Only a prior gives a width orthogonal to it.
+    prior_rows = 0.0 if seen.sum() > features else float(features)
+    normal = fit_normals(rows.x[seen], rows.weights[seen], 1, prior_rows, np.random.default_rng(0))
     return Flow(normal_base(normal), transform)
 
 
 def _coupled(flow: Flow, settings: MemberSettings, member: int) -> Flow:
-    """A copy of a member with coupling layers, each still the identity, after its splines."""
+    """Return a copy of a member with coupling layers after its splines. Each coupling layer is the identity still."""
     features = flow.base.features
     splines = Elementwise(features, _element_map(settings))
     splines.load_state_dict(flow.transform.state_dict())
@@ -156,7 +161,10 @@ def _coupled(flow: Flow, settings: MemberSettings, member: int) -> Flow:
 
 
 def coupling_layers(features: int, settings: MemberSettings, context_features: int = 0) -> list[Transform]:
-    """Linear and coupling layers in turn; of a single feature only the latter, which context tells what to do."""
+    """Return alternating linear and coupling layers. For a single feature there are only coupling layers.
+
+    The coupling layer of a single feature is an elementwise map with params from the context.
+    """
     network = partial(ResidualMLP, hidden_features=settings.hidden_features, num_blocks=1, dropout=settings.dropout)
     layers: list[Transform] = []
     for i in range(settings.num_layers):
@@ -168,7 +176,7 @@ def coupling_layers(features: int, settings: MemberSettings, context_features: i
 
 
 def normal_base(found: Normals) -> NormalMixture:
-    """A fitted mixture of normals as the base of a flow."""
+    """Return a fitted mixture of normals as the base of a flow."""
     base = NormalMixture(found.means.shape[1], len(found.weights), correlated=True)
     return base.set_(*(torch.from_numpy(part) for part in (found.weights, found.means, found.covariances)))
 

@@ -1,4 +1,4 @@
-"""Weighted mixtures of normals by expectation-maximisation, with a prior that lends rows to thin components."""
+"""Weighted mixtures of normals by expectation-maximisation, with a prior on the covariances."""
 
 from __future__ import annotations
 
@@ -11,50 +11,50 @@ Floats = NDArray[np.float64]
 
 MOST_ITERATIONS = 200
 TOLERANCE = 1e-3  # nats per row
-FLOOR = 1e-6  # of the variance of standardised columns: a constant one keeps a density
-SINGULAR = 1e-12  # of the largest variance: spread below it is lost in the float32 of training
-LENT = 1e-4  # of its rows: what a component with a singular covariance borrows, if it would have borrowed less
+FLOOR = 1e-6  # added to the variances of standardised columns, so that a constant column has a density
+SINGULAR = 1e-12  # fraction of the largest variance; smaller variances are lost in the float32 of training
+LEAST_PRIOR = 1e-4  # fraction of a component's rows; smallest prior of a component with a singular covariance
 
 
 @dataclass(frozen=True)
 class Normals:
-    """A mixture of K normals: ``weights`` (K,), ``means`` (K, D), ``covariances`` (K, D, D)."""
+    """Mixture of K normals: ``weights`` (K,), ``means`` (K, D), ``covariances`` (K, D, D)."""
 
     weights: Floats
     means: Floats
     covariances: Floats
 
     def log_parts(self, x: Floats) -> Floats:
-        """(N, K): the log density of each row times each component's weight."""
+        """Return the log of weight times density of each component at each row, of shape (N, K)."""
         factors = np.linalg.cholesky(self.covariances)  # (K, D, D)
-        apart = x[None] - self.means[:, None]  # (K, N, D)
-        squares = np.square(apart @ np.swapaxes(np.linalg.inv(factors), 1, 2)).sum(2)  # (K, N)
+        deviations = x[None] - self.means[:, None]  # (K, N, D)
+        squares = np.square(deviations @ np.swapaxes(np.linalg.inv(factors), 1, 2)).sum(2)  # (K, N)
         log_dets = np.log(np.diagonal(factors, axis1=1, axis2=2)).sum(1)
         constant = 0.5 * x.shape[1] * np.log(2 * np.pi)
         parts: Floats = (np.log(self.weights) - log_dets - constant)[:, None] - 0.5 * squares
         return parts.T
 
     def log_prob(self, x: Floats) -> Floats:
-        """(N,)."""
+        """Return the log density of each row, of shape (N,)."""
         result: Floats = np.logaddexp.reduce(self.log_parts(x), axis=1)
         return result
 
 
 def fit_normals(
-    x: Floats, weights: Floats, components: int, borrowed: float, generator: np.random.Generator
+    x: Floats, weights: Floats, components: int, prior_rows: float, generator: np.random.Generator
 ) -> Normals:
-    """Maximise the posterior of a mixture, given rows (N, D) and how often each occurs.
+    """Return the mixture with the highest posterior density, given rows (N, D) and weights (N,).
 
-    Every component's covariance is estimated from its own rows and ``borrowed`` more that are spread as the rows of all
-    components are about their means: a conjugate prior whose scale is learned. It shares what the components have in
-    common, so thin components stay well conditioned, and with many components and much borrowed the mixture becomes a
-    kernel density whose kernel has the data's own shape.
+    Each covariance is shrunk towards the pooled covariance of all components. The pooled covariance counts as
+    ``prior_rows`` rows: a conjugate prior whose scale is learned. So components with few rows stay well conditioned.
+    With many components and many prior rows, the mixture becomes a kernel density estimate whose kernel has the shape
+    of the data.
 
-    Constant or collinear columns, or more columns than rows, make a covariance singular: such a component borrows a
-    little more, and only such a one.
+    Constant columns, collinear columns, or more columns than rows make a covariance singular. Only a singular
+    covariance gets a stronger prior.
     """
     shares = _clusters(x, weights, components, generator)
-    found, before = _maximise(x, weights, shares, borrowed), -np.inf
+    found, before = _maximise(x, weights, shares, prior_rows), -np.inf
     for _ in range(MOST_ITERATIONS):
         parts = found.log_parts(x)
         log_prob = np.logaddexp.reduce(parts, axis=1)
@@ -62,34 +62,36 @@ def fit_normals(
         if components == 1 or abs(after - before) < TOLERANCE:
             break
         before = after
-        found = _maximise(x, weights, np.exp(parts - log_prob[:, None]), borrowed)
+        found = _maximise(x, weights, np.exp(parts - log_prob[:, None]), prior_rows)
     return found
 
 
-def _maximise(x: Floats, weights: Floats, shares: Floats, borrowed: float) -> Normals:
+def _maximise(x: Floats, weights: Floats, shares: Floats, prior_rows: float) -> Normals:
     counts = shares * weights[:, None]  # (N, K)
     rows = counts.sum(0)
-    kept = rows > 1e-8 * weights.sum()  # a component that no row belongs to is gone
+    kept = rows > 1e-8 * weights.sum()  # drops components without rows
     counts, rows = counts[:, kept], rows[kept]
     means = counts.T @ x / rows[:, None]
     scatters = np.empty((len(rows), x.shape[1], x.shape[1]))
     for k, mean in enumerate(means):
-        apart = (x - mean) * np.sqrt(counts[:, k, None])
-        scatters[k] = apart.T @ apart
+        deviations = (x - mean) * np.sqrt(counts[:, k, None])
+        scatters[k] = deviations.T @ deviations
     total = rows.sum()
     pooled = shrunk(scatters.sum(0) / total, total)
-    covariances = (scatters + borrowed * pooled) / (rows + borrowed)[:, None, None]
+    covariances = (scatters + prior_rows * pooled) / (rows + prior_rows)[:, None, None]
     for k, covariance in enumerate(covariances):
         if _is_singular(covariance):
-            lent = max(borrowed, LENT * rows[k])
-            covariances[k] = (scatters[k] + lent * pooled) / (rows[k] + lent)
-    # one pseudo-row to each component: a small one keeps some weight
+            stronger = max(prior_rows, LEAST_PRIOR * rows[k])
+            covariances[k] = (scatters[k] + stronger * pooled) / (rows[k] + stronger)
+    # Each component gets one pseudo-row, so that a small component keeps some weight.
     return Normals((rows + 1) / (total + len(rows)), means, covariances)
 
 
 def shrunk(covariance: Floats, rows: float) -> Floats:
-    """A covariance as if D / 10 more rows had been seen in which the columns vary as much, each for itself: hardly
-    changed by many rows, and of full rank even with fewer rows than columns."""
+    """Return a covariance shrunk towards its diagonal, which counts as D / 10 rows.
+
+    The result has full rank even with fewer rows than columns. With many rows it hardly differs from ``covariance``.
+    """
     features = len(covariance)
     share = 0.1 * features / (0.1 * features + rows)
     return (1 - share) * covariance + share * np.diag(np.diag(covariance)) + FLOOR * np.eye(features)
@@ -104,10 +106,10 @@ def _is_singular(covariance: Floats) -> bool:
 
 
 def _clusters(x: Floats, weights: Floats, components: int, generator: np.random.Generator) -> Floats:
-    """(N, K): 1 where a row belongs to a cluster of k-means."""
+    """Return the clusters of k-means as a one-hot matrix (N, K)."""
     from sklearn.cluster import KMeans
 
-    # More components than different rows would be refused. Rows were merged where they are the same.
+    # KMeans raises for more clusters than distinct rows. The rows of x are distinct: equal rows were merged.
     found = KMeans(min(components, len(x)), n_init=1, max_iter=10, random_state=int(generator.integers(2**31)))
     shares: Floats = np.eye(found.n_clusters)[found.fit(x, sample_weight=weights).labels_]
     return shares

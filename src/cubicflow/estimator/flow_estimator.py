@@ -1,4 +1,4 @@
-"""What the two estimators share: reading what is passed, seeds, devices, pickles."""
+"""The common base class of the two estimators: inputs, seeds, devices, pickling."""
 
 from __future__ import annotations
 
@@ -42,8 +42,10 @@ SIZES = ("num_layers", "hidden_features", "num_bins", "dropout")
 
 @dataclass(eq=False, repr=False)
 class FlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no types
-    """The common part of :class:`CubicFlowDensity` and :class:`CubicFlowConditional`; not used itself. Its fields are
-    the arguments of their constructors, which they explain."""
+    """Abstract base class of :class:`CubicFlowDensity` and :class:`CubicFlowConditional`.
+
+    The fields are arguments of their constructors. The subclasses document them.
+    """
 
     n_members: int = 5
     _: KW_ONLY
@@ -57,9 +59,9 @@ class FlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no types
     device: str = "auto"
     verbose: bool | int = False
     random_state: Any = None
-    flow_: Any = field(init=False)  # a Flow or a Mixture; of a density, a ColumnsModel as well
+    flow_: Any = field(init=False)  # a Flow or a Mixture, in CubicFlowDensity also a ColumnsModel
     schema_: Schema = field(init=False)
-    pattern_: Any = field(init=False)  # the frame that was fitted, without its rows; None for an array
+    pattern_: Any = field(init=False)  # the fitted frame without its rows; None for an array
 
     @property
     def _encoder(self) -> TableEncoder:
@@ -67,13 +69,13 @@ class FlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no types
         return TableEncoder(self.schema_)
 
     def _x_table(self, X: Any, *, fitting: bool = False, gaps: bool = False) -> pa.Table:  # noqa: N803
-        """What was passed as a table; ``gaps`` says whether values may be missing."""
+        """Return X as a table. With ``gaps``, values may be missing."""
         if self.pattern_ is None:
             finite: Any = "allow-nan" if gaps else True
-            how: dict[str, Any] = {"dtype": np.float64, "ensure_min_samples": 2 if fitting else 1}
-            return inputs.array_table(validate_data(self, X, reset=fitting, ensure_all_finite=finite, **how), "x")
+            checks: dict[str, Any] = {"dtype": np.float64, "ensure_min_samples": 2 if fitting else 1}
+            return inputs.array_table(validate_data(self, X, reset=fitting, ensure_all_finite=finite, **checks), "x")
         if not inputs.is_frame(X):
-            raise ValueError(f"a frame with the columns {inputs.names(self.pattern_)} was fitted; give a frame")
+            raise ValueError(f"fit got a frame with the columns {inputs.names(self.pattern_)}; give a frame")
         if fitting:
             _check_feature_names(self, X, reset=True)
             _check_n_features(self, X, reset=True)
@@ -83,20 +85,22 @@ class FlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no types
     def _learn_schema(
         self, rows: pa.Table, weights: Floats, given: tuple[str, ...] = (), array_y: tuple[str, ...] = ()
     ) -> TableEncoder:
-        """What each column is taken for; ``given`` are those to condition on, ``array_y`` those of a y that is an
-        array."""
+        """Learn the schema of the columns, and return its encoder.
+
+        ``given`` are the columns to condition on. ``array_y`` are the columns of a y that is an array.
+        """
         kinds = dict(self.kinds or {})
         if self.pattern_ is not None:
             self.schema_ = inputs.learn_typed(rows, weights, given, {**dict.fromkeys(array_y, "real"), **kinds})
         elif kinds:
-            told = inputs.array_kinds(kinds, given or rows.column_names, array_y)
-            self.schema_ = inputs.learn_typed(rows, weights, given, told)
+            requested = inputs.array_kinds(kinds, given or rows.column_names, array_y)
+            self.schema_ = inputs.learn_typed(rows, weights, given, requested)
         else:
             self.schema_ = inputs.learn_real(rows, weights, given)
         return TableEncoder(self.schema_)
 
-    def _weighed(self, rows: pa.Table, sample_weight: Any, X: Any) -> tuple[pa.Table, Floats]:  # noqa: N803
-        """The rows to fit and their weights. A row of weight 0 is left out before anything looks at its values."""
+    def _weighted(self, rows: pa.Table, sample_weight: Any, X: Any) -> tuple[pa.Table, Floats]:  # noqa: N803
+        """Return the rows with a positive weight, and their weights. The values of other rows are never read."""
         weights = np.asarray(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
         kept = weights > 0
         if not kept.any():
@@ -105,12 +109,14 @@ class FlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no types
 
     def _folds(self, rows: WeightedRows, generator: np.random.Generator) -> Folds:
         if len(rows) < 2:
-            raise ValueError("n_samples=1: all rows are the same, and a density needs different ones")
+            raise ValueError("n_samples=1: all rows are the same, but a density needs at least two distinct rows")
         return Folds.draw(len(rows), whole_number("n_members", self.n_members, 1), FEWEST_FOLDS, generator)
 
     def _fit_recipe(self, encoder: TableEncoder, numbers: Numbers, weights: Floats, seed: int) -> NDArray[np.int64]:
-        """Fit a table with many rows, where the command line's defaults hold unless something else is given; the
-        numbers of the rows that were held out."""
+        """Fit many rows with the defaults of the command line, and return the numbers of the held-out rows.
+
+        Settings of the estimator that are not None replace the defaults.
+        """
         training = {"device": self.device, "seed": seed, **self._given("learning_rate", max_steps="steps")}
         flow, scores, held_out = fit_many(
             encoder, numbers, weights, self._given(*SIZES), training, progress=bool(self.verbose)
@@ -120,12 +126,12 @@ class FlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no types
         return held_out
 
     def _place_flow(self, flow: Flow | Mixture | ColumnsModel) -> None:
-        """Keep a trained model: in float64, so that scores are, where it is to be evaluated."""
+        """Keep a trained model, in float64 and on the device of evaluation."""
         self.flow_ = flow.double().to(self._device()).eval()
 
     @property
     def _flow_device(self) -> torch.device:
-        """Where the flow is: on the CPU after unpickling, whatever was asked for in fitting."""
+        """The device of the flow. After unpickling it is the CPU, whatever ``device`` says."""
         first: torch.Tensor = next(chain(self.flow_.buffers(), self.flow_.parameters()))
         return first.device
 
@@ -147,17 +153,17 @@ class FlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no types
         )
 
     def _given(self, *names: str, **renamed: str) -> dict[str, Any]:
-        """Those of the settings that are not None."""
-        asked = {name: name for name in names} | renamed
-        return {new: getattr(self, old) for old, new in asked.items() if getattr(self, old) is not None}
+        """Return the settings that are not None. ``renamed`` maps names of the estimator to other names."""
+        all_names = {name: name for name in names} | renamed
+        return {new: getattr(self, old) for old, new in all_names.items() if getattr(self, old) is not None}
 
     @contextmanager
     def _progress(self) -> Iterator[Progress]:
-        shown = make_progress(bool(self.verbose), validates=True)
+        display = make_progress(bool(self.verbose), validates=True)
         try:
-            yield shown
+            yield display
         finally:
-            shown.close()
+            display.close()
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = dict(super().__getstate__())
@@ -174,23 +180,23 @@ class FlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no types
 
 @contextmanager
 def private_randomness(seed: int) -> Iterator[np.random.Generator]:
-    """Torch's and NumPy's random numbers come from generators of one's own."""
+    """Draw random numbers inside the block from private generators of torch and NumPy; yield the one of NumPy."""
     with drawing_from(torch.Generator().manual_seed(seed)):
         yield np.random.default_rng(seed)
 
 
 def draw_seed(random_state: Any) -> int:
-    """A seed from what scikit-learn takes for one."""
+    """Return an integer seed from scikit-learn's ``random_state``."""
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 
 def whole_number(name: str, value: Any, at_least: int) -> int:
-    """``value``, if it is a count."""
+    """Return ``value`` as an int; raise ValueError unless it is an integer of at least ``at_least``."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < at_least:
         raise ValueError(f"{name} must be a whole number, {at_least} or more, got {value!r}")
     return int(value)
 
 
 def joined(first: pa.Table, second: pa.Table) -> pa.Table:
-    """Two tables side by side."""
+    """Return one table with the columns of both tables."""
     return pa.table([*first.columns, *second.columns], schema=pa.schema([*first.schema, *second.schema]))

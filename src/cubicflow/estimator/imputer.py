@@ -1,4 +1,4 @@
-"""Gaps filled by a model of columns, for scikit-learn."""
+"""An imputer of missing values with scikit-learn's interface, by a model of columns."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from cubicflow.tables.asking.filled_table import FILLED
 
 @dataclass(eq=False, repr=False)
 class CubicFlowImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc] # sklearn has no types
-    """Fills missing values by draws from a model of the columns, given all that a row holds.
+    """Transformer that fills missing values by draws from a model of columns, given the values that a row has.
 
-    NumPy arrays are real numbers in every column, NaN where one is missing. Columns of pandas, polars and arrow frames
-    are typed as ``cubicflow fit`` types them: words, steps, dates, real numbers. Gaps in the rows that are fitted are
-    modelled too.
+    Every column of a NumPy array is real; a missing value is NaN. The kinds of the columns of a pandas, polars or arrow
+    frame are inferred as in ``cubicflow fit``. The training rows may have missing values.
 
     Args:
-        most_likely: fill with the most probable word and the median of numbers; by default with one draw, which keeps
-            the spread of the data. Draws with different ``random_state`` are multiple imputations.
-        hidden_features, num_bins, dropout: of the model; None for what suits the rows.
-        max_steps: the most steps of training; None for what suits the rows.
-        kinds: what a column of a frame holds, where the guess is wrong: a mapping from its name to real, stepped,
-            integer, boolean, categorical, datetime or constant.
-        device: where to train: ``"auto"``, or a name such as ``"cpu"`` or ``"cuda:1"``.
-        verbose: show progress on standard error.
-        random_state: of the model's start, and of the draws.
+        most_likely: whether to fill with the most likely category and the median of numbers. Default: fill with one
+            draw, which preserves the spread of the data. Several draws with different ``random_state`` are multiple
+            imputations.
+        hidden_features, num_bins, dropout: sizes of the model. Default: chosen for the number of rows.
+        max_steps: largest number of training steps. Default: chosen for the number of rows.
+        kinds: kinds of columns whose inferred kind is wrong: a mapping from the name of a frame's column to real,
+            stepped, integer, boolean, categorical, datetime or constant.
+        device: device of training: ``"auto"``, or a name such as ``"cpu"`` or ``"cuda:1"``.
+        verbose: whether to show progress on standard error.
+        random_state: seed of the initial weights and of the draws.
 
     Attributes:
         fitted_: the :class:`~cubicflow.tables.FittedTable`.
-        n_features_in_, feature_names_in_: as everywhere in scikit-learn.
+        n_features_in_, feature_names_in_: number and names of the columns.
 
     >>> import numpy as np
     >>> x = np.random.default_rng(0).normal(size=(60, 2))
@@ -62,10 +62,10 @@ class CubicFlowImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  
     verbose: bool | int = False
     random_state: Any = None
     fitted_: FittedTable = field(init=False)
-    pattern_: Any = field(init=False)  # the frame that was fitted, without its rows; None for an array
+    pattern_: Any = field(init=False)  # the fitted frame without its rows; None for an array
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002, N803 - sklearn's names
-        """Learn what the columns have to do with one another; ``y`` is ignored."""
+        """Fit a model of the columns; ``y`` is ignored."""
         self.pattern_ = inputs.empty_like(X) if inputs.is_frame(X) else None
         rows = self._table(X, fitting=True)
         kinds = dict(self.kinds or {}) if self.pattern_ is not None else dict.fromkeys(rows.column_names, "real")
@@ -83,7 +83,7 @@ class CubicFlowImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  
         return self
 
     def transform(self, X: Any) -> Any:  # noqa: N803
-        """The rows with their gaps filled: an array, or a frame like the one that was fitted."""
+        """Return the rows with missing values filled: an array, or a frame like the fitted one."""
         check_is_fitted(self)
         rows = self._table(X)
         seed = draw_seed(self.random_state)
@@ -92,17 +92,17 @@ class CubicFlowImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  
         if self.pattern_ is None:
             return np.stack([column.to_numpy() for column in filled.columns], axis=1)
         found = inputs.like(self.pattern_, filled)
-        if hasattr(X, "index") and hasattr(found, "index"):  # of pandas
+        if hasattr(X, "index") and hasattr(found, "index"):  # a pandas frame
             found.index = X.index
         return found
 
     def _table(self, X: Any, *, fitting: bool = False) -> pa.Table:  # noqa: N803
         if self.pattern_ is None:
-            how: dict[str, Any] = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
-            x = validate_data(self, X, reset=fitting, ensure_min_samples=10 if fitting else 1, **how)
+            checks: dict[str, Any] = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
+            x = validate_data(self, X, reset=fitting, ensure_min_samples=10 if fitting else 1, **checks)
             return inputs.array_table(x, "x")
         if not inputs.is_frame(X):
-            raise ValueError(f"a frame with the columns {inputs.names(self.pattern_)} was fitted; give a frame")
+            raise ValueError(f"fit got a frame with the columns {inputs.names(self.pattern_)}; give a frame")
         _check_feature_names(self, X, reset=fitting)
         _check_n_features(self, X, reset=fitting)
         return inputs.arrow_table(X)

@@ -1,4 +1,4 @@
-"""What users pass, arrays and frames of any library, as tables with a schema, and samples back as what they passed."""
+"""Conversion of arrays and frames to tables with a schema, and of samples back to frames of the same library."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ WEIGHTS = "sample_weight of fit"
 
 
 def is_frame(data: Any) -> bool:
-    """Whether the data have named and typed columns. Frames whose columns are not named by text count as arrays."""
+    """Return whether the data have columns with names of text. Other frames are treated as arrays."""
     return hasattr(data, "columns") and all(isinstance(name, str) for name in names(data))
 
 
 def names(frame: Any) -> list[Any]:
-    """Of a frame's columns."""
+    """Return the names of a frame's columns."""
     return list(frame.column_names if isinstance(frame, pa.Table) else frame.columns)
 
 
 def arrow_table(frame: Any) -> pa.Table:
-    """A frame's columns, without pandas' index."""
+    """Return a frame as an arrow table, without the index of pandas."""
     if type(frame).__module__.partition(".")[0] == "pandas":
         rows = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
     else:
@@ -43,24 +43,26 @@ def arrow_table(frame: Any) -> pa.Table:
 
 
 def without_gaps(rows: pa.Table) -> pa.Table:
-    """The table, if no value is missing in it."""
+    """Return the table; raise ValueError if values are missing."""
     gaps = {
         name: pc.sum(pc.is_null(column, nan_is_null=True)).as_py() or 0
         for name, column in zip(rows.column_names, rows.columns, strict=True)
     }
     if any(gaps.values()):
         listed = ", ".join(f"{name!r} ({count})" for name, count in gaps.items() if count)
-        raise ValueError(f"Input X contains NaN or lacks values, in {listed}; leave such rows out first, or fill them")
+        raise ValueError(
+            f"Input X contains NaN or lacks values, in {listed}; remove these rows or fill the values first"
+        )
     return rows
 
 
 def empty_like(frame: Any) -> Any:
-    """The frame without its rows, kept as a pattern for samples."""
+    """Return the frame without its rows, as a pattern for samples."""
     return frame.slice(0, 0) if isinstance(frame, pa.Table) else frame.head(0)
 
 
 def like(pattern: Any, rows: pa.Table) -> Any:
-    """Rows as a frame with the library, columns and types of the pattern."""
+    """Return rows as a frame with the library, columns and types of the pattern."""
     if isinstance(pattern, pa.Table):
         return rows.cast(pattern.schema)
     if type(pattern).__module__.partition(".")[0] == "pandas":
@@ -70,21 +72,26 @@ def like(pattern: Any, rows: pa.Table) -> Any:
 
 
 def array_table(x: Floats, prefix: str) -> pa.Table:
-    """The columns of a matrix, named x0, x1, ..."""
+    """Return the columns of a matrix as a table, named by ``prefix`` and a number: x0, x1, ..."""
     return pa.table({f"{prefix}{i}": np.ascontiguousarray(x[:, i]) for i in range(x.shape[1])})
 
 
 def array_kinds(kinds: Mapping[Any, str], x_names: Sequence[str], y_names: Sequence[str] = ()) -> dict[str, str]:
-    """What each column of arrays holds: real numbers, unless told by the number of a column of X or by y0, y1, ..."""
+    """Return the kind of each column of the arrays X and y: real, unless ``kinds`` has another.
+
+    The keys of ``kinds`` are numbers of columns of X, or names of columns of y.
+    """
     known: dict[Any, str] = {**dict(enumerate(x_names)), **{name: name for name in y_names}}
     if unknown := [key for key in kinds if key not in known]:
-        of_y = f", and of y {some(y_names)}" if y_names else ""
-        raise ValueError(f"kinds names a column {unknown[0]!r}; the columns of X are {some(range(len(x_names)))}{of_y}")
+        y_columns = f", those of y are {some(y_names)}" if y_names else ""
+        raise ValueError(
+            f"kinds names an unknown column {unknown[0]!r}; the columns of X are {some(range(len(x_names)))}{y_columns}"
+        )
     return dict.fromkeys([*x_names, *y_names], "real") | {known[key]: kind for key, kind in kinds.items()}
 
 
 def learn_real(rows: pa.Table, weights: Floats, context: tuple[str, ...]) -> Schema:
-    """The schema of a table all of whose columns are taken as real, whatever they hold."""
+    """Return a schema in which all columns are real."""
     found, counts = distinct(np.stack([column.to_numpy() for column in rows.columns], axis=1), weights)
     columns = []
     for i, name in enumerate(rows.column_names):
@@ -94,23 +101,26 @@ def learn_real(rows: pa.Table, weights: Floats, context: tuple[str, ...]) -> Sch
         shaped = shape.shaped(values)[0]
         mean = float(np.average(shaped, weights=counts))
         std = float(np.sqrt(np.average(np.square(shaped - mean), weights=counts)))
-        varies = values.min() < values.max()  # the mean of equal values is rounded, so their std may not be 0
+        varies = values.min() < values.max()  # rounding of the mean can make the std of equal values positive
         columns.append(replace(column, map=replace(shape, mean=mean, std=std if varies and std else 1.0)))
     return Schema(tuple(columns))
 
 
 def learn_typed(rows: pa.Table, weights: Floats, context: tuple[str, ...], kinds: Mapping[str, str]) -> Schema:
-    """The schema of a table whose columns are typed as the command line types them, unless told."""
+    """Return the schema with the kinds that the command line infers, except for columns in ``kinds``."""
     return infer_typed(rows, weights, context, kinds, Missing.ERROR).schema
 
 
 def infer_typed(
     rows: pa.Table, weights: Floats, context: tuple[str, ...], kinds: Mapping[str, str], missing: Missing
 ) -> Inferred:
-    """The same, with all that was seen on the way. The schema has no column of weights."""
+    """Infer the kinds of columns as :func:`learn_typed` does, and return the whole result of the inference.
+
+    The schema has no column of weights.
+    """
     if len(rows) < FEWEST_ROWS:
         raise ValueError(
-            f"n_samples={len(rows)}: to tell what its columns hold, a frame, or an array with kinds, needs at least "
+            f"n_samples={len(rows)}: to infer the kinds of columns, a frame, or an array with kinds, needs at least "
             f"{FEWEST_ROWS} rows with a weight; give more rows, or an array of real numbers without kinds"
         )
     constant = [name for name in context if _is_constant(rows.column(name))]
@@ -133,12 +143,12 @@ def _is_constant(column: pa.ChunkedArray) -> bool:
 
 
 def read(encoder: TableEncoder | PlainReader, rows: pa.Table, name: str = "the frame") -> Numbers:
-    """The rows as plain numbers. A table that is not like the fitted one is refused, the difference spelled out."""
+    """Return the rows as plain numbers. Raises TableError with the differences if the columns do not fit the schema."""
     return encoder.read(_only_batch(encoder.schema, rows, name))
 
 
 def read_context(encoder: TableEncoder, rows: pa.Table) -> Floats:
-    """What a conditional density is given, (N, C), of rows without the columns that are modelled."""
+    """Return the encoded context (N, C) of rows that lack the modelled columns."""
     given = Schema(tuple(column for column in encoder.schema.columns if column.role in ("context", "dropped")))
     return encoder.read_context(_only_batch(given, rows, "X"))
 

@@ -1,4 +1,4 @@
-"""Tables with many rows: one flow, trained in batches by the recipe of the command line."""
+"""Fitting of many rows: one flow, trained in batches with the recipe of the command line."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from cubicflow.tables.likelihood import log_likelihood
 from cubicflow.tables.table_rows import TableRows
 from cubicflow.training import TrainingConfig, fit
 
-MANY = 5_000  # rows; training all members on all rows at once would no longer be the faster way
-HELD_OUT = 10  # one row in so many decides when to stop
+MANY = 5_000  # rows; above it, training in batches is faster than training members on all rows at once
+HELD_OUT = 10  # one of this many rows is held out for early stopping
 
 
 def fit_many(
@@ -28,8 +28,11 @@ def fit_many(
     *,
     progress: bool,
 ) -> tuple[Flow, Floats, np.ndarray[Any, np.dtype[np.int64]]]:
-    """(flow, log likelihoods of the held-out rows, their numbers). ``settings`` are of the recipe, ``training`` of
-    :class:`~cubicflow.training.TrainingConfig`; they come before those that suit the rows."""
+    """Train a flow; return the flow, the log likelihoods of the held-out rows, and their row numbers.
+
+    ``settings`` are arguments of the recipe. ``training`` are fields of :class:`~cubicflow.training.TrainingConfig`.
+    Both replace defaults that depend on the rows.
+    """
     kept = np.flatnonzero(weights > 0)
     parts = [numbers.y, numbers.context, (weights / weights[kept].mean())[:, None]]
     rows = TableRows(encoder, np.concatenate([part for part in parts if part is not None], axis=1))

@@ -1,8 +1,9 @@
-"""Exact distribution functions and quantiles of one-dimensional conditional flows; nothing is drawn.
+"""Exact distribution functions and quantiles of one-dimensional conditional flows, without sampling.
 
-A flow of one feature is an increasing map of x for every context, so its distribution function is the base's at the
-noise of x. A mixture's is the mean of its members', and its quantile lies between the smallest and the largest of
-theirs: a bracket that costs nothing, in which Newton's method with the exact density converges in a few steps.
+A flow of one feature is an increasing map of x for every context, so its distribution function at x is that of the base
+at the noise of x. The distribution function of a mixture is the weighted mean of its members' functions. A quantile of
+a mixture lies between the smallest and the largest quantile of its members. Newton's method with the exact density
+converges in this bracket in a few steps.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from torch import Tensor
 from cubicflow.distributions import NormalMixture, StandardNormal
 from cubicflow.flows import Flow, Mixture
 
-STEPS = 100
+STEPS = 100  # most Newton steps
 
 
 @torch.no_grad()
 def cumulative(flow: Flow | Mixture, x: Tensor, context: Tensor) -> Tensor:
-    """P(X <= x | context): (..., 1) and (..., C) -> (...)."""
+    """Return P(X <= x | context) of shape (...), for x (..., 1) and context (..., C)."""
     flows, weights = _members(flow)
     parts = [_base_cumulative(member, member.to_noise(x, context)[0][..., 0]) for member in flows]
     return (torch.stack(parts, dim=-1) * weights).sum(-1)
@@ -28,24 +29,24 @@ def cumulative(flow: Flow | Mixture, x: Tensor, context: Tensor) -> Tensor:
 
 @torch.no_grad()
 def quantile(flow: Flow | Mixture, levels: Tensor, context: Tensor) -> Tensor:
-    """The x at which the distribution function is ``levels``: (N,) in (0, 1) and (N, C) -> (N,)."""
+    """Return the x (N,) at which the distribution function equals ``levels`` (N,) in (0, 1), given context (N, C)."""
     flows, _ = _members(flow)
     own = torch.stack([_own_quantile(member, levels, context) for member in flows])
     low, high, x = own.amin(0), own.amax(0), own.mean(0)
     epsilon = torch.finfo(x.dtype).eps
-    left = torch.arange(len(x), device=x.device)  # rows that are not there yet
+    active = torch.arange(len(x), device=x.device)  # rows that have not converged
     for _ in range(STEPS if len(flows) > 1 else 0):
-        at, told = x[left], context[left]
-        above = cumulative(flow, at[:, None], told) - levels[left]
-        low[left], high[left] = torch.where(above < 0, at, low[left]), torch.where(above > 0, at, high[left])
-        newton = at - above * torch.exp(-flow.log_prob(at[:, None], told))
-        inside = (newton > low[left]) & (newton < high[left])
-        moved = torch.where(inside, newton, (low[left] + high[left]) / 2)
-        # as near as the level, or x itself, can be told in this precision
-        there = (above.abs() <= 4 * epsilon) | ((moved - at).abs() <= epsilon * at.abs())
-        x[left] = torch.where(there, at, moved)
-        left = left[~there]
-        if not len(left):
+        at, conditions = x[active], context[active]
+        error = cumulative(flow, at[:, None], conditions) - levels[active]
+        low[active], high[active] = torch.where(error < 0, at, low[active]), torch.where(error > 0, at, high[active])
+        newton = at - error * torch.exp(-flow.log_prob(at[:, None], conditions))
+        inside = (newton > low[active]) & (newton < high[active])
+        moved = torch.where(inside, newton, (low[active] + high[active]) / 2)
+        # Converged: the error of the level, or the step of x, is at the limit of this precision.
+        converged = (error.abs() <= 4 * epsilon) | ((moved - at).abs() <= epsilon * at.abs())
+        x[active] = torch.where(converged, at, moved)
+        active = active[~converged]
+        if not len(active):
             break
     return x
 
@@ -58,7 +59,7 @@ def _members(flow: Flow | Mixture) -> tuple[list[Flow], Tensor]:
 
 def _base_cumulative(flow: Flow, z: Tensor) -> Tensor:
     mean, scale = _normal(flow)
-    # torch's own ndtr is (1 + erf) / 2, which has no relative precision in the lower tail
+    # Not torch's ndtr: it computes (1 + erf) / 2, which loses relative precision in the lower tail.
     below: Tensor = torch.special.erfc((mean - z) / scale * math.sqrt(0.5)) / 2
     return below
 
@@ -70,10 +71,10 @@ def _own_quantile(flow: Flow, levels: Tensor, context: Tensor) -> Tensor:
 
 
 def _normal(flow: Flow) -> tuple[Tensor, Tensor]:
-    """Mean and scale of a base that is a single normal."""
+    """Return mean and scale of a base that is a single normal; raise TypeError for another base."""
     base = flow.base
     if isinstance(base, NormalMixture) and base.components == 1:
         return base.means[0, 0], base.log_scales[0, 0].exp()
     if isinstance(base, StandardNormal):
         return base.anchor, base.anchor + 1
-    raise TypeError(f"the quantile of a {type(base).__name__} base is not known in closed form")
+    raise TypeError(f"quantiles need a normal base, got {type(base).__name__}")

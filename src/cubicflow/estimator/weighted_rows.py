@@ -1,8 +1,8 @@
-"""Rows and how often each occurs: the one thing a fit may depend on, beside its seed.
+"""Rows with weights. A fit depends only on them and on its seed.
 
-Where all columns have densities, equal rows become one and rows stand in the order of their values. Then a weight of 2
-and a row that occurs twice are the same input, a weight of 0 is a row left out, and the order of rows is forgotten: not
-nearly, but bit for bit.
+If all columns are continuous, equal rows are merged and the rows are sorted by value. Then a row with weight 2 gives
+bit for bit the same fit as two equal rows, a row with weight 0 the same as no row, and the order of the rows does not
+matter.
 """
 
 from __future__ import annotations
@@ -19,8 +19,14 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class WeightedRows:
-    """Rows on the flow's own scale: ``x`` (N, D), ``context`` (N, C) or None, ``weights`` (N,), and ``log_det`` (N,) of
-    the map from the data's units to x."""
+    """Rows in the flow's units, with weights.
+
+    Attributes:
+        x: (N, D).
+        context: (N, C) or None.
+        weights: (N,).
+        log_det: (N,), log-det of the map from the data's units to x.
+    """
 
     x: Floats
     context: Floats | None
@@ -32,7 +38,7 @@ class WeightedRows:
 
 
 def distinct(rows: Floats, weights: Floats) -> tuple[Floats, Floats]:
-    """The distinct rows of positive weight, sorted, and the sum of each one's weights.
+    """Return the distinct rows of positive weight, sorted, and the sum of the weights of each.
 
     >>> distinct(np.array([[2.0], [1.0], [2.0], [3.0]]), np.array([1.0, 1.0, 2.0, 0.0]))
     (array([[1.],
@@ -45,7 +51,10 @@ def distinct(rows: Floats, weights: Floats) -> tuple[Floats, Floats]:
 
 
 def encode(encoder: TableEncoder, numbers: Numbers, weights: Floats, generator: np.random.Generator) -> WeightedRows:
-    """Rows for a flow. Columns with masses are dequantised once: equal rows meet different noise and stay apart."""
+    """Return the rows in the flow's units.
+
+    Discrete columns are dequantised once. Equal rows then get different noise, so they are sorted but not merged.
+    """
     columns = numbers.y if numbers.context is None else np.concatenate([numbers.y, numbers.context], axis=1)
     if encoder.mass_features:
         columns, weights = columns[weights > 0], weights[weights > 0]
@@ -56,26 +65,28 @@ def encode(encoder: TableEncoder, numbers: Numbers, weights: Floats, generator: 
     y, context = np.split(columns, [encoder.features], axis=1)
     noise = encoder.noise(len(y), generator) if encoder.mass_features else None
     x, log_det = encoder.to_flow(y, noise)
-    return WeightedRows(x, context if encoder.context_features else None, at_least_as_many(weights), log_det)
+    return WeightedRows(x, context if encoder.context_features else None, at_least_effective(weights), log_det)
 
 
-def at_least_as_many(weights: Floats) -> Floats:
-    """Weights count rows. Some sum to 1 instead: they are raised to count the equal rows that would say as much (Kish).
+def at_least_effective(weights: Floats) -> Floats:
+    """Scale weights up so that they sum to at least Kish's effective number of rows; larger weights are not changed.
 
-    >>> at_least_as_many(np.array([0.25, 0.25, 0.25, 0.25])), at_least_as_many(np.array([1.0, 3.0]))
+    Weights are numbers of rows. The scaling is for weights in other units, for example weights that sum to 1.
+
+    >>> at_least_effective(np.array([0.25, 0.25, 0.25, 0.25])), at_least_effective(np.array([1.0, 3.0]))
     (array([1., 1., 1., 1.]), array([1., 3.]))
     """
-    return weights * max(1.0, _to_worth(weights))
+    return weights * max(1.0, _effective_scale(weights))
 
 
-def as_many_as_worth(weights: Floats) -> Floats:
-    """Weights that sum to the number of equal rows that would say as much (Kish), whatever their unit.
+def effective_weights(weights: Floats) -> Floats:
+    """Scale weights so that they sum to Kish's effective number of rows.
 
-    >>> as_many_as_worth(np.array([0.25, 0.25, 0.25, 0.25])), as_many_as_worth(np.array([8.0, 8.0]))
+    >>> effective_weights(np.array([0.25, 0.25, 0.25, 0.25])), effective_weights(np.array([8.0, 8.0]))
     (array([1., 1., 1., 1.]), array([1., 1.]))
     """
-    return weights * _to_worth(weights)
+    return weights * _effective_scale(weights)
 
 
-def _to_worth(weights: Floats) -> float:
+def _effective_scale(weights: Floats) -> float:
     return float(weights.sum() / np.square(weights).sum())

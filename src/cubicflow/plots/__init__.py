@@ -1,1 +1,1 @@
-"""Arrays in, figures out; and one page that shows a run. Figures are matplotlib's, made without its global state."""
+"""Matplotlib figures from arrays, and the HTML report of a run. No figure uses matplotlib's global state."""

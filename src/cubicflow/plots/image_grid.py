@@ -1,4 +1,4 @@
-"""Grids of grey pictures, in the layout of the paper's third figure."""
+"""Grids of grey images, in the layout of Figure 3 of the paper."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cubicflow.plots.style import make_figure
 
 
 def image_grids(grids: Mapping[str, NDArray[np.floating[Any]]], top: float = 256.0) -> Figure:
-    """A square of pictures (n, height, width) under each title; ``top`` is white."""
+    """Draw a square grid of images (n, height, width) for each title. The value ``top`` is white."""
     figure = make_figure(4 * len(grids), 4.3)
     for axes, (title, pictures) in zip(figure.subplots(1, len(grids), squeeze=False)[0], grids.items(), strict=True):
         axes.imshow(tiled(pictures), cmap="gray", vmin=0, vmax=top, interpolation="nearest")
@@ -23,7 +23,7 @@ def image_grids(grids: Mapping[str, NDArray[np.floating[Any]]], top: float = 256
 
 
 def tiled(pictures: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-    """n pictures side by side in the smallest square that holds them, row by row.
+    """Return n images as one image: the smallest square grid that holds them, filled row by row.
 
     >>> tiled(np.arange(4.0).reshape(4, 1, 1))
     array([[0., 1.],

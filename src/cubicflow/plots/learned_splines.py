@@ -1,4 +1,4 @@
-"""The splines a flow has learned: what each layer does to one feature while the others stay as they are in some row."""
+"""The splines that a flow has learned: each layer's map of one feature, with the other features of a row held fixed."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from cubicflow.flows import Flow, Mixture
 from cubicflow.plots.style import DATA, INK, panel_grid
 from cubicflow.transforms import Compose, Conv1x1, LULinear, Permutation, Transform
 
-POINTS = 201
-ROWS = 12
+POINTS = 201  # points of a curve
+ROWS = 12  # rows, with one curve each
 MOST_LAYERS = 12
-REACH = 4.0
+HALF_WIDTH = 4.0  # curves are drawn from -HALF_WIDTH to HALF_WIDTH
 
 
 @dataclass(frozen=True)
 class Curves:
-    """One layer's map of one feature: ``y`` (rows, points) over ``x`` (points,).
+    """Curves of one layer's map of one feature: ``y`` (rows, points) over ``x`` (points,).
 
     >>> x = np.linspace(-1, 1, 5)
     >>> Curves("the identity", x, x[None]).y.shape
@@ -35,7 +35,7 @@ class Curves:
 
 
 def learned_splines(curves: list[Curves]) -> Figure:
-    """A panel a layer, a line a row, the identity for comparison.
+    """Draw a panel for each layer, with a line for each row and the identity for comparison.
 
     >>> x = np.linspace(-1, 1, 5)
     >>> learned_splines([Curves("cubes", x, x[None] ** 3)]).axes[0].get_title()
@@ -52,7 +52,9 @@ def learned_splines(curves: list[Curves]) -> Figure:
 
 @torch.no_grad()
 def spline_curves(flow: Flow | Mixture, x: Tensor, context: Tensor | None) -> list[Curves]:
-    """In every layer that bends, the feature whose map is furthest from a straight line, for a few rows of x.
+    """Return the curves of each nonlinear layer, for a few rows of x.
+
+    The curves of a layer are those of the feature whose map differs most from a straight line.
 
     >>> import cubicflow as cf
     >>> flow = cf.flows.tabular(2, num_layers=3, hidden_features=8)
@@ -61,12 +63,12 @@ def spline_curves(flow: Flow | Mixture, x: Tensor, context: Tensor | None) -> li
     """
     if isinstance(flow, Mixture):
         flow = next(part for part in flow.modules() if isinstance(part, Flow))
-    rows, told = x[:ROWS], None if context is None else context[:ROWS]
+    rows, conditions = x[:ROWS], None if context is None else context[:ROWS]
     found: list[Curves] = []
     for layer in _layers(flow.transform):
         if not isinstance(layer, LULinear | Permutation | Conv1x1):
-            found.append(_bent_most(layer, rows, told, number=len(found) + 1))
-        rows = layer(rows, told if layer.context_features else None)[0]
+            found.append(_least_linear(layer, rows, conditions, number=len(found) + 1))
+        rows = layer(rows, conditions if layer.context_features else None)[0]
     return found[:MOST_LAYERS]
 
 
@@ -76,11 +78,14 @@ def _layers(transform: Transform) -> list[Transform]:
     return [transform]
 
 
-def _bent_most(layer: Transform, rows: Tensor, told: Tensor | None, number: int) -> Curves:
-    """Each feature moved over a grid, the others held; rows of any one feature's grid go through the layer together."""
+def _least_linear(layer: Transform, rows: Tensor, conditions: Tensor | None, number: int) -> Curves:
+    """Return the curves of the feature with the largest mean second difference.
+
+    Each feature in turn is moved over a grid, with the other features held fixed.
+    """
     n, features = rows.shape
-    grid = torch.linspace(-REACH, REACH, POINTS, dtype=rows.dtype, device=rows.device)
-    context = None if told is None or not layer.context_features else told.repeat_interleave(POINTS, 0)
+    grid = torch.linspace(-HALF_WIDTH, HALF_WIDTH, POINTS, dtype=rows.dtype, device=rows.device)
+    context = None if conditions is None or not layer.context_features else conditions.repeat_interleave(POINTS, 0)
     curves = []
     for feature in range(features):
         moved = rows.repeat_interleave(POINTS, 0)

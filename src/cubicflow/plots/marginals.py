@@ -1,4 +1,4 @@
-"""Data against samples, one column at a time and two at a time."""
+"""Histograms of data and samples: of single columns, and of pairs of columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cubicflow.plots.style import DATA, DATA_MAP, INK, SAMPLES, SAMPLES_MAP, mak
 
 
 def marginals(panels: Sequence[Panel]) -> Figure:
-    """Histograms of every column: the data filled, the samples a line.
+    """Draw a histogram of every column: data as a filled area, samples as a line.
 
     >>> rng = np.random.default_rng(0)
     >>> panel = Panel("height", rng.normal(size=100), rng.normal(size=100), np.linspace(-3, 3, 13))
@@ -31,7 +31,7 @@ def marginals(panels: Sequence[Panel]) -> Figure:
 
 
 def corner(panels: Sequence[Panel]) -> Figure:
-    """All pairs of columns: data below the diagonal, samples above it, both on the diagonal.
+    """Draw all pairs of columns: data below the diagonal, samples above it, both on the diagonal.
 
     >>> rng = np.random.default_rng(0)
     >>> panel = Panel("height", rng.normal(size=100), rng.normal(size=100), np.linspace(-3, 3, 13))
@@ -71,7 +71,7 @@ def _draw_one(axes: Axes, panel: Panel) -> None:
 def _draw_two(axes: Axes, across: Panel, up: Panel, *, samples: bool) -> None:
     values = (across.samples, up.samples) if samples else (across.data, up.data)
     counts, _, _ = np.histogram2d(*values, bins=(across.edges, up.edges))
-    # the root shows thin tails beside dense middles
+    # The square root makes thin tails visible.
     axes.pcolormesh(
         across.edges, up.edges, np.sqrt(counts.T), cmap=SAMPLES_MAP if samples else DATA_MAP, rasterized=True
     )

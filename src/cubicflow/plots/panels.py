@@ -1,4 +1,4 @@
-"""Columns of a table as numbers that can be drawn, for data and samples alike."""
+"""Columns of data and samples as numbers on an axis, with common bins."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from cubicflow.tables.kinds.column import Column
 
 Floats = NDArray[np.float64]
 
-MOST_COLUMNS = 8
-MOST_LABELS = 12
+MOST_COLUMNS = 8  # columns of a figure of pairs
+MOST_LABELS = 12  # labels of an axis
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One column: its values among the data and among the samples, and bins to count them in.
+    """Column of a table: its values in the data and in the samples, and common bins.
 
     >>> Panel("height", np.array([1.0, 2.0]), np.array([1.5]), np.array([0.0, 1.0, 2.0, 3.0])).labels
     ()
@@ -30,12 +30,12 @@ class Panel:
     data: Floats
     samples: Floats
     edges: Floats
-    labels: tuple[str, ...] = ()  # of the levels 0, 1, 2 ...
+    labels: tuple[str, ...] = ()  # labels of the positions 0, 1, 2, ...
     is_date: bool = False
 
 
 def make_panel(column: Column, data: pa.Array, samples: pa.Array, bins: int = 40) -> Panel:
-    """A column of data and one of samples, on common bins that follow the column's own steps."""
+    """Return the panel of a column. The width of a bin is a multiple of the column's step."""
     real, drawn = _drawn(column, data), _drawn(column, samples)
     if column.is_list:
         labels = column.labels
@@ -47,7 +47,7 @@ def make_panel(column: Column, data: pa.Array, samples: pa.Array, bins: int = 40
 
 
 def _drawn(column: Column, array: pa.Array) -> Floats:
-    """Where values lie on an axis, NaN for those that are missing."""
+    """Return the position of each value on an axis; NaN for a missing value."""
     missing = pc.is_null(array, nan_is_null=True).to_numpy(zero_copy_only=False)
     if not missing.any():
         return column.drawn(array)
@@ -56,8 +56,8 @@ def _drawn(column: Column, array: pa.Array) -> Floats:
     return places
 
 
-def most_telling(panels: Sequence[Panel], most: int = MOST_COLUMNS) -> list[Panel]:
-    """The columns that have most to do with the others, by rank correlation, in their own order."""
+def most_correlated(panels: Sequence[Panel], most: int = MOST_COLUMNS) -> list[Panel]:
+    """Return the ``most`` columns with the largest sum of absolute rank correlations, in their original order."""
     if len(panels) <= most:
         return list(panels)
     ranks = np.stack([_ranks(panel.data) for panel in panels])
@@ -67,7 +67,7 @@ def most_telling(panels: Sequence[Panel], most: int = MOST_COLUMNS) -> list[Pane
 
 
 def _with_others(real: Floats, drawn: Floats, labels: tuple[str, ...]) -> tuple[Floats, Floats, tuple[str, ...]]:
-    """The words that most rows have, in their own order, and all others together."""
+    """Keep the most frequent labels in their original order, and merge all others into one label."""
     rows = np.bincount(real.astype(np.int64), minlength=len(labels))
     kept = np.sort(np.argsort(-rows, kind="stable")[: MOST_LABELS - 1])
     place = np.full(len(labels), float(len(kept)))
@@ -82,10 +82,10 @@ def _ranks(values: Floats) -> Floats:
 
 
 def _edges(values: Floats, step: float | None, bins: int) -> Floats:
-    """Bins over all but the outermost thousandth of the data, a whole number of steps wide."""
+    """Return edges of bins between the 0.1 % and 99.9 % quantiles. With a step, bins are a multiple of it wide."""
     low, high = (float(v) for v in np.nanquantile(values, [0.001, 0.999]))
     if step is None:
         margin = 0.02 * (high - low) or 0.5
         return np.linspace(low - margin, high + margin, bins + 1)
-    wide = step * max(1, round((high - low) / step / bins))
-    return np.arange(low - 0.5 * step, high + wide, wide) if high > low else np.array([low - step, low + step])
+    width = step * max(1, round((high - low) / step / bins))
+    return np.arange(low - 0.5 * step, high + width, width) if high > low else np.array([low - step, low + step])

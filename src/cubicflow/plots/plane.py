@@ -1,4 +1,4 @@
-"""Two-dimensional densities in the layout of the paper's second figure, and the truth: four panels side by side."""
+"""Two-dimensional densities in the layout of Figure 2 of the paper, with a fourth panel for the true density."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TITLES = ("data", "true density", "model density", "model samples")
 
 
 class PlaneRow(NamedTuple):
-    """One density: its name, and four square images of it.
+    """Row of a figure: the name of a density, and four square images of it.
 
     >>> image = np.ones((8, 8))
     >>> PlaneRow("uniform", image, image, image, image).name
@@ -35,7 +35,7 @@ class PlaneRow(NamedTuple):
 
 
 def histogram_image(points: NDArray[np.floating], size: int) -> Image:
-    """Points (n, 2) of the unit square as counts, (size, size), the first row at the bottom.
+    """Count points (n, 2) of the unit square in pixels: (size, size), the first row at the bottom.
 
     >>> histogram_image(np.array([[0.9, 0.1], [0.8, 0.2]]), 2)
     array([[0., 2.],
@@ -47,31 +47,33 @@ def histogram_image(points: NDArray[np.floating], size: int) -> Image:
 
 @torch.no_grad()
 def density_image(flow: Flow, size: int) -> Image:
-    """The flow's density at the middle of every pixel, (size, size), the first row at the bottom.
+    """Return the flow's density at the centre of every pixel: (size, size), the first row at the bottom.
 
     >>> import cubicflow as cf
-    >>> density_image(cf.flows.plane(num_bins=8), 2)  # it starts as the uniform density
+    >>> density_image(cf.flows.plane(num_bins=8), 2)  # an untrained plane flow is the uniform density
     array([[1., 1.],
            [1., 1.]], dtype=float32)
     """
-    points = torch.from_numpy(_middles(size)).float().to(next(flow.parameters()).device)
+    points = torch.from_numpy(_centres(size)).float().to(next(flow.parameters()).device)
     return flow.log_prob(points, batch_size=65_536).exp().cpu().numpy()
 
 
 def truth_image(density: GaussianGrid | ImageDensity, size: int) -> Image:
-    """The true density at the middle of every pixel, (size, size), the first row at the bottom.
+    """Return the true density at the centre of every pixel: (size, size), the first row at the bottom.
 
     >>> truth_image(ImageDensity([[0, 1], [1, 2]]), 2)  # a picture has its first row at the top
     array([[1., 2.],
            [0., 1.]])
     """
-    return np.exp(density.log_prob(_middles(size).reshape(-1, 2))).reshape(size, size)
+    return np.exp(density.log_prob(_centres(size).reshape(-1, 2))).reshape(size, size)
 
 
 def plane_figure(rows: Sequence[PlaneRow], cut: float = 0.995) -> Figure:
-    """A figure of the rows. Within a row the true density and the model's share one scale, from 0 to the ``cut``
-    quantile of the truth, so that brightness means the same in both. Data and samples share another, up to that
-    quantile of the data: counts scatter far above the density, and on their scale the densities would be pale.
+    """Draw a figure with one line of panels for each row.
+
+    The two density panels of a row share a grey scale, from 0 to the ``cut`` quantile of the true density. Data and
+    samples share another scale, up to the ``cut`` quantile of the data: counts scatter far above the density, so the
+    densities would be pale on the scale of the counts.
 
     >>> image = np.ones((8, 8))
     >>> len(plane_figure([PlaneRow("uniform", image, image, image, image)]).axes)
@@ -94,8 +96,8 @@ def plane_figure(rows: Sequence[PlaneRow], cut: float = 0.995) -> Figure:
     return figure
 
 
-def _middles(size: int) -> Image:
-    """The middle (x, y) of every pixel, (size, size, 2), the first row at the bottom."""
+def _centres(size: int) -> Image:
+    """Return the centre (x, y) of every pixel: (size, size, 2), the first row at the bottom."""
     axis = (np.arange(size) + 0.5) / size
     y, x = np.meshgrid(axis, axis, indexing="ij")
     return np.stack([x, y], axis=-1)

@@ -1,4 +1,4 @@
-"""The frame of the report: everything inline, nothing fetched."""
+"""The HTML frame of the report. Styles and images are inline; the page loads nothing from the network."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ PAGE = """<!doctype html>
 </head>
 <body>
 <h1>{run}</h1>
-<p>A density of {data}, learned from {parts} rows. The pictures show {rows} of its rows beside {samples}
+<p>A density of {data}, fitted to {parts} rows. The pictures compare {rows} rows of the table with {samples}
 samples.</p>
 {score}
-<table><tr><th>column</th><th>kind</th><th>what the likelihood counts</th></tr>{columns}</table>
+<table><tr><th>column</th><th>kind</th><th>term in the likelihood</th></tr>{columns}</table>
 {judgement}
 {figures}
 </body>

@@ -1,4 +1,4 @@
-"""All pictures of a run, as PNG files and as one HTML page that needs nothing else."""
+"""The report of a run: pictures as PNG files, and one HTML page that contains them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from cubicflow.atomic_files import write_atomically
 from cubicflow.plain_files import refuse_link
 from cubicflow.plots.marginals import corner, marginals
-from cubicflow.plots.panels import make_panel, most_telling
+from cubicflow.plots.panels import make_panel, most_correlated
 from cubicflow.plots.report_frame import PAGE, STYLE
 from cubicflow.plots.score_section import score_section
 from cubicflow.plots.training_curve import training_curve
@@ -27,8 +27,8 @@ from cubicflow.tables.source import RowSample, pieces
 from cubicflow.training.metrics_file import read_metrics
 
 PAGE_NAME = "report.html"
-MARGINALS_AT_ONCE = 20  # panels of one picture; the time for its layout grows faster than their number
-SCORED_ROWS = 2000  # of each part of the table
+MARGINALS_AT_ONCE = 20  # panels of one picture; the time of the layout grows faster than the number of panels
+SCORED_ROWS = 2000  # rows of each part of the table
 DOTS_PER_INCH = 110
 
 
@@ -43,10 +43,19 @@ def draw_report(
     header: str | None = None,
     comment: str | None = None,
 ) -> Path:
-    """Draw a run into a folder, and return the path of the page. ``data`` is by default the table it was fitted to, and
-    is read as that one was, but for a ``header`` and a ``comment`` of its own."""
+    """Write the report of a run to a folder, and return the path of the page.
+
+    Args:
+        run: the run folder.
+        data: the table to compare samples with. Default: the fitted table.
+        folder: the folder of the report.
+        rows: number of table rows and of samples to plot.
+        seed: seed of the samples.
+        overwrite: whether to replace an existing report.
+        header, comment: options for reading ``data``. Default: those of the fitted table.
+    """
     fitted = FittedTable.load(run)
-    if folder.parent.resolve() == run.resolve():  # a stranger may have put a link there
+    if folder.parent.resolve() == run.resolve():  # a run folder from elsewhere may contain a link
         refuse_link(folder)
     if folder.exists() and not folder.is_dir():
         raise TableError(f"{folder}: this is a file; give a folder for the pictures")
@@ -72,18 +81,18 @@ def _table(fitted: FittedTable, data: str | Path | None, reading: Reading) -> Ta
     source = Path(fitted.source)
     if not is_path(fitted.source):
         raise TableError(
-            "the fitted table came by a query, a URL or a pipe, which is not read again; give one", "--data"
+            "the fitted table came from a query, a URL or a pipe, which is not read again; give a table", "--data"
         )
     if not source.exists():
-        raise TableError(f"the fitted table {source} is no longer there; give one", "--data")
+        raise TableError(f"the fitted table {source} no longer exists; give a table", "--data")
     table = open_table(source, reading)
     if not fitted.is_source(table):
-        raise TableError(f"{source} has changed since the fit; to draw it all the same, give it", "--data")
+        raise TableError(f"{source} has changed since the fit; to plot it anyway, give it", "--data")
     return table
 
 
 def _rows(fitted: FittedTable, table: Table, rows: int) -> pa.RecordBatch:
-    """Some complete rows of the table, chosen by their numbers."""
+    """Return a sample of complete rows of the table, chosen by row number."""
     chosen = RowSample(rows)
     for piece in pieces(table, fitted.schema.check(table), fitted.missing):
         chosen.see(piece.batch, piece.numbers)
@@ -104,7 +113,7 @@ def _figures(fitted: FittedTable, found: pa.RecordBatch, samples: pa.RecordBatch
         which = f", columns {first + 1} to {first + len(shown)}" if len(panels) > MARGINALS_AT_ONCE else ""
         figures[f"One column at a time{which}"] = marginals(shown)
     if len(panels) > 1:
-        figures["Two columns at a time"] = corner(most_telling(panels))
+        figures["Two columns at a time"] = corner(most_correlated(panels))
     return figures
 
 
@@ -141,7 +150,7 @@ def _page(
 
 
 def _judgement(run: Path) -> str:
-    """What ``cubicflow judge`` said about samples of this run; nothing if it was not asked."""
+    """Return HTML with the result of ``cubicflow judge`` for this run; empty if there is none."""
     found = read_judgement(run)
     if found is None:
         return ""

@@ -1,4 +1,4 @@
-"""How good a fit is, as a part of the report: one line, the scores of the parts, what is wrong."""
+"""The section of the report about the quality of a fit: a verdict, warnings, and the scores of the parts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cubicflow.tables.scored_parts import ScoredParts
 
 
 def score_section(scored: ScoredParts, *, is_source: bool) -> str:
-    """A piece of HTML. The parts of a table are told apart where it is the one that was fitted.
+    """Return the section as HTML. With ``is_source``, the parts of the fitted table are listed separately.
 
     >>> from cubicflow.tables.honest_score import Used
     >>> from cubicflow.tables.likelihood import Mean
@@ -26,7 +26,7 @@ def score_section(scored: ScoredParts, *, is_source: bool) -> str:
     return (
         f"<h2>How good the fit is</h2><p>{html.escape(verdict(new, train, name))}</p>{warnings}"
         "<table><tr><th></th><th>rows</th><th>log likelihood</th><th>independent columns</th><th>gain</th></tr>"
-        f"{lines}</table><p>In nats a row, ± two standard errors. Of the table, {html.escape(str(scored.used))}.</p>"
+        f"{lines}</table><p>In nats per row, ± two standard errors. Of the table, {html.escape(str(scored.used))}.</p>"
     )
 
 

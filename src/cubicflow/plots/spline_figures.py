@@ -1,4 +1,4 @@
-"""Single splines: a map with its derivative, and two families through the same knots."""
+"""Figures of single splines: a map with its derivative, and two families through the same knots."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Floats = NDArray[np.float64]
 
 
 def spline_and_derivative(x: Floats, y: Floats, slope: Floats, x_knots: Floats, y_knots: Floats) -> Figure:
-    """The map with its knots on the left, its derivative on the right."""
+    """Draw a map with its knots on the left, and its derivative on the right."""
     figure = make_figure(8, 3.6)
     left, right = figure.subplots(1, 2)
     left.plot(x, y, color=DATA)
@@ -28,7 +28,7 @@ def spline_and_derivative(x: Floats, y: Floats, slope: Floats, x_knots: Floats, 
 
 
 class KnotPanel(NamedTuple):
-    """A cubic and a quadratic spline over x, and the knots they pass through."""
+    """Panel with a cubic and a quadratic spline over x, and their common knots."""
 
     title: str
     x: Floats
@@ -39,7 +39,7 @@ class KnotPanel(NamedTuple):
 
 
 def through_knots(panels: Sequence[KnotPanel]) -> Figure:
-    """A panel for each set of knots."""
+    """Draw a panel for each set of knots."""
     figure = make_figure(4.2 * len(panels), 3.6)
     for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
         axes.plot(panel.x, panel.quadratic, color=SAMPLES, label="quadratic")

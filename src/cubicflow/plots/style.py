@@ -1,4 +1,4 @@
-"""What all pictures share."""
+"""The common style of all figures."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ SAMPLES_MAP = "Oranges"
 
 
 def plain(text: str, most: int = 40) -> str:
-    """A column's name as a label: dollars are dollars, not mathematics, and long names end in dots."""
+    """Return a column's name as a label: dollar signs are escaped, and long names end in an ellipsis."""
     return (text if len(text) <= most else f"{text[: most - 1]}…").replace("$", r"\$")
 
 
 def make_figure(width: float, height: float) -> Figure:
-    """A figure that belongs to no window."""
+    """Return a figure without a window. ``width`` and ``height`` are in inches."""
     return Figure(figsize=(width, height), layout="constrained")
 
 
 def panel_grid(count: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
-    """A figure of ``count`` panels of this size, four in a line."""
+    """Return a figure with ``count`` panels, four in a line. ``width`` and ``height`` of a panel are in inches."""
     columns = min(4, max(count, 1))
     lines = max(-(-count // columns), 1)
     figure = make_figure(width * columns, height * lines)

@@ -1,4 +1,4 @@
-"""The course of a training run."""
+"""The training curve of a run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from cubicflow.plots.style import DATA, INK, SAMPLES, make_figure
 
-MOST = 1e30  # what is beyond, or not finite, is left out
+MOST = 1e30  # losses beyond it, or not finite, are left out
 LINES = (
     ("loss", "training", DATA),
     ("validation_loss", "validation", SAMPLES),
@@ -18,7 +18,7 @@ LINES = (
 
 
 def training_curve(history: Sequence[dict[str, Any]]) -> Figure:
-    """Losses against steps, from the lines of metrics.jsonl.
+    """Plot losses against steps, from the lines of metrics.jsonl.
 
     >>> axes = training_curve([{"step": 1, "loss": 3.0}, {"step": 2, "loss": 2.5}]).axes[0]
     >>> axes.lines[0].get_label()
@@ -36,7 +36,7 @@ def training_curve(history: Sequence[dict[str, Any]]) -> Figure:
         if points:
             axes.plot(*zip(*points, strict=True), color=colour, label=label, linewidth=1.2)
             values += [value for _, value in points]
-    if values:  # the first steps are far off and would flatten the rest
+    if values:  # limit the axis: the large losses of the first steps would flatten the rest
         ordered = sorted(values)
         low, high = ordered[0], ordered[int(0.95 * (len(ordered) - 1))]
         margin = 0.05 * (high - low) or 1.0

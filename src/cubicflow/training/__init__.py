@@ -1,4 +1,4 @@
-"""One readable loop that survives and scales: :func:`fit`."""
+"""Training of flows: :func:`fit`, its settings, its losses and its errors."""
 
 from cubicflow.training.config import TrainingConfig
 from cubicflow.training.errors import NonFiniteLossError, RunFolderError, TrainingError, TrainingInterrupted

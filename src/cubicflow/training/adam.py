@@ -1,4 +1,4 @@
-"""Adam with decoupled weight decay, as a step needs it: nothing is read back, and an update can be void."""
+"""Adam with decoupled weight decay. No value is read back from the device, and a tensor can cancel an update."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-BETA1, EPSILON = 0.9, 1e-8  # as in torch
+BETA1, EPSILON = 0.9, 1e-8  # torch's defaults
 
 
 class Adam:
-    """The moments of tensors, and their updates: the formulas of ``torch.optim.AdamW``.
+    """Optimiser with the formulas of ``torch.optim.AdamW``.
 
-    By hand because torch's optimisers read numbers back, cannot leave out an update where a tensor says so, and import
-    torch's compiler before a first step.
+    torch's own optimisers do not fit here: they read numbers back from the device, a tensor cannot cancel their
+    update, and they import torch's compiler before the first step.
 
     Attributes:
-        tensors: what is updated, in place.
-        moments: the state by the names torch has for it, a list of tensors each.
+        tensors: the tensors that are updated in place.
+        moments: the optimiser's state, as lists of tensors under torch's names.
     """
 
     def __init__(self, tensors: Sequence[Tensor], beta2: float, weight_decay: float) -> None:
         self.tensors = list(tensors)
         self.beta2 = beta2
         self.weight_decay = weight_decay
-        count = torch.zeros((), dtype=torch.float32, device=tensors[0].device)  # as in torch, whatever the default
+        count = torch.zeros((), dtype=torch.float32, device=tensors[0].device)  # torch uses float32 as well
         self.moments = {
             "step": [count],
             "exp_avg": [torch.zeros_like(tensor) for tensor in tensors],
@@ -34,10 +34,10 @@ class Adam:
 
     @torch.no_grad()
     def update(self, gradients: Sequence[Tensor], learning_rate: Tensor, void: Tensor) -> None:
-        """Take one step, in place; where ``void`` is true, nothing changes."""
+        """Take one step in place. If ``void`` is true, nothing changes."""
         (count,), means, squares = self.moments.values()
         steps, rate = count.double() + 1, learning_rate.double()
-        mean_weight, square_weight = 1 - BETA1**steps, 1 - self.beta2**steps  # the moments began at 0
+        mean_weight, square_weight = 1 - BETA1**steps, 1 - self.beta2**steps  # bias correction: the moments start at 0
         for tensor, gradient, mean, square in zip(self.tensors, gradients, means, squares, strict=True):
             new_mean = mean.lerp(gradient, 1 - BETA1)
             new_square = self.beta2 * square + (1 - self.beta2) * gradient.square()

@@ -1,4 +1,4 @@
-"""Averaged weights: a second set beside the raw ones, smoother, and often better on validation."""
+"""Averaged weights: an exponential moving average of a flow's weights, often better on validation."""
 
 from __future__ import annotations
 
@@ -11,25 +11,33 @@ from cubicflow.training.weights import Weights
 
 
 class Averages:
-    """The exponential averages of a flow's weights, ``tensors`` beside theirs."""
+    """Exponential moving averages of a flow's weights.
+
+    Attributes:
+        weights: the raw weights.
+        tensors: the averages, one for each tensor of ``weights.tensors``.
+    """
 
     def __init__(self, weights: Weights) -> None:
         self.weights = weights
         self.tensors = [tensor.clone() for tensor in weights.tensors]
 
     def restart(self) -> None:
-        """Begin again from the weights as they are."""
+        """Set the averages to the current weights."""
         for average, tensor in zip(self.tensors, self.weights.tensors, strict=True):
             average.copy_(tensor)
 
     def update(self, share: Tensor) -> None:
-        """Move by ``share`` (a tensor, so that a captured graph can be told another) towards the weights."""
+        """Move the averages towards the weights by the fraction ``share``.
+
+        ``share`` is a tensor, so that its value can change between replays of a captured CUDA graph.
+        """
         for average, tensor in zip(self.tensors, self.weights.tensors, strict=True):
             average.lerp_(tensor, share)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """The weights hold their averages while this lasts."""
+        """Swap the averages into the weights inside the block."""
         self._swap()
         try:
             yield

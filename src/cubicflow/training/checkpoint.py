@@ -1,7 +1,7 @@
-"""Checkpoints: one safetensors file each, with the plain values as JSON in its header and a digest over everything.
+"""Checkpoints: safetensors files with plain values as JSON in the header, and a digest of all content.
 
-A file is complete before it gets its name, and the previous one is kept, so whatever happens at whatever moment, one of
-the two is whole. Nothing in them is a pickle.
+A checkpoint gets its name when it is complete, and the previous checkpoint is kept. So at least one of the two is
+complete at any moment, even if the process is killed. A checkpoint contains no pickle.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from cubicflow.atomic_files import keep_names, write_atomically
+from cubicflow.atomic_files import sync_folder, write_atomically
 from cubicflow.plain_files import NotPlainError, check_plain
-from cubicflow.training.saved_numbers import CHECKPOINT, why_not
+from cubicflow.training.saved_numbers import CHECKPOINT, schema_violation
 
 FORMAT = "cubicflow-checkpoint"
 VERSION = "1"
@@ -28,16 +28,18 @@ NAMES = (NEWEST, NEXT, PREVIOUS, DAMAGED)
 
 
 class Checkpoint(NamedTuple):
+    """Content of a checkpoint: tensors by name, and plain values by name."""
+
     tensors: dict[str, Tensor]
     numbers: dict[str, Any]
 
 
 class DamagedCheckpointError(ValueError):
-    """A checkpoint that is not as it was written."""
+    """A checkpoint's content differs from what was written."""
 
 
 def save_checkpoint(folder: Path, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
-    """Write a new checkpoint and keep the one before it."""
+    """Write a new checkpoint and keep the previous one."""
     from safetensors.torch import save
 
     copies = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
@@ -47,13 +49,17 @@ def save_checkpoint(folder: Path, tensors: dict[str, Tensor], numbers: dict[str,
     if (folder / NEWEST).exists():
         (folder / NEWEST).replace(folder / PREVIOUS)
     (folder / NEXT).replace(folder / NEWEST)
-    keep_names(folder)
+    sync_folder(folder)
 
 
 def load_checkpoint(folder: Path, most_bytes: int | None = None) -> tuple[Checkpoint | None, str | None]:
-    """The newest checkpoint that is whole, None if there are none at all, and a sentence if an older one had to do.
+    """Return the newest intact checkpoint and a note.
 
-    A damaged newest one is put aside, so that the next save does not take it for the previous good one.
+    The checkpoint is None if the folder has no checkpoint. The note is None unless a damaged checkpoint was skipped. A
+    damaged checkpoint is renamed, so that the next save does not keep it as the previous one.
+
+    Raises:
+        DamagedCheckpointError: all checkpoints are damaged.
     """
     damaged: dict[Path, str] = {}
     for path in (folder / name for name in (NEWEST, NEXT, PREVIOUS) if (folder / name).exists()):
@@ -67,14 +73,18 @@ def load_checkpoint(folder: Path, most_bytes: int | None = None) -> tuple[Checkp
         for bad in damaged:
             bad.replace(folder / DAMAGED)
         step = checkpoint.numbers.get("step")
-        return checkpoint, f"{'; '.join(damaged.values())}. Going on from {path.name}, step {step}."
+        return checkpoint, f"{'; '.join(damaged.values())}. Resuming from {path.name}, step {step}."
     if damaged:
         raise DamagedCheckpointError(f"no checkpoint in {folder} can be read: {'; '.join(damaged.values())}")
     return None, None
 
 
 def read_checkpoint(path: Path, most_bytes: int | None = None) -> Checkpoint:
-    """One file, with its digest and its numbers checked; larger ones than ``most_bytes`` are not read."""
+    """Read one file, and check its size, its digest and its plain values.
+
+    Raises:
+        DamagedCheckpointError: a check failed, or the file is larger than ``most_bytes``.
+    """
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -85,28 +95,28 @@ def read_checkpoint(path: Path, most_bytes: int | None = None) -> Checkpoint:
         text = metadata["numbers"]
         numbers = json.loads(text)
     except NotPlainError as error:
-        raise DamagedCheckpointError(f"{path.name} is no checkpoint: {error}") from None
+        raise DamagedCheckpointError(f"{path.name} is not a checkpoint: {error}") from None
     except (SafetensorError, OSError, KeyError, ValueError, RecursionError) as error:
         raise DamagedCheckpointError(f"{path.name} is damaged: {error}") from None
     if (metadata.get("format"), metadata.get("version")) != (FORMAT, VERSION):
-        raise DamagedCheckpointError(f"{path.name} has version {metadata.get('version')!r}, this reads {VERSION!r}")
+        raise DamagedCheckpointError(f"{path.name} has version {metadata.get('version')!r}, expected {VERSION!r}")
     if metadata.get("sha256") != digest(tensors, text):
         raise DamagedCheckpointError(f"{path.name} is damaged: its digest does not match its content")
-    if wrong := why_not(CHECKPOINT, numbers):
-        raise DamagedCheckpointError(f"{path.name} is damaged: it {wrong}")
+    if violation := schema_violation(CHECKPOINT, numbers):
+        raise DamagedCheckpointError(f"{path.name} is damaged: it {violation}")
     if max(numbers["best_step"], numbers["last_read"]) > numbers["step"]:
-        raise DamagedCheckpointError(f"{path.name} is damaged: it tells of steps after its own, {numbers['step']}")
+        raise DamagedCheckpointError(f"{path.name} is damaged: it names a step after its own, {numbers['step']}")
     return Checkpoint(tensors, {name: numbers[name] for name in CHECKPOINT})
 
 
 def remove_checkpoints(folder: Path) -> None:
-    """Once a run is finished its model is all that is needed."""
+    """Remove all checkpoints of a run. A finished run needs only its model."""
     for name in NAMES:
         (folder / name).unlink(missing_ok=True)
 
 
 def digest(tensors: dict[str, Tensor], text: str) -> str:
-    """SHA-256 over names, dtypes, shapes, values and the plain values."""
+    """Return the SHA-256 of the tensors' names, dtypes, shapes and values, and of ``text``."""
     total = hashlib.sha256(text.encode())
     for name in sorted(tensors):
         value = tensors[name]

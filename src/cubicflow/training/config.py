@@ -1,4 +1,4 @@
-"""The settings of a training run: typed, checked, and filled in from the number of rows."""
+"""The settings of a training run: types, checks, and defaults that depend on the number of rows."""
 
 from __future__ import annotations
 
@@ -12,39 +12,42 @@ from cubicflow.near_names import no_such
 
 PRECISIONS = ("float32", "tf32", "bf16")
 MOST_VALIDATION_ROWS = 50_000
-# Settings that may differ when a run is resumed: they change where and how it runs, not what it computes.
+# Settings that may differ when a run is resumed: they do not change what the run computes.
 FREE_TO_CHANGE = ("device", "checkpoint_seconds")
-# Settings that runs of older versions do not name, and what they had.
+# Settings that older versions did not record, with the values that they used.
 ADDED_LATER = {"beta2": 0.999}
 
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """Settings of :func:`cubicflow.training.fit`. What is None is chosen when the number of rows is known.
+    """Settings of :func:`cubicflow.training.fit`. :meth:`resolve` replaces None by a default for the number of rows.
 
     Attributes:
-        steps: of the optimiser. By default 100 epochs, but at least 2,000 and at most 50,000 steps; with a
-            ``time_budget``, as many as fit into it.
-        time_budget: seconds of training. The learning rate reaches 0 at whichever of the two ends comes first.
-        batch_size: rows of a global batch; several processes share it. By default 64 for a few thousand rows and fewer,
-            doubling with the rows up to 512.
-        learning_rate: of Adam, before the cosine.
-        warmup_steps: of linear warm-up; by default a hundredth of the steps.
-        beta2: of Adam, the decay of the mean square of gradients. Transformers train better with 0.98.
-        weight_decay: decoupled (AdamW). All-zero spline parameters are the identity, so it pulls towards a simpler map.
-        clip_norm: the gradient's norm is cut to this; None for no clipping.
-        average_decay: of the averaged weights; None for none. The average reaches back a tenth of the steps so far, and
-            never further than 1 / (1 - average_decay) steps.
-        validation_fraction: of the rows, where no validation rows are given; by default a tenth, but at most 50,000
-            rows. 0 trains on all rows, and keeps the last weights.
-        validate_every: steps between validations; by default a hundredth of the steps.
-        patience: validations without a better one after which training stops; by default 20. 0 never stops early.
-        log_every: steps between lines of metrics; by default a tenth of ``validate_every``.
-        precision: of the networks' products: ``"tf32"`` (float32 where there is no TF32), ``"float32"`` or ``"bf16"``.
-            Splines and log densities are never below float32, and validation is in the flow's own dtype.
-        device: ``"auto"`` for the GPU where there is one, or a name such as ``"cpu"`` or ``"cuda:1"``.
-        seed: of the data's order, the validation split and dropout.
-        checkpoint_seconds: between checkpoints; 0 writes one at every step.
+        steps: optimiser steps. Default: 100 epochs, but at least 2,000 and at most 50,000 steps. With a
+            ``time_budget`` the default is as many steps as fit into it.
+        time_budget: seconds of training. Training ends at ``steps`` or ``time_budget``, whichever comes first; the
+            learning rate is 0 at that end.
+        batch_size: rows of a global batch, which all processes share. Default: 64 for up to a few thousand rows, more
+            for larger data, at most 512.
+        learning_rate: peak learning rate of Adam, before the cosine decay.
+        warmup_steps: steps of linear warm-up. Default: 1 % of the steps.
+        beta2: Adam's decay rate of the mean squared gradient. Transformers train better with 0.98.
+        weight_decay: decoupled weight decay, as in AdamW. It pulls spline parameters towards 0, which is the identity.
+        clip_norm: largest norm of the gradient; larger gradients are scaled down. None disables clipping.
+        average_decay: decay rate of the averaged weights; None disables averaging. The average covers about the last
+            tenth of the steps so far, and at most 1 / (1 - average_decay) steps.
+        validation_fraction: fraction of ``train`` that is split off for validation if no validation rows are given.
+            Default: 0.1, but at most 50,000 rows. With 0, training uses all rows and keeps the last weights.
+        validate_every: steps between validations. Default: 1 % of the steps.
+        patience: training stops after this many validations without improvement. Default: 20. 0 disables early
+            stopping.
+        log_every: steps between lines of metrics. Default: a tenth of ``validate_every``.
+        precision: precision of matrix products in networks: ``"tf32"`` (float32 on hardware without TF32),
+            ``"float32"`` or ``"bf16"``. Splines and log densities use at least float32. Validation uses the flow's
+            dtype.
+        device: ``"auto"`` for a GPU if there is one, or a name such as ``"cpu"`` or ``"cuda:1"``.
+        seed: seed of the row order, the validation split and dropout.
+        checkpoint_seconds: seconds between checkpoints; 0 writes a checkpoint at every step.
 
     >>> TrainingConfig(learning_rate=1e-3).resolve(num_rows=10_000).steps
     3900
@@ -84,11 +87,15 @@ class TrainingConfig:
         if self.steps is not None:
             for name in ("warmup_steps", "validate_every", "log_every"):
                 if (value := getattr(self, name) or 0) > self.steps:
-                    raise ValueError(f"{name}={value} contradicts steps={self.steps}: it would never be reached")
+                    raise ValueError(f"{name}={value} contradicts steps={self.steps}; use at most {self.steps}")
 
     @classmethod
     def make(cls, config: Self | None = None, **settings: Any) -> Self:
-        """A config, changed by the settings given; an unknown one is refused with the nearest that exists."""
+        """Return ``config``, or the default config, with single settings changed.
+
+        Raises:
+            TypeError: a setting is unknown. The message names the closest known setting.
+        """
         known = [field.name for field in fields(cls)]
         for name in settings:
             if name not in known:
@@ -96,25 +103,23 @@ class TrainingConfig:
         return replace(config, **settings) if config is not None else cls(**settings)
 
     def validation_rows(self, num_rows: int) -> int:
-        """How many of the rows to keep for validation, where none are given."""
+        """Return how many of ``num_rows`` rows to split off for validation."""
         if self.validation_fraction is None:
             return min(math.ceil(num_rows / 10), MOST_VALIDATION_ROWS)
         return round(num_rows * self.validation_fraction)
 
     def resolve(self, num_rows: int, *, has_validation: bool = True) -> Self:
-        """The config with everything chosen for this many training rows. ``steps`` stays None for a time budget."""
+        """Return the config with defaults for this many training rows. With a time budget, ``steps`` may stay None."""
         batch_size = self.batch_size or min(_default_batch_size(num_rows), num_rows)
         if batch_size > num_rows:
-            raise ValueError(
-                f"batch_size={batch_size} contradicts the {num_rows} training rows: use a smaller one, or leave it out"
-            )
+            raise ValueError(f"batch_size={batch_size} is larger than the {num_rows} training rows; use a smaller one")
         expected = self.steps or min(max(100 * (num_rows // batch_size), 2_000), 50_000)
         validate_every = self.validate_every or max(expected // 100, 1)
         for name in ("patience", "validate_every"):
             if not has_validation and getattr(self, name):
                 raise ValueError(
-                    f"{name}={getattr(self, name)} contradicts validation_fraction=0: without validation rows there is "
-                    "nothing to watch; leave one of the two out, or give validation rows"
+                    f"{name}={getattr(self, name)} needs validation rows, but validation_fraction=0; leave one of the "
+                    "two out, or give validation rows"
                 )
         patience = self.patience if self.patience is not None else 20
         return replace(
@@ -128,12 +133,14 @@ class TrainingConfig:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """The settings as plain JSON values."""
+        """Return the settings as plain JSON values."""
         return asdict(self)
 
     def _check(self, name: str, *, whole: bool = False, positive: bool = False, below: float = math.inf) -> None:
-        """The value of a setting is None where that means something, or a number within its bounds, which becomes a
-        number of Python's own."""
+        """Check that a setting is a number within its bounds, and convert it to a Python number.
+
+        None is accepted for settings that have a meaning for None. Raises ValueError for any other value.
+        """
         value = getattr(self, name)
         if value is None and (name in ("clip_norm", "average_decay") or getattr(type(self), name) is None):
             return
@@ -142,18 +149,18 @@ class TrainingConfig:
             kind = "a whole number" if whole else "a finite number"
             bounds = ("above 0" if positive else "0 or more") + (f" and below {below:g}" if below < math.inf else "")
             raise ValueError(f"{name} must be {kind}, {bounds}, got {value!r}")
-        # A number of NumPy's is none of JSON's. The dataclass is frozen for everyone else.
+        # Convert NumPy scalars, which JSON cannot write. object.__setattr__ because the dataclass is frozen.
         plain = operator.index(value) if isinstance(value, Integral) else float(value)
         object.__setattr__(self, name, plain)
 
 
 def _default_batch_size(num_rows: int) -> int:
-    """A power of two near a fiftieth of the rows: noise enough to regularise few rows, and 512 for many."""
+    """Return a power of two near ``num_rows / 50``, between 64 and 512: small batches regularise small data."""
     return 1 << min(max(round(math.log2(max(num_rows, 1) / 50)), 6), 9)
 
 
 def describe_changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """The settings in which two runs differ, as phrases, without those that are free to change."""
+    """Return a phrase for each setting that differs between two runs, except those in FREE_TO_CHANGE."""
     before = {**{name: value for name, value in ADDED_LATER.items() if name in after}, **before}
     return [
         f"{name} was {before.get(name)!r}, is now {after.get(name)!r}"

@@ -1,4 +1,4 @@
-"""Why a loss may have become NaN or infinite."""
+"""Diagnosis of a loss that became NaN or infinite."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cubicflow.training.step import Step
 
 @torch.no_grad()
 def likely_cause(step: Step, batch: Batch) -> str:
-    """A sentence on the likely cause, and what to do, from the batch at hand and the last finite weights."""
+    """Return a sentence with the likely cause and a remedy, from a batch and the last finite weights."""
     if not bool(batch.x.isfinite().all()):
         return (
             f"some rows overflow {batch.x.dtype}, the dtype of the flow; scale the data, or train in float64 with "
@@ -22,32 +22,36 @@ def likely_cause(step: Step, batch: Batch) -> str:
     losses = step.loss_of_rows(batch)
     images = () if step.symmetries is None else step.symmetries.images(batch.x).split(len(batch.x))
     images_are_finite = all(bool(step.loss_of_rows(batch._replace(x=image)).isfinite().all()) for image in images)
-    step.statistics.put_back(statistics, where=torch.ones_like(step.failed_at, dtype=torch.bool))
+    step.statistics.restore(statistics, where=torch.ones_like(step.failed_at, dtype=torch.bool))
     bad = ~losses.isfinite()
     if bool(bad.any()):
         row = batch.x[bad][0].flatten()[:4].tolist()
         shown = ", ".join(f"{value:.4g}" for value in row)
-        count = f"{int(bad.sum())} of {len(losses)} rows have no finite loss, the first begins with [{shown}]"
+        bad_rows = f"{int(bad.sum())} of {len(losses)} rows have a NaN or infinite loss"
+        count = f"{bad_rows}; the first of them starts with [{shown}]"
         if isinstance(getattr(step.flow, "base", None), Uniform):
-            return f"{count}; this flow lives on the unit cube, so scale the data to [0, 1]"
-        if int(step.failed_at) != 0 and not _lie_outside(batch.x, bad):
+            return f"{count}; this flow is defined on the unit cube, so scale the data to [0, 1]"
+        if int(step.failed_at) != 0 and not _are_outliers(batch.x, bad):
             rate = f"learning_rate={step.config.learning_rate:g}"
-            return f"{count}, and they are no outliers: earlier steps were too large ({rate}); lower learning_rate"
+            return (
+                f"{count}; these rows are not outliers, so earlier steps were too large ({rate}); lower learning_rate"
+            )
         return f"{count}; look for outliers, or put a Standardise layer first"
     if not images_are_finite:
         return (
-            "images of these rows under symmetries= have no finite loss; leave out the maps that lead out of the data"
+            "images of these rows under symmetries= have a NaN or infinite loss; remove the maps that move rows away "
+            "from the data"
         )
     config = step.config
     advice = "lower learning_rate" if config.precision != "bf16" else "lower learning_rate, or use precision='tf32'"
     return f"the gradient overflowed (learning_rate={config.learning_rate:g}, clip_norm={config.clip_norm}); {advice}"
 
 
-def _lie_outside(x: Tensor, bad: Tensor) -> bool:
-    """Whether the bad rows lie further out than all others: outliers do, and are few.
+def _are_outliers(x: Tensor, bad: Tensor) -> bool:
+    """Return whether every bad row is further from the median than every other row.
 
-    The first step meets the flow as it was built, so there the rows are to blame. Later steps meet weights that steps
-    have moved. Rows that lie among those with a finite loss are not the cause then.
+    At the first step the weights are the initial ones, so the rows must be the cause. At a later step the weights may
+    be the cause: bad rows among rows with a finite loss are then not outliers.
     """
     if bool(bad.all()):
         return False

@@ -1,7 +1,7 @@
-"""The processes that train together: torchrun starts them, torch.distributed connects them.
+"""Training in several processes, started by torchrun and connected by torch.distributed.
 
-Every process holds the whole model and takes its share of each global batch; gradients are summed over processes, so
-all take the same step. Process 0 alone writes.
+Every process holds the whole model and computes its share of each global batch. Gradients are summed over the
+processes, so all processes take the same step. Only process 0 writes files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch.distributed.rendezvous import rendezvous
 
 @dataclass(frozen=True)
 class World:
-    """This process, and how many there are."""
+    """This process's device and rank, and the number of processes."""
 
     device: torch.device
     rank: int = 0
@@ -30,17 +30,17 @@ class World:
 
     @property
     def is_writer(self) -> bool:
-        """Whether this process writes files and shows progress."""
+        """True if this process writes files and shows progress."""
         return self.rank == 0
 
     def sum_(self, tensor: Tensor) -> Tensor:
-        """The sum over all processes, in place."""
+        """Sum a tensor over all processes, in place, and return it."""
         if self.size > 1:
             dist.all_reduce(tensor)
         return tensor
 
     def sum_gradients_(self, gradients: Sequence[Tensor], loss: Tensor) -> Tensor:
-        """Sum the gradients in place and return the sum of the losses, in one exchange."""
+        """Sum the gradients in place and return the sum of the losses, with a single all-reduce."""
         if self.size == 1:
             return loss
         parts = [*gradients, loss.to(gradients[0].dtype)]
@@ -51,21 +51,21 @@ class World:
         return total_loss.to(loss.dtype)
 
     def copy_from_first_(self, tensors: Iterable[Tensor]) -> None:
-        """Process 0's values for everyone, in place."""
+        """Copy process 0's tensors to all processes, in place."""
         if self.size > 1:
             for tensor in tensors:
                 dist.broadcast(tensor, src=0)
 
-    def tell(self, value: Any) -> Any:
-        """Process 0's plain value for everyone."""
+    def broadcast(self, value: Any) -> Any:
+        """Return process 0's plain value in every process."""
         if self.size == 1:
             return value
-        told = [value]
-        dist.broadcast_object_list(told, src=0, device=self.device)
-        return told[0]
+        values = [value]
+        dist.broadcast_object_list(values, src=0, device=self.device)
+        return values[0]
 
     def agree(self, stop: bool, elapsed: float) -> tuple[bool, float]:
-        """Whether anyone wants to stop, and process 0's clock."""
+        """Return whether any process wants to stop, and the ``elapsed`` seconds of process 0."""
         if self.size == 1:
             return stop, elapsed
         flags = torch.tensor([float(stop), elapsed * self.is_writer], dtype=torch.float64, device=self.device)
@@ -73,12 +73,15 @@ class World:
         return any_stop > 0, clock
 
 
-_joins = itertools.count()  # of this process; all processes of a job join as often
+_joins = itertools.count()  # number of joins so far; the same in all processes of a job
 
 
 @contextmanager
 def join(device: str) -> Iterator[World]:
-    """Join the processes that torchrun started, or be alone. A process group that exists already is used as it is."""
+    """Join the processes that torchrun started, and leave them at the end of the block.
+
+    Without torchrun the world has one process. An existing process group is used and not closed.
+    """
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     chosen = choose_device(device, local_rank)
     begun = not (dist.is_available() and dist.is_initialized()) and int(os.environ.get("WORLD_SIZE", "1")) > 1
@@ -86,7 +89,7 @@ def join(device: str) -> Iterator[World]:
         missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
         if missing:
             raise ValueError(
-                f"WORLD_SIZE is set but {', '.join(missing)} is not; start several processes with torchrun, or unset it"
+                f"WORLD_SIZE is set but {', '.join(missing)} is not; start the processes with torchrun, or unset it"
             )
         if chosen.type == "cuda":
             torch.cuda.set_device(chosen)
@@ -103,17 +106,19 @@ def join(device: str) -> Iterator[World]:
 
 def _connect(backend: str) -> None:
     store, rank, size = next(rendezvous("env://"))
-    # The store outlives a group, and with it the addresses of its members: a later one must not find them there.
+    # The store keeps the addresses of a closed group. A prefix for each join hides them from later groups.
     store = PrefixStore(f"join-{next(_joins)}", store)
     if os.environ.get("LOCAL_WORLD_SIZE") == str(size):
-        # On one machine torchrun keeps its store when it restarts the processes, and with it the addresses of the dead
-        # ones: every attempt needs keys of its own.
+        # On one machine torchrun keeps its store when it restarts the processes. A prefix for each attempt hides the
+        # addresses of the dead processes.
         store = PrefixStore(f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
     dist.init_process_group(backend, store=store, rank=rank, world_size=size)
 
 
 def choose_device(name: str, local_rank: int = 0) -> torch.device:
-    """``"auto"``, ``"cuda"`` or any name torch knows, as a device that is there.
+    """Return the device for ``"auto"``, ``"cuda"`` or any name that torch knows.
+
+    Raises ValueError if the device does not exist here.
 
     >>> choose_device("cpu")
     device(type='cpu')
@@ -126,12 +131,12 @@ def choose_device(name: str, local_rank: int = 0) -> torch.device:
         raise ValueError(f"device must be 'auto', 'cpu', 'cuda' or 'cuda:N', got {name!r}") from None
     if device.type == "cuda":
         if not torch.cuda.is_available():
-            raise ValueError(f"device={name!r} was asked for, but torch sees no GPU here; use device='cpu' or 'auto'")
+            raise ValueError(f"device={name!r} was requested, but torch finds no GPU; use device='cpu' or 'auto'")
         index = device.index if device.index is not None else local_rank
         if index >= torch.cuda.device_count():
             raise ValueError(
-                f"device {index} was asked for, but there are {torch.cuda.device_count()} GPUs here; start at most one "
-                "process per GPU"
+                f"device {index} was requested, but this machine has {torch.cuda.device_count()} GPUs; start at most "
+                "one process per GPU"
             )
         return torch.device("cuda", index)
     return device

@@ -1,8 +1,8 @@
-"""What can go wrong in a run, other than a wrong argument."""
+"""Errors of a training run, other than invalid arguments."""
 
 
 class TrainingError(RuntimeError):
-    """Training cannot begin or go on; the message says why and what to do. The errors below are kinds of it.
+    """Training cannot start or continue. The message gives the reason and a remedy. Base class of the errors below.
 
     >>> issubclass(RunFolderError, TrainingError), issubclass(NonFiniteLossError, TrainingError)
     (True, True)
@@ -10,7 +10,7 @@ class TrainingError(RuntimeError):
 
 
 class RunFolderError(TrainingError):
-    """A run folder that is taken, in use, damaged, of another run, or cannot be written.
+    """A run folder holds another run, is in use, is damaged, or cannot be written.
 
     >>> import tempfile, torch
     >>> import cubicflow as cf
@@ -41,9 +41,9 @@ class NonFiniteLossError(TrainingError):
 
 
 class TrainingInterrupted(KeyboardInterrupt):
-    """Ctrl-C, SIGTERM or ``stop`` ended the run after saving it; the message says how to resume.
+    """Ctrl-C, SIGTERM or ``stop`` ended the run after saving it. The message says how to resume.
 
-    It is a KeyboardInterrupt, so that a script that does not know it ends as any other does:
+    The class derives from KeyboardInterrupt, so that ``except Exception`` does not catch it:
 
     >>> issubclass(TrainingInterrupted, KeyboardInterrupt), issubclass(TrainingInterrupted, Exception)
     (True, False)

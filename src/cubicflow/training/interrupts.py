@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and a function of the caller's as requests that the loop answers between two steps."""
+"""Requests to stop (Ctrl-C, SIGTERM, the caller's ``stop`` function), which the loop handles between two steps."""
 
 from __future__ import annotations
 
@@ -12,15 +12,20 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupts:
-    """While this lasts, the first signal is only noted. A second one acts as usual, unless ``patient``: torchrun passes
-    on what the terminal has already sent, and that must not cut the saving short. Signals act as usual where nothing is
-    ``saved``; ``stop`` is asked all the same."""
+    """Context manager that records the first signal instead of acting on it.
+
+    Args:
+        saved: whether the run is saved. Signals act as usual if not; ``stop`` works in both cases.
+        patient: whether to ignore a second signal as well; otherwise a second signal acts as usual. Under torchrun
+            a signal arrives twice, from the terminal and from torchrun, and the second must not interrupt saving.
+        stop: a function without arguments that returns True to stop the run.
+    """
 
     def __init__(self, *, saved: bool, patient: bool = False, stop: Callable[[], bool] | None = None) -> None:
         if stop is not None and not callable(stop):
-            raise TypeError(f"stop must be a function without arguments that says whether to stop, got {stop!r}")
+            raise TypeError(f"stop must be a function without arguments that returns True to stop, got {stop!r}")
         self.saved = saved
-        # Handlers can be set in the main thread alone; elsewhere signals act as usual.
+        # Python sets signal handlers only in the main thread. In other threads signals act as usual.
         self.enabled = saved and threading.current_thread() is threading.main_thread()
         self.patient = patient
         self.stop = stop
@@ -35,8 +40,8 @@ class Interrupts:
     def __exit__(self, *_: object) -> None:
         self._restore()
 
-    def asked(self) -> bool:
-        """Whether a signal came, or ``stop`` says so."""
+    def requested(self) -> bool:
+        """Return whether a signal was received or ``stop`` returns True."""
         return self.received is not None or (self.stop is not None and bool(self.stop()))
 
     def _note(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002

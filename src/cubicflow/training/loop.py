@@ -1,4 +1,4 @@
-"""The training loop, from rows and settings to the best weights. Read it from top to bottom."""
+"""The training loop, from rows and settings to the best weights."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ from cubicflow.training.schedule import averaging_weight, done, learning_rate
 from cubicflow.training.state import TrainingState
 from cubicflow.training.step import Step
 
-VALIDATION_ROWS = {"cpu": 2_048, "cuda": 16_384}  # at once; a GPU waits longer for a call than it works on small ones
-DRAWN_ROWS = 50_000  # an epoch of a loss that needs no data
-AGREE_EVERY = 10  # steps between exchanges about stopping, where there are several processes
+VALIDATION_ROWS = {"cpu": 2_048, "cuda": 16_384}  # rows of a validation batch; small batches waste a GPU
+DRAWN_ROWS = 50_000  # rows of an epoch, for a loss that needs no data
+AGREE_EVERY = 10  # steps between exchanges of stop requests, with several processes
 RESUME = "the same call with resume=True, or the same command with --resume"
-NOT_SAVED = "with the best weights so far. Nothing was saved: give fit a folder, run=, to be able to go on"
-INITIALISE, STEP, VALIDATE = 3, 4, 5  # keys that keep the random numbers of one seed apart
+NOT_SAVED = "with the best weights so far. Nothing was saved: give fit a folder, run=, to be able to resume"
+INITIALISE, STEP, VALIDATE = 3, 4, 5  # keys that separate the random streams of one seed
 
 
 @dataclass
 class FitResult:
-    """What :func:`fit` returns.
+    """Result of :func:`fit`.
 
     Attributes:
-        flow: the flow given, in evaluation mode, with the weights that were best on validation.
-        config: every setting as it was used.
-        steps: taken.
-        stopped: what ended the run: ``"steps"``, ``"time_budget"`` or ``"patience"``.
-        validation_loss: the best; None without validation.
-        best_step: when that was.
-        weights: which were best, ``"raw"`` or ``"averaged"``.
-        seconds: of training.
+        flow: the trained flow, in evaluation mode, with the weights that were best on validation.
+        config: the settings, with all defaults filled in.
+        steps: number of steps taken.
+        stopped: the reason for the end of training: ``"steps"``, ``"time_budget"`` or ``"patience"``.
+        validation_loss: the best validation loss; None without validation.
+        best_step: the step of the best validation loss.
+        weights: the kind of weights that were best, ``"raw"`` or ``"averaged"``.
+        seconds: seconds of training.
         history: the logged metrics, as in metrics.jsonl.
 
     >>> import cubicflow as cf
@@ -90,26 +90,27 @@ def fit(
     sections: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> FitResult:
-    """Train a flow, by maximum likelihood unless told otherwise, and leave it with the weights that were best on
-    validation. Under torchrun, call it in every process.
+    """Train a flow by maximum likelihood, or by another ``loss``, and load the weights that were best on validation.
+
+    Under torchrun, call this function in every process.
 
     Args:
-        flow: a flow, or any module with ``log_prob(x)``; trained in place, and moved to the device.
-        train: a tensor or array of rows, a tuple of them (x, context, weights), a path of .npy or Parquet files, any
-            :class:`~cubicflow.data.rows.Rows`, or None for a loss that draws its own samples.
-        validation: the same; by default rows are split off ``train``.
-        config: the settings; see :class:`TrainingConfig`. Further ``settings`` change single ones of them.
-        run: a folder for the config, metrics, checkpoints and the final model. Without one, nothing is written.
-        resume: go on with the run in that folder, where there is one.
-        overwrite: begin again in that folder.
-        loss: a function of (flow, batch) that returns one number for each row, and may take gradients on its way; see
+        flow: a flow, or any module with ``log_prob(x)``. It is trained in place and moved to the device.
+        train: training rows: a tensor or array, a tuple (x, context, weights) of them, a path of .npy or Parquet
+            files, any :class:`~cubicflow.data.rows.Rows`, or None for a loss that draws its own samples.
+        validation: validation rows, in the same forms. Default: rows are split off ``train``.
+        config: the settings. Keyword ``settings`` replace single settings; see :class:`TrainingConfig` for their names.
+        run: a folder for the config, metrics, checkpoints and the final model. Default: nothing is written.
+        resume: continue the run in the folder ``run``; start a new run if the folder has none.
+        overwrite: replace the run in the folder ``run``.
+        loss: a function of (flow, batch) that returns one number for each row. It may compute gradients itself; see
             :mod:`cubicflow.training.losses`.
-        symmetries: maps that leave the density as it is. At every step each training row is replaced by one of its
-            images; validation rows stay as they are.
-        progress: show it, on standard error.
-        stop: asked after each step. Where it returns True the run is saved and ends with :class:`TrainingInterrupted`,
-            as after Ctrl-C, in any thread.
-        sections: further plain values to keep in the run's config.json, under names that are not the run's own.
+        symmetries: maps under which the density does not change. At every step each training row is replaced by one
+            of its images. Validation rows are not replaced.
+        progress: whether to show progress on standard error.
+        stop: a function that is called after each step, in any thread. If it returns True, the run is saved and ends
+            with :class:`TrainingInterrupted`, as after Ctrl-C.
+        sections: further plain values for the run's config.json. Names of the run's own sections are not allowed.
 
     >>> import torch, cubicflow as cf
     >>> flow = cf.flows.tabular(2, num_layers=2, hidden_features=16)
@@ -120,7 +121,7 @@ def fit(
     config = TrainingConfig.make(config, **settings)
     check_run(run, resume=resume, sections=sections or {})
     with join(config.device) as world, random_state_kept(world.device):
-        # --- rows: refuse what is not finite, set some aside for validation ---
+        # --- check the rows, and split off validation rows ---
         given = Draws(DRAWN_ROWS) if train is None else as_rows(train)
         summary = check_rows(flow, given, "train", loss)
         check_symmetries(symmetries, summary)
@@ -135,7 +136,7 @@ def fit(
         check_settings(config, world, flow)
         loss = loss or (dequantised_likelihood if summary.dtype == torch.uint8 else negative_log_likelihood)
 
-        # --- the run folder, held by the one process that writes ---
+        # --- the run folder, locked by process 0 ---
         opened: AbstractContextManager[RunFolder | None] = nullcontext()
         if run is not None and world.is_writer:
             about: dict[str, Any] = {"rows": rows.num_rows, "fingerprint": given.fingerprint()}
@@ -145,15 +146,15 @@ def fit(
             kept = {"training": config.as_dict(), "data": about, **(sections or {})}
             opened = open_run(run, flow, kept, resume=resume, overwrite=overwrite)
         interrupts = Interrupts(saved=run is not None, patient=world.size > 1, stop=stop)
-        shown = make_progress(progress and world.is_writer, validates=held_out is not None)
-        with closing(shown), opened as folder, interrupts:
+        display = make_progress(progress and world.is_writer, validates=held_out is not None)
+        with closing(display), opened as folder, interrupts:
             flow.to(world.device)
             step = Step(flow, loss, config, world, summary.mean_weight, symmetries)
             try:
-                result = train_to_the_end(step, rows, held_out, folder, shown, interrupts)
+                result = train_to_the_end(step, rows, held_out, folder, display, interrupts)
             finally:
                 step.weights.release()
-        # Only now do signals act as usual again: none that came before, however late, is lost.
+        # The handlers are removed by now, so a signal that arrived during the last step is not lost.
         if interrupts.received is not None:
             finished = f"stopped after the last step, {result.steps:,}: the run is finished and saved"
             raise TrainingInterrupted(f"{finished}. To get its result: {RESUME}")
@@ -161,26 +162,26 @@ def fit(
 
 
 def train_to_the_end(
-    step: Step, rows: Rows, held_out: Rows | None, folder: RunFolder | None, shown: Progress, interrupts: Interrupts
+    step: Step, rows: Rows, held_out: Rows | None, folder: RunFolder | None, display: Progress, interrupts: Interrupts
 ) -> FitResult:
-    """The loop itself."""
+    """Run the loop until a limit, early stopping or an interrupt ends it; load the best weights into the flow."""
     flow, config, world = step.flow, step.config, step.world
     state = TrainingState(step)
     history: list[dict[str, Any]] = [] if folder is None else folder.history()
     if folder is not None and folder.note is not None:
-        shown.say(folder.note)
+        display.notify(folder.note)
 
-    # --- begin, or go on: process 0 knows, the others are told ---
-    finished = world.tell(None if folder is None else folder.finished)
+    # --- start or resume: process 0 reads the folder and broadcasts its state ---
+    finished = world.broadcast(None if folder is None else folder.finished)
     if finished is not None:
         return restore_finished(step, finished, folder, history)
-    resumed = world.tell(folder is not None and folder.checkpoint is not None)
+    resumed = world.broadcast(folder is not None and folder.checkpoint is not None)
     if folder is not None and folder.checkpoint is not None:
         state.restore_tensors(folder.checkpoint.tensors)
         state.restore_numbers(folder.checkpoint.numbers)
-        shown.say(f"resuming at step {state.step:,}")
-    state.restore_numbers(world.tell(state.numbers()))
-    world.copy_from_first_(itertools.chain(*state.memory().values()))
+        display.notify(f"resuming at step {state.step:,}")
+    state.restore_numbers(world.broadcast(state.numbers()))
+    world.copy_from_first_(itertools.chain(*state.named_tensors().values()))
     state.refresh()
 
     flow.train()
@@ -193,9 +194,9 @@ def train_to_the_end(
         with step.randomness.seeded(derive_seed(config.seed, INITIALISE, world.rank)):
             step.initialise(first.to(world.device, step.dtype))
         if folder is not None:
-            folder.save(state.tensors(), state.numbers())  # a disk that refuses says so now, not after an hour
+            folder.save(state.tensors(), state.numbers())  # a disk that cannot be written raises now
 
-    take = parts.repeated(step, shown.say)
+    take_step = parts.repeated(step, display.notify)
     began = time.monotonic() - state.elapsed
     saved = logged = time.monotonic()
     logged_step = state.step
@@ -203,15 +204,15 @@ def train_to_the_end(
     while not (stopped := why_stop(config, state)) and not interrupted:
         # --- one step ---
         batch = next(batches).to(world.device, step.dtype)  # x (B / processes, D), context (., C), weights (.,)
-        reach = averaging_weight(config.average_decay or 0.0, state.step)
-        step.tell(learning_rate(config, state.step, state.elapsed), reach)
+        ema_weight = averaging_weight(config.average_decay or 0.0, state.step)
+        step.set_rates(learning_rate(config, state.step, state.elapsed), ema_weight)
         with step.randomness.seeded(derive_seed(config.seed, STEP, state.step, world.rank)):
-            take(batch)
+            take_step(batch)
         state.step += 1
         if world.size == 1 or state.step % AGREE_EVERY == 0:
-            interrupted, state.elapsed = world.agree(interrupts.asked(), time.monotonic() - began)
+            interrupted, state.elapsed = world.agree(interrupts.requested(), time.monotonic() - began)
 
-        # --- read the loss, now and then; on the CPU looking for a failed step costs nothing ---
+        # --- read the loss every log_every steps; on the CPU the check for a failed step is free ---
         metrics: dict[str, Any] = {}
         last = why_stop(config, state) is not None
         validating = held_out is not None and (last or state.step % (config.validate_every or 1) == 0)
@@ -234,7 +235,7 @@ def train_to_the_end(
         if metrics:
             metrics = {"step": state.step, **metrics, "seconds": time.monotonic() - began}
             history.append(metrics)
-            shown.update(done(config, state.step, state.elapsed), metrics)
+            display.update(done(config, state.step, state.elapsed), metrics)
             if folder is not None:
                 folder.log(metrics)
 
@@ -243,11 +244,11 @@ def train_to_the_end(
             folder.save(state.tensors(), state.numbers())
             saved = time.monotonic()
 
-    # --- the end: the best weights, or, where nothing could tell, the averaged ones ---
+    # --- the end: load the best weights; without a validation loss, the averaged weights ---
     if not math.isfinite(state.best_loss):
         if held_out is not None and not interrupted:
-            rows_at_hand = next(held_out.in_order(VALIDATION_ROWS["cpu"])).to(world.device, step.dtype)
-            raise TrainingError(f"no validation loss was finite: {likely_cause(step, rows_at_hand)}")
+            first_rows = next(held_out.in_order(VALIDATION_ROWS["cpu"])).to(world.device, step.dtype)
+            raise TrainingError(f"no validation loss was finite: {likely_cause(step, first_rows)}")
         with step.averages.in_place() if step.averages is not None else nullcontext():
             state.keep(state.best_weights)
     flow.load_state_dict(state.best)
@@ -264,15 +265,15 @@ def train_to_the_end(
     if interrupted and stopped is None:
         if folder is not None:
             folder.save_model({**summary, "finished": False})
-        then = f"and saved. To go on: {RESUME}" if interrupts.saved else NOT_SAVED
-        raise TrainingInterrupted(f"stopped at step {state.step:,} {then}")
+        next_step = f"and saved. To resume: {RESUME}" if interrupts.saved else NOT_SAVED
+        raise TrainingInterrupted(f"stopped at step {state.step:,} {next_step}")
     if folder is not None:
         folder.finish(summary)
     return FitResult(flow=flow, config=config, history=history, **summary)
 
 
 def why_stop(config: TrainingConfig, state: TrainingState) -> str | None:
-    """What has ended the run, or None."""
+    """Return the name of the limit that was reached, or None."""
     if config.steps is not None and state.step >= config.steps:
         return "steps"
     if config.time_budget is not None and state.elapsed >= config.time_budget:
@@ -283,9 +284,12 @@ def why_stop(config: TrainingConfig, state: TrainingState) -> str | None:
 
 
 def validate(state: TrainingState, held_out: Rows) -> dict[str, float]:
-    """Evaluate the raw and the averaged weights, and keep the better if it is the best so far."""
+    """Evaluate the raw and the averaged weights, and keep the better ones if they are the best so far.
+
+    Returns the validation losses by their names in metrics.jsonl.
+    """
     step = state.parts
-    step.world.copy_from_first_(step.flow.buffers())  # batch norm's statistics are each process's own
+    step.world.copy_from_first_(step.flow.buffers())  # each process has its own batch norm statistics
     losses = {RAW: evaluate(step, held_out)}
     if step.averages is not None:
         with step.averages.in_place():
@@ -302,11 +306,13 @@ def validate(state: TrainingState, held_out: Rows) -> dict[str, float]:
 
 @torch.no_grad()
 def evaluate(step: Step, held_out: Rows) -> float:
-    """The weighted mean loss over rows that all processes share, in evaluation mode and full precision. Losses that
-    draw samples draw the same ones every time."""
+    """Return the weighted mean loss of the validation rows, in evaluation mode and without TF32.
+
+    The processes share the rows. A loss that draws samples draws the same samples at every validation.
+    """
     step.flow.eval()
     total = torch.zeros(2, dtype=torch.float64, device=step.world.device)
-    # A loss of the user's own may keep a graph, which takes far more memory.
+    # A user's loss may keep a graph, which needs far more memory: use the small batch.
     kind = step.world.device.type if step.loss in SINGLE_PASS else "cpu"
     rows_at_once = VALIDATION_ROWS.get(kind, VALIDATION_ROWS["cpu"])
     for i, part in enumerate(held_out.in_order(rows_at_once)):
@@ -323,13 +329,16 @@ def evaluate(step: Step, held_out: Rows) -> float:
 
 
 def failure(state: TrainingState, batch: Batch, folder: RunFolder | None) -> NonFiniteLossError:
-    """The error for a step that was not finite; it changed nothing, so what is saved here is good."""
+    """Return the error for a step whose loss was not finite, and save a checkpoint.
+
+    A step with a loss that is not finite changes no weights, so the checkpoint is good.
+    """
     step = state.parts
     number = int(step.failed_at)
     kept = "the flow keeps the last finite weights"
     if folder is not None:
         folder.save(state.tensors(), state.numbers())
-        kept = f"{folder.path} keeps the last finite weights; resuming goes on without this batch"
+        kept = f"{folder.path} keeps the last finite weights; resuming continues without this batch"
     cause = likely_cause(step, batch)
     return NonFiniteLossError(f"the loss of step {number} is not finite. Likely cause: {cause}. {kept}.")
 
@@ -337,7 +346,7 @@ def failure(state: TrainingState, batch: Batch, folder: RunFolder | None) -> Non
 def restore_finished(
     step: Step, result: dict[str, Any], folder: RunFolder | None, history: list[dict[str, Any]]
 ) -> FitResult:
-    """Resuming a run that is complete gives its result again."""
+    """Load the weights of a finished run and return its result."""
     if folder is not None:
         step.flow.load_state_dict(folder.weights())
     step.world.copy_from_first_(step.flow.state_dict().values())
@@ -348,7 +357,10 @@ def restore_finished(
 
 
 def check_rows(flow: Any, rows: Rows, name: str, loss: Loss | None) -> Summary:
-    """One pass over the rows: they are finite, and of the shape the flow is on."""
+    """Return the summary of the rows.
+
+    Raises ValueError if the rows are not finite, or if their shape or context does not fit the flow.
+    """
     try:
         summary = rows.summary
     except ValueError as error:
@@ -358,10 +370,10 @@ def check_rows(flow: Any, rows: Rows, name: str, loss: Loss | None) -> Summary:
             raise ValueError("train=None needs a loss that draws its own samples, such as losses.reverse_kl(...)")
         return summary
     if loss is None and not hasattr(flow, "log_prob"):
-        raise TypeError(f"{type(flow).__name__} has no log_prob(x); add it, or give fit a loss of your own, loss=")
+        raise TypeError(f"{type(flow).__name__} has no method log_prob(x); add one, or give fit your own loss, loss=")
     shape = getattr(flow, "shape", None)
     if shape is not None and tuple(shape) != summary.shape:
-        raise ValueError(f"{name}: rows have shape {summary.shape}, but this flow is on data of shape {tuple(shape)}")
+        raise ValueError(f"{name}: rows have shape {summary.shape}, but this flow expects shape {tuple(shape)}")
     context_features = getattr(flow, "context_features", summary.context_features)
     if context_features != summary.context_features:
         raise ValueError(
@@ -372,7 +384,10 @@ def check_rows(flow: Any, rows: Rows, name: str, loss: Loss | None) -> Summary:
 
 
 def split_off(rows: Rows, config: TrainingConfig) -> tuple[Rows, Rows | None]:
-    """Rows for training and rows for validation, none of either being an error unless it was asked for."""
+    """Split rows into training and validation rows. Validation is None if ``validation_fraction`` is 0.
+
+    Raises ValueError if a part has no rows, or if all of its weights are 0.
+    """
     num_validation = config.validation_rows(rows.num_rows)
     if config.validation_fraction == 0:
         return rows, None
@@ -385,14 +400,14 @@ def split_off(rows: Rows, config: TrainingConfig) -> tuple[Rows, Rows | None]:
     for part, use in ((training, "training"), (validation, "validation")):
         if not part.has_weight():
             raise ValueError(
-                f"the {part.num_rows} rows that the split leaves for {use} all have weight 0; give validation= rows, "
-                "another seed, or validation_fraction=0 to train on all rows"
+                f"after the split, all {part.num_rows} {use} rows have weight 0; give validation= rows, another seed, "
+                "or validation_fraction=0 to train on all rows"
             )
     return training, validation
 
 
 def check_settings(config: TrainingConfig, world: World, flow: Any) -> None:
-    """Settings against the machine and the flow."""
+    """Raise ValueError if the settings contradict the number of processes or the flow's dtype."""
     if (config.batch_size or 1) < world.size:
         raise ValueError(f"batch_size={config.batch_size} cannot be shared by {world.size} processes; use a larger one")
     if config.precision == "bf16" and any(param.dtype == torch.float64 for param in flow.parameters()):

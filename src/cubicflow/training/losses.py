@@ -1,7 +1,7 @@
 """Losses: functions of a flow and a batch that return one number for each row.
 
-The loop weighs and averages them, over all processes. A function of your own that yields a single number returns it as
-``number.expand(len(batch.x))``. It may take gradients on its way, in validation too: for example
+The loop computes their weighted mean over the rows of all processes. A loss of your own with a single number returns
+``number.expand(len(batch.x))``. A loss may compute gradients itself, in validation too: for example
 ``torch.autograd.grad`` with respect to ``batch.x``, after ``batch.x.requires_grad_()``.
 """
 
@@ -18,11 +18,11 @@ from cubicflow.flows import dequantise
 
 Loss = Callable[[Any, Batch], Tensor]  # (flow, batch) -> (B,)
 LogDensity = Callable[..., Tensor]  # x (..., D) [, context (..., C)] -> (...,), up to a constant
-SAMPLES_EACH = 16  # for every row of context
+SAMPLES_EACH = 16  # samples for each row of context
 
 
 def negative_log_likelihood(flow: Any, batch: Batch) -> Tensor:
-    """-log p(x | context): maximum likelihood, the default.
+    """Return -log p(x | context) of each row, the loss of maximum likelihood. Default loss. Shape (B,).
 
     >>> import cubicflow as cf
     >>> flow = cf.flows.tabular(2, num_layers=1, hidden_features=8)
@@ -34,7 +34,7 @@ def negative_log_likelihood(flow: Any, batch: Batch) -> Tensor:
 
 
 def dequantised_likelihood(flow: Any, batch: Batch) -> Tensor:
-    """Maximum likelihood of whole pixel values plus uniform noise, the default for rows stored in 8 bits.
+    """Return the negative log likelihood of integer pixel values plus uniform noise. Default for uint8 rows.
 
     >>> import cubicflow as cf
     >>> flow = cf.flows.image((1, 4, 4), num_levels=1, num_layers=1, hidden_features=8)
@@ -46,20 +46,25 @@ def dequantised_likelihood(flow: Any, batch: Batch) -> Tensor:
 
 
 def log_prob(flow: Any, x: Tensor, context: Tensor | None) -> Tensor:
-    """(B,). A flow of the user's own need not have an argument for a context that there is not."""
+    """Return log p(x | context), of shape (B,).
+
+    Without context the flow is called with x alone: a user's flow need not have an argument for context.
+    """
     found: Tensor = flow.log_prob(x) if context is None else flow.log_prob(x, context)
     return found
 
 
-# Known to call every layer once and to do nothing beside: such a step can be replayed without Python, and leave the
-# gradients of weights to a second stream.
+# Losses that only call every layer once. A step with such a loss can be replayed as a CUDA graph, and can compute the
+# gradients of weights on a second stream.
 SINGLE_PASS: tuple[Loss, ...] = (negative_log_likelihood, dequantised_likelihood)
 
 
 def reverse_kl(log_density: LogDensity) -> Loss:
-    """KL(flow || target), from the flow's own samples: for a density that can be evaluated but not sampled. It finds a
-    mode and may miss others. Fit with ``train=None``; or, for a flow with context (amortised inference), with rows of
-    context, and a ``log_density(x, context)``.
+    """Return a loss that estimates KL(flow || target) from samples of the flow.
+
+    Use it for a target that can be evaluated but not sampled. The flow finds one mode and may miss others. Fit with
+    ``train=None``. For a flow with context (amortised inference), fit with rows of context, and pass a
+    ``log_density(x, context)``.
 
     >>> import cubicflow as cf
     >>> loss = reverse_kl(lambda x: -x.square().sum(-1) / 2)
@@ -70,8 +75,8 @@ def reverse_kl(log_density: LogDensity) -> Loss:
     def loss(flow: Any, batch: Batch) -> Tensor:
         if batch.context is not None:
             x, log_prob = flow.sample_and_log_prob(1, batch.context)  # (1, B, D), (1, B)
-            told: Tensor = log_prob - log_density(x, batch.context[None])
-            return told[0]
+            conditional: Tensor = log_prob - log_density(x, batch.context[None])
+            return conditional[0]
         x, log_prob = flow.sample_and_log_prob(len(batch.x))  # (B, D), (B,)
         difference: Tensor = log_prob - log_density(x)
         return difference
@@ -80,9 +85,11 @@ def reverse_kl(log_density: LogDensity) -> Loss:
 
 
 def importance_weighted(log_density: LogDensity) -> Loss:
-    """KL(target || flow), from the flow's own samples weighted by target / flow, normalised over each process's share
-    of the batch: covers all of the target that the samples reach. Fit with ``train=None``; or, for a flow with context,
-    with rows of context, and a ``log_density(x, context)``: weights are then normalised over the samples of each row.
+    """Return a loss that estimates KL(target || flow) from samples of the flow with weights target / flow.
+
+    The flow learns every part of the target that its samples reach. Fit with ``train=None``: the weights are then
+    normalised over each process's share of the batch. For a flow with context, fit with rows of context, and pass a
+    ``log_density(x, context)``: the weights are then normalised over the samples of each row.
 
     >>> import cubicflow as cf
     >>> loss = importance_weighted(lambda x: -x.square().sum(-1) / 2)
@@ -95,8 +102,8 @@ def importance_weighted(log_density: LogDensity) -> Loss:
             with torch.no_grad():
                 x, log_prob = flow.sample_and_log_prob(SAMPLES_EACH, batch.context)  # (S, B, D), (S, B)
                 shares = torch.softmax(log_density(x, batch.context.expand(SAMPLES_EACH, -1, -1)) - log_prob, dim=0)
-            told: Tensor = -(shares * flow.log_prob(x, batch.context)).sum(0)
-            return told
+            conditional: Tensor = -(shares * flow.log_prob(x, batch.context)).sum(0)
+            return conditional
         with torch.no_grad():
             x, log_prob = flow.sample_and_log_prob(len(batch.x))  # (B, D), (B,)
             weights = torch.softmax(log_density(x) - log_prob, dim=0) * len(x)  # mean 1

@@ -1,4 +1,4 @@
-"""metrics.jsonl: a line of JSON for each time that metrics were logged."""
+"""metrics.jsonl: one line of JSON for each logged step."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ from cubicflow.plain_files import check_plain
 
 METRICS_FILE = "metrics.jsonl"
 MOST_BYTES = 1 << 26  # a quarter of a million lines
-MOST_IN_LINE = 1 << 16
-LARGEST = 2**53  # of whole numbers, which a float holds as well
+MOST_IN_LINE = 1 << 16  # bytes
+LARGEST = 2**53  # a float holds every integer up to this one
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """The lines that are whole, in order; none where there is no such file. Raises NotPlainError for what is no such
-    file, and leaves out what no run has written: nested values, and numbers beyond any step or loss.
+    """Return the complete lines of metrics.jsonl in order; an empty list if there is no file.
+
+    Lines that no run writes are left out: lines with nested values, with integers above LARGEST, or without a step.
+
+    Raises:
+        NotPlainError: the path is not a plain file, or the file is larger than MOST_BYTES.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -29,17 +33,17 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     check_plain(path, MOST_BYTES)
-    whole = []
+    complete = []
     with path.open("rb") as file:
         while line := file.readline(MOST_IN_LINE):
             with suppress(ValueError, RecursionError):
                 metrics = json.loads(line)
-                if _is_whole(metrics):
-                    whole.append(metrics)
-    return whole
+                if _is_valid(metrics):
+                    complete.append(metrics)
+    return complete
 
 
-def _is_whole(metrics: Any) -> bool:
+def _is_valid(metrics: Any) -> bool:
     if not isinstance(metrics, dict) or not all(map(_is_plain, metrics.values())):
         return False
     step = metrics.get("step")

@@ -1,4 +1,4 @@
-"""What steps are made of: the hook of training, in which steps on a GPU become one CUDA graph."""
+"""The hook of training: parts of a step that a faster implementation can replace, for example by a CUDA graph."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 
 class Parts:
-    """The plain parts."""
+    """Plain parts of a training step."""
 
     def weights(self, params: Sequence[Tensor]) -> Weights:
-        """The parameters of a flow, laid out for steps."""
+        """Return the parameters of a flow in the memory layout that steps use."""
         return Weights(params)
 
     def adam(self, weights: Weights, beta2: float, weight_decay: float) -> Adam:
-        """Their optimiser."""
+        """Return the optimiser of the weights."""
         return Adam(weights.tensors, beta2, weight_decay)
 
-    def repeated(self, step: Step, say: Callable[[str], None]) -> Callable[[Batch], None]:  # noqa: ARG002
-        """A step that will be taken many times. ``say`` is for what the user should know about it."""
+    def repeated(self, step: Step, notify: Callable[[str], None]) -> Callable[[Batch], None]:  # noqa: ARG002
+        """Return a version of ``step`` for many calls. ``notify`` shows a message to the user."""
         return step
 
 

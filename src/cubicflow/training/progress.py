@@ -1,4 +1,4 @@
-"""What a person sees of a run: a live line in a terminal, plain lines elsewhere, or nothing."""
+"""Display of training progress: a live line in a terminal, plain lines elsewhere, or nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-# How a line shows the metrics, in this order.
+# Format of each metric in a line, in this order.
 SHOWN = {
     "loss": "loss {:.4f}",
     "validation_loss": "validation {:.4f}",
@@ -17,35 +17,35 @@ SHOWN = {
 
 
 class Progress:
-    """Told of every logged step. This one shows nothing."""
+    """Base class, which shows nothing."""
 
     def update(self, done: float, metrics: Mapping[str, Any]) -> None:
-        """The part of the run that is over, and the latest metrics."""
+        """Show the metrics of a logged step. ``done`` is the completed fraction of the run."""
 
-    def say(self, text: str) -> None:
-        """A sentence that stays."""
+    def notify(self, text: str) -> None:
+        """Show a sentence that stays visible."""
 
     def close(self) -> None:
-        """The run has ended."""
+        """Stop the display."""
 
 
 class PlainLines(Progress):
-    """One line for every validation, or for every logged step where there is none, on standard error."""
+    """Lines on standard error: one for each validation, or one for each logged step if there is no validation."""
 
     def __init__(self, *, validates: bool) -> None:
         self.validates = validates
 
     def update(self, done: float, metrics: Mapping[str, Any]) -> None:
         if not self.validates or "validation_loss" in metrics:
-            self.say(describe(done, metrics))
+            self.notify(describe(done, metrics))
 
-    def say(self, text: str) -> None:
+    def notify(self, text: str) -> None:
         sys.stderr.write(text + "\n")
         sys.stderr.flush()
 
 
 class LiveLine(Progress):
-    """A bar that is redrawn, by rich, on standard error."""
+    """Progress bar on standard error, drawn by rich."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -59,10 +59,10 @@ class LiveLine(Progress):
         self.bar.start()
 
     def update(self, done: float, metrics: Mapping[str, Any]) -> None:
-        self.seen |= metrics  # keeps the last validation in view
+        self.seen |= metrics  # keeps the last validation loss in the line
         self.bar.update(self.task, completed=done, description=describe(done, self.seen))
 
-    def say(self, text: str) -> None:
+    def notify(self, text: str) -> None:
         self.bar.console.print(text, markup=False, highlight=False)
 
     def close(self) -> None:
@@ -70,7 +70,7 @@ class LiveLine(Progress):
 
 
 def make_progress(show: bool, *, validates: bool) -> Progress:
-    """The live line where it can be drawn."""
+    """Return the display: a live line in a terminal if rich is installed, else plain lines; none unless ``show``."""
     if not show:
         return Progress()
     if sys.stderr.isatty():
@@ -80,7 +80,7 @@ def make_progress(show: bool, *, validates: bool) -> Progress:
 
 
 def describe(done: float, metrics: Mapping[str, Any]) -> str:
-    """The metrics as a line.
+    """Format the metrics as a line.
 
     >>> describe(0.5, {"step": 500, "loss": 3.21, "validation_loss": 3.5, "rows_per_second": 81234.0, "seconds": 65.0})
     'step 500  loss 3.2100  validation 3.5000  81,234 rows/s  1:05 left'
@@ -93,7 +93,7 @@ def describe(done: float, metrics: Mapping[str, Any]) -> str:
 
 
 def clock(seconds: float) -> str:
-    """Seconds as a person writes them.
+    """Format seconds as minutes and seconds, with hours if there are any.
 
     >>> clock(65), clock(3661)
     ('1:05', '1:01:01')

@@ -1,4 +1,4 @@
-"""The random numbers of a fit: functions of its seed and the step, whatever other threads draw."""
+"""The random numbers of a fit: they depend only on its seed and the step, not on what other threads draw."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from torch import Tensor, nn
 
 from cubicflow.nets.draws import SHARED_GENERATOR, drawing_from
 
-# Modules of torch's that draw nothing.
-QUIET = tuple(
+# torch's modules that draw no random numbers.
+DRAW_NOTHING = tuple(
     f"torch.nn.modules.{name}" for name in ("batchnorm", "container", "conv", "linear", "normalization", "sparse")
 )
 
 
 class Randomness:
-    """Seeds what a fit draws.
+    """Seeding of the random numbers that a fit draws.
 
-    Modules and losses of cubicflow's draw on the CPU from a generator that the fit owns. Others know torch's alone,
-    which all threads share. Then the fits of several threads take turns: each holds the generator for one step.
+    On the CPU, cubicflow's modules and losses draw from a generator that the fit owns. Other modules draw from torch's
+    generator, which all threads share. Then the fits of several threads take turns: each locks torch's generator for
+    one step.
 
     Attributes:
-        own: the generator, or None.
+        own: the fit's own generator; None if the fit uses torch's generator.
     """
 
     def __init__(self, flow: nn.Module, device: torch.device, *, known_loss: bool) -> None:
@@ -36,13 +37,13 @@ class Randomness:
 
     @contextmanager
     def seeded(self, seed: int) -> Iterator[None]:
-        """What is drawn inside is told by the seed."""
+        """Seed the generators for the draws inside the block."""
         if self.own is None:
             with SHARED_GENERATOR:
                 seed_everything(seed, self.device)
                 yield
             return
-        with SHARED_GENERATOR:  # for hooks, which may draw as well
+        with SHARED_GENERATOR:  # module hooks may draw from torch's generator
             seed_everything(seed, self.device)
         self.own.manual_seed(seed)
         with drawing_from(self.own):
@@ -50,45 +51,48 @@ class Randomness:
 
 
 def _is_known(module: nn.Module) -> bool:
-    where = type(module).__module__
-    return (where.startswith("cubicflow.") or where in QUIET) and "forward" not in vars(module)
+    defined_in = type(module).__module__
+    return (defined_in.startswith("cubicflow.") or defined_in in DRAW_NOTHING) and "forward" not in vars(module)
 
 
 def seed_everything(seed: int, device: torch.device) -> None:
-    """Torch's own generators, on the CPU and on the device."""
+    """Seed torch's generators of the CPU and of the device."""
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.default_generators[device.index].manual_seed(seed)
 
 
-_here = threading.local()  # whether this thread keeps the state
-_threads = 0  # that keep it
-_kept: list[tuple[Callable[[Tensor], Any], Tensor]] = []
+_this_thread = threading.local()  # ``keeps`` is True inside random_state_kept
+_threads = 0  # number of threads inside random_state_kept
+_kept: list[tuple[Callable[[Tensor], Any], Tensor]] = []  # (restore function, state) of each generator
 
 
 @contextmanager
 def random_state_kept(device: torch.device) -> Iterator[None]:
-    """Whatever is drawn or seeded inside, torch's generators go on as they would have. Of several threads that are
-    inside, the first to come notes the state and the last to go restores it."""
+    """Restore the state of torch's generators at the end of the block.
+
+    If several threads are inside the block at once, the first to enter saves the state and the last to leave restores
+    it.
+    """
     global _threads
-    if getattr(_here, "keeps", False):
+    if getattr(_this_thread, "keeps", False):
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
             yield
         return
     with SHARED_GENERATOR:
         if _threads == 0:
             _kept.append((torch.set_rng_state, torch.get_rng_state()))
-            # By torch's functions: the list of generators is empty until the first call to the GPU.
+            # Not from torch.cuda.default_generators: the list is empty until the first call to the GPU.
             _kept.extend(
                 (partial(torch.cuda.set_rng_state, device=index), torch.cuda.get_rng_state(index))
                 for index in range(torch.cuda.device_count() if device.type == "cuda" else 0)
             )
         _threads += 1
-    _here.keeps = True
+    _this_thread.keeps = True
     try:
         yield
     finally:
-        _here.keeps = False
+        _this_thread.keeps = False
         with SHARED_GENERATOR:
             _threads -= 1
             if _threads == 0:

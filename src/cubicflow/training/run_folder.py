@@ -1,4 +1,4 @@
-"""The folder of a run: config.json, model.safetensors, metrics.jsonl, and while it trains a checkpoint and a lock."""
+"""The folder of a run: config.json, model.safetensors, metrics.jsonl; during training also checkpoints and a lock."""
 
 from __future__ import annotations
 
@@ -16,61 +16,63 @@ from cubicflow.atomic_files import is_leftover, write_atomically
 from cubicflow.flows import serialization as flow_files
 from cubicflow.flows.serialization import CONFIG_FILE, UNREGISTERED, WEIGHTS_FILE, FlowFileError
 from cubicflow.flows.untrusted import is_usable
-from cubicflow.plain_files import NotPlainError, open_own
+from cubicflow.plain_files import NotPlainError, open_plain
 from cubicflow.training import checkpoint as checkpoints
 from cubicflow.training.checkpoint import Checkpoint, DamagedCheckpointError
 from cubicflow.training.config import describe_changes
 from cubicflow.training.errors import RunFolderError
 from cubicflow.training.metrics_file import METRICS_FILE, read_metrics
-from cubicflow.training.saved_numbers import RESULT, why_not
+from cubicflow.training.saved_numbers import RESULT, schema_violation
 
 LOCK_FILE = "lock"
-# What may lie in a folder that a run begins in or overwrites; anything else is somebody's and stays.
 OWN_FILES = (CONFIG_FILE, WEIGHTS_FILE, METRICS_FILE)
-HARMLESS = (LOCK_FILE, "plots", "judge.json", "lost+found")
-WRITTEN = (*OWN_FILES, checkpoints.NEXT)  # and then renamed; killed in between, they leave a file of another name
-# Sections of config.json that say what was trained, how, on what, and with which outcome; "folder" is an argument of
-# save_flow's.
+HARMLESS = (LOCK_FILE, "plots", "judge.json", "lost+found")  # allowed in a folder in which a new run starts
+WRITTEN = (*OWN_FILES, checkpoints.NEXT)  # files with a temporary name while they are written
+# Sections of config.json that the run itself writes. "folder" is reserved because save_flow has an argument of that
+# name.
 RESERVED = ("format", "version", "dtype", "training", "data", "result", "flow", "shared_tensors", "folder")
-# A checkpoint has the weights, the best ones, the averaged ones and two moments of each; the rest is its header.
+# Bounds on the size of a checkpoint: it holds the weights, the best weights, the averages, two moments and a header.
 COPIES, BYTES_OF_A_NUMBER, HEADER_BYTES = 6, 16, 1 << 24
-BEGIN_AGAIN = "begin again with overwrite (--overwrite)"
+START_OVER = "start over with overwrite (--overwrite)"
 
 
 class RunFolder:
-    """One run on disk, locked by this process.
+    """Run on disk, locked by this process.
 
     Attributes:
         path: the folder.
-        finished: the ``result`` section of a run that is already complete, else None.
-        checkpoint: what to go on from, else None.
-        note: a sentence for the user about how the run was found, or None.
+        finished: the ``result`` section of a finished run, else None.
+        checkpoint: the checkpoint to resume from, or None.
+        note: a message for the user about a damaged checkpoint, or None.
     """
 
     def __init__(self, path: Path, flow: Any, sections: Mapping[str, Any]) -> None:
         self.path = path
         self.flow = flow
         self.sections = dict(sections)
-        # Refuses before anything is written.
+        # Raises for a flow that cannot be described, before anything is written.
         self.about = {} if flow is None else flow_files.about_flow(flow, or_state=True)
         self.finished: dict[str, Any] | None = None
         self.checkpoint: Checkpoint | None = None
         self.note: str | None = None
         self.saved_step: int | None = None
 
-    # --- finding out what is there ---
+    # --- start or resume ---
 
     def begin(self) -> None:
-        """A new run, in place of one that may be here."""
+        """Start a new run, and remove an earlier run in this folder."""
         with self.writing():
             self.clear()
             flow_files.write_config(self.path, self.about, {**self.sections, "result": {"finished": False}})
             write_atomically(self.path / METRICS_FILE, b"")
 
     def clear(self) -> None:
-        """Remove all files of a run but config.json. That makes the folder a run's, so it is replaced or removed when
-        all else is gone: killed at any moment, the folder can be overwritten again. It no longer says that the run is
-        finished before the model goes, so the run that was there can be resumed as well, and begins."""
+        """Remove all files of a run except config.json, and mark the run in config.json as not finished.
+
+        config.json marks a folder as a run, so config.json is replaced or removed last: if the process is killed, the
+        folder can still be overwritten. The mark "not finished" is written before the model is removed: if the process
+        is killed in between, the old run can still be resumed, and starts from step 0.
+        """
         checkpoints.remove_checkpoints(self.path)
         with suppress(FlowFileError):
             config = flow_files.read_config(self.path)
@@ -79,7 +81,7 @@ class RunFolder:
             (self.path / name).unlink(missing_ok=True)
 
     def resume(self) -> None:
-        """Go on with the run that is here, which must be this one."""
+        """Read the state of the run in this folder. Raises RunFolderError if its flow, settings or rows differ."""
         try:
             config = flow_files.read_config(self.path)
         except FlowFileError as error:
@@ -87,42 +89,42 @@ class RunFolder:
         self._compare(config)
         result = config.get("result")
         if not isinstance(result, dict):
-            raise RunFolderError(f"cannot resume: {self.path / CONFIG_FILE} has no section 'result'; {BEGIN_AGAIN}")
+            raise RunFolderError(f"cannot resume: {self.path / CONFIG_FILE} has no section 'result'; {START_OVER}")
         if result.get("finished"):
-            if wrong := why_not(RESULT, result):
+            if violation := schema_violation(RESULT, result):
                 raise RunFolderError(
-                    f"cannot resume: the section 'result' of {self.path / CONFIG_FILE} {wrong}; {BEGIN_AGAIN}"
+                    f"cannot resume: the section 'result' of {self.path / CONFIG_FILE} {violation}; {START_OVER}"
                 )
             self.finished = result
             with self.writing():
-                checkpoints.remove_checkpoints(self.path)  # a process that was killed at its end left them
+                checkpoints.remove_checkpoints(self.path)  # left by a process that was killed in ``finish``
             return
         with self.writing():
             try:
                 self.checkpoint, self.note = checkpoints.load_checkpoint(self.path, self._most_bytes())
             except DamagedCheckpointError as error:
-                raise RunFolderError(f"cannot resume: {error}; {BEGIN_AGAIN}") from None
+                raise RunFolderError(f"cannot resume: {error}; {START_OVER}") from None
             self.saved_step = None if self.checkpoint is None else self.checkpoint.numbers["step"]
             self._cut_metrics(self.saved_step or 0)
 
     def _most_bytes(self) -> int:
-        """Of a checkpoint of this flow."""
+        """Return an upper bound on the size of a checkpoint of this flow."""
         elements: int = sum(value.numel() for value in self.flow.state_dict().values())
         return COPIES * BYTES_OF_A_NUMBER * elements + HEADER_BYTES
 
     def _compare(self, config: dict[str, Any]) -> None:
         dtype, before, after = config.get("dtype"), config.get("flow"), self.about["flow"]
-        if isinstance(before, dict) and UNREGISTERED in before:  # its tensors are all that is known of it
+        if isinstance(before, dict) and UNREGISTERED in before:  # config.json describes only the flow's tensors
             dtype, before, after = self.about["dtype"], before.get("state"), flow_files.describe_state(self.flow)
         elif UNREGISTERED in after:
             raise RunFolderError(
-                f"{self.path} was begun when all classes in its flow were registered; call cubicflow.register on "
+                f"{self.path} was started with all classes of its flow registered; call cubicflow.register on "
                 f"{', '.join(after[UNREGISTERED])} before you resume it"
             )
         if where := first_difference(before, after) or (None if dtype == self.about["dtype"] else "its dtype"):
             raise RunFolderError(
-                f"{self.path} holds a run of another model (it differs in {where}); resume it with the flow it was "
-                "begun with, or choose another folder"
+                f"{self.path} holds a run of another model (it differs in {where}); resume it with the original flow, "
+                "or choose another folder"
             )
         for name, section in self.sections.items():
             before, after = config.get(name), json.loads(json.dumps(section))
@@ -133,16 +135,16 @@ class RunFolder:
             result = config.get("result")
             if changes and name == "training" and isinstance(result, dict) and result.get("finished"):
                 raise RunFolderError(
-                    f"{self.path} is finished after {result.get('steps')} steps, its learning rate has come down to "
-                    f"0: it cannot go on with other settings ({'; '.join(changes)}). To train on, begin another run "
+                    f"{self.path} is finished after {result.get('steps')} steps, and its learning rate is 0: it cannot "
+                    f"be continued with other settings ({'; '.join(changes)}). To train further, start another run "
                     f"from its weights: fit(cubicflow.load({str(self.path)!r}), ...) with another folder, or --start "
                     f"{self.path} with another -o"
                 )
             if changes:
                 what = "rows" if name == "data" else f"settings ({name})"
                 raise RunFolderError(
-                    f"{self.path} was begun with other {what}: {'; '.join(changes)}. Resume it with those it was begun "
-                    "with, or choose another folder"
+                    f"{self.path} was started with other {what}: {'; '.join(changes)}. Resume it with the original "
+                    f"{what.split()[0]}, or choose another folder"
                 )
 
     # --- writing ---
@@ -150,12 +152,12 @@ class RunFolder:
     def log(self, metrics: Mapping[str, Any]) -> None:
         """Add a line to metrics.jsonl."""
         with self.writing():
-            descriptor = open_own(self.path / METRICS_FILE, os.O_WRONLY | os.O_APPEND)
+            descriptor = open_plain(self.path / METRICS_FILE, os.O_WRONLY | os.O_APPEND)
             with os.fdopen(descriptor, "a", encoding="utf-8") as file:
                 file.write(json.dumps(metrics) + "\n")
 
     def history(self) -> list[dict[str, Any]]:
-        """The lines of metrics.jsonl that are whole."""
+        """Return the complete lines of metrics.jsonl."""
         with self.writing():
             return read_metrics(self.path)
 
@@ -166,32 +168,32 @@ class RunFolder:
         self.saved_step = numbers["step"]
 
     def save_model(self, result: Mapping[str, Any]) -> None:
-        """Write the flow as it is, and what the config says of it."""
+        """Write the flow's current weights, and config.json with this result."""
         with self.writing():
             flow_files.write_flow(self.flow, self.path, self.about, {**self.sections, "result": dict(result)})
 
     def finish(self, result: Mapping[str, Any]) -> None:
-        """Write the model, and then drop the checkpoints. Killed in between, a run resumes at its end."""
+        """Write the model, then remove the checkpoints. If the process is killed in between, the run is finished."""
         self.save_model({**result, "finished": True})
         with self.writing():
             checkpoints.remove_checkpoints(self.path)
 
     def weights(self) -> dict[str, Tensor]:
-        """The tensors of the finished model, if they are those of this flow."""
+        """Return the tensors of the finished model. Raises RunFolderError if they do not fit this flow."""
         path = self.path / WEIGHTS_FILE
         try:
             flow_files.compare(path, flow_files.state_shapes(self.flow), flow_files.read_header(path))
             tensors = flow_files.read_tensors(path, None)
         except FlowFileError as error:
-            raise RunFolderError(f"cannot resume: {error}; {BEGIN_AGAIN}") from None
+            raise RunFolderError(f"cannot resume: {error}; {START_OVER}") from None
         here = self.flow.state_dict()
         if wrong := [name for name, value in tensors.items() if not is_usable(value, [here[name]])]:
-            raise RunFolderError(f"cannot resume: {path}: {wrong[0]} holds numbers that no run has; {BEGIN_AGAIN}")
+            raise RunFolderError(f"cannot resume: {path}: {wrong[0]} holds invalid numbers; {START_OVER}")
         return tensors
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """What the disk refuses becomes one clear message, with what is safe."""
+        """Turn errors of the file system inside the block into RunFolderError, with a hint about saved checkpoints."""
         try:
             yield
         except NotPlainError as error:
@@ -205,25 +207,25 @@ class RunFolder:
             ) from error
 
     def _cut_metrics(self, step: int) -> None:
-        """Drop what was logged after the checkpoint, and a line that was cut short."""
+        """Remove the lines of metrics.jsonl after ``step``, and an incomplete last line."""
         kept = [metrics for metrics in self.history() if metrics["step"] <= step]
         content = "".join(json.dumps(metrics) + "\n" for metrics in kept)
         write_atomically(self.path / METRICS_FILE, content.encode())
 
 
 def check_folder(path: Path, *, may_exist: bool) -> None:
-    """Refuse a folder that no run can begin in. ``may_exist`` says whether a run may be there already."""
+    """Raise RunFolderError if no run can start in a folder. With ``may_exist``, a run in the folder is allowed."""
     _refuse_file(path)
     names = sorted(file.name for file in path.iterdir()) if path.is_dir() else []
     foreign = [name for name in names if name not in HARMLESS and not is_leftover(name, WRITTEN)]
     if CONFIG_FILE in names and not may_exist:
         raise RunFolderError(
-            f"{path} already holds a run: continue it with resume (--resume), begin again with overwrite "
+            f"{path} already holds a run: continue it with resume (--resume), start over with overwrite "
             "(--overwrite), or choose another folder"
         )
     if foreign and CONFIG_FILE not in names:
         raise RunFolderError(
-            f"{path} is not empty and holds no run ({', '.join(foreign[:3])}); choose a new or empty folder"
+            f"{path} holds other files and no run ({', '.join(foreign[:3])}); choose a new or empty folder"
         )
 
 
@@ -236,7 +238,12 @@ def _refuse_file(path: Path) -> None:
 def open_run(
     path: str | Path, flow: Any, sections: Mapping[str, Any], *, resume: bool, overwrite: bool
 ) -> Iterator[RunFolder]:
-    """Lock a folder and begin, resume or overwrite the run in it. Refuses to touch what is not asked for."""
+    """Lock a folder, and start, resume or overwrite the run in it.
+
+    Raises:
+        RunFolderError: the folder is in use, holds a run and neither ``resume`` nor ``overwrite`` is given, or holds
+            files that do not belong to a run.
+    """
     if resume and overwrite:
         raise ValueError("resume and overwrite contradict each other; choose one")
     folder = RunFolder(Path(path), flow, sections)
@@ -248,7 +255,7 @@ def open_run(
         check_folder(folder.path, may_exist=resume or overwrite)
         for name in (*OWN_FILES, *checkpoints.NAMES):
             if (folder.path / name).is_dir():
-                raise RunFolderError(f"{folder.path / name} is a folder where a run has a file; move it away")
+                raise RunFolderError(f"{folder.path / name} is a folder, but a run needs a file there; move it away")
         if resume and (folder.path / CONFIG_FILE).exists():
             folder.resume()
         else:
@@ -257,7 +264,7 @@ def open_run(
 
 
 def forget_run(path: Path) -> None:
-    """Remove the files of the run in a folder, if there is one, and the folder if nothing else is in it."""
+    """Remove the files of the run in a folder, if it has one, and then the folder if it is empty."""
     if not (path / CONFIG_FILE).is_file():
         return
     folder = RunFolder(path, None, {})
@@ -270,22 +277,22 @@ def forget_run(path: Path) -> None:
 
 
 def check_run(run: str | Path | None, *, resume: bool, sections: Mapping[str, Any]) -> None:
-    """What is asked of a run folder makes sense: sections of the user's own do not take the place of the run's.
+    """Raise ValueError for ``resume`` without ``run``, and for sections with a reserved name.
 
     >>> check_run("runs/first", resume=False, sections={"flow": {}})
     Traceback (most recent call last):
     ...
-    ValueError: sections may not be named 'flow': a run keeps its own there; choose another name
+    ValueError: sections may not be named 'flow': the run itself uses that name; choose another name
     """
     if resume and run is None:
-        raise ValueError("resume=True needs run=, the folder of the run to go on with")
+        raise ValueError("resume=True needs run=, the folder of the run to resume")
     if taken := [name for name in sections if name in RESERVED]:
         names = ", ".join(map(repr, taken))
-        raise ValueError(f"sections may not be named {names}: a run keeps its own there; choose another name")
+        raise ValueError(f"sections may not be named {names}: the run itself uses that name; choose another name")
 
 
 def first_difference(before: Any, after: Any, path: str = "flow") -> str | None:
-    """Where two descriptions differ, for a message."""
+    """Return a phrase for the first difference between two descriptions, or None if they are equal."""
     if isinstance(before, dict) and isinstance(after, dict):
         parts = [(before.get(key), after.get(key), f"{path}.{key}") for key in {**before, **after}]
     elif isinstance(before, list) and isinstance(after, list):
@@ -299,25 +306,28 @@ def first_difference(before: Any, after: Any, path: str = "flow") -> str | None:
 
 @contextmanager
 def _lock(folder: RunFolder) -> Iterator[None]:
-    """One process at a time. The system drops the lock when the process dies, however it dies."""
+    """Lock a run folder for this process. The system releases the lock when the process dies.
+
+    Raises RunFolderError if another process holds the lock.
+    """
     import fcntl
 
     path = folder.path / LOCK_FILE
     with folder.writing():
-        file = os.fdopen(open_own(path, os.O_RDWR), "r+", encoding="utf-8", errors="replace")
+        file = os.fdopen(open_plain(path, os.O_RDWR), "r+", encoding="utf-8", errors="replace")
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             current = path.exists() and os.path.samestat(path.stat(), os.fstat(file.fileno()))
         except BlockingIOError:
             current = False
-        if not current:  # somebody holds it, or dropped it and its file just now
+        if not current:  # another process holds the lock, or has just released it and removed its file
             file.seek(0)
             holder = file.read().strip() or "another process"
             raise RunFolderError(f"{folder.path} is in use by {holder}; wait for it, or choose another folder")
         with folder.writing():
             file.truncate(0)
-            # Past the buffer: on a full disk closing the file would try again, and that error would hide this one.
+            # Not through the buffer: on a full disk, closing the file would write again and hide this error.
             os.pwrite(file.fileno(), f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
         try:
             yield
@@ -326,7 +336,7 @@ def _lock(folder: RunFolder) -> Iterator[None]:
 
 
 def _tidy(folder: RunFolder) -> None:
-    """Remove what a killed process left half written."""
+    """Remove temporary files of a killed process."""
     with folder.writing():
         for file in list(folder.path.iterdir()):
             if is_leftover(file.name, WRITTEN):

@@ -1,4 +1,4 @@
-"""What the plain values of a checkpoint and of a finished run may be. They come from files, and become attributes."""
+"""Schemas of the plain values in a checkpoint and in a finished run, to check values that come from files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-LARGEST = 2**53  # a float holds every whole number up to it
+LARGEST = 2**53  # a float holds every integer up to this one
 RAW, AVERAGED = "raw", "averaged"
 STOPPED = ("steps", "time_budget", "patience")
 
@@ -47,13 +47,13 @@ RESULT: Schema = {
 }
 
 
-def why_not(schema: Schema, values: Any) -> str | None:
-    """What is wrong with plain values, or None. ``values`` may hold more than the schema asks for.
+def schema_violation(schema: Schema, values: Any) -> str | None:
+    """Return a phrase that says how ``values`` violate the schema, or None. Further values are allowed.
 
-    >>> why_not(RESULT, {"steps": -1})
+    >>> schema_violation(RESULT, {"steps": -1})
     'lacks stopped, validation_loss, best_step, weights, seconds'
-    >>> why_not({"step": _count}, {"step": "many"})
-    "says step is 'many'"
+    >>> schema_violation({"step": _count}, {"step": "many"})
+    "has the invalid value 'many' for step"
     """
     if not isinstance(values, dict):
         return f"is a {type(values).__name__}, not a set of named values"
@@ -63,8 +63,8 @@ def why_not(schema: Schema, values: Any) -> str | None:
         value = values[name]
         try:
             allowed = allows(value)
-        except (TypeError, OverflowError):  # a list cannot be looked up, a huge integer is no float
+        except (TypeError, OverflowError):  # a list is not hashable; a huge integer does not convert to float
             allowed = False
         if not allowed:
-            return f"says {name} is {str(value)[:40]!r}"
+            return f"has the invalid value {str(value)[:40]!r} for {name}"
     return None

@@ -1,4 +1,4 @@
-"""What changes from step to step: the learning rate, and how far the averaged weights reach back."""
+"""Schedules: the learning rate, and the weight of the newest weights in their average."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from cubicflow.training.config import TrainingConfig
 
 
 def done(config: TrainingConfig, step: int, elapsed: float) -> float:
-    """The part of the run that is over, by steps or by time, whichever is further: 1 at the end."""
+    """Return the completed fraction of the run, the larger of that by steps and that by time; 1 at the end."""
     by_steps = step / config.steps if config.steps else 0.0
     by_time = elapsed / config.time_budget if config.time_budget else 0.0
     return min(max(by_steps, by_time), 1.0)
 
 
 def learning_rate(config: TrainingConfig, step: int, elapsed: float) -> float:
-    """Linear warm-up times a cosine that ends at 0.
+    """Return the learning rate: linear warm-up times a cosine that ends at 0.
 
     >>> config = TrainingConfig(steps=100, warmup_steps=0, learning_rate=1.0)
     >>> [round(learning_rate(config, step, 0.0), 3) for step in (0, 50, 100)]
@@ -26,9 +26,9 @@ def learning_rate(config: TrainingConfig, step: int, elapsed: float) -> float:
 
 
 def averaging_weight(decay: float, step: int) -> float:
-    """The share of the new weights in the average after a step.
+    """Return the weight of the newest weights in their moving average.
 
-    9 / (10 + step) alone would weigh the weights of step s like s^8, so the average forgets the beginning however short
-    the run; 1 - decay bounds its reach in long ones.
+    With 9 / (10 + step) alone, the weights of step s count in proportion to s^8, so the average forgets the first steps
+    even in a short run. 1 - decay bounds the length of the average in a long run.
     """
     return max(1 - decay, 9 / (10 + step))

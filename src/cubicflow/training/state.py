@@ -1,4 +1,4 @@
-"""Everything a run has to remember to go on exactly where it stopped."""
+"""The state of a run: all values that are needed to resume it exactly."""
 
 from __future__ import annotations
 
@@ -15,16 +15,19 @@ from cubicflow.training.step import Step
 
 
 class TrainingState:
-    """The numbers of a run, and its tensors by name.
+    """Numbers of a run, and its tensors by name.
 
-    Random numbers and the order of the rows are functions of the seed and the step, so the step says them all.
+    Random numbers and the order of the rows are functions of the seed and the step, so they are not part of the state.
 
     Attributes:
-        step: steps taken.
+        parts: the training step, with its flow, weights, optimiser and averages.
+        step: number of steps taken.
         elapsed: seconds of training.
-        best_loss, best_step, best_weights: the best validation, and which weights had it, raw or averaged.
-        best: the flow's tensors at that time.
-        waited: validations since then.
+        best_loss: the best validation loss.
+        best_step: the step of the best validation loss.
+        best_weights: the kind of weights that were best, ``"raw"`` or ``"averaged"``.
+        best: the flow's tensors at the best step.
+        waited: number of validations since the best step.
         last_read: the step at which the loss was last read.
     """
 
@@ -41,19 +44,22 @@ class TrainingState:
 
     @torch.no_grad()
     def keep(self, weights: str) -> None:
-        """Take the flow's tensors as they are for the best."""
+        """Keep the flow's current tensors as the best."""
         self.best_step, self.best_weights = self.step, weights
         for name, value in self.parts.flow.state_dict().items():
             self.best[name].copy_(value)
 
     def numbers(self) -> dict[str, Any]:
-        """The plain values, as JSON knows them."""
+        """Return the plain values for JSON. An infinite loss becomes None."""
         best_loss = self.best_loss if math.isfinite(self.best_loss) else None
         return {**{name: getattr(self, name) for name in CHECKPOINT}, "best_loss": best_loss}
 
-    def memory(self) -> dict[str, list[Tensor]]:
-        """All tensors of the run, by the names they are saved under. Several under one name are saved as one vector,
-        so that it does not matter how the weights were laid out."""
+    def named_tensors(self) -> dict[str, list[Tensor]]:
+        """Return all tensors of the run by the names in the checkpoint.
+
+        Several tensors under one name are saved as one vector, which does not depend on the memory layout of the
+        weights.
+        """
         parts = self.parts
         tensors = {f"flow.{name}": [value] for name, value in parts.flow.state_dict().items()}
         tensors |= {f"best.{name}": [value] for name, value in self.best.items()}
@@ -63,27 +69,29 @@ class TrainingState:
         return {**tensors, "step.count": [parts.count], "step.loss_sum": [parts.loss_sum]}
 
     def tensors(self) -> dict[str, Tensor]:
-        """The tensors as they are saved."""
+        """Return the tensors of the checkpoint, one for each name."""
         flat = ("average", "optimiser.exp_avg", "optimiser.exp_avg_sq")
         return {
             name: torch.cat([part.flatten() for part in values]) if name in flat else values[0]
-            for name, values in self.memory().items()
+            for name, values in self.named_tensors().items()
         }
 
     @torch.no_grad()
     def restore_tensors(self, tensors: dict[str, Tensor]) -> None:
-        """Fill the tensors in place, where they have been: the same memory rounds the same way."""
+        """Fill the run's tensors in place: the alignment of their memory, and so the rounding, stays the same.
+
+        Raises RunFolderError if names, shapes, dtypes or values do not fit this run.
+        """
         expected = {name: (value.shape, value.dtype) for name, value in self.tensors().items()}
         if expected != {name: (value.shape, value.dtype) for name, value in tensors.items()}:
             raise RunFolderError(
-                "cannot resume: the checkpoint's tensors are not those of this flow; begin again with overwrite "
-                "(--overwrite)"
+                "cannot resume: the checkpoint's tensors do not fit this flow; start over with overwrite (--overwrite)"
             )
-        here = self.memory()
+        here = self.named_tensors()
         wrong = [n for n, value in tensors.items() if n != "step.loss_sum" and not is_usable(value, here[n])]
         if wrong:
             raise RunFolderError(
-                f"cannot resume: the checkpoint's {wrong[0]} holds numbers that no run has; begin again with overwrite "
+                f"cannot resume: the checkpoint's {wrong[0]} holds invalid numbers; start over with overwrite "
                 "(--overwrite)"
             )
         for name, values in here.items():
@@ -93,11 +101,11 @@ class TrainingState:
         self.refresh()
 
     def restore_numbers(self, numbers: dict[str, Any]) -> None:
-        """The inverse of :meth:`numbers`."""
+        """Set the plain values from the result of :meth:`numbers`."""
         for name in CHECKPOINT:
             value = numbers[name]
             setattr(self, name, math.inf if name == "best_loss" and value is None else value)
 
     def refresh(self) -> None:
-        """Tell the flow that its tensors were written: layers mirror some of them."""
+        """Reload the flow's state dict: some layers keep values that are derived from it."""
         self.parts.flow.load_state_dict(self.parts.flow.state_dict())

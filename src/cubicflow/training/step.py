@@ -1,8 +1,8 @@
 """One step of training: loss, backward, sum over processes, clip, Adam, average.
 
-Nothing here reads a number back from the device: what changes from step to step comes in as tensors, what is to be
-logged stays in tensors until it is asked for, and a step whose loss or gradient is not finite changes nothing but the
-record of its number. So the same code can be replayed as one captured graph.
+A step reads no number back from the device, so that it can be captured and replayed as a CUDA graph. Values that change
+from step to step are tensors. Logged values stay in tensors until the loop reads them. A step with a loss or gradient
+that is not finite changes no weights; only its number is recorded.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from cubicflow.training.parts import parts
 from cubicflow.training.randomness import Randomness
 from cubicflow.training.running_statistics import RunningStatistics
 
-TINY = 1e-6  # a gradient of 0 is not divided by its norm
+TINY = 1e-6  # added to the gradient's norm, to avoid a division by 0
 
 
 class Step:
-    """What a step works on, and the step itself.
+    """Training step as a callable, with the tensors that it changes.
 
     Attributes:
-        learning_rate, averaging_weight: tensors that :meth:`tell` fills before a step.
+        learning_rate, averaging_weight: tensors that :meth:`set_rates` fills before a step.
         weights: the parameters.
-        adam: their optimiser.
+        adam: the optimiser.
         averages: the averaged weights, or None.
-        statistics: those of batch norms.
-        count: steps taken.
-        loss_sum: of all global batches since it was last read.
-        gradient_norm: of the last step, before clipping.
-        failed_at: the number of the first step that was not finite, or -1.
-        randomness: of the fit; seeds what a step draws.
-        symmetries: of the training rows, or None.
-        passes: makes the context in which a forward and a backward pass run; when it ends the gradients are there.
+        statistics: the running statistics of batch norm layers.
+        count: number of steps taken.
+        loss_sum: sum of the losses of all global batches since the loop last read it.
+        gradient_norm: norm of the last step's gradient, before clipping.
+        failed_at: number of the first step with a loss or gradient that is not finite, or -1.
+        randomness: seeds the random numbers of a step.
+        symmetries: symmetries of the training rows, or None.
+        passes: returns a context manager for the forward and backward pass. All gradients exist when it exits.
     """
 
     def __init__(
@@ -75,13 +75,13 @@ class Step:
         self.gradient_norm = torch.zeros((), dtype=torch.float64, device=world.device)
         self.failed_at = torch.full((), -1, dtype=torch.int64, device=world.device)
 
-    def tell(self, learning_rate: float, averaging_weight: float) -> None:
-        """What the schedule says for the next step."""
+    def set_rates(self, learning_rate: float, averaging_weight: float) -> None:
+        """Set the learning rate and the averaging weight of the next step."""
         self.learning_rate.fill_(learning_rate)
         self.averaging_weight.fill_(averaging_weight)
 
     def __call__(self, batch: Batch) -> None:
-        """Take a step on this process's share of a global batch."""
+        """Take a step. ``batch`` is this process's share of a global batch."""
         self.weights.forget_gradients()
         statistics = self.statistics.copy()
         with float32_products(self.config.precision != "float32", self.world.device), self.passes():
@@ -98,7 +98,7 @@ class Step:
         bad = ~torch.isfinite(loss + norm)
         self.adam.update(gradients, self.learning_rate, void=bad)
         self.weights.written()
-        self.statistics.put_back(statistics, where=bad)
+        self.statistics.restore(statistics, where=bad)
         if self.averages is not None:
             self.averages.update(self.averaging_weight * ~bad)
 
@@ -108,42 +108,43 @@ class Step:
         self.gradient_norm.copy_(norm)
 
     def share_of_loss(self, batch: Batch) -> Tensor:
-        """This process's part of the mean over the global batch: the parts add up to the mean, whatever their sizes.
+        """Return this process's part of the mean loss of the global batch. The parts of all processes sum to the mean.
 
-        Row weights are divided by the mean weight of all rows, not of the batch: that leaves the gradient unbiased.
-        Where there are symmetries, each row is replaced by one of its images. Validation does not come this way.
+        Row weights are divided by the mean weight of all rows, not by that of the batch: so the gradient is unbiased.
+        With symmetries, each row is first replaced by one of its images. Validation does not call this method.
         """
         if self.symmetries is not None:
             batch = batch._replace(x=self.symmetries.draw(batch.x))
-        # Splines and log densities promote themselves to float32; the backward pass repeats the forward's choices.
-        # Every weight is used once: a cache of their casts would save nothing, and a captured graph must not have one.
+        # Splines and log densities compute in float32 under autocast, and so do their backward passes. Autocast's cache
+        # of cast weights is off: every weight is used once, and a captured graph must not hold a cache.
         bf16 = self.config.precision == "bf16"
         with torch.autocast(self.world.device.type, torch.bfloat16, enabled=bf16, cache_enabled=False):
             losses = self.loss(self.flow, batch)  # (B / processes,)
         if losses.shape != (len(batch.x),):
             raise ValueError(
                 f"the loss must return one number for each of the {len(batch.x)} rows of its batch, shape "
-                f"({len(batch.x)},), got shape {tuple(losses.shape)}; a single number is number.expand(len(batch.x))"
+                f"({len(batch.x)},), got shape {tuple(losses.shape)}; return a single number as "
+                "number.expand(len(batch.x))"
             )
         if batch.weights is not None:
             losses = losses * (batch.weights / self.mean_weight)
         return losses.sum() / (self.config.batch_size or 1)
 
     def loss_of_rows(self, batch: Batch) -> Tensor:
-        """The loss of every row, without its graph."""
-        with self._gradients_if_wanted():
+        """Return the loss of every row, of shape (B,), detached from the graph."""
+        with self._gradients_for_own_losses():
             return self.loss(self.flow, batch).detach()
 
     @torch.no_grad()
     def initialise(self, batch: Batch) -> None:
-        """Let layers that take their scale from the first batch do so, before anything is averaged or captured."""
+        """Initialise layers that take their scale from the first batch, before weights are averaged or captured."""
         statistics = self.statistics.copy()
-        with self._gradients_if_wanted():
+        with self._gradients_for_own_losses():
             share = self.share_of_loss(batch).detach()
-        self.statistics.put_back(statistics, where=~torch.isfinite(share))
+        self.statistics.restore(statistics, where=~torch.isfinite(share))
         if self.averages is not None:
             self.averages.restart()
 
-    def _gradients_if_wanted(self) -> AbstractContextManager[None]:
-        """A loss of the user's own may differentiate on its way, as score matching does, so it always can."""
+    def _gradients_for_own_losses(self) -> AbstractContextManager[None]:
+        """Enable gradients for a user's loss, which may compute gradients itself, as score matching does."""
         return torch.set_grad_enabled(self.loss not in SINGLE_PASS)

@@ -1,4 +1,4 @@
-"""The model of a run that is not finished: the best weights so far, from its newest checkpoint."""
+"""The model of an unfinished run: the best weights so far, from the newest checkpoint."""
 
 from __future__ import annotations
 
@@ -22,18 +22,20 @@ from cubicflow.flows.untrusted import why_too_large, why_unusable
 from cubicflow.training.checkpoint import NEWEST, PREVIOUS, Checkpoint, DamagedCheckpointError, read_checkpoint
 from cubicflow.training.run_folder import LOCK_FILE
 
-BEST = "best."  # what the names of the best weights begin with
+BEST = "best."  # prefix of the best weights' names in a checkpoint
 
 
-class Standing(NamedTuple):
-    """The best model so far, and the step of the checkpoint that it is from."""
+class BestSoFar(NamedTuple):
+    """Best model so far, and the step of its checkpoint."""
 
     model: Any
     step: int
 
 
-def load_unfinished(folder: Path, config: dict[str, Any]) -> Standing:
-    """The best model so far of a run with this config. Reads only, and trusts no more than :func:`cubicflow.load`.
+def load_unfinished(folder: Path, config: dict[str, Any]) -> BestSoFar:
+    """Return the best model so far of an unfinished run with this config.
+
+    The function writes nothing, and checks the files as :func:`cubicflow.load` does.
 
     >>> import tempfile, torch
     >>> import cubicflow as cf
@@ -43,8 +45,8 @@ def load_unfinished(folder: Path, config: dict[str, Any]) -> Standing:
     ...     try:
     ...         cf.training.fit(flow, x, run=folder, steps=50, progress=False, stop=lambda: True)
     ...     except cf.training.TrainingInterrupted:
-    ...         standing = load_unfinished(Path(folder), read_config(Path(folder)))
-    >>> standing.model.log_prob(x).shape
+    ...         best = load_unfinished(Path(folder), read_config(Path(folder)))
+    >>> best.model.log_prob(x).shape
     torch.Size([200])
     """
     path = folder / NEWEST
@@ -53,7 +55,7 @@ def load_unfinished(folder: Path, config: dict[str, Any]) -> Standing:
     shapes = {name: (tuple(value.shape), value.dtype) for name, value in tensors.items()}
     description, dtype = config.get("flow"), DTYPES.get(str(config.get("dtype")))
     if dtype is None or not isinstance(description, dict):
-        raise FlowFileError(folder / CONFIG_FILE, "it does not describe a flow that can be built from here")
+        raise FlowFileError(folder / CONFIG_FILE, "it does not describe a flow that can be built")
     if too_large := why_too_large(description, shapes):
         raise FlowFileError(folder / CONFIG_FILE, too_large)
     try:
@@ -65,11 +67,11 @@ def load_unfinished(folder: Path, config: dict[str, Any]) -> Standing:
         raise FlowFileError(path, unusable)
     flow.load_state_dict(tensors, assign=True)
     share(flow, folder / CONFIG_FILE, config.get(SHARED, {}))
-    return Standing(flow.eval(), int(checkpoint.numbers["step"]))
+    return BestSoFar(flow.eval(), int(checkpoint.numbers["step"]))
 
 
 def is_unfinished(folder: Path, config: dict[str, Any]) -> bool:
-    """Whether a run with this config is not finished, and has a checkpoint, or nothing to load at all.
+    """Return whether a run is unfinished, and has a checkpoint or no model.
 
     >>> is_unfinished(Path("no/such/run"), {"result": {"finished": True}})
     False
@@ -80,7 +82,7 @@ def is_unfinished(folder: Path, config: dict[str, Any]) -> bool:
 
 
 def is_training(folder: Path) -> bool:
-    """Whether a process holds the lock of a run folder.
+    """Return whether a process holds the lock of a run folder.
 
     >>> is_training(Path("no/such/run"))
     False
@@ -99,8 +101,8 @@ def is_training(folder: Path) -> bool:
 
 
 def _newest(folder: Path) -> Checkpoint:
-    """The newest checkpoint that is whole."""
-    problem = "there is no model yet, and no checkpoint; wait for the first one"
+    """Return the newest intact checkpoint. Raises FlowFileError if there is none."""
+    problem = "there is no model and no checkpoint yet; wait for the first checkpoint"
     for name in (NEWEST, PREVIOUS):
         if (folder / name).exists():
             try:

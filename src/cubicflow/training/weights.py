@@ -1,4 +1,4 @@
-"""The parameters of a flow as a step sees them: tensors that it writes, and the gradients it writes them by."""
+"""The trainable parameters of a flow, and their gradients, in the memory layout that steps use."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from torch import Tensor
 
 
 class Weights:
-    """Trainable parameters, one tensor each.
+    """Trainable parameters.
 
     Attributes:
         params: the parameters.
-        tensors: their memory, to be written in place. A subclass may lay it out in another way.
+        tensors: the parameters' memory, which steps write in place: here one tensor for each parameter. A subclass may
+            use another layout.
     """
 
     def __init__(self, params: Sequence[Tensor]) -> None:
@@ -21,16 +22,16 @@ class Weights:
         self.tensors = [param.detach() for param in params]
 
     def forget_gradients(self) -> None:
-        """Before a backward pass: what it makes is then taken as it is, not added to something."""
+        """Remove old gradients, so that the next backward pass does not add to them."""
         for param in self.params:
             param.grad = None
 
     def gradients(self) -> list[Tensor]:
-        """A gradient for each of ``tensors``, to be written by whoever asked; 0 where there is none."""
+        """Return a gradient for each of ``tensors``; 0 for a parameter without one. The caller may overwrite them."""
         return [torch.zeros_like(param) if param.grad is None else param.grad for param in self.params]
 
     def written(self) -> None:
-        """The tensors were written. Autograd knows: they are the parameters' own."""
+        """Tell autograd that ``tensors`` were written. Does nothing here: they share memory with the parameters."""
 
     def release(self) -> None:
-        """The last step was taken. The parameters have memory of their own anyway."""
+        """Give each parameter its own memory after the last step. Does nothing here: each has its own already."""

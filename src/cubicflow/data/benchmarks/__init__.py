@@ -1,4 +1,4 @@
-"""The five tables on which density estimators are compared: POWER, GAS, HEPMASS, MINIBOONE and BSDS300."""
+"""The five benchmark tables of density estimation: POWER, GAS, HEPMASS, MINIBOONE and BSDS300."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cubicflow.data.folders import MissingDataError, data_folder, find, how_to_c
 
 __all__ = ["BENCHMARKS", "PUBLISHED", "Benchmark", "Form", "Provenance", "download", "load_benchmark"]
 
-# name -> the ways it may lie on disk, best first
+# name -> accepted forms of its files, best first
 BENCHMARKS: dict[str, tuple[Form, ...]] = {
     "power": power.FORMS,
     "gas": gas.FORMS,
@@ -23,44 +23,47 @@ BENCHMARKS: dict[str, tuple[Form, ...]] = {
 
 
 def load_benchmark(name: str, folder: str | Path | None = None, *, form: str | None = None, seed: int = 0) -> Benchmark:
-    """Load one of the five tables by its published recipe.
+    """Load one of the five tables, prepared by its published recipe.
 
-    ``folder`` is where the files lie; without it the folder that the environment variable CUBICFLOW_DATA names, or
-    else the cache folder. Of the forms a table may have there, the first complete one is read: the published array
-    before the raw file. ``form`` asks for one by name. ``seed`` is for tables that are redrawn.
+    Args:
+        name: ``"power"``, ``"gas"``, ``"hepmass"``, ``"miniboone"`` or ``"bsds300"``.
+        folder: the data folder. Default: the folder in CUBICFLOW_DATA, else ``data`` in the cache folder.
+        form: the form of the files, for example ``"raw"``. Default: the first form whose files are complete; the
+            published array comes before the raw file.
+        seed: seed of a table that is redrawn.
 
-    Where the files are missing, the error says which, where to put them and where they come from:
+    Raises MissingDataError if files are missing. The message gives their names, their origin and where to put them:
 
     >>> try:
     ...     load_benchmark("power", "no/such/folder")
     ... except MissingDataError as error:
     ...     print(str(error).splitlines()[0])
-    POWER is not there. Any one of these will do:
+    POWER was not found. Any one of these forms will do:
     """
     try:
         forms = BENCHMARKS[name.lower()]
     except KeyError:
-        raise ValueError(f"there is no benchmark table {name!r}; there are {', '.join(BENCHMARKS)}") from None
-    asked_for = [candidate for candidate in forms if form in (None, candidate.name)]
-    if not asked_for:
+        raise ValueError(f"unknown benchmark table {name!r}; there are {', '.join(BENCHMARKS)}") from None
+    candidates = [candidate for candidate in forms if form in (None, candidate.name)]
+    if not candidates:
         raise ValueError(f"{name} has no form {form!r}; its forms are {', '.join(repr(f.name) for f in forms)}")
     root = data_folder(folder)
-    for candidate in asked_for:
+    for candidate in candidates:
         paths = [path for names in candidate.files if (path := find(root, names)) is not None]
         if len(paths) == len(candidate.files) and (form is not None or candidate.refusal is None):
             return candidate.read(tuple(paths), seed)
-    raise MissingDataError(_instructions(name.lower(), root, asked_for))
+    raise MissingDataError(_instructions(name.lower(), root, candidates))
 
 
 def _instructions(name: str, root: Path, forms: Sequence[Form]) -> str:
-    lines = [f"{name.upper()} is not there. Any one of these will do:"]
+    lines = [f"{name.upper()} was not found. Any one of these forms will do:"]
     for form in forms:
         needed = [(find(root, names), names[0]) for names in form.files]
         lines.append(f"  {form.name}: {', '.join(str(root / best) for _, best in needed)}")
         lines.append(f"    from {form.origin}")
         if all(path is not None for path, _ in needed) and form.refusal is not None:
-            lines.append(f"    It is there, but {form.refusal}")
+            lines.append(f"    The file exists, but {form.refusal}")
         elif any(path is not None for path, _ in needed):
             lines.append(f"    Still missing: {', '.join(str(root / best) for path, best in needed if path is None)}")
-    lines.append(f'With a network: cubicflow.data.benchmarks.download("{name}", folder). {how_to_choose_folder(root)}')
+    lines.append(f'To download: cubicflow.data.benchmarks.download("{name}", folder). {how_to_choose_folder(root)}')
     return "\n".join(lines)

@@ -1,7 +1,7 @@
-"""What the five tables share: the splits as a value, their published sizes, and how their provenance is decided.
+"""Common code of the five benchmark tables: splits, published sizes, and the provenance of a loaded table.
 
-A table is built in float64 and cast to float32 at the end, in the order of operations of the code that introduced
-these benchmarks (Papamakarios et al., "Masked Autoregressive Flow", 2017), so that arrays agree with published ones.
+A table is built in float64 and cast to float32 at the end. The order of operations is that of the code that introduced
+these benchmarks (Papamakarios et al., "Masked Autoregressive Flow", 2017), so that the arrays equal the published ones.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ARCHIVE = "data.tar.gz of https://zenodo.org/record/1161203"  # the published ar
 
 
 class Size(NamedTuple):
-    """Rows of each split, and columns."""
+    """Number of rows of each split, and number of columns."""
 
     train: int
     validation: int
@@ -31,7 +31,7 @@ class Size(NamedTuple):
     features: int
 
 
-# As published. Checksums of most files are not known to us, so these counts are what a loaded table is checked by.
+# Published sizes. Most files have no published checksum, so a loaded table is checked against these counts.
 PUBLISHED = {
     "power": Size(1_659_917, 184_435, 204_928, 6),
     "gas": Size(852_174, 94_685, 105_206, 8),
@@ -42,6 +42,8 @@ PUBLISHED = {
 
 
 class Splits(NamedTuple):
+    """Rows of the training, validation and test split."""
+
     train: Rows | Rows32
     validation: Rows | Rows32
     test: Rows | Rows32
@@ -49,12 +51,16 @@ class Splits(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Benchmark:
-    """One benchmark table, split and normalised: float32 arrays of shape (rows, features).
+    """Benchmark table, split and normalised: float32 arrays of shape (rows, features).
 
-    ``provenance`` says what a result on it may be compared with: ``"whole"``, the published table, row for row;
-    ``"redrawn"``, the published recipe with fresh randomness, same sizes and distribution; ``"partial"``, only some of
-    the rows. ``note`` says it in a sentence. ``weights`` (one per training row, or None for equal weights) turns an
-    unfair sample of training rows back into a fair one: multiply each row's log likelihood by its weight.
+    Attributes:
+        name: name of the table.
+        train, validation, test: the rows of each split.
+        weights: one weight for each training row, or None for equal weights. Weights correct a training set that is a
+            biased sample: multiply each row's log likelihood by its weight.
+        provenance: ``"whole"`` for the published table, row for row; ``"redrawn"`` for the published recipe with other
+            random numbers, with the same sizes and distribution; ``"partial"`` for only some of the rows.
+        note: the provenance in a sentence.
 
     >>> rows = np.zeros((20, 6), np.float32)
     >>> Benchmark("power", rows, rows[:2], rows[:2], None, "partial", "The first rows.").features
@@ -71,18 +77,23 @@ class Benchmark:
 
     @property
     def features(self) -> int:
+        """Number of columns."""
         return int(self.train.shape[1])
 
 
-Reader = Callable[[tuple[Path, ...], int], Benchmark]  # of the files found, and the seed of whatever is drawn
+Reader = Callable[[tuple[Path, ...], int], Benchmark]  # (paths of the files, seed) -> table
 
 
 @dataclass(frozen=True)
 class Form:
-    """One way a table lies on disk.
+    """Form in which a table's files can be stored.
 
-    ``files`` lists what it needs, each as its accepted names under the data folder, best first. A form with a
-    ``refusal`` is never read unless it is asked for by name, and the refusal says why.
+    Attributes:
+        name: name of the form.
+        files: the files that the form needs, each as a tuple of accepted names under the data folder, best first.
+        origin: where the files come from.
+        read: function that reads the table from the files.
+        refusal: the reason why the form is read only if the caller requests it by name, or None.
 
     >>> from cubicflow.data.benchmarks import BENCHMARKS
     >>> [form.name for form in BENCHMARKS["power"]]
@@ -104,9 +115,9 @@ def make_benchmark(
     redrawn: str | None = None,
     weights: NDArray[np.float32] | None = None,
 ) -> Benchmark:
-    """Cast the splits to float32, check them against the published sizes, and say what they are.
+    """Cast the splits to float32, check them against the published sizes, and return the table with its provenance.
 
-    ``source`` names the file; ``redrawn``, where given, says what was drawn afresh.
+    ``source`` is the name of the file for messages. ``redrawn`` is a phrase that describes a redrawn table, or None.
     """
     published = PUBLISHED[name]
     train, validation, test = (np.ascontiguousarray(rows, dtype=np.float32) for rows in splits)
@@ -114,14 +125,14 @@ def make_benchmark(
         if rows.ndim != 2 or rows.shape[1] != train.shape[1]:
             raise ValueError(f"{source}: {split} has shape {rows.shape}, expected (rows, {train.shape[-1]})")
         if not len(rows):
-            raise ValueError(f"{source}: {split} has no rows, so there is nothing to fit or to score")
+            raise ValueError(f"{source}: {split} has no rows; download the file again")
         if not np.isfinite(rows).all():
-            raise ValueError(f"{source}: {split} holds NaN or infinite values, so the file is damaged; fetch it again")
+            raise ValueError(f"{source}: {split} has NaN or infinite values: the file is damaged; download it again")
     found = Size(len(train), len(validation), len(test), train.shape[1])
     if any(count > limit for count, limit in zip(found[:3], published[:3], strict=True)):
         raise ValueError(
-            f"{source}: {_rows(found)} rows are more than the published {_rows(published)}, so this is not the file "
-            f"that {name.upper()} is made from"
+            f"{source}: {_rows(found)} rows are more than the published {_rows(published)}, so this is not the "
+            f"original file of {name.upper()}"
         )
     provenance: Provenance = "partial"
     if parts := [split for split, a, b in zip(Splits._fields, found, published, strict=False) if a != b]:
@@ -129,7 +140,7 @@ def make_benchmark(
         note += "; training rows carry weights." if weights is not None else "."
     elif found.features != published.features:
         raise ValueError(
-            f"{source}: {found.features} columns stay, {published.features} were published; the file is damaged or "
+            f"{source}: {found.features} columns remain, expected {published.features}; the file is damaged or of "
             "another version"
         )
     elif redrawn is not None:
@@ -140,52 +151,52 @@ def make_benchmark(
 
 
 def split_last_tenths(rows: Rows, source: str) -> Splits:
-    """Test is the last tenth, validation the last tenth of the rest, each rounded down."""
-    if len(rows) < 20:  # below that a tenth of a part rounds to nothing
-        raise ValueError(f"{source}: {len(rows)} rows are left, at least 20 are needed for three splits")
+    """Split rows in order: test is the last tenth, validation the last tenth of the rest, each rounded down."""
+    if len(rows) < 20:  # with fewer rows, the validation split would round to 0 rows
+        raise ValueError(f"{source}: {len(rows)} rows remain, at least 20 are needed for three splits")
     test = int(0.1 * len(rows))
     validation = int(0.1 * (len(rows) - test))
     return Splits(rows[: -test - validation], rows[-test - validation : -test], rows[-test:])
 
 
 def split_and_normalise(rows: Rows, source: str) -> Splits:
-    """Split without shuffling; then zero mean and unit population standard deviation over train and validation."""
+    """Split without shuffling, then normalise by the mean and population std of train and validation together."""
     splits = split_last_tenths(rows, source)
     fitted = np.concatenate([splits.train, splits.validation])
     mean, std = fitted.mean(axis=0), fitted.std(axis=0)
     return Splits(*((rows - mean) / std for rows in splits))
 
 
-def repeats_its_smallest(rows: Rows) -> NDArray[np.bool_]:
-    """Which columns hold their smallest value more than 5 times: the mark of a column that is not continuous."""
+def discrete_columns(rows: Rows) -> NDArray[np.bool_]:
+    """Return which columns are discrete: those that contain their smallest value more than 5 times."""
     return np.asarray((rows == rows.min(axis=0)).sum(axis=0) > 5)
 
 
 def load_array(path: Path, dimensions: int = 2) -> NDArray[np.generic]:
-    """A .npy file of numbers; arrays of Python objects, which could run code, are refused."""
+    """Read a .npy file of numbers. Arrays of Python objects could run code, so they raise ValueError."""
     try:
-        with path.open("rb") as file:  # numpy leaves what it cannot read open
+        with path.open("rb") as file:  # np.load does not close a file that it cannot read
             array: NDArray[np.generic] = np.load(file, allow_pickle=False)
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} is not a whole .npy file of numbers ({error}); fetch it again") from error
+        raise ValueError(f"{path} is not a complete .npy file of numbers ({error}); download it again") from error
     if not isinstance(array, np.ndarray):
-        raise ValueError(f"{path} is an archive of arrays under another name, expected a .npy file")  # noqa: TRY004
+        raise ValueError(f"{path} is an .npz archive, expected a .npy file")  # noqa: TRY004
     if array.ndim != dimensions or array.dtype.kind not in "fiu":
         raise ValueError(
-            f"{path} holds {array.dtype} of shape {array.shape}, expected numbers in {dimensions} dimension(s)"
+            f"{path} has dtype {array.dtype} and shape {array.shape}, expected numbers in {dimensions} dimension(s)"
         )
     return array
 
 
 def load_rows(path: Path) -> Rows:
-    """The rows of a .npy file in float64."""
+    """Return the rows of a .npy file in float64."""
     return load_array(path).astype(np.float64)
 
 
-def one_file(
+def single_file_reader(
     name: str, prepare: Callable[[Rows, str], Splits], read: Callable[[Path], Rows] = load_rows, *, prefix: str = ""
 ) -> Reader:
-    """How to read a table whose rows lie in one file, which notes call by its name after ``prefix``."""
+    """Return a reader for a table in a single file. The table's note gives the file's name after ``prefix``."""
 
     def read_form(paths: tuple[Path, ...], _seed: int) -> Benchmark:
         (path,) = paths

@@ -1,8 +1,8 @@
-"""BSDS300: 8 x 8 patches of natural grey images, noise added, mean removed, last pixel dropped (63 columns).
+"""BSDS300: 8 x 8 patches of natural grey images, with added noise, without mean and last pixel (63 columns).
 
-The published patches are an HDF5 file. From the images themselves they are *redrawn*: the same recipe and sizes, other
-places. A full-covariance Gaussian scores 96.4 on the redrawn test patches and 96.7 on the published ones. Validation
-patches come from 20 images only and are easier than the test patches (105.6): do not stop early on them blindly.
+The published patches are an HDF5 file. From the images alone, the patches are *redrawn*: same recipe and sizes, other
+positions. A full-covariance Gaussian scores 96.4 on the redrawn test patches and 96.7 on the published ones. Validation
+patches come from only 20 images and are easier than the test patches (105.6), so early stopping on them can mislead.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from cubicflow.data.folders import cache_folder
 Grey = NDArray[np.uint8]
 
 SIDE = 8
-VALIDATION_FRACTION = 10  # one in ten training images
+VALIDATION_FRACTION = 10  # one of ten training images is for validation
 SPLIT_SEED = 42
-# sha256 over the 300 files in the order of their names in Berkeley's archive, each as name, a zero byte, content.
+# sha256 of the 300 files, sorted by their names in Berkeley's archive; each as name, a zero byte, content.
 IMAGES_SHA256 = "44584b06a9d2f22028d345f087f99d2428a5b6c410e8bede069770a60a8a24ef"
-_ROWS_AT_ONCE = 1 << 14  # 16 MB of work space
+_ROWS_AT_ONCE = 1 << 14  # patches; bounds the temporary arrays to 16 MB
 
 
 class Images(NamedTuple):
-    """Grey images in the order of their names, and the digest of the files they came from."""
+    """Grey images in the order of their names, and the digest of their files."""
 
     train: list[Grey]
     test: list[Grey]
@@ -53,7 +53,7 @@ class Images(NamedTuple):
 
 
 def read_images(path: Path) -> Images:
-    """The images of ``path``, a tar archive or a folder with ``train`` and ``test`` in it."""
+    """Read the images of ``path``, a tar archive or a folder, with subfolders ``train`` and ``test``."""
     try:
         from PIL import Image
     except ImportError as error:
@@ -69,14 +69,14 @@ def read_images(path: Path) -> Images:
             with Image.open(io.BytesIO(content)) as image:
                 images[split].append(np.asarray(image.convert("L"), dtype=np.uint8))  # ITU-R 601 luma
         except OSError as error:
-            raise ValueError(f"{path}: {split}/{name} is not a whole picture; fetch the images again") from error
+            raise ValueError(f"{path}: {split}/{name} is not a complete image; download the images again") from error
     if len(images["train"]) < 2 or not images["test"]:
         raise ValueError(
-            f"{path} holds {len(images['train'])} training and {len(images['test'])} test images, as train/*.jpg and "
-            "test/*.jpg; BSDS300 has 200 and 100"
+            f"{path} has {len(images['train'])} training images (train/*.jpg) and {len(images['test'])} test images "
+            "(test/*.jpg); BSDS300 has 200 and 100"
         )
     if (len(images["train"]), len(images["test"])) == (200, 100) and digest.hexdigest() != IMAGES_SHA256:
-        raise ValueError(f"{path}: the images' checksum is wrong, so some are damaged; fetch the archive again")
+        raise ValueError(f"{path}: the images' checksum is wrong: some are damaged; download the archive again")
     return Images(images["train"], images["test"], digest.hexdigest())
 
 
@@ -88,7 +88,7 @@ def _archive_files(path: Path) -> Iterator[tuple[tuple[str, str], bytes]]:
                 if key is not None and (file := archive.extractfile(member)) is not None:
                     yield key, file.read()
     except (tarfile.TarError, EOFError, zlib.error) as error:
-        raise ValueError(f"{path} is not a whole tar archive ({error}); fetch it again") from error
+        raise ValueError(f"{path} is not a complete tar archive ({error}); download it again") from error
 
 
 def _folder_files(path: Path) -> Iterator[tuple[tuple[str, str], bytes]]:
@@ -99,14 +99,14 @@ def _folder_files(path: Path) -> Iterator[tuple[tuple[str, str], bytes]]:
 
 
 def _split_and_name(path: PurePosixPath) -> tuple[str, str] | None:
-    # Archives made on a Mac carry a "._name.jpg" beside each file, which is no image.
+    # Archives made on a Mac have a file "._name.jpg" next to each image; it is not an image.
     if path.suffix != ".jpg" or path.name.startswith(".") or path.parent.name not in ("train", "test"):
         return None
     return path.parent.name, path.name
 
 
 def redraw(images: Images, rows: tuple[int, int, int], seed: int) -> Splits:
-    """Draw the patches of all three splits; every split has a random stream of its own."""
+    """Draw the patches of all three splits, each split with its own random stream."""
     order = np.random.RandomState(SPLIT_SEED).permutation(len(images.train))  # the published split
     held_out = max(1, len(order) // VALIDATION_FRACTION)
     sources = (
@@ -118,8 +118,8 @@ def redraw(images: Images, rows: tuple[int, int, int], seed: int) -> Splits:
 
 
 def draw_patches(images: Sequence[Grey], n: int, seed: int | list[int]) -> Rows32:
-    """``n`` rows: an image uniformly with replacement, a place in it uniformly, noise for each pixel."""
-    # RandomState's streams are frozen for good; Generator's may change between versions of numpy.
+    """Draw ``n`` patches: a uniform image with replacement, a uniform position in it, and noise for each pixel."""
+    # RandomState's streams never change; Generator's may change between versions of NumPy.
     random = np.random.RandomState(seed)
     heights, widths = np.array([image.shape for image in images]).T
     if min(heights.min(), widths.min()) < SIDE:
@@ -132,7 +132,7 @@ def draw_patches(images: Sequence[Grey], n: int, seed: int | list[int]) -> Rows3
     corner = first_pixel[image] + row * widths[image] + column
     patch_row, patch_column = np.divmod(np.arange(SIDE**2), SIDE)
     result = np.empty((n, SIDE**2 - 1), dtype=np.float32)
-    # Noise is drawn row by row whatever the block size, so the result does not depend on it.
+    # Noise is drawn row by row, so the result does not depend on the block size.
     for start in range(0, n, _ROWS_AT_ONCE):
         block = slice(start, start + _ROWS_AT_ONCE)
         at = corner[block, None] + patch_row * widths[image[block], None] + patch_column
@@ -155,16 +155,19 @@ def _read_raw(paths: tuple[Path, ...], seed: int) -> Benchmark:
 
 
 def cached_redraw(images: Images, rows: tuple[int, int, int], seed: int) -> Splits:
-    """:func:`redraw`, kept in the cache folder where that can be written; the images' digest is in the name."""
+    """Return the result of :func:`redraw` from the cache folder, or draw it and save it there if possible.
+
+    The name of the folder contains the images' digest, the seed and the sizes.
+    """
     sizes = "-".join(map(str, rows))
     folder = cache_folder() / "bsds300" / f"{images.sha256[:16]}-seed{seed}-{sizes}"
     paths = [folder / f"{split}.npy" for split in Splits._fields]
-    with suppress(OSError, ValueError):  # not there, or damaged: draw again and replace it
+    with suppress(OSError, ValueError):  # a missing or damaged file is drawn again and replaced
         kept = [load_array(path) for path in paths]
         if [a.shape for a in kept] == [(n, SIDE**2 - 1) for n in rows] and all(a.dtype == np.float32 for a in kept):
             return Splits(*(array.astype(np.float32, copy=False) for array in kept))
     splits = redraw(images, rows, seed)
-    with suppress(OSError):  # a cache that cannot be written costs seconds, not the result
+    with suppress(OSError):  # the cache is optional: the result does not depend on it
         folder.mkdir(parents=True, exist_ok=True)
         for path, array in zip(paths, splits, strict=True):
             with replacing(path) as file:
@@ -182,7 +185,7 @@ def _read_published(paths: tuple[Path, ...], _: int) -> Benchmark:
         ) from error
     with h5py.File(paths[0], "r") as file:
         if missing := set(Splits._fields) - set(file):
-            raise ValueError(f"{paths[0]} lacks {', '.join(sorted(missing))}, so it is not BSDS300.hdf5")
+            raise ValueError(f"{paths[0]} is not BSDS300.hdf5: it lacks {', '.join(sorted(missing))}")
         splits = Splits(*(np.asarray(file[split], dtype=np.float32) for split in Splits._fields))
     return make_benchmark("bsds300", splits, source=paths[0].name)
 

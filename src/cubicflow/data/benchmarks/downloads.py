@@ -1,8 +1,8 @@
-"""Fetching the tables where there is a network.
+"""Downloads of the benchmark tables.
 
-The archive of published arrays has a known md5. UCI publishes no checksums and we know none that we could confirm: a
-file from there is checked by what the loader finds in it (header, columns, and the published number of rows, without
-which the table is labelled partial). The BSDS300 images are checked one by one when they are read.
+The archive of published arrays has a known md5. UCI publishes no checksums. A file from UCI is checked when it is
+loaded: header, columns and number of rows. A table without the published number of rows is ``"partial"``. The
+BSDS300 images are checked when they are read.
 """
 
 from __future__ import annotations
@@ -27,9 +27,12 @@ _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases"
 
 @dataclass(frozen=True)
 class Source:
-    """One address, and the files it gives: path under the data folder -> name inside the archive.
+    """Address of a download, and the files in it.
 
-    A name of None is the download itself, kept as it comes.
+    Attributes:
+        url: the address.
+        files: path under the data folder -> name inside the archive. None means the download itself, not unpacked.
+        check: check of the downloaded file, or None.
     """
 
     url: str
@@ -37,7 +40,7 @@ class Source:
     check: Check | None = None
 
 
-# One archive holds all five tables, so all are unpacked: it is large and should be fetched once.
+# One large archive holds all five tables. All are unpacked, so that it is downloaded once.
 PUBLISHED_ARRAYS = Source(
     "https://zenodo.org/record/1161203/files/data.tar.gz?download=1",
     {
@@ -82,21 +85,24 @@ def download(
     source: Literal["published", "raw"] | None = None,
     progress: Progress | None = None,
 ) -> list[Path]:
-    """Download one table's files into ``folder`` (see :func:`data_folder`); files that are there are left alone.
+    """Download one table's files and return their paths. Existing files are kept.
 
-    ``"published"`` is the archive of arrays as they were published, for all five tables at once; ``"raw"`` the files
-    they were made from. Without ``source``: published, except for GAS, whose published form is a pickle.
-    ``progress(done, total)`` is called with bytes, ``total`` being None where the server does not say.
+    Args:
+        name: name of the table.
+        folder: the data folder. Default: the folder in CUBICFLOW_DATA, else ``data`` in the cache folder.
+        source: ``"published"`` for the archive of published arrays, which holds all five tables; ``"raw"`` for the
+            original files. Default: ``"published"``, but ``"raw"`` for GAS, whose published form is a pickle.
+        progress: called with the bytes so far and the total, which is None if the server does not send it.
 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     (Path(folder) / "power").mkdir()
-    ...     (Path(folder) / "power" / "data.npy").touch()  # so that there is nothing to fetch
+    ...     (Path(folder) / "power" / "data.npy").touch()  # the file exists, so nothing is downloaded
     ...     [path.name for path in download("power", folder)]
     ['data.npy']
     """
     key = name.lower()
     if key not in RAW_FILES:
-        raise ValueError(f"there is no benchmark table {name!r}; there are {', '.join(sorted(RAW_FILES))}")
+        raise ValueError(f"unknown benchmark table {name!r}; there are {', '.join(sorted(RAW_FILES))}")
     if source not in (None, "published", "raw"):
         raise ValueError(f"source must be 'published' or 'raw', got {source!r}")
     root = data_folder(folder)
@@ -125,9 +131,13 @@ def _get(source: Source, root: Path, wanted: list[str], progress: Progress | Non
 
 
 def unpack(archive: Path, root: Path, wanted: dict[str, str], url: str) -> None:
-    """Copy members out of a tar or zip archive, by name, each complete or not at all.
+    """Copy members of a tar or zip archive to files. Each file is written completely or not at all.
 
-    Destinations are ours and never the archive's, so no archive can write elsewhere.
+    ``wanted`` maps paths under ``root`` to names in the archive. Names in the archive never become paths, so an archive
+    cannot write outside ``root``.
+
+    Raises:
+        DownloadError: the archive is damaged or lacks a member.
     """
     left = dict(wanted)
     seen = []
@@ -141,11 +151,11 @@ def unpack(archive: Path, root: Path, wanted: dict[str, str], url: str) -> None:
                         shutil.copyfileobj(file, out)
                     del left[path]
     except (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError) as error:
-        raise DownloadError(f"{url} did not give a whole zip or tar archive ({error}); try again") from error
+        raise DownloadError(f"{url} is not a complete zip or tar archive ({error}); try again") from error
     if left:
         raise DownloadError(
-            f"the archive from {url} lacks {', '.join(left.values())}; it holds {', '.join(seen[:20]) or 'nothing'}. "
-            f"Put {', '.join(str(root / path) for path in left)} there by hand."
+            f"the archive from {url} lacks {', '.join(left.values())}; it has {', '.join(seen[:20]) or 'no files'}. "
+            f"Create {', '.join(str(root / path) for path in left)} by hand."
         )
 
 

@@ -1,13 +1,11 @@
-"""GAS: 16 chemical sensors in mixtures of ethylene and carbon monoxide; 8 columns after correlated ones are dropped.
+"""GAS: 16 chemical sensors in mixtures of ethylene and carbon monoxide; 8 columns remain without correlated columns.
 
-The published pickle is a quarter of UCI's 4,208,261 rows, drawn and shuffled with a seed that was never recorded. From
-the raw text the table can therefore only be *redrawn*: a quarter of the rows in random order, then the same recipe.
-Taking the text's rows in their own order would be another task altogether: the last tenth would be the experiment's
-last hour.
+The published pickle is a quarter of UCI's 4,208,261 rows, drawn and shuffled with a seed that was never recorded. So
+the raw text only allows a *redrawn* table: a quarter of the rows in random order, then the same recipe. The rows in
+their original order would be a different task: the test split would be the last hour of the experiment.
 
-Reading a pickle can run any code its author put in it, and this one's checksum is not published on its own. It is read
-only where ``form="pickle"`` asks for it; ``gas/data.npy``, the same rows as plain numbers, is safe and is read
-without asking.
+A pickle can run any code when it is read, and this pickle has no published checksum. It is read only with
+``form="pickle"``. ``gas/data.npy`` holds the same rows as plain numbers; it is safe and is read by default.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from cubicflow.data.benchmarks.benchmark_table import (
     Rows,
     Splits,
     make_benchmark,
-    one_file,
+    single_file_reader,
     split_last_tenths,
 )
 from cubicflow.data.benchmarks.text import open_text, parse_numbers, plain_or_packed
@@ -34,7 +32,7 @@ FRACTION = 0.25
 
 
 def read_text(path: Path) -> Rows:
-    """The 16 sensors' readings; the text's first three columns are the time and the two concentrations."""
+    """Return the readings of the 16 sensors. Time and concentrations, the first three columns, are left out."""
     with open_text(path) as file:
         header = file.readline()
         if not header.startswith("Time"):
@@ -43,15 +41,15 @@ def read_text(path: Path) -> Rows:
 
 
 def read_pickle(path: Path) -> Rows:
-    """The published pickle. Only for a file you trust: unpickling runs code."""
+    """Return the rows of the published pickle. Only for a file that you trust: unpickling can run code."""
     import pandas as pd
 
     try:
-        frame = pd.read_pickle(path)  # noqa: S301  asked for by form="pickle"
+        frame = pd.read_pickle(path)  # noqa: S301  the caller requested it by form="pickle"
     except (AttributeError, ImportError, TypeError, ValueError) as error:
         raise ValueError(
-            f"this version of pandas cannot read {path}, which an old one wrote ({error}). Read it with pandas 1.5 in "
-            f"an environment of its own: {_CONVERT}"
+            f"this version of pandas cannot read {path}, which an old version wrote ({error}). Convert the file with "
+            f"pandas 1.5 in a separate environment: {_CONVERT}"
         ) from error
     if not isinstance(frame, pd.DataFrame) or not {"Meth", "Eth", "Time"} <= set(frame.columns):
         raise ValueError(f"{path} is not the published pandas table: it lacks columns Meth, Eth and Time")
@@ -59,14 +57,17 @@ def read_pickle(path: Path) -> Rows:
 
 
 def draw(rows: Rows, seed: int) -> Rows:
-    """A quarter of the rows in random order."""
-    # RandomState's streams are frozen for good; Generator's may change between versions of numpy.
+    """Draw a quarter of the rows, in random order."""
+    # RandomState's streams never change; Generator's may change between versions of NumPy.
     order = np.random.RandomState(seed).permutation(len(rows))
     return rows[order[: round(FRACTION * len(rows))]]
 
 
 def uncorrelated(rows: Rows) -> list[int]:
-    """The columns that stay: while any has more than one correlation above 0.98 (itself counted), the first goes."""
+    """Return the columns that remain when correlated columns are dropped.
+
+    As long as some column has a correlation above 0.98 with another, the first such column is dropped.
+    """
     high: NDArray[np.bool_] = np.asarray(np.corrcoef(rows, rowvar=False) > 0.98)
     kept = list(range(rows.shape[1]))
     while crowded := [i for i in kept if high[i, kept].sum() > 1]:
@@ -85,7 +86,7 @@ def prepare(rows: Rows, source: str) -> Splits:
 
 def _read_raw(paths: tuple[Path, ...], seed: int) -> Benchmark:
     splits = prepare(draw(read_text(paths[0]), seed), str(paths[0]))
-    redrawn = f"a quarter of the rows, drawn with seed {seed} as the published draw's seed is not known"
+    redrawn = f"a quarter of the rows, drawn with seed {seed}, because the seed of the published draw is unknown"
     return make_benchmark("gas", splits, source=paths[0].name, redrawn=redrawn)
 
 
@@ -99,18 +100,18 @@ FORMS = (
         "published",
         (("gas/data.npy",),),
         f"gas/ethylene_CO.pickle in {ARCHIVE}, converted in the data folder: {_CONVERT}",
-        one_file("gas", prepare, prefix="gas/"),
+        single_file_reader("gas", prepare, prefix="gas/"),
     ),
     Form("raw", (plain_or_packed("gas/ethylene_CO.txt"),), "https://archive.ics.uci.edu/dataset/322", _read_raw),
     Form(
         "pickle",
         (("gas/ethylene_CO.pickle",),),
         ARCHIVE,
-        one_file("gas", prepare, read_pickle),
+        single_file_reader("gas", prepare, read_pickle),
         refusal=(
-            "a pickle can run any code when it is opened, so it is not read unasked. If you trust the file, pass "
-            'form="pickle", or convert it once to plain numbers, in the data folder, where you would open a '
-            f"stranger's program: {_CONVERT}"
+            "a pickle can run any code when it is opened, so it is not read by default. If you trust the file, pass "
+            'form="pickle". Otherwise convert it to plain numbers in a sandbox; run this in the data folder: '
+            f"{_CONVERT}"
         ),
     ),
 )

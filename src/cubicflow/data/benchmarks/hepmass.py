@@ -1,7 +1,8 @@
-"""HEPMASS: simulated particle collisions, the signal of mass 1000 (21 columns).
+"""HEPMASS: simulated particle collisions, signal rows of mass 1000 (21 columns).
 
-UCI's files hold 7,000,000 and 3,500,000 rows, of which the published copies are the first tenth: reading stops there,
-so both load alike. Whether it was the right tenth shows in the number of signal rows, which must match.
+UCI's files have 7,000,000 and 3,500,000 rows; the published copies are the first tenth of each. Reading stops after
+that tenth, so UCI's files and the published copies give the same table. The number of signal rows is compared with the
+published one.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from cubicflow.data.benchmarks.benchmark_table import (
     Form,
     Rows,
     Splits,
+    discrete_columns,
     make_benchmark,
-    repeats_its_smallest,
 )
 from cubicflow.data.benchmarks.text import open_text, parse_numbers, plain_or_packed
 
@@ -26,12 +27,12 @@ TRAIN_ROWS, TEST_ROWS = 700_000, 350_000
 
 
 def read_signal(train_path: Path, test_path: Path) -> tuple[Rows, Rows]:
-    """The rows of label 1, without the label, from both files."""
+    """Return the rows of label 1 of both files, without the label."""
     train_names, test_names = (_column_names(path) for path in (train_path, test_path))
-    # The test file has one column more than the train file, in its header or only there; it is not part of the data.
+    # The header of the test file names one column more than that of the train file. That column is left out.
     if test_names[: len(train_names)] != train_names:
         raise ValueError(
-            f"{test_path} has columns {', '.join(test_names)}; they should begin as {train_path}'s do: "
+            f"{test_path} has columns {', '.join(test_names)}; expected the columns of {train_path} first: "
             f"{', '.join(train_names)}"
         )
     columns = range(len(train_names))
@@ -54,14 +55,16 @@ def _signal(path: Path, limit: int, columns: range) -> Rows:
 
 
 def prepare(train: Rows, test: Rows, source: str) -> Splits:
-    """Normalise by train's mean and sample std, then drop discrete columns; validation is train's last tenth."""
+    """Normalise by train's mean and sample std, then drop discrete columns. Validation is the last tenth of train."""
     if len(train) < 10 or len(test) < 1:
-        raise ValueError(f"{source}: {len(train)} training and {len(test)} test rows have label 1; at least 10 and 1")
+        raise ValueError(
+            f"{source}: {len(train)} training and {len(test)} test rows have label 1; at least 10 and 1 are needed"
+        )
     mean, std = train.mean(axis=0), train.std(axis=0, ddof=1)
-    with np.errstate(invalid="ignore"):  # a constant column turns to NaN here, and would not be found discrete below
+    with np.errstate(invalid="ignore"):  # a constant column becomes NaN, which discrete_columns does not detect
         constant = std == 0
         train, test = (train - mean) / std, (test - mean) / std
-    kept = ~(repeats_its_smallest(train) | constant)
+    kept = ~(discrete_columns(train) | constant)
     train, test = train[:, kept], test[:, kept]
     validation = int(0.1 * len(train))
     return Splits(train[:-validation], train[-validation:], test)
@@ -74,7 +77,7 @@ def _read(paths: tuple[Path, ...], _: int) -> Benchmark:
 
 FORMS = (
     Form(
-        "raw",  # the published form is the same files' first tenth
+        "raw",  # also reads the published files, which are the first tenth of the raw ones
         (plain_or_packed("hepmass/1000_train.csv"), plain_or_packed("hepmass/1000_test.csv")),
         f"https://archive.ics.uci.edu/dataset/347, or {ARCHIVE}",
         _read,

@@ -1,4 +1,4 @@
-"""MINIBOONE: events of a neutrino detector, the signal only (43 columns)."""
+"""MINIBOONE: signal events of a neutrino detector (43 columns)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from cubicflow.data.benchmarks.benchmark_table import (
     Form,
     Rows,
     Splits,
+    discrete_columns,
     load_array,
     make_benchmark,
-    one_file,
-    repeats_its_smallest,
+    single_file_reader,
     split_and_normalise,
 )
 from cubicflow.data.benchmarks.text import open_text, parse_numbers, plain_or_packed
@@ -26,9 +26,9 @@ OUTLIER = -100.0
 
 
 def read_text(path: Path) -> Rows:
-    """The signal rows of MiniBooNE_PID.txt, without outliers and discrete columns: the published array.
+    """Return the signal rows of MiniBooNE_PID.txt without outliers and discrete columns, which is the published array.
 
-    The file's first line counts the signal rows, which come first (36,499), and the background rows.
+    The first line of the file gives the number of signal rows (36,499) and of background rows. Signal rows come first.
     """
     with open_text(path) as file:
         counts = file.readline().split()
@@ -39,13 +39,16 @@ def read_text(path: Path) -> Rows:
         signal = int(counts[0])
         rows = parse_numbers(itertools.islice(file, signal), path)
     if rows.shape != (signal, COLUMNS):
-        raise ValueError(f"{path} is cut short: {rows.shape} of ({signal}, {COLUMNS}) signal values; fetch it again")
+        raise ValueError(
+            f"{path} is incomplete: its signal rows have shape {rows.shape}, expected ({signal}, {COLUMNS}); "
+            "download it again"
+        )
     rows = rows[~(rows[:, 0] < OUTLIER)]
-    return rows[:, ~repeats_its_smallest(rows)]  # in the whole file: 5, 13, 22, 26, 34, 44, 45 go
+    return rows[:, ~discrete_columns(rows)]  # drops columns 5, 13, 22, 26, 34, 44, 45 of the complete file
 
 
 def _read_splits(paths: tuple[Path, ...], _: int) -> Benchmark:
-    """Splits that are already normalised, with a weight for each training row where train_weights.npy lies beside."""
+    """Read splits that are already normalised, with row weights if train_weights.npy is in the same folder."""
     splits = Splits(*(load_array(path).astype(np.float32) for path in paths))
     weights_path = paths[0].with_name("train_weights.npy")
     weights = None
@@ -54,7 +57,7 @@ def _read_splits(paths: tuple[Path, ...], _: int) -> Benchmark:
         if len(weights) != len(splits.train) or not (np.isfinite(weights) & (weights > 0)).all():
             raise ValueError(
                 f"{weights_path} must hold one positive weight for each of the {len(splits.train)} training rows; "
-                f"it holds {len(weights)} values"
+                f"it has {len(weights)} values"
             )
     return make_benchmark("miniboone", splits, source="miniboone/{train,val,test}.npy", weights=weights)
 
@@ -64,18 +67,18 @@ FORMS = (
         "published",
         (("miniboone/data.npy",),),
         ARCHIVE,
-        one_file("miniboone", split_and_normalise, prefix="miniboone/"),
+        single_file_reader("miniboone", split_and_normalise, prefix="miniboone/"),
     ),
     Form(
         "raw",
         (plain_or_packed("miniboone/MiniBooNE_PID.txt"),),
         "https://archive.ics.uci.edu/dataset/199",
-        one_file("miniboone", split_and_normalise, read_text),
+        single_file_reader("miniboone", split_and_normalise, read_text),
     ),
     Form(
         "splits",
         (("miniboone/train.npy",), ("miniboone/val.npy",), ("miniboone/test.npy",)),
-        "splits normalised beforehand, with an optional train_weights.npy",
+        "your own splits, already normalised, with an optional train_weights.npy",
         _read_splits,
     ),
 )

@@ -1,8 +1,8 @@
-"""POWER: a household's electricity, minute by minute over four years (6 columns).
+"""POWER: electricity of a household, minute by minute over four years (6 columns).
 
-The text has nine columns (date; time; seven readings). The published array holds its complete rows as eight: active
-power, reactive power, voltage, intensity, three sub-meters, minute of the day. Readings are rounded to a step, so each
-gets uniform noise of that step's size, which makes it continuous.
+The text has nine columns: date, time and seven readings. The published array holds the complete rows in eight columns:
+active power, reactive power, voltage, intensity, three sub-meters, minute of the day. Readings are rounded to a step.
+Uniform noise of the size of the step makes them continuous.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cubicflow.data.benchmarks.benchmark_table import (
     Form,
     Rows,
     Splits,
-    one_file,
+    single_file_reader,
     split_and_normalise,
 )
 from cubicflow.data.benchmarks.text import open_text, parse_numbers, plain_or_packed
@@ -26,7 +26,7 @@ ACTIVE_POWER, REACTIVE_POWER, VOLTAGE, INTENSITY, METER_1, METER_2, METER_3, MIN
 
 
 def read_text(path: Path) -> Rows:
-    """The complete rows of household_power_consumption.txt as the published array's eight columns."""
+    """Return the complete rows of household_power_consumption.txt in the eight columns of the published array."""
     with open_text(path) as file:
         header = file.readline()
         if not header.startswith("Date;Time;Global_active_power;Global_reactive_power;Voltage;Global_intensity;"):
@@ -39,19 +39,19 @@ def _complete_rows(lines: Iterator[str]) -> Iterator[str]:
         if line.isspace():
             continue
         _, time, readings = line.rstrip("\n").split(";", 2)
-        if "?" in readings or readings.endswith(";"):  # missing: "?;?;?;?;?;?;"
+        if "?" in readings or readings.endswith(";"):  # a row of missing values is "?;?;?;?;?;?;"
             continue
         hour, minute, _ = time.split(":")
         yield f"{readings};{60 * int(hour) + int(minute)}"
 
 
 def prepare(rows: Rows, source: str) -> Splits:
-    """Shuffle, drop two columns, add noise, split, normalise: all randomness from RandomState(42), in this order."""
+    """Shuffle, drop two columns, add noise, split and normalise. All random numbers come from RandomState(42)."""
     if rows.shape[1] != 8:
         raise ValueError(f"{source} has {rows.shape[1]} columns, expected 8")
-    random = np.random.RandomState(42)  # the published stream
+    random = np.random.RandomState(42)  # the published seed; the order of the draws matters
     n = len(rows)
-    rows = rows[random.permutation(n)]  # the same draws as shuffling the rows in place
+    rows = rows[random.permutation(n)]  # draws the same numbers as shuffling the rows in place
     voltage = 0.01 * random.rand(n, 1)
     active_power = 0.001 * random.rand(n, 1)
     meters = random.rand(n, 3)
@@ -62,10 +62,10 @@ def prepare(rows: Rows, source: str) -> Splits:
 
 _NAMES = (
     *plain_or_packed("power/household_power_consumption.txt"),
-    "power/household_power_consumption.head.txt.xz",  # a part of the file: its table is labelled partial
+    "power/household_power_consumption.head.txt.xz",  # the first part of the file: gives a partial table
 )
 
 FORMS = (
-    Form("published", (("power/data.npy",),), ARCHIVE, one_file("power", prepare)),
-    Form("raw", (_NAMES,), "https://archive.ics.uci.edu/dataset/235", one_file("power", prepare, read_text)),
+    Form("published", (("power/data.npy",),), ARCHIVE, single_file_reader("power", prepare)),
+    Form("raw", (_NAMES,), "https://archive.ics.uci.edu/dataset/235", single_file_reader("power", prepare, read_text)),
 )
