@@ -143,11 +143,11 @@ def test_bad_input_at_score_time(cubicflow: Command, run: Path, table: Path, tmp
     for changed, said in (
         (frame.assign(kind="fish"), "'kind' holds 'fish', which the fitted table did not"),
         (frame.drop(columns="size"), "column 'size' is missing"),
-        (frame.assign(legs=-1), "outside of its range as fitted, the first is -1"),
+        (frame.assign(legs=-1), "outside of its fitted range, the first is -1"),
         (frame.assign(size=0.123), "not multiples of 0.01"),
         (frame.assign(planet="mars"), "was always 'earth'"),
         (frame.assign(weight=np.inf), "infinite"),
-        (frame.assign(weight=1e300), "holds 1e+300, absurdly far from what was fitted"),
+        (frame.assign(weight=1e300), "holds 1e+300, absurdly far from the fitted values"),
         (frame.assign(weight="heavy"), "'weight' should hold numbers, found 'heavy'"),
     ):
         path = tmp_path / "new.csv"

@@ -207,8 +207,8 @@ def test_delimiters_in_quotes_do_not_count(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["3", "17", "?"], "'c' is taken for words: '?' is no number; write numbers as 1234.5, and leave missing"),
-        (["3", "4.5", "7", "1,5"], "'1,5' is no number"),
+        (["3", "17", "?"], "'c' is read as words: '?' is not a number; write numbers as 1234.5, and leave missing"),
+        (["3", "4.5", "7", "1,5"], "'1,5' is not a number"),
         (["1,5", "2 - 3"], "write them as 1234.5 and 2024-12-31"),
         (["12%", "$3"], "write them as 1234.5"),
         (["31/12/24", "01/02/25"], "write them as 1234.5 and 2024-12-31"),

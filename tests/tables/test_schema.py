@@ -195,7 +195,7 @@ def test_a_schema_survives_json_and_refuses_other_tables(tmp_path: Path) -> None
     assert "column 'x' should be real (double), is string" in message(x=columns["c"])
     assert "column 'c' holds 'z', which the fitted table did not; it held " in message(c=["z"] * N)
     assert "not whole numbers" in message(n=columns["n"] + 0.5)
-    assert "outside of its range as fitted, the first is -1" in message(n=columns["n"] - columns["n"].min() - 1)
+    assert "outside of its fitted range, the first is -1" in message(n=columns["n"] - columns["n"].min() - 1)
     assert "was always 7" in message(k=np.full(N, 8))
     assert "infinite" in message(x=np.full(N, np.inf))
 
