@@ -194,7 +194,7 @@ def test_lines_may_end_in_any_way(tmp_path: Path) -> None:
     for end in ("\r", "\r\n"):
         assert infer(open_table(write(tmp_path, GOOD.replace("\n", end)))).schema == expected
     header = "a" * 200_000
-    assert "no line of column names: field larger" in refusal(write(tmp_path, f"{header},b\n1,2\n"))
+    assert "not a row of column names: field larger" in refusal(write(tmp_path, f"{header},b\n1,2\n"))
 
 
 def test_delimiters_in_quotes_do_not_count(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def judge(
             if words or drop:
                 raise ValueError("--words and --drop are for two tables; a run knows its columns")
             fitted = FittedTable.load(run, device)
-            reading = fitted.reading.told(header, comment)
+            reading = fitted.reading.with_options(header, comment)
             rows = None if train is None else open_table(train, reading)
             found = judge_run(fitted, open_table(second, reading), rows, missing=missing, seed=seed)
         else:

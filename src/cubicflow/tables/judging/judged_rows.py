@@ -17,7 +17,7 @@ from cubicflow.tables.judging.judgement import Judgement, judge_matched
 from cubicflow.tables.judging.matched import FEWEST_ROWS, check_columns, match
 from cubicflow.tables.source import PARTS, ROW_INDEX, Missing, RowSample, Table, open_table, pieces
 from cubicflow.tables.table_error import TableError, some
-from cubicflow.tables.text.found_formats import in_own_formats
+from cubicflow.tables.text.found_formats import detect_formats
 from cubicflow.tables.text.reading import Reading
 
 MOST_ROWS = 200_000  # of each table; of larger ones a fair sample is judged
@@ -83,7 +83,7 @@ def _columns(table: Table, drop: Collection[str]) -> list[str]:
 
 def _typed_rows(table: Table, columns: list[str], texts: Collection[str], notes: list[str]) -> pa.Table:
     """Rows of the table with their own types; of a file of text, the columns in ``texts`` as they stand."""
-    table = in_own_formats(table.spooled(columns), columns, texts)
+    table = detect_formats(table.spooled(columns), columns, texts)
     notes += [f"{table.path}: {remark}" for remark in table.remarks]
     chosen, start = RowSample(MOST_ROWS), 0
     for batch in table.batches(columns):
