@@ -153,7 +153,7 @@ def test_a_duckdb_query_may_read_files_without_a_database(tmp_path: Path) -> Non
 def test_queries_that_are_wrong(tmp_path: Path) -> None:
     for where in (as_sqlite(tmp_path), as_duckdb(tmp_path)):
         plain = where.partition("?")[0]
-        assert "the query returns no row; ask for others" in refusal(f"{plain}?query=SELECT * FROM trees WHERE 1 = 0")
+        assert "the query returns no row; change the query" in refusal(f"{plain}?query=SELECT * FROM trees WHERE 1 = 0")
         assert "refuses this" in refusal(f"{plain}?query=SELECT * FROM shrubs")
         assert "refuses this" in refusal(f"{plain}?query=DELETE FROM trees")
         assert "its tables are 'trees'" in refusal(plain)
@@ -183,9 +183,9 @@ def test_arrow_files_that_are_wrong(tmp_path: Path) -> None:
     content = path.read_bytes()
     for damaged in (content[:-200], content[: len(content) // 2], b"ARROW1" + b"\0" * 100, b"PAR1 and more"):
         path.write_bytes(damaged)
-        assert "not a whole Arrow file" in refusal(path)
+        assert "not a complete Arrow file" in refusal(path)
     path.write_bytes(b"FEA1" + b"\0" * 100)
-    assert "Feather of version 1" in refusal(path)
+    assert "Feather version 1 is not supported" in refusal(path)
     stream = Path(as_stream(tmp_path))
     table = open_table(stream)
     assert sum(map(len, table.batches(rows=5))) == ROWS

@@ -72,9 +72,9 @@ def test_paths_that_are_no_tables(tmp_path: Path) -> None:
     for path, said in (
         (tmp_path / "none.csv", "no such file"),
         (tmp_path / "empty", "this is a folder, and no .parquet file lies in it"),
-        (write(tmp_path, GOOD, "table.dat"), "cannot tell what kind of table"),
+        (write(tmp_path, GOOD, "table.dat"), "unknown kind of table"),
         (write(tmp_path, GOOD, "table.xlsx"), "not a readable workbook"),
-        (write(tmp_path, GOOD, "table.feather"), "not a whole Arrow file"),
+        (write(tmp_path, GOOD, "table.feather"), "not a complete Arrow file"),
         (write(tmp_path, GOOD, "table.jsonl"), "not lines of JSON"),
         (write(tmp_path, GOOD, "table.parquet"), "not a whole Parquet file"),
         (write(tmp_path, GOOD, "table.npy"), "not a readable NumPy file"),

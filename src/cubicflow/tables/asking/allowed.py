@@ -175,7 +175,9 @@ def _intervals(condition: Condition, column: Column) -> tuple[Interval, ...]:
     if condition.relation in ("=", "in", "!=", "not in"):
         for place, value in zip(places, condition.values, strict=True):
             if whole and place is not None and place != math.floor(place):
-                raise TableError(f"column {column.name!r} holds {column.expected_values}, and {_text(value)} is not one")
+                raise TableError(
+                    f"column {column.name!r} holds {column.expected_values}, and {_text(value)} is not one"
+                )
         points = sorted({place for place in places if place is not None})
         if condition.relation in ("=", "in"):
             return tuple((point, point) for point in points)

@@ -89,7 +89,7 @@ def ask_whether_names(path: object, names: Sequence[str], below: Sequence[Sequen
     shown = some([name for name in names if name != INDEX], 3)
     raise TableError(
         f"{path}: the first row ({shown}) looks like values: is it a row of the table, or does it hold the names? "
-        "Declare that the table has no names, or that row 0 holds the names,",
+        "State that there are no names, or that row 0 holds the names,",
         "--header none or --header 0",
     )
 

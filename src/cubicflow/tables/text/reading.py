@@ -93,7 +93,7 @@ def check_reading(table: Table, reading: Reading) -> None:
         ("comment", reading.comment, table.delimiter is not None),
     ):
         if value is not None and not applies:
-            raise TableError(f"{table.path}: this kind of table has no {option} to choose; leave out", f"--{option}")
+            raise TableError(f"{table.path}: this kind of table has no {option} to choose; leave {option!r} out")
 
 
 def header_cells(rows: list[list[str]]) -> list[str]:
