@@ -154,8 +154,8 @@ def test_queries_that_are_wrong(tmp_path: Path) -> None:
     for where in (as_sqlite(tmp_path), as_duckdb(tmp_path)):
         plain = where.partition("?")[0]
         assert "the query returns no row; change the query" in refusal(f"{plain}?query=SELECT * FROM trees WHERE 1 = 0")
-        assert "refuses this" in refusal(f"{plain}?query=SELECT * FROM shrubs")
-        assert "refuses this" in refusal(f"{plain}?query=DELETE FROM trees")
+        assert "refuses the query" in refusal(f"{plain}?query=SELECT * FROM shrubs")
+        assert "refuses the query" in refusal(f"{plain}?query=DELETE FROM trees")
         assert "its tables are 'trees'" in refusal(plain)
         assert "after the question mark comes query=" in refusal(f"{plain}?SELECT 1")
         assert "there is no database" in refusal("sqlite:none.db?query=SELECT 1")
