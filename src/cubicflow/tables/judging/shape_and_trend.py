@@ -103,7 +103,7 @@ def mean_score(scores: list[Score]) -> Score:
 def _edges(values: Floats, *, closed: bool) -> Floats:
     """Return the edges of ten equal bins from the smallest value to the largest.
 
-    The outermost edges are infinite unless ``closed``. ``numpy.histogram_bin_edges`` computes the same finite edges, but
+    The outermost edges are infinite unless ``closed``. The edges equal those of ``numpy.histogram_bin_edges``, which
     refuses very narrow bins.
     """
     known = values[~np.isnan(values)]
