@@ -139,7 +139,7 @@ class CircularSteps(Gridded):
 
 
 def ring_grid(seen: Grid | None, ends: Bounds) -> Grid | None:
-    """Return the grid of one turn, starting at the first end; None if the turn is not a multiple of any common step.
+    """Return the grid of one turn, starting at the first end; None if values and turn share no step, or a tiny one.
 
     ``seen`` is the grid of the observed values, or None.
 
