@@ -103,7 +103,7 @@ def test_what_is_left_out_is_said(cubicflow: Command, files: dict[str, Path]) ->
     status, printed, errors = cubicflow("judge", files["real"], files["real"], "--train", files["real"])
     assert status == 0
     assert "both files hold the same rows" in errors
-    assert "the training rows are the real rows themselves" in errors
+    assert "the training rows equal the real rows" in errors
 
 
 def test_numbers_that_are_names(cubicflow: Command, files: dict[str, Path]) -> None:
@@ -205,7 +205,7 @@ def test_training_rows_that_are_the_held_out_rows(cubicflow: Command, own_run: P
     make_frame(40, seed=1).to_csv(new, index=False)
     status, printed, errors = cubicflow("judge", own_run, new, "--train", new, "-o", "-")
     assert status == 0
-    assert "the training rows are the real rows themselves" in errors
+    assert "the training rows equal the real rows" in errors
     assert json.loads(printed)["closeness"]["held_out"]["copies"] == 1
 
 

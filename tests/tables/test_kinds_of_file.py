@@ -161,7 +161,7 @@ def test_queries_that_are_wrong(tmp_path: Path) -> None:
         assert "there is no database" in refusal("sqlite:none.db?query=SELECT 1")
         assert "more than one column is called 'a'" in refusal(f"{plain}?query=SELECT 1 AS a, 2 AS a")
     assert "BLOB" in refusal(f"sqlite:{tmp_path / 't.db'}?query=SELECT x'00ff' AS a, size FROM trees")
-    assert "give a query: sqlite:" in refusal(tmp_path / "t.db")
+    assert "a database needs a query: sqlite:" in refusal(tmp_path / "t.db")
     assert sqlite3.connect(tmp_path / "t.db").execute("SELECT count(*) FROM trees").fetchone() == (ROWS,)
 
 
@@ -301,7 +301,7 @@ def test_standard_input_that_is_wrong(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "standard input: it is empty" in sent(b"")
     assert sent(b"a,b\n1\n").startswith("standard input: not every line has the header's 2 columns")
     assert sent(b"a,b\n").startswith("standard input: the table has no rows")
-    assert "give a query" in sent(b"SQLite format 3\0 and more")
+    assert "a database needs a query" in sent(b"SQLite format 3\0 and more")
     monkeypatch.setattr(sys, "stdin", None)
     assert "standard input is closed" in refusal("-")
     monkeypatch.setenv("WORLD_SIZE", "2")

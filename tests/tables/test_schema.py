@@ -70,7 +70,7 @@ def test_kinds(tmp_path: Path, values: Any, kind: str) -> None:
         (np.round(RNG.standard_normal(N), 2), "real", "real"),
         (RNG.choice(["x", "y"], N), "real", "cannot be real: it holds text such as 'x', 'y'"),
         (RNG.standard_normal(N), "integer", "holds fractions"),
-        (RNG.standard_normal(N), "stepped", "has no step"),
+        (RNG.standard_normal(N), "stepped", "are not multiples of a common step"),
         (RNG.standard_normal(N), "datetime", "write dates as"),
         (RNG.standard_normal(N), "categorical", "too many different values"),
         (RNG.standard_normal(N), "constant", "is not constant"),

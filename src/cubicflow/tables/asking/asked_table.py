@@ -154,8 +154,8 @@ class AskedTable:
         for each in more:
             if isinstance(each, FixedCombination):
                 raise TableError(
-                    f"constraint {each.text!r}: the fit learns the combinations; fit again and give the constraint to "
-                    "the fit",
+                    f"constraint {each.text!r}: combinations are learned when the model is fitted; fit again and add "
+                    "the constraint",
                     f"--constraint {each.text!r}",
                 )
         found = (*self.constraints, *more)

@@ -133,7 +133,7 @@ class WordLaw(ColumnLaw):
         group = np.arange(len(levels)) if self._is_list else np.unique(kinds[order], return_inverse=True)[1]
         count = int(group.max(initial=-1)) + 1
         totals = np.bincount(group, weights=shares[order], minlength=count)
-        self._ends = np.cumsum(shares[order] / totals[group])  # piece p ends at p + 1
+        self._ends = np.cumsum(shares[order] / totals[group])  # cumulative shares: piece p spans [p, p + 1]
         firsts = np.searchsorted(group, np.arange(count))
         self._outcomes = np.append(kinds[order][firsts], [cells.gap] * allowed.gap).astype(np.int64)
         self._shares = torch.from_numpy(np.append(totals, [1.0] * allowed.gap))

@@ -135,8 +135,8 @@ def _centred(values: Floats) -> Floats:
 
 
 def _contingency_score(real: Codes, sampled: Codes, i: int, j: int) -> float:
-    """1 - the total variation distance between the shares of the cells (value of i, value of j)."""
-    first, second = (np.concatenate([real[:, column], sampled[:, column]]) + 1 for column in (i, j))  # gaps are 0
+    """Return 1 - the total variation distance between the shares of the cells (value of i, value of j)."""
+    first, second = (np.concatenate([real[:, column], sampled[:, column]]) + 1 for column in (i, j))  # 0 for gaps
     cells = first * (second.max() + 1) + second
     count = int(cells.max()) + 1
     if count > MOST_CELLS:
