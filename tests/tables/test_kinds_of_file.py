@@ -224,7 +224,7 @@ def test_sheets_headers_and_cells(tmp_path: Path) -> None:
     assert not any("sheets" in note for note in infer(open_table(f"xlsx:{path}?sheet=Trees&cells=A2:B22")).notes)
     assert "there is no sheet 'Shrubs'; the sheets are 'Trees', 'Notes'" in refusal(f"xlsx:{path}?sheet=Shrubs")
     assert "cells should be two corners, such as A1:F200, got 'B2'" in refusal(f"xlsx:{path}?cells=B2")
-    assert "choose sheet and cells, not 'page'" in refusal(f"xlsx:{path}?page=1")
+    assert "a workbook has no setting 'page'; use sheet and cells" in refusal(f"xlsx:{path}?page=1")
     assert "holds no rows of a table" in refusal(f"xlsx:{path}?sheet=Notes")
     none = open_table(write_sheet(tmp_path / "n.xlsx", BODY), Reading(header="none"))
     assert none.names == ["x0", "x1"]
