@@ -44,7 +44,7 @@ def against_mixtures(path: Path) -> list[str]:
     encoder = TableEncoder(found.schema)
     parts = load_parts(found.table, encoder, Split(), "error", found.rows)
     generator = np.random.default_rng(0)
-    steps = np.array([column.drawn_step for column in encoder.columns])
+    steps = np.array([column.axis_step for column in encoder.columns])
     x, values, log_dets = [], [], []
     for part in parts:
         y = part.plain(0, part.num_rows).y

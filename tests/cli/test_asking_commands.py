@@ -63,7 +63,7 @@ def test_rows_that_meet_conditions(cubicflow: Command, run: Path, tmp_path: Path
         ("kind=oka", "did you mean 'oak'"),
         ("sise>3", "did you mean 'size'"),
         ("size in 9..3", "before it begins"),
-        ("size", "conditions read"),
+        ("size", "a condition should be"),
     ],
 )
 def test_bad_conditions(cubicflow: Command, run: Path, tmp_path: Path, given: str, message: str) -> None:

@@ -141,11 +141,11 @@ def test_bad_input_at_score_time(cubicflow: Command, run: Path, table: Path, tmp
     for changed, said in (
         (frame.assign(kind="fish"), "'kind' holds 'fish', which the fitted table did not"),
         (frame.drop(columns="size"), "column 'size' is missing"),
-        (frame.assign(legs=-1), "outside of its range as fitted, the first is -1"),
+        (frame.assign(legs=-1), "outside of its fitted range, the first is -1"),
         (frame.assign(size=0.123), "not multiples of 0.01"),
         (frame.assign(planet="mars"), "was always 'earth'"),
         (frame.assign(weight=np.inf), "infinite"),
-        (frame.assign(weight=1e300), "holds 1e+300, absurdly far from what was fitted"),
+        (frame.assign(weight=1e300), "holds 1e+300, absurdly far from the fitted values"),
         (frame.assign(weight="heavy"), "'weight' should hold numbers, found 'heavy'"),
     ):
         path = tmp_path / "new.csv"
@@ -217,7 +217,7 @@ def test_the_remedy_of_an_error_is_an_option(cubicflow: Command, run: Path, tmp_
             ("--missing", "error"),
             "leave such rows out with --missing drop",
         ),
-        (frame.assign(size=-frame["size"]), ("--transform", "size=log"), "asinh instead with --transform size=asinh"),
+        (frame.assign(size=-frame["size"]), ("--transform", "size=log"), "transform asinh with --transform size=asinh"),
         (frame, ("--bounds", "kind=0:1"), "bounds are for numbers; column 'kind' is categorical"),
         (frame, ("--drop", "size", "--context", "size"), "named in both drop and context"),
     ):

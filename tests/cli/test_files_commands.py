@@ -98,7 +98,9 @@ def test_a_header_is_remembered(cubicflow: Command, tmp_path: Path) -> None:
     path, run = tmp_path / "t.csv", tmp_path / "run"
     np.savetxt(path, np.random.default_rng(0).integers(0, 9, (100, 3)), delimiter=",", fmt="%d")
     line = line_of(cubicflow("fit", path, "-o", run, *SMALL).errors)
-    assert line.endswith("Say that there are no names, or that row 0 holds them, with --header none or --header 0")
+    assert line.endswith(
+        "State that there are no names, or that row 0 holds the names, with --header none or --header 0"
+    )
     assert not run.exists()
     status, _, errors = cubicflow("fit", path, "-o", run, "--header", "none", *SMALL)
     assert status == 0, errors

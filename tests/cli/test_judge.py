@@ -103,7 +103,7 @@ def test_what_is_left_out_is_said(cubicflow: Command, files: dict[str, Path]) ->
     status, printed, errors = cubicflow("judge", files["real"], files["real"], "--train", files["real"])
     assert status == 0
     assert "both files hold the same rows" in errors
-    assert "the training rows are the real rows themselves" in errors
+    assert "the training rows equal the real rows" in errors
 
 
 def test_numbers_that_are_names(cubicflow: Command, files: dict[str, Path]) -> None:
@@ -140,7 +140,7 @@ def test_tables_that_cannot_be_judged(cubicflow: Command, files: dict[str, Path]
         return cubicflow("judge", files["real"], other, *options)
 
     refused(judged(frame.drop(columns="city")), "other.csv lacks column 'city'", "--drop city")
-    refused(judged(frame.assign(id=1)), "other.csv has column 'id' besides", "--drop id")
+    refused(judged(frame.assign(id=1)), "other.csv has the extra column 'id'", "--drop id")
     assert judged(frame.assign(id=1), "--drop", "id").status == 0
     refused(judged(frame, "--drop", "nothing"), "there is no column 'nothing'")
     refused(judged(frame, "--words", "nothing"), "there is no column 'nothing'")
@@ -194,7 +194,7 @@ def test_without_the_fitted_file(cubicflow: Command, own_run: Path, table: Path,
     make_frame(40, seed=1).to_csv(new, index=False)
     status, printed, errors = cubicflow("judge", own_run, new, "-o", "-")
     assert status == 0
-    assert "the fitted file is gone or has changed" in errors
+    assert "the fitted file is missing or has changed" in errors
     assert json.loads(printed)["closeness"] is None
     found = json.loads(cubicflow("judge", own_run, new, "--train", table, "-o", "-").output)
     assert found["rows"]["train"] == 160  # of the fitted file, the part for training
@@ -205,7 +205,7 @@ def test_training_rows_that_are_the_held_out_rows(cubicflow: Command, own_run: P
     make_frame(40, seed=1).to_csv(new, index=False)
     status, printed, errors = cubicflow("judge", own_run, new, "--train", new, "-o", "-")
     assert status == 0
-    assert "the training rows are the real rows themselves" in errors
+    assert "the training rows equal the real rows" in errors
     assert json.loads(printed)["closeness"]["held_out"]["copies"] == 1
 
 
@@ -214,7 +214,7 @@ def test_a_conditional_run(cubicflow: Command, conditional_run: Path, tmp_path: 
     make_frame(81, seed=1).to_csv(new, index=False)
     status, printed, errors = cubicflow("judge", conditional_run, new, "-o", "-")
     assert status == 0, errors
-    assert "half of the rows lend it their context" in errors
+    assert "half of the rows give the context" in errors
     assert "every row counts once" in errors
     found = json.loads(printed)
     assert found["rows"] == {"real": 41, "sampled": 40, "train": 160}
@@ -272,5 +272,5 @@ def test_without_scikit_learn(cubicflow: Command, files: dict[str, Path], monkey
     monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)
     refused(
         cubicflow("judge", files["real"], files["sampled"], "--train", files["train"]),
-        "the classifier is scikit-learn's, which is not installed; use: pip install 'cubicflow[sklearn]'",
+        "judging needs scikit-learn, which is not installed; use: pip install 'cubicflow[sklearn]'",
     )

@@ -47,7 +47,7 @@ def test_25_digits_that_repeat_come_back_digit_by_digit(tmp_path: Path) -> None:
     found = infer(open_table(csv(tmp_path / "t.csv", x=X, code=codes)))
     column = found.schema["code"]
     assert column.kind == "categorical"
-    assert "'code' is taken for words: its whole numbers have 25 digits" in " ".join(found.notes)
+    assert "'code' is read as words: its whole numbers have 25 digits" in " ".join(found.notes)
     text = pa.array([str(code) for code in codes])
     assert column.decode(column.encode(text)).to_pylist() == text.to_pylist()
 
@@ -55,7 +55,7 @@ def test_25_digits_that_repeat_come_back_digit_by_digit(tmp_path: Path) -> None:
 def test_25_digits_that_never_repeat_are_refused(tmp_path: Path) -> None:
     table = csv(tmp_path / "t.csv", x=X, code=[10**24 + i for i in range(N)])
     said = refused(open_table(table), "--drop code")
-    assert "whole numbers have 25 digits, of which 16 are kept" in said
+    assert "whole numbers have 25 digits, but only 16 can be kept" in said
     assert said.endswith("leave it out")
 
 

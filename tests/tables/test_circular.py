@@ -132,7 +132,7 @@ def test_a_circle_to_condition_on() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"kinds": {"hour": "circular"}}, "say how long a turn is"),
+        ({"kinds": {"hour": "circular"}}, "give the length of a turn"),
         ({"kinds": {"hour": "circular:0"}}, "above 0"),
         ({"kinds": {"hour": "circular:inf"}}, "above 0"),
         ({"kinds": {"hour": "circular:day"}}, "circular:TURN or circular:LOW:HIGH"),

@@ -142,9 +142,9 @@ class Colour(Categorical):
     kind: ClassVar[str] = "colour"
 
     @classmethod
-    def infer(cls, facts: Facts, told: type[Column] | None, role: Role) -> Column | None:
+    def infer(cls, facts: Facts, requested_kind: type[Column] | None, role: Role) -> Column | None:
         are_colours = all(re.fullmatch("#[0-9a-f]{6}", str(word)) for word in facts.distinct)
-        return super().infer(facts, None, role) if are_colours and told in (None, cls) else None
+        return super().infer(facts, None, role) if are_colours and requested_kind in (None, cls) else None
 
     def describe(self) -> str:
         return f"mass of each of {len(self.levels)} colours"
@@ -194,6 +194,6 @@ def test_half_floats_can_be_words() -> None:
 
 def test_what_is_wrong_with_a_kind_is_said_briefly() -> None:
     """A stranger's file may hold megabytes in its place."""
-    with pytest.raises(TableError, match=r"has the kind .*, which is none of real") as refused:
+    with pytest.raises(TableError, match=r"has the unknown kind .*; the kinds are real") as refused:
         column_from_json({"name": "x" * 10**6, "kind": [10**1000] * 10**4})
     assert len(str(refused.value)) < 1000

@@ -153,15 +153,15 @@ def test_a_duckdb_query_may_read_files_without_a_database(tmp_path: Path) -> Non
 def test_queries_that_are_wrong(tmp_path: Path) -> None:
     for where in (as_sqlite(tmp_path), as_duckdb(tmp_path)):
         plain = where.partition("?")[0]
-        assert "the query returns no row; ask for others" in refusal(f"{plain}?query=SELECT * FROM trees WHERE 1 = 0")
-        assert "refuses this" in refusal(f"{plain}?query=SELECT * FROM shrubs")
-        assert "refuses this" in refusal(f"{plain}?query=DELETE FROM trees")
+        assert "the query returns no row; change the query" in refusal(f"{plain}?query=SELECT * FROM trees WHERE 1 = 0")
+        assert "refuses the query" in refusal(f"{plain}?query=SELECT * FROM shrubs")
+        assert "refuses the query" in refusal(f"{plain}?query=DELETE FROM trees")
         assert "its tables are 'trees'" in refusal(plain)
         assert "after the question mark comes query=" in refusal(f"{plain}?SELECT 1")
         assert "there is no database" in refusal("sqlite:none.db?query=SELECT 1")
         assert "more than one column is called 'a'" in refusal(f"{plain}?query=SELECT 1 AS a, 2 AS a")
     assert "BLOB" in refusal(f"sqlite:{tmp_path / 't.db'}?query=SELECT x'00ff' AS a, size FROM trees")
-    assert "give a query: sqlite:" in refusal(tmp_path / "t.db")
+    assert "a database needs a query: sqlite:" in refusal(tmp_path / "t.db")
     assert sqlite3.connect(tmp_path / "t.db").execute("SELECT count(*) FROM trees").fetchone() == (ROWS,)
 
 
@@ -183,9 +183,9 @@ def test_arrow_files_that_are_wrong(tmp_path: Path) -> None:
     content = path.read_bytes()
     for damaged in (content[:-200], content[: len(content) // 2], b"ARROW1" + b"\0" * 100, b"PAR1 and more"):
         path.write_bytes(damaged)
-        assert "not a whole Arrow file" in refusal(path)
+        assert "not a complete Arrow file" in refusal(path)
     path.write_bytes(b"FEA1" + b"\0" * 100)
-    assert "Feather of version 1" in refusal(path)
+    assert "Feather version 1 is not supported" in refusal(path)
     stream = Path(as_stream(tmp_path))
     table = open_table(stream)
     assert sum(map(len, table.batches(rows=5))) == ROWS
@@ -224,7 +224,7 @@ def test_sheets_headers_and_cells(tmp_path: Path) -> None:
     assert not any("sheets" in note for note in infer(open_table(f"xlsx:{path}?sheet=Trees&cells=A2:B22")).notes)
     assert "there is no sheet 'Shrubs'; the sheets are 'Trees', 'Notes'" in refusal(f"xlsx:{path}?sheet=Shrubs")
     assert "cells should be two corners, such as A1:F200, got 'B2'" in refusal(f"xlsx:{path}?cells=B2")
-    assert "choose sheet and cells, not 'page'" in refusal(f"xlsx:{path}?page=1")
+    assert "a workbook has no setting 'page'; use sheet and cells" in refusal(f"xlsx:{path}?page=1")
     assert "holds no rows of a table" in refusal(f"xlsx:{path}?sheet=Notes")
     none = open_table(write_sheet(tmp_path / "n.xlsx", BODY), Reading(header="none"))
     assert none.names == ["x0", "x1"]
@@ -301,7 +301,7 @@ def test_standard_input_that_is_wrong(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "standard input: it is empty" in sent(b"")
     assert sent(b"a,b\n1\n").startswith("standard input: not every line has the header's 2 columns")
     assert sent(b"a,b\n").startswith("standard input: the table has no rows")
-    assert "give a query" in sent(b"SQLite format 3\0 and more")
+    assert "a database needs a query" in sent(b"SQLite format 3\0 and more")
     monkeypatch.setattr(sys, "stdin", None)
     assert "standard input is closed" in refusal("-")
     monkeypatch.setenv("WORLD_SIZE", "2")

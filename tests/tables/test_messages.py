@@ -78,7 +78,7 @@ def test_zero_weights_are_refused_in_plain_words() -> None:
 def test_values_are_refused_in_plain_words(tmp_path: Path) -> None:
     schema = infer(MemoryTable(pa.table(GOOD)), TableOptions(bounds={"x": (-9, 9)}, context=("n",))).schema
     encoder = TableEncoder(schema)
-    with pytest.raises(TableError, match="outside of its range as fitted") as outside:
+    with pytest.raises(TableError, match="outside of its fitted range") as outside:
         encoder.read(pa.RecordBatch.from_pydict({"x": [10.0], "n": [1], "word": ["a"]}))
     with pytest.raises(TableError, match="give a value for 'n'") as given:
         encoder.context_from({}, 1)

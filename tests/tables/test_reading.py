@@ -72,9 +72,9 @@ def test_paths_that_are_no_tables(tmp_path: Path) -> None:
     for path, said in (
         (tmp_path / "none.csv", "no such file"),
         (tmp_path / "empty", "this is a folder, and no .parquet file lies in it"),
-        (write(tmp_path, GOOD, "table.dat"), "cannot tell what kind of table"),
+        (write(tmp_path, GOOD, "table.dat"), "unknown kind of table"),
         (write(tmp_path, GOOD, "table.xlsx"), "not a readable workbook"),
-        (write(tmp_path, GOOD, "table.feather"), "not a whole Arrow file"),
+        (write(tmp_path, GOOD, "table.feather"), "not a complete Arrow file"),
         (write(tmp_path, GOOD, "table.jsonl"), "not lines of JSON"),
         (write(tmp_path, GOOD, "table.parquet"), "not a whole Parquet file"),
         (write(tmp_path, GOOD, "table.npy"), "not a readable NumPy file"),
@@ -194,7 +194,7 @@ def test_lines_may_end_in_any_way(tmp_path: Path) -> None:
     for end in ("\r", "\r\n"):
         assert infer(open_table(write(tmp_path, GOOD.replace("\n", end)))).schema == expected
     header = "a" * 200_000
-    assert "no line of column names: field larger" in refusal(write(tmp_path, f"{header},b\n1,2\n"))
+    assert "not a row of column names: field larger" in refusal(write(tmp_path, f"{header},b\n1,2\n"))
 
 
 def test_delimiters_in_quotes_do_not_count(tmp_path: Path) -> None:
@@ -207,8 +207,8 @@ def test_delimiters_in_quotes_do_not_count(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["3", "17", "?"], "'c' is taken for words: '?' is no number; write numbers as 1234.5, and leave missing"),
-        (["3", "4.5", "7", "1,5"], "'1,5' is no number"),
+        (["3", "17", "?"], "'c' is read as words: '?' is not a number; write numbers as 1234.5, and leave missing"),
+        (["3", "4.5", "7", "1,5"], "'1,5' is not a number"),
         (["1,5", "2 - 3"], "write them as 1234.5 and 2024-12-31"),
         (["12%", "$3"], "write them as 1234.5"),
         (["31/12/24", "01/02/25"], "write them as 1234.5 and 2024-12-31"),

@@ -70,7 +70,7 @@ def test_kinds(tmp_path: Path, values: Any, kind: str) -> None:
         (np.round(RNG.standard_normal(N), 2), "real", "real"),
         (RNG.choice(["x", "y"], N), "real", "cannot be real: it holds text such as 'x', 'y'"),
         (RNG.standard_normal(N), "integer", "holds fractions"),
-        (RNG.standard_normal(N), "stepped", "has no step"),
+        (RNG.standard_normal(N), "stepped", "are not multiples of a common step"),
         (RNG.standard_normal(N), "datetime", "write dates as"),
         (RNG.standard_normal(N), "categorical", "too many different values"),
         (RNG.standard_normal(N), "constant", "is not constant"),
@@ -195,7 +195,7 @@ def test_a_schema_survives_json_and_refuses_other_tables(tmp_path: Path) -> None
     assert "column 'x' should be real (double), is string" in message(x=columns["c"])
     assert "column 'c' holds 'z', which the fitted table did not; it held " in message(c=["z"] * N)
     assert "not whole numbers" in message(n=columns["n"] + 0.5)
-    assert "outside of its range as fitted, the first is -1" in message(n=columns["n"] - columns["n"].min() - 1)
+    assert "outside of its fitted range, the first is -1" in message(n=columns["n"] - columns["n"].min() - 1)
     assert "was always 7" in message(k=np.full(N, 8))
     assert "infinite" in message(x=np.full(N, np.inf))
 

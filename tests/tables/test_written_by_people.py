@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from cubicflow.tables import Reading, TableError, TableOptions, infer, open_table
+from cubicflow.tables.text.comment_lines import WithoutComments
 from cubicflow.tables.text.formats import DateFormat, NumberFormat, ZonedFormat, format_from_json
-from cubicflow.tables.text.remarks import WithoutRemarks
 
 RNG = np.random.default_rng(0)
 NUMBERS = [round(float(value), 1) for value in RNG.uniform(-400, 9000, 40)]
@@ -71,7 +71,7 @@ def test_numbers_are_read_said_and_written_back(tmp_path: Path, written: Any, de
     assert plain.to_pylist() == NUMBERS
     format = found.table.formats["x"]
     assert format_from_json(format.to_json()) == format
-    assert format.written(pa.array([f"{value:.2f}" for value in NUMBERS])).to_pylist() == texts
+    assert format.from_plain(pa.array([f"{value:.2f}" for value in NUMBERS])).to_pylist() == texts
     later = open_table(path, Reading(formats=found.table.formats))  # as a run reads it again, in batches
     assert pa.Table.from_batches(later.batches(["x"])).column(0).cast(pa.float64()).to_pylist() == NUMBERS
 
@@ -92,7 +92,7 @@ def test_dates_are_read_said_and_written_back(
     plain = pa.Table.from_batches(found.table.batches(["day"])).column(0)
     expected = [time.strftime(f"%Y-%m-%d{clock}") for time in times]
     assert plain.to_pylist() == expected
-    assert DateFormat(order, separator).written(pa.array(expected)).to_pylist() == texts
+    assert DateFormat(order, separator).from_plain(pa.array(expected)).to_pylist() == texts
 
 
 def test_short_days_come_back_short(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_short_days_come_back_short(tmp_path: Path) -> None:
     found = infer(open_table(write(tmp_path / "t.csv", day=texts, y=list(RNG.uniform(size=40)))))
     plain = pa.Table.from_batches(found.table.batches(["day"])).column(0)
     assert plain.to_pylist() == [day.isoformat() for day in DAYS]
-    assert found.table.formats["day"].written(plain.combine_chunks()).to_pylist() == texts
+    assert found.table.formats["day"].from_plain(plain.combine_chunks()).to_pylist() == texts
 
 
 def kinds(path: Path, **options: Any) -> dict[str, str]:
@@ -163,13 +163,13 @@ def test_zones_come_back_as_they_came(tmp_path: Path, offset: str, between: str)
     column = found.schema["t"]
     assert found.table.formats["t"] == ZonedFormat(between, offset)
     values = column.decode(column.encode(pa.array(texts)))
-    assert found.table.formats["t"].written(values.cast(pa.string())).to_pylist() == texts
+    assert found.table.formats["t"].from_plain(values.cast(pa.string())).to_pylist() == texts
 
 
 def test_several_zones_are_told(tmp_path: Path) -> None:
     texts = [f"2024-05-{1 + i % 28:02d} {i % 24:02d}:30:00{'+01:00' if i % 2 else '+02:00'}" for i in range(40)]
     found = infer(open_table(write(tmp_path / "t.csv", t=texts, y=list(range(40)))))
-    assert "'t' holds times at different offsets from UTC; samples have them in UTC" in found.notes
+    assert "'t' holds times at different offsets from UTC; samples are in UTC" in found.notes
     assert found.schema["t"].type == "timestamp[s, tz=UTC]"
 
 
@@ -201,9 +201,9 @@ def test_a_number_written_by_hand_is_one_that_is_read() -> None:
         for before, after in (("", ""), ("$", ""), ("", " €"), ("", "%")):
             format = NumberFormat(decimal, group, before, after)
             plain = pa.array([f"{value:.{digits}f}" for value in NUMBERS for digits in (0, 1, 3)])
-            assert format.holds(format.written(plain))
-            assert format.plain(format.written(plain)).to_pylist() == plain.to_pylist()
-            assert format.plain(plain.filter(pa.array([True] * 3 + [False] * 117))).null_count == 0
+            assert format.matches_all(format.from_plain(plain))
+            assert format.to_plain(format.from_plain(plain)).to_pylist() == plain.to_pylist()
+            assert format.to_plain(plain.filter(pa.array([True] * 3 + [False] * 117))).null_count == 0
 
 
 # --- headers and remarks ---
@@ -281,7 +281,7 @@ def test_lines_of_remarks_are_left_out(tmp_path: Path, comment: str) -> None:
     table = open_table(path, Reading(comment=comment))
     assert pa.Table.from_batches(table.batches()).equals(pa.Table.from_batches(open_plain(tmp_path).batches()))
     for bad in ("", " ", 'x"', "#########"):
-        with pytest.raises(TableError, match="comment should be what lines of remarks begin with"):
+        with pytest.raises(TableError, match="comment should be the start of comment lines"):
             Reading(comment=bad)
 
 
@@ -292,10 +292,10 @@ def open_plain(folder: Path) -> Any:
 
 @pytest.mark.parametrize("size", [1, 2, 7, 1000])
 def test_remarks_are_found_however_the_file_is_cut(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    monkeypatch.setattr("cubicflow.tables.text.remarks.CHUNK", size)
+    monkeypatch.setattr("cubicflow.tables.text.comment_lines.CHUNK", size)
     text = b'#x\na,"b\n#c"\r\n  # y\n\n1,"2""\n#3"\n#z'
     expected = b'a,"b\n#c"\r\n\n1,"2""\n#3"\n'
-    assert WithoutRemarks(io.BytesIO(text), b"#").read() == expected
+    assert WithoutComments(io.BytesIO(text), b"#").read() == expected
 
 
 def test_what_is_said_of_a_table_without_use_for_it_is_refused(tmp_path: Path) -> None:

@@ -39,10 +39,10 @@ def conditions(option: str, texts: Sequence[str], columns: Sequence[str]) -> lis
     >>> conditions("--given", ["a=1", "b in x,y"], ["a", "b"])
     ['a=1', 'b in x,y']
     """
-    from cubicflow.tables.asking.conditions import swallowed
+    from cubicflow.tables.asking.conditions import second_condition
 
     for text in texts:
-        if (second := swallowed(text, columns)) is not None:
+        if (second := second_condition(text, columns)) is not None:
             raise _one_each(option, [text[: -len(second)].rstrip(", "), second])
     return list(texts)
 

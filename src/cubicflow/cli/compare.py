@@ -33,7 +33,7 @@ def compare(
         from cubicflow.tables.comparing import compare_runs
 
         models = FittedTable.load(first, device), FittedTable.load(second, device)
-        result = compare_runs(*models, open_table(data, models[0].reading.told(header, comment)), missing)
+        result = compare_runs(*models, open_table(data, models[0].reading.with_options(header, comment)), missing)
         if result.held_out:
             say("a model was fitted to this file, so only test rows are compared")
         say(f"{first}: {result.first}")

@@ -49,7 +49,7 @@ def evaluate(
         check_skipped(on_error, skipped)
         if engine is None:
             fitted = FittedTable.load(run, device)
-            table = open_table(data, fitted.reading.told(header, comment))
+            table = open_table(data, fitted.reading.with_options(header, comment))
             say_ignored(fitted.schema, table)
             scored = score_parts(fitted, table, missing, unseen=unseen)
             is_source = fitted.is_source(table)

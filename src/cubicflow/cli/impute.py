@@ -57,7 +57,7 @@ def impute(
         for name in names:
             check_output(name, overwrite=overwrite)
         fitted = FittedTable.load(run, device)
-        table = open_table(data, fitted.reading.told(header, comment))
+        table = open_table(data, fitted.reading.with_options(header, comment))
         say_ignored(fitted.schema, table)
         filled = FilledTable(fitted, table, draws, mode, seed)
         writing: dict[str, Any] = {"formats": fitted.reading.formats, "protect_formulas": protect_formulas}

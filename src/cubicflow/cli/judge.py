@@ -71,7 +71,7 @@ def judge(
             if words or drop:
                 raise ValueError("--words and --drop need two tables, not a run; leave them out")
             fitted = FittedTable.load(run, device)
-            reading = fitted.reading.told(header, comment)
+            reading = fitted.reading.with_options(header, comment)
             rows = None if train is None else open_table(train, reading)
             found = judge_run(fitted, open_table(second, reading), rows, missing=missing, seed=seed)
         else:

@@ -84,7 +84,7 @@ def score(
 
         check_output(output, overwrite=overwrite)
         fitted, counts = FittedTable.load(run, device), Counter[str]()
-        table = open_table(data, fitted.reading.told(header, comment))
+        table = open_table(data, fitted.reading.with_options(header, comment))
         say_ignored(fitted.schema, table)
         scoring: dict[str, Any] = {"observed_only": observed_only, "unseen": unseen, "counts": counts}
         write_rows(output, fitted.score_batches(table, missing, **scoring), overwrite=overwrite, whole=True)

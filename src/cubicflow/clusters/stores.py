@@ -20,7 +20,7 @@ from pyarrow import fs
 
 from cubicflow.atomic_files import is_leftover, write_atomically
 from cubicflow.tables.files.fetched import EXTRA, without_secrets
-from cubicflow.tables.files.places import EATEN, URL
+from cubicflow.tables.files.places import URL, URL_AS_PATH
 from cubicflow.tables.table_error import TableError
 
 BY_ARROW = ("file", "s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
@@ -72,7 +72,7 @@ def shown(place: str) -> str:
 @lru_cache(maxsize=64)
 def opened(place: str) -> tuple[Any, str]:
     """The file system of a place, and its path there."""
-    if EATEN.fullmatch(place):
+    if URL_AS_PATH.fullmatch(place):
         raise TableError(f"{place}: a URL has two slashes after its scheme; give it as text, not as a Path")
     if not URL.fullmatch(place):
         return fs.LocalFileSystem(), str(Path(place).absolute())

@@ -144,11 +144,11 @@ def _affine(column: Column) -> tuple[float, float]:
     """From plain numbers to what is shown."""
     if not column.counts_mass:
         return 0.0, 1.0
-    first, second = column.drawn(column.decode(np.array([0.0, 1.0]))).tolist()
+    first, second = column.axis_values(column.decode(np.array([0.0, 1.0]))).tolist()
     scale = DAY if column.on_calendar else 1.0
     if second > first:
         return first * scale, (second - first) * scale
-    step = column.drawn_step or 1.0  # limits keep samples from one of the two codes
+    step = column.axis_step or 1.0  # limits keep samples from one of the two codes
     return first * scale, step * scale
 
 
@@ -157,7 +157,7 @@ def _decimals(column: Column) -> int | None:
         return None
     if column.decimals is not None:
         return column.decimals
-    step = column.drawn_step
+    step = column.axis_step
     if step is None:
         return None
     return next((d for d in range(10) if abs(round(step, d) - step) < 1e-12 * max(1.0, abs(step))), 9)

@@ -43,16 +43,16 @@ def make_panel(column: Column, data: pa.Array, samples: pa.Array, bins: int = 40
             real, drawn, labels = _with_others(real, drawn, labels)
         edges = np.arange(len(labels) + 1, dtype=np.float64) - 0.5
         return Panel(column.name, real, drawn, edges, labels if len(labels) <= MOST_LABELS else ())
-    return Panel(column.name, real, drawn, _edges(real, column.drawn_step, bins), is_date=column.on_calendar)
+    return Panel(column.name, real, drawn, _edges(real, column.axis_step, bins), is_date=column.on_calendar)
 
 
 def _drawn(column: Column, array: pa.Array) -> Floats:
     """Return the position of each value on an axis; NaN for a missing value."""
     missing = pc.is_null(array, nan_is_null=True).to_numpy(zero_copy_only=False)
     if not missing.any():
-        return column.drawn(array)
+        return column.axis_values(array)
     places = np.full(len(array), np.nan)
-    places[~missing] = column.drawn(array.filter(pa.array(~missing)))
+    places[~missing] = column.axis_values(array.filter(pa.array(~missing)))
     return places
 
 

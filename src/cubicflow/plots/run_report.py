@@ -61,7 +61,7 @@ def draw_report(
         raise TableError(f"{folder}: this is a file; give a folder for the pictures")
     if (folder / PAGE_NAME).exists() and not overwrite:
         raise TableError(f"{folder / PAGE_NAME}: there is such a page already; replace it", "--overwrite")
-    table = _table(fitted, data, fitted.reading.told(header, comment))
+    table = _table(fitted, data, fitted.reading.with_options(header, comment))
     found = _rows(fitted, table, rows)
     samples = fitted.sample_like(found, rows, seed=seed)
     figures = _figures(fitted, found, samples, run)

@@ -25,9 +25,9 @@ from pyarrow import csv as arrow_csv
 from cubicflow.tables.arrow_types import narrowest
 from cubicflow.tables.source import MemoryTable, Table, fingerprint_blocks
 from cubicflow.tables.table_error import TableError
+from cubicflow.tables.text.comment_lines import WithoutComments
 from cubicflow.tables.text.csv_head import ROWS_BELOW, read_head
 from cubicflow.tables.text.reading import Reading
-from cubicflow.tables.text.remarks import WithoutRemarks
 from cubicflow.tables.unpacking import check_unpacked, most_unpacked
 from cubicflow.tables.watched_files import WatchedFiles
 
@@ -63,7 +63,7 @@ class CsvTable(Table):
             with FingerprintedFile(self.path) as file:
                 stream = pa.input_stream(Unpacked(self.path, file) if self.path.suffix == ".gz" else file)
                 reader = arrow_csv.open_csv(
-                    pa.input_stream(WithoutRemarks(stream, self._comment)) if self._comment else stream,
+                    pa.input_stream(WithoutComments(stream, self._comment)) if self._comment else stream,
                     read_options=arrow_csv.ReadOptions(
                         column_names=self.names, skip_rows=self._skipped, block_size=BLOCK_BYTES
                     ),

@@ -31,7 +31,7 @@ from cubicflow.tables.sampled_table import SAMPLE_ROWS, SampledTable
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.source import PARTS, MemoryTable, Missing, Piece, Split, Table, pieces
 from cubicflow.tables.table_error import TableError
-from cubicflow.tables.text.reading import AS_USUAL, Reading
+from cubicflow.tables.text.reading import DEFAULT_READING, Reading
 from cubicflow.tables.usable_numbers import check_drawn, checked_scores
 from cubicflow.training.unfinished import is_unfinished, load_unfinished
 
@@ -95,7 +95,7 @@ class FittedTable(SampledTable):
     parts: dict[str, int]
     independent: IndependentColumns | None = None
     cells: CellEncoder | None = None
-    reading: Reading = AS_USUAL
+    reading: Reading = DEFAULT_READING
     constraints: tuple[Constraint, ...] = ()
 
     @classmethod

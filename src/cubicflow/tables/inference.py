@@ -28,7 +28,7 @@ from cubicflow.tables.schema import Schema
 from cubicflow.tables.source import PARTS, ROW_INDEX, Missing, Piece, RowSample, Split, Table, pieces, without_values
 from cubicflow.tables.table_error import TableError, some
 from cubicflow.tables.text.csv_head import INDEX
-from cubicflow.tables.text.found_formats import in_own_formats
+from cubicflow.tables.text.found_formats import detect_formats
 from cubicflow.tables.time_order import OrderOfRows, columns_of, remark_on_order
 
 TRANSFORMS = ("log", "asinh")
@@ -178,7 +178,7 @@ def _infer(table: Table, options: TableOptions, split: Split, spool: Path | None
     _check_types({name: table.types[name] for name in used})
     kept = [*used, *(name for name in columns_of(split) if name not in used)]
     words = [name for name, kind in options.kinds.items() if kind == "categorical"]
-    table = in_own_formats(table.spooled(kept, spool), kept, words)
+    table = detect_formats(table.spooled(kept, spool), kept, words)
     types = {name: table.types[name] for name in used}
     _check_empty(types)
     split = split.settled(table)

@@ -45,7 +45,7 @@ def _write_csv(
             arrays = [_text(column, decimals.get(name)) for name, column in zip(names, batch.columns, strict=True)]
             for i, name in enumerate(names):
                 if name in formats:
-                    arrays[i] = formats[name].written(arrays[i].cast(pa.string()))
+                    arrays[i] = formats[name].from_plain(arrays[i].cast(pa.string()))
                 elif protect:  # a number in a format of its own, such as -5 €, is no formula
                     arrays[i] = protected(arrays[i])
             names = protected(pa.array(names)).to_pylist() if protect else names

@@ -193,7 +193,7 @@ BAD = {
     "planet=mars": "always 'earth'",
     "id=3": "left out",
     "legs is missing": "never missing",
-    "5": "conditions read",
+    "5": "a condition should be",
 }
 
 

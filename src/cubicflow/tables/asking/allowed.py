@@ -1,7 +1,8 @@
-"""The plain numbers of a column that conditions leave: some of its levels, or closed intervals of numbers, and the gap.
+"""The set of a column's plain numbers that meets conditions: some levels, or closed intervals of numbers, and the gap.
 
-An interval is told by its first and its last value as a row has them: codes of a column with steps, and of a real
-column the numbers themselves, so that > and >= differ by the next number. A comparison with a value leaves out gaps.
+Plain numbers are the encoded values of a column: a level's index, a step's code, a real number itself; NaN for a gap.
+An interval is its first and its last plain number, both inclusive. So > and >= differ by one code, or by the next
+float64 of a real column. A comparison with a value excludes gaps.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ EVERYTHING: tuple[Interval, ...] = ((-math.inf, math.inf),)
 
 @dataclass(frozen=True)
 class AllowedLevels:
-    """Some of the levels of a column, and the gap or not.
+    """A set of levels of a column. ``gap`` tells whether the set contains the gap.
 
     >>> some = AllowedLevels((True, True, False), gap=True) & AllowedLevels((False, True, True), gap=False)
     >>> some.only, some.contains(np.array([1.0, 2.0, np.nan])).tolist()
@@ -47,13 +48,13 @@ class AllowedLevels:
         return AllowedLevels(both, self.gap and other.gap)
 
     def without(self, values: Iterable[float]) -> AllowedLevels:
-        """The set without some of its numbers, NaN for the gap."""
-        gone = list(values)
-        kept = tuple(allowed and i not in gone for i, allowed in enumerate(self.levels))
-        return AllowedLevels(kept, self.gap and not any(map(math.isnan, gone)))
+        """Return the set without some plain numbers; NaN removes the gap."""
+        removed = list(values)
+        kept = tuple(allowed and i not in removed for i, allowed in enumerate(self.levels))
+        return AllowedLevels(kept, self.gap and not any(map(math.isnan, removed)))
 
     def contains(self, y: Floats) -> Flags:
-        """Which of these plain numbers, NaN for a gap, are in the set."""
+        """Return which plain numbers are in the set; NaN is the gap."""
         known = np.isfinite(y)
         level = np.where(known, y, 0).astype(np.int64)
         found: Flags = np.where(known, np.asarray(self.levels)[level], np.isnan(y) & self.gap)
@@ -65,7 +66,7 @@ class AllowedLevels:
 
     @property
     def only(self) -> float | None:
-        """The one number in the set, NaN for the gap; None where there are more."""
+        """The only plain number in the set, NaN for the gap; None unless the set has exactly one element."""
         if sum(self.levels) + self.gap != 1:
             return None
         return math.nan if self.gap else float(self.levels.index(True))
@@ -73,7 +74,7 @@ class AllowedLevels:
 
 @dataclass(frozen=True)
 class AllowedNumbers:
-    """Closed intervals of numbers, sorted and apart, and the gap or not.
+    """A set of numbers: sorted disjoint closed intervals. ``gap`` tells whether the set contains the gap.
 
     >>> (AllowedNumbers(((0, 5),), gap=False) & AllowedNumbers(((-9, 2), (4, 9)), gap=True)).intervals
     ((0, 2), (4, 5))
@@ -87,7 +88,7 @@ class AllowedNumbers:
         return AllowedNumbers(tuple(sorted(p for p in pairs if p[0] <= p[1])), self.gap and other.gap)
 
     def contains(self, y: Floats) -> Flags:
-        """Which of these plain numbers, NaN for a gap, are in the set."""
+        """Return which plain numbers are in the set; NaN is the gap."""
         inside = np.zeros(y.shape, dtype=np.bool_)
         for first, last in self.intervals:
             inside |= (y >= first) & (y <= last)
@@ -99,7 +100,7 @@ class AllowedNumbers:
 
     @property
     def only(self) -> float | None:
-        """The one number in the set, NaN for the gap; None where there are more."""
+        """The only plain number in the set, NaN for the gap; None unless the set has exactly one element."""
         points = [first for first, last in self.intervals if first == last]
         if len(self.intervals) + self.gap != 1 or len(points) != len(self.intervals):
             return None
@@ -110,33 +111,36 @@ Allowed = AllowedLevels | AllowedNumbers
 
 
 def intersection(one: Allowed, other: Allowed) -> Allowed:
-    """What two sets of one column have in common."""
+    """Return the intersection of two sets of the same column."""
     if isinstance(one, AllowedLevels) and isinstance(other, AllowedLevels):
         return one & other
     if isinstance(one, AllowedNumbers) and isinstance(other, AllowedNumbers):
         return one & other
-    raise TypeError("sets of different columns have nothing in common")
+    raise TypeError("a set of levels and a set of numbers belong to different columns")
 
 
 def everything(cells: Cells, *, gap: bool = True) -> Allowed:
-    """All that a column can hold."""
+    """Return the set of all values of a column. Without ``gap`` the set excludes the gap."""
     if isinstance(cells, WordCells):
         return AllowedLevels((True,) * len(cells.kinds), gap and cells.gaps)
     return AllowedNumbers(EVERYTHING, gap and cells.gaps)
 
 
 def allowed_by(condition: Condition, column: Column, cells: Cells) -> Allowed:
-    """What one condition leaves of a column. Raises TableError where it leaves nothing, or cannot be read."""
+    """Return the set of a column's values that meets a condition.
+
+    Raises:
+        TableError: no value meets the condition, or the condition does not suit the column.
+    """
     if condition.relation == "missing":
         if not cells.gaps:
             raise TableError(
-                f"condition {condition.text!r}: column {column.name!r} lacks no value in the fitted table, so it is "
-                "never missing"
+                f"condition {condition.text!r}: column {column.name!r} has no gap in the fitted table, so it is never "
+                "missing"
             )
-        nothing = everything(cells, gap=True)
-        return replace(
-            nothing, **({"levels": (False,) * len(cells.kinds)} if isinstance(cells, WordCells) else {"intervals": ()})
-        )
+        if isinstance(cells, WordCells):
+            return AllowedLevels((False,) * len(cells.kinds), gap=True)
+        return AllowedNumbers((), gap=True)
     if condition.relation == "present":
         return everything(cells, gap=False)
     try:
@@ -153,7 +157,7 @@ def _levels(condition: Condition, column: Levelled) -> list[bool]:
         wanted = condition.relation in ("=", "in")
         return [(i in codes) == wanted for i in range(len(column.levels))]
     if not is_number(column.arrow_type):
-        raise TableError(f"column {column.name!r} holds words, which have no order; compare by =, != or in")
+        raise TableError(f"column {column.name!r} holds words, which have no order; compare with =, != or in")
     low, high = _ends(condition, [_number(value, column) for value in condition.values], whole=False)
     return [low <= float(level) <= high for level in column.levels]
 
@@ -171,30 +175,31 @@ def _code(column: Levelled, value: object) -> int:
 
 def _intervals(condition: Condition, column: Column) -> tuple[Interval, ...]:
     whole = isinstance(column, Gridded)
-    places = [_number(value, column) for value in condition.values]
+    numbers = [_number(value, column) for value in condition.values]
     if condition.relation in ("=", "in", "!=", "not in"):
-        for place, value in zip(places, condition.values, strict=True):
-            if whole and place is not None and place != math.floor(place):
-                raise TableError(f"column {column.name!r} holds {column.words}, and {_text(value)} is not one")
-        points = sorted({place for place in places if place is not None})
+        for number, value in zip(numbers, condition.values, strict=True):
+            if whole and number is not None and number != math.floor(number):
+                raise TableError(f"column {column.name!r} holds {column.expected_values}, not {_text(value)}")
+        points = sorted({number for number in numbers if number is not None})
         if condition.relation in ("=", "in"):
             return tuple((point, point) for point in points)
         ends = [-math.inf, *points, math.inf]
-        apart = ((_after(low, whole), _before(high, whole)) for low, high in pairwise(ends))
-        return tuple((first, last) for first, last in apart if first <= last)
+        between = ((_after(low, whole), _before(high, whole)) for low, high in pairwise(ends))
+        return tuple((first, last) for first, last in between if first <= last)
     if column.is_circle and condition.relation == "range":
-        low, high = (end if place is None else place for place, end in zip(places, (-math.inf, math.inf), strict=True))
-        if low > high:  # across the seam
+        open_ends = -math.inf, math.inf
+        low, high = (end if number is None else number for number, end in zip(numbers, open_ends, strict=True))
+        if low > high:  # the range crosses the point where the circle closes
             after, before = replace(condition, relation=">="), replace(condition, relation="<=")
             return _ends(before, [high], whole=whole), _ends(after, [low], whole=whole)
-    return (_ends(condition, places, whole=whole),)
+    return (_ends(condition, numbers, whole=whole),)
 
 
-def _ends(condition: Condition, places: Sequence[float | None], *, whole: bool) -> Interval:
-    """The first and the last number of a comparison or a range."""
+def _ends(condition: Condition, numbers: Sequence[float | None], *, whole: bool) -> Interval:
+    """Return the first and the last number of a comparison or a range. ``whole`` allows whole numbers only."""
     first, last = -math.inf, math.inf
     if condition.relation == "range":
-        low, high = places
+        low, high = numbers
         if low is not None and high is not None and low > high:
             raise TableError(
                 f"the range ends at {_text(condition.values[1])}, before it begins; write the lower end first"
@@ -202,31 +207,31 @@ def _ends(condition: Condition, places: Sequence[float | None], *, whole: bool) 
         first = first if low is None else math.ceil(low) if whole else low
         last = last if high is None else math.floor(high) if whole else high
     else:
-        place = float(places[0])  # type: ignore[arg-type] # a comparison has a value
+        number = float(numbers[0])  # type: ignore[arg-type] # a comparison has a value
         match condition.relation:
             case "<":
-                last = math.ceil(place) - 1 if whole else _before(place, whole)
+                last = math.ceil(number) - 1 if whole else _before(number, whole)
             case "<=":
-                last = math.floor(place) if whole else place
+                last = math.floor(number) if whole else number
             case ">":
-                first = math.floor(place) + 1 if whole else _after(place, whole)
+                first = math.floor(number) + 1 if whole else _after(number, whole)
             case _:
-                first = math.ceil(place) if whole else place
+                first = math.ceil(number) if whole else number
     if first > last:
-        raise TableError("no value of the column lies in this range; widen it")
+        raise TableError("no value of the column lies in this range; widen the range")
     return first, last
 
 
-def _before(place: float, whole: bool) -> float:
-    return place if math.isinf(place) else place - 1 if whole else math.nextafter(place, -math.inf)
+def _before(number: float, whole: bool) -> float:
+    return number if math.isinf(number) else number - 1 if whole else math.nextafter(number, -math.inf)
 
 
-def _after(place: float, whole: bool) -> float:
-    return place if math.isinf(place) else place + 1 if whole else math.nextafter(place, math.inf)
+def _after(number: float, whole: bool) -> float:
+    return number if math.isinf(number) else number + 1 if whole else math.nextafter(number, math.inf)
 
 
 def _number(value: object, column: Column) -> float | None:
-    """The plain number of a value, which may lie between the steps of a column; None for an open end."""
+    """Return the plain number of a value, which may lie between the steps of a column; None for an open end."""
     if value is None:
         return None
     text = _text(value, column)
@@ -236,17 +241,18 @@ def _number(value: object, column: Column) -> float | None:
         except ValueError:
             found = math.nan
     else:
-        free = replace(column, role="context", map=None)  # whatever its limits, and between its steps
+        # a context column without a map has no limits, and accepts values between the steps
+        unlimited = replace(column, role="context", map=None)
         if text.lower().lstrip("+-") in ("nan", "inf", "infinity"):
-            raise TableError(f"{text} is no place on a line; give a finite value")
-        found = float(free.encode(pa.array([text]))[0])
+            raise TableError(f"{text} cannot be compared; give a finite value")
+        found = float(unlimited.encode(pa.array([text]))[0])
     if not math.isfinite(found):
-        raise TableError(f"column {column.name!r} holds numbers, and {text!r} is none")
+        raise TableError(f"column {column.name!r} holds numbers, and {text!r} is not a number")
     return found
 
 
 def _text(value: object, column: Column | None = None) -> str:
-    """A value as a table would spell it."""
+    """Return a value as text, written as in a table."""
     if isinstance(value, datetime) and value.time() == time() and (column is None or column.type == "date32[day]"):
         return value.date().isoformat()
     if isinstance(value, datetime):

@@ -1,12 +1,12 @@
-"""One column of a fitted table given conditions on any others: masses, density, quantiles, each with its error.
+"""One column of a fitted table given conditions on other columns: masses, density, quantiles, each with its error.
 
-A column that comes after all conditions is a mixture: each weighted particle knows the column's whole distribution, and
-the answer is the weighted mean of those. It has no other error than that of the particles, and none where they were
-enumerated. A column that comes before the last condition, or has one itself, is answered by the values that the
-particles have; its density at a value is the ratio of two probabilities, with and without that value as a condition.
+A column after all conditions, in the model's order, is a mixture: each weighted particle gives a full distribution of
+the column, and the answer is their weighted mean. The only error is that of the particles; enumerated particles have no
+error. A column before the last condition, or with a condition of its own, is answered by the particles' values. Its
+density at a value is a ratio of two probabilities: of the conditions with and without that value.
 
-Errors are standard errors of ratios of weighted sums. Where values are counted, one that was never drawn may have a
-probability of about one over the effective size, which is part of its error.
+Errors are standard errors of ratios of weighted sums. An answer by the particles' values has an additional error: a
+value that was never drawn may have a probability of about one over the effective size.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from cubicflow.tables.cells import NumberCells, WordCells
 from cubicflow.tables.kinds.levels import Levelled
 from cubicflow.tables.table_error import TableError
 
-DENSITY_SIZE = 2_000.0  # the effective size for a density at one value
+DENSITY_SIZE = 2_000.0  # effective size of the particles for a density at one value
 BISECTIONS = 60
 
 
 class Estimates(NamedTuple):
-    """Numbers, and their standard errors: 0 where they are exact."""
+    """Estimated numbers and their standard errors; the error of an exact number is 0."""
 
     values: Floats
     errors: Floats
 
 
 class Masses(NamedTuple):
-    """Values of a column, None for a missing one, their probabilities, and the standard errors of those."""
+    """Values of a column (None for a gap), their probabilities, and the standard errors of the probabilities."""
 
     values: list[object]
     masses: Floats
@@ -48,16 +48,16 @@ class Masses(NamedTuple):
 
 
 class Conditional:
-    """A column given conditions. Made by :meth:`cubicflow.tables.FittedTable.conditional`.
+    """The distribution of a column given conditions, made by :meth:`cubicflow.tables.FittedTable.conditional`.
 
     Attributes:
-        column: its name.
-        given: the conditions, as text.
-        probability, probability_error: of the conditions, with its standard error; a density where a condition is a
-            single real number.
-        effective_size: of the particles that answer, inf for an exact answer.
-        particles: their number.
-        is_exact: whether the answer is the model's own, to rounding.
+        column: the name of the column.
+        given: the conditions as text.
+        probability, probability_error: the probability of the conditions and its standard error. The probability is a
+            density if a condition is a single real number.
+        effective_size: the effective size of the particles; inf for an exact answer.
+        particles: the number of particles.
+        is_exact: whether the answer equals the model's distribution up to rounding.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -99,9 +99,10 @@ class Conditional:
     # --- answers ---
 
     def masses(self, values: Sequence[object] | None = None) -> Masses:
-        """The probabilities of values; by default of all words, or of all values that particles have, and of the gap.
+        """Return the probabilities of values, where None is the gap.
 
-        A real number that is no atom has the mass 0.
+        The default values are all words, or the atoms or drawn values of a column of numbers, and the gap. A real
+        number that is not an atom has mass 0.
         """
         y = self._listed() if values is None else self._plain(values)
         chances = np.stack([self._share_of(law) for law in self._laws_of(y)], axis=1)
@@ -109,9 +110,9 @@ class Conditional:
         return Masses(self._shown(y), mean, error)
 
     def density(self, values: Sequence[object]) -> Estimates:
-        """The density of real numbers, per unit, at values."""
+        """Return the density per unit of real numbers at values."""
         if not self._cells_are_points:
-            raise TableError(f"column {self.column!r} has masses and no density; ask for masses")
+            raise TableError(f"column {self.column!r} has masses and no density; use masses()")
         y = self._plain(values)
         if self._is_mixture:
             laws = [self._inside(v, v) for v in y.tolist()]
@@ -120,39 +121,39 @@ class Conditional:
         return Estimates(np.array([pair[0] for pair in pairs]), np.array([pair[1] for pair in pairs]))
 
     def cdf(self, values: Sequence[object]) -> Estimates:
-        """The probability of a number that is there and at most as large as each of the values."""
+        """Return, for each value, the probability that the column is present and at most that value."""
         self._check_ordered()
         return Estimates(*self._mean(self._shares_below(self._plain(values).tolist())))
 
     def quantiles(self, levels: Sequence[float]) -> Masses:
-        """Values below which these parts of the probability lie, among rows that have a value.
+        """Return the quantiles at levels in (0, 1), among rows in which the column is present.
 
-        Returns the values, the levels that were reached, and the standard errors of those levels.
+        The result holds the quantiles, the levels that they reach, and the standard errors of these levels.
         """
         self._check_ordered()
         wanted = np.asarray(levels, np.float64)
         if wanted.ndim != 1 or not ((wanted > 0) & (wanted < 1)).all():
-            raise TableError(f"quantiles are asked for by numbers between 0 and 1, got {list(levels)!r}")
-        there = self._below(math.inf)
-        found = [self._quantile(level * there) for level in wanted.tolist()]
+            raise TableError(f"levels of quantiles should be numbers between 0 and 1, got {list(levels)!r}")
+        present = self._below(math.inf)
+        found = [self._quantile(level * present) for level in wanted.tolist()]
         reached, error = self._mean(self._shares_below(found))
-        return Masses(self._shown(np.array(found)), reached / there, error / there)
+        return Masses(self._shown(np.array(found)), reached / present, error / present)
 
-    # --- how ---
+    # --- computation ---
 
     def _mean(self, f: Floats) -> tuple[Floats, Floats]:
-        """The weighted mean of what each particle says, (N,) or (N, V), and its standard error."""
+        """Return the weighted mean over particles of ``f``, (N,) or (N, V), and its standard error."""
         shares = self._shares if f.ndim == 1 else self._shares[:, None]
         mean = (shares * f).sum(axis=0)
         if self.is_exact:
             error = np.full_like(mean, (self._weighed.unresolved or 0.0) / max(self.probability, 1e-300))
         else:
-            counted = 0.0 if self._is_mixture else 1 / self.effective_size
-            error = np.sqrt((shares**2 * (f - mean) ** 2).sum(axis=0) + counted**2)
+            undrawn = 0.0 if self._is_mixture else 1 / self.effective_size  # see the module docstring
+            error = np.sqrt((shares**2 * (f - mean) ** 2).sum(axis=0) + undrawn**2)
         return mean, error
 
     def _share_of(self, law: ColumnLaw | AllowedNumbers | float) -> Floats:
-        """What each particle (N,) says of a set: its probability, or whether the particle's value is in it."""
+        """Return the probability (N,) of a set under each particle, or whether the particle's value is in the set."""
         if isinstance(law, ColumnLaw):
             log_outcomes, params = self._law
             with torch.no_grad():
@@ -163,16 +164,16 @@ class Conditional:
         return (np.isnan(y) if math.isnan(law) else y == law).astype(np.float64)
 
     def _inside(self, first: float, last: float) -> ColumnLaw | AllowedNumbers:
-        """What asks for the probability of an interval."""
+        """Return an interval as an argument of :meth:`_share_of`."""
         allowed = AllowedNumbers(((first, last),), gap=False)
         return column_law(self._column, self._cells, allowed) if self._is_mixture else allowed
 
     def _shares_below(self, ends: Sequence[float]) -> Floats:
-        """(N, V): what each particle says of numbers up to each end."""
+        """Return the probability of numbers up to each end under each particle, (N, V)."""
         return np.stack([self._share_of(self._inside(-math.inf, end)) for end in ends], axis=1)
 
     def _laws_of(self, y: Floats) -> list[ColumnLaw | AllowedNumbers | float]:
-        """What asks for the probability of each of these plain numbers."""
+        """Return each plain number as an argument of :meth:`_share_of`."""
         values: list[float] = y.tolist()
         return [self._single(v) if self._is_mixture else v for v in values]
 
@@ -192,19 +193,19 @@ class Conditional:
         return self._cells.atoms if isinstance(self._cells, NumberCells) else ()
 
     def _listed(self) -> Floats:
-        """The values whose masses are shown without asking."""
+        """Return the default values of :meth:`masses` as plain numbers."""
         gap = [math.nan] if self._cells.gaps else []
         if isinstance(self._column, Levelled):
             return np.array([*map(float, range(len(self._column.levels))), *gap])
         if self._is_mixture:
             if self._cells_are_points or getattr(self._cells, "listed", False):
                 return np.array([*sorted(self._atoms), *gap])
-            raise TableError(f"column {self.column!r} has too many values to list; name those to ask for")
+            raise TableError(f"column {self.column!r} has too many values to list; pass the values to masses()")
         y = self._weighed.particles.y[:, self._i]
         return np.array([*np.unique(y[~np.isnan(y)]).tolist(), *gap])
 
     def _plain(self, values: Sequence[object]) -> Floats:
-        """Values as plain numbers; refuses those that do not belong."""
+        """Return values as plain numbers. Raise TableError if the column cannot hold a value."""
         array = pa.array([None if value is None else str(value) for value in values], type=pa.string())
         y = plain_numbers(self._column, array)
         if np.isinf(y).any():
@@ -218,17 +219,17 @@ class Conditional:
 
     def _check_ordered(self) -> None:
         if isinstance(self._column, Levelled):
-            raise TableError(f"column {self.column!r} is a list of values; ask for their masses")
+            raise TableError(f"column {self.column!r} is a list of values; use masses()")
 
     def _quantile(self, level: float) -> float:
-        """The plain number at which the distribution function reaches a level."""
+        """Return the plain number at which the distribution function reaches a level."""
         if not self._is_mixture:
             y, shares = self._weighed.particles.y[:, self._i], self._shares
-            there = ~np.isnan(y)
-            order = np.argsort(y[there], kind="stable")
-            ends = np.cumsum(shares[there][order])
-            return float(y[there][order][min(int(np.searchsorted(ends, level)), len(ends) - 1)])
-        # by halving [0, 1] on the column's own scale, where every value has a place
+            present = ~np.isnan(y)
+            order = np.argsort(y[present], kind="stable")
+            ends = np.cumsum(shares[present][order])
+            return float(y[present][order][min(int(np.searchsorted(ends, level)), len(ends) - 1)])
+        # bisection on the column's unit scale, which maps every number to [0, 1]
         low, high = 0.0, 1.0
         for _ in range(BISECTIONS):
             middle = (low + high) / 2
@@ -243,17 +244,17 @@ class Conditional:
         return min(next(reaching, inside), inside)
 
     def _below(self, v: float) -> float:
-        """The probability of a number that is there and at most v."""
+        """Return the probability that the column is present and at most v."""
         return float(self._mean(self._share_of(self._inside(-math.inf, v)))[0])
 
     def _at(self, u: float) -> float:
-        """The plain number at a place of [0, 1]."""
-        scale = self._cells.scale  # type: ignore[attr-defined] # numbers have one
+        """Return the plain number at position u of the unit scale."""
+        scale = self._cells.scale  # type: ignore[attr-defined] # cells of numbers have a scale
         y = float(scale.inverse(np.array([min(max(u, 1e-15), 1 - 1e-15)]))[0])
         return y if self._cells_are_points else math.floor(y)
 
     def _density_at(self, v: float) -> tuple[float, float]:
-        """p(value and conditions) / p(conditions), each with its own particles."""
+        """Return p(value and conditions) / p(conditions) and its error. Both have separate particles."""
         before = self._walk.allowed.get(self._i)
         if before is not None and not before.contains(np.array([v]))[0]:
             return 0.0, 0.0
@@ -262,5 +263,5 @@ class Conditional:
             return 0.0, 0.0
         both = question.exact_probability() or question.weighed(question.walk.last + 1, DENSITY_SIZE, self._generator)
         ratio = math.exp(both.log_probability) / self.probability
-        own = self.probability_error / self.probability
-        return ratio, ratio * math.hypot(both.relative_error, own)
+        relative_error = self.probability_error / self.probability
+        return ratio, ratio * math.hypot(both.relative_error, relative_error)

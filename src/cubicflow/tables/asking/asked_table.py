@@ -1,4 +1,4 @@
-"""What a fitted table can be asked: one column given others, the probability of conditions, rows that meet them."""
+"""Conditional queries to a fitted table: a column given others, the probability of conditions, rows that meet them."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from cubicflow.tables.table_error import TableError, some
 if TYPE_CHECKING:
     from cubicflow.tables.cell_encoder import CellEncoder
 
-SIZE = 10_000.0  # the effective size of an answer
-SPARE = 1.0  # the effective size of rows, for each of them
-MOST_ROWS = 1 << 14  # drawn from one set of particles
-LEAST_KEPT = 1e-3  # of the rows drawn keep the constraints
-FEWEST_DRAWN = 1 << 11  # before that is judged
+SIZE = 10_000.0  # effective size of the particles of an answer
+SPARE = 1.0  # effective size of the particles per sampled row
+MOST_ROWS = 1 << 14  # rows sampled from one set of particles
+LEAST_KEPT = 1e-3  # smallest share of drawn rows that keep the constraints
+FEWEST_DRAWN = 1 << 11  # rows drawn before the share is checked
 
 
 class AskedTable:
-    """The part of :class:`~cubicflow.tables.FittedTable` that answers questions; only a model of columns can."""
+    """The methods of :class:`~cubicflow.tables.FittedTable` for conditional queries. They need a model of columns."""
 
     flow: Any
     schema: Schema
@@ -47,14 +47,15 @@ class AskedTable:
     def conditional(
         self, column: str, given: Given = None, *, effective_size: float = SIZE, seed: int = 0
     ) -> Conditional:
-        """The distribution of one column given conditions on any others.
+        """Return the distribution of one column given conditions on any columns.
 
         Args:
-            column: the name of a column that is modelled.
+            column: the name of a modelled column.
             given: texts such as ``["cut=Ideal", "price>5000"]``, or a mapping such as
                 ``{"cut": "Ideal", "price": (5000, None)}``.
-            effective_size: of the weighted rows that answer, where the answer is not exact. Errors fall with its root.
-            seed: of the rows that are drawn.
+            effective_size: the effective size of the weighted rows behind an answer that is not exact. Errors fall as
+                one over its square root.
+            seed: the seed of the weighted rows.
         """
         question = self._question(given)
         order = question.walk.encoder.order
@@ -63,8 +64,10 @@ class AskedTable:
         return Conditional(question, column, _checked_size(effective_size), self._seeded(seed))
 
     def probability(self, given: Given, *, effective_size: float = SIZE, seed: int = 0) -> Estimates:
-        """The probability that a row meets conditions, and its standard error, 0 where it is exact; a density where a
-        condition is a single real number."""
+        """Return the probability that a row meets conditions, and its standard error.
+
+        The error of an exact probability is 0. The probability is a density if a condition is a single real number.
+        """
         question = self._question(given)
         found = question.exact_probability()
         if found is None:
@@ -82,8 +85,11 @@ class AskedTable:
         constraints: Sequence[Constraint] = (),
         say: Callable[[str], None] = lambda _: None,
     ) -> Iterator[pa.RecordBatch]:
-        """``n`` rows that meet conditions, piece by piece, and keep the sums among constraints where they can. ``say``
-        is told how good they are."""
+        """Yield batches of ``n`` rows in all that meet conditions.
+
+        Columns that are sums under ``constraints`` are computed where possible; the rows may break other constraints.
+        ``say`` is called with a line on the quality of the rows.
+        """
         question = self._question(given, complete=complete)
         question.walk.computed = computed_columns(question.walk, constraints)
         generator = self._seeded(seed)
@@ -98,7 +104,7 @@ class AskedTable:
                 rows = weighed.particles.take(chooser.permutation(chosen))
                 if not start:
                     repeated = 0 if weighed.is_exact else count - len(np.unique(chosen))
-                    say(_said(weighed.effective_size, len(weighed.particles), repeated))
+                    say(_quality(weighed.effective_size, len(weighed.particles), repeated))
             else:
                 rows = walk.start(count)
             for i in range(stop, columns):
@@ -114,8 +120,11 @@ class AskedTable:
         draw: Callable[[int, int], Iterator[pa.RecordBatch]],
         say: Callable[[str], None],
     ) -> Iterator[pa.RecordBatch]:
-        """``n`` rows that keep constraints: ``draw(count, seed)`` gives rows, of which those that break one are drawn
-        again."""
+        """Yield batches of ``n`` rows in all that keep constraints.
+
+        ``draw(count, seed)`` draws rows. Rows that break a constraint are dropped, and others are drawn instead.
+        ``say`` is called with the number of dropped rows.
+        """
         seeds = np.random.default_rng(seed)
         drawn = kept = 0
         while kept < n or not drawn:
@@ -133,20 +142,20 @@ class AskedTable:
                 return
             if drawn >= FEWEST_DRAWN and kept < LEAST_KEPT * drawn:
                 raise TableError(
-                    f"constraints {some([each.text for each in constraints])} are kept by {kept:,} of {drawn:,} rows "
-                    "drawn, too few to go on; fit the model with them, or leave some out"
+                    f"constraints {some([each.text for each in constraints])} are kept by only {kept:,} of {drawn:,} "
+                    "sampled rows, too few to continue; fit the model with the constraints, or leave some out"
                 )
         if drawn > kept:
             say(f"{drawn - kept:,} of {drawn:,} rows broke a constraint and were drawn again")
 
     def all_constraints(self, texts: Sequence[str] = ()) -> tuple[Constraint, ...]:
-        """The constraints that the model was fitted with, and more of them."""
+        """Return the constraints that the model was fitted with, and those of ``texts``."""
         more = [read_constraint(text, self.schema) for text in texts]
         for each in more:
             if isinstance(each, FixedCombination):
                 raise TableError(
-                    f"constraint {each.text!r}: which combinations there are is learned with the model; fit it again"
-                    f" and give the constraint there",
+                    f"constraint {each.text!r}: combinations are learned when the model is fitted; fit again and add "
+                    "the constraint",
                     f"--constraint {each.text!r}",
                 )
         found = (*self.constraints, *more)
@@ -154,17 +163,19 @@ class AskedTable:
         sums = [each for each in found if isinstance(each, LinearConstraint) and each.relation == "="]
         if sums and self.cells is None:
             raise TableError(
-                f"constraint {sums[0].text!r}: a flow keeps no sums; fit a model of columns", "--model columns"
+                f"constraint {sums[0].text!r}: a flow cannot keep sums; fit a model of columns", "--model columns"
             )
         return found
 
     def impute(
         self, rows: pa.Table | pa.RecordBatch, *, draws: int = 1, most_likely: bool = False, seed: int | None = None
     ) -> list[pa.Table]:
-        """The rows with their gaps filled, once for each draw, given all that each row holds. Only gaps change; the
-        column ``filled`` names those of every row, with commas between.
+        """Return the rows with their gaps filled, one table per draw.
 
-        ``most_likely`` fills each with its most probable word, or the median of its numbers, in place of a draw."""
+        Gaps are drawn given all values of their row. Only gaps change. The column ``filled`` lists the filled columns
+        of each row, separated by commas. ``most_likely`` fills a gap with the most probable word or with the median
+        instead of a draw.
+        """
         from cubicflow.tables.asking.filled_table import impute_rows
 
         how: dict[str, Any] = {"draws": draws, "most_likely": most_likely, "seed": seed}
@@ -173,8 +184,8 @@ class AskedTable:
     def _question(self, given: Given, *, complete: bool = False) -> Question:
         if self.cells is None or not isinstance(self.flow, ColumnsModel):
             raise TableError(
-                "this run is a flow, which can be given its context columns alone; to ask about any column, fit a "
-                "model of columns",
+                "this run is a flow, so conditions can be values of its context columns only; for conditions on any "
+                "column, fit a model of columns",
                 "--model columns",
             )
         return Question(self.flow, self.cells, given, complete=complete)
@@ -185,11 +196,11 @@ class AskedTable:
         return generator
 
 
-def _said(size: float, particles: int, repeated: int) -> str:
+def _quality(size: float, particles: int, repeated: int) -> str:
     if size == float("inf"):
         return f"rows are drawn from all {particles:,} ways to meet the conditions, with their exact probabilities"
-    found = f"rows are drawn from {particles:,} weighted ones of effective size {size:,.0f}"
-    return f"{found}; {repeated:,} repeat another one up to the last column with a condition" if repeated else found
+    found = f"rows are drawn from {particles:,} weighted rows with an effective size of {size:,.0f}"
+    return f"{found}; {repeated:,} of them repeat up to the last column with a condition" if repeated else found
 
 
 def _checked_size(size: float) -> float:

@@ -1,11 +1,12 @@
-"""Conditions as a user writes them, and the column each is about.
+"""Parsing of conditions as a user writes them.
 
     cut=Ideal   cut!=Ideal   color in D,E   color not in D,E   price>5000   price>=5000   price in 10..20
     price is missing         price is not missing
 
-A name or a word may hold any character: the column is the shortest known one after which the text goes on with a
-relation, and a word of ``in`` that holds a comma is put in double quotes. In Python a mapping says the same: a value
-is an equality, a list a choice, a pair (low, high) a closed range with None for an open end, None a missing value.
+Names and words may hold any character. The column is the shortest known name that is followed by a relation. A word of
+``in`` that holds a comma is written in double quotes. In Python, a mapping from columns to values is an alternative: a
+value is an equality, a list is a choice, a pair (low, high) is a closed range with None for an open end, and None is a
+missing value.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.table_error import TableError, some
 
-# the longer ones first: <= is not < and then =
+# longer relations first, so that <= does not match as <
 RELATION = re.compile(
     r"\s*(not\s+in(?=[\s\"])|in(?=[\s\"])|is\s+not\s+missing\s*$|is\s+missing\s*$|<=|>=|!=|==|=|<|>)\s*"
 )
@@ -34,11 +35,11 @@ class Condition:
     """One condition on one column.
 
     Attributes:
-        column: its name.
+        column: the name of the column.
         relation: one of =, !=, <, <=, >, >=, in, not in, range, missing, present.
-        values: what the column is compared with, as text or as values of its own type; of a range both ends, None for
-            an open one.
-        text: as messages show it.
+        values: the values to compare with, as text or as values of the column's type. A range has two values, None for
+            an open end.
+        text: the condition as text for messages.
 
     >>> read_condition("color in D,E", ["color", "price"])
     Condition(column='color', relation='in', values=('D', 'E'), text='color in D,E')
@@ -53,7 +54,7 @@ class Condition:
 
 
 def read_condition(text: str, names: Sequence[str]) -> Condition:
-    """The condition that a text states about one of the columns ``names``."""
+    """Return the condition that a text states on one of the columns ``names``. Raise TableError for invalid text."""
     stripped = text.strip()
     for name in sorted(names, key=len):
         if stripped.startswith(name) and (found := RELATION.match(stripped, len(name))) is not None:
@@ -61,7 +62,8 @@ def read_condition(text: str, names: Sequence[str]) -> Condition:
     found = RELATION.search(stripped)
     if found is None or not stripped[: found.start()].strip():
         raise TableError(
-            f"conditions read column=value, column>5, column in a,b, column in 1..9 or column is missing; got {text!r}"
+            "a condition should be column=value, column>5, column in a,b, column in 1..9 or column is missing, "
+            f"got {text!r}"
         )
     raise TableError(f"condition {text!r}: {no_such('the table', 'column', stripped[: found.start()].strip(), names)}")
 
@@ -75,7 +77,7 @@ def _condition(name: str, relation: str, rest: str, text: str) -> Condition:
         if relation == "in" and (ends := RANGE.fullmatch(rest)) is not None:
             if not ends[1] and not ends[2]:
                 raise TableError(
-                    f"condition {text!r} is a range without ends; give one of them, such as 10..20 or 10.."
+                    f"condition {text!r} is a range without ends; give at least one end, such as 10..20 or 10.."
                 )
             return Condition(name, "range", (ends[1] or None, ends[2] or None), text)
         words = next(csv.reader([rest], skipinitialspace=True), [])
@@ -85,10 +87,10 @@ def _condition(name: str, relation: str, rest: str, text: str) -> Condition:
     return Condition(name, "=" if relation == "==" else relation, (rest,), text)
 
 
-def swallowed(text: str, names: Sequence[str]) -> str | None:
-    """The second condition in a text that goes on with one after a comma, as in ``a=1,b=2``; None where there is none.
+def second_condition(text: str, names: Sequence[str]) -> str | None:
+    """Return the second condition in a text with two conditions separated by a comma, such as ``a=1,b=2``; else None.
 
-    >>> swallowed("a=1,b=2", ["a", "b"])
+    >>> second_condition("a=1,b=2", ["a", "b"])
     'b=2'
     """
     for comma in re.finditer(",", text):
@@ -99,7 +101,7 @@ def swallowed(text: str, names: Sequence[str]) -> str | None:
 
 
 def read_conditions(given: Given, schema: Schema) -> list[Condition]:
-    """The conditions of texts, or of a mapping from columns to values."""
+    """Return the conditions given as texts or as a mapping from columns to values."""
     names = [column.name for column in schema.columns]
     if given is None:
         return []
@@ -120,14 +122,14 @@ def _from_value(name: str, value: object, names: Sequence[str]) -> Condition:
         return Condition(name, "range", value, f"{name} in {ends}")
     if isinstance(value, list | set | frozenset):
         if not value:
-            raise TableError(f"column {name!r} cannot be one of no values; give some")
+            raise TableError(f"the list of values of column {name!r} is empty; give at least one")
         values = tuple(sorted(value, key=str))
         return Condition(name, "in", values, f"{name} in {','.join(map(str, values))}")
     return Condition(name, "=", (value,), f"{name}={value}")
 
 
 def is_context(given: Given, schema: Schema) -> bool:
-    """Whether conditions are values of context columns alone, which a model is given without a question."""
+    """Return whether all conditions are values of context columns. The model takes those without particles."""
     names = {column.name for column in schema.context}
     if isinstance(given, Mapping):
         return given.keys() <= names
@@ -135,21 +137,21 @@ def is_context(given: Given, schema: Schema) -> bool:
 
 
 def context_values(given: Given, schema: Schema) -> dict[str, object]:
-    """What is given by equalities, by column."""
+    """Return the values of the equalities among conditions, by column."""
     if isinstance(given, Mapping):
         return dict(given)
     return {each.column: each.values[0] for each in read_conditions(given, schema) if each.relation == "="}
 
 
-def asked_column(schema: Schema, condition: Condition) -> Column:
-    """The column of a condition, if the model knows it."""
+def column_of(schema: Schema, condition: Condition) -> Column:
+    """Return the column of a condition. Raise TableError if the model does not know the column."""
     column = schema[condition.column]
     if column.role in ("dropped", "weights"):
         was = "left out of the fit" if column.role == "dropped" else "the weight of the rows"
-        raise TableError(f"condition {condition.text!r}: column {column.name!r} was {was}, so nothing is known of it")
+        raise TableError(f"condition {condition.text!r}: column {column.name!r} was {was}, so the model lacks it")
     return column
 
 
 def texts_of(conditions: Sequence[Condition]) -> str:
-    """Conditions for messages: ``'a=1', 'b>2'``."""
+    """Return conditions as text for messages: ``'a=1', 'b>2'``."""
     return some([condition.text for condition in conditions])

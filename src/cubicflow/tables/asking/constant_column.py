@@ -1,4 +1,4 @@
-"""Conditions on a column that has one value: the value meets them, or no row does."""
+"""Conditions on a constant column: its one value meets a condition, or no row does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cubicflow.tables.table_error import TableError
 
 
 def meets(column: Column, condition: Condition) -> bool:
-    """Whether the one value of a constant column meets a condition."""
+    """Return whether the value of a constant column meets a condition. Raise TableError if they cannot be compared."""
     if condition.relation in ("missing", "present"):
         return condition.relation == "present"
     if condition.relation in ("=", "in", "!=", "not in"):
@@ -18,11 +18,13 @@ def meets(column: Column, condition: Condition) -> bool:
         return same == (condition.relation in ("=", "in"))
     value = getattr(column, "value", None)
     if isinstance(value, str | bool) or not isinstance(value, int | float):
-        raise TableError(f"condition {condition.text!r}: column {column.name!r} holds no numbers; compare by =")
+        raise TableError(f"condition {condition.text!r}: column {column.name!r} holds no numbers; compare with =")
     try:
         ends = [None if end is None else float(str(end)) for end in condition.values]
     except ValueError:
-        raise TableError(f"condition {condition.text!r}: column {column.name!r} holds numbers") from None
+        raise TableError(
+            f"condition {condition.text!r}: column {column.name!r} holds numbers; compare with a number"
+        ) from None
     if condition.relation == "range":
         return (ends[0] is None or ends[0] <= value) and (ends[1] is None or value <= ends[1])
     end = ends[0]

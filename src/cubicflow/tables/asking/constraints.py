@@ -1,15 +1,15 @@
-"""What a user knows to hold in every row: orders, sums, fixed combinations.
+"""Constraints: relations between columns that the user knows to hold in every row.
 
     start <= end        a + b = c        a - b > 2        fixed(town, county)
 
-A constraint is about rows that lack none of its columns. Columns with steps are compared as whole numbers of their
-finest step, so 0.1 + 0.2 is 0.3; dates by time; with a real column among them, a sum holds to nine digits. A fixed
-combination allows the combinations that the fitted table has.
+A constraint applies to rows in which all of its columns are present. Columns with steps are scaled to whole numbers, so
+0.1 + 0.2 equals 0.3. Dates are compared by time. A sum with a real column holds to nine digits. A fixed combination
+allows the combinations of the fitted table.
 
-Samples keep constraints exactly. A sum is kept by construction: the column of it that comes last in the model's order
-is computed from the others, where it can have that value. Whatever else breaks a constraint is drawn again, which
-leaves the model's own distribution among the rows that keep them; how many were drawn again is said. Scores are those
-of the model without constraints.
+Samples keep constraints exactly. A sum is kept by construction: its last column in the model's order is computed from
+the other columns, if the column can take that value. Rows that still break a constraint are drawn again, so samples
+follow the model's distribution conditioned on the constraints. The user is told how many rows were drawn again. Scores
+ignore constraints.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ Flags = NDArray[np.bool_]
 RELATION = re.compile(r"<=|>=|==|=|<|>")
 NUMBER = re.compile(r"\d+(\.\d*)?([eE][+-]?\d+)?|\.\d+")
 FIXED = re.compile(r"fixed\s*\((.*)\)\s*", re.DOTALL)
-CLOSE = 1e-9  # of the numbers in a sum of reals
-WHOLE = 1e-6  # by which whole numbers are told apart
+CLOSE = 1e-9  # relative tolerance of a sum of real numbers
+WHOLE = 1e-6  # absolute tolerance of a sum of whole numbers
 
 
 @dataclass(frozen=True)
 class Constraint(ABC):
-    """One constraint on the columns ``names``, as the user wrote it."""
+    """A constraint on the columns ``names``. ``text`` is the constraint as the user wrote it."""
 
     text: str
     names: tuple[str, ...]
 
     @abstractmethod
     def broken(self, rows: Mapping[str, pa.Array], schema: Schema) -> Flags:
-        """Which rows break it."""
+        """Return which rows break the constraint."""
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]: ...
@@ -57,7 +57,7 @@ class Constraint(ABC):
 
 @dataclass(frozen=True)
 class LinearConstraint(Constraint):
-    """A sum of columns, each added or subtracted, compared with a number: sum of factors x columns, relation, bound."""
+    """A comparison of a weighted sum of columns with a number: sum(factors * columns) ``relation`` ``bound``."""
 
     factors: tuple[int, ...]
     relation: str
@@ -72,7 +72,7 @@ class LinearConstraint(Constraint):
         parts = [factor * (np.rint(y) if is_whole else y) for y, factor in zip(values, self.factors, strict=True)]
         off = np.sum(parts, axis=0) - self.bound * scale
         size = np.sum(np.abs(parts), axis=0)
-        # whole numbers are exact, and so is the order of two reals; a sum of reals is rounded
+        # sums of whole numbers and comparisons of two reals are exact; other sums of reals are rounded
         slack = WHOLE if is_whole else CLOSE * size if len(parts) > 2 or self.relation == "=" else 0.0
         with np.errstate(invalid="ignore"):
             found: Flags = {
@@ -86,11 +86,11 @@ class LinearConstraint(Constraint):
         return found
 
     def linear(self) -> list[Linear]:
-        """The same as inequalities."""
+        """Return the constraint as linear inequalities."""
         return Linear.of(dict(zip(self.names, self.factors, strict=True)), self.relation, self.bound)
 
-    def solved(self, name: str, values: Mapping[str, Floats]) -> Floats:
-        """The value of one column of an equality, of those of the others."""
+    def solve(self, name: str, values: Mapping[str, Floats]) -> Floats:
+        """Return the values of one column of an equality, computed from the values of the other columns."""
         factor = self.factors[self.names.index(name)]
         others = [f * values[n] for n, f in zip(self.names, self.factors, strict=True) if n != name]
         found: Floats = (self.bound - np.sum(others, axis=0)) / factor
@@ -102,7 +102,7 @@ class LinearConstraint(Constraint):
 
 @dataclass(frozen=True)
 class FixedCombination(Constraint):
-    """The combinations of some columns that the fitted table has."""
+    """A constraint that allows only the combinations of values that the fitted table has."""
 
     allowed: frozenset[tuple[Any, ...]] = frozenset()
 
@@ -115,7 +115,7 @@ class FixedCombination(Constraint):
 
 
 def combinations_of(names: Sequence[str], rows: Mapping[str, pa.Array], schema: Schema) -> list[tuple[Any, ...]]:
-    """The values of some columns, row by row, as text that JSON keeps."""
+    """Return the values of some columns for each row, as text; None for a gap."""
     texts = []
     for name in names:
         column = schema[name]
@@ -126,7 +126,7 @@ def combinations_of(names: Sequence[str], rows: Mapping[str, pa.Array], schema: 
 
 
 def number_of(column: Column, array: pa.Array) -> Floats:
-    """Numbers as they are, dates as microseconds; NaN for a gap."""
+    """Return values as numbers: dates in microseconds, NaN for a gap."""
     read = column.read(array)
     if is_date(read.type):
         unit = pa.timestamp("us", getattr(read.type, "tz", None))
@@ -136,13 +136,14 @@ def number_of(column: Column, array: pa.Array) -> Floats:
     return floats(read)
 
 
-# --- reading ---
+# --- parsing ---
 
 
 def read_constraint(text: str, schema: Schema) -> Constraint:
-    """The constraint of a text, about columns of the schema.
+    """Return the constraint that a text states on columns of the schema.
 
-    Raises TableError where a column is unknown, was left out, or holds no numbers to compare.
+    Raises:
+        TableError: the text is invalid, or a column is unknown, not modelled, or holds no numbers to compare.
     """
     try:
         if (fixed := FIXED.fullmatch(text.strip())) is not None:
@@ -155,7 +156,7 @@ def read_constraint(text: str, schema: Schema) -> Constraint:
 def _fixed(text: str, inside: str, schema: Schema) -> FixedCombination:
     names = tuple(part.strip() for part in inside.split(",") if part.strip())
     if len(names) < 2:
-        raise TableError("a fixed combination names two columns or more: fixed(town, county)")
+        raise TableError("a fixed combination needs two columns or more: fixed(town, county)")
     for name in names:
         _known(name, schema)
     if len(set(names)) < len(names):
@@ -168,11 +169,11 @@ def _linear(text: str, schema: Schema) -> LinearConstraint:
     factors: dict[str, int] = {}
     bound = 0.0
     for side, sign in zip(sides, (1, -1), strict=True):
-        for value, own in side:
-            if isinstance(value, str):
-                factors[value] = factors.get(value, 0) + sign * own
+        for term, term_sign in side:
+            if isinstance(term, str):
+                factors[term] = factors.get(term, 0) + sign * term_sign
             else:
-                bound -= sign * own * value
+                bound -= sign * term_sign * term
     factors = {name: factor for name, factor in factors.items() if factor}
     if not factors:
         raise TableError("no column is left to compare; write for example start <= end")
@@ -180,14 +181,14 @@ def _linear(text: str, schema: Schema) -> LinearConstraint:
     for name in factors:
         column = _known(name, schema)
         if not is_number(column.arrow_type) and name not in dates:
-            raise TableError(f"column {name!r} holds no numbers; of words there are fixed(...) combinations")
+            raise TableError(f"column {name!r} holds no numbers; use a fixed(...) combination for words")
     if dates and (len(dates) < len(factors) or sorted(factors.values()) != [-1, 1] or bound):
-        raise TableError("dates can be compared with one another alone, such as start <= end")
+        raise TableError("a date can be compared with one other date only, such as start <= end")
     return LinearConstraint(text, tuple(factors), tuple(factors.values()), relation, bound)
 
 
 def _sides(text: str, schema: Schema) -> tuple[list[list[tuple[str | float, int]]], str]:
-    """The terms on both sides of the relation, each a column or a number with its sign."""
+    """Return the terms on both sides of the relation, and the relation. A term is a column or a number with a sign."""
     names = sorted((column.name for column in schema.columns), key=len, reverse=True)
     sides: list[list[tuple[str | float, int]]] = [[]]
     relation, place, sign, wants_term = "", 0, 1, True
@@ -211,9 +212,9 @@ def _sides(text: str, schema: Schema) -> tuple[list[list[tuple[str | float, int]
             relation, place, wants_term = "=" if found[0] == "==" else found[0], found.end(), True
             sides.append([])
         else:
-            raise TableError(f"it cannot be read from {text[place:][:20]!r} on; write for example a + b = c")
+            raise TableError(f"it is invalid from {text[place:][:20]!r} on; write for example a + b = c")
     if not relation or wants_term or not sides[0] or not sides[-1]:
-        raise TableError("it compares nothing; write for example start <= end, a + b = c or fixed(town, county)")
+        raise TableError("it is not a comparison; write for example start <= end, a + b = c or fixed(town, county)")
     return sides, relation
 
 
@@ -232,20 +233,20 @@ def _known(name: str, schema: Schema) -> Column:
 
 
 def check_together(constraints: Sequence[Constraint]) -> None:
-    """Refuse constraints that no row can keep together."""
+    """Raise TableError if no row can keep all constraints."""
     linear = [part for each in constraints if isinstance(each, LinearConstraint) for part in each.linear()]
     if not is_feasible(linear):
         texts = [each.text for each in constraints if isinstance(each, LinearConstraint)]
         raise TableError(f"constraints {some(texts)} contradict one another: no row keeps them all; leave one out")
 
 
-def example(constraint: Constraint, rows: Mapping[str, pa.Array], place: int) -> str:
-    """The values of a row that breaks a constraint."""
-    return ", ".join(f"{name} = {shown(rows[name][place : place + 1])[0]}" for name in constraint.names)
+def example(constraint: Constraint, rows: Mapping[str, pa.Array], row: int) -> str:
+    """Return the values of a row in the columns of a constraint, as text for messages."""
+    return ", ".join(f"{name} = {shown(rows[name][row : row + 1])[0]}" for name in constraint.names)
 
 
 def constraints_from_json(value: Any, schema: Schema) -> tuple[Constraint, ...]:
-    """Trusts nothing."""
+    """Return the constraints saved in a run folder. Every field is checked; TableError if one is invalid."""
     if not isinstance(value, list):
         raise TableError("constraints should be a list")
     found: list[Constraint] = []
@@ -262,7 +263,7 @@ def constraints_from_json(value: Any, schema: Schema) -> tuple[Constraint, ...]:
                 for each in allowed
             )
             if not fits:
-                raise TableError("a fixed combination should have the combinations that are allowed")
+                raise TableError("a fixed combination should have a list of allowed combinations")
             constraint = FixedCombination(constraint.text, constraint.names, frozenset(map(tuple, allowed)))  # type: ignore[arg-type] # checked above
         found.append(constraint)
     return tuple(found)

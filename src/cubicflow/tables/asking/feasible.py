@@ -1,4 +1,4 @@
-"""Whether linear inequalities can hold together, in exact arithmetic (Fourier and Motzkin's elimination)."""
+"""Feasibility of linear inequalities, in exact arithmetic by Fourier-Motzkin elimination."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-MOST = 2_000  # inequalities; beyond, nothing is said
+MOST = 2_000  # inequalities; a larger system counts as feasible
 
 
 @dataclass(frozen=True)
 class Linear:
-    """sum of factors x unknowns <= bound, or < where it is ``strict``."""
+    """A linear inequality: sum(factors * unknowns) <= bound, or < if ``strict``."""
 
     factors: tuple[tuple[str, Fraction], ...]
     bound: Fraction
@@ -19,7 +19,7 @@ class Linear:
 
     @classmethod
     def of(cls, factors: Mapping[str, int], relation: str, bound: float) -> list[Linear]:
-        """A comparison with a number, by <=, <, >=, > or =."""
+        """Return a comparison with a number as inequalities. ``relation`` is <=, <, >=, > or =, which gives two."""
         up = tuple(sorted((name, Fraction(factor)) for name, factor in factors.items()))
         down = tuple((name, -factor) for name, factor in up)
         limit = Fraction(bound)
@@ -28,25 +28,25 @@ class Linear:
 
 
 def is_feasible(inequalities: Sequence[Linear]) -> bool:
-    """Whether some real numbers meet all of them.
+    """Return whether some real numbers satisfy all inequalities. A system that grows too large counts as feasible.
 
     >>> a_below_b, b_below_a = Linear.of({"a": 1, "b": -1}, "<", 0), Linear.of({"b": 1, "a": -1}, "<=", 0)
     >>> is_feasible(a_below_b), is_feasible(a_below_b + b_below_a)
     (True, False)
     """
-    left = list(dict.fromkeys(inequalities))
-    for name in sorted({name for each in left for name, _ in each.factors}):
-        above = [each for each in left if dict(each.factors).get(name, 0) > 0]
-        below = [each for each in left if dict(each.factors).get(name, 0) < 0]
-        rest = [each for each in left if name not in dict(each.factors)]
+    system = list(dict.fromkeys(inequalities))
+    for name in sorted({name for each in system for name, _ in each.factors}):
+        above = [each for each in system if dict(each.factors).get(name, 0) > 0]
+        below = [each for each in system if dict(each.factors).get(name, 0) < 0]
+        rest = [each for each in system if name not in dict(each.factors)]
         if len(rest) + len(above) * len(below) > MOST:
             return True
-        left = list(dict.fromkeys(rest + [_without(name, one, other) for one in above for other in below]))
-    return all(each.bound > 0 or (each.bound == 0 and not each.strict) for each in left)
+        system = list(dict.fromkeys(rest + [_eliminate(name, one, other) for one in above for other in below]))
+    return all(each.bound > 0 or (each.bound == 0 and not each.strict) for each in system)
 
 
-def _without(name: str, above: Linear, below: Linear) -> Linear:
-    """What two inequalities say together of the other unknowns."""
+def _eliminate(name: str, above: Linear, below: Linear) -> Linear:
+    """Return the sum of two inequalities, scaled so that the unknown ``name`` cancels."""
     ones, others = dict(above.factors), dict(below.factors)
     p, q = ones[name], -others[name]
     names = sorted({*ones, *others} - {name})

@@ -1,4 +1,4 @@
-"""A table with its gaps filled: the same cells, the same order, and a column that names what was filled in each row."""
+"""A table with its gaps filled: the same rows and columns, and a column that lists the filled columns of each row."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from cubicflow.tables.table_error import TableError
 if TYPE_CHECKING:
     from cubicflow.tables.fitted import FittedTable
 
-FILLED = "filled"
-ROWS = 1 << 12
+FILLED = "filled"  # name of the added column
+ROWS = 1 << 12  # rows per batch
 
 
 @dataclass
 class FilledTable:
-    """The gaps of a table, filled ``draws`` times.
+    """A table whose gaps are filled ``draws`` times.
 
-    ``batches(k)`` are its rows with the k-th draw. ``counts`` says how many cells of each column were filled, ``left``
-    how many gaps are in columns that the model does not fill.
+    ``batches(k)`` yields the rows with the k-th draw. ``counts`` is the number of filled cells of each column. ``left``
+    is the number of gaps in each column that the model does not fill.
     """
 
     fitted: FittedTable
@@ -47,7 +47,7 @@ class FilledTable:
     def __post_init__(self) -> None:
         if self.fitted.cells is None or not isinstance(self.fitted.flow, ColumnsModel):
             raise TableError(
-                "this run is a flow, which has no place for gaps; to fill them, fit a model of columns",
+                "this run is a flow, which does not model gaps; to fill gaps, fit a model of columns",
                 "--model columns",
             )
         if isinstance(self.draws, bool) or not isinstance(self.draws, int) or self.draws < 1:
@@ -55,8 +55,8 @@ class FilledTable:
         self.fitted.schema.check(self.table)
         if FILLED in self.table.names:
             raise TableError(
-                f"{self.table.path}: the table has a column {FILLED!r}, which is the name of the one that tells which "
-                "cells were filled; give it another name"
+                f"{self.table.path}: the table has a column {FILLED!r}, but the output needs that name for the list of "
+                "filled cells; rename the column"
             )
         self._read = self.table.spooled(self.table.names)
         self._entropy = int(np.random.default_rng().integers(1 << 62)) if self.seed is None else self.seed
@@ -66,13 +66,13 @@ class FilledTable:
             raise error.about(self.table.path) from None
 
     def _fill(self, piece: int, batch: pa.RecordBatch) -> tuple[NDArray[np.int64], Floats]:
-        """Which rows have gaps to fill, and their plain numbers (draws, n, D)."""
-        model: Any = self.fitted.flow  # a model of columns, as was checked
+        """Return the indices of the rows with gaps, and the filled rows as plain numbers (draws, n, D)."""
+        model: Any = self.fitted.flow  # a ColumnsModel, see __post_init__
         cells, device = self.fitted.needed_cells, next(model.parameters()).device
         numbers = cells.read(batch)
         self._count(batch, numbers.y)
         rows = np.flatnonzero(np.isnan(numbers.y).any(axis=1))
-        # one seed for the whole table, another stream for each piece of it
+        # one seed for the whole table, a separate stream for each batch
         stream = np.random.SeedSequence([self._entropy, piece]).generate_state(1, np.uint64)[0]
         generator = torch.Generator(device).manual_seed(int(stream >> np.uint64(1)))
         context = None if numbers.context is None else numbers.context[rows]
@@ -91,7 +91,7 @@ class FilledTable:
                 self.left[name] += missing
 
     def batches(self, draw: int = 0) -> Iterator[pa.RecordBatch]:
-        """The rows of the table, with one of the draws in their gaps."""
+        """Yield the rows of the table with one draw in their gaps. An empty table yields one empty batch."""
         pieces = zip(self._read.batches(rows=ROWS), self._filled, strict=True)
         empty = True
         for batch, (rows, y) in pieces:
@@ -108,24 +108,24 @@ class FilledTable:
         names = np.full(len(batch), "", dtype=object)
         columns = {c.name: (i, c) for i, c in enumerate(self.fitted.schema.model)}
         constants = {c.name: c for c in self.fitted.schema.of_role("constant")}
-        for place, name in enumerate(batch.schema.names):
-            gap = pc.is_null(typed[place], nan_is_null=True).to_numpy(zero_copy_only=False)
+        for j, name in enumerate(batch.schema.names):
+            gap = pc.is_null(typed[j], nan_is_null=True).to_numpy(zero_copy_only=False)
             if not gap.any() or (name not in columns and name not in constants):
                 continue
             if name in constants:
                 values = constants[name].decode(np.zeros(len(batch)))
             else:
                 i, column = columns[name]
-                every = np.full(len(batch), np.nan)
-                every[rows] = y[:, i]
-                values = with_gaps(column, every)
-            typed[place] = pc.if_else(pa.array(gap), _as(values, typed[place].type), typed[place])
+                numbers = np.full(len(batch), np.nan)
+                numbers[rows] = y[:, i]
+                values = with_gaps(column, numbers)
+            typed[j] = pc.if_else(pa.array(gap), _cast(values, typed[j].type), typed[j])
             names[gap] = [f"{before},{name}" if before else name for before in names[gap]]
         arrays = [*typed, pa.array(names, type=pa.string())]
         return pa.RecordBatch.from_arrays(arrays, names=[*batch.schema.names, FILLED])
 
     def _typed(self, name: str, array: pa.Array) -> pa.Array:
-        """Text as the type that all of the column's text has, so that numbers are written without quotes."""
+        """Return text parsed as the inferred type of its column, so that numbers are written without quotes."""
         type = self._read.types[name]
         if pa.types.is_null(type):
             known = {c.name: c for c in self.fitted.schema.columns}
@@ -135,18 +135,18 @@ class FilledTable:
         return read_text(array, type)
 
 
-def _as(values: pa.Array, type: pa.DataType) -> pa.Array:
-    """Values that were drawn as a type of the same family: whole numbers as floats, where gaps made floats of them."""
+def _cast(values: pa.Array, type: pa.DataType) -> pa.Array:
+    """Cast drawn values to a type of the same family. Gaps may have turned whole numbers into floats."""
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     return values.cast(type, safe=False)
 
 
 def impute_rows(fitted: FittedTable, rows: pa.Table | pa.RecordBatch, **how: Any) -> list[pa.Table]:
-    """The draws of a table in memory."""
+    """Return one filled table per draw for a table in memory. ``how`` are the arguments of :class:`FilledTable`."""
     table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
     table = table.cast(without_views(table.schema))
-    for column in fitted.schema.columns:  # one without any value has no type of its own
+    for column in fitted.schema.columns:  # a column without values has the null type: cast it to the fitted type
         if column.name in table.column_names and pa.types.is_null(table.schema.field(column.name).type):
             type = pa.string() if is_text(column.arrow_type) else column.arrow_type
             table = table.set_column(
@@ -158,7 +158,7 @@ def impute_rows(fitted: FittedTable, rows: pa.Table | pa.RecordBatch, **how: Any
 
 
 def names_of_draws(output: str, draws: int) -> list[str]:
-    """The files of several draws: ``filled-01.csv``, ``filled-02.csv``, ...
+    """Return the file names of several draws: ``filled-01.csv``, ``filled-02.csv``, ...
 
     >>> names_of_draws("filled.csv", 2), names_of_draws("filled.csv", 1)
     (['filled-01.csv', 'filled-02.csv'], ['filled.csv'])

@@ -1,12 +1,12 @@
-"""Gaps of rows filled by draws from a model of columns, given all that the row holds.
+"""Imputation: the gaps of a row are drawn from a model of columns, given all values of the row.
 
-Every row has particles of its own. They go through the columns in the model's order: a gap is drawn from the column's
-conditional, and a value that is there multiplies the weight by its probability under the particle. Where the weights of
-a row have become uneven, its particles are drawn again in proportion to them. In the end a draw is one particle of the
-row, chosen by weight, so what comes after a gap decides as much as what comes before it.
+Each row has its own particles, which go through the columns in the model's order. A gap is drawn from the column's
+conditional distribution. A present value multiplies the weight by its probability under the particle. If the weights of
+a row become uneven, its particles are resampled by weight. A draw is one particle of the row, chosen by weight, so
+values after a gap matter as much as values before it.
 
-That a cell is missing says nothing here about what it would have held: a gap is drawn given that there is a value, and
-values count given that they are there. Rows with the same first gap go together, and share the columns before it.
+Imputation assumes that a gap says nothing about the missing value: gaps are drawn, and present values are weighted,
+given that the value is present. Rows with the same first gap are filled together.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.interval_mass import log_mean_density
 from cubicflow.tables.unit_spline import unit_spline
 
-PARTICLES = 64  # of a row
-AT_ONCE = 1 << 14  # particles
-UNEVEN = 0.5  # of the particles effective, below which they are drawn again
+PARTICLES = 64  # particles per row
+AT_ONCE = 1 << 14  # particles in memory at once
+UNEVEN = 0.5  # effective share of a row's particles; a row with a smaller share is resampled
 
 
 def fill_gaps(
@@ -44,9 +44,9 @@ def fill_gaps(
     most_likely: bool = False,
     particles: int = PARTICLES,
 ) -> Floats:
-    """Plain numbers (draws, N, D) of rows (N, D), in the table's order, with their gaps filled.
+    """Return rows (N, D) of plain numbers, in the table's order, with their gaps filled: (draws, N, D).
 
-    ``most_likely`` fills each gap with its most probable word, or the median of its numbers, by all particles.
+    ``most_likely`` fills a gap with the most probable word, or the median number, of all particles instead of a draw.
     """
     walk = Walk(model, encoder, {})
     rows = y[:, walk.places]
@@ -56,8 +56,8 @@ def fill_gaps(
         members = np.flatnonzero(first == start)
         for chunk in np.array_split(members, max(math.ceil(len(members) * particles / AT_ONCE), 1)):
             if len(chunk):
-                told = None if context is None else context[chunk]
-                found[:, chunk] = _fill(walk, rows[chunk], told, start, generator, draws, most_likely, particles)
+                given = None if context is None else context[chunk]
+                found[:, chunk] = _fill(walk, rows[chunk], given, start, generator, draws, most_likely, particles)
     return np.stack([walk.to_table(each) for each in found])
 
 
@@ -71,7 +71,7 @@ def _fill(
     most_likely: bool,
     particles: int,
 ) -> Floats:
-    """(draws, n, D) of rows (n, D) whose first gap is in column ``start``."""
+    """Return the filled rows (draws, n, D) of rows (n, D) whose first gap is in column ``start``."""
     count, columns = rows.shape
     own = Walk(walk.model, walk.encoder, {})
     state = _started(own, count, context)
@@ -84,19 +84,19 @@ def _fill(
     for i in range(start, columns):
         with torch.no_grad():
             log_outcomes, params = own.model.column_law(i, state.tokens, state.kinds)
-        there = rows[row_of, i]
-        gap = np.isnan(there)
-        y, log_weight = there.copy(), np.zeros(len(there))
+        value = rows[row_of, i]
+        gap = np.isnan(value)
+        y, log_weight = value.copy(), np.zeros(len(value))
         if gap.any():
             y[gap], log_weight[gap] = _drawn(own, state, i, rows[row_of], gap, log_outcomes, params, generator)
         if not gap.all():
-            seen = torch.from_numpy(np.flatnonzero(~gap)).to(log_outcomes.device)
-            told = params[seen] if params is not None else None
-            log_weight[~gap] = _log_present(own, i, there[~gap], log_outcomes[seen], told)
-            log_weight[~gap] = _log_ruled(own, state, i, gap, there, log_weight[~gap])
+            present = torch.from_numpy(np.flatnonzero(~gap)).to(log_outcomes.device)
+            present_params = params[present] if params is not None else None
+            log_weight[~gap] = _log_present(own, i, value[~gap], log_outcomes[present], present_params)
+            log_weight[~gap] = _log_ruled(own, state, i, gap, value, log_weight[~gap])
         own.settle(state, i, y, log_weight)
         if i + 1 < columns:
-            state = _drawn_again(state, count, particles, chooser)
+            state = _resample_uneven(state, count, particles, chooser)
     return _chosen(own, state, rows, draws, most_likely, chooser)
 
 
@@ -119,15 +119,17 @@ def _drawn(
     params: Tensor | None,
     generator: torch.Generator,
 ) -> tuple[Floats, Floats]:
-    """Values of column i for the particles with a gap there, never a gap, and their log weights. Of a column that
-    determines others, values are drawn that agree with what the row holds of those."""
+    """Draw present values of column i for the particles with a gap in it, and return them with their log weights.
+
+    A value of a column that determines others is drawn to agree with the row's values of those columns.
+    """
     chosen = torch.from_numpy(np.flatnonzero(gap)).to(log_outcomes.device)
     law = column_law(walk.columns[i], walk.cells[i], everything(walk.cells[i], gap=False))
-    told = log_outcomes[chosen], None if params is None else params[chosen]
+    log_outcomes, params = log_outcomes[chosen], None if params is None else params[chosen]
     factors = _agreeing(walk, law, i, rows[gap])
-    y, log_weight = law.draw(*told, generator, factors)
-    if (cells := walk.cells[i]).gaps:  # given that a value is there
-        log_weight = log_weight - torch.log1p(-told[0][:, cells.gap].exp().clamp(max=1 - 1e-12)).cpu().numpy()
+    y, log_weight = law.draw(log_outcomes, params, generator, factors)
+    if (cells := walk.cells[i]).gaps:  # condition on the presence of a value
+        log_weight = log_weight - torch.log1p(-log_outcomes[:, cells.gap].exp().clamp(max=1 - 1e-12)).cpu().numpy()
     if i in walk.rules:
         determinant, rule = walk.rules[i]
         value = rule.apply(state.y[gap, determinant], np.full(len(y), np.inf))
@@ -136,8 +138,10 @@ def _drawn(
 
 
 def _agreeing(walk: Walk, law: ColumnLaw, i: int, rows: Floats) -> Floats | None:
-    """Factors (N, pieces) that prefer values of column i which agree with the columns that it determines; None where it
-    determines none, or has more values than a list."""
+    """Return factors (N, pieces) that prefer values of column i in agreement with the columns that it determines.
+
+    Return None if column i determines no column, or if its values cannot be listed.
+    """
     dependents = [(j, rule) for j, (determinant, rule) in walk.rules.items() if determinant == i]
     listed = law.listed
     if not dependents or listed is None:
@@ -145,18 +149,20 @@ def _agreeing(walk: Walk, law: ColumnLaw, i: int, rows: Floats) -> Floats | None
     factors = np.ones((len(rows), len(listed.y)))
     for j, rule in dependents:
         value = rule.apply(listed.y, np.full(len(listed.y), np.inf))
-        there = ~np.isnan(rows[:, j : j + 1])
-        agrees = (value == rows[:, j : j + 1]) | np.isposinf(value) | ~there
+        present = ~np.isnan(rows[:, j : j + 1])
+        agrees = (value == rows[:, j : j + 1]) | np.isposinf(value) | ~present
         factors *= np.where(agrees, 1.0, rule.slack)
     return factors
 
 
 def _log_present(walk: Walk, i: int, y: Floats, log_outcomes: Tensor, params: Tensor | None) -> Floats:
-    """The log probabilities of values given that they are there, without what is the same for all particles of a
-    row."""
+    """Return the log probabilities of values given that they are present.
+
+    Terms that are equal for all particles of a row are left out.
+    """
     cells = walk.cells[i]
-    placed = torch.from_numpy(cells.encode(y)).to(log_outcomes.device)
-    kind, low, high, log_size = placed.unbind(1)
+    encoded = torch.from_numpy(cells.encode(y)).to(log_outcomes.device)
+    kind, low, high, log_size = encoded.unbind(1)
     found = log_outcomes.gather(1, kind.long().clamp(min=0)[:, None])[:, 0]
     if cells.gaps:
         found = found - torch.log1p(-log_outcomes[:, cells.gap].exp().clamp(max=1 - 1e-12))
@@ -171,17 +177,17 @@ def _log_present(walk: Walk, i: int, y: Floats, log_outcomes: Tensor, params: Te
 
 
 def _log_ruled(
-    walk: Walk, state: Particles, i: int, gap: NDArray[np.bool_], there: Floats, log_weight: Floats
+    walk: Walk, state: Particles, i: int, gap: NDArray[np.bool_], value: Floats, log_weight: Floats
 ) -> Floats:
-    """The same of a column that an earlier one determines."""
+    """Return the log probabilities of :func:`_log_present`, corrected if an earlier column determines column i."""
     if i not in walk.rules:
         return log_weight
     determinant, rule = walk.rules[i]
-    return rule.log_conditional(log_weight, state.y[~gap, determinant], there[~gap])
+    return rule.log_conditional(log_weight, state.y[~gap, determinant], value[~gap])
 
 
-def _drawn_again(state: Particles, count: int, particles: int, chooser: np.random.Generator) -> Particles:
-    """Particles drawn again by weight, in rows where weights are uneven."""
+def _resample_uneven(state: Particles, count: int, particles: int, chooser: np.random.Generator) -> Particles:
+    """Resample the particles of rows with uneven weights."""
     w = _weights(state.log_weight, count, particles)
     uneven = 1 / (w**2).sum(axis=1) < UNEVEN * particles
     if not uneven.any():
@@ -195,7 +201,7 @@ def _drawn_again(state: Particles, count: int, particles: int, chooser: np.rando
 
 
 def _weights(log_weight: Floats, count: int, particles: int) -> Floats:
-    """(rows, particles), each row with the sum 1."""
+    """Return weights (rows, particles) that sum to 1 in each row."""
     each = log_weight.reshape(count, particles)
     w = np.exp(each - each.max(axis=1, keepdims=True))
     found: Floats = w / w.sum(axis=1, keepdims=True)
@@ -203,18 +209,20 @@ def _weights(log_weight: Floats, count: int, particles: int) -> Floats:
 
 
 def _systematic(w: Floats, n: int, chooser: np.random.Generator) -> NDArray[np.int64]:
-    """(rows, n) places in proportion to the weights of each row, see
-    :func:`cubicflow.tables.asking.particles.resample`."""
+    """Return n indices per row, (rows, n), by systematic resampling with weights w (rows, particles).
+
+    See :func:`cubicflow.tables.asking.particles.resample`.
+    """
     ends = np.cumsum(w, axis=1)
-    places = (np.arange(n) + chooser.random((len(w), 1))) / n * ends[:, -1:]
-    found: NDArray[np.int64] = (ends[:, None, :] <= places[:, :, None]).sum(axis=2)
+    points = (np.arange(n) + chooser.random((len(w), 1))) / n * ends[:, -1:]
+    found: NDArray[np.int64] = (ends[:, None, :] <= points[:, :, None]).sum(axis=2)
     return found.clip(max=w.shape[1] - 1)
 
 
 def _chosen(
     walk: Walk, state: Particles, rows: Floats, draws: int, most_likely: bool, chooser: np.random.Generator
 ) -> Floats:
-    """(draws, n, D): each gap with the value of a particle, or the most likely one."""
+    """Return rows (draws, n, D) in which each gap has the value of a chosen particle, or the most likely value."""
     count, columns = rows.shape
     w = _weights(state.log_weight, count, len(state) // count)
     y = state.y.reshape(count, -1, columns)
@@ -222,15 +230,15 @@ def _chosen(
         filled = rows.copy()
         for i in range(columns):
             gap = np.isnan(rows[:, i])
-            filled[gap, i] = _best(y[gap, :, i], w[gap], is_word=isinstance(walk.cells[i], WordCells))
+            filled[gap, i] = _most_likely(y[gap, :, i], w[gap], is_word=isinstance(walk.cells[i], WordCells))
         return np.repeat(filled[None], draws, axis=0)
-    places = chooser.permuted(_systematic(w, draws, chooser), axis=1)  # (n, draws)
-    drawn = np.take_along_axis(y, places[:, :, None], axis=1).transpose(1, 0, 2)
+    indices = chooser.permuted(_systematic(w, draws, chooser), axis=1)  # (n, draws)
+    drawn = np.take_along_axis(y, indices[:, :, None], axis=1).transpose(1, 0, 2)
     return np.where(np.isnan(rows), drawn, rows)
 
 
-def _best(y: Floats, w: Floats, *, is_word: bool) -> Floats:
-    """Of particles (n, P) with weights, the level with the most weight, or the weighted median."""
+def _most_likely(y: Floats, w: Floats, *, is_word: bool) -> Floats:
+    """Return for each row of particles (n, P) the level with the most weight, or the weighted median of numbers."""
     if not len(y):
         return np.empty(0)
     if is_word:

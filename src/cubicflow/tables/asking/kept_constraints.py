@@ -1,4 +1,4 @@
-"""Constraints at the time of the fit: refused where rows of the table break them, and what they learn from the rows."""
+"""Constraints at the time of the fit: a check of all rows, and the combinations learned from the rows."""
 
 from __future__ import annotations
 
@@ -23,8 +23,11 @@ from cubicflow.tables.table_error import TableError
 def learn_constraints(
     texts: Sequence[str], schema: Schema, table: Table, missing: Missing | str
 ) -> tuple[Constraint, ...]:
-    """The constraints of texts, which all rows of the table keep. Refuses one that some break, with their number and
-    the first of them."""
+    """Return the constraints of texts, with the combinations that the table has.
+
+    Raises:
+        TableError: some rows break a constraint. The message gives their number and the first row.
+    """
     found: list[Constraint] = [read_constraint(text, schema) for text in texts]
     if not found:
         return ()
@@ -43,13 +46,13 @@ def learn_constraints(
             wrong = np.flatnonzero(each.broken(rows, schema))
             broken[i] += len(wrong)
             if len(wrong) and first[i] is None:
-                place = int(wrong[0])
-                first[i] = int(piece.numbers[place]) + 1, example(each, rows, place)
+                row = int(wrong[0])
+                first[i] = int(piece.numbers[row]) + 1, example(each, rows, row)
     for each, count, where in zip(found, broken, first, strict=True):
         if where is not None:
             raise TableError(
                 f"constraint {each.text!r}: {count:,} of {rows_read:,} rows break it, the first is row {where[0]:,} "
-                f"({where[1]}); mend those rows, or leave the constraint out"
+                f"({where[1]}); correct those rows, or leave the constraint out"
             )
     learned = [
         replace(each, allowed=frozenset(pairs)) if isinstance(each, FixedCombination) else each

@@ -1,13 +1,13 @@
-"""Rows that are drawn column by column inside sets, with weights.
+"""Particles: weighted rows that are drawn column by column inside sets (sequential importance sampling).
 
-A particle is the beginning of a row: the plain numbers of the columns so far, and the log of a weight. At a column that
-is free, a value is drawn from its conditional and the weight stays. At a column with a set, a value is drawn from the
-conditional inside the set and the weight is multiplied by the set's probability: so the mean weight of independent
-particles is the probability of all sets together, without bias, and weighted particles are distributed as rows are that
-lie in the sets (sequential importance sampling). Particles are never resampled on the way. They stay independent, and
-the spread of their weights is an honest error.
+A particle is the beginning of a row: the plain numbers of the columns so far, and a log weight. In a column without a
+set, a value is drawn from the conditional distribution, and the weight stays. In a column with a set, a value is drawn
+from the conditional distribution inside the set, and the weight is multiplied by the probability of the set. So the
+mean weight of independent particles is an unbiased estimate of the probability of all sets together, and weighted
+particles follow the distribution of rows inside the sets. Particles are never resampled between columns: they stay
+independent, so the spread of their weights gives a valid standard error.
 
-A column that another one determines has that value, and the weight 0 where it is not in the set.
+A column that another column determines gets the determined value. The weight becomes 0 if the value is not in the set.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Computed = Callable[[Floats], Floats]
 
 
 class Tilt(NamedTuple):
-    """Factors of the strata of a column, and the knots of [0, 1] that cut its numbers into strata."""
+    """Factors of the strata of a column, and the knots of [0, 1] that split its numbers into strata."""
 
     factors: Floats
     knots: Floats
@@ -41,7 +41,7 @@ class Tilt(NamedTuple):
 
 @dataclass
 class Particles:
-    """The beginnings of N rows. ``y`` (N, D) has the columns in the model's order, NaN where none is known yet."""
+    """The beginnings of N rows. ``y`` (N, D) holds plain numbers in the model's order; NaN before a column is drawn."""
 
     y: Floats
     log_weight: Floats
@@ -52,21 +52,21 @@ class Particles:
         return len(self.y)
 
     def take(self, rows: NDArray[np.int64]) -> Particles:
-        """Some of the particles, or some of them more than once."""
-        places = torch.from_numpy(rows).to(self.tokens.device)
-        return Particles(self.y[rows], self.log_weight[rows], self.tokens[places], self.kinds[places])
+        """Return the particles at the indices ``rows``, which may repeat."""
+        indices = torch.from_numpy(rows).to(self.tokens.device)
+        return Particles(self.y[rows], self.log_weight[rows], self.tokens[indices], self.kinds[indices])
 
 
 @dataclass
 class Walk:
-    """The way through the columns of a model, inside sets.
+    """A sampler of particles that goes through the columns of a model, inside sets.
 
     Attributes:
-        allowed: the sets, by the place of their columns in the model's order.
-        tilts: of some columns.
+        allowed: the sets, by the index of their columns in the model's order.
+        tilts: the tilts of some columns, by the same index.
         context: plain numbers (C,) of the context columns.
-        computed: columns whose values follow from those of earlier ones, by functions of plain numbers (N, D) in the
-            model's order; inf where they do not.
+        computed: functions that compute a column from earlier ones. They take plain numbers (N, D) in the model's
+            order, and return inf for rows in which the column must be drawn.
     """
 
     model: ColumnsModel
@@ -83,15 +83,15 @@ class Walk:
         self.columns = [self.encoder.columns[names.index(name)] for name in order]
         self.cells = [self.encoder.cells[name] for name in order]
         self.rules = {order.index(rule.dependent): (order.index(rule.determinant), rule) for rule in self.encoder.rules}
-        self.places = [names.index(name) for name in order]  # in the table's order
+        self.places = [names.index(name) for name in order]  # index in the table's order of each column
 
     @property
     def last(self) -> int:
-        """The last column with a set; -1 without any."""
+        """The index of the last column with a set; -1 if there is none."""
         return max(self.allowed, default=-1)
 
     def law(self, i: int) -> ColumnLaw:
-        """Of column i inside its set."""
+        """Return the law of column i inside its set."""
         knots = self.tilts[i].knots if i in self.tilts else None
         key = i, None if knots is None else knots.tobytes()
         if key not in self._laws:
@@ -100,11 +100,11 @@ class Walk:
         return self._laws[key]
 
     def only(self, i: int) -> float | None:
-        """The one value that a column can have; None where it can have others."""
+        """Return the only value in the set of column i; None if the column can take others."""
         return self.allowed[i].only if i in self.allowed else None
 
     def start(self, n: int = 1) -> Particles:
-        """Particles before the first column."""
+        """Return n particles before the first column."""
         device = self.model.positions.device
         tokens = self.model.positions.new_empty(n, 0, self.model.positions.shape[1])
         if self.context is not None:
@@ -114,23 +114,23 @@ class Walk:
         return Particles(np.full((n, len(self.columns)), np.nan), np.zeros(n), tokens, kinds)
 
     def begun(self, y: Floats, upto: int) -> Particles:
-        """Particles that have the first ``upto`` columns of these rows (N, D), all of one weight."""
+        """Return particles with the first ``upto`` columns of rows (N, D) and equal weights."""
         found = self.start(len(y))
         for i in range(upto):
             self.settle(found, i, y[:, i])
         return found
 
     def step(self, particles: Particles, i: int, generator: torch.Generator) -> None:
-        """Draw column i of every particle, in place."""
+        """Draw column i of every particle. The particles are changed in place."""
         law = self.law(i)
         with torch.no_grad():
             log_outcomes, params = self.model.column_law(i, particles.tokens, particles.kinds)
-            factors = self.tilts[i].factors[law.of_pieces] if i in self.tilts else None
+            factors = self.tilts[i].factors[law.piece_strata] if i in self.tilts else None
             y, log_weight = law.draw(log_outcomes, params, generator, factors)
         self.settle(particles, i, *self.ruled(particles, i, y, log_weight))
 
     def ruled(self, particles: Particles, i: int, y: Floats, log_weight: Floats) -> tuple[Floats, Floats]:
-        """Drawn values and weights of column i, or what an earlier column determines."""
+        """Return drawn values and weights of column i, replaced where earlier columns determine the value."""
         value = np.full(len(y), np.inf)
         if i in self.rules:
             determinant, rule = self.rules[i]
@@ -144,7 +144,7 @@ class Walk:
         return np.where(free, y, value), np.where(free, log_weight, np.where(kept, 0.0, -math.inf))
 
     def settle(self, particles: Particles, i: int, y: Floats, log_weight: Floats | float = 0.0) -> None:
-        """Give column i of every particle its value, in place."""
+        """Set column i of every particle and add the log weights. The particles are changed in place."""
         cells = torch.from_numpy(self.cells[i].encode(y)).to(particles.tokens.device)
         particles.y[:, i] = y
         particles.log_weight = particles.log_weight + log_weight
@@ -155,9 +155,8 @@ class Walk:
         particles.tokens = torch.cat([particles.tokens, token], dim=1)
 
     def run(self, n: int, stop: int, generator: torch.Generator) -> Particles:
-        """``n`` independent particles after columns 0 .. ``stop`` - 1. As long as every column has one value, a single
-        particle stands for all."""
-        particles = self.start()
+        """Return ``n`` independent particles with columns 0 .. ``stop`` - 1."""
+        particles = self.start()  # one particle represents all until a column can take several values
         for i in range(stop):
             if len(particles) < n and self.only(i) is None:
                 particles = particles.take(np.zeros(n, np.int64))
@@ -165,14 +164,14 @@ class Walk:
         return particles if len(particles) == n else particles.take(np.zeros(n, np.int64))
 
     def to_table(self, y: Floats) -> Floats:
-        """Plain numbers (N, D) in the table's order."""
+        """Return plain numbers (N, D) in the table's order instead of the model's."""
         found = np.empty_like(y)
         found[:, self.places] = y
         return found
 
 
 def effective_size(log_weight: Floats) -> float:
-    """How many equal weights would say as much: (sum w)^2 / sum w^2; 0 where all are 0.
+    """Return the effective sample size of weights, (sum w)^2 / sum w^2; 0 if all weights are 0.
 
     >>> effective_size(np.log([1.0, 1.0, 2.0]))
     2.6666666666666665
@@ -185,14 +184,15 @@ def effective_size(log_weight: Floats) -> float:
 
 
 def resample(log_weight: Floats, n: int, generator: np.random.Generator) -> NDArray[np.int64]:
-    """``n`` particles in proportion to their weights, each as often as its weight demands up to rounding (systematic
-    resampling): none twice unless it has more than 1/n of the weight.
+    """Return the indices of ``n`` particles, drawn in proportion to their weights by systematic resampling.
+
+    The count of each particle is n times its share of the weight, rounded up or down.
 
     >>> resample(np.log([0.5, 0.25, 0.25]), 4, np.random.default_rng(0)).tolist()
     [0, 0, 1, 2]
     """
     w = np.exp(log_weight - log_weight.max())
     ends = np.cumsum(w)
-    places = (np.arange(n) + generator.random()) / n * ends[-1]
-    found: NDArray[np.int64] = np.searchsorted(ends, places, side="right")
+    points = (np.arange(n) + generator.random()) / n * ends[-1]
+    found: NDArray[np.int64] = np.searchsorted(ends, points, side="right")
     return np.minimum(found, len(w) - 1)

@@ -1,16 +1,16 @@
-"""Conditions taken together: sets of all columns, their probability, and weighted beginnings of rows that meet them.
+"""All conditions of a query together: their sets, their probability, and weighted beginnings of rows that meet them.
 
-Two ways to answer, chosen by what the columns are:
+There are two methods:
 
-1. Enumeration. Where every column up to the last one with a condition has a list of values, and all paths together are
-   few, every path is followed with its probability. The answer is exact: it is the model's, to rounding. Whole numbers
-   from a short list leave a little probability for others; one value stands in for those, and their probability is the
-   error.
-2. Particles (see :mod:`cubicflow.tables.asking.particles`). Their number grows until the effective size is what was
-   asked for. Where few particles are effective, draws are tilted.
+1. Enumeration. If every column up to the last condition has a list of values, and the number of paths through these
+   columns is small, every path is followed with its probability. The answer equals the model's up to rounding. A short
+   list of whole numbers leaves a small probability for other numbers. One value represents these numbers, and their
+   probability is the error of the answer.
+2. Particles (see :mod:`cubicflow.tables.asking.particles`). Particles are added until they have the requested effective
+   size. If few particles are effective, the proposals are tilted.
 
-Conditions on the first columns alone are the first way, whatever comes later: equalities are one path, and a last set
-is a mass. Answering costs the model nothing: it is trained as it would be without.
+Conditions on the first columns need few paths: an equality is a single path, and the set of the last conditioned column
+is one probability per path. Queries do not change the training of the model.
 """
 
 from __future__ import annotations
@@ -27,30 +27,32 @@ from numpy.typing import NDArray
 
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.asking.allowed import Allowed, AllowedLevels, allowed_by, intersection
-from cubicflow.tables.asking.conditions import Condition, Given, asked_column, read_conditions, texts_of
+from cubicflow.tables.asking.conditions import Condition, Given, column_of, read_conditions, texts_of
 from cubicflow.tables.asking.constant_column import meets
 from cubicflow.tables.asking.particles import Particles, Walk, effective_size
-from cubicflow.tables.asking.tilting import ENOUGH, tilted
+from cubicflow.tables.asking.tilting import ENOUGH, improved_tilts
 from cubicflow.tables.cell_encoder import CellEncoder
 from cubicflow.tables.cells import WordCells
 from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.table_error import TableError
 
-MOST_PATHS = 1 << 15
-PILOT = 1 << 12
-TRIED = 1 << 11  # particles after every tilt
-AT_ONCE = 1 << 14
+MOST_PATHS = 1 << 15  # paths of an enumeration
+PILOT = 1 << 12  # particles of the first round
+TRIED = 1 << 11  # particles after each tilt
+AT_ONCE = 1 << 14  # particles of one further round
 MOST_PARTICLES = 1 << 16
 MOST_TILTS = 8
-FEWEST = 100.0  # an effective size below this answers nothing
-CONFIDENCE = 0.05  # the chance that a bound does not hold
+FEWEST = 100.0  # effective size; a smaller one is refused
+CONFIDENCE = 0.05  # probability that an upper bound is wrong
 
 
 @dataclass(frozen=True)
 class Weighed:
-    """Beginnings of rows that meet conditions, with weights. ``unresolved`` is the probability of what was not followed
-    by enumeration; None for particles."""
+    """Weighted beginnings of rows that meet conditions.
+
+    ``unresolved`` is the probability of paths that an enumeration represents by another path; None for particles.
+    """
 
     particles: Particles
     unresolved: float | None = None
@@ -65,7 +67,7 @@ class Weighed:
 
     @property
     def relative_size(self) -> float:
-        """The effective size for each particle."""
+        """The effective size divided by the number of particles."""
         return self.effective_size / len(self.particles)
 
     @property
@@ -75,7 +77,7 @@ class Weighed:
 
     @property
     def relative_error(self) -> float:
-        """The standard error of the probability, as a part of it."""
+        """The standard error of the probability divided by the probability."""
         if self.unresolved is not None:
             return self.unresolved / max(math.exp(self.log_probability), 1e-300)
         n = len(self.particles)
@@ -96,10 +98,10 @@ class Question:
     """Conditions on the columns of a fitted model.
 
     Args:
-        model, encoder: of a :class:`~cubicflow.tables.fitted.FittedTable`.
+        model, encoder: the model and the cell encoder of a :class:`~cubicflow.tables.fitted.FittedTable`.
         given: texts, or a mapping from columns to values (see :mod:`cubicflow.tables.asking.conditions`). Every context
             column needs an equality.
-        complete: whether no column may lack its value.
+        complete: whether every column must be present.
     """
 
     def __init__(self, model: ColumnsModel, encoder: CellEncoder, given: Given, *, complete: bool = False) -> None:
@@ -112,11 +114,11 @@ class Question:
             if self.walk.law(i).is_impossible:
                 raise TableError(
                     f"{texts_of(self._about(i))} is impossible: the probability is 0 or below 1e-15, since column "
-                    f"{self.walk.columns[i].name!r} does not reach that far; ask for values that it holds"
+                    f"{self.walk.columns[i].name!r} does not reach that far; choose values that the column holds"
                 )
 
     def with_set(self, i: int, allowed: Allowed) -> Question:
-        """The same question with another set for the model's column i."""
+        """Return the same question with another set for the model's column i."""
         other = copy(self)
         other.walk = Walk(self.walk.model, self.walk.encoder, {**self.walk.allowed, i: allowed}, self.walk.context)
         return other
@@ -131,15 +133,18 @@ class Question:
 
     @property
     def has_density(self) -> bool:
-        """Whether the probability is a density: a condition is a single real number."""
+        """Whether the probability is a density, because a condition is a single real number."""
         return any(self.walk.law(i).is_density for i in self.walk.allowed)
 
     # --- enumeration ---
 
     @torch.no_grad()
     def enumerated(self, stop: int, most: int | None = None) -> Weighed | None:
-        """Every path through columns 0 .. ``stop`` - 1 with its probability; None where there are more than ``most``
-        (``MOST_PATHS``, unless given)."""
+        """Return every path through columns 0 .. ``stop`` - 1 with its probability.
+
+        Return None if a column has no list of values, or if there are more than ``most`` paths (by default
+        ``MOST_PATHS``).
+        """
         most = MOST_PATHS if most is None else most
         walk, particles, unresolved = self.walk, self.walk.start(), 0.0
         for i in range(stop):
@@ -150,10 +155,12 @@ class Question:
             chances = walk.law(i).chances(log_outcomes, params).cpu().numpy()  # (N, V)
             parent, child = np.nonzero(chances > 0)
             y, log_weight = listed.y[child], np.log(chances[parent, child])
-            stands_in = listed.stands_in[child]
+            is_representative = listed.is_representative[child]
             if i in walk.rules:
-                parent, y, log_weight, stands_in = self._determined(particles, i, parent, y, log_weight, stands_in)
-            unresolved += float(np.exp(particles.log_weight[parent] + log_weight)[stands_in].sum())
+                parent, y, log_weight, is_representative = self._determined(
+                    particles, i, parent, y, log_weight, is_representative
+                )
+            unresolved += float(np.exp(particles.log_weight[parent] + log_weight)[is_representative].sum())
             particles = particles.take(parent)
             walk.settle(particles, i, y, log_weight)
         return Weighed(particles, unresolved)
@@ -165,9 +172,9 @@ class Question:
         parent: NDArray[np.int64],
         y: Floats,
         log_weight: Floats,
-        stands_in: NDArray[np.bool_],
+        is_representative: NDArray[np.bool_],
     ) -> tuple[NDArray[np.int64], Floats, Floats, NDArray[np.bool_]]:
-        """The same paths, but a single one through a column whose value an earlier one determines."""
+        """Return the paths with a single value of column i where an earlier column determines it."""
         determinant, rule = self.walk.rules[i]
         value = rule.apply(particles.y[:, determinant], np.full(len(particles), np.inf))
         known = ~np.isposinf(value)
@@ -177,12 +184,15 @@ class Question:
             np.concatenate([kept, parent[free]]),
             np.concatenate([value[kept], y[free]]),
             np.concatenate([np.zeros(len(kept)), log_weight[free]]),
-            np.concatenate([np.zeros(len(kept), np.bool_), stands_in[free]]),
+            np.concatenate([np.zeros(len(kept), np.bool_), is_representative[free]]),
         )
 
     @torch.no_grad()
     def exact_probability(self) -> Weighed | None:
-        """The paths up to the last column with a set, with its mass in their weights; None where they are too many."""
+        """Return the paths before the last column with a set; their weights include the probability of that set.
+
+        Return None if the paths cannot be enumerated. Paths include the last column if another column determines it.
+        """
         last = self.walk.last
         if last < 0 or last in self.walk.rules:
             return self.enumerated(last + 1)
@@ -198,8 +208,13 @@ class Question:
     # --- particles ---
 
     def weighed(self, stop: int, size: float, generator: torch.Generator) -> Weighed:
-        """Enumerated paths through columns 0 .. ``stop`` - 1, or particles with an effective size of ``size``. Refuses
-        conditions that too few particles meet."""
+        """Return all paths through columns 0 .. ``stop`` - 1, or else particles with an effective size of ``size``.
+
+        If the largest number of particles falls short of ``size``, they are returned with a smaller effective size.
+
+        Raises:
+            TableError: the conditions are impossible, or too few particles meet them.
+        """
         if (found := self.enumerated(stop)) is not None:
             if found.log_probability == -math.inf:
                 raise self.impossible()
@@ -223,18 +238,18 @@ class Question:
         return found
 
     def _tilt(self, first: Weighed, stop: int, generator: torch.Generator) -> Weighed:
-        """Tilt the walk while that helps; particles drawn under the best tilts."""
+        """Tilt the walk in several rounds; return the particles of the best round, and keep its tilts."""
         best, tilts = first, self.walk.tilts
         current = first
         for _ in range(MOST_TILTS):
-            mended = tilted(self.walk, current.particles)
-            if mended is self.walk.tilts:  # nothing but chance is left to mend
+            improved = improved_tilts(self.walk, current.particles)
+            if improved is self.walk.tilts:  # no column would gain
                 break
-            self.walk.tilts = mended
+            self.walk.tilts = improved
             current = Weighed(self.walk.run(TRIED, stop, generator))
             if not current.effective_size:
                 break
-            # rows that were hardly ever drawn before may hold more of the probability than all that were
+            # A larger probability means that earlier rounds missed rows with much of the probability.
             missed = current.log_probability > best.log_probability + math.log1p(3 * best.relative_error)
             if missed or current.relative_size > best.relative_size:
                 best, tilts = current, self.walk.tilts
@@ -243,17 +258,17 @@ class Question:
         self.walk.tilts = tilts
         return best
 
-    # --- refusals ---
+    # --- errors ---
 
     def impossible(self) -> TableError:
         return TableError(f"{texts_of(self.conditions)}: no row meets the conditions; their probability is 0")
 
     def too_rare(self, plain: Weighed, found: Weighed) -> TableError:
-        """What is said of conditions that too few particles meet."""
+        """Return the error for conditions that too few particles meet."""
         about = f"{texts_of(self.conditions)}: too rare to answer; "
-        size = f"the effective size of {len(found.particles):,} rows drawn is {found.effective_size:.0f}"
+        size = f"the effective size of {len(found.particles):,} sampled rows is {found.effective_size:.0f}"
         if self.has_density:
-            return TableError(f"{about}{size}. Ask for a range in place of a single number")
+            return TableError(f"{about}{size}. Use a range instead of a single number")
         mean = math.exp(plain.log_probability)
         bound = upper_bound(mean, len(plain.particles))
         guess = math.exp(found.log_probability)
@@ -264,8 +279,9 @@ class Question:
 
 
 def upper_bound(mean: float, n: int) -> float:
-    """The largest expectation of independent numbers in [0, 1] with this mean of n of them, with 95 % confidence: the p
-    above the mean at which n KL(mean, p) reaches log 20 (Hoeffding 1963).
+    """Return a 95 % upper confidence bound of the expectation of numbers in [0, 1], given the mean of n of them.
+
+    The bound is the p above the mean at which n KL(mean, p) reaches log 20 (Hoeffding 1963).
 
     >>> round(upper_bound(0.0, 1000), 4)
     0.003
@@ -274,9 +290,9 @@ def upper_bound(mean: float, n: int) -> float:
     enough = -math.log(CONFIDENCE) / n
     for _ in range(60):
         p = (low + high) / 2
-        of_one = mean * math.log(mean / p) if mean > 0 else 0.0
-        of_zero = (1 - mean) * math.log((1 - mean) / (1 - p)) if mean < 1 and p < 1 else 0.0
-        low, high = (p, high) if of_one + of_zero < enough else (low, p)
+        kl_of_ones = mean * math.log(mean / p) if mean > 0 else 0.0
+        kl_of_zeros = (1 - mean) * math.log((1 - mean) / (1 - p)) if mean < 1 and p < 1 else 0.0
+        low, high = (p, high) if kl_of_ones + kl_of_zeros < enough else (low, p)
     return high
 
 
@@ -287,7 +303,7 @@ def _joined(parts: Sequence[Particles]) -> Particles:
 
 
 def _context(schema: Schema, conditions: Sequence[Condition]) -> dict[str, object]:
-    """The values of context columns, each from an equality."""
+    """Return the values of context columns. Each must come from one equality."""
     names = {column.name for column in schema.context}
     found: dict[str, object] = {}
     for condition in conditions:
@@ -295,8 +311,8 @@ def _context(schema: Schema, conditions: Sequence[Condition]) -> dict[str, objec
             continue
         if condition.relation != "=":
             raise TableError(
-                f"condition {condition.text!r}: column {condition.column!r} is context, which the model is given and "
-                "does not model; give it one value"
+                f"condition {condition.text!r}: column {condition.column!r} is a context column, which has no "
+                "distribution in the model; give it one value"
             )
         if condition.column in found:
             raise TableError(f"context column {condition.column!r} is given twice")
@@ -305,13 +321,13 @@ def _context(schema: Schema, conditions: Sequence[Condition]) -> dict[str, objec
 
 
 def _sets(encoder: CellEncoder, conditions: Sequence[Condition], *, complete: bool) -> dict[int, Allowed]:
-    """The sets of the modelled columns, by their places in the model's order."""
+    """Return the sets of the modelled columns, by their index in the model's order."""
     sets: dict[str, Allowed] = {}
     if complete:
         with_gaps = [name for name in encoder.order if encoder.cells[name].gaps]
         conditions = [*conditions, *(Condition(name, "present", (), f"{name} is not missing") for name in with_gaps)]
     for condition in conditions:
-        column = asked_column(encoder.schema, condition)
+        column = column_of(encoder.schema, condition)
         if column.role == "constant":
             check_constant(encoder.schema, condition)
         if column.role != "model":
@@ -328,7 +344,7 @@ def _sets(encoder: CellEncoder, conditions: Sequence[Condition], *, complete: bo
 
 
 def check_constant(schema: Schema, condition: Condition) -> None:
-    """Refuse a condition that the one value of a constant column does not meet."""
+    """Raise TableError if the value of a constant column does not meet a condition."""
     column = schema[condition.column]
     if not meets(column, condition):
         raise TableError(f"condition {condition.text!r}: column {column.name!r} is {column.describe().split(':')[0]}")
@@ -337,21 +353,24 @@ def check_constant(schema: Schema, condition: Condition) -> None:
 def _with_determinants(
     encoder: CellEncoder, sets: dict[int, Allowed], conditions: Sequence[Condition]
 ) -> dict[int, Allowed]:
-    """The sets, and what they leave of columns that determine others: towns of the counties that are asked for."""
+    """Return the sets, with smaller sets for columns that determine a conditioned column.
+
+    For example, a condition on the county leaves only the towns of that county.
+    """
     order = encoder.order
     for rule in sorted(encoder.rules, key=lambda rule: -order.index(rule.dependent)):
-        asked = sets.get(order.index(rule.dependent))
+        allowed = sets.get(order.index(rule.dependent))
         cells = encoder.cells[rule.determinant]
-        if asked is None or not isinstance(cells, WordCells):
+        if allowed is None or not isinstance(cells, WordCells):
             continue
-        place = order.index(rule.determinant)
-        kept = asked.contains(np.asarray(rule.values))
-        gone = np.asarray(rule.keys)[~kept].tolist()
-        before = sets.get(place, AllowedLevels((True,) * len(cells.kinds), cells.gaps))
+        i = order.index(rule.determinant)
+        kept = allowed.contains(np.asarray(rule.values))
+        excluded = np.asarray(rule.keys)[~kept].tolist()
+        before = sets.get(i, AllowedLevels((True,) * len(cells.kinds), cells.gaps))
         if not isinstance(before, AllowedLevels):
             continue
-        sets[place] = before.without(gone)
-        if sets[place].is_empty:
+        sets[i] = before.without(excluded)
+        if sets[i].is_empty:
             raise TableError(
                 f"{texts_of(conditions)} contradict one another: {rule.determinant!r} determines {rule.dependent!r}, "
                 "and no row of the fitted table has both"

@@ -1,4 +1,4 @@
-"""Columns of a model that a sum determines: the last of the sum in the model's order, computed from the others."""
+"""Sums that samples keep: the last column of a sum, in the model's order, is computed from the other columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from cubicflow.tables.kinds.gridded import Gridded
 
 
 def computed_columns(walk: Walk, constraints: Sequence[Constraint]) -> dict[int, Computed]:
-    """For the last column of every sum, a function of the plain numbers of those before it."""
+    """Return, for the last column of every sum, a function that computes it from the plain numbers of earlier columns.
+
+    Sums with dates, and sums with columns that are neither modelled nor constant, are left out.
+    """
     found: dict[int, Computed] = {}
     for constraint in constraints:
         if not isinstance(constraint, LinearConstraint) or constraint.relation != "=":
@@ -22,8 +25,8 @@ def computed_columns(walk: Walk, constraints: Sequence[Constraint]) -> dict[int,
         schema, order = walk.encoder.schema, walk.encoder.order
         others = [name for name in constraint.names if name not in order]
         modelled = [order.index(name) for name in constraint.names if name in order]
-        by_kind = any(is_date(schema[name].arrow_type) for name in constraint.names)
-        if modelled and not by_kind and all(schema[name].role == "constant" for name in others):
+        has_dates = any(is_date(schema[name].arrow_type) for name in constraint.names)
+        if modelled and not has_dates and all(schema[name].role == "constant" for name in others):
             found.setdefault(max(modelled), _function(walk, constraint, max(modelled)))
     return found
 
@@ -37,21 +40,21 @@ def _function(walk: Walk, constraint: LinearConstraint, last: int) -> Computed:
             for name in constraint.names
             if name != column.name
         }
-        value = constraint.solved(column.name, values)
+        value = constraint.solve(column.name, values)
         gap = np.isnan(value)
         value = np.where(gap, 0.0, value)
         if isinstance(column, Gridded):
             value = np.round(value, column.grid.decimals)
         found = column.rounded(column.encode_any(pa.array(value)))
-        can = ~gap & np.isfinite(found)
-        found = np.where(can, found, np.inf)
-        return np.where(cells.encode(found)[:, 0] >= 0, found, np.inf)
+        is_valid = ~gap & np.isfinite(found)
+        found = np.where(is_valid, found, np.inf)
+        return np.where(cells.encode(found)[:, 0] >= 0, found, np.inf)  # inf for unseen values as well
 
     return compute
 
 
 def _values(walk: Walk, name: str, y: Floats) -> Floats:
-    """Plain numbers as values, NaN for a gap."""
+    """Return the values of plain numbers; NaN for a gap."""
     column = walk.encoder.schema[name]
     gap = np.isnan(y)
     return np.where(gap, np.nan, number_of(column, column.decode(np.where(gap, 0.0, y))))

@@ -1,10 +1,10 @@
-"""Draws that look where the conditions will be met (the cross-entropy method).
+"""Tilted proposals that prefer rows which meet the conditions (the cross-entropy method).
 
-A condition on a late column, such as the width of a diamond, is met by few rows whose earlier columns were drawn
-without a thought of it. So particles are drawn a few times, and after each time one early column is tilted: its strata
-are made as likely as they are among the weighted particles. Of all columns it is the one in which weighted and plain
-particles differ most. Strata with much of the weight are cut finer for the next time. A stratum keeps a part of its
-chance whatever happens, so no row that meets the conditions is lost, and weights take every tilt back.
+A condition on a late column, such as the width of a diamond, may be met by few rows, because earlier columns are drawn
+without regard to it. So particles are drawn in a few rounds. After each round one early column is tilted: its strata
+become as likely as they are among the weighted particles. The tilted column is the one in which weighted and unweighted
+particles differ most. Strata with a large share of the weight are split for the next round. A stratum always keeps part
+of its probability, so every row that meets the conditions can still be drawn. Weights correct for every tilt.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.asking.column_law import NumberLaw
 from cubicflow.tables.asking.particles import Particles, Tilt, Walk, effective_size
 
-DEFENCE = 0.1  # the part of a stratum's chance that no tilt takes, so that no weight is above its inverse
-STRENGTH = 100.0  # the effective size from which strata are estimated: weights are flattened until they have it
-ENOUGH = 0.3  # of particles are effective
+DEFENCE = 0.1  # share of a stratum's probability that a tilt cannot remove; it bounds weights by 1 / DEFENCE
+STRENGTH = 100.0  # effective size for estimates of strata; weights are flattened until they reach it
+ENOUGH = 0.3  # effective share of the particles at which tilting stops
 BISECTIONS = 30
-MUCH = 0.1  # of the weight in one stratum
-PARTS = 4  # that it is cut into
+MUCH = 0.1  # share of the weight; a stratum with more is split
+PARTS = 4  # parts of a split stratum
 MOST_KNOTS = 120
 
 
 def flattened(log_weight: Floats, size: float = STRENGTH) -> Floats:
-    """Weights to the power that leaves an effective size, at most 1; they sum to 1.
+    """Return weights raised to a power of at most 1 that gives them the effective size; the weights sum to 1.
 
     >>> round(effective_size(np.log(flattened(np.linspace(0.0, 50.0, 400)))))
     100
@@ -42,8 +42,11 @@ def flattened(log_weight: Floats, size: float = STRENGTH) -> Floats:
     return found
 
 
-def tilted(walk: Walk, particles: Particles) -> dict[int, Tilt]:
-    """The tilts of a walk with one of them mended by the particles that were drawn under them."""
+def improved_tilts(walk: Walk, particles: Particles) -> dict[int, Tilt]:
+    """Return the tilts of a walk, one of them improved by particles that were drawn under the current tilts.
+
+    The walk's own dictionary is returned if no column would gain.
+    """
     weights = flattened(particles.log_weight)
     size = 1 / float((weights**2).sum())
     best, chosen = 0.0, None
@@ -54,7 +57,8 @@ def tilted(walk: Walk, particles: Particles) -> dict[int, Tilt]:
         stratum = law.stratum(particles.y[:, i])
         drawn = np.bincount(stratum, minlength=law.strata) / len(particles)
         wanted: Floats = np.bincount(stratum, weights=weights, minlength=law.strata).astype(np.float64)
-        # of so few effective particles, shares of strata differ by chance: half a particle for each is as it was drawn
+        # With few effective particles, the shares of strata differ by chance. So the shares are shrunk towards the
+        # drawn shares, as if half a particle per occupied stratum had been added.
         occupied = np.count_nonzero(drawn)
         wanted = (size * wanted + occupied / 2 * drawn) / (size + occupied / 2)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -68,7 +72,7 @@ def tilted(walk: Walk, particles: Particles) -> dict[int, Tilt]:
     law = walk.law(i)
     knots = law.knots if isinstance(law, NumberLaw) else np.empty(0)
     before = walk.tilts[i].factors if i in walk.tilts else np.ones(len(ratio))
-    plain = drawn / before  # as often as strata are drawn without the tilt
+    plain = drawn / before  # proportional to the shares of strata without a tilt
     factors = before * ratio
     factors /= float((plain / plain.sum()) @ factors)
     found = Tilt((1 - DEFENCE) * factors + DEFENCE, knots)
@@ -76,7 +80,10 @@ def tilted(walk: Walk, particles: Particles) -> dict[int, Tilt]:
 
 
 def cut_finer(tilt: Tilt, wanted: Floats) -> Tilt:
-    """The same tilt, the strata of numbers with much of the weight (``wanted``, of every stratum) in several parts.
+    """Return the same tilt with strata of numbers split where they have a large share of the weight.
+
+    ``wanted`` is the share of the weight of every stratum. The tilt is returned unchanged if it would get too many
+    knots.
 
     >>> cut_finer(Tilt(np.array([1.0, 5.0, 9.0]), np.array([0.5])), np.array([0.0, 0.9, 0.1])).knots.tolist()
     [0.5, 0.625, 0.75, 0.875]

@@ -1,1 +1,1 @@
-"""The kinds of file that tables come in, and the places where they lie, beside CSV, Parquet and NumPy files."""
+"""Sources of tables other than CSV, Parquet and NumPy files: further file formats, URLs, queries, standard input."""

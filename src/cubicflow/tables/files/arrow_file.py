@@ -1,4 +1,4 @@
-"""Feather files and Arrow's own files and streams."""
+"""Feather files, and files and streams in the Arrow IPC format."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ FILE, OLD_FEATHER = b"ARROW1", b"FEA1"
 
 
 class ArrowTable(Table):
-    """A .feather, .arrow, .ipc or .arrows file. Whether it is a file or a stream, its first bytes say, not its name."""
+    """A .feather, .arrow, .ipc or .arrows file. The first bytes, not the name, tell a file from a stream."""
 
     def __init__(self, path: Path) -> None:
         watched = WatchedFiles(path, lambda: [path])
         with path.open("rb") as file:
             start = file.read(len(FILE))
         if start.startswith(OLD_FEATHER):
-            raise TableError(f"{path}: this is Feather of version 1, which is no longer read; write it again")
+            raise TableError(f"{path}: Feather version 1 is not supported; write the table as version 2")
         self._is_stream = start != FILE
         with self._opened(path) as reader:
             schema = without_views(reader.schema)
@@ -36,17 +36,17 @@ class ArrowTable(Table):
             found = reader if self._is_stream else map(reader.get_batch, range(reader.num_record_batches))
             for batch in found:
                 chosen = batch.select(columns)
-                chosen.validate(full=True)  # a damaged file can hold values that point nowhere
+                chosen.validate(full=True)  # a damaged file can hold offsets outside its buffers
                 for start in range(0, len(chosen), rows):
                     part = chosen.slice(start, rows)
                     yield part.cast(without_views(part.schema))
 
     @contextmanager
     def _opened(self, path: Path) -> Iterator[pa.RecordBatchReader]:
-        """A reader of its batches. The file is read, not mapped: one that shrinks is then an error, not a crash."""
+        """Open a reader of the batches. The file is not memory-mapped: a mapped file that shrinks is a crash."""
         try:
             with pa.OSFile(str(path)) as file:
                 yield pa.ipc.open_stream(file) if self._is_stream else pa.ipc.open_file(file)
         except (pa.ArrowException, OSError, EOFError) as error:
             reason = next(iter(str(error).splitlines()), type(error).__name__)
-            raise TableError(f"{path}: not a whole Arrow file: {reason}") from None
+            raise TableError(f"{path}: not a complete Arrow file: {reason}") from None

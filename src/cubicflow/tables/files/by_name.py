@@ -1,4 +1,4 @@
-"""The table in a file, of the kind that the file's name says."""
+"""Opening a table by the ending of its file name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cubicflow.tables.text.reading import Reading
 
 
 def open_file(path: Path, reading: Reading) -> Table:
-    """The table in a file or a folder, of the kind that its name says, or a built-in one."""
+    """Return the table in a file or a folder, or the built-in table of that name. The file's ending is its format."""
     if not path.exists() and str(path) in BUILT_IN:
         path = built_in_table(str(path))
     if not path.exists():
@@ -26,7 +26,7 @@ def open_file(path: Path, reading: Reading) -> Table:
     if not path.is_file():
         raise TableError(
             f"{path}: a table is read several times, and a pipe only once; save it as a file first, or send it to "
-            "standard input, which is called -"
+            "standard input and give - as its name"
         )
     if path.stat().st_size == 0:
         raise TableError(f"{path}: the file is empty")
@@ -46,8 +46,8 @@ def open_file(path: Path, reading: Reading) -> Table:
             return NumpyTable(path)
         case ".db" | ".sqlite" | ".sqlite3" | ".duckdb" if path.suffix != ".gz":
             scheme = "duckdb" if suffix == ".duckdb" else "sqlite"
-            raise TableError(f"{path}: of a database, give a query: {scheme}:{path}?query=SELECT ...")
+            raise TableError(f"{path}: a database needs a query: {scheme}:{path}?query=SELECT ...")
     raise TableError(
-        f"{path}: cannot tell what kind of table this is; a table's name ends in .csv, .tsv, .jsonl (also .gz), "
+        f"{path}: unknown kind of table; the name of a table ends in .csv, .tsv, .jsonl (also .gz), "
         ".parquet, .feather, .arrow, .xlsx, .npy or .npz, or is a folder of .parquet files"
     )

@@ -1,4 +1,4 @@
-"""Tables that can be read once, from standard input or from a network: their bytes are copied to a temporary file."""
+"""Tables from standard input or a network. Their bytes can be read only once, so a temporary file gets a copy."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from cubicflow.tables.table_error import TableError
 from cubicflow.tables.text.reading import Reading
 
 EXTRA = "pip install 'cubicflow[remote]'"
-BY_ARROW = ("s3", "gs", "gcs")  # object stores that arrow knows without further packages
+BY_ARROW = ("s3", "gs", "gcs")  # object stores that arrow reads without further packages
 SUFFIXES = re.compile(r"\.(csv|tsv|jsonl|ndjson)(\.gz)?$|\.(parquet|pq|feather|arrow|arrows|ipc|xlsx|xlsm|npy|npz)$")
-TIMEOUT = 20.0  # seconds without an answer
+TIMEOUT = 20.0  # seconds to wait for an answer
 
 
 class _Copy:
-    """A folder for a temporary file, removed when nobody needs it, or at the end of the process."""
+    """A folder for a temporary file. Garbage collection or the end of the process removes the folder."""
 
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="cubicflow-"))
@@ -41,7 +41,7 @@ class _Copy:
 
 
 class FetchedTable(Table):
-    """The table in a temporary copy, under the name of the place it came from. The copy goes with the table."""
+    """A table in a temporary copy, named after its origin. The copy lives as long as the table."""
 
     def __init__(self, name: str, copy: _Copy, inner: Table, source: str | None) -> None:
         super().__init__(name, inner.types)
@@ -70,7 +70,7 @@ class FetchedTable(Table):
 
 
 def standard_input(reading: Reading) -> Table:
-    """The table that is sent to this process."""
+    """Return the table that standard input sends. Raise TableError if standard input cannot be read."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise TableError("standard input cannot be read by several processes; save the table as a file first")
     if sys.stdin is None or sys.stdin.closed:
@@ -82,7 +82,7 @@ def standard_input(reading: Reading) -> Table:
 
 
 def at_url(url: str, reading: Reading) -> Table:
-    """The table at a URL: by http or https, from an object store that arrow knows, or by fsspec."""
+    """Return the table at a URL, read by http or https, by arrow from an object store, or by fsspec."""
     scheme = urlsplit(url).scheme.lower()
     read = _download if scheme in ("http", "https") else _from_store if scheme in BY_ARROW else _by_fsspec
     ending = SUFFIXES.search(urlsplit(url).path.lower())
@@ -90,7 +90,7 @@ def at_url(url: str, reading: Reading) -> Table:
 
 
 def without_secrets(url: str) -> str:
-    """A URL as a run folder keeps it: without a password, and without a query, which may hold a signature.
+    """Return a URL that is safe to store: without user and password, and without the query, which may hold a signature.
 
     >>> without_secrets("https://me:pass@example.org/t.csv?key=1")
     'https://example.org/t.csv'
@@ -100,7 +100,7 @@ def without_secrets(url: str) -> str:
 
 
 def _fetched(name: str, source: str | None, save: Callable[[Path], None], ending: str, reading: Reading) -> Table:
-    """``save`` writes the bytes to a path, and raises OSError with what is wrong."""
+    """Return the table whose bytes ``save`` writes to a path. ``save`` raises OSError if the bytes cannot be read."""
     copy = _Copy()
     path = copy.path / "table"
     try:
@@ -108,7 +108,7 @@ def _fetched(name: str, source: str | None, save: Callable[[Path], None], ending
     except OSError as error:
         raise TableError(f"{name}: could not be read: {_line(error)}") from None
     if not path.stat().st_size:
-        raise TableError(f"{name}: it is empty; nothing was sent")
+        raise TableError(f"{name}: it is empty; send a table")
     path = path.rename(path.with_name(f"table{ending or ending_of(path)}"))
     try:
         return FetchedTable(name, copy, open_file(path, reading), source)
@@ -127,7 +127,7 @@ def _download(url: str, path: Path) -> None:
         reason = getattr(cause, "reason", None) or cause
         raise OSError(f"the server does not answer ({reason}); check the address and the network") from None
     except (ValueError, UnicodeError) as error:
-        raise OSError(f"this is no address: {error}") from None
+        raise OSError(f"this is not a valid address: {error}") from None
 
 
 def _save_standard_input(path: Path) -> None:
@@ -150,18 +150,18 @@ def _by_fsspec(url: str, path: Path) -> None:
     try:
         import fsspec
     except ImportError:
-        raise OSError(f"such URLs are read with fsspec, which is not installed; use: {EXTRA}") from None
+        raise OSError(f"this kind of URL needs fsspec, which is not installed; use: {EXTRA}") from None
     try:
         with fsspec.open(url, "rb") as stream, path.open("wb") as file:
             shutil.copyfileobj(stream, file)
     except ImportError as error:
         raise OSError(f"{_line(error)}") from None
-    except Exception as error:  # every store raises errors of its own
+    except Exception as error:  # each fsspec store raises its own types of errors
         raise OSError(f"{_line(error)}; check the address and the credentials") from None
 
 
 def ending_of(path: Path) -> str:
-    """The ending that a file should have, by its first bytes. What nothing else is, is taken for CSV."""
+    """Return the ending that fits the first bytes of a file; ``.csv`` if no other format fits."""
     with path.open("rb") as file:
         start = file.read(16)
     if start.startswith(b"PAR1"):
@@ -185,7 +185,7 @@ def ending_of(path: Path) -> str:
 
 
 def _renamed(error: TableError, path: object, name: object) -> TableError:
-    """The error with the place that the user knows instead of the temporary copy."""
+    """Return the error with the user's name of the table instead of the path of the temporary copy."""
     return TableError(str(error).replace(str(path), str(name)), error.option)
 
 

@@ -1,4 +1,4 @@
-"""Lines of JSON: an object for each row."""
+"""JSON lines: one object per row."""
 
 from __future__ import annotations
 
@@ -13,38 +13,40 @@ from cubicflow.tables.csv_file import FingerprintedFile, Unpacked
 from cubicflow.tables.source import Table, check_names
 from cubicflow.tables.table_error import TableError
 
-BLOCK_BYTES = 1 << 24  # a row must fit into one
+BLOCK_BYTES = 1 << 24  # bytes; a row must fit into one block
 
 
 class JsonLinesTable(Table):
-    """A .jsonl or .ndjson file, read into memory in one pass. A row that lacks a name lacks the value. Columns of
-    nested values are refused unless they are left out."""
+    """A .jsonl or .ndjson file, read into memory in one pass.
+
+    A row without a key has a gap in that column. A column of nested values cannot be modelled and must be dropped.
+    """
 
     def __init__(self, path: Path) -> None:
         try:
             with FingerprintedFile(path) as file:
                 stream = pa.input_stream(Unpacked(path, file) if path.suffix == ".gz" else file)
                 rows = arrow_json.read_json(stream, arrow_json.ReadOptions(block_size=BLOCK_BYTES))
-                mark = file.fingerprint()
+                fingerprint = file.fingerprint()
         except (pa.ArrowException, OSError, EOFError) as error:
             raise TableError(f"{path}: {_explained(str(error))}") from None
         check_names(path, rows.column_names)
         super().__init__(path, dict(zip(rows.column_names, rows.schema.types, strict=True)))
-        self._rows, self._fingerprint = rows, mark
+        self._rows, self._fingerprint = rows, fingerprint
 
     def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
         yield from self._rows.select(columns).to_batches(max_chunksize=rows)
 
 
 def _explained(error: str) -> str:
-    """What arrow says about a file, with what to do."""
+    """Return arrow's error in one line, with a remedy."""
     error = next(iter(error.splitlines()), "it cannot be read")
     if found := re.search(r"Column\(/(.*?)\) changed from (\w+) to (\w+)", error):
         name, before, after = found.groups()
         return (
             f"column {name!r} holds a {before} in some rows and a {after} in others; write one kind of value, and null "
-            "for what is missing"
+            "for missing values"
         )
     if "straddling" in error:
-        return f"a line is longer than {BLOCK_BYTES >> 20} MiB; write one object to a line"
-    return f"not lines of JSON: {error.removeprefix('JSON parse error: ')}; write one object to a line"
+        return f"a line is longer than {BLOCK_BYTES >> 20} MiB; write one object per line"
+    return f"not lines of JSON: {error.removeprefix('JSON parse error: ')}; write one object per line"

@@ -1,4 +1,4 @@
-"""Where a table lies, if not in a file under its own name: standard input, a URL, a query, a part of a workbook."""
+"""Opening tables that are not plain file names: standard input, a URL, a query, a part of a workbook."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from cubicflow.tables.text.reading import Reading
 
 STANDARD_INPUT = "-"
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://.+", re.DOTALL)
-EATEN = re.compile(r"(https?|s3|gs|gcs):/[^/].*")  # what a Path makes of a URL
+URL_AS_PATH = re.compile(r"(https?|s3|gs|gcs):/[^/].*")  # pathlib.Path merges the two slashes of a URL
 INSIDE = re.compile(r"(duckdb|sqlite|xlsx):(.*)", re.DOTALL)
 SHEET_KEYS = ("sheet", "cells")
 
 
 def open_elsewhere(text: str, reading: Reading) -> Table | None:
-    """The table, or None for what must be a path or the name of a built-in table."""
+    """Return the table, or None if the text is a path or the name of a built-in table."""
     from cubicflow.tables.files.fetched import at_url, standard_input
 
     if text == STANDARD_INPUT:
@@ -26,30 +26,32 @@ def open_elsewhere(text: str, reading: Reading) -> Table | None:
         return None
     if URL.fullmatch(text):
         return at_url(text, reading)
-    if EATEN.fullmatch(text):
+    if URL_AS_PATH.fullmatch(text):
         raise TableError(f"{text}: a URL has two slashes after its scheme; give it as text, not as a Path")
     inside = INSIDE.fullmatch(text)
     return None if inside is None else _inside(text, inside[1], inside[2], reading)
 
 
 def is_path(source: str) -> bool:
-    """Whether a table's source is a file on this machine, which can be opened without running a query or asking a
-    network: what stands in a stranger's run folder may be anything."""
+    """Return whether a table's source is a local path, which is safe to open.
+
+    A run folder from someone else may name a query or a URL. Opening those would run SQL or contact a network.
+    """
     return source != STANDARD_INPUT and not (URL.fullmatch(source) or INSIDE.fullmatch(source))
 
 
 def _inside(text: str, kind: str, rest: str, reading: Reading) -> Table:
-    file, _, asked = rest.partition("?")
+    file, _, request = rest.partition("?")
     if kind == "xlsx":
         from cubicflow.tables.files.spreadsheet import SpreadsheetTable
 
-        parts = dict(part.partition("=")[::2] for part in asked.split("&") if part)
+        parts = dict(part.partition("=")[::2] for part in request.split("&") if part)
         if unknown := [key for key in parts if key not in SHEET_KEYS]:
-            raise TableError(f"{text}: of a workbook, choose {' and '.join(SHEET_KEYS)}, not {unknown[0]!r}")
+            raise TableError(f"{text}: a workbook has no setting {unknown[0]!r}; use {' and '.join(SHEET_KEYS)}")
         return SpreadsheetTable(Path(file), reading, parts.get("sheet"), parts.get("cells"))
     from cubicflow.tables.files.queries import DATABASES
 
-    # The query is taken as it stands: SQL has its own % and &.
-    if asked and not asked.startswith("query="):
+    # The query is not URL-decoded: SQL uses % and & itself.
+    if request and not request.startswith("query="):
         raise TableError(f"{text}: after the question mark comes query=, and then the query")
-    return DATABASES[kind](text, file, asked.removeprefix("query=").strip())
+    return DATABASES[kind](text, file, request.removeprefix("query=").strip())

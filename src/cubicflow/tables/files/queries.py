@@ -1,4 +1,4 @@
-"""What a query returns: SQLite by Python's own library, DuckDB by its own. A query runs once, and its rows are kept."""
+"""Tables returned by queries to SQLite or DuckDB. A query runs once, and a spool keeps the rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXTRA = "pip install 'cubicflow[duckdb]'"
 
 
 class QueriedTable(MemoryTable):
-    """Rows with the types that a database gave them."""
+    """Rows with the types of a database."""
 
     def __init__(self, rows: pa.Table, name: str, fingerprint: str, source: str) -> None:
         super().__init__(rows, name)
@@ -31,7 +31,7 @@ class QueriedTable(MemoryTable):
 
 
 def query_sqlite(where: str, file: str, query: str) -> Table:
-    """The rows of a query to SQLite, as text: there, every cell has a type of its own."""
+    """Return the rows of a query to SQLite, as text: the cells of a column may have different types in SQLite."""
     path = _database(where, file)
     try:
         with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database:
@@ -43,18 +43,18 @@ def query_sqlite(where: str, file: str, query: str) -> Table:
                 raise TableError(f"{where}: this query returns no table; give one that selects rows")
             names = [column[0] for column in found.description]
             check_names(where, names)
-            rows, mark = _kept(where, text_batches(names, _without_blobs(where, names, found)))
+            rows, fingerprint = _spooled(where, text_batches(names, _without_blobs(where, names, found)))
     except sqlite3.Error as error:
-        raise TableError(f"{where}: SQLite refuses this: {_line(error)}") from None
-    return TextRows(rows, where, mark, f"sqlite:{path}?query={query}")
+        raise TableError(f"{where}: SQLite refuses the query: {_line(error)}") from None
+    return TextRows(rows, where, fingerprint, f"sqlite:{path}?query={query}")
 
 
 def query_duckdb(where: str, file: str, query: str) -> Table:
-    """The rows of a query to DuckDB; without a file, to an empty database, which can read files by their names."""
+    """Return the rows of a query to DuckDB. Without a file the database is empty, and the query names files to read."""
     try:
         import duckdb
     except ImportError:
-        raise TableError(f"{where}: this is read with duckdb, which is not installed; use: {EXTRA}") from None
+        raise TableError(f"{where}: this query needs duckdb, which is not installed; use: {EXTRA}") from None
     path = _database(where, file) if file else None
     try:
         database = duckdb.connect(":memory:" if path is None else str(path), read_only=path is not None)
@@ -65,10 +65,10 @@ def query_duckdb(where: str, file: str, query: str) -> Table:
             if found is None:
                 raise TableError(f"{where}: this query returns no table; give one that selects rows")
             check_names(where, found.columns)
-            rows, mark = _kept(where, _plain(found.to_arrow_reader(BATCH_ROWS)))
+            rows, fingerprint = _spooled(where, _without_view_types(found.to_arrow_reader(BATCH_ROWS)))
     except (duckdb.Error, pa.ArrowException) as error:
-        raise TableError(f"{where}: DuckDB refuses this: {_line(error)}") from None
-    return QueriedTable(rows, where, mark, f"duckdb:{path or ''}?query={query}")
+        raise TableError(f"{where}: DuckDB refuses the query: {_line(error)}") from None
+    return QueriedTable(rows, where, fingerprint, f"duckdb:{path or ''}?query={query}")
 
 
 DATABASES: dict[str, Callable[[str, str, str], Table]] = {"duckdb": query_duckdb, "sqlite": query_sqlite}
@@ -82,20 +82,20 @@ def _database(where: str, file: str) -> Path:
 
 
 def _no_query(where: str, tables: list[str]) -> TableError:
-    example = f"?query=SELECT * FROM {tables[0]}" if tables else "?query=SELECT ..."  # noqa: S608 - only shown
+    example = f"?query=SELECT * FROM {tables[0]}" if tables else "?query=SELECT ..."  # noqa: S608 - never executed
     holds = f"its tables are {some(tables, 10)}" if tables else "it holds no table"
-    return TableError(f"{where}: of a database, give a query ({holds}): {where.removesuffix('?query=')}{example}")
+    return TableError(f"{where}: a database needs a query ({holds}): {where.removesuffix('?query=')}{example}")
 
 
-def _plain(batches: Any) -> Iterator[pa.RecordBatch]:
+def _without_view_types(batches: Any) -> Iterator[pa.RecordBatch]:
     schema = without_views(batches.schema)
-    yield pa.RecordBatch.from_pylist([], schema=schema)
+    yield pa.RecordBatch.from_pylist([], schema=schema)  # the first batch is empty; it fixes the schema
     for batch in batches:
         yield batch.cast(schema)
 
 
-def _kept(where: str, batches: Iterator[pa.RecordBatch]) -> tuple[pa.Table, str]:
-    """All rows, and their fingerprint."""
+def _spooled(where: str, batches: Iterator[pa.RecordBatch]) -> tuple[pa.Table, str]:
+    """Return all rows and their fingerprint."""
     digest = RowsDigest()
 
     def watched() -> Iterator[pa.RecordBatch]:
@@ -108,7 +108,7 @@ def _kept(where: str, batches: Iterator[pa.RecordBatch]) -> tuple[pa.Table, str]
     except OSError as error:
         raise TableError(f"{where}: there is no room for a copy of its rows ({error.strerror or error})") from None
     if not len(rows):
-        raise TableError(f"{where}: the query returns no row; ask for others")
+        raise TableError(f"{where}: the query returns no row; change the query")
     return rows, digest.result()
 
 

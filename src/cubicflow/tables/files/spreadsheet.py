@@ -1,4 +1,4 @@
-"""Sheets of .xlsx workbooks, by openpyxl. A workbook is read once, as text: its cells have types of their own."""
+"""Sheets of .xlsx workbooks, read by openpyxl once and as text: the cells of a column may have different types."""
 
 from __future__ import annotations
 
@@ -30,7 +30,11 @@ Row = tuple[object, ...]
 
 
 class SpreadsheetTable(TextRows):
-    """One table on one sheet: the first one or the one named; all of its cells, or those named, such as ``A3:F200``."""
+    """One table on one sheet of a workbook.
+
+    ``sheet`` is the title of the sheet; None for the first sheet. ``cells`` is a range such as ``A3:F200``; None for
+    all cells.
+    """
 
     has_header = True
 
@@ -43,20 +47,20 @@ class SpreadsheetTable(TextRows):
         source = f"xlsx:{path.resolve()}?" + "&".join(
             f"{key}={value}" for key, value in (("sheet", sheet), ("cells", cells)) if value
         )
-        kept = pa.Table.from_batches(spool(text_batches(names, values), None))
+        spooled = pa.Table.from_batches(spool(text_batches(names, values), None))
         where = str(path.resolve()) if sheet is None and cells is None else source
-        super().__init__(kept, str(path), fingerprint_of(content), where)
+        super().__init__(spooled, str(path), fingerprint_of(content), where)
         self.files = [path]
         if others:
             self.remarks = (f"the workbook has {len(others) + 1} sheets; {title!r} is read, not {some(others)}",)
 
 
 def _rows(path: Path, content: bytes, sheet: str | None, cells: str | None) -> tuple[str, list[str], list[Row]]:
-    """The sheet that is read, the others, where none was named, and the rows."""
+    """Return the title of the sheet that is read, the titles of the other sheets if ``sheet`` is None, and the rows."""
     try:
         import openpyxl
     except ImportError:
-        raise TableError(f"{path}: spreadsheets are read with openpyxl, which is not installed; use: {EXTRA}") from None
+        raise TableError(f"{path}: a spreadsheet needs openpyxl, which is not installed; use: {EXTRA}") from None
     if content.startswith(OLD_EXCEL):
         raise TableError(f"{path}: this workbook is older than .xlsx, or has a password; save it as plain .xlsx")
     bounds = {} if cells is None else _bounds(path, cells)
@@ -64,7 +68,7 @@ def _rows(path: Path, content: bytes, sheet: str | None, cells: str | None) -> t
         return _opened(openpyxl.load_workbook, path, content, sheet, bounds)
     except TableError:
         raise
-    except Exception as error:  # openpyxl raises what its parts raise
+    except Exception as error:  # openpyxl passes on errors of any type
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise TableError(f"{path}: not a readable workbook: {reason}") from None
 
@@ -75,7 +79,7 @@ def _opened(
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         check_unpacked(path, len(content), sum(part.file_size for part in archive.infolist()))
     with (
-        warnings.catch_warnings(action="ignore"),  # on styles and validations, which are not read
+        warnings.catch_warnings(action="ignore"),  # openpyxl warns of styles and validations, which are not read
         closing(load(io.BytesIO(content), read_only=True, data_only=True)) as book,
     ):
         titles = [found.title for found in book.worksheets]
@@ -84,7 +88,7 @@ def _opened(
         if sheet is not None and sheet not in titles:
             raise TableError(f"{path}: there is no sheet {sheet!r}; the sheets are {some(titles, 10)}")
         chosen = book[titles[0] if sheet is None else sheet]
-        chosen.reset_dimensions()  # programs write wrong ones
+        chosen.reset_dimensions()  # some programs write wrong dimensions
         rows = [tuple(map(_value, row)) for row in chosen.iter_rows(values_only=True, **bounds)]
     others = [title for title in titles if title != chosen.title]
     return chosen.title, others if sheet is None else [], rows
@@ -110,12 +114,12 @@ def _column(letters: str) -> int:
 
 
 def _letters(number: int) -> str:
-    """The name of a column, counted from 0."""
+    """Return the letters of a column that is counted from 0."""
     letters = ""
     number += 1
     while number:
-        number, place = divmod(number - 1, 26)
-        letters = chr(ord("A") + place) + letters
+        number, digit = divmod(number - 1, 26)
+        letters = chr(ord("A") + digit) + letters
     return letters
 
 
@@ -126,7 +130,11 @@ def _value(cell: Any) -> object:
 def _one_table(
     path: Path, sheet: str, rows: list[Row], reading: Reading, *, is_chosen: bool
 ) -> tuple[list[str], list[Row]]:
-    """Names and rows of the one table on a sheet. Two tables are refused, unless cells were chosen."""
+    """Return the names and rows of the one table on a sheet.
+
+    Raises:
+        TableError: the sheet holds no table or, unless ``is_chosen``, several tables.
+    """
     width = max((len(row) for row in rows), default=0)
     rows = [row + (None,) * (width - len(row)) for row in rows]
     first, end = reading.header_rows
@@ -142,7 +150,7 @@ def _one_table(
     names = header_cells([[as_text(row[i]) or "" for i in used] for row in top])
     if not any(names):
         raise TableError(
-            f"{path}: row {end - 1} of the sheet {sheet!r} is empty; say which row holds the names,", "--header"
+            f"{path}: row {end - 1} of the sheet {sheet!r} is empty; choose the row that holds the names", "--header"
         )
     if len(names) > 1 and not names[0] and all(names[1:]):
         names[0] = INDEX
@@ -153,11 +161,11 @@ def _one_table(
 
 
 def _refuse_several(path: Path, sheet: str, used: Sequence[int], below: Sequence[Row], end: int) -> None:
-    """Tables side by side have an empty column between them, and tables above one another an empty row."""
+    """Raise TableError if an empty column or an empty row separates two tables."""
     breaks = [i for i, (left, right) in enumerate(pairwise(used)) if right > left + 1]
     filled = [any(cell is not None for cell in row) for row in below]
     last = max(i for i, is_filled in enumerate(filled) if is_filled)
-    choose = "say which cells hold the one you mean"
+    choose = "choose the cells of one table"
     if breaks:
         left, right = used[breaks[0]], used[breaks[0] + 1]
         example = f"xlsx:{path}?sheet={sheet}&cells={_letters(used[0])}1:{_letters(left)}{end + last + 1}"

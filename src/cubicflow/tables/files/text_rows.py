@@ -1,4 +1,4 @@
-"""Rows that were read once, as text: of a spreadsheet, or of a database whose cells have types of their own."""
+"""Rows of a spreadsheet or of SQLite, read once as text: the cells of a column may have different types."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MISSING_TEXTS = frozenset(MISSING)
 
 
 class TextRows(MemoryTable):
-    """Columns of strings, typed over all rows as those of a CSV file are."""
+    """Columns of strings. Their types are inferred from all rows, as in a CSV file."""
 
     is_text = True
 
@@ -29,7 +29,7 @@ class TextRows(MemoryTable):
     def source(self) -> str | None:
         return self._source
 
-    def spooled(self, columns: Sequence[str], folder: Path | None = None) -> Table:  # noqa: ARG002 - it is a spool
+    def spooled(self, columns: Sequence[str], folder: Path | None = None) -> Table:  # noqa: ARG002 - already spooled
         types = dict.fromkeys(columns, pa.null())
         for batch in self.batches(columns):
             for name, type in types.items():
@@ -38,25 +38,25 @@ class TextRows(MemoryTable):
 
 
 def text_batches(names: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[pa.RecordBatch]:
-    """Batches of strings from rows of cells, one batch without rows at least."""
+    """Yield batches of strings from rows of cells. The last batch may be empty, so there is at least one."""
     schema = pa.schema(dict.fromkeys(names, pa.string()))
-    kept: list[Sequence[object]] = []
+    pending: list[Sequence[object]] = []
 
     def batch() -> pa.RecordBatch:
-        columns = zip(*kept, strict=True) if kept else [()] * len(names)
+        columns = zip(*pending, strict=True) if pending else [()] * len(names)
         arrays = [pa.array([as_text(cell) for cell in column], pa.string()) for column in columns]
-        kept.clear()
+        pending.clear()
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     for row in rows:
-        kept.append(row)
-        if len(kept) == BATCH_ROWS:
+        pending.append(row)
+        if len(pending) == BATCH_ROWS:
             yield batch()
     yield batch()
 
 
 def as_text(cell: object) -> str | None:
-    """A cell as a CSV file would hold it; None for a gap.
+    """Return a cell as a CSV file would hold it; None for a gap.
 
     >>> [as_text(cell) for cell in (True, 0.1, datetime(2024, 12, 31), " a ", "NA", None)]
     ['true', '0.1', '2024-12-31', 'a', None, None]
@@ -75,7 +75,7 @@ def as_text(cell: object) -> str | None:
 
 
 class RowsDigest:
-    """A hash of rows, the same however they are cut into batches."""
+    """A hash of rows that does not depend on how the rows are split into batches."""
 
     def __init__(self) -> None:
         self._columns: dict[str, Any] = {}
@@ -83,7 +83,7 @@ class RowsDigest:
     def see(self, batch: pa.RecordBatch) -> None:
         for name, type, column in zip(batch.schema.names, batch.schema.types, batch.columns, strict=True):
             digest = self._columns.setdefault(name, hashlib.sha256(f"{name}\0{type}\0".encode()))
-            if pa.types.is_nested(type):  # never modelled
+            if pa.types.is_nested(type):  # nested columns are never modelled
                 digest.update(str(len(column)).encode())
                 continue
             if pa.types.is_dictionary(type):

@@ -1,11 +1,11 @@
-"""How good sampled rows are, beside rows of the table that no model has seen.
+"""Quality of sampled rows, compared with held-out rows of the table.
 
-matched             tables as matrices: the same columns, the same codes for the same words
-detection           can a classifier tell samples from real rows?
-shape_and_trend     one column at a time, two columns at a time
-closeness           copies of training rows, and the distance to the closest one
-contradictions      samples against what holds in all training rows
-judgement           all of them, as numbers, as lines of a table, and in a sentence
-judged_rows         the rows of files and of a run that are judged
-judge_file          judge.json, for the report
+matched             tables as matrices with the same columns and the same codes for the same words
+detection           the AUC of a classifier that separates samples from real rows
+shape_and_trend     scores of single columns and of pairs of columns
+closeness           copies of training rows, and distances to the closest training row
+contradictions      samples that break a rule which holds in all training rows
+judgement           all measures as numbers, as lines of a table, and as one sentence
+judged_rows         the rows to judge, from files or from a run
+judge_file          judge.json in a run folder
 """

@@ -1,4 +1,4 @@
-"""Samples against what holds in all training rows: columns that determine one another."""
+"""Samples that break a rule of the training rows. A rule is a column that determines another column."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cubicflow.tables.dependencies import codes_of, contradictions, find_depende
 
 @dataclass(frozen=True)
 class BrokenRule:
-    """A column that determines another, and the share of rows that contradict it."""
+    """A rule, ``determinant`` determines ``dependent``, and the shares of sampled and held-out rows that break it."""
 
     determinant: str
     dependent: str
@@ -23,12 +23,13 @@ class BrokenRule:
 
 @dataclass(frozen=True)
 class Contradictions:
-    """Rows that contradict at least one of the rules.
+    """Rows that break at least one rule.
 
     Attributes:
-        sampled, held_out: the share of such rows. None where there are no rows besides those that gave the rules.
-        found_in: the rows that gave the rules, ``"training rows"`` or ``"real rows"``.
-        rules: every pair of columns of which one determines the other.
+        sampled, held_out: the shares of sampled and held-out rows that break a rule. ``held_out`` is None if the rules
+            come from the held-out rows themselves.
+        found_in: the rows that the rules come from, ``"training rows"`` or ``"real rows"``.
+        rules: every pair of columns of which the first determines the second.
     """
 
     sampled: float
@@ -38,7 +39,9 @@ class Contradictions:
 
 
 def count_contradictions(real: Floats, sampled: Floats, train: Floats | None, names: Sequence[str]) -> Contradictions:
-    """The rules of the training rows (N, D), or else of the real rows, and the rows that contradict them.
+    """Return the rules of the training rows (N, D), and the shares of rows that break them.
+
+    Without training rows, the rules come from the real rows.
 
     >>> rng = np.random.default_rng(0)
     >>> city = rng.integers(0, 6, 400).astype(float)
@@ -53,10 +56,10 @@ def count_contradictions(real: Floats, sampled: Floats, train: Floats | None, na
     rules = []
     for dependency in find_dependencies(known):
         held_out, samples = (contradictions(table, known, dependency) for table in tables[:2])
-        for before, now in zip(any_broken, (held_out, samples), strict=True):
-            before |= now
+        for breaks_any, breaks_this in zip(any_broken, (held_out, samples), strict=True):
+            breaks_any |= breaks_this
         share = None if train is None else float(held_out.mean())
-        determinant, dependent = (names[place] for place in dependency)
+        determinant, dependent = (names[column] for column in dependency)
         rules.append(BrokenRule(determinant, dependent, float(samples.mean()), share))
     held_out_share = None if train is None else float(any_broken[0].mean())
     found_in = "real rows" if train is None else "training rows"

@@ -1,4 +1,4 @@
-"""Can a classifier tell sampled rows from real ones?"""
+"""Detection: how well a classifier separates sampled rows from real rows."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from numpy.typing import NDArray
 from cubicflow.tables.arrow_types import Floats
 
 FOLDS = 5
-MOST_ROWS = 50_000  # of each table
-MOST_WORDS = 255  # that scikit-learn's trees take as categories
+MOST_ROWS = 50_000  # rows of each table
+MOST_WORDS = 255  # categories; scikit-learn's limit for histogram gradient boosting
 
 
 @dataclass(frozen=True)
 class Detection:
-    """How well a classifier tells the tables apart.
+    """The result of a classifier that separates sampled rows from real rows.
 
     Attributes:
-        auc: the mean over folds of the area under the ROC curve. Shown one real and one sampled row, the classifier is
-            right with this probability: 0.5 is a coin, 1 is certainty.
+        auc: the mean over folds of the area under the ROC curve. Given one real and one sampled row, the classifier
+            identifies the sampled one with this probability: 0.5 is chance, 1 is certainty.
         spread: the standard deviation of the AUC over folds.
-        score: 1 - (2 max(auc, 1/2) - 1), which is 1 for samples that nobody can tell and 0 for samples that all can.
-        rows: how many were used of each table.
+        score: 1 - (2 max(auc, 1/2) - 1): 1 if the tables cannot be separated, 0 if they always can.
+        rows: the number of rows used of each table.
     """
 
     auc: float
@@ -33,10 +33,10 @@ class Detection:
 
 
 def detection(real: Floats, sampled: Floats, is_word: NDArray[np.bool_], seed: int = 0) -> Detection:
-    """The cross-validated AUC of scikit-learn's histogram gradient boosting, with its default settings.
+    """Return the cross-validated AUC of scikit-learn's histogram gradient boosting with its default settings.
 
-    Both tables (N, D) and (M, D) give the same number of rows, drawn by the seed. Gaps (NaN) go their own way in the
-    trees. ``is_word`` (D,) marks the columns of codes.
+    The same number of rows is drawn with the seed from both tables (N, D) and (M, D). The trees handle gaps (NaN)
+    themselves. ``is_word`` (D,) marks the columns of codes.
 
     >>> rng = np.random.default_rng(0)
     >>> found = detection(rng.normal(size=(200, 2)), rng.normal(3, 1, (150, 2)), np.array([False, False]))
@@ -48,7 +48,7 @@ def detection(real: Floats, sampled: Floats, is_word: NDArray[np.bool_], seed: i
         from sklearn.model_selection import StratifiedKFold, cross_val_score
     except ImportError as error:
         raise ImportError(
-            "the classifier is scikit-learn's, which is not installed; use: pip install 'cubicflow[sklearn]'"
+            "judging needs scikit-learn, which is not installed; use: pip install 'cubicflow[sklearn]'"
         ) from error
     generator = np.random.default_rng(seed)
     rows = min(len(real), len(sampled), MOST_ROWS)
@@ -62,15 +62,15 @@ def detection(real: Floats, sampled: Floats, is_word: NDArray[np.bool_], seed: i
 
 
 def _features(rows: Floats, is_word: NDArray[np.bool_]) -> tuple[Floats, NDArray[np.bool_]]:
-    """What the trees see, and which of it is categories.
+    """Return the features of the trees, and which features are categories.
 
-    Words are ranked by how often they occur in both tables together, which tells nothing about either. Where there are
-    too many for scikit-learn, the rare ones share a category, and the rank itself is a number beside it: one-hot
-    columns would be as many as there are words.
+    A word is replaced by its rank by frequency in both tables together; this rank does not reveal the table. If a
+    column has too many words for scikit-learn, the rare words share one category, and the rank is added as a number.
+    One-hot encoding would instead need one feature per word.
     """
     features, is_category = [], []
-    for values, wordy in zip(rows.T, is_word, strict=True):
-        if not wordy:
+    for values, has_words in zip(rows.T, is_word, strict=True):
+        if not has_words:
             features.append(values)
             is_category.append(False)
             continue

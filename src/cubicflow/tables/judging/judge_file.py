@@ -1,4 +1,4 @@
-"""judge.json in a run folder: what was said about samples, and of which weights it was said."""
+"""judge.json in a run folder: a judgement of samples, and a hash of the weights that drew the samples."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_BYTES = 1 << 24
 
 
 class SavedJudgement(NamedTuple):
-    """What a report shows of a judgement."""
+    """The parts of a judgement that a report shows."""
 
     verdict: str
     lines: list[Line]
@@ -25,18 +25,18 @@ class SavedJudgement(NamedTuple):
 
 
 def judgement_text(judgement: Judgement, run: Path | None = None) -> str:
-    """A judgement as JSON; of a run, with a hash of the weights that it speaks of."""
+    """Return a judgement as JSON. If a run is given, the JSON includes a hash of the run's weights."""
     about = {} if run is None else {"weights": _hash_of_weights(run)}
     return json.dumps({**judgement.to_json(), **about}, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
 
 def write_judgement(path: Path, judgement: Judgement, run: Path | None = None) -> None:
-    """Write a judgement, whole or not at all."""
+    """Write a judgement atomically."""
     write_atomically(path, judgement_text(judgement, run).encode())
 
 
 def read_judgement(run: Path) -> SavedJudgement | None:
-    """What was said about the run's samples; None if nothing was, of these weights, or if it cannot be read.
+    """Return the saved judgement of a run's samples; None if there is none for the current weights or it is invalid.
 
     >>> read_judgement(Path("no/such/run")) is None
     True

@@ -1,4 +1,4 @@
-"""The rows that are judged: those of two files, or of a file and a run that samples as many."""
+"""The rows to judge: the rows of two files, or the rows of a file and as many samples of a run."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from cubicflow.tables.judging.judgement import Judgement, judge_matched
 from cubicflow.tables.judging.matched import FEWEST_ROWS, check_columns, match
 from cubicflow.tables.source import PARTS, ROW_INDEX, Missing, RowSample, Table, open_table, pieces
 from cubicflow.tables.table_error import TableError, some
-from cubicflow.tables.text.found_formats import in_own_formats
+from cubicflow.tables.text.found_formats import detect_formats
 from cubicflow.tables.text.reading import Reading
 
-MOST_ROWS = 200_000  # of each table; of larger ones a fair sample is judged
-MOST_ATTEMPTS = 100  # to draw rows without gaps
-NO_TRAIN = "copies and closest rows are left out: that takes the training rows"
-TRAIN_IS_REAL = "the training rows are the real rows themselves, so copies and closest rows of real rows say little"
+MOST_ROWS = 200_000  # rows of each table; a larger table is subsampled
+MOST_ATTEMPTS = 100  # attempts to draw rows without gaps
+NO_TRAIN = "copies and closest rows are left out, because they need the training rows"
+TRAIN_IS_REAL = "the training rows equal the real rows, so copies and closest rows of the real rows mean little"
 
 
 # --- two files ---
@@ -39,9 +39,16 @@ def judge_files(
     seed: int = 0,
     reading: Reading | None = None,
 ) -> Judgement:
-    """Judge the rows of one file beside those of another, as :func:`judge` does with tables in memory.
+    """Judge the sampled rows of one file against the real rows of another, as :func:`judge` does for tables in memory.
 
-    ``drop`` are columns to leave out; ``reading`` says where the names are, and which lines are remarks.
+    Args:
+        real: the file of held-out rows.
+        sampled: the file of sampled rows.
+        train: the file of training rows; optional.
+        words: columns of numbers that are names, such as postcodes.
+        drop: columns to leave out.
+        seed: the seed of subsampling and of the classifier.
+        reading: the header and the comment mark of the files.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -56,21 +63,22 @@ def judge_files(
     opened = dict(zip(_titles(given), given.values(), strict=True))
     columns = {title: _columns(table, drop) for title, table in opened.items()}
     if unknown := [name for name in drop if not any(name in table.types for table in opened.values())]:
-        raise TableError(f"there is no column {some(unknown)} to leave out; there are {some(given['real'].names)}")
+        names = some(given["real"].names)
+        raise TableError(f"there is no column {some(unknown)} to leave out; the columns are {names}")
     check_columns(columns)
     notes: list[str] = [] if train is not None else [NO_TRAIN]
     texts = set(words)
     tables: dict[str, pa.Table] = {}
     for title, table in opened.items():
         tables[title] = _typed_rows(table, columns[title], texts, notes)
-        if len(tables) == 1:  # what is text in the real table is text in all
+        if len(tables) == 1:  # a column that is text in the real table is text in all tables
             texts |= {name for name in columns[title] if family(tables[title].schema.field(name).type) == "text"}
     notes += _same_files(given)
     return judge_matched(match(tables, words), seed=seed, notes=notes)
 
 
 def _titles(given: Mapping[str, Table]) -> list[str]:
-    """What messages call the tables: their paths, and of a file that is given again also what it stands for."""
+    """Return the names of the tables in messages: their paths, and also the part if a file is given twice."""
     titles: list[str] = []
     for part, table in given.items():
         titles.append(str(table.path) if str(table.path) not in titles else f"{table.path} (as {part} rows)")
@@ -82,8 +90,8 @@ def _columns(table: Table, drop: Collection[str]) -> list[str]:
 
 
 def _typed_rows(table: Table, columns: list[str], texts: Collection[str], notes: list[str]) -> pa.Table:
-    """Rows of the table with their own types; of a file of text, the columns in ``texts`` as they stand."""
-    table = in_own_formats(table.spooled(columns), columns, texts)
+    """Return rows of the table with their types. The columns in ``texts`` of a text file stay text."""
+    table = detect_formats(table.spooled(columns), columns, texts)
     notes += [f"{table.path}: {remark}" for remark in table.remarks]
     chosen, start = RowSample(MOST_ROWS), 0
     for batch in table.batches(columns):
@@ -91,7 +99,7 @@ def _typed_rows(table: Table, columns: list[str], texts: Collection[str], notes:
         start += len(batch)
     if not start:
         raise TableError(f"{table.path}: the table has no rows; give {FEWEST_ROWS} or more")
-    rows = _noted(chosen.table(), start, table, notes)
+    rows = _note_subsample(chosen.table(), start, table, notes)
     if not table.is_text:
         return rows
     typed = {}
@@ -101,21 +109,21 @@ def _typed_rows(table: Table, columns: list[str], texts: Collection[str], notes:
     return pa.table(typed)
 
 
-def _noted(rows: pa.Table, read: int, table: Table, notes: list[str]) -> pa.Table:
+def _note_subsample(rows: pa.Table, read: int, table: Table, notes: list[str]) -> pa.Table:
     if len(rows) < read:
-        notes.append(f"{table.path}: {len(rows):,} of {read:,} rows are judged, chosen by their numbers")
+        notes.append(f"{table.path}: {len(rows):,} of {read:,} rows are judged, chosen by a hash of their row numbers")
     return rows
 
 
 def _same_files(given: Mapping[str, Table]) -> list[str]:
     notes = []
-    marks = {name: table.fingerprint() for name, table in given.items()}
-    if marks["real"] == marks["sampled"]:
-        notes.append("both files hold the same rows, so nothing can tell them apart")
-    if marks["real"] == marks.get("train"):
+    fingerprints = {name: table.fingerprint() for name, table in given.items()}
+    if fingerprints["real"] == fingerprints["sampled"]:
+        notes.append("both files hold the same rows, so no classifier can separate them")
+    if fingerprints["real"] == fingerprints.get("train"):
         notes.append(TRAIN_IS_REAL)
-    if marks["sampled"] == marks.get("train"):
-        notes.append("the training rows are the sampled rows themselves, so every one of them is a copy")
+    if fingerprints["sampled"] == fingerprints.get("train"):
+        notes.append("the training rows equal the sampled rows, so every sample is a copy")
     return notes
 
 
@@ -130,12 +138,12 @@ def judge_run(
     missing: Missing | str | None = None,
     seed: int = 0,
 ) -> Judgement:
-    """Sample as many rows as ``held_out`` has, and judge them beside those.
+    """Sample as many rows as ``held_out`` has, and judge the samples against the held-out rows.
 
-    Of the very file that the model was fitted to, only the test rows are held out. Without ``train`` the training rows
-    are those of the fitted file, where it is still there and as it was. A conditional model is given the context of one
-    half of the rows, and judged beside the other half. Where rows that lack a value are dropped, samples that do are
-    drawn again.
+    - If ``held_out`` is the file that the model was fitted to, only its test rows are used.
+    - Without ``train``, the training rows come from the fitted file if that file still exists unchanged.
+    - A conditional model samples with the context of one half of the rows. The other half is held out.
+    - If rows with gaps are dropped, samples with gaps are drawn again.
 
     >>> import tempfile
     >>> from cubicflow.tables import fit_table
@@ -150,20 +158,20 @@ def judge_run(
     if is_source:
         notes.append(f"{held_out.path}: this is the file that the model was fitted to; only its test rows are held out")
     if fitted.schema.weights is not None:
-        notes.append("the model was fitted with weights; here every row counts once")
+        notes.append("the model was fitted with weights; in this judgement every row counts once")
     missing = missing or fitted.missing
     real = _rows_of_run(fitted, held_out, missing, "test" if is_source else None, notes)
-    lenders = real
+    context_rows = real
     if fitted.schema.context:
         order = np.random.default_rng(seed).permutation(len(real))
-        real, lenders = (real.take(pa.array(half)) for half in np.array_split(order, 2))
-        notes.append("the model is conditional: half of the rows lend it their context, the others are held out")
-    sampled = _sampled(fitted, lenders, held_out, seed, whole=Missing(missing) is Missing.DROP)
+        real, context_rows = (real.take(pa.array(half)) for half in np.array_split(order, 2))
+        notes.append("the model is conditional: half of the rows give the context, the other half is held out")
+    sampled = _sampled(fitted, context_rows, held_out, seed, without_gaps=Missing(missing) is Missing.DROP)
     title = f"{held_out.path} (test rows)" if is_source else str(held_out.path)
     tables = {title: _read(fitted, real, held_out), "the samples": sampled}
     source = train if train is not None else _fitted_file(fitted)
     if source is None:
-        notes.append(f"{NO_TRAIN}, and the fitted file is gone or has changed ({fitted.source})")
+        notes.append(f"{NO_TRAIN}, and the fitted file is missing or has changed ({fitted.source})")
     else:
         part = "train" if fitted.is_source(source) else None
         if part is None and source.fingerprint() == held_out.fingerprint():
@@ -194,7 +202,10 @@ def _fitted_file(fitted: FittedTable) -> Table | None:
 def _rows_of_run(
     fitted: FittedTable, table: Table, missing: Missing | str, part: str | None, notes: list[str]
 ) -> pa.Table:
-    """Rows of a table like the fitted one, of one part of it or of all; with their gaps, if the model has them."""
+    """Return rows of a table with the fitted columns: of one part, or of all parts if ``part`` is None.
+
+    ``missing`` decides whether rows with gaps are kept.
+    """
     chosen, count = RowSample(MOST_ROWS), 0
     for piece in pieces(table, fitted.schema.check(table), missing):
         batch, numbers = piece.batch, piece.numbers
@@ -206,26 +217,25 @@ def _rows_of_run(
             count += len(batch)
     if not count:
         raise TableError(f"{table.path}: the table has no rows to judge by; give {FEWEST_ROWS} or more")
-    return _noted(chosen.table(), count, table, notes)
+    return _note_subsample(chosen.table(), count, table, notes)
 
 
 def _read(fitted: FittedTable, rows: pa.Table, table: Table) -> pa.Table:
-    """Rows with the types of the fitted columns, where they were text."""
+    """Return rows with text parsed as the types of the fitted columns."""
     try:
         return pa.table({n: fitted.schema[n].read(rows.column(n).combine_chunks()) for n in rows.column_names})
     except TableError as error:
         raise error.about(table.path) from None
 
 
-def _sampled(fitted: FittedTable, lenders: pa.Table, table: Table, seed: int, *, whole: bool) -> pa.Table:
-    """As many samples as there are rows, given their context where the model is conditional; ``whole`` ones without
-    gaps."""
-    rows = lenders.combine_chunks().to_batches()[0]
+def _sampled(fitted: FittedTable, context_rows: pa.Table, table: Table, seed: int, *, without_gaps: bool) -> pa.Table:
+    """Return one sample per context row, given the context of that row if the model is conditional."""
+    rows = context_rows.combine_chunks().to_batches()[0]
     try:
         sampled = pa.Table.from_batches([fitted.sample_like(rows, len(rows), seed=seed)])
-        if whole:
+        if without_gaps:
             sampled = _without_gaps(fitted, sampled, rows, seed)
-    except TableError as error:  # a context that the model does not know
+    except TableError as error:  # for example a context value that the model does not know
         raise error.about(table.path) from None
     for column in fitted.schema.context:
         sampled = sampled.append_column(column.name, column.given(rows.column(column.name)))
@@ -233,14 +243,16 @@ def _sampled(fitted: FittedTable, lenders: pa.Table, table: Table, seed: int, *,
 
 
 def _without_gaps(fitted: FittedTable, sampled: pa.Table, rows: pa.RecordBatch, seed: int) -> pa.Table:
-    """The samples, those with gaps drawn again until they have none."""
+    """Draw samples with gaps again until no sample has a gap. Raise TableError after too many attempts."""
     for attempt in range(1, MOST_ATTEMPTS):
         gaps = [pc.is_null(column, nan_is_null=True).to_numpy(zero_copy_only=False) for column in sampled.columns]
         lacking = np.flatnonzero(np.any(gaps, axis=0))
         if not len(lacking):
             return sampled
         again = fitted.sample_like(rows.take(pa.array(lacking)), len(lacking), seed=seed + attempt)
-        place = np.arange(len(sampled))
-        place[lacking] = len(sampled) + np.arange(len(lacking))
-        sampled = pa.concat_tables([sampled, pa.Table.from_batches([again])]).take(pa.array(place))
-    raise TableError("hardly a sample is without gaps; judge rows as they are", "--missing model")
+        index = np.arange(len(sampled))
+        index[lacking] = len(sampled) + np.arange(len(lacking))
+        sampled = pa.concat_tables([sampled, pa.Table.from_batches([again])]).take(pa.array(index))
+    raise TableError(
+        f"some samples still have gaps after {MOST_ATTEMPTS} draws; judge rows with their gaps", "--missing model"
+    )

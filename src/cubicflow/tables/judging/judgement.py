@@ -1,4 +1,4 @@
-"""All that is said about sampled rows: as numbers, as the lines of a small table, and in a sentence."""
+"""The judgement of sampled rows: all measures as numbers, as the lines of a small table, and as one sentence."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cubicflow.tables.judging.detection import Detection, detection
 from cubicflow.tables.judging.matched import Matched, match
 from cubicflow.tables.judging.shape_and_trend import BINNINGS, PairScore, Score, mean_score, shape, trend
 
-# the sentence of an AUC below each bound
+# (bound, sentence): the first sentence whose bound exceeds the AUC
 TELLS = (
     (0.55, "A classifier cannot tell the samples from real rows"),
     (0.65, "A classifier can hardly tell the samples from real rows"),
@@ -25,20 +25,20 @@ TELLS = (
     (0.95, "A classifier can mostly tell the samples from real rows"),
     (2.00, "A classifier can nearly always tell the samples from real rows"),
 )
-MANY = 0.01  # of the rows; fewer contradictions or copies are not worth a clause
-WORST = 3  # columns and pairs that are named
+MANY = 0.01  # share of the rows; the verdict omits smaller shares of contradictions and copies
+WORST = 3  # number of columns, pairs and rules to name
 
-Line = tuple[str, str, str]  # what, for the samples, for new real rows
+Line = tuple[str, str, str]  # measure, value for the samples, value for new real rows
 
 
 @dataclass(frozen=True)
 class Errors:
-    """1 - the mean of SDMetrics' scores; None where no score is defined.
+    """Errors of sampled rows: 1 - the mean of SDMetrics' scores; None if no score is defined.
 
     Attributes:
-        shape: of columns one at a time.
-        trend: of columns two at a time; numbers beside words in the bins of the real column.
-        trend_own_bins: the same with each table's own bins, as SDMetrics' QualityReport has it.
+        shape: the error of single columns.
+        trend: the error of pairs of columns. In a pair with words, numbers are binned by the real column.
+        trend_own_bins: the error of pairs of columns with the bins of each table, as in SDMetrics' QualityReport.
     """
 
     shape: float | None
@@ -48,17 +48,17 @@ class Errors:
 
 @dataclass(frozen=True)
 class Judgement:
-    """How good sampled rows are. None stands for what could not be judged.
+    """The quality of sampled rows. A measure that could not be computed is None.
 
     Attributes:
-        rows: how many real, sampled and training rows were judged.
-        detection: a classifier between real and sampled rows.
-        errors: of the columns and pairs of columns of the sampled rows.
-        errors_of_training_rows: the same of as many training rows: what chance alone leaves in so few rows.
-        columns, pairs: the score of each column and pair of columns.
-        closeness: of the sampled and the real rows to the training rows.
-        contradictions: sampled rows against what holds in all training rows.
-        notes: what was left out, and why.
+        rows: the numbers of real, sampled and training rows.
+        detection: the result of a classifier that separates real from sampled rows.
+        errors: the errors of columns and of pairs of columns of the sampled rows.
+        errors_of_training_rows: the same errors for as many training rows; they are due to chance alone.
+        columns, pairs: the score of each column and of each pair of columns.
+        closeness: the closeness of the sampled and of the real rows to the training rows.
+        contradictions: the sampled rows that break a rule which holds in all training rows.
+        notes: remarks, such as what was left out and why.
 
     >>> rng = np.random.default_rng(0)
     >>> real, sampled = (pa.table({"x": rng.normal(shift, 1, 200)}) for shift in (0, 9))
@@ -77,10 +77,10 @@ class Judgement:
     notes: tuple[str, ...]
 
     def verdict(self) -> str:
-        """How good the samples are, in one sentence."""
+        """Return the quality of the samples in one sentence."""
         auc = self.detection.auc
-        said = next(text for bound, text in TELLS if auc < bound)
-        clauses = [f"{said} (AUC {auc:.2f}, where 0.5 is a coin and 1 is certainty)"]
+        sentence = next(text for bound, text in TELLS if auc < bound)
+        clauses = [f"{sentence} (AUC {auc:.2f}; 0.5 is chance and 1 is certainty)"]
         real = self.errors_of_training_rows
         for what, name in (("columns", "shape"), ("pairs of columns", "trend")):
             if (error := getattr(self.errors, name)) is not None:
@@ -99,7 +99,7 @@ class Judgement:
         return "; ".join(clauses) + "."
 
     def lines(self) -> list[Line]:
-        """The numbers in words, beside those of new real rows or what would be best."""
+        """Return each measure as text, with its value for new real rows or its best possible value."""
         found = self.detection
         lines: list[Line] = [
             ("AUC of a classifier against real rows", f"{found.auc:.3f} ± {found.spread:.3f}", "0.500"),
@@ -126,7 +126,7 @@ class Judgement:
         return lines
 
     def worst(self) -> list[str]:
-        """The columns, pairs and rules that the samples miss most, in words."""
+        """Return in words the columns, pairs and rules with the largest errors."""
         columns = sorted((score, name) for name, score in self.columns.items() if score is not None)
         pairs = sorted((score, a, b) for a, b, score in self.pairs if score is not None)
         rules = sorted((-rule.sampled, rule.determinant, rule.dependent) for rule in self.contradictions.rules)
@@ -137,9 +137,9 @@ class Judgement:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """All of it, with its sentence and lines first, for readers that want no more."""
-        said = {"verdict": self.verdict(), "lines": self.lines(), "worst": self.worst()}
-        return {**said, **asdict(self)}
+        """Return all fields. The verdict, the lines and the worst columns come first, for readers of the file."""
+        summary = {"verdict": self.verdict(), "lines": self.lines(), "worst": self.worst()}
+        return {**summary, **asdict(self)}
 
 
 def judge(
@@ -150,15 +150,15 @@ def judge(
     words: Collection[str] = (),
     seed: int = 0,
 ) -> Judgement:
-    """How good sampled rows are, beside real rows that no model has seen.
+    """Judge sampled rows against real rows that the model has not seen.
 
     Args:
-        real: rows of the table that were held out.
-        sampled: rows of a model, with the same columns.
-        train: the rows that the model was fitted to. Without them nothing is said about copies and closest rows, and
-            what holds in all rows is looked for in the real ones.
-        words: columns whose numbers are names, such as postcodes.
-        seed: of the rows that are drawn where there are many, and of the classifier.
+        real: held-out rows of the table.
+        sampled: rows sampled from a model, with the same columns.
+        train: the rows that the model was fitted to. Without training rows, copies and closest rows are not measured,
+            and rules are searched in the real rows.
+        words: columns of numbers that are names, such as postcodes.
+        seed: the seed of subsampling and of the classifier.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -174,7 +174,7 @@ def judge(
 
 
 def judge_matched(matched: Matched, *, seed: int = 0, notes: Sequence[str] = ()) -> Judgement:
-    """The same of tables that were matched: real, sampled and, where there are any, training rows."""
+    """Judge tables that are already matched: real rows, sampled rows and, optionally, training rows."""
     names, is_word = matched.names, matched.is_word
     real, sampled, *rest = matched.tables
     train = rest[0] if rest else None
@@ -183,8 +183,8 @@ def judge_matched(matched: Matched, *, seed: int = 0, notes: Sequence[str] = ())
     if train is not None:
         both = {"sampled": sampled, "held_out": real}
         close = {name: closeness(table, train, is_word, seed) for name, table in both.items()}
-        some = np.random.default_rng(seed).permutation(len(train))[: len(sampled)]
-        chance = _compared(real, train[some], is_word)[2]
+        subset = np.random.default_rng(seed).permutation(len(train))[: len(sampled)]
+        chance = _compared(real, train[subset], is_word)[2]
     counts = zip(("real", "sampled", "train"), matched.tables, strict=False)
     return Judgement(
         rows={name: len(table) for name, table in counts},
@@ -200,7 +200,7 @@ def judge_matched(matched: Matched, *, seed: int = 0, notes: Sequence[str] = ())
 
 
 def _compared(real: Floats, rows: Floats, is_word: NDArray[np.bool_]) -> tuple[list[Score], list[PairScore], Errors]:
-    """The scores of columns and of pairs of columns, and the errors that they make."""
+    """Return the scores of columns, the scores of pairs of columns, and the mean errors."""
     columns = shape(real, rows, is_word)
     pairs, in_own_bins = (trend(real, rows, is_word, edges) for edges in BINNINGS)
     means = [_error([pair.score for pair in scores]) for scores in (pairs, in_own_bins)]
@@ -217,4 +217,4 @@ def _percent(share: float | None) -> str:
 
 
 def _listed(what: str, texts: list[str]) -> list[str]:
-    return [f"{what} that are furthest off: {', '.join(texts[:WORST])}"] if texts else []
+    return [f"{what} with the largest errors: {', '.join(texts[:WORST])}"] if texts else []

@@ -1,4 +1,4 @@
-"""Tables as matrices: numbers as they are, words as codes that all tables share, gaps as NaN."""
+"""Tables as matrices: numbers are unchanged, words are codes shared by all tables, gaps are NaN."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from numpy.typing import NDArray
 from cubicflow.tables.arrow_types import Floats, family, floats, is_readable, plain_text, shown
 from cubicflow.tables.table_error import TableError, listed, some
 
-FEWEST_ROWS = 20  # four for each of the five folds of a classifier
+FEWEST_ROWS = 20  # rows; four for each of the five folds of the classifier
 HELD = {"text": "text", "number": "numbers", "date": "dates", "bool": "true and false"}
 
 
 @dataclass(frozen=True)
 class Matched:
-    """Tables with the same columns.
+    """Tables with the same columns, as matrices.
 
     Attributes:
-        names: of the D columns.
-        is_word: (D,), true for words and truth values, whose numbers are codes without an order.
-        tables: (N, D) each, in the order in which they were given.
+        names: the names of the D columns.
+        is_word: (D,), true for words and booleans, whose codes have no order.
+        tables: one (N, D) matrix per table, in the given order.
     """
 
     names: tuple[str, ...]
@@ -33,9 +33,10 @@ class Matched:
 
 
 def match(tables: Mapping[str, pa.Table], words: Collection[str] = ()) -> Matched:
-    """The tables, which messages call by their keys, as matrices. The first says what the columns are.
+    """Return the tables as matrices with the columns of the first table.
 
-    ``words`` are columns whose numbers are names, such as postcodes.
+    The keys of ``tables`` name the tables in messages. ``words`` are columns of numbers that are names, such as
+    postcodes.
 
     >>> real = pa.table({"size": [1.5, 2.0] * 10, "kind": ["a", "b"] * 10})
     >>> sampled = pa.table({"kind": ["b", None] * 10, "size": [1, 2] * 10})
@@ -49,12 +50,12 @@ def match(tables: Mapping[str, pa.Table], words: Collection[str] = ()) -> Matche
         if len(table) < FEWEST_ROWS:
             raise TableError(f"{name}: {len(table)} rows are too few to judge by; give {FEWEST_ROWS} or more")
     if unknown := [name for name in words if name not in first.column_names]:
-        raise TableError(f"there is no column {some(unknown)} to take for words; there are {some(first.column_names)}")
+        raise TableError(f"there is no column {some(unknown)} to read as words; there are {some(first.column_names)}")
     matrices = tuple(np.empty((len(table), len(first.column_names))) for table in tables.values())
     is_word = np.zeros(len(first.column_names), dtype=np.bool_)
     for j, column in enumerate(first.column_names):
         arrays = {name: table.column(column).combine_chunks() for name, table in tables.items()}
-        kind = _common_family(column, arrays, wordy=column in words)
+        kind = _common_family(column, arrays, as_words=column in words)
         is_word[j] = kind in ("text", "bool") or column in words
         numbers = _numbers(column, arrays, kind, is_word=bool(is_word[j]))
         for matrix, values in zip(matrices, numbers, strict=True):
@@ -63,24 +64,31 @@ def match(tables: Mapping[str, pa.Table], words: Collection[str] = ()) -> Matche
 
 
 def check_columns(columns: Mapping[str, Collection[str]]) -> None:
-    """Refuse tables, here by their names and columns, that do not all have the columns of the first."""
+    """Raise TableError if a table lacks a column of the first table or has another one.
+
+    ``columns`` holds the names of the columns by the name of the table.
+    """
     (first, expected), *others = columns.items()
     for name, found in others:
         missing = [column for column in expected if column not in found]
         new = [column for column in found if column not in expected]
         if missing or new:
             lacks = f"lacks column {some(missing)}" if missing else ""
-            adds = f"has column {some(new)} besides" if new else ""
+            adds = f"has the extra column {some(new)}" if new else ""
             raise TableError(
-                f"{name} {' and '.join(filter(None, (lacks, adds)))}, compared with {first}; leave such columns out",
+                f"{name} {' and '.join(filter(None, (lacks, adds)))}, compared with {first}; leave these columns out",
                 f"--drop {','.join([*missing, *new])}",
             )
     if not expected:
         raise TableError(f"{first}: no column is left to judge")
 
 
-def _common_family(column: str, arrays: Mapping[str, pa.Array], *, wordy: bool) -> str:
-    """The family of types that a column has in every table; a column without any value fits all."""
+def _common_family(column: str, arrays: Mapping[str, pa.Array], *, as_words: bool) -> str:
+    """Return the family of types that a column has in every table. A column without values fits every family.
+
+    Raises:
+        TableError: the families differ and ``as_words`` is false, or a type is not supported.
+    """
     families = {name: family(array.type) for name, array in arrays.items() if array.null_count < len(array)}
     for name in families:
         if not is_readable(arrays[name].type):
@@ -88,20 +96,20 @@ def _common_family(column: str, arrays: Mapping[str, pa.Array], *, wordy: bool) 
     kinds = list(dict.fromkeys(families.values()))
     if len(kinds) < 2:
         return kinds[0] if kinds else "text"
-    if wordy:
+    if as_words:
         return "text"
     (first, kind), *others = families.items()
     other, found = next((name, found) for name, found in others if found != kind)
     examples = listed(shown(pc.unique(arrays[other].drop_null())[:3]))
     raise TableError(
-        f"column {column!r} holds {HELD[kind]} in {first}, and {HELD[found]} such as {examples} in {other}; mend one "
-        "of them, or take both for words",
+        f"column {column!r} holds {HELD[kind]} in {first}, and {HELD[found]} such as {examples} in {other}; correct "
+        "one of them, or read both as words",
         f"--words {column}",
     )
 
 
 def _numbers(column: str, arrays: Mapping[str, pa.Array], kind: str, *, is_word: bool) -> list[Floats]:
-    """One array of numbers for each table, NaN for a gap."""
+    """Return one array of numbers for each table, with NaN for gaps."""
     if kind == "text":
         texts = [plain_text(array) for array in arrays.values()]
         known = pc.unique(pa.concat_arrays(texts)).drop_null().sort()
@@ -110,7 +118,7 @@ def _numbers(column: str, arrays: Mapping[str, pa.Array], kind: str, *, is_word:
     for name, array in arrays.items():
         if kind == "date":
             array = array.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
-        values = floats(array) + 0.0  # -0.0 is 0
+        values = floats(array) + 0.0  # -0.0 becomes 0.0
         if np.isinf(values).any():
             raise TableError(f"{name}: column {column!r} holds {int(np.isinf(values).sum())} infinite values")
         found.append(values)

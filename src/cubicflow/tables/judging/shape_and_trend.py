@@ -1,16 +1,22 @@
-"""One column at a time and two columns at a time, as SDMetrics defines it: 1 is a perfect score, 0 the worst.
+"""Scores of single columns (shape) and of pairs of columns (trend), as defined by SDMetrics: 1 is best, 0 is worst.
 
-A column of numbers scores 1 - the Kolmogorov-Smirnov statistic (KSComplement), a column of words 1 - the distance in
-total variation (TVComplement); gaps are left out. Two columns of numbers score 1 - half the difference of Pearson's
-correlations over rows with both (CorrelationSimilarity), two columns of words 1 - the distance in total variation of
-their contingency tables, in which a gap is a value (ContingencySimilarity). Beside words, numbers are put into ten bins
-of equal width, with the gaps in a bin of their own.
+Single columns, without gaps:
 
-SDMetrics has two rules for those bins. ContingencySimilarity takes the edges of the real column for both tables, and
-opens the outermost bins. The QualityReport, whose figures are often published, takes for each table the edges of that
-table: it misses a shift, and a single sampled value far away moves all edges. :func:`trend` gives the first, and on
-request the second. Either way all pairs count, as they do in the report of SDMetrics 0.11 and 0.20; that of 0.32 leaves
-out pairs that are weakly related in the real table.
+- numbers: 1 - the Kolmogorov-Smirnov statistic (KSComplement)
+- words: 1 - the total variation distance (TVComplement)
+
+Pairs of columns:
+
+- two columns of numbers: 1 - half the absolute difference of Pearson's correlations, over rows with both values
+  (CorrelationSimilarity)
+- other pairs: 1 - the total variation distance of the contingency tables, in which a gap is a value
+  (ContingencySimilarity). Numbers are put into ten bins of equal width, and gaps into an eleventh.
+
+SDMetrics has two rules for the edges of the bins. ContingencySimilarity uses the edges of the real column for both
+tables, and opens the outermost bins. The QualityReport, whose scores are often published, bins each table by the edges
+of that table: the report misses a shift, and one distant sampled value moves all edges. :func:`trend` uses the first
+rule by default, and the second on request. Both count all pairs, as do the reports of SDMetrics 0.11 and 0.20. The
+report of SDMetrics 0.32 omits pairs that are weakly related in the real table.
 """
 
 from __future__ import annotations
@@ -26,15 +32,15 @@ from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.dependencies import Codes, codes_of
 
 BINS = 10
-MOST_CELLS = 1 << 22  # of a contingency table that is counted in an array
-Score = float | None  # None where a score is not defined
+MOST_CELLS = 1 << 22  # cells of a contingency table; only occurring cells of a larger table are counted
+Score = float | None  # None if the score is not defined
 Binning = Literal["real", "own"]
 BINNINGS: tuple[Binning, ...] = ("real", "own")
 
 
 @dataclass(frozen=True)
 class PairScore:
-    """The score of columns ``first`` and ``second``, by their places."""
+    """The score of a pair of columns. ``first`` and ``second`` are indices of columns."""
 
     first: int
     second: int
@@ -42,22 +48,22 @@ class PairScore:
 
 
 def shape(real: Floats, sampled: Floats, is_word: NDArray[np.bool_]) -> list[Score]:
-    """The score of each column; None for a column without values in one of the tables.
+    """Return the score of each column; None for a column without values in one of the tables.
 
     >>> real, sampled = np.array([[1.0], [2.0], [3.0], [4.0]]), np.array([[3.0], [4.0], [5.0], [6.0]])
     >>> shape(real, sampled, np.array([False]))
     [0.5]
     """
     scores: list[Score] = []
-    for a, b, wordy in zip(real.T, sampled.T, is_word, strict=True):
+    for a, b, has_words in zip(real.T, sampled.T, is_word, strict=True):
         a, b = a[~np.isnan(a)], b[~np.isnan(b)]
         if not len(a) or not len(b):
             scores.append(None)
             continue
         values = np.unique(np.concatenate([a, b]))
         below = [np.searchsorted(np.sort(column), values, side="right") / len(column) for column in (a, b)]
-        if wordy:
-            shares = [np.diff(cumulated, prepend=0) for cumulated in below]
+        if has_words:
+            shares = [np.diff(cumulative, prepend=0) for cumulative in below]
             scores.append(1 - float(np.abs(shares[0] - shares[1]).sum()) / 2)
         else:
             scores.append(1 - float(np.abs(below[0] - below[1]).max()))
@@ -65,21 +71,21 @@ def shape(real: Floats, sampled: Floats, is_word: NDArray[np.bool_]) -> list[Sco
 
 
 def trend(real: Floats, sampled: Floats, is_word: NDArray[np.bool_], edges: Binning = "real") -> list[PairScore]:
-    """The score of each pair of columns; None where a column of a pair of numbers is constant.
+    """Return the score of each pair of columns; None if the correlation of two columns of numbers is not defined.
 
-    ``edges="own"`` bins each table by its own edges, as SDMetrics' QualityReport does.
+    ``edges="own"`` bins each table by the edges of that table, as SDMetrics' QualityReport does.
 
     >>> x = np.arange(8.0)
     >>> [round(pair.score, 6) for pair in trend(np.stack([x, x], 1), np.stack([x, -x], 1), np.array([False, False]))]
     [0.0]
     """
-    real, sampled = np.asfortranarray(real), np.asfortranarray(sampled)  # every column is read many times
+    real, sampled = np.asfortranarray(real), np.asfortranarray(sampled)  # contiguous columns, which are read many times
     codes = codes_of(real, sampled)
     for column in np.flatnonzero(~is_word):
         own = [_edges(table[:, column], closed=edges == "own") for table in (real, sampled)]
         chosen = own if edges == "own" else [own[0], own[0]]
         for table, coded, bounds in zip((real, sampled), codes, chosen, strict=True):
-            coded[:, column] = np.digitize(table[:, column], bounds)  # NaN comes after the last edge
+            coded[:, column] = np.digitize(table[:, column], bounds)  # np.digitize puts NaN after the last edge
     scores = []
     for i, j in combinations(range(real.shape[1]), 2):
         numbers = not is_word[i] and not is_word[j]
@@ -89,13 +95,17 @@ def trend(real: Floats, sampled: Floats, is_word: NDArray[np.bool_], edges: Binn
 
 
 def mean_score(scores: list[Score]) -> Score:
-    """The mean of the scores that are defined; None if none is."""
+    """Return the mean of the defined scores; None if no score is defined."""
     known = [score for score in scores if score is not None]
     return float(np.mean(known)) if known else None
 
 
 def _edges(values: Floats, *, closed: bool) -> Floats:
-    """Of ten bins from the smallest value to the largest, as numpy.histogram_bin_edges, which refuses narrow bins."""
+    """Return the edges of ten equal bins from the smallest value to the largest.
+
+    The outermost edges are infinite unless ``closed``. The edges equal those of ``numpy.histogram_bin_edges``, which
+    refuses very narrow bins.
+    """
     known = values[~np.isnan(values)]
     low, high = (known.min(), known.max()) if len(known) else (0.0, 1.0)
     edges = np.linspace(low - 0.5 * (low == high), high + 0.5 * (low == high), BINS + 1)
@@ -117,16 +127,16 @@ def _correlation_score(real: Floats, sampled: Floats, i: int, j: int) -> Score:
 
 
 def _centred(values: Floats) -> Floats:
-    """Values that are not all the same, without their mean and of size 1, whatever their unit and place."""
-    moved = values / 2 - values[0] / 2  # exact where all are close to one another; halves do not overflow
+    """Return the values shifted to mean 0 and scaled to about 1. The values must not all be equal."""
+    moved = values / 2 - values[0] / 2  # exact if all values are close to one another; halves cannot overflow
     moved /= np.abs(moved).max()
     centred: Floats = moved - moved.mean()
     return centred
 
 
 def _contingency_score(real: Codes, sampled: Codes, i: int, j: int) -> float:
-    """1 - the total variation distance between the shares of the cells (value of i, value of j)."""
-    first, second = (np.concatenate([real[:, column], sampled[:, column]]) + 1 for column in (i, j))  # gaps are 0
+    """Return 1 - the total variation distance between the shares of the cells (value of i, value of j)."""
+    first, second = (np.concatenate([real[:, column], sampled[:, column]]) + 1 for column in (i, j))  # 0 for gaps
     cells = first * (second.max() + 1) + second
     count = int(cells.max()) + 1
     if count > MOST_CELLS:

@@ -1,6 +1,7 @@
-"""The kinds of columns. A new kind is a class in a file of its own and a line in ``REGISTRY``.
+"""The kinds of columns. A new kind is a class in its own file and a line in ``REGISTRY``.
 
-The names are here without the classes, whose imports take seconds, for the help of the command line.
+``REGISTRY`` holds names instead of classes: the help of the command line lists the kinds, and importing the classes
+takes seconds.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from cubicflow.tables.kinds.column import Column, Role
     from cubicflow.tables.kinds.facts import Facts
 
-# A kind, its file and its class; from the most general to the most particular.
+# kind: file.Class, from the most general kind to the most specific one
 REGISTRY = {
     "real": "real.Real",
     "circular": "circular.Circular",
@@ -30,30 +31,38 @@ REGISTRY = {
     "constant": "constant.Constant",
     "dropped": "constant.Dropped",
 }
-# Those that the user may ask for.
+# the kinds that a user may request
 NAMES = [name for name in REGISTRY if name not in ("circular steps", "levels", "dropped")]
 
 
 @cache
 def kinds() -> dict[str, type[Column]]:
-    """The class of every kind."""
-    return {name: resolve_name(f"{__name__}.{place}") for name, place in REGISTRY.items()}
+    """Return the class of every kind by its name."""
+    return {name: resolve_name(f"{__name__}.{path}") for name, path in REGISTRY.items()}
 
 
-def decide(facts: Facts, told: str | None, role: Role) -> Column:
-    """A column without its map: of the last kind that takes it. ``told`` is the user's word for its kind."""
+def decide(facts: Facts, requested_kind: str | None, role: Role) -> Column:
+    """Return the column, without its map, of the most specific kind that accepts the values.
+
+    ``requested_kind`` is the name of the kind that the user requested, or None.
+    """
     facts.check()
-    asked = None if told is None else kinds()[told]
-    taken = (kind.infer(facts, asked, role) for kind in reversed(kinds().values()))
-    return next(column for column in taken if column is not None)  # a real column takes all numbers
+    requested = None if requested_kind is None else kinds()[requested_kind]
+    columns = (kind.infer(facts, requested, role) for kind in reversed(kinds().values()))
+    return next(column for column in columns if column is not None)  # Real accepts all numbers
 
 
 def column_from_json(value: Any) -> Column:
-    """The column that :meth:`Column.to_json` described. Trusts nothing."""
+    """Return the column that :meth:`Column.to_json` wrote. Every field is checked.
+
+    Raises:
+        TableError: the value is not a valid column.
+    """
     if not isinstance(value, dict):
         raise TableError(f"a column should be an object, got {str(value)[:80]}")
     kind = value.get("kind")
     if not isinstance(kind, str) or kind not in kinds():
-        name, found = str(value.get("name"))[:80], reprlib.repr(kind)  # a stranger's file may hold megabytes there
-        raise TableError(f"column {name!r} has the kind {found}, which is none of {', '.join(REGISTRY)}")
+        # shortened, because an untrusted file may hold megabytes here
+        name, found = str(value.get("name"))[:80], reprlib.repr(kind)
+        raise TableError(f"column {name!r} has the unknown kind {found}; the kinds are {', '.join(REGISTRY)}")
     return kinds()[kind].from_json(value)

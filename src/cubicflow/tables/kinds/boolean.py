@@ -1,4 +1,4 @@
-"""True and false, or any two numbers: a mass of each."""
+"""Boolean columns: true and false, or any two numbers. The likelihood counts the mass of each value."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ class Boolean(Levelled):
     kind: ClassVar[str] = "boolean"
 
     @classmethod
-    def infer(cls, facts: Facts, told: type[Column] | None, role: Role) -> Column | None:
+    def infer(cls, facts: Facts, requested_kind: type[Column] | None, role: Role) -> Column | None:
         if pa.types.is_boolean(facts.type):
-            if told is not None and not issubclass(told, Levelled):
-                raise cannot_be(facts, told)
+            if requested_kind is not None and not issubclass(requested_kind, Levelled):
+                raise cannot_be(facts, requested_kind)
             return cls(facts.name, type_name(facts.type), role, levels=(False, True))
-        if told is not cls:
+        if requested_kind is not cls:
             return None
         if is_text(facts.type):
-            raise cannot_be(facts, told)
+            raise cannot_be(facts, requested_kind)
         column = cls.of_numbers(facts, role)
         if len(column.levels) != 2:
             raise TableError(f"column {facts.name!r} holds {len(column.levels)} different values, so it is not boolean")
         return column
 
-    words = "true or false"
+    expected_values = "true or false"

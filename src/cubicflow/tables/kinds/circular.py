@@ -1,4 +1,4 @@
-"""Angles, hours of the day, days of the year: numbers whose two ends are one point."""
+"""Circular columns: angles, hours of the day, days of the year. The two ends of the range are the same point."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cubicflow.tables.maps import CodeCounts
 from cubicflow.tables.table_error import TableError
 
 
-def _ends(value: Any) -> Bounds:
+def _parse_ends(value: Any) -> Bounds:
     if not isinstance(value, list) or len(value) != 2 or not all(isinstance(end, int | float) for end in value):
         raise ValueError(f"the ends of a circle should be two numbers, got {str(value)[:80]}")
     low, high = map(float, value)
@@ -30,10 +30,11 @@ def _ends(value: Any) -> Bounds:
 
 @dataclass(frozen=True, kw_only=True)
 class Circular(Real):
-    """Numbers on a circle, with a density per unit. A value is the same as one a whole turn away.
+    """Numbers on a circle, with a density per unit. Values that differ by a whole turn are equal.
 
     Attributes:
-        ends: the two numbers, a turn apart, that are one point. Values come back from the first up to the second.
+        ends: the two ends of the range, one turn apart; they are the same point. Values are returned in
+            [first end, second end).
 
     >>> Circular("angle", "double", ends=(-180.0, 180.0)).numbers(pa.array([190.0, 180.0, -10.0])).tolist()
     [-170.0, -180.0, -10.0]
@@ -42,26 +43,26 @@ class Circular(Real):
     kind: ClassVar[str] = "circular"
     roles: ClassVar[tuple[Role, ...]] = ("model", "context")
     is_circle: ClassVar[bool] = True
-    mapped: ClassVar[tuple[Role, ...]] = ()
-    own: ClassVar[Parsers] = {**Real.own, "ends": _ends}
+    mapped_roles: ClassVar[tuple[Role, ...]] = ()
+    json_parsers: ClassVar[Parsers] = {**Real.json_parsers, "ends": _parse_ends}
 
     ends: Bounds = (0.0, 1.0)
 
     @classmethod
-    def infer(cls, facts: Facts, told: type[Column] | None, role: Role) -> Column | None:
-        if told is not cls:
+    def infer(cls, facts: Facts, requested_kind: type[Column] | None, role: Role) -> Column | None:
+        if requested_kind is not cls:
             return None
-        if not cls.holds(facts.type):
+        if not cls.accepts_type(facts.type):
             raise cannot_be(facts, cls)
-        known = not facts.finder.lost and 0 < facts.finder.decimals <= MOST_DIGITS
+        known = not facts.finder.no_grid and 0 < facts.finder.decimals <= MOST_DIGITS
         return cls(facts.name, type_name(facts.type), role, decimals=facts.finder.decimals if known else None)
 
     def settle(self, seen: Evidence) -> tuple[Column, list[str]]:
         if seen.transform is not None:
-            raise TableError(f"column {self.name!r} is circular, and a circle has no {seen.transform}")
+            raise TableError(f"column {self.name!r} is circular, so it cannot have the transform {seen.transform}")
         if seen.bounds is None or not all(map(math.isfinite, seen.bounds)):
             raise TableError(
-                f"column {self.name!r} is circular; say how long a turn is",
+                f"column {self.name!r} is circular; give the length of a turn",
                 f"--type {self.name}=circular:24",
             )
         column = replace(self, ends=seen.bounds)
@@ -74,10 +75,10 @@ class Circular(Real):
         return self.wrapped(self.finite(array))
 
     def wrapped(self, values: Floats) -> Floats:
-        """The same points, from the first end up to the second."""
+        """Return the same points as numbers in [first end, second end)."""
         low, high = self.ends
         inside = low + np.mod(values - low, high - low)
-        return np.where(inside < high, inside, low)  # a number just below the first end is rounded to the second
+        return np.where(inside < high, inside, low)  # a value just below `low` can round to `high`
 
     def rounded(self, y: Floats) -> Floats:
         return self.wrapped(super().rounded(y))
@@ -96,15 +97,15 @@ class Circular(Real):
 
 @dataclass(frozen=True, kw_only=True)
 class CircularSteps(Gridded):
-    """Numbers on a circle at a fixed resolution, such as hours: a mass per step. The steps of ``grid`` are one turn."""
+    """Numbers on a circle at a fixed resolution, such as hours: a mass per step. ``grid`` spans one turn."""
 
     kind: ClassVar[str] = "circular steps"
     is_circle: ClassVar[bool] = True
-    mapped: ClassVar[tuple[Role, ...]] = ()
+    mapped_roles: ClassVar[tuple[Role, ...]] = ()
 
     @classmethod
-    def infer(cls, facts: Facts, told: type[Column] | None, role: Role) -> None:
-        """Never by itself: a circular column becomes one."""
+    def infer(cls, facts: Facts, requested_kind: type[Column] | None, role: Role) -> None:
+        """Return None: only :meth:`Circular.settle` makes this kind."""
 
     def learn(self, counts: CodeCounts, rows: int, bounds: Bounds | None) -> CircularSteps:  # noqa: ARG002
         return self
@@ -134,11 +135,13 @@ class CircularSteps(Gridded):
     def check(self) -> None:
         super().check()
         if self.grid.count > MOST_STEPS:
-            raise ValueError(f"a turn of {self.grid.count} steps is too fine")
+            raise ValueError(f"a turn has {self.grid.count} steps, more than {MOST_STEPS}")
 
 
 def ring_grid(seen: Grid | None, ends: Bounds) -> Grid | None:
-    """The steps of one turn, from its first end, where the values that were seen and the turn share a step.
+    """Return the grid of one turn, starting at the first end; None if values and turn share no step, or a tiny one.
+
+    ``seen`` is the grid of the observed values, or None.
 
     >>> ring_grid(Grid(1, 1, 0, 22), (0.0, 24.0))
     Grid(origin=0, step=1, decimals=0, count=24)
@@ -156,5 +159,5 @@ def ring_grid(seen: Grid | None, ends: Bounds) -> Grid | None:
 
 
 def cosine_and_sine(turns: Floats) -> Floats:
-    """(N,) -> (N, 2): what a network is told of a point of the circle."""
+    """Return the context features of points on a circle, given in turns: (N,) -> (N, 2)."""
     return np.stack([np.cos(2 * np.pi * turns), np.sin(2 * np.pi * turns)], axis=1)

@@ -1,4 +1,4 @@
-"""What every kind of column answers: what it is, how its values become numbers, and what the likelihood counts."""
+"""The interface of all kinds of columns: inference, encoding to numbers, and the part in the likelihood."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from cubicflow.tables.arrow_types import (
     type_of,
     words_as,
 )
-from cubicflow.tables.kinds.facts import Facts as Facts  # for the kinds
+from cubicflow.tables.kinds.facts import Facts as Facts  # re-exported for the kinds
 from cubicflow.tables.maps import CodeCounts, Map, Scaled, map_from_json
 from cubicflow.tables.table_error import TableError, some
 
@@ -34,92 +34,105 @@ Role = Literal["model", "context", "weights", "constant", "dropped"]
 Level = str | int | float | bool
 Bounds = tuple[float, float]
 Kind = type["Column"]
-Holds = Callable[[pa.DataType], bool]
+TypeTest = Callable[[pa.DataType], bool]
 Parsers = dict[str, Callable[[Any], Any]]
 
-ABSURD = 1e12  # standard deviations; the square of much more is no float32
+ABSURD = 1e12  # standard deviations; the square of much larger numbers overflows float32
 
 
 class Evidence(NamedTuple):
-    """What a column is settled by: facts of all rows, a sample of training rows, and what the user said of it."""
+    """Input of :meth:`Column.settle`: facts of all rows, a sample of training rows, and the user's options."""
 
     facts: Facts
     sample: pa.Table
-    others: Sequence[Column]  # those whose values have an order
-    told: bool  # whether the user named its kind
+    others: Sequence[Column]  # ordered columns of the table
+    kind_was_requested: bool  # whether the user named the kind
     transform: str | None
     bounds: Bounds | None
-    atoms: bool = False  # whether single values may have probabilities of their own
+    atoms: bool = False  # whether the model can give single values a probability
 
 
 @dataclass(frozen=True)
 class Column(ABC):
     """A column of a table. Each kind of column is a subclass.
 
-    In the order in which a column is used:
+    The life of a column:
 
-    1. :meth:`infer` makes the column of what a pass over the table showed, :meth:`settle` adds what a sample of rows
-       decides, and :meth:`learn` the map that the counts of the training rows make.
-    2. :meth:`encode` turns values into numbers y, a code for each step or level, or the value itself; :meth:`decode`
-       turns y back into values. ``map`` carries y (code + u for a code, with noise u in (0, 1)) to the real line.
-    3. The likelihood counts the probability of a code where ``counts_mass`` is true, a density per unit elsewhere;
-       :meth:`describe` says so. A column with the role ``"context"`` gives :meth:`context` features instead.
-    4. :meth:`to_json` keeps the column in a run folder, :meth:`from_json` reads it and trusts nothing.
+    1. :meth:`infer` makes the column from the facts of one pass over the table. :meth:`settle` adds the properties
+       that depend on a sample of rows. :meth:`learn` adds the map, from the counts of the training rows.
+    2. :meth:`encode` turns values into numbers y: a code for each step or level, or the value itself. :meth:`decode`
+       turns y back into values. ``map`` takes y (code + u for a code, with noise u in (0, 1)) to the real line.
+    3. The likelihood counts the probability of a code if ``counts_mass`` is true, and a density per unit otherwise;
+       :meth:`describe` states which. A column with the role ``"context"`` gives :meth:`context` features instead.
+    4. :meth:`to_json` writes the column to a run folder. :meth:`from_json` reads the column and checks every field.
 
     Attributes:
-        type: the name of its arrow type.
+        type: the name of the arrow type.
         role: ``"model"``, ``"context"``, ``"weights"``, ``"constant"`` or ``"dropped"``.
-        map: from y to the flow's numbers; None where the flow sees none.
+        map: the map from y to the flow's numbers; None if the flow does not see the column.
     """
 
     kind: ClassVar[str]
     roles: ClassVar[tuple[Role, ...]] = ("model", "context")
     counts_mass: ClassVar[bool] = True
-    is_list: ClassVar[bool] = False  # of values, rather than places on a line
-    is_ordered: ClassVar[bool] = True  # by the values themselves
-    is_measured: ClassVar[bool] = False  # in numbers that can be transformed and bounded
+    is_list: ClassVar[bool] = False  # whether the values are a finite list instead of points on a line
+    is_ordered: ClassVar[bool] = True  # whether the values have a natural order
+    is_measured: ClassVar[bool] = False  # whether the values can have a transform and bounds
     on_calendar: ClassVar[bool] = False
-    is_circle: ClassVar[bool] = False  # whether its two ends are one point
-    holds: ClassVar[Holds] = staticmethod(is_readable)
-    own: ClassVar[Parsers] = {}  # what this kind alone has, and how it is read from JSON
-    mapped: ClassVar[tuple[Role, ...]] = ("model", "context", "weights")  # the roles in which it has a map
+    is_circle: ClassVar[bool] = False  # whether the two ends of the range are the same point
+    accepts_type: ClassVar[TypeTest] = staticmethod(is_readable)
+    json_parsers: ClassVar[Parsers] = {}  # parsers of the fields that only this kind has
+    mapped_roles: ClassVar[tuple[Role, ...]] = ("model", "context", "weights")  # roles that need a map
 
     name: str
     type: str
     role: Role = "model"
     map: Map | None = None
 
-    # --- what it is ---
+    # --- inference ---
 
     @classmethod
     @abstractmethod
-    def infer(cls, facts: Facts, told: Kind | None, role: Role) -> Column | None:
-        """The column, if it is of this kind; None if it is for another kind to take.
+    def infer(cls, facts: Facts, requested_kind: Kind | None, role: Role) -> Column | None:
+        """Return the column if this kind accepts the values, else None.
 
-        ``told`` is the kind that the user asked for. Raises TableError where the values cannot be of that kind.
+        Args:
+            facts: the facts of all rows.
+            requested_kind: the kind that the user requested, or None.
+            role: the role of the column in the model.
+
+        Raises:
+            TableError: the values cannot be of the requested kind.
         """
 
-    def settle(self, seen: Evidence) -> tuple[Column, list[str]]:  # noqa: ARG002 - for kinds that need it
-        """The column with what a sample of training rows decides, and remarks for the user."""
+    def settle(self, seen: Evidence) -> tuple[Column, list[str]]:  # noqa: ARG002 - some kinds use it
+        """Return the column with the properties that depend on a sample of training rows, and remarks for the user."""
         return self, []
 
     def learn(self, counts: CodeCounts, rows: int, bounds: Bounds | None) -> Self:  # noqa: ARG002
-        """The column with the map that the codes of ``rows`` training rows make."""
+        """Return the column with a map fitted to the counts of the codes of ``rows`` training rows."""
         return self
 
     # --- values to numbers and back ---
 
     @abstractmethod
     def encode(self, array: pa.Array) -> Floats:
-        """y of every value of an array without gaps. Refuses a value that does not belong."""
+        """Return y for every value of an array without gaps.
+
+        Raises:
+            TableError: a value does not belong to the column.
+        """
 
     def encode_any(self, array: pa.Array) -> Floats:
-        """y of every value of an array without gaps, inf for each that does not belong. Limits do not matter here."""
+        """Return y for every value of an array without gaps, and inf for a value that does not belong to the column.
+
+        Limits of the map are ignored.
+        """
         if not len(array):
             return np.empty(0)
         try:
             return self.encode(array)
-        except TableError:  # halve what is refused until the values that do not belong are alone
+        except TableError:  # bisect until each invalid value is alone
             if len(array) == 1:
                 return np.array([np.inf])
             half = len(array) // 2
@@ -127,20 +140,20 @@ class Column(ABC):
 
     @abstractmethod
     def decode(self, y: Floats) -> pa.Array:
-        """Values of the column's own type, each the one nearest to y that a sample may be."""
+        """Return values of the column's arrow type: for each y, the nearest value that a sample may take."""
 
     def rounded(self, y: Floats) -> Floats:
-        """Drawn numbers as they are after they have become values: with the digits that samples have."""
+        """Return sampled numbers rounded to the decimals of written values."""
         return y
 
     def read(self, array: pa.Array) -> pa.Array:
-        """Text read as the column's type, and dictionaries spelled out."""
+        """Return the array with text parsed as the column's type and dictionaries decoded."""
         if is_text(self.arrow_type):
             return plain_text(array)
         if not is_text(array.type):
             return array
         attempts = [pa.float64()] if is_number(self.arrow_type) else [self.arrow_type]
-        if pa.types.is_integer(self.arrow_type):  # 3.0 is a whole number too
+        if pa.types.is_integer(self.arrow_type):  # the text 3.0 is a whole number too
             attempts = [pa.int64(), pa.float64()]
         for type in attempts:
             try:
@@ -148,32 +161,35 @@ class Column(ABC):
             except pa.ArrowInvalid:
                 pass
         wrong = next(text for text in array.to_pylist() if not fits(pa.array([text]), attempts[-1]))
-        raise TableError(f"column {self.name!r} should hold {self.words}, found {wrong!r}")
+        raise TableError(f"column {self.name!r} should hold {self.expected_values}, found {wrong!r}")
 
     def given(self, array: pa.Array) -> pa.Array:
-        """Values of a context column as its own type, or as they were read where that cannot hold them: 2.5 rooms."""
+        """Return values of a context column cast to the column's type.
+
+        The values stay as they were read if the cast would lose one, such as 2.5 rooms in a column of whole numbers.
+        """
         read = self.read(array)
         if is_text(self.arrow_type):
             return words_as(read, self.arrow_type)
-        own = exact_cast(read, self.arrow_type)
-        return read if own.null_count else own
+        cast = exact_cast(read, self.arrow_type)
+        return read if cast.null_count else cast
 
     @cached_property
     def arrow_type(self) -> pa.DataType:
         return type_of(self.type)
 
     @property
-    def words(self) -> str:
-        """What the column holds, for messages."""
+    def expected_values(self) -> str:
+        """The values that the column expects, in words for messages."""
         return "known values"
 
     @property
     def decimals(self) -> int | None:
-        """The digits after the point with which values are written as text; None for all there are."""
+        """The number of decimals of values written as text; None for all decimals."""
         return None
 
     def values(self, values: Sequence[Level]) -> pa.Array:
-        """Values as JSON keeps them (dates as whole numbers) as an arrow array, text as plain strings."""
+        """Return an arrow array of values stored in JSON, where dates are whole numbers. Text becomes plain strings."""
         type = self.arrow_type
         if is_text(type):
             return pa.array(values, type=pa.string())
@@ -183,7 +199,7 @@ class Column(ABC):
             return pa.array([f"{value:.{type.scale}f}" for value in values], type=pa.string()).cast(type)
         return pa.array(values, type=type)
 
-    # --- its part in the likelihood ---
+    # --- likelihood ---
 
     @property
     def needed_map(self) -> Map:
@@ -197,74 +213,79 @@ class Column(ABC):
         return 1
 
     def context(self, array: pa.Array) -> Floats:
-        """Context features (N, context_width): the middle of the value's step on the flow's own scale."""
+        """Return the context features (N, context_width): the midpoint of each value's step, mapped to the flow."""
         return self.needed_map.forward(self.encode(array) + 0.5 * self.counts_mass)[0][:, None]
 
     def describe(self) -> str:
-        """What the likelihood counts here, in words."""
+        """Return in words what the likelihood counts in this column."""
         if self.role == "context":
             return "given: the likelihood is conditional on it"
-        return "weight of the row" if self.role == "weights" else self.counted
+        return "weight of the row" if self.role == "weights" else self.likelihood_term
 
     @property
     @abstractmethod
-    def counted(self) -> str:
-        """What the likelihood counts of a column that is modelled, in words."""
+    def likelihood_term(self) -> str:
+        """What the likelihood counts in a modelled column, in words."""
 
-    # --- pictures ---
+    # --- plots ---
 
-    def drawn(self, array: pa.Array) -> Floats:
-        """Where values lie on an axis."""
+    def axis_values(self, array: pa.Array) -> Floats:
+        """Return the positions of values on the axis of a plot."""
         return floats(array)
 
     @property
-    def drawn_step(self) -> float | None:
-        """The distance of neighbouring values on that axis; None for numbers without a step."""
+    def axis_step(self) -> float | None:
+        """The distance between neighbouring values on the axis; None for numbers without a step."""
         return None
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The names of the values of a list, in the order of their codes."""
+        """The names of the values of a list, in the order of the codes."""
         return ()
 
     # --- JSON ---
 
     def to_json(self) -> dict[str, Any]:
-        own = {key: getattr(self, key) for key in self.own}
-        found = {"name": self.name, "kind": self.kind, "type": self.type, "role": self.role, **own, "map": self.map}
-        return {key: _plain(value) for key, value in found.items() if value is not None}
+        extra = {key: getattr(self, key) for key in self.json_parsers}
+        fields = {"name": self.name, "kind": self.kind, "type": self.type, "role": self.role, **extra, "map": self.map}
+        return {key: _json_value(value) for key, value in fields.items() if value is not None}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Column:
-        """Trusts nothing: what comes back can be encoded and decoded without failing."""
-        if unknown := sorted(value.keys() - {"name", "kind", "type", "role", "map", *cls.own}):
-            raise TableError(f"a column of kind {cls.kind} has no {unknown[0]!r}")
+        """Return the column that :meth:`to_json` wrote. Every field is checked, so encode and decode cannot fail later.
+
+        Raises:
+            TableError: the value is not a valid column of this kind.
+        """
+        if unknown := sorted(value.keys() - {"name", "kind", "type", "role", "map", *cls.json_parsers}):
+            raise TableError(f"a column of kind {cls.kind} has no field {unknown[0]!r}")
         name, type, role = (value.get(key) for key in ("name", "type", "role"))
         if not isinstance(name, str) or not isinstance(type, str):
             raise TableError("a column needs a name and a type")
         if role not in cls.roles:
-            raise TableError(f"column {name!r} is {cls.kind} and has the role {role!r}, which is none")
+            raise TableError(f"column {name!r} has the role {role!r}; a {cls.kind} column is {' or '.join(cls.roles)}")
         try:
             map = map_from_json(value["map"]) if "map" in value else None
-            column = cls(name, type, role, map, **{key: parse(value.get(key)) for key, parse in cls.own.items()})
+            extra = {key: parse(value.get(key)) for key, parse in cls.json_parsers.items()}
+            column = cls(name, type, role, map, **extra)
             column.check()
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-            raise TableError(f"column {name!r} is not described rightly: {error}") from None
+            raise TableError(f"invalid column {name!r}: {error}") from None
         return column
 
     def check(self) -> None:
-        """Raise a ValueError where what was read from JSON does not fit together."""
-        if not type(self).holds(self.arrow_type):
-            raise ValueError(f"it is {self.kind}, and its type is {self.type}")
-        if self.map is None and self.role in self.mapped:
+        """Raise ValueError if the fields read from JSON contradict each other."""
+        if not type(self).accepts_type(self.arrow_type):
+            raise ValueError(f"a {self.kind} column cannot have the type {self.type}")
+        if self.map is None and self.role in self.mapped_roles:
             raise ValueError("it has no map")
 
 
 class Quantity(Column):
-    """Numbers or dates: values that are places on a line."""
+    """Numbers or dates: values that are points on a line."""
 
     is_measured: ClassVar[bool] = True
-    holds: ClassVar[Holds] = staticmethod(is_number)
+    accepts_type: ClassVar[TypeTest] = staticmethod(is_number)
 
     def encode(self, array: pa.Array) -> Floats:
         array = self.read(array)
@@ -275,10 +296,10 @@ class Quantity(Column):
 
     @abstractmethod
     def numbers(self, array: pa.Array) -> Floats:
-        """y of values of the column's own family of types, whatever its limits."""
+        """Return y of values that :meth:`read` returned, ignoring the limits of the map."""
 
     def finite(self, array: pa.Array) -> Floats:
-        """The values as float64, if none is infinite."""
+        """Return the values as float64. Raise TableError if a value is infinite."""
         values = floats(array)
         infinite = ~np.isfinite(values)
         if infinite.any():
@@ -286,64 +307,64 @@ class Quantity(Column):
         return values
 
     def transformed(self, transform: str, smallest: float, sample: Floats, *, start: float, unit: float) -> Scaled:
-        """The shape that the user asked for, of ``start`` + ``unit`` y."""
+        """Return the transform that the user requested, applied to ``start`` + ``unit`` * y."""
         if transform == "log":
-            # a step from 0 to 1 has a logarithm, the number 0 has none
+            # the step from 0 to 1 has interior points with a logarithm; the number 0 has no logarithm
             if smallest < 0 or (smallest == 0 and not self.counts_mass):
                 raise TableError(
                     f"column {self.name!r} holds {smallest:g}, which has no logarithm; give bounds with a lower end "
-                    "below all values, or transform it by asinh instead",
+                    "below all values, or use the transform asinh",
                     f"--transform {self.name}=asinh",
                 )
             return Scaled("log", start=start, unit=unit)
-        centre, spread = middle(sample)
+        centre, spread = median_and_spread(sample)
         return Scaled("asinh", centre=centre, scale=spread, start=start, unit=unit)
 
     def _within_limits(self, y: Floats, array: pa.Array) -> Floats:
         if self.map is None or not y.size:
             return y
         low, high = self.map.limits
-        # a code is the left end of its step; a value with a density must lie strictly inside
+        # a code is the left end of its step, so it may equal `low`; a value with a density must lie strictly inside
         outside = (y < low) | (y >= high) if self.counts_mass else (y <= low) | (y >= high)
         if outside.any():
             raise TableError(
-                f"column {self.name!r} holds {int(outside.sum())} values outside of its range as fitted, the first is "
+                f"column {self.name!r} holds {int(outside.sum())} values outside of its fitted range, the first is "
                 f"{first_shown(array, outside)}; leave those rows out, or fit again and widen the bounds",
                 f"--bounds {self.name}=LOW:HIGH",
             )
-        ends = np.array([y.argmin(), y.argmax()])  # the map is increasing
+        ends = np.array([y.argmin(), y.argmax()])  # the map is increasing, so the ends are the most extreme
         absurd = np.zeros(len(y), dtype=np.bool_)
         absurd[ends] = np.abs(self.map.forward(y[ends] + 0.5 * self.counts_mass)[0]) > ABSURD
         if absurd.any():
             raise TableError(
-                f"column {self.name!r} holds {first_shown(array, absurd)}, absurdly far from what was fitted; remove "
+                f"column {self.name!r} holds {first_shown(array, absurd)}, absurdly far from the fitted values; remove "
                 "such rows"
             )
         return y
 
 
-def cannot_be(facts: Facts, told: type[Column]) -> TableError:
-    """The refusal of a kind that the values cannot have."""
+def cannot_be(facts: Facts, requested_kind: type[Column]) -> TableError:
+    """Return the error for values that cannot be of the requested kind."""
     if is_text(facts.type):
-        held = some(facts.listed(), 3)
-        return TableError(f"column {facts.name!r} cannot be {told.kind}: it holds text such as {held}")
+        examples = some(facts.sorted_distinct(), 3)
+        return TableError(f"column {facts.name!r} cannot be {requested_kind.kind}: it holds text such as {examples}")
     what = "true and false" if pa.types.is_boolean(facts.type) else "dates" if is_date(facts.type) else "numbers"
-    return TableError(f"column {facts.name!r} holds {what}, so it cannot be {told.kind}")
+    return TableError(f"column {facts.name!r} holds {what}, so it cannot be {requested_kind.kind}")
 
 
 def first_shown(array: pa.Array, chosen: np.ndarray[Any, np.dtype[np.bool_]]) -> str:
-    """The first of the chosen values, as messages write it."""
+    """Return the first chosen value as text for messages. ``chosen`` is a boolean mask."""
     return shown(array.filter(pa.array(chosen))[:1])[0]
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     if isinstance(value, tuple):
         return list(value)
     return value.to_json() if hasattr(value, "to_json") else value
 
 
-def middle(values: Floats) -> tuple[float, float]:
-    """Median, and the half-width around it that holds half of the values; the standard deviation where that is 0."""
+def median_and_spread(values: Floats) -> tuple[float, float]:
+    """Return the median and a spread: the median absolute deviation, or if that is 0 the standard deviation, or 1."""
     centre = float(np.median(values))
     spread = float(np.median(np.abs(values - centre))) or float(values.std()) or 1.0
     return centre, spread

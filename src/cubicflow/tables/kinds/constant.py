@@ -1,4 +1,4 @@
-"""Columns with nothing to learn: those with a single value, whose probability is 1, and those that are left out."""
+"""Columns with nothing to learn: a constant column has one value with probability 1; a dropped column is ignored."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from cubicflow.tables.kinds.levels import Levels
 from cubicflow.tables.table_error import TableError, some
 
 
-def _single(value: Any) -> Level:
+def _parse_value(value: Any) -> Level:
     if not isinstance(value, str | int | float):
-        raise TypeError(f"its value is {str(value)[:80]}")
+        raise TypeError(f"its value should be text or a number, got {str(value)[:80]}")
     return value
 
 
 @dataclass(frozen=True, kw_only=True)
 class Constant(Column):
-    """One value, remembered and restored in samples. y is 0."""
+    """A column with one value, which samples repeat. y is 0."""
 
     kind: ClassVar[str] = "constant"
     roles: ClassVar[tuple[Role, ...]] = ("constant",)
     counts_mass: ClassVar[bool] = False
-    mapped: ClassVar[tuple[Role, ...]] = ()
-    own: ClassVar[Parsers] = {"value": _single}
+    mapped_roles: ClassVar[tuple[Role, ...]] = ()
+    json_parsers: ClassVar[Parsers] = {"value": _parse_value}
 
     value: Level
 
     @classmethod
-    def infer(cls, facts: Facts, told: type[Column] | None, role: Role) -> Column | None:
-        if len(facts.distinct) == 1 and facts.gaps:  # there or not is something to learn
-            return Levels(facts.name, type_name(facts.type), role, levels=tuple(facts.listed()))
+    def infer(cls, facts: Facts, requested_kind: type[Column] | None, role: Role) -> Column | None:
+        if len(facts.distinct) == 1 and facts.gaps:  # the probability of a gap is left to learn
+            return Levels(facts.name, type_name(facts.type), role, levels=tuple(facts.sorted_distinct()))
         if len(facts.distinct) == 1:
-            return cls(facts.name, type_name(facts.type), "constant", value=facts.listed()[0])
-        if told is cls:
-            raise TableError(f"column {facts.name!r} is not constant: it holds {some(facts.listed(), 3)}")
+            return cls(facts.name, type_name(facts.type), "constant", value=facts.sorted_distinct()[0])
+        if requested_kind is cls:
+            raise TableError(f"column {facts.name!r} is not constant: it holds {some(facts.sorted_distinct(), 3)}")
         return None
 
     def settle(self, seen: Evidence) -> tuple[Self, list[str]]:  # noqa: ARG002
-        return self, [f"{self.name!r} is always {self._shown}; it is remembered"]
+        return self, [f"{self.name!r} is always {self._shown}; samples repeat it"]
 
     def encode(self, array: pa.Array) -> Floats:
         expected, array = self.values([self.value]), self.read(array)
@@ -52,7 +52,7 @@ class Constant(Column):
         others = ~same.to_numpy(zero_copy_only=False)
         if others.any():
             raise TableError(
-                f"column {self.name!r} was always {self._shown} in the fitted table; here it is also "
+                f"column {self.name!r} was always {self._shown} in the fitted table; here it also holds "
                 f"{first_shown(array, others)}"
             )
         return np.zeros(len(array))
@@ -62,7 +62,7 @@ class Constant(Column):
         return words_as(values, self.arrow_type)
 
     @property
-    def counted(self) -> str:
+    def likelihood_term(self) -> str:
         return f"always {self._shown}: probability 1"
 
     @property
@@ -75,15 +75,15 @@ class Constant(Column):
 
 
 class Dropped(Column):
-    """A column whose values are never looked at."""
+    """A column whose values are never read."""
 
     kind: ClassVar[str] = "dropped"
     roles: ClassVar[tuple[Role, ...]] = ("dropped",)
-    mapped: ClassVar[tuple[Role, ...]] = ()
-    counted = "left out"
+    mapped_roles: ClassVar[tuple[Role, ...]] = ()
+    likelihood_term = "left out"
 
     @classmethod
-    def infer(cls, facts: Facts, told: type[Column] | None, role: Role) -> None:  # noqa: ARG003
+    def infer(cls, facts: Facts, requested_kind: type[Column] | None, role: Role) -> None:  # noqa: ARG003
         return None
 
     def encode(self, array: pa.Array) -> Floats:

@@ -1,4 +1,4 @@
-"""Dates and times: a mass per step of a day, an hour, a second."""
+"""Datetime columns: a mass per step, such as a day, an hour or a second."""
 
 from __future__ import annotations
 
@@ -8,47 +8,47 @@ import numpy as np
 import pyarrow as pa
 
 from cubicflow.tables.arrow_types import Floats, is_date, shown, type_name, whole_numbers
-from cubicflow.tables.kinds.column import Column, Facts, Holds, Role, cannot_be
+from cubicflow.tables.kinds.column import Column, Facts, Role, TypeTest, cannot_be
 from cubicflow.tables.kinds.gridded import Gridded, whole_grid
 from cubicflow.tables.table_error import TableError
 
 
 class Datetime(Gridded):
-    """Dates, and times of any resolution with or without a zone."""
+    """Dates, and times of any resolution with or without a time zone."""
 
     kind: ClassVar[str] = "datetime"
     is_measured: ClassVar[bool] = False
     on_calendar: ClassVar[bool] = True
-    holds: ClassVar[Holds] = staticmethod(is_date)
+    accepts_type: ClassVar[TypeTest] = staticmethod(is_date)
 
     @classmethod
-    def infer(cls, facts: Facts, told: type[Column] | None, role: Role) -> Column | None:
+    def infer(cls, facts: Facts, requested_kind: type[Column] | None, role: Role) -> Column | None:
         if not is_date(facts.type):
-            if told is cls:
+            if requested_kind is cls:
                 raise TableError(
                     f"column {facts.name!r} holds numbers; write dates as 2024-12-31 or 2024-12-31 23:59:59"
                 )
             return None
-        if told not in (None, cls):
-            raise cannot_be(facts, told or cls)
+        if requested_kind not in (None, cls):
+            raise cannot_be(facts, requested_kind or cls)
         return cls(facts.name, type_name(facts.type), role, grid=whole_grid(facts))
 
     @property
-    def words(self) -> str:
+    def expected_values(self) -> str:
         start = shown(self.values([self.grid.origin]))[0]
         return f"date-times in steps of {_duration(self.arrow_type, self.grid.step)} counted from {start}"
 
     @property
-    def counted(self) -> str:
+    def likelihood_term(self) -> str:
         return f"mass per step of {_duration(self.arrow_type, self.grid.step)}"
 
-    def drawn(self, array: pa.Array) -> Floats:
-        """Days since 1970, which is how matplotlib counts them."""
+    def axis_values(self, array: pa.Array) -> Floats:
+        """Return days since 1970, the unit of matplotlib's date axes."""
         return whole_numbers(array.cast(pa.timestamp("ms"), safe=False)) / 86_400_000.0
 
     @property
-    def drawn_step(self) -> float | None:
-        return float(np.diff(self.drawn(self.values([0, self.grid.step])))[0]) or None
+    def axis_step(self) -> float | None:
+        return float(np.diff(self.axis_values(self.values([0, self.grid.step])))[0]) or None
 
 
 def _duration(type: pa.DataType, step: int) -> str:

@@ -1,7 +1,7 @@
-"""What one pass over a column shows, before anything is decided about it; among it the step of its numbers.
+"""Facts of a column, collected in one pass before its kind is decided; among them the grid of its numbers.
 
-A grid is kept in whole numbers, value(k) = (origin + step k) / 10^decimals, so that 0.23 comes back as 0.23 and not as
-0.22999999999999998, and so that the step is found by a greatest common divisor, exactly.
+A grid is stored in whole numbers: value(k) = (origin + step k) / 10^decimals. So 0.23 decodes to 0.23 instead of
+0.22999999999999998, and the step is an exact greatest common divisor.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ Codes = NDArray[np.int64]
 
 EPSILON = float(np.finfo(np.float64).eps)
 MOST_DECIMALS = 12
-DIGITS = 16  # of a decimal; float64 may not tell longer ones apart
-LARGEST = 2**53  # whole numbers up to here are exact in float64
-FEW = 8  # distinct values; fewer say nothing about a step coarser than their last decimal
-CHANCE = 0.05  # of a step; rounding of this size would let any number pass for a multiple
-ROUNDING = 8  # units in the last place, of the largest value, that arithmetic may have left: 0.1 + 0.2 is 0.3
-MOST_WORDS = 1 << 14
-MOST_LEVELS = 256
-LARGEST_MAGNITUDE = 1e100  # its square is still a number
+DIGITS = 16  # significant digits; float64 cannot distinguish some longer decimals
+LARGEST = 2**53  # whole numbers up to this one are exact in float64
+FEW = 8  # distinct values; with fewer, the step is one unit of the last decimal
+CHANCE = 0.05  # steps; with a larger rounding error, too many numbers would pass as multiples of the step
+ROUNDING = 8  # units in the last place of the largest value; the rounding error of arithmetic such as 0.1 + 0.2
+MOST_WORDS = 1 << 14  # distinct values of text
+MOST_LEVELS = 256  # distinct values of other types
+LARGEST_MAGNITUDE = 1e100  # its square does not overflow float64
 
 
 @dataclass(frozen=True)
 class Grid:
-    """value(k) = (origin + step k) / 10^decimals, with ``count`` values k = 0 ... count - 1 seen."""
+    """Evenly spaced values: value(k) = (origin + step k) / 10^decimals. The data lies in k = 0 ... count - 1."""
 
     origin: int
     step: int
@@ -43,11 +43,14 @@ class Grid:
 
     @property
     def width(self) -> float:
-        """The step, in the data's own units."""
+        """The step in the units of the data."""
         return self.step / 10.0**self.decimals
 
     def codes(self, values: Floats, epsilon: float = EPSILON) -> tuple[Codes, NDArray[np.bool_]]:
-        """The nearest k of every value, and whether it is that value to the rounding of its precision."""
+        """Return the nearest k of every value, and whether value(k) equals the value up to rounding.
+
+        ``epsilon`` is the machine epsilon of the type that the values are stored in.
+        """
         scaled = values * 10.0**self.decimals
         whole = np.rint(scaled)
         near = np.abs(whole - scaled) <= np.clip(ROUNDING * epsilon * np.abs(scaled), 1e-6, CHANCE)
@@ -69,27 +72,28 @@ class Grid:
         grid = cls(**{key: value[key] for key in keys})
         fine = 0 < grid.step < LARGEST and 0 <= grid.decimals <= MOST_DECIMALS and 0 < grid.count <= LARGEST
         if not fine or abs(grid.origin) >= 2**63:
-            raise TableError(f"there is no grid with {value}")
+            raise TableError(f"the numbers of a grid are out of range: {value}")
         return grid
 
 
 class GridFinder:
-    """Watches numbers go by, and knows the coarsest grid that holds them all; None once there is none."""
+    """A finder of the coarsest grid that holds all numbers of a column, fed batch by batch."""
 
     def __init__(self, epsilon: float = EPSILON) -> None:
-        self.epsilon = epsilon  # of the precision the numbers are kept in
+        self.epsilon = epsilon  # machine epsilon of the type that the numbers are stored in
         self.decimals = 0
-        self.ends: tuple[int, ...] = ()  # the smallest and the largest, once there are any
-        self.divisor = 0
-        self.lost = False
+        self.ends: tuple[int, ...] = ()  # smallest and largest number times 10^decimals; empty before the first number
+        self.divisor = 0  # common divisor of all differences times 10^decimals
+        self.no_grid = False  # whether no grid holds the numbers
         self._distinct: set[float] = set()
 
     def see(self, values: Floats) -> None:
-        if self.lost or not values.size:
+        """Add a batch of numbers."""
+        if self.no_grid or not values.size:
             return
         values = np.unique(values)
-        written = self.epsilon * np.abs(values)  # what writing a decimal in this precision may change
-        computed = ROUNDING * float(written.max())  # what computing with it may
+        written = self.epsilon * np.abs(values)  # error of storing a decimal in this precision
+        computed = ROUNDING * float(written.max())  # error of arithmetic in this precision
         for decimals in range(self.decimals, MOST_DECIMALS + 1):
             scaled = values * 10.0**decimals
             if np.abs(scaled).max() >= LARGEST or written.max() * 10.0**decimals > CHANCE:
@@ -99,10 +103,10 @@ class GridFinder:
             if (error <= written).all() or (computed * 10.0**decimals <= CHANCE and (error <= computed).all()):
                 self._take(whole.astype(np.int64), decimals)
                 return
-        self.lost = True
+        self.no_grid = True
 
     def see_whole(self, values: Codes) -> None:
-        """The same for whole numbers, which are never lost."""
+        """Add a batch of whole numbers, which always have a grid."""
         if values.size:
             self._take(np.unique(values), self.decimals)
 
@@ -113,14 +117,14 @@ class GridFinder:
         self.decimals = decimals
         ends = int(whole[0]), int(whole[-1])
         before = tuple(end * scale for end in self.ends) or ends
-        # differences of int64 can overflow; as uint64 they are right, since the values are sorted
+        # Differences of int64 can overflow. Sorted values have differences below 2^64, so uint64 is exact.
         steps = np.unique(np.diff(whole.view(np.uint64)))
         self.divisor = math.gcd(self.divisor * scale, ends[0] - before[0], int(np.gcd.reduce(steps)))
         self.ends = min(*ends, *before), max(*ends, *before)
 
     def grid(self) -> Grid | None:
-        """The grid of all that was seen; None where there is none, or but one value."""
-        if self.lost or not self.divisor:
+        """Return the grid of all numbers so far; None if no grid holds them, or if they are all equal."""
+        if self.no_grid or not self.divisor:
             return None
         step = self.divisor if len(self._distinct) >= FEW else 1
         smallest, largest = self.ends
@@ -128,23 +132,23 @@ class GridFinder:
 
 
 class Facts:
-    """Distinct values (up to a limit), the grid of numbers, and what is wrong with them."""
+    """Facts of a column: distinct values up to a limit, range, gaps, infinite values, and the grid of numbers."""
 
     def __init__(self, name: str, type: pa.DataType) -> None:
         self.name, self.type = name, type
         self.rows = self.infinite = self.gaps = 0
         self.smallest, self.largest = np.inf, -np.inf
-        self.most = MOST_WORDS if is_text(type) else MOST_LEVELS
+        self.max_distinct = MOST_WORDS if is_text(type) else MOST_LEVELS
         self.distinct: set[Any] = set()
         self.finder = GridFinder(epsilon_of(type))
 
     @property
-    def few(self) -> bool:
-        """Whether all distinct values are known."""
-        return len(self.distinct) <= self.most
+    def all_distinct_known(self) -> bool:
+        """Whether ``distinct`` holds every distinct value: their number does not exceed ``max_distinct``."""
+        return len(self.distinct) <= self.max_distinct
 
     def see_some(self, array: pa.Array) -> None:
-        """A batch of the column, in which values may be missing."""
+        """Add a batch of the column that may have missing values."""
         missing = pc.is_null(array, nan_is_null=True)
         if gaps := int(pc.sum(missing).as_py() or 0):
             self.gaps += gaps
@@ -153,14 +157,14 @@ class Facts:
             self.see(array)
 
     def see(self, array: pa.Array) -> None:
-        """A batch of the column, without gaps."""
+        """Add a batch of the column without missing values."""
         self.rows += len(array)
         if is_text(self.type):
             array = plain_text(array)
         elif not pa.types.is_boolean(self.type):
             array = pa.array(self._see_numbers(array))
-        if self.few:
-            self.distinct.update(pc.unique(array)[: self.most + 1].to_pylist())
+        if self.all_distinct_known:
+            self.distinct.update(pc.unique(array)[: self.max_distinct + 1].to_pylist())
 
     def _see_numbers(self, array: pa.Array) -> NDArray[Any]:
         is_whole = pa.types.is_integer(self.type) or is_date(self.type)
@@ -172,7 +176,7 @@ class Facts:
                 f"--drop {self.name}",
             ) from None
         long = pa.types.is_decimal(self.type) and self.type.precision > DIGITS
-        # arrow finds the distinct decimals of some widths only
+        # cast to decimal256, because pc.unique does not take every decimal type
         if long and len(pc.unique(array.cast(pa.decimal256(self.type.precision, self.type.scale)))) > len(
             np.unique(values)
         ):
@@ -193,18 +197,18 @@ class Facts:
                 self.finder.see(values)
         return values
 
-    def listed(self) -> list[Any]:
-        """The distinct values, sorted."""
+    def sorted_distinct(self) -> list[Any]:
+        """Return the distinct values in ascending order."""
         return sorted(self.distinct)
 
     def check(self) -> None:
-        """Refuse infinite and absurdly large numbers."""
-        largest = max(-self.smallest, self.largest)  # -inf for words, which have no size
+        """Raise TableError if the column holds infinite or absurdly large numbers."""
+        largest = max(-self.smallest, self.largest)  # -inf for text
         if self.infinite:
-            several = "s" if self.infinite > 1 else ""
-            found = f"{self.infinite} infinite value{several}; replace them, remove those rows"
+            plural = "s" if self.infinite > 1 else ""
+            found = f"{self.infinite} infinite value{plural}; replace them, remove those rows"
         elif largest >= LARGEST_MAGNITUDE:
-            found = f"values as large as {largest:.3g}, most likely a mark of a missing value; remove those rows"
+            found = f"values as large as {largest:.3g}, which probably mark missing values; remove those rows"
         else:
             return
         raise TableError(f"column {self.name!r} holds {found}, or leave the column out", f"--drop {self.name}")

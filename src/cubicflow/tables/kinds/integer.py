@@ -1,4 +1,4 @@
-"""Whole numbers: a mass per step, which need not be 1."""
+"""Integer columns: whole numbers with a mass per step. The step may be larger than 1."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from cubicflow.tables.table_error import TableError
 
 
 class Integer(Gridded):
-    """Whole numbers, of whatever type."""
+    """Whole numbers of any numeric type."""
 
     kind: ClassVar[str] = "integer"
 
     @classmethod
-    def infer(cls, facts: Facts, told: type[Column] | None, role: Role) -> Column | None:
+    def infer(cls, facts: Facts, requested_kind: type[Column] | None, role: Role) -> Column | None:
         name, type = facts.name, type_name(facts.type)
         if pa.types.is_integer(facts.type):
-            if told is not None and not issubclass(told, Gridded):
+            if requested_kind is not None and not issubclass(requested_kind, Gridded):
                 return None
             return cls(name, type, role, grid=whole_grid(facts))
-        if told is not cls:
+        if requested_kind is not cls:
             return None
         grid = facts.finder.grid()
         if grid is None or grid.decimals:
@@ -32,5 +32,5 @@ class Integer(Gridded):
         return cls(name, type, role, grid=grid)
 
     @property
-    def words(self) -> str:
-        return "whole numbers" if self.grid.step == 1 else super().words
+    def expected_values(self) -> str:
+        return "whole numbers" if self.grid.step == 1 else super().expected_values

@@ -1,4 +1,4 @@
-"""Lists of values, and numbers from a short list without a common step: a mass of each."""
+"""Columns with a finite list of values: the base class, and numbers from a short list without a common step."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ from cubicflow.tables.maps import CodeCounts, Histogram, histogram_of_levels
 from cubicflow.tables.table_error import TableError, listed
 
 MOST_JSON_LEVELS = 1 << 16
-ROWS_PER_LEVEL = 10  # numbers without a step are levels only if they repeat this often
+ROWS_PER_LEVEL = 10  # rows; numbers without a step are levels only if each value has this many rows on average
 
 
-def _distinct(levels: Any) -> tuple[Level, ...]:
+def _parse_levels(levels: Any) -> tuple[Level, ...]:
     if not isinstance(levels, list) or not all(isinstance(level, str | int | float) for level in levels):
         raise ValueError("its levels should be a list of values")
     if not 0 < len(levels) <= MOST_JSON_LEVELS or len(set(levels)) < len(levels):
-        raise ValueError(f"its {len(levels)} levels are not distinct, or more than any table's, or none")
+        raise ValueError(f"its levels should be 1 to {MOST_JSON_LEVELS} distinct values, got {len(levels)}")
     return tuple(levels)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Levelled(Column):
-    """A column whose values are a list, ``levels``: y is a value's place in it."""
+    """A column with a finite list of values, ``levels``: y is the index of a value. The likelihood counts its mass."""
 
     is_list: ClassVar[bool] = True
     is_ordered: ClassVar[bool] = False
-    mapped: ClassVar[tuple[Role, ...]] = ("model",)
-    own: ClassVar[Parsers] = {"levels": _distinct}
+    mapped_roles: ClassVar[tuple[Role, ...]] = ("model",)
+    json_parsers: ClassVar[Parsers] = {"levels": _parse_levels}
 
     levels: tuple[Level, ...]
 
     @classmethod
     def of_numbers(cls, facts: Facts, role: Role) -> Self:
-        """The column of a few numbers or dates that are to be a list."""
-        if not facts.few or len(facts.distinct) == facts.rows:
+        """Return a column that lists the distinct numbers or dates. Raise TableError if there are too many."""
+        if not facts.all_distinct_known or len(facts.distinct) == facts.rows:
             raise TableError(f"column {facts.name!r} holds too many different values to be {cls.kind}")
-        return cls(facts.name, type_name(facts.type), role, levels=tuple(facts.listed()))
+        return cls(facts.name, type_name(facts.type), role, levels=tuple(facts.sorted_distinct()))
 
     def learn(self, counts: CodeCounts, rows: int, bounds: Bounds | None) -> Self:  # noqa: ARG002
-        if self.role == "context":  # one feature a level
+        if self.role == "context":  # context features are one-hot and need no map
             return self
-        each = np.zeros(len(self.levels))
-        each[counts.codes] = counts.counts
-        return replace(self, map=histogram_of_levels(each))
+        rows_per_level = np.zeros(len(self.levels))
+        rows_per_level[counts.codes] = counts.counts
+        return replace(self, map=histogram_of_levels(rows_per_level))
 
     def encode(self, array: pa.Array) -> Floats:
         array = self.read(array)
@@ -74,9 +74,9 @@ class Levelled(Column):
         return found
 
     def _codes(self, values: pa.Array) -> pa.Array:
-        """The places of values among the levels, null for others."""
+        """Return the index of each value among the levels, null for a value that is not a level."""
         known = self._value_set
-        return pc.index_in(_looked_up(exact_cast(values, known.type)), _looked_up(known), skip_nulls=True)
+        return pc.index_in(_searchable(exact_cast(values, known.type)), _searchable(known), skip_nulls=True)
 
     def decode(self, y: Floats) -> pa.Array:
         codes = np.clip(np.floor(y), 0, len(self.levels) - 1).astype(np.int64)
@@ -91,14 +91,14 @@ class Levelled(Column):
         return len(self.levels)
 
     def context(self, array: pa.Array) -> Floats:
-        """One feature a level."""
+        """Return one-hot features (N, number of levels)."""
         return np.eye(len(self.levels))[self.encode(array).astype(np.int64)]
 
     @property
-    def counted(self) -> str:
+    def likelihood_term(self) -> str:
         return f"mass of each of {len(self.levels)} values"
 
-    def drawn(self, array: pa.Array) -> Floats:
+    def axis_values(self, array: pa.Array) -> Floats:
         return self.encode(array)
 
     @property
@@ -108,9 +108,9 @@ class Levelled(Column):
     def check(self) -> None:
         super().check()
         edges = self.map.edges if isinstance(self.map, Histogram) else ()
-        if self.role in self.mapped and (len(edges) != len(self.levels) + 1 or edges[0] != 0):
+        if self.role in self.mapped_roles and (len(edges) != len(self.levels) + 1 or edges[0] != 0):
             raise ValueError(f"its map does not fit its {len(self.levels)} levels")
-        self.values(self.levels)
+        self.values(self.levels)  # raises if a level is not of the column's type
 
 
 class Levels(Levelled):
@@ -120,12 +120,12 @@ class Levels(Levelled):
     is_ordered: ClassVar[bool] = True
 
     @classmethod
-    def infer(cls, facts: Facts, told: type[Column] | None, role: Role) -> Column | None:
-        if told is None and facts.few and len(facts.distinct) * ROWS_PER_LEVEL <= facts.rows:
-            return cls(facts.name, type_name(facts.type), role, levels=tuple(facts.listed()))
+    def infer(cls, facts: Facts, requested_kind: type[Column] | None, role: Role) -> Column | None:
+        if requested_kind is None and facts.all_distinct_known and len(facts.distinct) * ROWS_PER_LEVEL <= facts.rows:
+            return cls(facts.name, type_name(facts.type), role, levels=tuple(facts.sorted_distinct()))
         return None
 
 
-def _looked_up(values: pa.Array) -> pa.Array:
-    """Numbers that arrow can look up: it knows no float16, and takes -0.0 and 0.0 for different."""
+def _searchable(values: pa.Array) -> pa.Array:
+    """Return values that ``pc.index_in`` can search. It lacks float16, and it distinguishes -0.0 from 0.0."""
     return pa.array(floats(values) + 0.0) if pa.types.is_floating(values.type) else values

@@ -1,4 +1,4 @@
-"""Real numbers: a density per unit."""
+"""Real columns: numbers without a step, with a density per unit."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ import numpy as np
 import pyarrow as pa
 
 from cubicflow.tables.arrow_types import Floats, decimal_range, floats_as, type_name
-from cubicflow.tables.kinds.column import Column, Evidence, Facts, Parsers, Quantity, Role, middle
+from cubicflow.tables.kinds.column import Column, Evidence, Facts, Parsers, Quantity, Role, median_and_spread
 from cubicflow.tables.maps import Scaled
 from cubicflow.tables.table_error import TableError
 
-MOST_DIGITS = 8  # decimals kept in samples; more of them are noise
-HEAVY = 1000.0  # spreads from the median; beyond, most of a standardised column would be a single point
-SPIKE = 0.05  # of the rows at one value make a density that no flow can follow
+MOST_DIGITS = 8  # decimals of samples; numbers with more decimals are not rounded
+HEAVY = 1000.0  # spreads from the median; with longer tails, standardising would squeeze most values into one point
+SPIKE = 0.05  # share of the rows; no flow can follow the density of a value with a larger share
 
 
-def _digits(decimals: Any) -> Any:
+def _parse_decimals(decimals: Any) -> Any:
     if decimals is not None and (not isinstance(decimals, int) or not 0 <= decimals <= 30):
-        raise ValueError(f"its samples have {decimals!r} decimals")
+        raise ValueError(f"decimals should be a whole number from 0 to 30, got {decimals!r}")
     return decimals
 
 
 @dataclass(frozen=True, kw_only=True)
 class Real(Quantity):
-    """Numbers without a step. ``decimals`` are the digits that samples are rounded to; None for all."""
+    """Numbers without a step. Samples are rounded to ``decimals`` decimals; None keeps all digits."""
 
     kind: ClassVar[str] = "real"
     roles: ClassVar[tuple[Role, ...]] = ("model", "context", "weights")
     counts_mass: ClassVar[bool] = False
-    own: ClassVar[Parsers] = {"decimals": _digits}
+    json_parsers: ClassVar[Parsers] = {"decimals": _parse_decimals}
 
     decimals: int | None = None
 
     @classmethod
-    def infer(cls, facts: Facts, told: type[Column] | None, role: Role) -> Column | None:  # noqa: ARG003
-        known = not facts.finder.lost and 0 < facts.finder.decimals <= MOST_DIGITS
+    def infer(cls, facts: Facts, requested_kind: type[Column] | None, role: Role) -> Column | None:  # noqa: ARG003
+        known = not facts.finder.no_grid and 0 < facts.finder.decimals <= MOST_DIGITS
         type = "double" if pa.types.is_integer(facts.type) else type_name(facts.type)
         return cls(facts.name, type, role, decimals=facts.finder.decimals if known else None)
 
@@ -64,24 +64,27 @@ class Real(Quantity):
         ]
 
     def shape(self, smallest: float, largest: float, sample: Floats) -> tuple[Scaled, str | None]:
-        """The shape that suits values with these ends, without its mean and std, and a remark where it is unusual."""
-        centre, spread = middle(sample)
+        """Return a default transform, without mean and std, for values in [smallest, largest], and a remark or None.
+
+        The transform is asinh for very long tails, and the identity otherwise.
+        """
+        centre, spread = median_and_spread(sample)
         if max(largest - centre, centre - smallest) <= HEAVY * spread:
             return Scaled(), None
         return Scaled("asinh", centre=centre, scale=spread), (
-            f"{self.name!r} has very long tails ({smallest:.3g} to {largest:.3g}, half of it within {spread:.3g} of "
-            f"{centre:.3g}), so it is shaped by asinh"
+            f"{self.name!r} has very long tails ({smallest:.3g} to {largest:.3g}, half of the values within "
+            f"{spread:.3g} of {centre:.3g}), so it is transformed by asinh"
         )
 
     def _spike(self, values: Floats) -> str | None:
-        """A warning if many rows share one value."""
+        """Return a warning if many rows share one value, else None."""
         distinct, counts = np.unique(values, return_counts=True)
         share = counts.max() / len(values)
         if share < SPIKE:
             return None
         return (
             f"{share:.0%} of {self.name!r} is exactly {distinct[counts.argmax()]:g}: a density is infinite there, so "
-            "its likelihood means little; consider modelling those rows apart"
+            "its likelihood means little; consider modelling those rows separately"
         )
 
     def numbers(self, array: pa.Array) -> Floats:
@@ -93,24 +96,25 @@ class Real(Quantity):
     def decode(self, y: Floats) -> pa.Array:
         type = self.arrow_type
         digits = type.scale if self.decimals is None and pa.types.is_decimal(type) else self.decimals
-        with np.errstate(over="ignore"):  # digits after the point of a number near the largest
+        with np.errstate(over="ignore"):  # np.round overflows near the largest float64
             values = y if digits is None else np.round(y, digits)
         return floats_as(np.clip(values, *self._range(digits)), type, digits)
 
     def _range(self, digits: int | None) -> tuple[float, float]:
-        """The smallest and the largest sample with so many digits after the point; None for all digits.
+        """Return the smallest and the largest sample with ``digits`` decimals; None keeps all digits.
 
-        Both lie strictly within the limits, and both are numbers of the column's type, so that neither rounding to the
-        digits nor to the type can carry what lies between them to a limit.
+        Both lie strictly within the limits of the map, and the column's type holds both exactly. Rounding is monotone,
+        so a number between them stays between them when it is rounded to the digits or to the type.
         """
         low, high = (-math.inf, math.inf) if self.map is None else self.map.limits
         return _first_above(low, self.arrow_type, digits), -_first_above(-high, self.arrow_type, digits)
 
-    words = "numbers"
-    counted = "density per unit"
+    expected_values = "numbers"
+    likelihood_term = "density per unit"
 
 
 def _first_above(low: float, type: pa.DataType, digits: int | None) -> float:
+    """Return the first number of the type above ``low`` with ``digits`` decimals; None for all digits."""
     number: Any = {pa.float16(): np.float16, pa.float32(): np.float32}.get(type, np.float64)
     smallest = float(np.finfo(number).min)
     if pa.types.is_decimal(type):
@@ -118,12 +122,12 @@ def _first_above(low: float, type: pa.DataType, digits: int | None) -> float:
     if low < smallest:
         return smallest
     if digits is not None:
-        # exact, from the limit as it is written: 0.3 is 3 / 10, not the nearest binary number
+        # Fraction(repr()) is exact for the limit as it is written: 0.3 is 3 / 10, not the nearest binary number
         step = 10**digits
         first = number((math.floor(Fraction(repr(float(low))) * step) + 1) / step)
         if first > low:
             return float(first)
     first = number(low)
-    for _ in range(2):  # the type's nearest number to the limit may lie below it
+    for _ in range(2):  # the limit rounded to the type may lie below the limit: take up to two steps up
         first = first if first > low else np.nextafter(first, number(math.inf))
     return float(first)

@@ -1,4 +1,4 @@
-"""Fractions at a fixed resolution, such as 0.23 or 61.5: a mass per step."""
+"""Stepped columns: fractions at a fixed resolution, such as 0.23 or 61.5, with a mass per step."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from cubicflow.tables.kinds.facts import Codes
 from cubicflow.tables.kinds.gridded import Gridded
 from cubicflow.tables.table_error import TableError
 
-MOST_STEPS = 100_000  # beyond that many steps from end to end, a column is as good as continuous
+MOST_STEPS = 100_000  # steps from the smallest to the largest value; a finer column counts as continuous
 
 
 class Stepped(Gridded):
-    """Numbers that are all multiples of a step."""
+    """Numbers that are multiples of a common step, counted from the smallest number."""
 
     kind: ClassVar[str] = "stepped"
 
     @classmethod
-    def infer(cls, facts: Facts, told: type[Column] | None, role: Role) -> Column | None:
-        if told not in (None, cls):
+    def infer(cls, facts: Facts, requested_kind: type[Column] | None, role: Role) -> Column | None:
+        if requested_kind not in (None, cls):
             return None
         grid = facts.finder.grid()
-        if grid is None and told is cls:
+        if grid is None and requested_kind is cls:
             raise TableError(
-                f"column {facts.name!r} has no step of which all its values are multiples, so it cannot be stepped"
+                f"the values of column {facts.name!r} are not multiples of a common step, so it cannot be stepped"
             )
-        if grid is None or (grid.count > MOST_STEPS and told is None):
+        if grid is None or (grid.count > MOST_STEPS and requested_kind is None):
             return None
         return cls(facts.name, type_name(facts.type), role, grid=grid)
 

@@ -1,1 +1,1 @@
-"""Text as people write it: where the names stand, which lines are remarks, how numbers and dates are written."""
+"""Tables as text: the header, comment lines, and the formats of numbers and dates."""

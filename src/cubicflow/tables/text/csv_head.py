@@ -1,4 +1,4 @@
-"""The top of a CSV file: its delimiter, the names of its columns, and whether there are names at all."""
+"""The head of a CSV file: the delimiter, the column names, and whether the file has names."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from cubicflow.tables.table_error import TableError, some
 from cubicflow.tables.text.reading import NO_HEADER, Reading, header_cells, plain_names
 
 DELIMITERS = ",;\t|"
-INDEX = "__index_level_0__"  # as pandas calls an index without a name in Parquet files
-ROWS_BELOW = 20  # rows that are compared with the names
+INDEX = "__index_level_0__"  # the name that pandas gives to an unnamed index in Parquet files
+ROWS_BELOW = 20  # rows to compare with the names
 NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:[.,][0-9]*)?|[.,][0-9]+)(?:[eE][+-]?[0-9]+)?")
 DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([ T].*)?|[0-9]{1,2}[./-][0-9]{1,2}[./-][0-9]{2,4}")
 
 
 class Head(NamedTuple):
-    """What the top of a file says: the delimiter, the names, and how many lines come before the first row."""
+    """The head of a file: the delimiter, the column names, and the number of lines before the first row."""
 
     delimiter: str
     names: list[str]
@@ -29,7 +29,11 @@ class Head(NamedTuple):
 
 
 def read_head(path: Path, lines: Sequence[str], reading: Reading) -> Head:
-    """The head of a file from its first lines. Asks, where the row of names looks like a row of values.
+    """Return the head of a file, parsed from the first lines.
+
+    Raises:
+        TableError: the header is missing or invalid, or the row of names looks like a row of values and
+            ``reading.header`` is None.
 
     >>> read_head(Path("t.csv"), ["a;b", "1;2"], Reading())
     Head(delimiter=';', names=['a', 'b'], lines=1)
@@ -40,14 +44,14 @@ def read_head(path: Path, lines: Sequence[str], reading: Reading) -> Head:
     top = [*lines[first:end]] if reading.header != NO_HEADER else [*lines[:1]]
     if len(top) < max(end - first, 1):
         raise TableError(
-            f"{path}: there is no row {end - 1} to hold the names, as there are {len(lines)} lines; choose another",
+            f"{path}: there is no row {end - 1} to hold the names: the file has {len(lines)} lines; choose another row",
             "--header",
         )
     delimiter = _delimiter(top if reading.header != NO_HEADER else lines)
     try:
         rows = [next(csv.reader([line], delimiter=delimiter), []) for line in top]
     except csv.Error as error:
-        raise TableError(f"{path}: the first line is no line of column names: {error}") from None
+        raise TableError(f"{path}: the first line is not a row of column names: {error}") from None
     if reading.header == NO_HEADER:
         return Head(delimiter, plain_names(len(rows[0])), 0)
     names = header_cells(rows)
@@ -63,7 +67,10 @@ def read_head(path: Path, lines: Sequence[str], reading: Reading) -> Head:
 
 
 def _delimiter(lines: Sequence[str]) -> str:
-    """The most frequent mark of the line of names. Lines of values may hold more commas than delimiters.
+    """Return the delimiter of some lines.
+
+    A mark other than the comma wins if all lines hold it equally often: values may hold decimal commas. Otherwise the
+    most frequent mark of the last line wins.
 
     >>> _delimiter(["1,5;2,5;0", "3;4,5;1"])
     ';'
@@ -72,42 +79,44 @@ def _delimiter(lines: Sequence[str]) -> str:
     counts = {mark: {line.count(mark) for line in unquoted} for mark in DELIMITERS}
     even = [mark for mark in DELIMITERS[1:] if len(unquoted) > 1 and len(counts[mark]) == 1 and counts[mark] != {0}]
     last = unquoted[-1] if unquoted else ""
-    return even[0] if even else max(DELIMITERS, key=last.count)  # ties, as in a file of one column, go to the comma
+    return even[0] if even else max(DELIMITERS, key=last.count)  # the comma wins ties, as in a file with one column
 
 
 def ask_whether_names(path: object, names: Sequence[str], below: Sequence[Sequence[str]]) -> None:
-    """Refuse, with a question, a row of names that looks like the rows below it."""
+    """Raise TableError if the row of names looks like the rows below, because the row may hold values."""
     if not looks_like_values(names, below):
         return
     shown = some([name for name in names if name != INDEX], 3)
     raise TableError(
         f"{path}: the first row ({shown}) looks like values: is it a row of the table, or does it hold the names? "
-        "Say that there are no names, or that row 0 holds them,",
+        "State that there are no names, or that row 0 holds the names,",
         "--header none or --header 0",
     )
 
 
 def looks_like_values(names: Sequence[str], below: Sequence[Sequence[str]]) -> bool:
-    """Whether names are like the values below them: numbers above numbers, and no word above a number; or a word that
-    its column holds again.
+    """Return whether a row of names looks like the rows below it.
+
+    The row looks like values if every name is a number, if some names are numbers above numbers and no name is a word
+    above a number, or if every name appears again in its own column.
 
     >>> looks_like_values(["5.1", "setosa"], [["4.9", "setosa"]])
     True
     >>> looks_like_values(["town", "1990", "1991"], [["Ulm", "7", "8"]])
     False
     """
-    written = [name for name in names if name != INDEX]
-    if all(NUMBER.fullmatch(name) for name in written):
+    named = [name for name in names if name != INDEX]
+    if all(NUMBER.fullmatch(name) for name in named):
         return True
     rows = [row for row in below if len(row) == len(names)]
-    numbers = [name for name in written if NUMBER.fullmatch(name) or DATE.fullmatch(name)]
+    numbers = [name for name in named if NUMBER.fullmatch(name) or DATE.fullmatch(name)]
     word_above_number = any(
         not _is_value(name) and any(_is_value(row[i]) for row in rows) for i, name in enumerate(names) if name != INDEX
     )
     if word_above_number:
         return False
     if numbers:
-        return not _counted(numbers) and any(
+        return not _equally_spaced(numbers) and any(
             _is_value(name) and all(_is_value(row[i]) for row in rows if row[i]) for i, name in enumerate(names)
         )
     return bool(rows) and all(any(row[i] == name for row in rows) for i, name in enumerate(names) if name != INDEX)
@@ -117,8 +126,8 @@ def _is_value(cell: str) -> bool:
     return bool(NUMBER.fullmatch(cell.strip()) or DATE.fullmatch(cell.strip()))
 
 
-def _counted(numbers: Sequence[str]) -> bool:
-    """Whether whole numbers go up in equal steps, as years do that name columns."""
+def _equally_spaced(numbers: Sequence[str]) -> bool:
+    """Return whether whole numbers increase in equal steps. Such numbers may be column names, such as years."""
     if len(numbers) < 2 or not all(re.fullmatch("[0-9]{1,9}", number) for number in numbers):
         return False
     steps = {int(after) - int(before) for before, after in pairwise(numbers)}

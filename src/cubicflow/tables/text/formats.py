@@ -1,6 +1,6 @@
-"""How a column writes its values, where that is not 1234.5 and 2024-12-31: to the plain way, and back for CSV files.
+"""Formats of numbers and dates other than the plain 1234.5 and 2024-12-31: conversion to plain text and back.
 
-A format rewrites those values that have its form. Others stay as they are, so what is plain already is read as well.
+A format rewrites the values that match its pattern. Other values stay as they are, so plain values are read as well.
 """
 
 from __future__ import annotations
@@ -29,39 +29,39 @@ OFFSET = r"(?P<offset>Z|[+-][0-9]{2}(?::?[0-9]{2})?)$"
 
 @dataclass(frozen=True)
 class Format(ABC):
-    """A way to write values. ``kind`` is its name in a run folder."""
+    """A way to write values. ``kind`` is the name of the format in a run folder."""
 
     kind: ClassVar[str]
 
     @property
     @abstractmethod
     def pattern(self) -> str:
-        """A regular expression for the whole of a value."""
+        """A regular expression that matches a whole value."""
 
     @abstractmethod
-    def rewritten(self, text: pa.Array) -> pa.Array:
-        """Values that have the form, in the plain way."""
+    def rewrite_matches(self, text: pa.Array) -> pa.Array:
+        """Return values that match the pattern as plain text."""
 
     @abstractmethod
-    def written_one(self, plain: str) -> str:
-        """A plain value in this form."""
+    def write_value(self, plain: str) -> str:
+        """Return a plain value in this format."""
 
     @abstractmethod
-    def described(self) -> str:
-        """What the column holds, in words."""
+    def describe(self) -> str:
+        """Return in words what the column holds."""
 
-    def holds(self, text: pa.Array) -> bool:
-        """Whether every value of an array without gaps has the form."""
+    def matches_all(self, text: pa.Array) -> bool:
+        """Return whether every value of an array without gaps matches the pattern."""
         return bool(pc.all(pc.match_substring_regex(text, self.pattern), min_count=0).as_py())
 
-    def plain(self, text: pa.Array) -> pa.Array:
-        """Values in the plain way; those that do not have the form stay."""
-        found = pc.match_substring_regex(text, self.pattern)
-        return pc.if_else(found, self.rewritten(pc.if_else(found, text, None)), text)
+    def to_plain(self, text: pa.Array) -> pa.Array:
+        """Return the values as plain text. Values that do not match the pattern stay as they are."""
+        matches = pc.match_substring_regex(text, self.pattern)
+        return pc.if_else(matches, self.rewrite_matches(pc.if_else(matches, text, None)), text)
 
-    def written(self, plain: pa.Array) -> pa.Array:
-        """Plain values in this form."""
-        values = (None if value is None else self.written_one(value) for value in plain.to_pylist())
+    def from_plain(self, plain: pa.Array) -> pa.Array:
+        """Return plain values in this format."""
+        values = (None if value is None else self.write_value(value) for value in plain.to_pylist())
         return pa.array(list(values), pa.string())
 
     def to_json(self) -> dict[str, Any]:
@@ -70,12 +70,12 @@ class Format(ABC):
 
 @dataclass(frozen=True)
 class NumberFormat(Format):
-    """Numbers with a decimal mark, a mark between thousands, and a unit before or after: 1.234,50 €.
+    """Numbers with a decimal mark, a thousands separator, and a unit before or after the number: 1.234,50 €.
 
     >>> format = NumberFormat(decimal=",", group=".", after=" €")
-    >>> format.plain(pa.array(["1.234,50 €", "-7 €"])).to_pylist()
+    >>> format.to_plain(pa.array(["1.234,50 €", "-7 €"])).to_pylist()
     ['1234.50', '-7']
-    >>> format.written(pa.array(["1234567.5", "-7"])).to_pylist()
+    >>> format.from_plain(pa.array(["1234567.5", "-7"])).to_pylist()
     ['1.234.567,5 €', '-7 €']
     """
 
@@ -89,7 +89,7 @@ class NumberFormat(Format):
     def __post_init__(self) -> None:
         units = all(not unit or unit.strip(BLANKS) in tuple(UNITS) for unit in (self.before, self.after))
         if self.decimal not in (".", ",") or self.group not in ("", *GROUPS) or self.group == self.decimal or not units:
-            raise TableError(f"numbers are not written so: {asdict(self)}")
+            raise TableError(f"invalid format of numbers: {asdict(self)}")
 
     @property
     def pattern(self) -> str:
@@ -99,11 +99,11 @@ class NumberFormat(Format):
         sign = "[+-]?" if not before else f"(?:[+-]?{before}{BLANK}|{before}{BLANK}[+-])"
         return f"^{sign}{number}{BLANK if after else ''}{after}$"
 
-    def rewritten(self, text: pa.Array) -> pa.Array:
+    def rewrite_matches(self, text: pa.Array) -> pa.Array:
         dropped = f"[{re.escape(UNITS + BLANKS + self.group + '+')}]"
         return pc.replace_substring(pc.replace_substring_regex(text, dropped, ""), self.decimal, ".")
 
-    def written_one(self, plain: str) -> str:
+    def write_value(self, plain: str) -> str:
         found = re.fullmatch(r"([+-]?)([0-9]+)(?:\.([0-9]+))?", plain)
         if found is None:
             return plain
@@ -112,18 +112,18 @@ class NumberFormat(Format):
             whole = f"{int(whole):,}".replace(",", self.group)
         return f"{sign}{self.before}{whole}{self.decimal + fraction if fraction else ''}{self.after}"
 
-    def described(self) -> str:
+    def describe(self) -> str:
         return "numbers in percent" if "%" in self.before + self.after else "numbers"
 
 
 @dataclass(frozen=True)
 class DateFormat(Format):
-    """Dates in figures, with or without a time of the day after them.
+    """Dates in digits, with or without a time of day.
 
     >>> format = DateFormat("mdy", "/", padded=False)
-    >>> format.plain(pa.array(["12/1/2024", "2/29/2024 7:05"])).to_pylist()
+    >>> format.to_plain(pa.array(["12/1/2024", "2/29/2024 7:05"])).to_pylist()
     ['2024-12-01', '2024-02-29 07:05']
-    >>> format.written(pa.array(["2024-12-01", "2024-02-29 07:05:00"])).to_pylist()
+    >>> format.from_plain(pa.array(["2024-12-01", "2024-02-29 07:05:00"])).to_pylist()
     ['12/1/2024', '2/29/2024 07:05:00']
     """
 
@@ -135,21 +135,22 @@ class DateFormat(Format):
 
     def __post_init__(self) -> None:
         if self.order not in ORDERS or self.separator not in ("/", ".", "-") or not isinstance(self.padded, bool):
-            raise TableError(f"dates are not written so: {asdict(self)}")
+            raise TableError(f"invalid format of dates: {asdict(self)}")
 
     @property
     def pattern(self) -> str:
         return f"^{re.escape(self.separator).join(FIELDS[field] for field in self.order)}{CLOCK}$"
 
-    def rewritten(self, text: pa.Array) -> pa.Array:
-        places = {field: i + 1 for i, field in enumerate(self.order)}
-        date = "-".join(rf"\{places[field]}" for field in "ymd")
+    def rewrite_matches(self, text: pa.Array) -> pa.Array:
+        groups = {field: i + 1 for i, field in enumerate(self.order)}
+        date = "-".join(rf"\{groups[field]}" for field in "ymd")
         text = pc.replace_substring_regex(text, self.pattern, rf"{date}\4")
-        for short in (r"-([0-9])(-|[^0-9]|$)", r"-([0-9])([^0-9]|$)"):  # neighbours, one after the other
+        # two passes: matches of one pass cannot overlap, and the month and the day share a hyphen
+        for short in (r"-([0-9])(-|[^0-9]|$)", r"-([0-9])([^0-9]|$)"):
             text = pc.replace_substring_regex(text, short, r"-0\1\2")
         return pc.replace_substring_regex(pc.replace_substring_regex(text, "(?:,? |T)", " "), " ([0-9]):", r" 0\1:")
 
-    def written_one(self, plain: str) -> str:
+    def write_value(self, plain: str) -> str:
         found = re.fullmatch(r"([0-9]{4})-([0-9]{2})-([0-9]{2})(.*)", plain)
         if found is None:
             return plain
@@ -158,18 +159,20 @@ class DateFormat(Format):
             fields = {name: str(int(value)) for name, value in fields.items()}
         return self.separator.join(fields[field] for field in self.order) + found[4]
 
-    def described(self) -> str:
+    def describe(self) -> str:
         return f"dates, {ORDERS[self.order]}"
 
 
 @dataclass(frozen=True)
 class ZonedFormat(Format):
-    """Times with an offset from UTC that is the same in all rows. ``offset`` is as it was written.
+    """Times with the same offset from UTC in all rows.
+
+    ``offset`` is the offset as the file writes it. ``between`` is the mark between date and time.
 
     >>> format = ZonedFormat("T", "+02:00")
     >>> format.zone
     '+02:00'
-    >>> format.written(pa.array(["2024-12-31 23:59:59+0200"])).to_pylist()
+    >>> format.from_plain(pa.array(["2024-12-31 23:59:59+0200"])).to_pylist()
     ['2024-12-31T23:59:59+02:00']
     """
 
@@ -180,7 +183,7 @@ class ZonedFormat(Format):
 
     def __post_init__(self) -> None:
         if self.between not in ("T", " ") or not re.fullmatch(OFFSET, self.offset):
-            raise TableError(f"times are not written so: {asdict(self)}")
+            raise TableError(f"invalid format of times: {asdict(self)}")
 
     @property
     def pattern(self) -> str:
@@ -188,17 +191,17 @@ class ZonedFormat(Format):
 
     @property
     def zone(self) -> str:
-        """The name that arrow has for it."""
+        """The name of the time zone in arrow."""
         digits = re.sub("[^0-9]", "", self.offset).ljust(4, "0")
         return "UTC" if digits == "0000" else f"{self.offset[0]}{digits[:2]}:{digits[2:]}"
 
-    def rewritten(self, text: pa.Array) -> pa.Array:
+    def rewrite_matches(self, text: pa.Array) -> pa.Array:
         return text
 
-    def written_one(self, plain: str) -> str:
+    def write_value(self, plain: str) -> str:
         return re.sub(OFFSET, self.offset, plain).replace(" ", self.between)
 
-    def described(self) -> str:
+    def describe(self) -> str:
         return f"times at the offset {self.offset}"
 
 
@@ -206,13 +209,13 @@ KINDS: dict[str, Callable[..., Format]] = {"number": NumberFormat, "date": DateF
 
 
 def format_from_json(value: Any) -> Format:
-    """The format that :meth:`Format.to_json` described. Trusts nothing."""
+    """Return the format that :meth:`Format.to_json` wrote. Every field is checked; TableError if one is invalid."""
     if not isinstance(value, dict) or str(value.get("kind")) not in KINDS:
         raise TableError(f"a format should be one of {', '.join(KINDS)}, got {str(value)[:80]}")
     settings = {key: setting for key, setting in value.items() if key != "kind"}
     if not all(isinstance(setting, str | bool) for setting in settings.values()):
-        raise TableError(f"a format cannot be made of {str(value)[:80]}")
+        raise TableError(f"the settings of a format should be text or booleans, got {str(value)[:80]}")
     try:
         return KINDS[str(value["kind"])](**settings)
     except (TypeError, AttributeError) as error:
-        raise TableError(f"a format cannot be made of this: {error}") from None
+        raise TableError(f"invalid format: {error}") from None

@@ -1,8 +1,9 @@
-"""Which columns of text are numbers and dates that people wrote their own way: decided when all rows agree, and said.
+"""Detection of formats: which columns of text hold numbers or dates that are not written plainly.
 
-What one column leaves open, others may decide. 1,084 is a thousand where another column holds 12.5, and about one where
-another holds 12,5 or where semicolons part the columns. 01/02/2024 is read where another column of dates shows their
-order. What stays open stays words.
+A column gets a format only if all of its rows match, and a remark tells the user. Other columns may resolve an
+ambiguity. The text 1,084 is 1084 if another column holds 12.5; it is 1.084 if another column holds 12,5 or if
+semicolons separate the columns. The date 01/02/2024 is read if another column shows the order of day and month. A
+column that stays ambiguous stays text.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from cubicflow.tables.source import Table
 from cubicflow.tables.text.formats import BLANKS, OFFSET, UNITS, DateFormat, Format, NumberFormat, ZonedFormat
 
 AMERICAN, EUROPEAN = "american", "european"
-# Marks of decimals and thousands, the simplest first.
+# (decimal mark, thousands separator), the simplest pair first
 MARKS = (
     (".", ""),
     (",", ""),
@@ -33,12 +34,12 @@ MARKS = (
 )
 DATES = (("dmy", "/"), ("dmy", "."), ("dmy", "-"), ("mdy", "/"), ("mdy", "-"), ("ymd", "/"), ("ymd", "."))
 THOUSANDS = NumberFormat(",", ".")
-FIRST = 100  # values of a column
+FIRST = 100  # values of a column that are checked first
 AFFIXES = re.compile(f"^[+-]?([{UNITS}][{BLANKS}]?)?[+-]?[0-9].*?([{BLANKS}]?[{UNITS}])?$")
 
 
 class FormattedTable(Table):
-    """A table of text whose columns have formats: its batches hold values in the plain way."""
+    """A table of text whose columns have formats. Its batches hold plain values."""
 
     is_text = True
 
@@ -50,13 +51,13 @@ class FormattedTable(Table):
     def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
         for batch in self._inner.batches(columns, rows):
             arrays = [
-                self.formats[name].plain(array) if name in self.formats else array
+                self.formats[name].to_plain(array) if name in self.formats else array
                 for name, array in zip(columns, batch.columns, strict=True)
             ]
             yield pa.RecordBatch.from_arrays(arrays, names=columns)
 
     def spooled(self, columns: Sequence[str], folder: Path | None = None) -> Table:
-        return self._inner.spooled(columns, folder)  # whoever asks for types looks at all rows for formats
+        return self._inner.spooled(columns, folder)  # with the original text; detect_formats then looks at all rows
 
     def fingerprint(self) -> str:
         return self._inner.fingerprint()
@@ -66,8 +67,8 @@ class FormattedTable(Table):
 
 
 @dataclass
-class _Open:
-    """The formats that all values of a column have so far."""
+class _Candidates:
+    """The formats that match all values of a column so far."""
 
     numbers: list[NumberFormat] = field(default_factory=list)
     dates: list[DateFormat] = field(default_factory=list)
@@ -82,52 +83,55 @@ class _Open:
         before, after = ("", "") if units is None else (units[1] or "", units[2] or "")
         self.numbers = [NumberFormat(decimal, group, before, after) for decimal, group in MARKS]
         self.dates = [DateFormat(order, separator) for order, separator in DATES]
-        self._keep(text[:FIRST])  # few values rule out most formats
+        self._keep(text[:FIRST])  # a few values rule out most formats
         self._keep(text[FIRST:])
 
     def _keep(self, text: pa.Array) -> None:
-        self.numbers = [found for found in self.numbers if found.holds(text)]
-        self.dates = [found for found in self.dates if found.holds(text)]
+        self.numbers = [format for format in self.numbers if format.matches_all(text)]
+        self.dates = [format for format in self.dates if format.matches_all(text)]
 
     def families(self) -> set[str]:
-        return {_family(found) for found in self.numbers}
+        return {_family(format) for format in self.numbers}
 
     def orders(self) -> set[str]:
-        return {found.order for found in self.dates}
+        return {format.order for format in self.dates}
 
 
-def in_own_formats(table: Table, columns: Sequence[str], words: Collection[str] = ()) -> Table:
-    """The table with values in the plain way, and the types they have; ``formats`` and ``remarks`` say which are which.
+def detect_formats(table: Table, columns: Sequence[str], words: Collection[str] = ()) -> Table:
+    """Return the table with plain values and the types of these values.
+
+    ``formats`` of the result holds the format of each rewritten column, and ``remarks`` describes the formats. A table
+    that is not text, or that is plain already, is returned unchanged.
 
     Args:
-        table: one of text that can be read again, with its types.
-        columns: those to look at.
-        words: those that the user calls words, whatever they look like.
+        table: a table of text with inferred types that can be read again.
+        columns: the columns to check.
+        words: columns that the user declares categorical; they are never rewritten.
 
     >>> import tempfile
     >>> from pathlib import Path
     >>> from cubicflow.tables.source import open_table
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = Path(folder, "t.csv").write_text("day;price\\n31.12.2024;1.234,5\\n1.1.2025;7,25\\n")
-    ...     table = in_own_formats(open_table(f"{folder}/t.csv").spooled(["day", "price"]), ["day", "price"])
+    ...     table = detect_formats(open_table(f"{folder}/t.csv").spooled(["day", "price"]), ["day", "price"])
     ...     [batch.to_pylist()[0] for batch in table.batches()], {n: str(t) for n, t in table.types.items()}
     ([{'day': '2024-12-31', 'price': '1234.5'}], {'day': 'date32[day]', 'price': 'double'})
     """
     if not table.is_text:
         return table
-    looked_at = [name for name in columns if name not in words]
-    found = _seen(table, [name for name in looked_at if table.types[name] == pa.string()])
-    formats = _chosen(table, found, [name for name in looked_at if table.types[name] == pa.float64()])
+    checked = [name for name in columns if name not in words]
+    candidates = _candidates(table, [name for name in checked if table.types[name] == pa.string()])
+    formats = _choose(table, candidates, [name for name in checked if table.types[name] == pa.float64()])
     types = _types(table, formats)
     formats = {name: chosen for name, chosen in formats.items() if types[name] != pa.string()}
-    remarks = [_said(table, name, chosen) for name, chosen in formats.items()]
-    for name in looked_at:
+    remarks = [_remark(table, name, chosen) for name, chosen in formats.items()]
+    for name in checked:
         if table.types[name] in ZONED:
             zoned, mixed = _zone(table, name)
             if zoned is not None:
                 formats[name], types[name] = zoned, pa.timestamp(table.types[name].unit, zoned.zone)
             if mixed:
-                remarks.append(f"{name!r} holds times at different offsets from UTC; samples have them in UTC")
+                remarks.append(f"{name!r} holds times at different offsets from UTC; samples are in UTC")
     if not formats and not remarks:
         return table
     plain = FormattedTable(table, formats, {name: types[name] for name in formats})
@@ -135,9 +139,9 @@ def in_own_formats(table: Table, columns: Sequence[str], words: Collection[str] 
     return plain
 
 
-def _seen(table: Table, columns: list[str]) -> dict[str, _Open]:
-    """What is left open after all values of these columns."""
-    found = {name: _Open() for name in columns}
+def _candidates(table: Table, columns: list[str]) -> dict[str, _Candidates]:
+    """Return the formats that match all values of each column."""
+    found = {name: _Candidates() for name in columns}
     for batch in table.batches(columns) if columns else ():
         for name, seen in found.items():
             text = batch.column(name).drop_null()
@@ -146,8 +150,11 @@ def _seen(table: Table, columns: list[str]) -> dict[str, _Open]:
     return found
 
 
-def _chosen(table: Table, found: Mapping[str, _Open], plain: list[str]) -> dict[str, Format]:
-    """Formats of columns of text; ``plain`` are columns that read as 1234.5, which may be a thousand written 1.084."""
+def _choose(table: Table, found: Mapping[str, _Candidates], plain: list[str]) -> dict[str, Format]:
+    """Return the chosen format of each column that gets one.
+
+    ``plain`` are columns that parse as plain numbers. A European table may write the number 1084 as 1.084 there.
+    """
     formats: dict[str, Format] = {}
     sure = [*chain(*(seen.families() for seen in found.values() if len(seen.families()) == 1))]
     if any(seen.numbers for seen in found.values()):
@@ -158,7 +165,7 @@ def _chosen(table: Table, found: Mapping[str, _Open], plain: list[str]) -> dict[
     family = _agreed(sure) if sure else {";": EUROPEAN, ",": AMERICAN}.get(table.delimiter or "")
     formats |= {name: number for name, seen in found.items() if (number := _number(seen, family))}
     orders = [*chain(*(seen.orders() for seen in found.values() if len(seen.orders()) == 1))]
-    # Decimal commas go with the day first. Decimal points go with either order: so do the British write.
+    # Decimal commas imply the day first. Decimal points imply nothing: British dates have the day first too.
     order = _agreed(orders) if orders else "dmy" if _agreed(sure) == EUROPEAN else None
     for name, seen in found.items():
         if name not in formats and (date := _date(seen, order)):
@@ -175,48 +182,48 @@ def _agreed(found: Sequence[str]) -> str | None:
 
 
 def _in_thousands(table: Table, name: str) -> bool:
-    """Whether every point in a column could part thousands: 950, 1.084, 12.500."""
+    """Return whether every point in a column could be a thousands separator: 950, 1.084, 12.500."""
     texts = (batch.column(0).drop_null() for batch in table.batches([name]))
-    return all(THOUSANDS.holds(text) for text in texts if len(text))
+    return all(THOUSANDS.matches_all(text) for text in texts if len(text))
 
 
-def _number(seen: _Open, family: str | None) -> NumberFormat | None:
-    """The simplest format; of the family, where formats of both read the values differently."""
-    firsts = {_family(found): found for found in reversed(seen.numbers)}
-    if len(firsts) < 2:
-        return next(iter(firsts.values()), None)
-    american, european = firsts[AMERICAN], firsts[EUROPEAN]
+def _number(seen: _Candidates, family: str | None) -> NumberFormat | None:
+    """Return the simplest candidate; if candidates of both families differ, the simplest of the given family."""
+    simplest = {_family(format): format for format in reversed(seen.numbers)}
+    if len(simplest) < 2:
+        return next(iter(simplest.values()), None)
+    american, european = simplest[AMERICAN], simplest[EUROPEAN]
     if american.group == european.group:  # no value has a point or a comma
         return american
     if family is not None:
-        return firsts[family]
+        return simplest[family]
     return None if american.group else american
 
 
-def _date(seen: _Open, order: str | None) -> DateFormat | None:
+def _date(seen: _Candidates, order: str | None) -> DateFormat | None:
     if len(seen.dates) == 1:
         return seen.dates[0]
-    return next((found for found in seen.dates if found.order == order), None)
+    return next((format for format in seen.dates if format.order == order), None)
 
 
 def _padded(table: Table, name: str, date: DateFormat) -> bool:
-    """Whether days and months below ten have two digits."""
+    """Return whether days and months below ten are written with two digits."""
     short = rf"(^|{re.escape(date.separator)})[0-9]({re.escape(date.separator)}|[ ,T]|$)"
     texts = (batch.column(0).drop_null() for batch in table.batches([name]))
     return not any(pc.any(pc.match_substring_regex(text, short)).as_py() for text in texts)
 
 
 def _types(table: Table, formats: Mapping[str, Format]) -> dict[str, pa.DataType]:
-    """The types that the plain values fit."""
+    """Return the narrowest type of each column's plain values."""
     types = dict.fromkeys(formats, pa.null())
     for batch in table.batches(list(formats)) if formats else ():
         for name, chosen in formats.items():
-            types[name] = narrowest(chosen.plain(batch.column(name)), types[name])
+            types[name] = narrowest(chosen.to_plain(batch.column(name)), types[name])
     return types
 
 
 def _zone(table: Table, name: str) -> tuple[ZonedFormat | None, bool]:
-    """How times are written, if they have one offset; and whether they have several."""
+    """Return the format of times if all have the same offset, and whether the times have several time zones."""
     offsets: set[str] = set()
     between: set[str] = set()
     for batch in table.batches([name]):
@@ -230,9 +237,9 @@ def _zone(table: Table, name: str) -> tuple[ZonedFormat | None, bool]:
     return ZonedFormat(mark if mark in ("T", " ") else "T", offset), False
 
 
-def _said(table: Table, name: str, chosen: Format) -> str:
-    """The remark, with the longest of the first values as an example."""
+def _remark(table: Table, name: str, chosen: Format) -> str:
+    """Return a remark on the format. The example is the longest of the first values."""
     texts = next(text for batch in table.batches([name]) if len(text := batch.column(0).drop_null()))
     example = max(texts[:FIRST].to_pylist(), key=len)
-    (plain,) = chosen.plain(pa.array([example])).to_pylist()
-    return f"{name!r} is read as {chosen.described()}: {example!r} is {plain}"
+    (plain,) = chosen.to_plain(pa.array([example])).to_pylist()
+    return f"{name!r} is read as {chosen.describe()}: {example!r} is {plain}"

@@ -1,4 +1,4 @@
-"""How a table is to be read: which rows hold the names, which lines are remarks, how columns write their values."""
+"""Settings for reading a table: the rows of the names, the mark of comment lines, the formats of columns."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ MOST_COMMENT = 8  # characters
 
 @dataclass(frozen=True)
 class Reading:
-    """What the user says about a file, and what was found out about its columns.
+    """Settings for reading a file: the user's options, and the formats found in the columns.
 
     Attributes:
         header: the row of the column names, counted from 0; ``"0-1"`` for names in several rows; ``"none"`` for a table
-            without names. None for row 0, if that looks like names.
-        comment: lines that begin with it are left out.
-        formats: how columns write their values, where that is not the plain way. Empty until a table is fitted.
+            without names. None means row 0, which is refused if it looks like values.
+        comment: the start of comment lines, which are skipped.
+        formats: the formats of columns that are not written plainly. Empty until a table is fitted.
 
     >>> Reading(header="1-2").header_rows
     (1, 3)
@@ -50,54 +50,56 @@ class Reading:
         comment = self.comment
         if comment is not None and (not 0 < len(comment) <= MOST_COMMENT or re.search(r'[\s"]', comment)):
             raise TableError(
-                "comment should be what lines of remarks begin with, such as #, without blanks and quotes, got "
-                f"{comment!r}"
+                "comment should be the start of comment lines, such as #, at most "
+                f"{MOST_COMMENT} characters without blanks and quotes, got {comment!r}"
             )
 
     @property
     def header_rows(self) -> tuple[int, int]:
-        """The first row of names, and the first row after them."""
+        """The first row of the names, and the first row after the names."""
         if self.header == NO_HEADER:
             return 0, 0
         first, _, last = (self.header or "0").partition("-")
         return int(first), int(last or first) + 1
 
-    def told(self, header: str | None = None, comment: str | None = None) -> Reading:
-        """The same with what the user says now."""
+    def with_options(self, header: str | None = None, comment: str | None = None) -> Reading:
+        """Return the settings with the given options. An option that is None keeps its value."""
         return replace(self, header=self.header if header is None else header, comment=comment or self.comment)
 
     def to_json(self) -> dict[str, Any]:
-        """Without what is as usual; nothing at all where everything is."""
+        """Return the settings that differ from the defaults."""
         formats = {name: format.to_json() for name, format in self.formats.items()}
         found = {"header": self.header, "comment": self.comment, "formats": formats or None}
         return {key: value for key, value in found.items() if value is not None}
 
     @classmethod
     def from_json(cls, value: Any) -> Reading:
-        """Trusts nothing."""
+        """Return the settings that :meth:`to_json` wrote. Every field is checked; TableError if one is invalid."""
         if not isinstance(value, dict) or value.keys() - {"header", "comment", "formats"}:
-            raise TableError(f"how a table is read should be header, comment and formats, got {str(value)[:80]}")
+            raise TableError(f"reading should be an object of header, comment and formats, got {str(value)[:80]}")
         header, comment, formats = value.get("header"), value.get("comment"), value.get("formats", {})
         if not isinstance(header, str | None) or not isinstance(comment, str | None) or not isinstance(formats, dict):
-            raise TableError("a header and a comment are text, and formats have the names of columns")
+            raise TableError("header and comment should be text, and formats an object with the names of columns")
         return cls(header, comment, {name: format_from_json(found) for name, found in formats.items()})
 
 
-AS_USUAL = Reading()
+DEFAULT_READING = Reading()
 
 
 def check_reading(table: Table, reading: Reading) -> None:
-    """Refuse what was said of a table that has no use for it."""
-    for word, said, useful in (
+    """Raise TableError if an option is given that does not apply to this kind of table."""
+    for option, value, applies in (
         ("header", reading.header, table.has_header),
         ("comment", reading.comment, table.delimiter is not None),
     ):
-        if said is not None and not useful:
-            raise TableError(f"{table.path}: this kind of table has no {word} to choose; leave out", f"--{word}")
+        if value is not None and not applies:
+            raise TableError(f"{table.path}: this kind of table has no {option} to choose; leave {option!r} out")
 
 
 def header_cells(rows: list[list[str]]) -> list[str]:
-    """The names that one row or several spell: a name in an upper row stands for the cells to its right as well.
+    """Return the column names from one or several header rows.
+
+    Names in several rows are joined by spaces. A name in an upper row also covers the empty cells to its right.
 
     >>> header_cells([["size", "", "kind"], ["width", "height", ""]])
     ['size width', 'size height', 'kind']
@@ -116,5 +118,5 @@ def header_cells(rows: list[list[str]]) -> list[str]:
 
 
 def plain_names(count: int) -> list[str]:
-    """Names of columns that have none, as those of a NumPy array."""
+    """Return the names x0, x1, ... for columns without names."""
     return [f"x{i}" for i in range(count)]

@@ -1,4 +1,4 @@
-"""A stream of text without its lines of remarks."""
+"""A stream of text without its comment lines."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any, BinaryIO
 CHUNK = 1 << 20
 
 
-class WithoutRemarks(io.RawIOBase):
-    """The bytes of a file without the lines that begin with ``comment``. A line inside of quotes is part of a value.
+class WithoutComments(io.RawIOBase):
+    """The bytes of a file without the lines that begin with ``comment``. A line inside quotes is part of a value.
 
-    >>> WithoutRemarks(io.BytesIO(b'#made today\\na,b\\n1,"x\\n#y"\\n#end'), b"#").read()
+    >>> WithoutComments(io.BytesIO(b'#made today\\na,b\\n1,"x\\n#y"\\n#end'), b"#").read()
     b'a,b\\n1,"x\\n#y"\\n'
     """
 
