@@ -165,7 +165,7 @@ def test_bad_input_at_score_time(cubicflow: Command, run: Path, table: Path, tmp
 def test_bad_input_at_fit_time(cubicflow: Command, table: Path, tmp_path: Path) -> None:
     for arguments, said in (
         ((tmp_path / "none.csv",), "no such file"),
-        ((tmp_path,), "no .parquet file lies in it"),
+        ((tmp_path,), "this folder holds no .parquet file"),
         ((table, "--type", "kind=real"), "cannot be real"),
         ((table, "--transform", "weight"), "takes column=value"),
         ((table, "--bounds", "weight=0"), "takes column=low:high"),

@@ -178,7 +178,7 @@ def test_copies_across_the_split_are_counted() -> None:
     expected, held_out = copies_by_comparing(list(zip(x, word, strict=True)), split)
     assert 0 < expected < held_out
     assert (copied.held_out, copied.copies) == (held_out, expected)
-    assert f"{expected} of {held_out} validation and test rows are exact copies of training rows" in str(copied.said())
+    assert f"{expected} of {held_out} validation and test rows are exact copies of training rows" in str(copied.message())
 
 
 def test_weights_do_not_hide_copies_and_other_tables_are_not_accused() -> None:
@@ -189,7 +189,7 @@ def test_weights_do_not_hide_copies_and_other_tables_are_not_accused() -> None:
     assert copied_rows(parts).copies == expected
     plain = MemoryTable(pa.table({"x": X, "y": X[::-1].copy()}))
     found = infer(plain)
-    assert copied_rows(load_parts(plain, TableEncoder(found.schema), Split(), "error", N)).said() is None
+    assert copied_rows(load_parts(plain, TableEncoder(found.schema), Split(), "error", N)).message() is None
 
 
 def test_rows_that_must_repeat_are_said_to() -> None:
@@ -199,7 +199,7 @@ def test_rows_that_must_repeat_are_said_to() -> None:
     table = MemoryTable(pa.table(columns))
     found = infer(table)
     parts = load_parts(table, TableEncoder(found.schema), Split(), "error", found.rows)
-    assert str(copied_rows(parts).said()).endswith("rows repeat in this table, of these only 8 are different")
+    assert str(copied_rows(parts).message()).endswith("rows repeat in this table, only 8 of the held-out rows are distinct")
 
 
 # --- resuming with another table ---
@@ -264,7 +264,7 @@ def test_a_fit_says_its_warnings(tmp_path: Path) -> None:
     warnings = [line for line in said if line.startswith("warning: ")]
     assert len(warnings) == 2
     assert "'name' holds 250 different words" in warnings[0]
-    assert "exact copies of training rows, so their scores show in part what was memorised" in warnings[1]
+    assert "exact copies of training rows, so their scores partly show what was memorised" in warnings[1]
 
 
 def test_nul_bytes_below_a_header_of_four_bytes_are_not_in_the_first_line(tmp_path: Path) -> None:

@@ -71,12 +71,12 @@ def test_paths_that_are_no_tables(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for path, said in (
         (tmp_path / "none.csv", "no such file"),
-        (tmp_path / "empty", "this is a folder, and no .parquet file lies in it"),
+        (tmp_path / "empty", "this folder holds no .parquet file"),
         (write(tmp_path, GOOD, "table.dat"), "cannot tell what kind of table"),
         (write(tmp_path, GOOD, "table.xlsx"), "not a readable workbook"),
         (write(tmp_path, GOOD, "table.feather"), "not a whole Arrow file"),
         (write(tmp_path, GOOD, "table.jsonl"), "not lines of JSON"),
-        (write(tmp_path, GOOD, "table.parquet"), "not a whole Parquet file"),
+        (write(tmp_path, GOOD, "table.parquet"), "not a complete Parquet file"),
         (write(tmp_path, GOOD, "table.npy"), "not a readable NumPy file"),
         (write(tmp_path, GOOD, "table.npz"), "not a readable NumPy file"),
         (write(tmp_path, GOOD, "table.csv.gz"), "cannot be read"),
@@ -169,7 +169,7 @@ def test_numpy_tables(tmp_path: Path) -> None:
         np.savez(tmp_path / "x.npz", **arrays)
         assert said in refusal(tmp_path / "x.npz")
     np.save(tmp_path / "o.npy", np.array([{}], dtype=object), allow_pickle=True)
-    assert "never loaded" in refusal(tmp_path / "o.npy")
+    assert "never loads" in refusal(tmp_path / "o.npy")
 
 
 def test_numpy_files_are_known_by_their_bytes(tmp_path: Path) -> None:
