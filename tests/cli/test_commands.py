@@ -220,7 +220,7 @@ def test_the_remedy_of_an_error_is_an_option(cubicflow: Command, run: Path, tmp_
             "leave such rows out with --missing drop",
         ),
         (frame.assign(size=-frame["size"]), ("--transform", "size=log"), "asinh instead with --transform size=asinh"),
-        (frame, ("--bounds", "kind=0:1"), "bounds are for numbers; column 'kind' is categorical"),
+        (frame, ("--bounds", "kind=0:1"), "bounds apply to numbers; column 'kind' is categorical"),
         (frame, ("--drop", "size", "--context", "size"), "named in both drop and context"),
     ):
         changed.to_csv(path, index=False)

@@ -74,7 +74,7 @@ def test_files_of_different_schemas(scene: Scene, tmp_path: Path, cubicflow: Com
     (lake / "b.parquet").unlink()
     parquet.write_table(scene.rows.drop(["kind"]), lake / "a.parquet")
     done = cubicflow("score", scene.columns, lake, "-o", tmp_path / "out", *LOCAL)
-    check_refused(done, "this table is not like the one the model was fitted to: column 'kind' is missing")
+    check_refused(done, "this table differs from the one the model was fitted to: column 'kind' is missing")
     assert not (tmp_path / "out").exists()
 
 
@@ -91,7 +91,7 @@ def test_an_output_that_exists(scene: Scene, tmp_path: Path, cubicflow: Command)
         check_refused(done, words)
     check_refused(cubicflow("sample", scene.columns, "-n", 5, "-o", tmp_path / "file", *LOCAL), "this is a file")
     done = cubicflow("sample", scene.columns, "-n", 5, "-o", tmp_path / "no" / "out", *LOCAL)
-    check_refused(done, f"there is no folder {tmp_path / 'no'}; make it first")
+    check_refused(done, f"there is no folder {tmp_path / 'no'}; create it first")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine.txt"]
 
 

@@ -261,6 +261,6 @@ def test_a_pipe_is_no_file(tmp_path: Path) -> None:
 
 def test_weights_that_are_zero_where_they_count(tmp_path: Path) -> None:
     train = Split().parts_of(np.arange(40)) == 0
-    for weights, said in ((np.where(train, 0, 1), "all zero in the rows for training"), (np.zeros(40), "all 0.0")):
+    for weights, said in ((np.where(train, 0, 1), "all zero in the training rows"), (np.zeros(40), "all 0.0")):
         lines = "".join(f"{i / 7},{weight}\n" for i, weight in enumerate(weights))
         assert said in refusal(write(tmp_path, "x,w\n" + lines), weights="w")

@@ -64,7 +64,7 @@ def parts_by_hand(places: Any) -> np.ndarray[Any, Any]:
     "places", [np.arange(N), np.arange(N)[::-1], np.arange(N) // 3, np.arange(N)[::-1] // 7, np.arange(N) ** 2]
 )
 def test_the_latest_rows_are_the_test(places: Any) -> None:
-    split = TimeSplit(0, "day").settled(table(places))
+    split = TimeSplit(0, "day").resolved(table(places))
     found = split.parts_of(np.arange(N))
     assert found.tolist() == parts_by_hand(places).tolist()
     assert Split.from_json(json.loads(json.dumps(split.to_json()))) == split
@@ -104,7 +104,7 @@ def test_splits_that_make_no_sense() -> None:
             split_from(text, 0)
     good = TimeSplit(0, "day", (8, 9)).to_json()
     for change in ({"starts": [9, 8]}, {"starts": [1]}, {"starts": None}, {"column": 3}, {"newest_first": 0}):
-        with pytest.raises(TableError, match="a split by time should be"):
+        with pytest.raises(TableError, match="a split by time should have"):
             Split.from_json({**good, **change})
 
 

@@ -86,7 +86,7 @@ def _rows(fitted: FittedTable, table: Table, rows: int) -> pa.RecordBatch:
     """Some complete rows of the table, chosen by their numbers."""
     chosen = RowSample(rows)
     for piece in pieces(table, fitted.schema.check(table), fitted.missing):
-        chosen.see(piece.batch, piece.numbers)
+        chosen.update(piece.batch, piece.numbers)
     found = chosen.table().combine_chunks()
     if not len(found):
         raise TableError(f"{table.path}: the table has no complete rows")

@@ -328,7 +328,7 @@ def _words(levels: int, values: Floats, weights: Floats | None, gaps: bool, rows
 
 def _steps(values: Floats, weights: Floats | None, ends: Ends, gaps: bool, unseen: float) -> NumberCells:
     counts = CodeCounts()
-    counts.see(values.astype(np.int64), weights)
+    counts.update(values.astype(np.int64), weights)
     few = counts.pooled == 1 and len(counts.codes) <= FEW_VALUES
     listed = few and len(counts.codes) * ROWS_PER_VALUE <= len(values)
     atoms = tuple(counts.codes.astype(float).tolist()) if listed else ()

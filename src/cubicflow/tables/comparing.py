@@ -43,7 +43,7 @@ def compare_runs(
         a, b = (found.log_likelihood[chosen] for found in scores)
         weights = None if scores[0].weights is None else scores[0].weights[chosen]
         for mean, values in zip(means, (a, b, b - a), strict=True):
-            mean.see(values, weights)
+            mean.update(values, weights)
     if not means[0].rows:
         raise TableError(f"{table.path}: no row is left to compare: every row was used to train one of the models")
     first_mean, second_mean, difference = (mean.result() for mean in means)
