@@ -37,7 +37,7 @@ def said(places: Any, **more: Any) -> list[str]:
 def test_rows_in_order_are_remarked_on() -> None:
     for places in (np.arange(N), np.arange(N)[::-1], np.arange(N) // 3):
         (note,) = said(places)
-        assert note.startswith("rows lie in the order of 'day'; they are taken as exchangeable")
+        assert note.startswith("rows are sorted by 'day'; the model ignores their order")
         assert note.endswith("split by time:day")
     assert not said(RNG.permutation(N))
     swapped = np.arange(N)
@@ -82,7 +82,7 @@ def test_a_split_by_a_column_that_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("data", "column", "message"),
     [
-        (table(RNG.permutation(N)), "day", r"rows do not lie in the order of column 'day': row \d+ is earlier"),
+        (table(RNG.permutation(N)), "day", r"rows are not sorted by column 'day': row \d+ is earlier"),
         (
             table(np.arange(N), w=["a", "b"] * 50),
             "w",

@@ -22,8 +22,8 @@ from cubicflow.tables.maps import PRIOR
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.table_error import TableError
 
-MIN_EXPECTED = 7.0  # rows that independent columns would share; then 0 shared rows have the probability e^-7
-MOST_STRANGERS = 2048  # pairs
+MIN_EXPECTED = 7.0  # rows with a pair, if columns were independent; 0 such rows would have the probability e^-7
+MOST_STRANGERS = 2048  # pairs of outcomes
 
 
 class PlainReader:
@@ -100,7 +100,7 @@ class CellEncoder(PlainReader):
 
     @classmethod
     def learn(cls, schema: Schema, y: Floats, context: Floats | None, weights: Floats | None) -> CellEncoder:
-        """Return an encoder learned from the plain numbers of the training rows: y (N, D), context (N, C), weights
+        """Return an encoder learned from the training rows: plain numbers y (N, D) and context (N, C), and weights
         (N,).
         """
         cells = {column.name: learn_cells(column, y[:, i], weights) for i, column in enumerate(schema.model)}

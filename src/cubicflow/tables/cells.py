@@ -49,13 +49,13 @@ FREQUENT = 5  # rows; a word with fewer shares the outcome of rare words
 MOST_OUTCOMES = 512  # frequent words of a column
 FEW_VALUES = 24  # distinct values; a column of steps with at most so many has an outcome for each,
 ROWS_PER_VALUE = 10  # provided that it has this many rows per distinct value
-MOST_ATOMS = 64  # of a column
+MOST_ATOMS = 64  # atoms of a column
 # A real number is an atom if its rows reach all three of these:
-ATOM_ROWS = 10  # rows
-ATOM_SHARE = 1e-3  # share of all rows
+ATOM_ROWS = 10  # rows with the value
+ATOM_SHARE = 1e-3  # share of all rows that have the value
 ATOM_EXCESS = 5.0  # multiple of the median rows of the neighbouring values
-NEIGHBOURS = 8  # distinct values on either side
-NEAR_0 = 40  # 0 is a limit if the smallest value is below the column's range divided by this
+NEIGHBOURS = 8  # distinct values on either side that an atom is compared with
+NEAR_0 = 40  # 0 is a limit if the smallest value lies between 0 and the column's range divided by this
 MOST_UNSEEN = 0.5  # largest probability reserved for unseen values
 FILLER = 0.25  # low and high of cells without an interval
 
@@ -161,7 +161,7 @@ class WordCells(Cells):
             or not np.allclose(totals, 1)
             or min(self.shares) <= 0
         ):
-            raise ValueError("the shares of every kind of words must sum to 1")
+            raise ValueError("the shares of each outcome must be positive and sum to 1")
 
     @property
     def outcomes(self) -> int:
@@ -183,7 +183,9 @@ class WordCells(Cells):
     def check(self, column: Column) -> None:
         super().check(column)
         if isinstance(column, Levelled) and len(column.levels) != len(self.kinds):
-            raise TableError(f"column {column.name!r} has {len(column.levels)} levels, its cells {len(self.kinds)}")
+            raise TableError(
+                f"column {column.name!r} has {len(column.levels)} levels, but its cells have {len(self.kinds)}"
+            )
 
     def to_json(self) -> dict[str, Any]:
         return {**super().to_json(), "kinds": list(self.kinds), "shares": list(self.shares)}
@@ -192,7 +194,7 @@ class WordCells(Cells):
     def read(cls, value: Mapping[str, Any], gaps: bool, unseen: float) -> WordCells:
         kinds = tuple(int(kind) for kind in value["kinds"])
         if min(kinds) < 0 or max(kinds) >= len(kinds):
-            raise ValueError("kinds of words should be counted from 0")
+            raise ValueError("kinds should be indices of outcomes, counted from 0")
         return cls(gaps, unseen, kinds, tuple(float(share) for share in value["shares"]))
 
 

@@ -174,7 +174,7 @@ def _columns(path: Path, arrays: dict[str, Array]) -> dict[str, Array]:
         return _split(path, next(iter(arrays.values())))
     if others := [name for name, array in arrays.items() if array.ndim != 1]:
         raise TableError(
-            f"{path}: each of several arrays is a column and must have one dimension; {some(others)} has more or none. "
+            f"{path}: each of several arrays is a column and must have one dimension; {some(others)} has not. "
             "To use a single array, save it alone"
         )
     return arrays

@@ -237,8 +237,8 @@ class ColumnsModel(nn.Module):
         """Return log mean densities (N, I) of intervals, given cells (N, I, 4) and params (N, I, P)."""
         _, low, high, log_width = cells.unbind(2)
         if not self.training:
-            # The log_size is less than the log width: a probability is reserved for unseen values. It still serves for
-            # an interval too narrow for the distances to resolve, over which the density is nearly constant.
+            # The log_size is below the log width by the probability reserved for unseen values. The log_size serves as
+            # the log width of an interval too narrow for its distances: there the density is nearly constant.
             between, least = 1 - low - high, math.sqrt(torch.finfo(cells.dtype).eps)
             log_width = torch.where(between > least, between.clamp(min=least).log(), log_width)
             return log_mean_density(low, high, log_width, params, closed=closed)

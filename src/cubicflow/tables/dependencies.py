@@ -21,7 +21,7 @@ from cubicflow.tables.table_error import TableError, some
 Codes = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-FEWEST_REPEATS = 100  # rows
+FEWEST_REPEATS = 100  # rows whose value of the determinant occurred before
 MOST_BY_CHANCE = 1e-6  # expected number of accidental dependencies in a table
 
 

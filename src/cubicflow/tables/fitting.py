@@ -41,8 +41,8 @@ from cubicflow.training.loop import FitResult, fit
 from cubicflow.training.run_folder import check_folder
 
 MODELS = ("columns", "flow")
-PHRASES = {"columns": "a model of columns", "flow": "a flow"}  # for messages
-EPOCHS = 30  # for a model of columns
+PHRASES = {"columns": "a model of columns", "flow": "a flow"}  # names of the models in messages
+EPOCHS = 30  # default number of epochs of a model of columns
 # Runs on tables are short, so the learning rate is above the 5e-4 that suits hundreds of thousands of steps.
 SUITED_TRAINING: dict[str, Any] = {"learning_rate": 1e-3}
 TRAINING_ROWS = 10_000  # training rows that are scored, and that the marginals are learned from

@@ -16,8 +16,8 @@ from cubicflow.tables.likelihood import Mean, MeanOfRows
 # errors of the difference (the ± shown is two), because test rows are few. Large: a quarter of the gain of the training
 # rows over independent columns, which is what the model seems to have learned. A smaller gap is the normal cost of
 # learning: p parameters fitted to n rows cost about p / n nats.
-SIGNIFICANT_ERRORS = 1.5  # multiple of two standard errors
-LARGE_SHARE = 0.25  # share of the gain of the training rows
+SIGNIFICANT_ERRORS = 1.5  # multiple of the ± that makes a gap significant
+LARGE_SHARE = 0.25  # share of the training rows' gain that makes a gap large
 
 
 class Score(NamedTuple):

@@ -24,7 +24,7 @@ from cubicflow.tables.maps import CodeCounts, Histogram, histogram_of_codes, map
 from cubicflow.tables.table_error import TableError
 
 BINS = (1, 2, 4, 8, 16, 32, 64, 128)  # candidate numbers of bins for a column with a density
-ROWS_PER_BIN = 8  # at least
+ROWS_PER_BIN = 8  # smallest mean number of rows in a bin
 ROWS_BEYOND = 2.5  # rows beyond each outermost quantile, so that no single row decides a tail
 NARROWEST = 1e-9  # narrowest bin, as a share of the range; closer quantiles are merged
 

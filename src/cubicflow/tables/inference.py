@@ -129,12 +129,12 @@ class Inferred:
     dropped: int  # rows that are left out because they lack a value
     lost: int  # missing values in all rows
     parts: dict[str, int]  # used rows in each part of the split
-    notes: tuple[str, ...]  # for the user
+    notes: tuple[str, ...]  # remarks for the user
     warnings: tuple[str, ...]  # properties of the table that no fit can handle well
     table: Table  # the same rows, in a form that is fast to read again
     gaps: dict[str, int]  # missing values of each column that has any, if rows that lack a value are kept
-    sample: pa.Table  # of training rows
-    split: Split  # of this table
+    sample: pa.Table  # a sample of training rows
+    split: Split  # the split of this table
 
 
 def infer(
@@ -278,9 +278,7 @@ class _Survey:
                 order.update(batch.column(name))
             chosen.update(batch.filter(pa.array(part == 0)), piece.numbers[part == 0])
         if self.dropped and not self.rows:
-            deque(
-                pieces(table, list(types), Missing.ERROR), maxlen=0
-            )  # raises, and counts the missing values of each column
+            deque(pieces(table, list(types), Missing.ERROR), maxlen=0)  # raises with the gaps of each column
         if self.rows < FEWEST_ROWS or not all(self.parts[name] for name in split.parts):
             left = f" ({self.dropped} more lack a value)" if self.dropped else ""
             raise TableError(
@@ -305,7 +303,7 @@ def _check_types(types: dict[str, pa.DataType]) -> None:
 def _check_empty(types: dict[str, pa.DataType]) -> None:
     empty = [name for name, type in types.items() if type == pa.null()]
     if len(empty) == len(types):
-        raise TableError("the table has no rows with values in them")
+        raise TableError("the table has no values in any row")
     if empty:
         raise without_values(empty)
 
@@ -335,7 +333,8 @@ class _Tally:
 
     def __init__(self, column: Column) -> None:
         self.column = column
-        self._unmapped = replace(column, map=None)  # without limits: mean and std are not yet known
+        # A column without a map does not refuse values far from the mean, which is not known yet.
+        self._unmapped = replace(column, map=None)
         self.moments, self.counts = Moments(), CodeCounts()
         self.rows, self.weight = 0, 0.0
 

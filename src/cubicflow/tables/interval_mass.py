@@ -65,14 +65,11 @@ def log_mean_density(low: Tensor, high: Tensor, log_width: Tensor, params: Tenso
     ends = cubic_shape(t, 1 - t, start, end).slope + cubic_shape(t + span, 1 - t - span, start, end).slope
     inside = rise / size * (ends + 4 * middle) / 6
 
-    left = (
-        torch.minimum((after.pick(across.before) - a).clamp(min=0), width) / size
-    )  # share of the first bin that lies in the interval
+    # The interval covers the share ``left`` of its first bin and the share ``begun`` of its last bin.
+    left = torch.minimum((after.pick(across.before) - a).clamp(min=0), width) / size
     rest = rise * left * cubic_shape(1 - left, left, start, end).qbar
     size, rise = last.pick(bins.widths), last.pick(bins.heights)
-    begun = ((width - (last.pick(across.before) - a)) / size).clamp(
-        0, 1
-    )  # share of the last bin that lies in the interval
+    begun = ((width - (last.pick(across.before) - a)) / size).clamp(0, 1)
     beginning = rise * begun * cubic_shape(begun, 1 - begun, last.pick(bins.start), last.pick(bins.end)).q
     whole = torch.where(last.bin > first.bin + 1, last.pick(upwards.before) - after.pick(upwards.before), 0)
     # A width that underflows to 0 crosses no knot. The 1 keeps NaN gradients out of the branch that is not taken.

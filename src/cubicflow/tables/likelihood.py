@@ -22,7 +22,7 @@ from cubicflow.tables.maps import Moments
 from cubicflow.tables.source import scramble
 
 ROWS_AT_ONCE = 1 << 12
-OFFSETS = 16  # per row, over which a probability is averaged
+OFFSETS = 16  # offsets of a row over which its probability is averaged
 TRIES = 32  # permutations compared for each column
 
 
@@ -83,7 +83,7 @@ class Mean:
     rows: int
     mean: float
     error: float
-    weight: float = 1.0  # sum over all rows
+    weight: float = 1.0  # total weight of the rows
 
     def __str__(self) -> str:
         if not self.weight:

@@ -23,7 +23,7 @@ from cubicflow.tables.table_error import TableError, some
 from cubicflow.tables.text.formats import Format
 
 STANDARD_OUTPUT = "-"
-MOST_DIGITS = 38  # of a decimal128
+MOST_DIGITS = 38  # digits of a decimal128
 NUMERIC = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)  # types that a .npy file can hold
 
 FORMULA = (
@@ -152,7 +152,7 @@ def check_free(path: str, endings: Sequence[str], *, overwrite: bool) -> None:
     if target.suffix.lower() not in endings:
         *others, last = endings
         ends = f"{', '.join(others)} or {last}" if others else last
-        raise TableError(f"{path}: the name of an output ends in {ends}, or is - for standard output")
+        raise TableError(f"{path}: the name of an output should end in {ends}, or be - for standard output")
     if target.is_dir():
         raise TableError(f"{path}: this is a folder; give the name of a file")
     if target.exists() and not overwrite:

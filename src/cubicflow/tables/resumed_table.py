@@ -11,7 +11,7 @@ from cubicflow.tables.schema import Schema
 from cubicflow.tables.table_error import TableError, some
 from cubicflow.training.errors import RunFolderError
 
-MOST_PHRASES = 4  # in a message
+MOST_PHRASES = 4  # differences named in a message
 
 
 def check_same_table(run: Path, now: dict[str, Any]) -> dict[str, Any] | None:

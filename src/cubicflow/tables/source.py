@@ -47,7 +47,7 @@ class Table(ABC):
 
     is_text = False
     has_header = False  # whether the names are in a row that the user can choose
-    delimiter: str | None = None  # of a text file
+    delimiter: str | None = None  # the delimiter of a text file
     remarks: tuple[str, ...] = ()  # notes for the user on how the file was read
     formats: Mapping[str, Format] = MappingProxyType({})  # formats of columns with unusual numbers or dates
 

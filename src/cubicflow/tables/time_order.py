@@ -53,14 +53,14 @@ def remark_on_order(orders: dict[str, OrderOfRows]) -> list[str]:
     >>> order = OrderOfRows()
     >>> order.update(pa.array(np.arange(20)).cast(pa.int32()).cast(pa.date32()))
     >>> remark_on_order({"day": order})[0].split(";")[0]
-    "rows lie in the order of 'day'"
+    "rows are sorted by 'day'"
     """
     found = [name for name, order in orders.items() if order.in_order]
     if not found:
         return []
-    exchangeable = "they are taken as exchangeable, so test rows lie between training rows in time"
+    exchangeable = "the model ignores their order, so test rows lie between training rows in time"
     honest = f"for a test on the latest rows, split by {BY_TIME}{found[0]}"
-    return [f"rows lie in the order of {found[0]!r}; {exchangeable}; {honest}"]
+    return [f"rows are sorted by {found[0]!r}; {exchangeable}; {honest}"]
 
 
 @dataclass(frozen=True)
@@ -93,15 +93,15 @@ class TimeSplit(Split):
         if newest_first and (steps > 0).any():
             row = int(np.flatnonzero(steps < 0)[0]) + 2
             raise TableError(
-                f"rows do not lie in the order of column {self.column!r}: row {row} is earlier than the row before it; "
-                "sort the table by that column"
+                f"rows are not sorted by column {self.column!r}: row {row} is earlier than the row before it; sort the "
+                "table by that column"
             )
         ordered = times[::-1] if newest_first else times
         bounds = [int(np.searchsorted(ordered, ordered[len(times) * i // BLOCK])) for i in (BLOCK - 2, BLOCK - 1)]
         if not 0 < bounds[0] < bounds[1]:
             raise TableError(
-                f"column {self.column!r} holds too few different times to split by: at least ten are needed, evenly "
-                "spread over the rows"
+                f"column {self.column!r} holds too few different times to split by; a split by time needs at least "
+                "ten, evenly spread over the rows"
             )
         validation, test = bounds
         starts = (len(times) - test, len(times) - validation) if newest_first else (validation, test)

@@ -34,7 +34,7 @@ class WatchedFiles:
     ...         watched.check()
     ...     except TableError as error:
     ...         print(str(error).removeprefix(folder))
-    /t.csv: the file changed while it was read; begin again when nothing writes to it
+    /t.csv: the file changed while it was read; start again when no program writes to it
     """
 
     def __init__(self, path: Path, find: Callable[[], Sequence[Path]]) -> None:
@@ -62,4 +62,4 @@ class WatchedFiles:
 
 def changed(path: object, how: str = "") -> TableError:
     """Return the error for a file that changed."""
-    return TableError(f"{path}: the file changed while it was read{how}; begin again when nothing writes to it")
+    return TableError(f"{path}: the file changed while it was read{how}; start again when no program writes to it")
