@@ -48,13 +48,15 @@ class PlainReader:
         y = np.column_stack([plain_numbers(column, batch.column(column.name)) for column in self.columns])
         context = self.read_context(batch) if self.schema.context else None
         found = None
-        if weights and (weighing := self.schema.weights) is not None:
-            array = batch.column(weighing.name)
+        if weights and (weights_column := self.schema.weights) is not None:
+            array = batch.column(weights_column.name)
             if array.null_count:
-                raise TableError(f"column {weighing.name!r} lacks {array.null_count} weights; every row needs one")
-            found = weighing.needed_map.forward(weighing.encode(array))[0]
+                raise TableError(
+                    f"column {weights_column.name!r} lacks {array.null_count} weights; every row needs one"
+                )
+            found = weights_column.needed_map.forward(weights_column.encode(array))[0]
             if (found < 0).any():
-                raise TableError(f"column {weighing.name!r} holds negative weights")
+                raise TableError(f"column {weights_column.name!r} holds negative weights")
         return Numbers(y, context, found)
 
     def read_context(self, batch: pa.RecordBatch) -> Floats:

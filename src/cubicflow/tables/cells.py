@@ -373,7 +373,7 @@ def find_atoms(values: Floats, weights: Floats | None = None) -> Floats:
     often = often[np.argsort(-counts[often], kind="stable")][: 4 * MOST_ATOMS]
     found = []
     for i in often.tolist():
-        beside = np.concatenate([counts[max(i - NEIGHBOURS, 0) : i], counts[i + 1 : i + 1 + NEIGHBOURS]])
-        if not len(beside) or counts[i] >= ATOM_EXCESS * np.median(beside):
+        neighbours = np.concatenate([counts[max(i - NEIGHBOURS, 0) : i], counts[i + 1 : i + 1 + NEIGHBOURS]])
+        if not len(neighbours) or counts[i] >= ATOM_EXCESS * np.median(neighbours):
             found.append(distinct[i])
     return np.sort(np.asarray(found[:MOST_ATOMS], np.float64))

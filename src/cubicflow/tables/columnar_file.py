@@ -44,8 +44,8 @@ class ParquetTable(Table):
         for file in files[1:]:
             other = _schema(file)
             if not other.equals(schema):
-                how = difference(files[0].name, schema, file.name, other)
-                raise TableError(f"{path}: the files are not parts of one table: {how}")
+                reason = difference(files[0].name, schema, file.name, other)
+                raise TableError(f"{path}: the files are not parts of one table: {reason}")
         check_names(path, schema.names)
         super().__init__(path, dict(zip(schema.names, schema.types, strict=True)), watched)
         self.files = files

@@ -273,8 +273,8 @@ class ColumnsModel(nn.Module):
         distribution function on [0, 1], both in float64. The params are None for a column without a spline.
         """
         hidden = self.network.column(i, tokens)
-        alone = hidden.new_zeros(hidden.shape[0], 1)
-        logits = self._logits(i, hidden, kinds) if self.outcomes[i] > 1 else alone
+        certain = hidden.new_zeros(hidden.shape[0], 1)
+        logits = self._logits(i, hidden, kinds) if self.outcomes[i] > 1 else certain
         params = self.splines[i](hidden).double() if self.shapes[i] else None
         return F.log_softmax(logits.double(), dim=1), params
 

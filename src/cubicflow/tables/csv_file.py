@@ -110,7 +110,7 @@ class CsvTable(Table):
 
 
 class SpooledTable(MemoryTable):
-    """The rows of a file of text as strings, and the narrowest type that fits each column."""
+    """The rows of a text file as strings, and the narrowest type that fits each column."""
 
     is_text = True
 
@@ -226,15 +226,15 @@ def _first_lines(path: Path, count: int, comment: bytes) -> list[bytes]:
     return found[:count]
 
 
-def _decoded(path: Path, lines: list[bytes], strictly: int) -> list[str]:
-    """Return lines as text. The first ``strictly`` lines must be valid UTF-8; others are decoded with replacements."""
-    if any(b"\0" in line for line in lines[:strictly]):
+def _decoded(path: Path, lines: list[bytes], num_strict: int) -> list[str]:
+    """Return lines as text. The first ``num_strict`` lines must be valid UTF-8; others are decoded leniently."""
+    if any(b"\0" in line for line in lines[:num_strict]):
         raise TableError(f"{path}: the first line holds NUL bytes, so this is not a text file")
     try:
-        names = [line.decode("utf-8") for line in lines[:strictly]]
+        names = [line.decode("utf-8") for line in lines[:num_strict]]
     except UnicodeDecodeError:
         raise TableError(_not_utf8(path)) from None
-    return names + [line.decode("utf-8", "replace") for line in lines[strictly:]]
+    return names + [line.decode("utf-8", "replace") for line in lines[num_strict:]]
 
 
 def _refuse_nul(path: Path, block: pa.RecordBatch, start: int) -> None:

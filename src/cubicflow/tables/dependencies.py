@@ -189,7 +189,7 @@ def find_rules(names: Sequence[str], y: Floats) -> list[Rule]:
 
 
 def _leads_to(rules: Mapping[int, Rule], names: Sequence[str], start: int, end: int) -> bool:
-    """Return whether the determinant of ``start``, or the determinant of that, and so on, is ``end``."""
+    """Return whether ``end`` is ``start``, or is reached from ``start`` by going from a column to its determinant."""
     seen = start
     while seen != end and seen in rules:
         seen = names.index(rules[seen].determinant)
@@ -197,7 +197,7 @@ def _leads_to(rules: Mapping[int, Rule], names: Sequence[str], start: int, end: 
 
 
 def order_of(names: Sequence[str], rules: Sequence[Rule]) -> list[str]:
-    """Return the columns in the table's order, except that a column follows the one that determines it."""
+    """Return the columns in the table's order, with every determinant moved before the columns that it determines."""
     determined = {rule.dependent: rule.determinant for rule in rules}
     order: list[str] = []
 

@@ -56,10 +56,10 @@ class TableEncoder:
             y[:, i] = column.encode(batch.column(column.name))
         context = self.read_context(batch) if self.schema.context else None
         found = None
-        if weights and (weighing := self.schema.weights) is not None:
-            found = weighing.needed_map.forward(weighing.encode(batch.column(weighing.name)))[0]
+        if weights and (weights_column := self.schema.weights) is not None:
+            found = weights_column.needed_map.forward(weights_column.encode(batch.column(weights_column.name)))[0]
             if (found < 0).any():
-                raise TableError(f"column {weighing.name!r} holds negative weights")
+                raise TableError(f"column {weights_column.name!r} holds negative weights")
         return Numbers(y, context, found)
 
     def read_context(self, batch: pa.RecordBatch) -> Floats:

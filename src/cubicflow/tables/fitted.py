@@ -231,9 +231,9 @@ class FittedTable(SampledTable):
         ``weights`` and ``independent`` add the weights, and the scores of independent columns, if they are known.
         ``unseen="error"`` raises TableError for the first value that no training row had.
         """
-        how: dict[str, Any] = {"weights": weights, "independent": independent}
-        how |= {"observed_only": observed_only, "unseen": unseen}
-        for (scores,) in score_all([self], table, missing or self.missing, **how):
+        options: dict[str, Any] = {"weights": weights, "independent": independent}
+        options |= {"observed_only": observed_only, "unseen": unseen}
+        for (scores,) in score_all([self], table, missing or self.missing, **options):
             yield scores
 
     def score_batches(
@@ -286,11 +286,11 @@ class FittedTable(SampledTable):
         """Draw n rows in the form that the encoder decodes: outputs of a flow, or plain numbers."""
         if isinstance(self.flow, ColumnsModel):
             return draw_rows(self.flow, self.needed_cells, n, context, generator, complete=complete)
-        how: dict[str, Any] = {"temperature": temperature, "generator": generator}
+        options: dict[str, Any] = {"temperature": temperature, "generator": generator}
         if context is None:
-            x = self.flow.sample(n, **how)
+            x = self.flow.sample(n, **options)
         else:
-            x = self.flow.sample(1, flow_tensor(self.flow, context), **how)[0]
+            x = self.flow.sample(1, flow_tensor(self.flow, context), **options)[0]
         check_drawn(x)
         found: Floats = x.double().cpu().numpy()
         return found
@@ -328,8 +328,8 @@ def score_all(
         raise TableError(f"unseen should be count or error, got {unseen!r}")
     if Missing(missing) is Missing.MODEL and any(model.cells is None for model in models):
         raise TableError("a flow cannot model missing values; leave out rows that lack a value", "--missing drop")
-    weighing = models[0].schema.weights
-    weights = weights and weighing is not None and weighing.name in table.types
+    weights_column = models[0].schema.weights
+    weights = weights and weights_column is not None and weights_column.name in table.types
     columns = [model.schema.check(table, weights=weights) for model in models]
     try:
         for piece in pieces(table, list(dict.fromkeys(chain.from_iterable(columns))), missing):

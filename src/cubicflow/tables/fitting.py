@@ -153,10 +153,10 @@ def fit_table(
         )
     before_start = None if start is None else begin_from(Path(start), fitted)
     sections = {SECTION: fitted.to_json()}
-    how: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "progress": progress}
+    run_options: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "progress": progress}
     suited = TrainingConfig.make(**{**prepared.training, **training})
     result = fit(
-        prepared.model, prepared.rows.train, prepared.rows.validation, suited, run=run, sections=sections, **how
+        prepared.model, prepared.rows.train, prepared.rows.validation, suited, run=run, sections=sections, **run_options
     )
     if before_start is not None and (worse := before_start.worse(result)):
         say(f"warning: {worse}")

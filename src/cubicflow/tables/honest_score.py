@@ -89,10 +89,12 @@ def score_lines(score: Score, train: Score | None = None, part: str = "test") ->
     if not score.model.weight:
         return lines
     if score.independent is not None and score.gain is not None:
-        gains = f"the model {_moves(score.gain, 'gains', 'loses')} a row"
+        gains = f"the model {_with_sign(score.gain, 'gains', 'loses')} a row"
         lines.append(f"independent columns score {score.independent}: {gains}")
     if train is not None:
-        lines.append(f"training rows score {_moves(gap(train, score), '', '', ' higher', ' lower')} than {part} rows")
+        lines.append(
+            f"training rows score {_with_sign(gap(train, score), '', '', ' higher', ' lower')} than {part} rows"
+        )
     return lines
 
 
@@ -107,11 +109,11 @@ rows.'
     if not score.model.weight or score.gain is None:
         first = f"{part.capitalize()} rows score {score.model}"
     else:
-        higher = _moves(score.gain, "", "", " higher", " lower")
+        higher = _with_sign(score.gain, "", "", " higher", " lower")
         first = f"{part.capitalize()} rows score {higher} than by independent columns"
     if train is None or not score.model.weight:
         return f"{first}."
-    return f"{first}, and {_moves(gap(train, score), '', '', ' lower', ' higher')} than training rows."
+    return f"{first}, and {_with_sign(gap(train, score), '', '', ' lower', ' higher')} than training rows."
 
 
 def score_warnings(score: Score, train: Score | None = None, part: str = "test") -> list[str]:
@@ -147,7 +149,7 @@ def score_warnings(score: Score, train: Score | None = None, part: str = "test")
     return found
 
 
-def _moves(mean: Mean, up: str, down: str, above: str = "", below: str = "") -> str:
+def _with_sign(mean: Mean, up: str, down: str, above: str = "", below: str = "") -> str:
     """Return the size of a difference, with a word for its sign before or after it."""
     before, after = (down, below) if mean.mean < 0 else (up, above)
     return f"{before} {_size(mean)}{after}".strip()
@@ -166,7 +168,8 @@ class Used(NamedTuple):
     gaps: int = 0
 
     def __str__(self) -> str:
-        """
+        """Return a phrase for the user.
+
         >>> str(Used(344, 333, 7, 19)), str(Used(20, 20, 3))
         ('333 of 344 rows are used; the 11 left out lack 19 of their 77 values', 'all 20 rows are used, 60 values')
         >>> str(Used(344, 344, 7, 19))

@@ -184,16 +184,16 @@ def write_rows(
     """
     check_output(path, overwrite=overwrite)
     target = Path(path)
-    how = decimals or {}, formats, protect_formulas
+    csv_options = decimals or {}, formats, protect_formulas
     if path == STANDARD_OUTPUT and whole:
-        with tempfile.TemporaryFile() as kept:
-            _write_csv(kept, batches, *how)
-            kept.seek(0)
-            shutil.copyfileobj(kept, sys.stdout.buffer)
+        with tempfile.TemporaryFile() as buffered:
+            _write_csv(buffered, batches, *csv_options)
+            buffered.seek(0)
+            shutil.copyfileobj(buffered, sys.stdout.buffer)
         sys.stdout.buffer.flush()
     elif path == STANDARD_OUTPUT:
-        _write_csv(sys.stdout.buffer, batches, *how)
+        _write_csv(sys.stdout.buffer, batches, *csv_options)
         sys.stdout.buffer.flush()
     else:
         with replacing(target) as file:
-            WRITERS[target.suffix.lower()](file, batches, *how)
+            WRITERS[target.suffix.lower()](file, batches, *csv_options)

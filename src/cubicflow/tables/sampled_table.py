@@ -43,8 +43,8 @@ class SampledTable(AskedTable):
             complete: whether a model of columns draws rows without gaps.
             constraints: constraints that the rows meet, in addition to those of the fit.
         """
-        how: dict[str, Any] = {"complete": complete, "constraints": constraints}
-        return pa.Table.from_batches(self.sample_batches(n, given, temperature, seed, **how))
+        options: dict[str, Any] = {"complete": complete, "constraints": constraints}
+        return pa.Table.from_batches(self.sample_batches(n, given, temperature, seed, **options))
 
     def sample_batches(
         self,
@@ -68,14 +68,14 @@ class SampledTable(AskedTable):
                 f"a model of columns has no temperature, got {temperature:g}; leave the temperature out, or fit a flow",
                 "--model flow",
             )
-        if kept := self.all_constraints(constraints):
+        if required := self.all_constraints(constraints):
 
             def draw(count: int, seed: int) -> Iterator[pa.RecordBatch]:
                 if self.cells is None:
                     return self._plain_batches(count, given, temperature, seed)
-                return self.conditioned_batches(count, given, seed, complete=complete, constraints=kept, say=say)
+                return self.conditioned_batches(count, given, seed, complete=complete, constraints=required, say=say)
 
-            yield from self.constrained_batches(n, kept, seed, draw, say)
+            yield from self.constrained_batches(n, required, seed, draw, say)
             return
         if not is_context(given, self.schema) and (self.cells is not None or not isinstance(given, Mapping)):
             yield from self.conditioned_batches(n, given, seed, complete=complete, say=say)

@@ -91,8 +91,8 @@ def _update(score: ScoreOfRows, scores: Scores, chosen: NDArray[np.bool_] | slic
 
 def _columns(fitted: FittedTable, table: Table) -> list[str]:
     """Return the columns to read, including the weights if the table has them."""
-    weighing = fitted.schema.weights
-    return fitted.schema.check(table, weights=weighing is not None and weighing.name in table.types)
+    weights_column = fitted.schema.weights
+    return fitted.schema.check(table, weights=weights_column is not None and weights_column.name in table.types)
 
 
 def _scored(whole: ScoreOfRows, parts: list[ScoreOfRows], used: Used, unseen: Counter[str]) -> ScoredParts:

@@ -202,7 +202,7 @@ def check_names(path: object, names: Sequence[str]) -> None:
 
 
 class Missing(StrEnum):
-    """What to do with rows that lack a value: ``error`` refuses the table, ``drop`` leaves those rows out, and
+    """The handling of rows that lack a value: ``error`` refuses the table, ``drop`` leaves those rows out, and
     ``model`` models gaps as values.
 
     >>> Missing("drop")
