@@ -196,10 +196,9 @@ class ColumnsModel(nn.Module):
         return result
 
     def log_presence(self, x: Tensor, gaps: Sequence[int], context: Tensor | None = None) -> Tensor:
-        """Return the log probability of whether each cell is a gap, (N, D): of the gap for a gap, else of a value.
+        """Return log probabilities (N, D): that a cell is a gap, for a gap; that it is not, for any other cell.
 
-        ``gaps`` holds the kind of a gap in each column, or -1 for a column without gaps, where the log probability is
-        0.
+        ``gaps`` holds the kind of a gap in each column. It is -1 for a column without gaps, which contributes 0.
         """
         cells = self._cells(x, context)
         hidden = self._hidden(cells)
@@ -266,8 +265,7 @@ class ColumnsModel(nn.Module):
         return self._embed(cells, range(first, first + cells.shape[1]))
 
     def column_law(self, i: int, tokens: Tensor, kinds: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return the distribution of column i, given the tokens (N, C + i, E) and the kinds (N, D) of the cells before
-        it.
+        """Return the distribution of column i, given the tokens (N, C + i, E) and the kinds (N, D) of earlier cells.
 
         Returns the log probabilities (N, outcomes) and the params (N, P) of the spline that is the column's
         distribution function on [0, 1], both in float64. The params are None for a column without a spline.

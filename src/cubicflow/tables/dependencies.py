@@ -126,8 +126,7 @@ class Rule:
     slack: float
 
     def log_conditional(self, log_p: Floats, y: Floats, dependent: Floats) -> Floats:
-        """Return the log probability of dependents given their determinants y, from the log probability under the model
-        alone.
+        """Return the log probability of dependents given their determinants y. ``log_p`` is that of the model alone.
 
         With the probability 1 - ``slack`` the rule holds, else the model draws the dependent. A y that no training row
         had has no rule.

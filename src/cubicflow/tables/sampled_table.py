@@ -38,7 +38,7 @@ class SampledTable(AskedTable):
             n: the number of rows.
             given: a value for each context column. A model of columns also takes conditions on other columns,
                 ``["cut=Ideal", "price>5000"]`` or a mapping.
-            temperature: the factor of the noise of a flow; a model of columns has no temperature.
+            temperature: the factor of the standard deviation of a flow's base; a model of columns has no temperature.
             seed: the seed of the draws; by default a random one.
             complete: whether a model of columns draws rows without gaps.
             constraints: constraints that the rows meet, in addition to those of the fit.

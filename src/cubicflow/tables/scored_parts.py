@@ -31,8 +31,9 @@ class ScoredParts(NamedTuple):
 def score_parts(
     fitted: FittedTable, table: Table, missing: Missing | str | None = None, *, unseen: str = "count"
 ) -> ScoredParts:
-    """Score a table. ``missing`` and ``unseen`` say how to handle rows that lack a value, and values that no training
-    row had.
+    """Score a table, and each part of its split.
+
+    ``missing`` says how to handle rows that lack a value, and ``unseen`` how to handle values that no training row had.
 
     >>> import tempfile
     >>> from pathlib import Path

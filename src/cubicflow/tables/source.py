@@ -101,11 +101,9 @@ class Table(ABC):
         return str(Path(self.path).resolve()) if self.files else None
 
     def fingerprint(self) -> str:
-        """Return a hash of the sizes of the files and of up to 64 evenly spaced blocks of each, including the first and
-        last.
+        """Return a hash of the sizes of the files and of up to 64 evenly spaced blocks of each.
 
-        Files up to 4 MiB are hashed whole. Only a part of a larger file is hashed, so a terabyte takes no longer than 4
-        MiB.
+        Files up to 4 MiB are hashed whole. Of a larger file only the blocks are hashed, so a terabyte takes no longer.
         """
         if self._fingerprint is not None:  # computed while the file was read
             return self._fingerprint
@@ -236,8 +234,7 @@ class Piece:
 
 
 def pieces(table: Table, columns: Sequence[str], missing: Missing | str = Missing.ERROR) -> Iterator[Piece]:
-    """Yield the named columns of a table piece by piece. Rows that lack a value are dropped, refused, or kept with
-    their gaps.
+    """Yield the named columns piece by piece. Rows that lack a value are dropped, refused, or kept with their gaps.
 
     With Missing.ERROR, the first gap ends the stream. The rest of the table is read to count the gaps, and TableError
     names the columns that have gaps.

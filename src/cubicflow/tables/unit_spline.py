@@ -14,8 +14,7 @@ MOST_FLOORED = 0.1  # largest share of the unit interval that these floors may t
 
 
 def unit_spline(u: Tensor, params: Tensor, *, closed: bool, inverse: bool = False) -> tuple[Tensor, Tensor]:
-    """Return a cubic spline on [0, 1] at u, and the log of its slope. A ``closed`` spline has the same slope at both
-    ends.
+    """Return a cubic spline on [0, 1] at u, and its log slope. A ``closed`` spline has the same slope at both ends.
 
     Args:
         u: numbers in [0, 1].
