@@ -59,7 +59,7 @@ def begin_from(start: Path, fitted: FittedTable) -> Start:
         )
     if before.split != fitted.split:
         raise TableError(
-            f"{start}: that run split its rows in another way, so its training rows could be test rows of this one;  "
+            f"{start}: that run split its rows in another way, so its training rows could be test rows of this one; "
             f"use the same split and the same seed, {before.split.seed},",
             "--seed",
         )
