@@ -250,7 +250,7 @@ def test_an_older_run_has_no_marginals_and_scores_all_the_same(run: Path, tmp_pa
     assert scored.whole == Score(now.whole.model)
     config["table"]["independent"] = kept[:1]
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
-    with pytest.raises(FlowFileError, match="a marginal for each of 2 columns"):
+    with pytest.raises(FlowFileError, match="marginals should be a list with one entry for each of 2 columns"):
         FittedTable.load(tmp_path / "run")
 
 

@@ -160,7 +160,7 @@ def test_numpy_tables(tmp_path: Path) -> None:
     assert open_table(tmp_path / "x.npz").names == ["a", "b"]
     for arrays, said in (
         ({"a": x, "b": x}, "must have one dimension"),
-        ({"a": x[:3, 0], "b": x[:, 0]}, "different lengths"),
+        ({"a": x[:3, 0], "b": x[:, 0]}, "their lengths differ"),
         ({"a": x[None]}, "expected rows by columns"),
         ({"a": x[:, :0]}, "no columns"),
         ({"a": x + 1j}, "holds complex128"),

@@ -31,7 +31,7 @@ def table(places: Any, **more: Any) -> MemoryTable:
 
 
 def said(places: Any, **more: Any) -> list[str]:
-    return [note for note in infer(table(places, **more)).notes if "in the order of" in note]
+    return [note for note in infer(table(places, **more)).notes if "rows are sorted by" in note]
 
 
 def test_rows_in_order_are_remarked_on() -> None:
@@ -70,7 +70,7 @@ def test_the_latest_rows_are_the_test(places: Any) -> None:
     assert Split.from_json(json.loads(json.dumps(split.to_json()))) == split
     inferred = infer(table(places), split=TimeSplit(0, "day"))
     assert list(inferred.parts.values()) == np.bincount(found).tolist()
-    assert not any("in the order of" in note for note in inferred.notes)
+    assert not any("rows are sorted by" in note for note in inferred.notes)
 
 
 def test_a_split_by_a_column_that_is_left_out() -> None:

@@ -303,7 +303,7 @@ def _check_types(types: dict[str, pa.DataType]) -> None:
 def _check_empty(types: dict[str, pa.DataType]) -> None:
     empty = [name for name, type in types.items() if type == pa.null()]
     if len(empty) == len(types):
-        raise TableError("the table has no values in any row")
+        raise TableError("the table has no rows with values")
     if empty:
         raise without_values(empty)
 
