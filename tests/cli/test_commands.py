@@ -116,7 +116,7 @@ def test_samples_load_like_the_table(cubicflow: Command, run: Path, table: Path,
     assert printed == path.read_text()
     assert cubicflow("evaluate", run, path).status == 0
     refused(cubicflow("sample", run, "-n", 3, "-o", tmp_path / "s.npy"), "a .npy file holds numbers")
-    refused(cubicflow("sample", run, "-n", 3, "-o", tmp_path / "s.xlsx"), "ends in .csv, .parquet or .npy")
+    refused(cubicflow("sample", run, "-n", 3, "-o", tmp_path / "s.xlsx"), "should end in .csv, .parquet or .npy")
     refused(cubicflow("sample", run, "-n", 3, "-o", tmp_path / "no" / "s.csv"), "there is no folder")
     refused(
         cubicflow("sample", run, "-n", 3, "-o", "-", "--temperature", 0), "--temperature should be a positive number"

@@ -91,7 +91,7 @@ def test_an_output_that_exists(scene: Scene, tmp_path: Path, cubicflow: Command)
         check_refused(done, words)
     check_refused(cubicflow("sample", scene.columns, "-n", 5, "-o", tmp_path / "file", *LOCAL), "this is a file")
     done = cubicflow("sample", scene.columns, "-n", 5, "-o", tmp_path / "no" / "out", *LOCAL)
-    check_refused(done, f"there is no folder {tmp_path / 'no'}; create it first")
+    check_refused(done, f"there is no folder {tmp_path / 'no'}; make it first")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine.txt"]
 
 
