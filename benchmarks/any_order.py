@@ -68,7 +68,7 @@ def any_order_model(encoder: CellEncoder, rows: int, seed: int) -> AnyOrder:
     """With the settings that suit so many rows. Cells are hidden by the orders, not by chance as well."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        described = encoder.described
+        described = encoder.model_arguments
         model = AnyOrder(described["outcomes"], described["shapes"], **{**suited_columns(rows), "cell_dropout": 0.0})
     shares = [torch.tensor(encoder.shares[name]) for name in encoder.order]
     for column, share in zip(model.columns, shares, strict=True):

@@ -21,7 +21,7 @@ import torch
 
 from cubicflow.tables import FittedTable, Split, TableEncoder, TableOptions, infer
 from cubicflow.tables.cell_encoder import CellEncoder, PlainReader
-from cubicflow.tables.fitting import NAMED, suited_columns_model, suited_flow
+from cubicflow.tables.fitting import PHRASES, suited_columns_model, suited_flow
 from cubicflow.tables.source import MemoryTable, Missing
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results" / "rows_scored.md"
@@ -68,7 +68,7 @@ def main() -> None:
         "",
         "| | rows a second | in units of the flow |",
         "|---|---|---|",
-        *(f"| {NAMED[model]} | {speed:,.0f} | {speed / speeds['flow']:.1f} |" for model, speed in speeds.items()),
+        *(f"| {PHRASES[model]} | {speed:,.0f} | {speed / speeds['flow']:.1f} |" for model, speed in speeds.items()),
     ]
     print("\n".join(lines))
     RESULTS.write_text("\n".join(lines) + "\n")

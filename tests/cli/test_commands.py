@@ -116,7 +116,7 @@ def test_samples_load_like_the_table(cubicflow: Command, run: Path, table: Path,
     assert printed == path.read_text()
     assert cubicflow("evaluate", run, path).status == 0
     refused(cubicflow("sample", run, "-n", 3, "-o", tmp_path / "s.npy"), "a .npy file holds numbers")
-    refused(cubicflow("sample", run, "-n", 3, "-o", tmp_path / "s.xlsx"), "ends in .csv, .parquet or .npy")
+    refused(cubicflow("sample", run, "-n", 3, "-o", tmp_path / "s.xlsx"), "should end in .csv, .parquet or .npy")
     refused(cubicflow("sample", run, "-n", 3, "-o", tmp_path / "no" / "s.csv"), "there is no folder")
     refused(cubicflow("sample", run, "-n", 3, "-o", "-", "--temperature", 0), "--temperature must be a number above 0")
     refused(cubicflow("sample", run, "-n", 3, "-o", "-", "--given", "kind=cat"), "fitted without context")
@@ -163,7 +163,7 @@ def test_bad_input_at_score_time(cubicflow: Command, run: Path, table: Path, tmp
 def test_bad_input_at_fit_time(cubicflow: Command, table: Path, tmp_path: Path) -> None:
     for arguments, said in (
         ((tmp_path / "none.csv",), "no such file"),
-        ((tmp_path,), "no .parquet file lies in it"),
+        ((tmp_path,), "this folder holds no .parquet file"),
         ((table, "--type", "kind=real"), "cannot be real"),
         ((table, "--transform", "weight"), "takes column=value"),
         ((table, "--bounds", "weight=0"), "takes column=low:high"),
@@ -218,7 +218,7 @@ def test_the_remedy_of_an_error_is_an_option(cubicflow: Command, run: Path, tmp_
             "leave such rows out with --missing drop",
         ),
         (frame.assign(size=-frame["size"]), ("--transform", "size=log"), "transform asinh with --transform size=asinh"),
-        (frame, ("--bounds", "kind=0:1"), "bounds are for numbers; column 'kind' is categorical"),
+        (frame, ("--bounds", "kind=0:1"), "bounds apply to numbers; column 'kind' is categorical"),
         (frame, ("--drop", "size", "--context", "size"), "named in both drop and context"),
     ):
         changed.to_csv(path, index=False)

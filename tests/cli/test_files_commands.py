@@ -173,14 +173,14 @@ def test_more_steps_are_a_run_that_begins_from_the_weights(cubicflow: Command, t
     assert "after 12 steps" in output
     for more, said in (
         (("--seed", 7), "that run split its rows in another way"),
-        (("--drop", "tame"), "that run took the columns for something else"),
-        (("--num-blocks", 1), "that run has a model of other sizes"),
+        (("--drop", "tame"), "that run interpreted the columns in another way"),
+        (("--num-blocks", 1), "the model of that run has other sizes"),
     ):
         status, _, errors = cubicflow("fit", table, "-o", tmp_path / "other", *SMALL, "--start", run, *more)
         assert status == 2
         assert said in line_of(errors)
         assert not (tmp_path / "other").exists()
-    assert "cannot begin from itself" in line_of(cubicflow("fit", table, "-o", run, "--start", run).errors)
+    assert "cannot start from itself" in line_of(cubicflow("fit", table, "-o", run, "--start", run).errors)
     assert "there is no run" in line_of(cubicflow("fit", table, "-o", longer, "--start", tmp_path).errors)
     make_frame(140).to_csv(table, index=False)
     line = line_of(cubicflow("fit", table, "-o", tmp_path / "other", *SMALL, "--start", run).errors)

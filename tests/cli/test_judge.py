@@ -151,7 +151,7 @@ def test_tables_that_cannot_be_judged(cubicflow: Command, files: dict[str, Path]
     refused(judged(frame, "--missing", "drop"), "--missing needs a run")
     refused(judged(frame, "-o", tmp_path / "judge.csv"), "ends in .json")
     refused(cubicflow("judge", tmp_path / "none.csv", other), "there is no such file")
-    refused(cubicflow("judge", tmp_path, other), "no .parquet file lies in it")
+    refused(cubicflow("judge", tmp_path, other), "this folder holds no .parquet file")
 
 
 # --- runs ---

@@ -68,7 +68,7 @@ def test_rows_without_weight_are_nothing_to_score(cubicflow: Command, weighted: 
     assert "nan" not in output
     status, _, errors = cubicflow("compare", run, run, weighted)
     assert status == 2
-    assert "there is nothing to compare: every row that is left has weight 0" in errors
+    assert "no row is left to compare: every remaining row has weight 0" in errors
     other = tmp_path / "other.csv"
     frame.assign(w=0).to_csv(other, index=False)
     status, _, errors = cubicflow("evaluate", run, other)

@@ -49,7 +49,7 @@ def test_a_model_that_knows_its_rows_by_heart_is_told(cubicflow: Command, tmp_pa
     status, _, errors = cubicflow("fit", table, "-o", run, *how)
     assert status == 0, errors
     assert "warning: training rows score" in errors
-    assert "the model has learned its rows by heart" in errors
+    assert "the model has memorised its training rows" in errors
 
 
 def test_a_huge_learning_rate_is_blamed_on_itself(cubicflow: Command, table: Path, tmp_path: Path) -> None:
@@ -67,5 +67,5 @@ def test_resuming_with_another_table_is_answered_in_words(cubicflow: Command, ru
     status, _, errors = cubicflow("fit", other, "-o", run, *SMALL, "--resume")
     assert status == 2
     (line,) = (line for line in errors.splitlines() if line.startswith("error: "))
-    assert "this one has no column 'legs', 'tame'; column 'age' was not there" in line
+    assert "the new table has no column 'legs', 'tame'; column 'age' is new" in line
     assert "features" not in line

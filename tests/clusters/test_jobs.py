@@ -231,7 +231,7 @@ def test_bad_files_are_set_aside(scene: Scene, tmp_path: Path, cubicflow: Comman
     how = ["--engine", "local", "--block-rows", BLOCK_ROWS, "--key", "id", "--workers", 1]
     stopped = cubicflow("score", scene.columns, lake, "-o", out, *how)
     assert stopped.status == 2
-    assert f"{lake}/1.parquet: not a whole Parquet file" in stopped.errors
+    assert f"{lake}/1.parquet: not a complete Parquet file" in stopped.errors
     assert not out.exists()
     done = cubicflow("score", scene.columns, lake, "-o", out, *how, "--on-error", "skip")
     assert done.status == 0, done.errors

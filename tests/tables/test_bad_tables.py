@@ -140,7 +140,7 @@ def test_a_gap_in_every_row_is_not_answered_by_leaving_out_rows(missing: str) ->
     columns = {name: [None if i % 4 in places else float(i) for i in range(N)] for name, places in GAPS.items()}
     said = refused(MemoryTable(pa.table({"w": X, **columns})), "--drop b", missing=missing)
     assert "every row lacks a value, in 'a' (75), 'b' (150), 'c' (75)" in said
-    assert "leave out the column that lacks most" in said
+    assert "leave out the column with most gaps" in said
 
 
 GAPS = {"a": (0,), "b": (1, 2), "c": (3,)}
@@ -178,7 +178,8 @@ def test_copies_across_the_split_are_counted() -> None:
     expected, held_out = copies_by_comparing(list(zip(x, word, strict=True)), split)
     assert 0 < expected < held_out
     assert (copied.held_out, copied.copies) == (held_out, expected)
-    assert f"{expected} of {held_out} validation and test rows are exact copies of training rows" in str(copied.said())
+    message = str(copied.message())
+    assert f"{expected} of {held_out} validation and test rows are exact copies of training rows" in message
 
 
 def test_weights_do_not_hide_copies_and_other_tables_are_not_accused() -> None:
@@ -189,7 +190,7 @@ def test_weights_do_not_hide_copies_and_other_tables_are_not_accused() -> None:
     assert copied_rows(parts).copies == expected
     plain = MemoryTable(pa.table({"x": X, "y": X[::-1].copy()}))
     found = infer(plain)
-    assert copied_rows(load_parts(plain, TableEncoder(found.schema), Split(), "error", N)).said() is None
+    assert copied_rows(load_parts(plain, TableEncoder(found.schema), Split(), "error", N)).message() is None
 
 
 def test_rows_that_must_repeat_are_said_to() -> None:
@@ -199,7 +200,7 @@ def test_rows_that_must_repeat_are_said_to() -> None:
     table = MemoryTable(pa.table(columns))
     found = infer(table)
     parts = load_parts(table, TableEncoder(found.schema), Split(), "error", found.rows)
-    assert str(copied_rows(parts).said()).endswith("rows repeat in this table, of these only 8 are different")
+    assert str(copied_rows(parts).message()).endswith("rows repeat in this table, only 8 held-out rows are distinct")
 
 
 # --- resuming with another table ---
@@ -221,8 +222,8 @@ def test_resuming_with_other_columns_says_which(begun: Path, tmp_path: Path) -> 
     with pytest.raises(RunFolderError) as error:
         fit_table(other, begun / "run", settings=TINY, model="flow", resume=True, **SMALL)
     said = str(error.value)
-    assert f"{begun / 'run'} was begun with another table, {begun / 't.csv'}" in said
-    assert "this one has no column 'y', 'word'; column 'z' was not there" in said
+    assert f"{begun / 'run'} was started with another table, {begun / 't.csv'}" in said
+    assert "the new table has no column 'y', 'word'; column 'z' is new" in said
     assert "flow." not in said
     assert "features" not in said
 
@@ -238,7 +239,7 @@ def test_resuming_with_other_rows_says_so(begun: Path, tmp_path: Path) -> None:
     lines = (begun / "t.csv").read_text().splitlines(keepends=True)
     other = tmp_path / "other.csv"
     other.write_text("".join(lines[:201]))
-    with pytest.raises(RunFolderError, match="it has the same columns and other rows"):
+    with pytest.raises(RunFolderError, match="it has the same columns but other rows"):
         fit_table(other, begun / "run", settings=TINY, model="flow", resume=True, **SMALL)
 
 
@@ -264,7 +265,7 @@ def test_a_fit_says_its_warnings(tmp_path: Path) -> None:
     warnings = [line for line in said if line.startswith("warning: ")]
     assert len(warnings) == 2
     assert "'name' holds 250 different words" in warnings[0]
-    assert "exact copies of training rows, so their scores show in part what was memorised" in warnings[1]
+    assert "exact copies of training rows, so their scores partly show what was memorised" in warnings[1]
 
 
 def test_nul_bytes_below_a_header_of_four_bytes_are_not_in_the_first_line(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def test_what_is_said(tmp_path: Path) -> None:
     write(path, numbers())
     table = open_table(path)
     write(path, numbers(50))
-    with pytest.raises(TableError, match=r"t\.parquet: the file changed while it was read; begin again when nothing"):
+    with pytest.raises(TableError, match=r"t\.parquet: the file changed while it was read; start again when no"):
         _ = list(table.batches())
     with pytest.raises(TableError, match="changed while it was read"):
         table.fingerprint()

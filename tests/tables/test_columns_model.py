@@ -12,7 +12,7 @@ from scipy import integrate, stats
 from torch import Tensor
 
 from cubicflow.tables.cells import CELL, UNSEEN
-from cubicflow.tables.columns_model import APART, ColumnsModel
+from cubicflow.tables.columns_model import STRANGER_PENALTY, ColumnsModel
 
 CORES = ("mlp", "attention")
 
@@ -68,7 +68,7 @@ def test_strangers_are_unlikely_and_everything_still_sums_to_one() -> None:
     torch.testing.assert_close(after.sum(), torch.tensor(1.0, dtype=torch.float64))
     assert torch.equal(before[[0, 2]], after[[0, 2]])
     odds = (after[1, 0] / after[1, 1]) / (before[1, 0] / before[1, 1])
-    torch.testing.assert_close(odds, torch.tensor(math.exp(-APART), dtype=torch.float64))
+    torch.testing.assert_close(odds, torch.tensor(math.exp(-STRANGER_PENALTY), dtype=torch.float64))
     drawn = []
     again.sample(3000, lambda i, kind, u: drawn.append(kind) or torch.stack([word(int(k)) for k in kind]))
     pairs = torch.stack(drawn, dim=1)

@@ -246,7 +246,7 @@ def test_which_model_a_table_gets(tmp_path: Path) -> None:
         fit_table(tmp_path / "words.csv", tmp_path / "no", settings={"num_layers": 2}, **TRAINING)
     with pytest.raises(TableError, match="model should be"):
         fit_table(tmp_path / "words.csv", tmp_path / "no", model="tree", **TRAINING)
-    with pytest.raises(TableError, match="no place for gaps"):
+    with pytest.raises(TableError, match="cannot model missing values"):
         fit_table(tmp_path / "gap.csv", tmp_path / "no", TableOptions(missing="model"), model="flow", **TRAINING)
     fit_table(tmp_path / "words.csv", tmp_path / "flow", model="flow", say=said.append, steps=2, progress=False)
     assert "by a flow" in said[0]

@@ -124,7 +124,7 @@ def test_histograms_hold_every_code(codes: list[int], low: bool, high: bool, mos
     """Bins in order, all mass accounted for, pooled or not; codes outside stay finite at open ends."""
     seen = CodeCounts(most * 40)
     for part in np.array_split(np.array(codes), 3):
-        seen.see(part, None)
+        seen.update(part, None)
     assert seen.counts.sum() == len(codes)
     map = histogram_of_codes(seen, min(codes) - 2 if low else None, max(codes) + 2 if high else None)
     y = np.unique(codes) + 0.5

@@ -72,7 +72,7 @@ def test_a_column_that_is_mostly_one_value_has_finite_scores() -> None:
 def test_masses_of_codes_are_differences_of_the_distribution_function(ends: tuple[int | None, int | None]) -> None:
     """Against the map itself: z is standard normal, so a code holds Phi(z(code + 1)) - Phi(z(code))."""
     counts = CodeCounts()
-    counts.see(RNG.binomial(40, 0.3, 500).astype(np.int64), None)
+    counts.update(RNG.binomial(40, 0.3, 500).astype(np.int64), None)
     histogram = histogram_of_codes(counts, *ends)
     codes = np.arange(-600.0, 600.0)
     low, high = histogram.limits
@@ -151,12 +151,12 @@ def test_gains_are_paired_and_gaps_are_not() -> None:
     weights = np.abs(weights)
     scores = ScoreOfRows()
     for piece in (slice(0, 20), slice(20, 50)):
-        scores.see(model[piece], alone[piece], weights[piece])
+        scores.update(model[piece], alone[piece], weights[piece])
     score = scores.result()
     assert score.gain is not None
     assert score.gain.mean == pytest.approx(np.average(model - alone, weights=weights))
     even = ScoreOfRows()
-    even.see(model, alone)
+    even.update(model, alone)
     found = even.result()
     assert found.gain is not None
     assert found.gain.error == pytest.approx(2 * (model - alone).std(ddof=1) / math.sqrt(50))
@@ -181,15 +181,15 @@ def of(mean: float, error: float, gain: float) -> Score:
     ],
 )
 def test_a_large_gap_is_a_warning(train: Score, test: Score, warned: bool) -> None:
-    assert any("learned its rows by heart" in line for line in score_warnings(test, train)) == warned
+    assert any("memorised its training rows" in line for line in score_warnings(test, train)) == warned
 
 
 def test_a_gap_is_blamed_on_single_columns_where_they_have_it_too() -> None:
     """Half of the gap or more is that of independent columns: 2.0 and 1.5 in the first, 2.0 and 0.5 in the second."""
     (single,) = score_warnings(of(-3.0, 0.1, 3.5), of(-1.0, 0.1, 4.0))
-    assert "it lies in single columns" in single
+    assert "it comes from single columns" in single
     (heart,) = score_warnings(of(-3.0, 0.1, 2.5), of(-1.0, 0.1, 4.0))
-    assert "learned its rows by heart" in heart
+    assert "memorised its training rows" in heart
 
 
 def test_a_model_that_is_worse_than_none_is_a_warning() -> None:
@@ -250,7 +250,7 @@ def test_an_older_run_has_no_marginals_and_scores_all_the_same(run: Path, tmp_pa
     assert scored.whole == Score(now.whole.model)
     config["table"]["independent"] = kept[:1]
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
-    with pytest.raises(FlowFileError, match="a marginal for each of 2 columns"):
+    with pytest.raises(FlowFileError, match="marginals should be a list with one entry for each of 2 columns"):
         FittedTable.load(tmp_path / "run")
 
 

@@ -46,8 +46,8 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str, str | None]] = [
     ({"id": [(-1) ** i * (2**62 + i) for i in range(N)]}, {}, "spans more than 2^53 steps", "--drop id"),
     ({"id": [None, *range(N - 1)]}, {}, "1 row lacks a value", "--missing drop"),
     ({}, {"transforms": {"x": "log"}}, "has no logarithm", "--transform x=asinh"),
-    ({}, {"transforms": {"word": "log"}}, "a transform is for numbers; column 'word' is categorical", None),
-    ({}, {"bounds": {"word": (0, 1)}}, "bounds are for numbers; column 'word' is categorical", None),
+    ({}, {"transforms": {"word": "log"}}, "a transform applies to numbers; column 'word' is categorical", None),
+    ({}, {"bounds": {"word": (0, 1)}}, "bounds apply to numbers; column 'word' is categorical", None),
     ({}, {"bounds": {"x": (0, 1)}}, "give bounds that lie outside of all values", None),
     ({}, {"drop": ("n",), "context": ("n",)}, "named in both drop and context", None),
     ({}, {"drop": ("n",), "weights": "n"}, "named in both drop and weights", None),
@@ -69,7 +69,7 @@ def test_a_table_is_refused_in_plain_words(
 
 def test_zero_weights_are_refused_in_plain_words() -> None:
     weights = np.where(Split().parts_of(np.arange(N)) == 0, 0.0, 1.0)
-    with pytest.raises(TableError, match="choose other rows by another seed") as refused:
+    with pytest.raises(TableError, match="choose other training rows by another seed") as refused:
         infer(MemoryTable(pa.table({**GOOD, "w": weights})), TableOptions(weights="w"))
     assert "--" not in str(refused.value)
     assert refused.value.option == "--seed"

@@ -158,7 +158,7 @@ def test_a_disk_that_is_full_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("cubicflow.tables.csv_file.MOST_IN_MEMORY", 0)
     monkeypatch.setattr("tempfile.TemporaryFile", full)
     with pytest.raises(
-        TableError, match=r"no room for a copy of its rows in .* \(No space left on device\); free some"
+        TableError, match=r"no space for a copy of its rows in .* \(No space left on device\); free some space there"
     ):
         infer(open_table(write(tmp_path, TEXT.encode())), spool=tmp_path)
 

@@ -71,12 +71,12 @@ def test_paths_that_are_no_tables(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for path, said in (
         (tmp_path / "none.csv", "no such file"),
-        (tmp_path / "empty", "this is a folder, and no .parquet file lies in it"),
+        (tmp_path / "empty", "this folder holds no .parquet file"),
         (write(tmp_path, GOOD, "table.dat"), "unknown kind of table"),
         (write(tmp_path, GOOD, "table.xlsx"), "not a readable workbook"),
         (write(tmp_path, GOOD, "table.feather"), "not a complete Arrow file"),
         (write(tmp_path, GOOD, "table.jsonl"), "not lines of JSON"),
-        (write(tmp_path, GOOD, "table.parquet"), "not a whole Parquet file"),
+        (write(tmp_path, GOOD, "table.parquet"), "not a complete Parquet file"),
         (write(tmp_path, GOOD, "table.npy"), "not a readable NumPy file"),
         (write(tmp_path, GOOD, "table.npz"), "not a readable NumPy file"),
         (write(tmp_path, GOOD, "table.csv.gz"), "cannot be read"),
@@ -160,7 +160,7 @@ def test_numpy_tables(tmp_path: Path) -> None:
     assert open_table(tmp_path / "x.npz").names == ["a", "b"]
     for arrays, said in (
         ({"a": x, "b": x}, "must have one dimension"),
-        ({"a": x[:3, 0], "b": x[:, 0]}, "different lengths"),
+        ({"a": x[:3, 0], "b": x[:, 0]}, "their lengths differ"),
         ({"a": x[None]}, "expected rows by columns"),
         ({"a": x[:, :0]}, "no columns"),
         ({"a": x + 1j}, "holds complex128"),
@@ -169,7 +169,7 @@ def test_numpy_tables(tmp_path: Path) -> None:
         np.savez(tmp_path / "x.npz", **arrays)
         assert said in refusal(tmp_path / "x.npz")
     np.save(tmp_path / "o.npy", np.array([{}], dtype=object), allow_pickle=True)
-    assert "never loaded" in refusal(tmp_path / "o.npy")
+    assert "never loads" in refusal(tmp_path / "o.npy")
 
 
 def test_numpy_files_are_known_by_their_bytes(tmp_path: Path) -> None:
@@ -261,6 +261,6 @@ def test_a_pipe_is_no_file(tmp_path: Path) -> None:
 
 def test_weights_that_are_zero_where_they_count(tmp_path: Path) -> None:
     train = Split().parts_of(np.arange(40)) == 0
-    for weights, said in ((np.where(train, 0, 1), "all zero in the rows for training"), (np.zeros(40), "all 0.0")):
+    for weights, said in ((np.where(train, 0, 1), "all zero in the training rows"), (np.zeros(40), "all 0.0")):
         lines = "".join(f"{i / 7},{weight}\n" for i, weight in enumerate(weights))
         assert said in refusal(write(tmp_path, "x,w\n" + lines), weights="w")

@@ -31,13 +31,13 @@ def table(places: Any, **more: Any) -> MemoryTable:
 
 
 def said(places: Any, **more: Any) -> list[str]:
-    return [note for note in infer(table(places, **more)).notes if "in the order of" in note]
+    return [note for note in infer(table(places, **more)).notes if "rows are sorted by" in note]
 
 
 def test_rows_in_order_are_remarked_on() -> None:
     for places in (np.arange(N), np.arange(N)[::-1], np.arange(N) // 3):
         (note,) = said(places)
-        assert note.startswith("rows lie in the order of 'day'; they are taken as exchangeable")
+        assert note.startswith("rows are sorted by 'day'; the model ignores their order")
         assert note.endswith("split by time:day")
     assert not said(RNG.permutation(N))
     swapped = np.arange(N)
@@ -64,13 +64,13 @@ def parts_by_hand(places: Any) -> np.ndarray[Any, Any]:
     "places", [np.arange(N), np.arange(N)[::-1], np.arange(N) // 3, np.arange(N)[::-1] // 7, np.arange(N) ** 2]
 )
 def test_the_latest_rows_are_the_test(places: Any) -> None:
-    split = TimeSplit(0, "day").settled(table(places))
+    split = TimeSplit(0, "day").resolved(table(places))
     found = split.parts_of(np.arange(N))
     assert found.tolist() == parts_by_hand(places).tolist()
     assert Split.from_json(json.loads(json.dumps(split.to_json()))) == split
     inferred = infer(table(places), split=TimeSplit(0, "day"))
     assert list(inferred.parts.values()) == np.bincount(found).tolist()
-    assert not any("in the order of" in note for note in inferred.notes)
+    assert not any("rows are sorted by" in note for note in inferred.notes)
 
 
 def test_a_split_by_a_column_that_is_left_out() -> None:
@@ -82,7 +82,7 @@ def test_a_split_by_a_column_that_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("data", "column", "message"),
     [
-        (table(RNG.permutation(N)), "day", r"rows do not lie in the order of column 'day': row \d+ is earlier"),
+        (table(RNG.permutation(N)), "day", r"rows are not sorted by column 'day': row \d+ is earlier"),
         (
             table(np.arange(N), w=["a", "b"] * 50),
             "w",
@@ -104,7 +104,7 @@ def test_splits_that_make_no_sense() -> None:
             split_from(text, 0)
     good = TimeSplit(0, "day", (8, 9)).to_json()
     for change in ({"starts": [9, 8]}, {"starts": [1]}, {"starts": None}, {"column": 3}, {"newest_first": 0}):
-        with pytest.raises(TableError, match="a split by time should be"):
+        with pytest.raises(TableError, match="a split by time should have"):
             Split.from_json({**good, **change})
 
 

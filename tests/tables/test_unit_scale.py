@@ -12,7 +12,7 @@ from cubicflow.tables.unit_scale import UnitScale, scale_of_codes, scale_of_valu
 
 def of_codes(codes: np.ndarray, *, ends: tuple[int | None, int | None] = (None, None), atoms=()) -> UnitScale:
     counts = CodeCounts()
-    counts.see(codes, None)
+    counts.update(codes, None)
     return scale_of_codes(counts, ends, atoms)
 
 

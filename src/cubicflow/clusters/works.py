@@ -211,9 +211,9 @@ class Sums:
 
     def join(self, other: Sums) -> None:
         """See the rows that another has seen."""
-        self.whole.join(other.whole)
+        self.whole.merge(other.whole)
         for part, more in zip(self.parts, other.parts, strict=True):
-            part.join(more)
+            part.merge(more)
         self.read, self.gaps = self.read + other.read, self.gaps + other.gaps
 
 
@@ -245,5 +245,5 @@ class EvaluateWork(RowsWork):
                 chosen: list[Any] = [slice(None), *(labels == i for i in range(len(PARTS)))]
                 for score, some in zip((sums.whole, *sums.parts), chosen, strict=True):
                     parts = (None if part is None else part[some] for part in (scores.independent, scores.weights))
-                    score.see(scores.log_likelihood[some], *parts)
+                    score.update(scores.log_likelihood[some], *parts)
         return Outcome(block.number, block.rows, dict(unseen), skipped, found=sums)

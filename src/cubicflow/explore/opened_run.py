@@ -126,7 +126,7 @@ class OpenedRun:
             return None
         chosen = RowSample(DATA_ROWS)
         for piece in pieces(self.table, self.fitted.schema.check(self.table), self.fitted.missing):
-            chosen.see(piece.batch.append_column(ROW_NUMBER, pa.array(piece.numbers)), piece.numbers)
+            chosen.update(piece.batch.append_column(ROW_NUMBER, pa.array(piece.numbers)), piece.numbers)
         rows = chosen.table().combine_chunks()
         if not len(rows):
             return None

@@ -92,7 +92,7 @@ class NextCells(nn.Module):
         model = self.model
         cells = model._cells(cells, context)
         hidden = model._hidden(cells)
-        kinds = cells[:, model._told :, 0].long()
+        kinds = cells[:, model._num_context :, 0].long()
         outcomes, places = [], []
         for i, number in enumerate(model.outcomes):
             uniform = noise[:, 2 * i : 2 * i + 2]

@@ -95,7 +95,7 @@ def _rows(fitted: FittedTable, table: Table, rows: int) -> pa.RecordBatch:
     """Return a sample of complete rows of the table, chosen by row number."""
     chosen = RowSample(rows)
     for piece in pieces(table, fitted.schema.check(table), fitted.missing):
-        chosen.see(piece.batch, piece.numbers)
+        chosen.update(piece.batch, piece.numbers)
     found = chosen.table().combine_chunks()
     if not len(found):
         raise TableError(f"{table.path}: the table has no complete rows")

@@ -1,28 +1,27 @@
-"""Your own table: from a file to the density of its rows, and back to rows like the file's.
+"""Tables: read a file, fit the density of its rows, score rows and sample new ones.
 
-In the order in which they build on one another:
+The modules, each of which builds on those above it:
 
-    table_error, arrow_types, maps          what is wrong, arrow's types, maps of numbers with their slopes
-    kinds/                                  one class for each kind of column, one registry of them
-    source                                  tables, in batches of complete rows, and which rows train
-    text/                                   text as people write it: headers, remarks, formats of numbers and dates
-    csv_file, columnar_file, files/         the files that tables come in, and the places where they lie
-    time_order                              rows in the order of time, and a split by it
-    schema, doubts, inference               the schema of a table, what the user says, and how a schema is found
+    table_error, arrow_types, maps          errors; Arrow types; maps between numbers, with their log slopes
+    kinds/                                  one class for each kind of column, and their registry
+    source                                  tables in batches of rows; the split into training, validation and test
+    text/                                   parsing of text: headers, comments, formats of numbers and dates
+    csv_file, columnar_file, files/         readers of file formats, of URLs and of queries
+    time_order                              tables sorted by time, and a split by time
+    schema, doubts, inference               the schema of a table, the user's options, and how a schema is inferred
     encoder, likelihood                     for a flow: rows to numbers and back, log likelihoods
     unit_scale, cells, dependencies, cell_encoder
-                                            for a model of columns: rows to cells and back, what determines what
+                                            for a model of columns: rows to cells and back, dependent columns
     interval_mass, columns_cores, columns_model, columns_likelihood
-                                            the model: exact masses, networks, heads; scores and samples
+                                            the model of columns: exact masses, networks, heads; scores and samples
     table_rows                              rows for training
-    asking/                                 conditions on any columns, filled gaps, constraints
-    independent, honest_score               what a score is worth: beside independent columns and training rows
+    asking/                                 conditions on any columns, imputation, constraints
+    independent, honest_score               baselines of a score: independent columns, and the training rows
     sampled_table, fitted, scored_parts, comparing
-                                            a fitted table: samples, scores; the parts of a table; two runs compared
-    copied_rows, resumed_table, started_run copies across the split; a run that goes on; a run that begins from another
+                                            a fitted table: samples, scores, scores of each part, two runs compared
+    copied_rows, resumed_table, started_run copies across the split; resumed runs; runs that start from another run
     fitting, output                         from a file to a run folder; rows and scores to files
-    dependencies                            columns that determine one another
-    judging/                                how good sampled rows are
+    judging/                                the quality of sampled rows
 """
 
 from __future__ import annotations
@@ -42,8 +41,8 @@ if TYPE_CHECKING:
     from cubicflow.tables.table_error import TableError
     from cubicflow.tables.text.reading import Reading
 
-# Imported when they are first asked for: the command line names the kinds of columns without waiting for torch.
-_HOMES = {
+# Names are imported on first access: the command line lists the kinds of columns without importing torch.
+_MODULES = {
     "Conditional": "asking.answer",
     "FittedTable": "fitted",
     "Judgement": "judging.judgement",
@@ -60,7 +59,7 @@ _HOMES = {
     "judge": "judging.judgement",
     "open_table": "source",
 }
-# A literal: the reference is made from it without running this file.
+# __all__ is a literal because the API reference is built from it without running this file.
 __all__ = [
     "Conditional",
     "FittedTable",
@@ -81,7 +80,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'cubicflow.tables' has no attribute {name!r}")
     try:
         import pyarrow as pa  # noqa: F401
@@ -89,5 +88,5 @@ def __getattr__(name: str) -> Any:
         raise ImportError(
             "tables are read with pyarrow, which is not installed; use: pip install 'cubicflow[cli]'"
         ) from error
-    globals()[name] = getattr(importlib.import_module(f"cubicflow.tables.{_HOMES[name]}"), name)
+    globals()[name] = getattr(importlib.import_module(f"cubicflow.tables.{_MODULES[name]}"), name)
     return globals()[name]

@@ -14,33 +14,36 @@ from cubicflow.tables.table_error import TableError
 
 Floats = NDArray[np.float64]
 
-WORDS = pa.dictionary(pa.int32(), pa.string())  # what pandas calls a categorical
+WORDS = pa.dictionary(pa.int32(), pa.string())  # the type of a pandas categorical
 
 
 def type_name(type: pa.DataType) -> str:
-    """The name of a type that a column of a table may have."""
+    """Return the name of a column's type, as a schema stores it."""
     return "words" if pa.types.is_dictionary(type) else str(type)
 
 
 def type_of(name: str) -> pa.DataType:
-    """The inverse of :func:`type_name`."""
+    """Return the type with this name, the inverse of :func:`type_name`.
+
+    Raises TableError for a name that is not the type of a readable column.
+    """
     if name == "words":
         return WORDS
     try:
         if match := re.fullmatch(r"timestamp\[(s|ms|us|ns), tz=([\w/+:-]{1,64})\]", name):
             return pa.timestamp(match[1], match[2])
         if match := re.fullmatch(r"(decimal(?:32|64|128|256))\((\d{1,2}), (\d{1,2})\)", name):
-            return getattr(pa, match[1])(int(match[2]), int(match[3]))  # refuses more digits than fit
+            return getattr(pa, match[1])(int(match[2]), int(match[3]))  # raises ValueError for too many digits
         type = pa.type_for_alias(name)
     except ValueError:
         type = None
     if type is None or str(type) != name or not is_readable(type):
-        raise TableError(f"{name!r} is not the type of a column that cubicflow reads")
+        raise TableError(f"{name!r} is not a column type that cubicflow can read")
     return type
 
 
 def without_views(schema: pa.Schema) -> pa.Schema:
-    """The schema with plain strings. Some libraries keep text as views, from which Arrow cannot take rows yet."""
+    """Return the schema with string views replaced by large strings: Arrow cannot take rows from string views yet."""
     return pa.schema([(name, _plain(type)) for name, type in zip(schema.names, schema.types, strict=True)])
 
 
@@ -51,7 +54,7 @@ def _plain(type: pa.DataType) -> pa.DataType:
 
 
 def is_text(type: pa.DataType) -> bool:
-    """Strings, and dictionaries of strings."""
+    """Return whether a type is a string, or a dictionary of strings."""
     if pa.types.is_dictionary(type):
         type = type.value_type
     return bool(pa.types.is_string(type) or pa.types.is_large_string(type))
@@ -66,26 +69,26 @@ def is_date(type: pa.DataType) -> bool:
 
 
 def is_readable(type: pa.DataType) -> bool:
-    """Whether a column of the type can be modelled at all."""
+    """Return whether a column of the type can be modelled."""
     if pa.types.is_decimal(type) and type.scale < 0:
         return False
     return is_text(type) or is_number(type) or is_date(type) or bool(pa.types.is_boolean(type))
 
 
 def epsilon_of(type: pa.DataType) -> float:
-    """The relative spacing of the floating-point numbers that a column's values are kept in."""
+    """Return the machine epsilon of a column's type; that of float64 for a type that is not floating."""
     name = {pa.float16(): "float16", pa.float32(): "float32"}.get(type, "float64")
     return float(np.finfo(name).eps)
 
 
 def exact_cast(array: pa.Array, type: pa.DataType) -> pa.Array:
-    """The values as another type, and null for each that is none of its values: 1.5 is no whole number."""
+    """Return the values as another type, with null for a value that the type cannot hold, such as 1.5 for int64."""
     if array.type == type:
         return array
     if pa.types.is_float16(array.type):
-        array = array.cast(pa.float32())  # the only way arrow knows
+        array = array.cast(pa.float32())  # Arrow casts float16 to float32 alone
     if pa.types.is_decimal(array.type) != pa.types.is_decimal(type):
-        array = array.cast(pa.float64(), safe=False)  # arrow finds no room for whole numbers in short decimals
+        array = array.cast(pa.float64(), safe=False)  # Arrow cannot cast integers to decimals with few digits
     if pa.types.is_floating(type) and pa.types.is_floating(array.type):
         nearest = array.cast(pa.float32()).cast(type) if pa.types.is_float16(type) else array.cast(type)
         too_large = np.isinf(floats(nearest)) & np.isfinite(floats(array))
@@ -99,14 +102,17 @@ def exact_cast(array: pa.Array, type: pa.DataType) -> pa.Array:
 
 
 def shown(values: pa.Array) -> list[str]:
-    """Values as messages write them: words in quotes, dates and decimals as in a table."""
+    """Return values as messages print them: words in quotes, dates and decimals as in a table."""
     if is_date(values.type):
         return [str(text) for text in values.cast(pa.string()).to_pylist()]
     return [str(value) if pa.types.is_decimal(values.type) else repr(value) for value in values.to_pylist()]
 
 
 def family(type: pa.DataType) -> str:
-    """Types of one family can stand for one another in a column: text, numbers of any width, dates."""
+    """Return the family of a type: text, number, date, or the type itself.
+
+    A column of a new table may have another type of the same family than the fitted column.
+    """
     if is_text(type):
         return "text"
     if is_number(type):
@@ -114,18 +120,18 @@ def family(type: pa.DataType) -> str:
     return "date" if is_date(type) else str(type)
 
 
-# --- values of one type as those of another ---
+# --- conversions between types ---
 
 
 def plain_text(array: pa.Array) -> pa.Array:
-    """Strings, whatever arrow calls them."""
+    """Return text of any Arrow type as plain strings."""
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     return array.cast(pa.string())
 
 
 def floats(array: pa.Array) -> Floats:
-    """Any numbers as float64; float16 passes through float32, the only way arrow knows."""
+    """Return numbers of any type as float64. float16 passes through float32: Arrow has no direct cast."""
     if pa.types.is_float16(array.type):
         array = array.cast(pa.float32())
     result: Floats = array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
@@ -133,7 +139,7 @@ def floats(array: pa.Array) -> Floats:
 
 
 def whole_numbers(array: pa.Array) -> NDArray[np.int64]:
-    """Integers and dates as int64; raises ArrowInvalid for an unsigned number beyond it."""
+    """Return integers and dates as int64. Raises ArrowInvalid for an unsigned integer beyond int64."""
     if pa.types.is_date32(array.type):
         array = array.cast(pa.int32())
     result: NDArray[np.int64] = array.cast(pa.int64()).to_numpy(zero_copy_only=False)
@@ -141,13 +147,13 @@ def whole_numbers(array: pa.Array) -> NDArray[np.int64]:
 
 
 def decimal_range(type: pa.DataType) -> tuple[Decimal, Decimal]:
-    """The smallest and the largest value of a decimal type, which has a fixed number of digits."""
+    """Return the smallest and the largest value of a decimal type."""
     most = f"{10**type.precision - 1}e-{type.scale}"
     return Decimal(f"-{most}"), Decimal(most)
 
 
 def floats_as(values: Floats, type: pa.DataType, decimals: int | None) -> pa.Array:
-    """Floats as a type of numbers; as a decimal, with that many digits after the point."""
+    """Return floats as a numeric type. A decimal gets ``decimals`` digits after the point, at most its own scale."""
     if pa.types.is_decimal(type):
         scale = type.scale if decimals is None else min(decimals, type.scale)
         smallest, largest = decimal_range(type)
@@ -161,7 +167,7 @@ def floats_as(values: Floats, type: pa.DataType, decimals: int | None) -> pa.Arr
 
 
 def whole_as(values: NDArray[np.int64], type: pa.DataType) -> pa.Array:
-    """Whole numbers as a type of numbers or dates."""
+    """Return int64 values as a type of numbers or dates."""
     whole = pa.array(values, type=pa.int64())
     if pa.types.is_date32(type):
         return whole.cast(pa.int32()).cast(type)
@@ -173,28 +179,30 @@ def whole_as(values: NDArray[np.int64], type: pa.DataType) -> pa.Array:
 
 
 def words_as(array: pa.Array, type: pa.DataType) -> pa.Array:
-    """Plain values as the type, which may be a dictionary of them."""
+    """Return plain values as the type, which may be a dictionary of them."""
     return (array.dictionary_encode() if pa.types.is_dictionary(type) else array).cast(type)
 
 
 # --- text ---
 
-# Each ladder goes from the narrow to the wide; what fits a rung fits those above it. What falls off a ladder is words.
+# Each ladder lists types from narrow to wide: text that fits a type also fits the wider ones. Other text is words.
 NUMBERS = (pa.int64(), pa.float64())
 DATES = (pa.date32(), *(pa.timestamp(unit) for unit in ("s", "ms", "us", "ns")))
 ZONED = tuple(pa.timestamp(unit, "UTC") for unit in ("s", "ms", "us", "ns"))
 LADDERS = [(pa.bool_(),), NUMBERS, DATES, ZONED]
 
 TRUTH = r"(?i)^(true|false)$"
-# 007 is a code, not a number, and 0x1F a word
+# Text that is not taken for a number: 007 is a code, and 0x1F is a word.
 NOT_DECIMAL = r"^[+-]?0[0-9xX]"
-# whole numbers of so many digits that float64 does not hold each of them
+# Integers with so many digits that float64 cannot tell all of them apart.
 LONG_WHOLE = r"^[+-]?[0-9]{17,}$"
 
 
 def narrowest(text: pa.Array, before: pa.DataType) -> pa.DataType:
-    """The narrowest type that fits a column of text, ``before`` being that of its earlier rows; null if none has a
-    value."""
+    """Return the narrowest type that fits a column of text.
+
+    ``before`` is the type of the column's earlier rows: null if none of them had a value.
+    """
     text = text.drop_null()
     if not len(text):
         return before
@@ -205,7 +213,7 @@ def narrowest(text: pa.Array, before: pa.DataType) -> pa.DataType:
 
 
 def fits(text: pa.Array, type: pa.DataType) -> bool:
-    """Whether every text reads as a value of the type."""
+    """Return whether every text parses as a value of the type."""
     if pa.types.is_boolean(type):
         return bool(pc.all(pc.match_substring_regex(text, TRUTH)).as_py())
     if type in NUMBERS and pc.any(pc.match_substring_regex(text, NOT_DECIMAL)).as_py():
@@ -218,13 +226,13 @@ def fits(text: pa.Array, type: pa.DataType) -> bool:
 
 
 def _become_equal(text: pa.Array) -> bool:
-    """Whether different whole numbers, such as identifiers of 25 digits, are one number in float64."""
+    """Return whether different integers, such as identifiers of 25 digits, become equal in float64."""
     long = pc.unique(text.filter(pc.match_substring_regex(text, LONG_WHOLE)))
     return len(pc.unique(read_text(long, pa.float64()))) < len(long)
 
 
 def read_text(text: pa.Array, type: pa.DataType) -> pa.Array:
-    """Text as values of the type; raises ArrowInvalid at the first that is not one."""
+    """Return text parsed as values of the type. Raises ArrowInvalid for text that does not parse."""
     if type in NUMBERS:
         text = pc.replace_substring_regex(text, r"^\+", "")
     return pc.cast(text, type)

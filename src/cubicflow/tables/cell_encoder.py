@@ -1,4 +1,4 @@
-"""Rows of a table to cells for a model of columns, and drawn cells to rows of the table."""
+"""Conversion between rows of a table and cells for a model of columns."""
 
 from __future__ import annotations
 
@@ -22,13 +22,16 @@ from cubicflow.tables.maps import PRIOR
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.table_error import TableError
 
-CHANCE = 7.0  # rows that a pair of words would share by chance; e^-7 is the chance of none
-MOST_STRANGERS = 2048
+MIN_EXPECTED = 7.0  # rows with a pair, if columns were independent; 0 such rows would have the probability e^-7
+MOST_STRANGERS = 2048  # pairs of outcomes
 
 
 class PlainReader:
-    """Rows of a table with this schema as plain numbers y: codes and values, as each
-    :class:`~cubicflow.tables.kinds.column.Column` encodes them, NaN for a gap and inf for what does not belong."""
+    """A reader of table rows as plain numbers y, one for each cell.
+
+    :class:`~cubicflow.tables.kinds.column.Column` encodes a value as a code or as the value itself. A gap is NaN. A
+    value that the column cannot hold, such as an unseen word, is inf.
+    """
 
     mass_features = 0  # nothing is dequantised
 
@@ -39,37 +42,39 @@ class PlainReader:
         self.context_features = len(schema.context)
 
     def read(self, batch: pa.RecordBatch, *, weights: bool = False) -> Numbers:
-        """A batch as plain numbers. What does not belong is inf, and stays so."""
+        """Return a batch as plain numbers: NaN for a gap, inf for a value that its column cannot hold."""
         for column in self.schema.of_role("constant"):
-            column.encode(_present(batch.column(column.name))[0])  # refuses any other value
+            column.encode(_present(batch.column(column.name))[0])  # raises for any value but the constant
         y = np.column_stack([plain_numbers(column, batch.column(column.name)) for column in self.columns])
         context = self.read_context(batch) if self.schema.context else None
         found = None
-        if weights and (weighing := self.schema.weights) is not None:
-            array = batch.column(weighing.name)
+        if weights and (weights_column := self.schema.weights) is not None:
+            array = batch.column(weights_column.name)
             if array.null_count:
-                raise TableError(f"column {weighing.name!r} lacks {array.null_count} weights; every row needs one")
-            found = weighing.needed_map.forward(weighing.encode(array))[0]
+                raise TableError(
+                    f"column {weights_column.name!r} lacks {array.null_count} weights; every row needs one"
+                )
+            found = weights_column.needed_map.forward(weights_column.encode(array))[0]
             if (found < 0).any():
-                raise TableError(f"column {weighing.name!r} holds negative weights")
+                raise TableError(f"column {weights_column.name!r} holds negative weights")
         return Numbers(y, context, found)
 
     def read_context(self, batch: pa.RecordBatch) -> Floats:
-        """Plain numbers (N, C) of a batch with the context columns, whatever else it has or lacks."""
+        """Return the plain numbers (N, C) of the context columns. The batch may lack other columns."""
         return np.column_stack([plain_numbers(c, batch.column(c.name)) for c in self.schema.context])
 
 
 class CellEncoder(PlainReader):
-    """The two directions between a table with this schema and the cells of a model of its columns.
+    """The conversion between a table with this schema and the cells of a model of its columns.
 
-    Plain numbers have the columns in the table's order, cells in the model's order.
+    Plain numbers have their columns in the table's order; cells have them in the model's order.
 
     Args:
-        schema: of the table.
-        cells: of each column that is modelled or given, by name.
-        order: the names of the modelled columns, in the order in which the model goes through them.
-        shares: of the outcomes of each modelled column among the training rows, none of them 0.
-        rules: what determines what.
+        schema: the schema of the table.
+        cells: the cells of each modelled column and of each context column, by name.
+        order: the names of the modelled columns, in the order in which the model predicts them.
+        shares: for each modelled column, the shares of its outcomes among the training rows, all above 0.
+        rules: columns that determine other columns.
     """
 
     def __init__(
@@ -87,30 +92,32 @@ class CellEncoder(PlainReader):
         self.rules = list(rules)
         names = [column.name for column in self.columns]
         if sorted(self.order) != sorted(names) or not {*names, *(c.name for c in schema.context)} <= self.cells.keys():
-            raise TableError("the model's columns are not those of the schema")
+            raise TableError("the model's columns differ from the schema's columns")
         if any(len(self.shares.get(name, ())) != self.cells[name].outcomes for name in names):
             raise TableError("every outcome of a column needs its share")
         self._places = [names.index(name) for name in self.order]
         self._rules = {self.order.index(rule.dependent): rule for rule in self.rules}
         if any(self.order.index(rule.determinant) >= i for i, rule in self._rules.items()):
-            raise TableError("a column must come after the one that determines it")
+            raise TableError("a column must come after the column that determines it")
 
     @classmethod
     def learn(cls, schema: Schema, y: Floats, context: Floats | None, weights: Floats | None) -> CellEncoder:
-        """From the plain numbers of the training rows."""
+        """Return an encoder learned from the training rows: plain numbers y (N, D) and context (N, C), and weights
+        (N,).
+        """
         cells = {column.name: learn_cells(column, y[:, i], weights) for i, column in enumerate(schema.model)}
         for i, column in enumerate(schema.context):
-            cells[column.name] = learn_cells(column, context[:, i], weights)  # type: ignore[index] # there are some
+            cells[column.name] = learn_cells(column, context[:, i], weights)  # type: ignore[index] # not None with context columns
         names = [column.name for column in schema.model]
         rules = find_rules(names, y)
         shares = {name: shares_of(cells[name], y[:, i], weights) for i, name in enumerate(names)}
         return cls(schema, cells, order_of(names, rules), shares, rules)
 
-    # --- what the model is made of ---
+    # --- arguments of the model ---
 
     @cached_property
-    def described(self) -> dict[str, list[int]]:
-        """The arguments of :class:`~cubicflow.tables.columns_model.ColumnsModel` that say what its columns are."""
+    def model_arguments(self) -> dict[str, list[int]]:
+        """The arguments of :class:`~cubicflow.tables.columns_model.ColumnsModel` that describe its columns."""
         found: dict[str, list[int]] = {}
         given = [column.name for column in self.schema.context]
         for prefix, names in (("", self.order), ("context_", given)):
@@ -122,8 +129,11 @@ class CellEncoder(PlainReader):
         return found
 
     def strangers(self, y: Floats) -> list[list[int]]:
-        """Pairs of outcomes, [column, outcome, later column, outcome], that are never together in these rows although
-        chance alone would have put them together in seven rows or more. Of columns with outcomes alone."""
+        """Return pairs of outcomes, [column, outcome, later column, outcome], that never occur together in these rows.
+
+        A pair counts if independent columns would have it in seven rows or more on average. Only columns without a
+        spline are compared, and no column that another determines.
+        """
         kinds = self.inputs(y).reshape(len(y), len(self.order), CELL)[:, :, 0].astype(np.int64)
         free = [i for i, name in enumerate(self.order) if self.cells[name].shape == ALONE and i not in self._rules]
         found: list[tuple[float, list[int]]] = []
@@ -131,32 +141,32 @@ class CellEncoder(PlainReader):
             both = kinds[(kinds[:, first] >= 0) & (kinds[:, later] >= 0)][:, [first, later]]
             sizes = tuple(self.cells[self.order[i]].outcomes for i in (first, later))
             together = np.bincount(both @ np.array([sizes[1], 1]), minlength=sizes[0] * sizes[1]).reshape(sizes)
-            by_chance = np.outer(together.sum(1), together.sum(0)) / max(len(both), 1)
-            for one, other in np.argwhere((together == 0) & (by_chance >= CHANCE)).tolist():
-                found.append((-float(by_chance[one, other]), [first, one, later, other]))
+            expected = np.outer(together.sum(1), together.sum(0)) / max(len(both), 1)
+            for one, other in np.argwhere((together == 0) & (expected >= MIN_EXPECTED)).tolist():
+                found.append((-float(expected[one, other]), [first, one, later, other]))
         return [pair for _, pair in sorted(found)[:MOST_STRANGERS]]
 
     # --- plain numbers to cells ---
 
     def unseen(self, y: Floats) -> Counter[str]:
-        """How many cells of each column hold what no training row had."""
+        """Return for each column the number of cells with a value that no training row had."""
         kinds = self.inputs(y).reshape(len(y), len(self.order), CELL)[:, :, 0]
         counts = (kinds < 0).sum(axis=0).tolist()
         return Counter({name: count for name, count in zip(self.order, counts, strict=True) if count})
 
     def first_unseen(self, y: Floats) -> tuple[int, str]:
-        """The first row with such a cell, and the column of it."""
+        """Return the first row with a value that no training row had, and the column of that value."""
         kinds = self.inputs(y).reshape(len(y), len(self.order), CELL)[:, :, 0]
         row, i = np.argwhere(kinds < 0)[0].tolist()
         return row, self.order[i]
 
     def inputs(self, y: Floats) -> Floats:
-        """Cells (N, 4 D) of plain numbers (N, D), in the model's order."""
+        """Return the cells (N, 4 D), in the model's order, of plain numbers (N, D)."""
         pairs = zip(self.order, self._places, strict=True)
         return np.concatenate([self.cells[name].encode(y[:, place]) for name, place in pairs], axis=1)
 
     def context_inputs(self, context: Floats | None) -> Floats | None:
-        """The same of context columns."""
+        """Return the cells (N, 4 C) of the context's plain numbers (N, C); None without context."""
         if context is None:
             return None
         columns = enumerate(self.schema.context)
@@ -168,16 +178,19 @@ class CellEncoder(PlainReader):
         context: Floats | None,
         noise: Floats,  # noqa: ARG002
     ) -> tuple[Floats, Floats | None]:
-        """What training sees of plain numbers."""
+        """Return the cells of plain numbers and of their context, as training uses them."""
         return self.inputs(y), self.context_inputs(context)
 
     def noise(self, rows: int, generator: np.random.Generator) -> Floats:  # noqa: ARG002
-        """None is needed."""
+        """Return noise of no columns: nothing is dequantised."""
         return np.empty((rows, 0))
 
     def log_independent(self, y: Floats) -> Floats | None:
-        """log p of rows of plain numbers (N, D) if the columns were independent, each distributed as in the training
-        rows; None for a single column, which has nothing to depend on."""
+        """Return log p of rows of plain numbers (N, D) under independent columns, each distributed as in the training
+        rows.
+
+        Returns None for a single column without context: it has nothing to depend on.
+        """
         if len(self.order) == 1 and not self.schema.context:
             return None
         cells = self.inputs(y).reshape(len(y), len(self.order), CELL)
@@ -189,8 +202,10 @@ class CellEncoder(PlainReader):
         return result
 
     def log_ruled(self, log_p: Floats, y: Floats) -> Floats:
-        """The log probabilities of cells (N, D), in the model's order, with what is known of columns that others
-        determine. A density has no part in a rule, which is about masses: its column keeps the model's."""
+        """Return the log probabilities of cells (N, D), in the model's order, after applying the rules.
+
+        A rule is about masses. A dependent column with densities keeps the model's log probabilities.
+        """
         if not self._rules:
             return log_p
         result = log_p.copy()
@@ -203,10 +218,12 @@ class CellEncoder(PlainReader):
     def _place(self, name: str) -> int:
         return self._places[self.order.index(name)]
 
-    # --- and back ---
+    # --- cells to plain numbers and rows ---
 
-    def settle(self, y: Floats, i: int, kind: NDArray[np.int64], u: Floats, draw: Floats) -> Floats:
-        """The cells (N, 4) of drawn outcomes of the model's column i. Plain numbers go to ``y`` (N, D), in place."""
+    def place_drawn(self, y: Floats, i: int, kind: NDArray[np.int64], u: Floats, draw: Floats) -> Floats:
+        """Write the plain numbers of drawn outcomes of the model's column i to ``y`` (N, D), and return their cells (N,
+        4).
+        """
         place = self._places[i]
         cells = self.cells[self.order[i]]
         drawn = self.columns[place].rounded(cells.decode(kind, u, draw))
@@ -216,15 +233,15 @@ class CellEncoder(PlainReader):
         return cells.encode(drawn)
 
     def decode_numbers(self, y: Floats) -> dict[str, pa.Array]:
-        """Plain numbers (N, D) as the columns of the table that are modelled."""
+        """Return plain numbers (N, D) as the modelled columns of the table."""
         return {column.name: with_gaps(column, y[:, i]) for i, column in enumerate(self.columns)}
 
     def decode(self, y: Floats, given: Mapping[str, pa.Array] | None = None) -> pa.RecordBatch:
-        """Plain numbers (N, D) as rows with the table's own columns. ``given`` are the context columns."""
+        """Return plain numbers (N, D) as rows with the table's own columns. ``given`` holds the context columns."""
         return table_rows(self.schema, {**(given or {}), **self.decode_numbers(y)}, len(y))
 
     def context_from(self, given: Mapping[str, object], rows: int) -> tuple[Floats | None, dict[str, pa.Array]]:
-        """The plain numbers of the context, and the context columns, of rows that share the values in ``given``."""
+        """Return the context's plain numbers, and the context columns, of rows that share the values in ``given``."""
         text, arrays = given_columns(self.schema, given, rows)
         if text is None:
             return None, {}
@@ -243,9 +260,9 @@ class CellEncoder(PlainReader):
 
     @classmethod
     def from_json(cls, schema: Schema, value: Any) -> CellEncoder:
-        """Trusts nothing."""
+        """Return the encoder that :meth:`to_json` wrote. Raises TableError for anything invalid."""
         if not isinstance(value, dict) or not isinstance(value.get("cells"), dict):
-            raise TableError("the model's columns should be an order, cells and rules")
+            raise TableError("the model's columns should be an object with order, cells, shares and rules")
         order, rules = value.get("order"), value.get("rules")
         if not isinstance(order, list) or not all(isinstance(name, str) for name in order):
             raise TableError("the order of columns should be a list of names")
@@ -260,7 +277,7 @@ class CellEncoder(PlainReader):
 
 
 def shares_of(cells: Cells, y: Floats, weights: Floats | None) -> tuple[float, ...]:
-    """Of the outcomes of a column among rows of plain numbers (N,), none of them 0."""
+    """Return the shares of a column's outcomes among rows of plain numbers (N,), all above 0."""
     kinds = cells.encode(y)[:, 0].astype(np.int64)
     seen = kinds >= 0
     counts = np.bincount(kinds[seen], None if weights is None else weights[seen], cells.outcomes) + PRIOR
@@ -268,7 +285,7 @@ def shares_of(cells: Cells, y: Floats, weights: Floats | None) -> tuple[float, .
 
 
 def _read_shares(value: Any) -> dict[str, tuple[float, ...]]:
-    """Trusts nothing."""
+    """Return shares read from JSON. Raises TableError for anything invalid."""
     if not isinstance(value, dict):
         raise TableError("shares should be numbers for every column")
     try:
@@ -282,21 +299,21 @@ def _read_shares(value: Any) -> dict[str, tuple[float, ...]]:
 
 
 def _present(array: pa.Array) -> tuple[pa.Array, NDArray[np.bool_]]:
-    """The values of an array that are there, and where they are."""
+    """Return the values of an array that are not missing, and a mask of their places."""
     missing = pc.is_null(array, nan_is_null=True).to_numpy(zero_copy_only=False)
     return (array if not missing.any() else array.filter(pa.array(~missing))), ~missing
 
 
 def plain_numbers(column: Column, array: pa.Array) -> Floats:
-    """y of every value of a column: NaN for a gap, inf for a value that does not belong."""
-    values, there = _present(array)
+    """Return y of every value of a column: NaN for a gap, inf for a value that the column cannot hold."""
+    values, present = _present(array)
     y = np.full(len(array), np.nan)
-    y[there] = column.encode_any(values)
+    y[present] = column.encode_any(values)
     return y
 
 
 def with_gaps(column: Column, y: Floats) -> pa.Array:
-    """Plain numbers as values of the column, null for NaN."""
+    """Return plain numbers as values of the column, with null for NaN."""
     gaps = np.isnan(y)
     if not gaps.any():
         return column.decode(y)

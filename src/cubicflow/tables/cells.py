@@ -1,23 +1,25 @@
-"""Cells: what a model of columns sees of one value, and which part of its probability is settled beforehand.
+"""Cells: how a model of columns receives one value, and the part of its probability that needs no network.
 
 A cell is four numbers:
 
-    kind       which of the column's outcomes it is: 0, 1, ... below ``outcomes``, or UNSEEN
-    low, high  the distances of the value's interval on [0, 1] from both ends; of a point, low + high = 1
-    log_size   the part of the log probability that no network decides
+    kind       the index of its outcome: 0, 1, ... below ``outcomes``, or UNSEEN
+    low, high  the distances of the value's interval on [0, 1] from 0 and from 1; low + high = 1 for a point
+    log_size   the part of the log probability that does not depend on a network
 
-The outcomes of a column of words are the frequent words, one for all rare words together, and the gap where there are
-gaps. The log_size of a rare word is the log of its share among the rare ones. The outcomes of a column of numbers are
-"a number", then each atom, a single value with a probability of its own, and the gap. The log_size of a step is the log
-of its width on the column's own :class:`~cubicflow.tables.unit_scale.UnitScale`, that of a real number the log of the
-scale's slope, so that a model on [0, 1] becomes one in the data's own units.
+The outcomes of a column of words are the frequent words, one outcome for all rare words together, and the gap if
+training rows had gaps. The log_size of a rare word is the log of its share among the rare words. The outcomes of a
+column of numbers are "a number", then each atom, which is a single value with a probability of its own, and the gap.
+The log_size of a step is the log of its width on the column's own :class:`~cubicflow.tables.unit_scale.UnitScale`. The
+log_size of a real number is the log of the scale's slope. Adding it turns a density on [0, 1] into one in the data's
+units.
 
-Every column leaves a small probability for what its training rows never had: an unseen word, a value off the grid or
-beyond a limit, a gap in a column without gaps. Such a cell has the kind UNSEEN and the log of that probability as its
-log_size; all other cells share the rest. So the probabilities of everything that can be in a column sum to 1.
+Every column reserves a small probability for values that its training rows never had: an unseen word, a value off the
+grid or beyond a limit, a gap in a column without gaps. The cell of such a value has the kind UNSEEN, and its log_size
+is the log of the reserved probability. All other cells share the rest. So the probabilities of all possible values of a
+column sum to 1.
 
-Failure modes: a column without a value in any training row has no cells (refused); plain numbers are NaN for a gap and
-inf for what does not belong.
+Failure modes: a column without a value in any training row raises TableError. Plain numbers are NaN for a gap and inf
+for a value that the column cannot hold.
 """
 
 from __future__ import annotations
@@ -40,29 +42,35 @@ from cubicflow.tables.maps import PRIOR, CodeCounts
 from cubicflow.tables.table_error import TableError
 from cubicflow.tables.unit_scale import Ends, UnitScale, ring_of_codes, ring_of_values, scale_of_codes, scale_of_values
 
-CELL = 4  # numbers
-UNSEEN = -1
-ALONE, INTERVAL, POINT = 0, 1, 2
-FREQUENT = 5  # rows that give a word an outcome of its own
-MOST_OUTCOMES = 512
-FEW_VALUES = 24  # steps with at most so many values are outcomes of their own
-ROWS_PER_VALUE = 10  # and must repeat this often
-MOST_ATOMS = 64
-ATOM_ROWS = 10  # rows, and
-ATOM_SHARE = 1e-3  # of the rows, and
-ATOM_EXCESS = 5.0  # times the rows of the values beside it, make an atom of a real number
-NEIGHBOURS = 8  # values on either side
-NEAR_0 = 40  # parts of a column's range, of which one may lie between 0 and the smallest value
-MOST_UNSEEN = 0.5  # of the probability
-FILLER = 0.25  # a place for cells without one
+CELL = 4  # numbers in a cell
+UNSEEN = -1  # the kind of a value that no training row had
+ALONE, INTERVAL, POINT = 0, 1, 2  # shapes of a column: outcomes without a spline; intervals, or points, under a spline
+FREQUENT = 5  # rows; a word with fewer shares the outcome of rare words
+MOST_OUTCOMES = 512  # frequent words of a column
+FEW_VALUES = 24  # distinct values; a column of steps with at most so many has an outcome for each,
+ROWS_PER_VALUE = 10  # provided that it has this many rows per distinct value
+MOST_ATOMS = 64  # atoms of a column
+# A real number is an atom if its rows reach all three of these:
+ATOM_ROWS = 10  # rows with the value
+ATOM_SHARE = 1e-3  # share of all rows that have the value
+ATOM_EXCESS = 5.0  # multiple of the median rows of the neighbouring values
+NEIGHBOURS = 8  # distinct values on either side that an atom is compared with
+NEAR_0 = 40  # 0 is a limit if the smallest value lies between 0 and the column's range divided by this
+MOST_UNSEEN = 0.5  # largest probability reserved for unseen values
+FILLER = 0.25  # low and high of cells without an interval
 
 
 @dataclass(frozen=True)
 class Cells(ABC):
-    """The cells of one column. ``gaps`` says whether training rows had gaps, ``unseen`` is the probability left."""
+    """The cells of one column.
+
+    Attributes:
+        gaps: whether training rows had gaps in the column.
+        unseen: the probability reserved for values that no training row had.
+    """
 
     form: ClassVar[str]
-    closed = False  # whether the two ends of its scale are one point
+    closed = False  # whether both ends of the scale are the same point of a circle
 
     gaps: bool
     unseen: float
@@ -70,57 +78,63 @@ class Cells(ABC):
     @property
     @abstractmethod
     def outcomes(self) -> int:
-        """How many kinds of cells there are, without UNSEEN."""
+        """The number of outcomes, not counting UNSEEN."""
 
     @property
     def shape(self) -> int:
-        """ALONE for outcomes without places, else how "a number" lies on [0, 1], under a spline: INTERVAL or POINT."""
+        """The shape of the outcome 0: ALONE without a spline, else INTERVAL or POINT, how a number lies on [0, 1]."""
         return ALONE
 
     @abstractmethod
     def encode(self, y: Floats) -> Floats:
-        """Cells (N, 4) of plain numbers (N,): NaN for a gap, inf for what does not belong."""
+        """Return the cells (N, 4) of plain numbers (N,): NaN for a gap, inf for a value that the column cannot hold."""
 
     @abstractmethod
     def decode(self, kind: NDArray[np.int64], u: Floats, draw: Floats) -> Floats:
-        """Plain numbers of drawn cells: of a kind, at the place u. ``draw`` in (0, 1) chooses among rare words."""
+        """Return the plain numbers of drawn cells, given their kinds and their places u on [0, 1].
+
+        ``draw`` holds uniform numbers in (0, 1) that choose among rare words.
+        """
 
     @property
     def gap(self) -> int:
-        """The kind of a gap; UNSEEN where there are none."""
+        """The kind of a gap; UNSEEN if the column has no gaps."""
         return self.outcomes - 1 if self.gaps else UNSEEN
 
     def frame(self, kind: NDArray[np.int64], log_size: Floats) -> Floats:
-        """Cells with a kind and a log_size, which takes its part of what is not left for the unseen, and no place."""
+        """Return cells with these kinds and log_sizes, and with fillers for low and high.
+
+        The log_size of a seen kind is lowered by the probability that is reserved for unseen values.
+        """
         cells = np.full((len(kind), CELL), FILLER)
         cells[:, 0] = kind
         cells[:, 3] = np.where(kind == UNSEEN, math.log(self.unseen), log_size + math.log1p(-self.unseen))
         return cells
 
-    def only_masses(self, values: Sequence[float]) -> bool:  # noqa: ARG002 - for kinds that have densities
-        """Whether each of these plain numbers has a mass, not a density."""
+    def only_masses(self, values: Sequence[float]) -> bool:  # noqa: ARG002 - used by cells with densities
+        """Return whether each of these plain numbers has a mass, not a density."""
         return True
 
     def check(self, column: Column) -> None:
-        """Refuse cells that are not of this column."""
+        """Raise TableError if these cells do not suit the column."""
         if isinstance(column, Levelled) != isinstance(self, WordCells):
-            raise TableError(f"the cells of column {column.name!r} are those of another kind of column")
+            raise TableError(f"the cells of column {column.name!r} belong to another kind of column")
 
     def to_json(self) -> dict[str, Any]:
         return {"form": self.form, "gaps": self.gaps, "unseen": self.unseen}
 
     @staticmethod
     def from_json(value: Any) -> Cells:
-        """Trusts nothing."""
+        """Return the cells that :meth:`to_json` wrote. Raises TableError for anything invalid."""
         if not isinstance(value, dict) or value.get("form") not in [*FORMS]:
             raise TableError(f"cells should be one of {', '.join(FORMS)}, got {str(value)[:80]}")
         gaps, unseen = value.get("gaps"), value.get("unseen")
         if not isinstance(gaps, bool) or not isinstance(unseen, float) or not 0 < unseen < 1:
-            raise TableError("cells need gaps, true or false, and unseen, a probability")
+            raise TableError("cells need gaps (true or false) and unseen (a probability)")
         try:
             return FORMS[value["form"]].read(value, gaps, unseen)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise TableError(f"cells cannot be made of this: {error}") from None
+            raise TableError(f"invalid cells: {error}") from None
 
     @classmethod
     @abstractmethod
@@ -129,12 +143,15 @@ class Cells(ABC):
 
 @dataclass(frozen=True)
 class WordCells(Cells):
-    """Levels 0, 1, ...: each is an outcome of its own, or has a ``share`` of the outcome of rare words."""
+    """The cells of a column of words, whose plain numbers are levels 0, 1, ...
+
+    A frequent level is an outcome of its own. The rare levels share one outcome, in which each has its ``share``.
+    """
 
     form: ClassVar[str] = "words"
 
-    kinds: tuple[int, ...]  # of each level
-    shares: tuple[float, ...]  # of each level, within its kind
+    kinds: tuple[int, ...]  # outcome of each level
+    shares: tuple[float, ...]  # probability of each level within its outcome
 
     def __post_init__(self) -> None:
         totals = np.bincount(np.asarray(self.kinds, np.int64), weights=np.asarray(self.shares))
@@ -144,7 +161,7 @@ class WordCells(Cells):
             or not np.allclose(totals, 1)
             or min(self.shares) <= 0
         ):
-            raise ValueError("the shares of every kind of words must sum to 1")
+            raise ValueError("the shares of each outcome must be positive and sum to 1")
 
     @property
     def outcomes(self) -> int:
@@ -157,8 +174,8 @@ class WordCells(Cells):
         return self.frame(kind, np.where(known, np.log(np.asarray(self.shares))[level], 0))
 
     def decode(self, kind: NDArray[np.int64], u: Floats, draw: Floats) -> Floats:  # noqa: ARG002
-        order = np.argsort(self.kinds, kind="stable")  # levels, kind by kind
-        ends = np.cumsum(np.asarray(self.shares)[order])  # kind k ends at k + 1
+        order = np.argsort(self.kinds, kind="stable")  # levels sorted by kind
+        ends = np.cumsum(np.asarray(self.shares)[order])  # the shares of kind k fill the interval from k to k + 1
         place = np.searchsorted(ends, kind + draw, side="right")
         level = order[np.minimum(place, len(order) - 1)].astype(np.float64)
         return np.where(kind == self.gap, np.nan, level) if self.gaps else level
@@ -166,7 +183,9 @@ class WordCells(Cells):
     def check(self, column: Column) -> None:
         super().check(column)
         if isinstance(column, Levelled) and len(column.levels) != len(self.kinds):
-            raise TableError(f"column {column.name!r} has {len(column.levels)} levels, its cells {len(self.kinds)}")
+            raise TableError(
+                f"column {column.name!r} has {len(column.levels)} levels, but its cells have {len(self.kinds)}"
+            )
 
     def to_json(self) -> dict[str, Any]:
         return {**super().to_json(), "kinds": list(self.kinds), "shares": list(self.shares)}
@@ -175,14 +194,17 @@ class WordCells(Cells):
     def read(cls, value: Mapping[str, Any], gaps: bool, unseen: float) -> WordCells:
         kinds = tuple(int(kind) for kind in value["kinds"])
         if min(kinds) < 0 or max(kinds) >= len(kinds):
-            raise ValueError("kinds of words are counted from 0")
+            raise ValueError("kinds should be indices of outcomes, counted from 0")
         return cls(gaps, unseen, kinds, tuple(float(share) for share in value["shares"]))
 
 
 @dataclass(frozen=True)
 class NumberCells(Cells):
-    """Numbers on a scale, and atoms. ``listed`` numbers have atoms for all values seen, and no spline for the rest. The
-    ends of a ``closed`` scale are one point."""
+    """The cells of a column of numbers: a scale, and atoms.
+
+    ``listed`` numbers have an atom for each value seen, and no spline for other values. The ends of a ``closed`` scale
+    are the same point of a circle.
+    """
 
     form: ClassVar[str] = "numbers"
 
@@ -236,10 +258,10 @@ class NumberCells(Cells):
     def read(cls, value: Mapping[str, Any], gaps: bool, unseen: float) -> NumberCells:
         flags = [value["listed"], value["is_point"], value.get("closed", False)]
         if not all(isinstance(flag, bool) for flag in flags):
-            raise ValueError("listed, is_point and closed are true or false")
+            raise ValueError("listed, is_point and closed should be true or false")
         atoms = tuple(float(atom) for atom in value["atoms"])
         if len(set(atoms)) < len(atoms) or not all(map(math.isfinite, atoms)):
-            raise ValueError("atoms are different numbers")
+            raise ValueError("atoms should be distinct finite numbers")
         return cls(gaps, unseen, UnitScale.from_json(value["scale"]), atoms, *flags)
 
 
@@ -250,16 +272,16 @@ FORMS: dict[str, type[Cells]] = {cells.form: cells for cells in (WordCells, Numb
 
 
 def learn_cells(column: Column, y: Floats, weights: Floats | None) -> Cells:
-    """The cells of a column with these plain numbers in its training rows."""
-    there = np.isfinite(y)
-    gaps = not bool(there.all())
-    counted = None if weights is None else weights[there]
-    rows, values = len(y), y[there]
+    """Return the cells of a column, learned from its plain numbers (N,) in the training rows and from their weights."""
+    present = np.isfinite(y)
+    gaps = not bool(present.all())
+    counted = None if weights is None else weights[present]
+    rows, values = len(y), y[present]
     if not len(values) or (counted is not None and not counted.sum()):
         raise TableError(
             f"column {column.name!r} has no value in any training row; leave it out", f"--drop {column.name}"
         )
-    if counted is not None:  # as many as there are rows, whatever the unit of the weights
+    if counted is not None:  # the weights sum to the number of rows, whatever their unit
         counted = counted * (len(values) / counted.sum())
     if isinstance(column, Levelled):
         return _words(len(column.levels), values, counted, gaps, rows)
@@ -282,7 +304,7 @@ def learn_cells(column: Column, y: Floats, weights: Floats | None) -> Cells:
 
 
 def never_negative(values: Floats) -> bool:
-    """Whether 0 is a limit: no value is below it, and the smallest is near it.
+    """Return whether 0 is a limit: no value is below 0, and the smallest is near 0.
 
     >>> never_negative(np.array([1.0, 99.0])), never_negative(np.array([17.0, 90.0])), never_negative(np.array([-1.0]))
     (True, False, False)
@@ -295,19 +317,20 @@ def _words(levels: int, values: Floats, weights: Floats | None, gaps: bool, rows
     counts = np.bincount(values.astype(np.int64), weights=weights, minlength=levels).astype(np.float64)
     enough = max(FREQUENT, float(np.sort(counts)[-MOST_OUTCOMES]) if levels > MOST_OUTCOMES else 0.0)
     frequent = counts >= enough
-    if (~frequent).sum() == 1 or levels <= 2:  # nobody to share with
+    if (~frequent).sum() == 1 or levels <= 2:  # a single rare word has nothing to share an outcome with
         frequent[:] = True
     kinds = np.where(frequent, np.cumsum(frequent) - 1, frequent.sum())
     totals = np.bincount(kinds, weights=counts + PRIOR)
     shares = (counts + PRIOR) / totals[kinds]
-    once = float(counts[(counts > 0) & (counts <= 1)].sum())  # as often as that a row has a word of its own (Turing)
+    # Good and Turing: the probability of an unseen word is about the share of rows whose word occurs once.
+    once = float(counts[(counts > 0) & (counts <= 1)].sum())
     unseen = min((once + PRIOR) / (rows + 1), MOST_UNSEEN)
     return WordCells(gaps, unseen, tuple(kinds.tolist()), tuple(shares.tolist()))
 
 
 def _steps(values: Floats, weights: Floats | None, ends: Ends, gaps: bool, unseen: float) -> NumberCells:
     counts = CodeCounts()
-    counts.see(values.astype(np.int64), weights)
+    counts.update(values.astype(np.int64), weights)
     few = counts.pooled == 1 and len(counts.codes) <= FEW_VALUES
     listed = few and len(counts.codes) * ROWS_PER_VALUE <= len(values)
     atoms = tuple(counts.codes.astype(float).tolist()) if listed else ()
@@ -318,7 +341,7 @@ def _reals(values: Floats, weights: Floats | None, ends: Ends, gaps: bool, unsee
     atoms = find_atoms(values, weights)
     smooth = ~np.isin(values, atoms)
     rest = values[smooth]
-    if len(rest) < 2 or rest.min() == rest.max():  # nothing to make a scale of
+    if len(rest) < 2 or rest.min() == rest.max():  # too few values for a scale without the atoms
         atoms, smooth, rest = np.empty(0), np.ones(len(values), bool), values
     low, high = ends
     if low is None and values.min() in atoms:
@@ -337,7 +360,7 @@ def _ring(values: Floats, weights: Floats | None, ends: Bounds, gaps: bool, unse
 
 
 def find_atoms(values: Floats, weights: Floats | None = None) -> Floats:
-    """Single values that hold clearly more rows than the values beside them, sorted.
+    """Return the sorted values that hold clearly more rows than their neighbouring values.
 
     >>> rng = np.random.default_rng(0)
     >>> find_atoms(np.concatenate([np.zeros(300), rng.exponential(size=700)])).tolist()
@@ -350,7 +373,7 @@ def find_atoms(values: Floats, weights: Floats | None = None) -> Floats:
     often = often[np.argsort(-counts[often], kind="stable")][: 4 * MOST_ATOMS]
     found = []
     for i in often.tolist():
-        beside = np.concatenate([counts[max(i - NEIGHBOURS, 0) : i], counts[i + 1 : i + 1 + NEIGHBOURS]])
-        if not len(beside) or counts[i] >= ATOM_EXCESS * np.median(beside):
+        neighbours = np.concatenate([counts[max(i - NEIGHBOURS, 0) : i], counts[i + 1 : i + 1 + NEIGHBOURS]])
+        if not len(neighbours) or counts[i] >= ATOM_EXCESS * np.median(neighbours):
             found.append(distinct[i])
     return np.sort(np.asarray(found[:MOST_ATOMS], np.float64))

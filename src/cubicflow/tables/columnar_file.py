@@ -1,4 +1,4 @@
-"""Parquet files, folders of them that are one table, and tables of numbers in .npy and .npz files."""
+"""Readers of Parquet files, of folders of Parquet files, and of .npy and .npz files."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from cubicflow.tables.unpacking import check_unpacked
 from cubicflow.tables.watched_files import WatchedFiles, changed
 
 Array = NDArray[Any]
-NUMBER_BYTES = 8  # of a value when it is read
-# a damaged header is handed to Python's own parser, which has errors of its own
+NUMBER_BYTES = 8  # bytes of a value in memory, at least
+# NumPy parses a header as Python source, so a damaged header can raise the errors of Python's parser.
 UNREADABLE = (
     *(ValueError, TypeError, OSError, EOFError, KeyError, OverflowError, MemoryError, zipfile.BadZipFile),
     *(zlib.error, SyntaxError, tokenize.TokenError, RecursionError),
@@ -33,19 +33,19 @@ UNREADABLE = (
 
 
 class ParquetTable(Table):
-    """A .parquet file, or all .parquet files in a folder (and below it) in the order of their names."""
+    """A .parquet file, or all .parquet files in a folder and its subfolders, in the order of their names."""
 
     def __init__(self, path: Path) -> None:
         watched = WatchedFiles(path, lambda: _parts(path))
         files = _parts(path)
         if not files:
-            raise TableError(f"{path}: this is a folder, and no .parquet file lies in it; give the file itself")
+            raise TableError(f"{path}: this folder holds no .parquet file; give the path of a file")
         schema = _schema(files[0])
         for file in files[1:]:
             other = _schema(file)
             if not other.equals(schema):
-                how = difference(files[0].name, schema, file.name, other)
-                raise TableError(f"{path}: the files are not parts of one table: {how}")
+                reason = difference(files[0].name, schema, file.name, other)
+                raise TableError(f"{path}: the files are not parts of one table: {reason}")
         check_names(path, schema.names)
         super().__init__(path, dict(zip(schema.names, schema.types, strict=True)), watched)
         self.files = files
@@ -55,11 +55,11 @@ class ParquetTable(Table):
             try:
                 packed, unpacked = path.stat().st_size, 0
                 with parquet.ParquetFile(path) as file:
-                    check_unpacked(path, packed, _announced(file, columns))
+                    check_unpacked(path, packed, _announced_bytes(file, columns))
                     for batch in file.iter_batches(batch_size=rows, columns=columns):
                         unpacked += batch.nbytes
-                        check_unpacked(path, packed, unpacked)  # what a file says of itself may be wrong
-                        batch.validate(full=True)  # a damaged page can decode into values that point nowhere
+                        check_unpacked(path, packed, unpacked)  # the sizes in the metadata may be wrong
+                        batch.validate(full=True)  # a damaged page can decode to offsets out of range
                         batch = batch.select(columns)
                         yield batch.cast(without_views(batch.schema))
             except (pa.ArrowException, OSError, EOFError) as error:
@@ -67,21 +67,21 @@ class ParquetTable(Table):
 
 
 def _parts(path: Path) -> list[Path]:
-    """The files of a table: the one at the path, or all of a folder."""
+    """Return the files of a table: the file at the path, or all files of a folder."""
     if not path.is_dir():
         return [path]
     return sorted(file for end in ("parquet", "pq") for file in path.rglob(f"*.{end}"))
 
 
-def _announced(file: parquet.ParquetFile, columns: list[str]) -> int:
-    """The bytes of some columns, as the file says: unpacked pages, or one number for every row, where that is more."""
-    about = file.metadata
+def _announced_bytes(file: parquet.ParquetFile, columns: list[str]) -> int:
+    """Return the unpacked size of some columns according to the metadata: at least one number for every value."""
+    metadata = file.metadata
     pages = 0
-    for number in range(about.num_row_groups):
-        group = about.row_group(number)
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
         parts = (group.column(i) for i in range(group.num_columns))
         pages += sum(part.total_uncompressed_size for part in parts if part.path_in_schema.split(".")[0] in columns)
-    return max(int(pages), int(about.num_rows) * len(columns) * NUMBER_BYTES)
+    return max(int(pages), int(metadata.num_rows) * len(columns) * NUMBER_BYTES)
 
 
 def _schema(path: Path) -> pa.Schema:
@@ -92,29 +92,30 @@ def _schema(path: Path) -> pa.Schema:
 
 
 def damaged(path: object, error: Exception) -> str:
-    """What is said of a Parquet file that cannot be read."""
+    """Return the message for a Parquet file that cannot be read."""
     reason = next(iter(str(error).splitlines()), type(error).__name__)
-    return f"{path}: not a whole Parquet file: {reason}"
+    return f"{path}: not a complete Parquet file: {reason}"
 
 
 def difference(one: str, schema: pa.Schema, another: str, other: pa.Schema) -> str:
-    """How the schema of one file differs from that of another, by their names."""
+    """Return a phrase that says how the schema of the file ``another`` differs from that of the file ``one``."""
     lacks = [name for name in schema.names if name not in other.names]
     adds = [name for name in other.names if name not in schema.names]
     if lacks or adds:
-        return f"{another} lacks {some(lacks) or 'no column'} and adds {some(adds) or 'none'} compared with {one}"
+        return f"{another} lacks {some(lacks) or 'no column'} and adds {some(adds) or 'no column'} compared with {one}"
     for name in schema.names:
         expected, found = schema.field(name).type, other.field(name).type
         if expected != found:
             return f"column {name!r} is {expected} in {one} and {found} in {another}"
-    return f"{one} and {another} have their columns in different order"
+    return f"{one} and {another} have the same columns in a different order"
 
 
 class NumpyTable(Table):
-    """Rows by columns in a .npy file, named x0, x1, ...; a structured array or the arrays of a .npz name their own.
+    """A .npy or .npz file.
 
-    A .npy file is read some rows at a time; the arrays of a .npz are read whole. What a file is, its first bytes say,
-    not its name.
+    The columns of an array are named x0, x1, ... A structured array, or several arrays in a .npz file, have names of
+    their own. A .npy file is read a few rows at a time; the arrays of a .npz file are loaded whole. The first bytes of
+    a file decide which format it has, not its name.
     """
 
     def __init__(self, path: Path) -> None:
@@ -124,12 +125,12 @@ class NumpyTable(Table):
         check_names(path, list(self._columns))
         lengths = {name: len(column) for name, column in self._columns.items()}
         if len(set(lengths.values())) > 1:
-            raise TableError(f"{path}: the arrays are columns of different lengths: {lengths}")
+            raise TableError(f"{path}: the arrays are columns, and their lengths differ: {lengths}")
         types = {name: _type(path, name, column.dtype) for name, column in self._columns.items()}
         super().__init__(path, types, watched)
         mapped = next(iter(arrays.values()))
         self._file = NpyRows(path, mapped) if isinstance(mapped, np.memmap) else None
-        self._digests: dict[str, int] = {}  # of columns, in the last pass over them
+        self._digests: dict[str, int] = {}  # checksum of each column in the first pass
 
     def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
         length = len(next(iter(self._columns.values())))
@@ -143,17 +144,17 @@ class NumpyTable(Table):
             digests = {
                 name: zlib.crc32(piece.tobytes(), digests[name]) for name, piece in zip(columns, pieces, strict=True)
             }
-            # byte order is a matter of the file; arrow knows only this machine's
+            # Arrow supports the native byte order alone.
             native = [piece.astype(piece.dtype.newbyteorder("="), copy=False) for piece in pieces]
             arrays = [pa.array(piece, type=self.types[name]) for name, piece in zip(columns, native, strict=True)]
             yield pa.RecordBatch.from_arrays(arrays, names=columns)
-        # A program that has mapped the file can write to it without a trace in its dates.
+        # A program that has mapped the file can write to it without changing its modification time.
         if any(self._digests.setdefault(name, digest) != digest for name, digest in digests.items()):
             raise changed(self.path)
 
 
 def _arrays(path: Path) -> dict[str, Array]:
-    """Those of a file by their names: in memory, or mapped."""
+    """Return the arrays of a file by name, in memory or memory-mapped."""
     try:
         arrays = _load(path)
     except TableError:
@@ -161,7 +162,7 @@ def _arrays(path: Path) -> dict[str, Array]:
     except UNREADABLE as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         if "allow_pickle" in reason or "Python objects" in reason:
-            reason = "it holds Python objects, which are never loaded; save numbers"
+            reason = "it holds Python objects, which cubicflow never loads; save numbers"
         raise TableError(f"{path}: not a readable NumPy file: {reason}") from None
     if not arrays:
         raise TableError(f"{path}: the archive holds no array")
@@ -173,14 +174,14 @@ def _columns(path: Path, arrays: dict[str, Array]) -> dict[str, Array]:
         return _split(path, next(iter(arrays.values())))
     if others := [name for name, array in arrays.items() if array.ndim != 1]:
         raise TableError(
-            f"{path}: of several arrays each is a column, so each must have one dimension; {some(others)} has not. To "
-            "use one of them, save it alone"
+            f"{path}: each of several arrays is a column and must have one dimension; {some(others)} has not. "
+            "To use a single array, save it alone"
         )
     return arrays
 
 
 def _load(path: Path) -> dict[str, Array]:
-    with warnings.catch_warnings(action="ignore", category=UserWarning):  # headers that Python 2 wrote are as good
+    with warnings.catch_warnings(action="ignore", category=UserWarning):  # from NumPy, for headers of Python 2
         found = np.load(path, mmap_mode="r", allow_pickle=False)
         if not isinstance(found, np.lib.npyio.NpzFile):
             return {"x": found}

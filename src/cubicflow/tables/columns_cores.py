@@ -1,8 +1,8 @@
-"""Networks between the cells of a row and the heads of its columns: what each column is told by the cells before it.
+"""Networks between the cells of a row and the heads of its columns.
 
-A core takes the tokens of C context cells and of columns 0 .. D - 2, (N, C + D - 1, H), and gives (N, D, H): what comes
-out for column i depends on the context and on the tokens of columns 0 .. i - 1 alone. ``one_by_one`` gives the same,
-column by column, where each token is known only after the one before.
+A core takes the tokens of C context cells and of columns 0 .. D - 2, (N, C + D - 1, H), and returns the hidden states
+of all D columns, (N, D, H). The hidden state of column i depends on the context and on the tokens of columns 0 .. i - 1
+alone. ``one_by_one`` computes the same states column by column, for sampling.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from cubicflow.nets import Transformer
 from cubicflow.nets.draws import dropout
 
-Next = Callable[[Tensor | None], Tensor]  # the token of the column before (N, H), None at first -> (N, H)
+Next = Callable[[Tensor | None], Tensor]  # token of the previous column (N, H), None at first -> hidden state (N, H)
 
 
 class AttentionCore(nn.Module):
-    """A causal transformer, with a token to begin with.
+    """A causal transformer. A learned start token precedes the tokens of the columns.
 
     >>> core = AttentionCore(0, 3, 16, num_blocks=1, num_heads=2)
     >>> core(torch.randn(5, 2, 16)).shape
@@ -29,29 +29,38 @@ class AttentionCore(nn.Module):
     """
 
     def __init__(
-        self, told: int, columns: int, width: int, *, num_blocks: int = 2, num_heads: int = 4, dropout: float = 0.0
+        self,
+        num_context: int,
+        columns: int,
+        width: int,
+        *,
+        num_blocks: int = 2,
+        num_heads: int = 4,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.told, self.columns = told, columns
+        self.num_context, self.columns = num_context, columns
         self.start = nn.Parameter(0.02 * torch.randn(width))
         self.transformer = Transformer(width, num_blocks=num_blocks, num_heads=num_heads, dropout=dropout)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """(N, C + D - 1, H) -> (N, D, H)."""
+        """Return the hidden states (N, D, H) of all columns, given the tokens (N, C + D - 1, H)."""
         start = self.start.expand(tokens.shape[0], 1, -1)
-        every = torch.cat([tokens[:, : self.told], start, tokens[:, self.told :]], dim=1)
-        found: Tensor = self.transformer(every)[:, self.told :]
+        every = torch.cat([tokens[:, : self.num_context], start, tokens[:, self.num_context :]], dim=1)
+        found: Tensor = self.transformer(every)[:, self.num_context :]
         return found
 
     def column(self, i: int, tokens: Tensor) -> Tensor:
-        """What column i alone is told, by the tokens before it: (N, C + i, H) -> (N, H)."""
+        """Return the hidden state (N, H) of column i, given the tokens (N, C + i, H) before it."""
         start = self.start.expand(tokens.shape[0], 1, -1)
-        found: Tensor = self.transformer(torch.cat([tokens[:, : self.told], start, tokens[:, self.told :]], dim=1))
-        return found[:, self.told + i]
+        found: Tensor = self.transformer(
+            torch.cat([tokens[:, : self.num_context], start, tokens[:, self.num_context :]], dim=1)
+        )
+        return found[:, self.num_context + i]
 
     def one_by_one(self, n: int, context: Tensor) -> Next:
-        """The same, a column at a time, after the tokens of the context (N, C, H)."""
-        memory = self.transformer.memory(self.told + self.columns)
+        """Return a function that computes the hidden states column by column, given the context's tokens (N, C, H)."""
+        memory = self.transformer.memory(self.num_context + self.columns)
 
         def next_column(token: Tensor | None) -> Tensor:
             if token is None:
@@ -65,7 +74,7 @@ class AttentionCore(nn.Module):
 
 
 class ColumnNetworks(nn.Module):
-    """A residual network for each column, all of one size, on the tokens before it.
+    """A residual network for each column, all of one size, on the tokens before the column.
 
     >>> core = ColumnNetworks(0, 3, 8, 16, num_blocks=1)
     >>> core(torch.randn(5, 2, 8)).shape
@@ -73,12 +82,12 @@ class ColumnNetworks(nn.Module):
     """
 
     def __init__(
-        self, told: int, columns: int, token_width: int, width: int, *, num_blocks: int = 2, dropout: float = 0.0
+        self, num_context: int, columns: int, token_width: int, width: int, *, num_blocks: int = 2, dropout: float = 0.0
     ) -> None:
         super().__init__()
-        self.told, self.columns, self.dropout, self.num_blocks = told, columns, dropout, num_blocks
-        tokens = told + columns - 1
-        seen = torch.tensor([float(max(told + i, 1)) for i in range(columns)])
+        self.num_context, self.columns, self.dropout, self.num_blocks = num_context, columns, dropout, num_blocks
+        tokens = num_context + columns - 1
+        seen = torch.tensor([float(max(num_context + i, 1)) for i in range(columns)])
         self.first = nn.Parameter(torch.randn(tokens, token_width, columns, width) / seen[:, None].sqrt())
         self.shift = nn.Parameter(torch.zeros(columns, width))
         self.inward = nn.Parameter(torch.randn(num_blocks, columns, width, width) / math.sqrt(width))
@@ -87,17 +96,17 @@ class ColumnNetworks(nn.Module):
         self.biases = nn.Parameter(torch.zeros(num_blocks + 1, columns, width))
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """(N, C + D - 1, E) -> (N, D, H)."""
+        """Return the hidden states (N, D, H) of all columns, given the tokens (N, C + D - 1, E)."""
         count = tokens.shape[1]
-        place = torch.arange(self.columns, device=tokens.device) + self.told
+        place = torch.arange(self.columns, device=tokens.device) + self.num_context
         mask = torch.arange(count, device=tokens.device)[:, None] < place  # (T, D)
         weight = self.first * mask[:, None, :, None]
         x = tokens.flatten(1) @ weight.flatten(0, 1).flatten(1)  # (N, D H)
         x = x.unflatten(1, (self.columns, -1)).transpose(0, 1) + self.shift[:, None]  # (D, N, H)
         return self._blocks(x, slice(None)).transpose(0, 1)
 
-    def one_by_one(self, n: int, context: Tensor) -> Next:  # noqa: ARG002 - the other core needs it
-        """The same, a column at a time, after the tokens of the context (N, C, E)."""
+    def one_by_one(self, n: int, context: Tensor) -> Next:  # noqa: ARG002 - used by AttentionCore
+        """Return a function that computes the hidden states column by column, given the context's tokens (N, C, E)."""
         seen = [context]
 
         def next_column(token: Tensor | None) -> Tensor:
@@ -108,14 +117,14 @@ class ColumnNetworks(nn.Module):
         return next_column
 
     def column(self, i: int, tokens: Tensor) -> Tensor:
-        """What column i alone is told, by the tokens before it: (N, C + i, E) -> (N, H)."""
+        """Return the hidden state (N, H) of column i, given the tokens (N, C + i, E) before it."""
         x = self.shift[i].expand(tokens.shape[0], -1)
         if tokens.shape[1]:
             x = x + tokens.flatten(1) @ self.first[: tokens.shape[1], :, i].flatten(0, 1)
         return self._blocks(x[None], slice(i, i + 1))[0]
 
     def _blocks(self, x: Tensor, columns: slice) -> Tensor:
-        """(D, N, H) -> (D, N, H)."""
+        """Return the residual blocks' output for these columns: (D, N, H) -> (D, N, H)."""
         for i in range(self.num_blocks):
             inner = F.gelu(torch.bmm(self._norm(x, i, columns), self.inward[i, columns]), approximate="tanh")
             x = x + dropout(torch.bmm(inner, self.outward[i, columns]), self.dropout, self.training)

@@ -1,4 +1,4 @@
-"""The log probability of rows under a model of columns, in the data's own units, and rows drawn from it."""
+"""The log probability of rows under a model of columns, in the data's own units, and samples from the model."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ ROWS_AT_ONCE = 1 << 12
 def log_conditionals(
     model: ColumnsModel, encoder: CellEncoder, numbers: Numbers, *, observed_only: bool = False
 ) -> Floats:
-    """log p of every cell given those before it, (N, D) in the model's order.
+    """Return log p of every cell given the cells before it, (N, D) in the model's order.
 
-    All is computed in float64, whatever the dtype of the weights: a spline may be steep, so that params of a network in
-    float32 would leave a mass three digits. With ``observed_only``, a value that is there counts given that it is
-    there, and a gap counts nothing.
+    The model runs in float64, whatever the dtype of its weights. A spline may be steep: float32 params would leave a
+    mass only three correct digits. With ``observed_only``, the log p of a value is conditioned on the value being
+    present, and a gap contributes 0.
     """
     model = in_float64(model)
     result = np.empty((len(numbers.y), len(encoder.order)))
     gaps = [encoder.cells[name].gap for name in encoder.order]
     for start in range(0, len(result), ROWS_AT_ONCE):
         rows = slice(start, start + ROWS_AT_ONCE)
-        x = _placed(model, encoder.inputs(numbers.y[rows]))
-        told = None if numbers.context is None else _placed(model, encoder.context_inputs(numbers.context[rows]))
-        found = model.conditionals(x, told)
+        x = _to_device(model, encoder.inputs(numbers.y[rows]))
+        context = None if numbers.context is None else _to_device(model, encoder.context_inputs(numbers.context[rows]))
+        found = model.conditionals(x, context)
         if observed_only:
             kinds = x.unflatten(1, (len(gaps), -1))[:, :, 0]
             is_gap = (kinds == torch.tensor(gaps, device=x.device)) & (kinds >= 0)
-            found = found - model.log_presence(x, gaps, told)
+            found = found - model.log_presence(x, gaps, context)
         result[rows] = encoder.log_ruled(found.double().cpu().numpy(), numbers.y[rows])
         if observed_only:
             result[rows][is_gap.cpu().numpy()] = 0
@@ -45,14 +45,14 @@ def log_conditionals(
 
 
 def in_float64(model: ColumnsModel) -> ColumnsModel:
-    """The model with float64 weights: itself, or a copy that nobody else has."""
+    """Return the model with float64 weights: the model itself if it has them, else a copy."""
     return model if model.positions.dtype == torch.float64 else deepcopy(model).double()
 
 
 def log_probability(
     model: ColumnsModel, encoder: CellEncoder, numbers: Numbers, *, observed_only: bool = False
 ) -> Floats:
-    """log p of every row, given its context, in nats."""
+    """Return log p of every row (N,), given its context, in nats."""
     found: Floats = log_conditionals(model, encoder, numbers, observed_only=observed_only).sum(axis=1)
     return found
 
@@ -66,21 +66,21 @@ def draw_rows(
     *,
     complete: bool = False,
 ) -> Floats:
-    """Plain numbers (n, D) of drawn rows; ``complete`` draws no gaps."""
+    """Draw n rows as plain numbers (n, D). ``complete`` draws rows without gaps."""
     y = np.full((n, encoder.features), np.nan)
     device = model.positions.device
 
-    def settle(i: int, kind: Tensor, u: Tensor) -> Tensor:
+    def to_cells(i: int, kind: Tensor, u: Tensor) -> Tensor:
         draw = torch.rand(n, generator=generator, device=device, dtype=torch.float64)
         drawn = (part.cpu().numpy() for part in (kind, u, draw))
-        return torch.from_numpy(encoder.settle(y, i, *drawn)).to(device)
+        return torch.from_numpy(encoder.place_drawn(y, i, *drawn)).to(device)
 
-    told = None if context is None else _placed(model, encoder.context_inputs(context))
+    context_cells = None if context is None else _to_device(model, encoder.context_inputs(context))
     never = [encoder.cells[name].gap for name in encoder.order] if complete else ()
-    model.sample(n, settle, told, generator=generator, never=never)
+    model.sample(n, to_cells, context_cells, generator=generator, never=never)
     return y
 
 
-def _placed(model: ColumnsModel, cells: Floats | None) -> Tensor:
-    """Cells in float64, on the model's device."""
+def _to_device(model: ColumnsModel, cells: Floats | None) -> Tensor:
+    """Return cells in float64, on the model's device."""
     return torch.from_numpy(cells).to(model.positions.device)

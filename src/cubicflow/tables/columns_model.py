@@ -3,24 +3,24 @@
 Shapes. A row of D columns is D cells of four numbers (see :mod:`cubicflow.tables.cells`), (N, 4 D), in float32 for
 training and float64 for scores. Context columns are cells as well, (N, 4 C).
 
-    cells (N, T, 4) -> tokens (N, T, E) -> core -> (N, D, H) -> logits of outcomes, params of splines
+    cells (N, T, 4) -> tokens (N, T, E) -> core -> hidden states (N, D, H) -> logits of outcomes, params of splines
 
-Tokens are those of the C context cells and of columns 0 .. D - 2. A core (:mod:`cubicflow.tables.columns_cores`) makes
-of them what each of the columns 0 .. D - 1 is told by the cells before it. The log probability of a cell is the sum of
+The C context cells and the columns 0 .. D - 2 have a token each. A core (:mod:`cubicflow.tables.columns_cores`) turns
+the tokens before each of the columns 0 .. D - 1 into its hidden state. The log probability of a cell is the sum of
 
-    log softmax of its outcome             (columns with one outcome have none)
+    log softmax of its outcome             0 for a column with one outcome
     log mean density of its interval       on [0, 1], under a cubic spline, if its outcome is 0 and the column has one
-    log_size                               which the column settled beforehand
+    log_size                               a part of the cell, which does not depend on the model
 
-Invariants. For whatever parameters, the probabilities of all outcomes of a column sum to 1, and the spline is a
-distribution function on [0, 1]; so with log_sizes that share out each outcome, everything a column can hold sums to 1
-(densities integrate to 1). The distribution of column i does not depend on cells i, i + 1, ... Scores never draw: a row
-has one score. At the start of training, each column is independent of the others and distributed as in the training
-rows.
+Invariants. For any parameters, the probabilities of all outcomes of a column sum to 1, and the spline is a distribution
+function on [0, 1]. The log_sizes split each outcome among its values. So the probabilities of all values of a column
+sum to 1 (densities integrate to 1). The distribution of column i does not depend on cells i, i + 1, ... Scores involve
+no random numbers: a row has one score. At the start of training, each column is independent of the others and
+distributed as in the training rows.
 
-Failure modes. Cells of kind UNSEEN (-1) have the log_size as their log probability; what follows them is conditioned on
-a token of their own, which training shows by dropping cells, or not at all. Logits and params are finite unless the
-weights are not.
+Failure modes. The log probability of a cell of kind UNSEEN (-1) is its log_size. Later columns see the cell as a token
+of its own, which is trained by dropping cells and is untrained without cell dropout. Logits and params are finite if
+the weights are.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from cubicflow.tables.interval_mass import log_mean_density
 from cubicflow.tables.unit_spline import unit_spline
 from cubicflow.tables.usable_numbers import check_drawn
 
-NEAREST = 1e-6  # to an end, for the normal quantile of a place
-WIDE = 0.02  # of [0, 1]; in training a narrower interval has the mean density of Gauss's two points
-GAUSS = 0.5 / math.sqrt(3)  # of the width, from the middle to each of them
+NEAREST = 1e-6  # smallest distance from 0 and from 1 at which the normal quantile of a place is taken
+WIDE = 0.02  # width on [0, 1]; training takes the mean density of a narrower interval by Gauss's two-point rule
+GAUSS = 0.5 / math.sqrt(3)  # distance of Gauss's points from the middle of an interval, in widths
 
-APART = 7.0  # nats by which strangers are less likely
+STRANGER_PENALTY = 7.0  # nats, subtracted from the logit of an outcome that never occurs with an earlier one
 CORES = ("mlp", "attention")
-Settle = Callable[[int, Tensor, Tensor], Tensor]  # (column, kind (N,), u (N,)) -> cells (N, 4)
+ToCells = Callable[[int, Tensor, Tensor], Tensor]  # (column, kind (N,), u (N,)) -> cells (N, 4)
 
 
 @register
@@ -57,20 +57,20 @@ class ColumnsModel(nn.Module):
     """The distribution of every cell of a row given the cells before it, with a head for each column.
 
     Args:
-        outcomes: of each column, in the order of the model.
-        shapes: of each column: 0 for outcomes alone, 1 for intervals of [0, 1], 2 for points of it.
-        context_outcomes, context_shapes: the same of context columns.
-        circles, context_circles: the columns, and context columns, by number, for which 0 and 1 are one point. The
-            density agrees there, and what follows sees such a place by whole waves.
-        strangers: pairs of outcomes that were never together, [column, outcome, later column, its outcome]. After the
-            first, the second is less likely by a fixed factor, beside what the core makes of it.
+        outcomes: the number of outcomes of each column, in the model's order.
+        shapes: the shape of each column: 0 for outcomes without a spline, 1 for intervals and 2 for points of [0, 1].
+        context_outcomes, context_shapes: the same for the context columns.
+        circles, context_circles: the indices of the columns, and of the context columns, on a circle, where 0 and 1 are
+            the same point. Their densities agree at 0 and 1, and their places are embedded by periodic waves.
+        strangers: pairs of outcomes that never occur together, [column, outcome, later column, its outcome]. After the
+            first outcome, the logit of the second is lowered by a constant.
         core: ``"mlp"``, a residual network for each column, or ``"attention"``, a transformer.
-        hidden_features, num_blocks, num_heads, dropout: of the core.
-        token_features: width of what a network is told of each cell; of a transformer it is ``hidden_features``.
-        num_bins: of the splines.
-        octaves: of the waves over [0, 1], from half a period, by which a network is told where a number lies. Fewer of
-            them make what follows smoother in it.
-        cell_dropout: the probability in training that what follows does not see a cell.
+        hidden_features, num_blocks, num_heads, dropout: sizes and dropout of the core.
+        token_features: the width of a cell's token; a transformer uses ``hidden_features`` instead.
+        num_bins: the number of bins of each spline.
+        octaves: the number of waves, starting with half a period over [0, 1], that embed the place of a number. With
+            fewer waves, later columns depend on the number more smoothly.
+        cell_dropout: the probability in training that later columns do not see a cell.
 
     >>> model = ColumnsModel([3, 1], [0, 1], hidden_features=16, num_heads=2)
     >>> word, step = torch.tensor([[1.0, 0.25, 0.25, 0.0]]), torch.tensor([[0.0, 0.5, 0.25, math.log(0.25)]])
@@ -103,33 +103,32 @@ class ColumnsModel(nn.Module):
         self.context_outcomes, self.context_shapes = list(context_outcomes), list(context_shapes)
         every = self.context_outcomes + self.outcomes, self.context_shapes + self.shapes
         if len(self.outcomes) != len(self.shapes) or not self.outcomes or len(every[0]) != len(every[1]):
-            raise ValueError("every column needs its outcomes and its shape")
+            raise ValueError("every column needs a number of outcomes and a shape")
         if min(every[0]) < 1 or not set(every[1]) <= {ALONE, INTERVAL, POINT}:
-            raise ValueError("a column has one outcome or more, and the shape 0, 1 or 2")
+            raise ValueError("a column needs at least one outcome, and the shape 0, 1 or 2")
         self.circles, self.context_circles = list(map(int, circles)), list(map(int, context_circles))
         for closed, places in ((self.circles, self.shapes), (self.context_circles, self.context_shapes)):
             if any(not 0 <= i < len(places) or places[i] == ALONE for i in closed):
-                raise ValueError("circles are the numbers of columns with the shape 1 or 2")
+                raise ValueError("circles should be indices of columns with the shape 1 or 2")
         self.hidden_features, self.num_blocks, self.num_heads = hidden_features, num_blocks, num_heads
         self.num_bins, self.octaves = positive("num_bins", num_bins), positive("octaves", octaves)
         if not (0 <= dropout < 1 and 0 <= cell_dropout < 1):
             raise ValueError(f"dropout and cell_dropout must be at least 0 and below 1, got {dropout}, {cell_dropout}")
         self.dropout, self.cell_dropout = dropout, cell_dropout
         self.shape, self.context_features = (CELL * len(self.outcomes),), CELL * len(self.context_outcomes)
-        self._told = len(self.context_outcomes)
-
+        self._num_context = len(self.context_outcomes)
         self.core, self.token_features = core, token_features
         sizes: dict[str, Any] = {"num_blocks": num_blocks, "dropout": dropout}
-        tokens = len(every[0])
+        counts, tokens = (self._num_context, len(self.outcomes)), len(every[0])
         if core not in CORES:
             raise ValueError(f"core must be {' or '.join(CORES)}, got {core!r}")
         self.network: AttentionCore | ColumnNetworks
         if core == "attention":
             token_features = hidden_features
-            self.network = AttentionCore(self._told, len(self.outcomes), hidden_features, num_heads=num_heads, **sizes)
+            self.network = AttentionCore(*counts, hidden_features, num_heads=num_heads, **sizes)
         else:
-            self.network = ColumnNetworks(self._told, len(self.outcomes), token_features, hidden_features, **sizes)
-        # One table for the outcomes of all columns, each followed by a place for what is unseen.
+            self.network = ColumnNetworks(*counts, token_features, hidden_features, **sizes)
+        # One embedding for the outcomes of all columns. The outcomes of each column are followed by one for UNSEEN.
         self._firsts = [before + i for i, before in enumerate(accumulate(every[0][:-1], initial=0))]
         self.kinds = nn.Embedding(sum(every[0]) + tokens, token_features)
         features = 2 + 2 * octaves
@@ -139,45 +138,35 @@ class ColumnsModel(nn.Module):
         self.logits = nn.ModuleList(_zeros(width, n) if n > 1 else nn.Identity() for n in self.outcomes)
         self.splines = nn.ModuleList(_zeros(width, 2 * num_bins + 2) if s else nn.Identity() for s in self.shapes)
         self.strangers = [list(map(int, pair)) for pair in strangers]
-        # Of each later column the columns with strangers of it, and those: outcomes of the first, and of the later.
-        self._apart: dict[int, dict[int, tuple[list[int], list[int]]]] = {}
+        # later column -> first column -> (outcomes of the first column, outcomes of the later column), pair by pair
+        self._penalised: dict[int, dict[int, tuple[list[int], list[int]]]] = {}
         for first, one, later, other in self.strangers:
             if not 0 <= first < later < len(self.outcomes) or not 0 <= one < self.outcomes[first]:
-                raise ValueError("strangers are outcomes of two columns, the first before the later")
+                raise ValueError("strangers should be outcomes of two columns, the earlier column first")
             if not 0 <= other < self.outcomes[later] or self.outcomes[later] == 1:
-                raise ValueError("strangers are outcomes of two columns that have some")
-            ones, others = self._apart.setdefault(later, {}).setdefault(first, ([], []))
+                raise ValueError("strangers should be outcomes of two columns with more than one outcome")
+            ones, others = self._penalised.setdefault(later, {}).setdefault(first, ([], []))
             ones.append(one)
             others.append(other)
-        # Columns whose splines are evaluated together: of one shape, all closed or none.
+        # Splines of columns with the same shape, and all closed or all open, are evaluated together.
         self._groups: dict[tuple[int, bool], list[int]] = {}
         for i, shape in enumerate(self.shapes):
             if shape != ALONE:
                 self._groups.setdefault((shape, i in self.circles), []).append(i)
-        every_circle = {*self.context_circles, *(self._told + i for i in self.circles)}
+        every_circle = {*self.context_circles, *(self._num_context + i for i in self.circles)}
         self._whole_waves = [i in every_circle for i in range(tokens)]
 
     def config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
+        """Return the constructor's arguments."""
         columns = arguments(self, "outcomes", "shapes", "context_outcomes", "context_shapes", "strangers")
-        sizes = arguments(
-            self,
-            "core",
-            "hidden_features",
-            "token_features",
-            "num_blocks",
-            "num_heads",
-            "num_bins",
-            "octaves",
-            "dropout",
-            "cell_dropout",
-        )
+        names = ("core", "hidden_features", "token_features", "num_blocks", "num_heads", "num_bins", "octaves")
+        sizes = arguments(self, *names, "dropout", "cell_dropout")
         closed = {name: value for name in ("circles", "context_circles") if (value := getattr(self, name))}
         return {**columns, **closed, **sizes}
 
     @torch.no_grad()
     def start_from(self, frequencies: Sequence[Tensor]) -> None:
-        """Let the outcomes of every column begin with these frequencies, each above 0."""
+        """Set the biases of the logits to the logs of these frequencies, one tensor for each column, all above 0."""
         for head, shares in zip(self.logits, frequencies, strict=True):
             if isinstance(head, nn.Linear):
                 head.bias.copy_(shares.log())
@@ -185,16 +174,16 @@ class ColumnsModel(nn.Module):
     # --- densities ---
 
     def log_prob(self, x: Tensor, context: Tensor | None = None) -> Tensor:
-        """(N, 4 D) [, (N, 4 C)] -> (N,)."""
+        """Return log p of every row (N,), given rows (N, 4 D) and their context (N, 4 C)."""
         return self.conditionals(x, context).sum(1)
 
     forward = log_prob
 
     def conditionals(self, x: Tensor, context: Tensor | None = None) -> Tensor:
-        """log p of every cell given those before it, (N, D), in x's dtype."""
+        """Return log p of every cell given the cells before it, (N, D), in x's dtype."""
         cells = self._cells(x, context)
         hidden = self._hidden(cells)
-        own = cells[:, self._told :]
+        own = cells[:, self._num_context :]
         kind = own[:, :, 0].long()
         columns = [self._log_outcome(i, hidden[:, i], kind) for i in range(len(self.outcomes))]
         result = torch.stack(columns, dim=1).to(x.dtype) + own[:, :, 3]
@@ -207,8 +196,10 @@ class ColumnsModel(nn.Module):
         return result
 
     def log_presence(self, x: Tensor, gaps: Sequence[int], context: Tensor | None = None) -> Tensor:
-        """log p of every cell's being a gap or not, as it is, (N, D). ``gaps`` holds the kind of a gap in each column,
-        -1 where a column has none and the log probability is 0."""
+        """Return log probabilities (N, D): that a cell is a gap, for a gap; that it is not, for any other cell.
+
+        ``gaps`` holds the kind of a gap in each column. It is -1 for a column without gaps, which contributes 0.
+        """
         cells = self._cells(x, context)
         hidden = self._hidden(cells)
         columns = []
@@ -216,39 +207,41 @@ class ColumnsModel(nn.Module):
             if gap < 0:
                 columns.append(x.new_zeros(x.shape[0]))
                 continue
-            kind = cells[:, self._told :, 0].long()
+            kind = cells[:, self._num_context :, 0].long()
             log_gap = F.log_softmax(self._logits(i, hidden[:, i], kind).to(x.dtype), dim=1)[:, gap]
-            is_gap = cells[:, self._told + i, 0] == gap
+            is_gap = cells[:, self._num_context + i, 0] == gap
             columns.append(torch.where(is_gap, log_gap, torch.log(-torch.expm1(log_gap.clamp(max=-1e-12)))))
         return torch.stack(columns, dim=1)
 
     def _log_outcome(self, i: int, hidden: Tensor, kind: Tensor) -> Tensor:
-        """(N, H), (N, i + 1 or more) -> (N,)."""
+        """Return the log probability (N,) of column i's outcomes, given hidden states (N, H) and kinds (N, i + 1 or
+        more).
+        """
         if self.outcomes[i] == 1:
             return hidden.new_zeros(hidden.shape[0])
         found = F.log_softmax(self._logits(i, hidden, kind), dim=1).gather(1, kind[:, i : i + 1].clamp(min=0))[:, 0]
         return torch.where(kind[:, i] < 0, 0, found)
 
     def _logits(self, i: int, hidden: Tensor, kind: Tensor) -> Tensor:
-        """Of the outcomes of column i, told the kinds of those before it: (N, H), (N, i or more) -> (N, outcomes)."""
+        """Return the logits (N, outcomes) of column i, given hidden states (N, H) and earlier kinds (N, i or more)."""
         logits: Tensor = self.logits[i](hidden)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        for first, pairs in self._apart.get(i, {}).items():
-            table = logits.new_zeros(self.outcomes[first] + 1, self.outcomes[i])  # the last row is for the unseen
+        for first, pairs in self._penalised.get(i, {}).items():
+            table = logits.new_zeros(self.outcomes[first] + 1, self.outcomes[i])  # the last row is for UNSEEN
             ones, others = (torch.tensor(part, device=logits.device) for part in pairs)
-            logits = logits + table.index_put((ones, others), logits.new_tensor(-APART))[kind[:, first]]
+            logits = logits + table.index_put((ones, others), logits.new_tensor(-STRANGER_PENALTY))[kind[:, first]]
         return logits
 
     def _log_interval(self, cells: Tensor, params: Tensor, *, closed: bool) -> Tensor:
-        """(N, I, 4), (N, I, P) -> (N, I)."""
+        """Return log mean densities (N, I) of intervals, given cells (N, I, 4) and params (N, I, P)."""
         _, low, high, log_width = cells.unbind(2)
         if not self.training:
-            # The log_size is less than the width by what is left for the unseen. A narrow interval, of which the
-            # distances do not tell the width, is so near to a point that this makes no difference.
+            # The log_size is below the log width by the probability reserved for unseen values. The log_size serves as
+            # the log width of an interval too narrow for its distances: there the density is nearly constant.
             between, least = 1 - low - high, math.sqrt(torch.finfo(cells.dtype).eps)
             log_width = torch.where(between > least, between.clamp(min=least).log(), log_width)
             return log_mean_density(low, high, log_width, params, closed=closed)
-        # In training the kernels' splines will do: two points inside a narrow interval, the ends of a wide one.
+        # Training uses the fast spline kernels: at two points inside a narrow interval, at both ends of a wide one.
         width = log_width.exp()
         middle = torch.where(low <= high, low + width / 2, 1 - high - width / 2)
         offsets = width[..., None] * width.new_tensor([-0.5, -GAUSS, GAUSS, 0.5])
@@ -259,25 +252,27 @@ class ColumnsModel(nn.Module):
         return torch.where(width > WIDE, across.log(), narrow)
 
     def _log_point(self, cells: Tensor, params: Tensor, *, closed: bool) -> Tensor:
-        """(N, J, 4), (N, J, P) -> (N, J)."""
+        """Return log densities (N, J) of points, given cells (N, J, 4) and params (N, J, P)."""
         _, low, high, _ = cells.unbind(2)
         return unit_spline(_place(low, high).clamp(0, 1), params, closed=closed)[1]
 
     # --- one column at a time ---
 
     def tokens(self, cells: Tensor, first: int = 0) -> Tensor:
-        """What the cells (N, T, 4) of columns ``first``, ``first`` + 1, ... tell the columns after them, (N, T, E).
-        Context columns come first: they are columns 0 .. C - 1 here."""
+        """Return the tokens (N, T, E) of the cells (N, T, 4) of columns ``first``, ``first`` + 1, ..., where columns 0
+        .. C - 1 are the context columns.
+        """
         return self._embed(cells, range(first, first + cells.shape[1]))
 
     def column_law(self, i: int, tokens: Tensor, kinds: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The distribution of column i, told the tokens (N, C + i, E) and the kinds (N, D) of the cells before it.
+        """Return the distribution of column i, given the tokens (N, C + i, E) and the kinds (N, D) of earlier cells.
 
-        The log probabilities of its outcomes (N, outcomes) and, where it has one, the params (N, P) of the spline that
-        is its distribution function on [0, 1], in float64."""
+        Returns the log probabilities (N, outcomes) and the params (N, P) of the spline that is the column's
+        distribution function on [0, 1], both in float64. The params are None for a column without a spline.
+        """
         hidden = self.network.column(i, tokens)
-        alone = hidden.new_zeros(hidden.shape[0], 1)
-        logits = self._logits(i, hidden, kinds) if self.outcomes[i] > 1 else alone
+        certain = hidden.new_zeros(hidden.shape[0], 1)
+        logits = self._logits(i, hidden, kinds) if self.outcomes[i] > 1 else certain
         params = self.splines[i](hidden).double() if self.shapes[i] else None
         return F.log_softmax(logits.double(), dim=1), params
 
@@ -287,7 +282,7 @@ class ColumnsModel(nn.Module):
     def sample(
         self,
         n: int,
-        settle: Settle,
+        to_cells: ToCells,
         context: Tensor | None = None,
         *,
         generator: torch.Generator | None = None,
@@ -296,15 +291,15 @@ class ColumnsModel(nn.Module):
         """Draw rows column by column, (n, 4 D) in float64.
 
         Args:
-            settle: turns drawn outcomes and places of a column into its cells, which the next columns are given.
-            context: (n, 4 C).
-            never: an outcome of each column that is not drawn; -1 for none.
+            to_cells: turns the drawn outcomes and places of a column into cells, which later columns depend on.
+            context: the context's cells, (n, 4 C).
+            never: for each column an outcome that is not drawn, -1 for no such outcome.
         """
         device = self.positions.device
-        told = self.positions.new_empty(n, 0, self.positions.shape[1])
-        if self._told:
-            told = self._embed(self._context_cells(n, context), range(self._told))
-        next_column = self.network.one_by_one(n, told)
+        context_tokens = self.positions.new_empty(n, 0, self.positions.shape[1])
+        if self._num_context:
+            context_tokens = self._embed(self._context_cells(n, context), range(self._num_context))
+        next_column = self.network.one_by_one(n, context_tokens)
         hidden = next_column(None)
         rows: list[Tensor] = []
         kinds = torch.full((n, len(self.outcomes)), UNSEEN, device=device)
@@ -320,37 +315,39 @@ class ColumnsModel(nn.Module):
                 params = self.splines[i](hidden).double()
                 u = unit_spline(u, params, closed=i in self.circles, inverse=True)[0]
             check_drawn(chances, u)
-            cells = settle(i, kind.clamp(max=self.outcomes[i] - 1), u)
+            cells = to_cells(i, kind.clamp(max=self.outcomes[i] - 1), u)
             rows.append(cells)
             kinds[:, i] = cells[:, 0].long()
             if i + 1 < len(self.outcomes):
-                hidden = next_column(self._embed(cells[:, None], [self._told + i])[:, 0])
+                hidden = next_column(self._embed(cells[:, None], [self._num_context + i])[:, 0])
         return torch.cat(rows, dim=1)
 
     # --- tokens ---
 
     def _cells(self, x: Tensor, context: Tensor | None) -> Tensor:
-        """(N, C + D, 4)."""
+        """Return the cells (N, C + D, 4) of the context and of the rows."""
         if x.ndim != 2 or x.shape[1:] != self.shape:
             raise ValueError(
-                f"rows have shape {tuple(x.shape)}, but this model is on cells of shape (N, {self.shape[0]})"
+                f"rows have shape {tuple(x.shape)}, but this model takes cells of shape (N, {self.shape[0]})"
             )
         own = x.unflatten(1, (-1, CELL))
-        return torch.cat([self._context_cells(x.shape[0], context), own], dim=1) if self._told else own
+        return torch.cat([self._context_cells(x.shape[0], context), own], dim=1) if self._num_context else own
 
     def _context_cells(self, n: int, context: Tensor | None) -> Tensor:
         if context is None or context.shape != (n, self.context_features):
-            raise ValueError(f"this model is given context of shape ({n}, {self.context_features})")
-        told: Tensor = context.unflatten(1, (-1, CELL))
-        return told
+            raise ValueError(f"this model needs context of shape ({n}, {self.context_features})")
+        cells: Tensor = context.unflatten(1, (-1, CELL))
+        return cells
 
     def _hidden(self, cells: Tensor) -> Tensor:
-        """(N, C + D, 4) -> (N, D, H): what each column is told by the cells before it."""
+        """Return the hidden states (N, D, H) of all columns, given the cells (N, C + D, 4)."""
         found: Tensor = self.network(self._embed(cells[:, :-1], range(cells.shape[1] - 1)))
         return found
 
     def _embed(self, cells: Tensor, columns: Sequence[int]) -> Tensor:
-        """(N, T, 4) of these columns, counted from the first of the context -> (N, T, H)."""
+        """Return the tokens (N, T, H) of cells (N, T, 4). ``columns`` are their indices, counted from the first context
+        column.
+        """
         every = [*self.context_outcomes, *self.outcomes]
         device = cells.device
         firsts = torch.tensor([self._firsts[i] for i in columns], device=device)
@@ -370,13 +367,16 @@ class ColumnsModel(nn.Module):
 
 
 def _place(low: Tensor, high: Tensor) -> Tensor:
-    """The middle of an interval, from its distances from both ends."""
+    """Return the middle of an interval, given its distances from 0 and from 1."""
     return (1 + low - high) / 2
 
 
 def _waves(place: Tensor, octaves: int, circles: Sequence[bool]) -> Tensor:
-    """(N, T) -> (N, T, 2 + 2 octaves): a place, its normal quantile, and waves; on a circle only what is the same at 0
-    and at 1, the waves but the slowest, which has half a period."""
+    """Return features (N, T, 2 + 2 octaves) of places (N, T): the place, its normal quantile, and sines and cosines.
+
+    A place on a circle keeps only the features that agree at 0 and 1: all waves but the slowest, which has half a
+    period.
+    """
     u = place.clamp(NEAREST, 1 - NEAREST)
     circle = torch.tensor(circles, dtype=torch.bool, device=u.device)
     speeds = math.pi * 2.0 ** torch.arange(octaves, dtype=u.dtype, device=u.device)
@@ -390,6 +390,7 @@ def _waves(place: Tensor, octaves: int, circles: Sequence[bool]) -> Tensor:
 
 
 def _zeros(inputs: int, outputs: int) -> nn.Linear:
+    """Return a linear layer with zero weights and biases."""
     layer = nn.Linear(inputs, outputs)
     nn.init.zeros_(layer.weight)
     nn.init.zeros_(layer.bias)

@@ -1,4 +1,4 @@
-"""Two fitted tables on the same rows: which fits better, and by how much."""
+"""Comparison of two fitted tables on the same rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from cubicflow.tables.table_error import TableError
 
 
 class Comparison(NamedTuple):
-    """Mean log likelihoods of both models and of the difference, second minus first; ``held_out`` if on test rows."""
+    """Mean log likelihoods of both models, and of the difference, second minus first.
+
+    ``held_out`` is true if only test rows were compared.
+    """
 
     first: Mean
     second: Mean
@@ -24,7 +27,10 @@ class Comparison(NamedTuple):
 def compare_runs(
     first: FittedTable, second: FittedTable, table: Table, missing: Missing | str | None = None
 ) -> Comparison:
-    """The paired difference per row. Rows that either model was trained on, or chosen by, are left out."""
+    """Return the paired difference of the log likelihoods, second minus first, averaged over rows.
+
+    If a model was fitted to this table, only its test rows are compared.
+    """
     _check_comparable(first, second)
     models = (first, second)
     missing = missing or _strictest(first.missing, second.missing)
@@ -37,20 +43,20 @@ def compare_runs(
         a, b = (found.log_likelihood[chosen] for found in scores)
         weights = None if scores[0].weights is None else scores[0].weights[chosen]
         for mean, values in zip(means, (a, b, b - a), strict=True):
-            mean.see(values, weights)
+            mean.update(values, weights)
     if not means[0].rows:
-        raise TableError(f"{table.path}: no row is left to compare: all were used in training one of the models")
+        raise TableError(f"{table.path}: no row is left to compare: every row was used to train one of the models")
     first_mean, second_mean, difference = (mean.result() for mean in means)
     if not difference.weight:
-        raise TableError(f"{table.path}: there is nothing to compare: every row that is left has weight 0")
+        raise TableError(f"{table.path}: no row is left to compare: every remaining row has weight 0")
     return Comparison(first_mean, second_mean, difference, bool(trained))
 
 
 def _check_comparable(first: FittedTable, second: FittedTable) -> None:
-    """Likelihoods compare only if they count the same things."""
+    """Raise TableError if the likelihoods of the two models count different things."""
     statements = [{column.name: column.describe() for column in model.schema.columns} for model in (first, second)]
     for name in [*statements[0], *(name for name in statements[1] if name not in statements[0])]:
-        one, other = (found.get(name, "nothing: there is no such column") for found in statements)
+        one, other = (found.get(name, "nothing (the column is absent)") for found in statements)
         if one != other:
             raise TableError(
                 f"the two likelihoods cannot be compared: column {name!r} counts {one} in the first model, {other} in "
@@ -59,7 +65,7 @@ def _check_comparable(first: FittedTable, second: FittedTable) -> None:
 
 
 def _strictest(first: Missing, second: Missing) -> Missing:
-    """What both models can do with rows that lack a value."""
+    """Return the way to handle rows with missing values that both models support."""
     if first is second:
         return first
     return Missing.DROP if Missing.DROP in (first, second) else Missing.ERROR

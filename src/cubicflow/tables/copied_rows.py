@@ -1,4 +1,4 @@
-"""Validation and test rows that are exact copies of training rows: their scores show in part what was memorised."""
+"""Exact copies of training rows among the validation and test rows: their scores partly measure memorisation."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ ROWS_AT_ONCE = 1 << 16
 
 
 class CopiedRows(NamedTuple):
-    """How many of the ``held_out`` rows are ``copies`` of training rows, and how many of them are ``distinct``.
+    """The number of ``held_out`` rows, of ``copies`` of training rows among them, and of ``distinct`` held-out rows.
 
-    >>> CopiedRows(20, 3, 20).said().split(",")[0]
+    >>> CopiedRows(20, 3, 20).message().split(",")[0]
     '3 of 20 validation and test rows are exact copies of training rows'
     """
 
@@ -25,22 +25,22 @@ class CopiedRows(NamedTuple):
     copies: int
     distinct: int
 
-    def said(self) -> str | None:
-        """One sentence for the user; None where there are no copies."""
+    def message(self) -> str | None:
+        """Return a sentence for the user; None without copies."""
         if not self.copies:
             return None
         counted = f"{self.copies:,} of {self.held_out:,} validation and test rows are exact copies of training rows"
-        if self.distinct <= self.held_out / 2:  # rows written twice would rarely meet among a fifth of the rows
-            return f"{counted}: rows repeat in this table, of these only {self.distinct:,} are different"
-        memorised = "so their scores show in part what was memorised"
-        return f"{counted}, {memorised}; if rows were written twice, keep one of each"
+        if self.distinct <= self.held_out / 2:  # a row written twice rarely has both copies in the held-out fifth
+            return f"{counted}: rows repeat in this table, only {self.distinct:,} held-out rows are distinct"
+        memorised = "so their scores partly show what was memorised"
+        return f"{counted}, {memorised}; if rows were written twice, remove the duplicates"
 
 
 def copied_rows(parts: Parts) -> CopiedRows:
-    """Count the copies, by 64-bit hashes of all values but the weight.
+    """Count the copies by 64-bit hashes of all values but the weight.
 
-    Of a million rows the chance that any two different ones have the same hash is below 1e-7. Only the hashes of the
-    held-out rows are kept, so that many rows take little memory.
+    In a million rows, the probability that any two different rows have the same hash is below 1e-7. Only the hashes of
+    held-out rows are kept in memory.
     """
     held_out = np.concatenate([*_hashes(parts.validation), *_hashes(parts.test)])
     distinct, rows = np.unique(held_out, return_counts=True)

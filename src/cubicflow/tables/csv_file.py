@@ -1,7 +1,7 @@
-"""CSV files, read as text: what a column means is decided over all of its rows, not from the first block.
+"""CSV files, read as text: the type of a column is decided over all of its rows, not from the first block.
 
-A file is read once. What needs several passes reads it into a spool of arrow batches; the types of the text and the
-fingerprint of the file come from that same pass.
+A file is read once. Callers that need several passes spool it into Arrow batches. The same pass finds the types of the
+text and the fingerprint of the file.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from cubicflow.tables.text.reading import Reading
 from cubicflow.tables.unpacking import check_unpacked, most_unpacked
 from cubicflow.tables.watched_files import WatchedFiles
 
-# What stands for a missing value, as pandas and arrow read it.
+# Texts that mean a missing value, as in pandas and Arrow.
 MISSING = (
     "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
     "NULL", "NaN", "None", "n/a", "nan", "null",
 )  # fmt: skip
-LONGEST_HEADER = 1 << 22
+LONGEST_HEADER = 1 << 22  # bytes
 BLOCK_BYTES = 1 << 22
 MOST_IN_MEMORY = 1 << 26  # bytes of text
 
 
 class CsvTable(Table):
-    """A CSV file; the delimiter is the most frequent of ``, ; tab |`` outside of the quotes of its line of names."""
+    """A CSV file. The delimiter is the most frequent of ``, ; tab |`` outside quotes in the header line."""
 
     is_text = True
     has_header = True
@@ -83,7 +83,7 @@ class CsvTable(Table):
                     yield from pa.Table.from_arrays(known, names=columns).to_batches(max_chunksize=rows)
                 self._fingerprint = file.fingerprint()
         except pa.ArrowInvalid as error:
-            if "Empty CSV file" in str(error):  # a header and nothing else
+            if "Empty CSV file" in str(error):  # the file holds a header alone
                 return
             raise TableError(_explain(self.path, str(error), len(self.names))) from None
         except (OSError, EOFError) as error:
@@ -92,25 +92,25 @@ class CsvTable(Table):
     def spooled(self, columns: Sequence[str], folder: Path | None = None) -> Table:
         found = dict.fromkeys(columns, pa.null())
 
-        def watched() -> Iterator[pa.RecordBatch]:
+        def find_types() -> Iterator[pa.RecordBatch]:
             for batch in self.batches(columns):
                 for name, type in found.items():
                     found[name] = narrowest(batch.column(name), type)
                 yield batch
 
         try:
-            kept = spool(watched(), folder)
+            kept = spool(find_types(), folder)
         except OSError as error:
             raise TableError(
-                f"{self.path}: there is no room for a copy of its rows in {folder or tempfile.gettempdir()} "
-                f"({error.strerror or error}); free some"
+                f"{self.path}: there is no space for a copy of its rows in {folder or tempfile.gettempdir()} "
+                f"({error.strerror or error}); free some space there"
             ) from None
         rows = pa.Table.from_batches(kept, pa.schema(dict.fromkeys(columns, pa.string())))
         return SpooledTable(self, rows, found)
 
 
 class SpooledTable(MemoryTable):
-    """What was read of a file of text: strings, and the types that all of them fit."""
+    """The rows of a text file as strings, and the narrowest type that fits each column."""
 
     is_text = True
 
@@ -125,8 +125,10 @@ class SpooledTable(MemoryTable):
 
 
 def spool(batches: Iterable[pa.RecordBatch], folder: Path | None) -> list[pa.RecordBatch]:
-    """The batches, in memory where they are few; else in a file without a name, which goes with the process, however
-    that ends."""
+    """Return the batches, in memory if they are small.
+
+    Large batches go to a temporary file without a name. The system deletes it when the process ends, even by a crash.
+    """
     kept: list[pa.RecordBatch] = []
     size, file, writer = 0, None, None
     for batch in batches:
@@ -134,7 +136,7 @@ def spool(batches: Iterable[pa.RecordBatch], folder: Path | None) -> list[pa.Rec
         size += batch.nbytes
         if size > MOST_IN_MEMORY:
             if writer is None:
-                file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - what is mapped outlives it
+                file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed below; the memory map outlives it
                 writer = pa.ipc.new_file(file, batch.schema)
             while kept:
                 writer.write_batch(kept.pop(0))
@@ -148,7 +150,7 @@ def spool(batches: Iterable[pa.RecordBatch], folder: Path | None) -> list[pa.Rec
 
 
 class FingerprintedFile(io.RawIOBase):
-    """A file whose fingerprint is taken from its bytes as they are read."""
+    """A file whose fingerprint is computed from its bytes while they are read."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -174,7 +176,7 @@ class FingerprintedFile(io.RawIOBase):
         return count
 
     def fingerprint(self) -> str:
-        """Of the whole file, of which nobody may have read the very end."""
+        """Return the fingerprint of the whole file, after reading the bytes that the CSV parser did not need."""
         while self.read(BLOCK_BYTES):
             pass
         return self._digest.hexdigest()
@@ -185,7 +187,7 @@ class FingerprintedFile(io.RawIOBase):
 
 
 class Unpacked(io.RawIOBase):
-    """The text in a packed file, which may not be absurdly much more than the file."""
+    """The text in a gzip file. Reading raises TableError if the text is implausibly large for the file."""
 
     def __init__(self, path: Path, packed: io.RawIOBase) -> None:
         super().__init__()
@@ -205,7 +207,7 @@ class Unpacked(io.RawIOBase):
 
 
 def _first_lines(path: Path, count: int, comment: bytes) -> list[bytes]:
-    """The first lines that are no remarks."""
+    """Return the first ``count`` lines that are not comments."""
     try:
         with _open(path) as file:
             start = file.read(4)
@@ -214,7 +216,7 @@ def _first_lines(path: Path, count: int, comment: bytes) -> list[bytes]:
             found: list[bytes] = []
             text = start.removeprefix(b"\xef\xbb\xbf")
             while len(found) < count and (line := file.readline(LONGEST_HEADER)) + text:
-                # a line of less than four bytes was read past its end, and some programs end lines by a return alone
+                # The first four bytes may hold several lines, and some programs end lines by a carriage return alone.
                 lines = re.split(rb"\r\n|\r|\n", text + line)
                 lines = lines if lines[-1] else lines[:-1]
                 found += [line for line in lines if not comment or not line.lstrip().startswith(comment)]
@@ -224,25 +226,25 @@ def _first_lines(path: Path, count: int, comment: bytes) -> list[bytes]:
     return found[:count]
 
 
-def _decoded(path: Path, lines: list[bytes], strictly: int) -> list[str]:
-    """Lines as text; the first must be text, others are only looked at."""
-    if any(b"\0" in line for line in lines[:strictly]):
-        raise TableError(f"{path}: the first line holds NUL bytes, so this is not a file of text")
+def _decoded(path: Path, lines: list[bytes], num_strict: int) -> list[str]:
+    """Return lines as text. The first ``num_strict`` lines must be valid UTF-8; others are decoded leniently."""
+    if any(b"\0" in line for line in lines[:num_strict]):
+        raise TableError(f"{path}: the first line holds NUL bytes, so this is not a text file")
     try:
-        names = [line.decode("utf-8") for line in lines[:strictly]]
+        names = [line.decode("utf-8") for line in lines[:num_strict]]
     except UnicodeDecodeError:
         raise TableError(_not_utf8(path)) from None
-    return names + [line.decode("utf-8", "replace") for line in lines[strictly:]]
+    return names + [line.decode("utf-8", "replace") for line in lines[num_strict:]]
 
 
 def _refuse_nul(path: Path, block: pa.RecordBatch, start: int) -> None:
-    """Refuse a block of rows, of which ``start`` come before it, that holds a NUL byte: no text has one."""
+    """Raise TableError if a block of rows holds a NUL byte. ``start`` rows precede the block."""
     for name, column in zip(block.schema.names, block.columns, strict=True):
         first = pc.index(pc.match_substring(column, "\0"), True).as_py()
         if first >= 0:
             raise TableError(
                 f"{path}: row {start + first + 1}, column {name!r}, holds a NUL byte, so the file is damaged or is not "
-                "text; write it again, or remove the bytes, for example with: tr -d '\\000'"
+                "text; write the file again, or remove the NUL bytes, for example with: tr -d '\\000'"
             )
 
 
@@ -251,24 +253,26 @@ def _open(path: Path) -> gzip.GzipFile | io.BufferedReader:
 
 
 def _explain(path: Path, error: str, columns: int) -> str:
+    """Return a message for an error of Arrow's CSV parser."""
     error = error.splitlines()[0]
     if "invalid UTF8" in error or "invalid UTF-8" in error:
         return _not_utf8(path)
     if "Expected" in error and "columns" in error:
         detail = error.removeprefix("CSV parse error: ")
         return (
-            f"{path}: not every line has the header's {columns} columns ({detail}); mend those lines, or put values "
-            "that hold the delimiter in quotes"
+            f"{path}: not every line has the header's {columns} columns ({detail}); repair those lines, or quote "
+            "values that contain the delimiter"
         )
     if "straddling" in error:
         return (
             f"{path}: a value is longer than {BLOCK_BYTES >> 20} MiB, most likely because a quotation mark is never "
-            "closed; find and close it"
+            "closed; close the quotation mark"
         )
     return f"{path}: not a readable CSV file: {error}"
 
 
 def _not_utf8(path: Path) -> str:
+    """Return the message for a file that is not in UTF-8, with its first invalid byte."""
     where = ""
     with suppress(OSError, EOFError), _open(path) as file:
         for number, line in enumerate(file, 1):

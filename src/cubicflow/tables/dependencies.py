@@ -1,7 +1,7 @@
-"""Columns that determine one another: every row with the same value of one has the same value of the other.
+"""Columns that determine one another: all rows with the same value of one column have the same value of the other.
 
-A table of cities has one country for each city; a table of orders one weekday for each date. Such a rule holds in all
-rows of a table, or it is none.
+In a table of cities, the city determines the country. In a table of orders, the date determines the weekday. Such a
+rule must hold in all rows.
 """
 
 from __future__ import annotations
@@ -21,25 +21,26 @@ from cubicflow.tables.table_error import TableError, some
 Codes = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-FEWEST_REPEATS = 100
-MOST_BY_CHANCE = 1e-6
+FEWEST_REPEATS = 100  # rows whose value of the determinant occurred before
+MOST_BY_CHANCE = 1e-6  # expected number of accidental dependencies in a table
 
 
 class Dependency(NamedTuple):
-    """The value in column ``determinant`` fixes the value in column ``dependent``; both are places of columns."""
+    """The index of a column, ``determinant``, whose value fixes the value of another, ``dependent``."""
 
     determinant: int
     dependent: int
 
 
 def codes_of(*tables: Floats) -> list[Codes]:
-    """Whole numbers for the values of tables (N, D) with the same columns: equal values have equal codes in all tables.
-    A gap (NaN) is a value of its own, -1.
+    """Return integer codes for the values of tables (N, D) with the same columns.
+
+    Equal values of a column have equal codes in all tables. A gap (NaN) has the code -1.
 
     >>> [codes.ravel().tolist() for codes in codes_of(np.array([[2.5], [np.nan]]), np.array([[2.5], [1.0]]))]
     [[1, -1], [1, 0]]
     """
-    coded = [np.empty(table.shape, dtype=np.int64, order="F") for table in tables]  # columns lie together
+    coded = [np.empty(table.shape, dtype=np.int64, order="F") for table in tables]  # contiguous columns
     for j in range(tables[0].shape[1]):
         known = np.unique(np.concatenate([table[:, j][~np.isnan(table[:, j])] for table in tables]))
         for codes, table in zip(coded, tables, strict=True):
@@ -48,19 +49,19 @@ def codes_of(*tables: Floats) -> list[Codes]:
 
 
 def find_dependencies(codes: Codes) -> list[Dependency]:
-    """All pairs of columns a, b of ``codes`` (N, D) for which a determines b in every row, and not by accident.
+    """Return all pairs of columns a, b of ``codes`` (N, D) such that a determines b in every row, and not by accident.
 
     A row repeats if an earlier row has the same value of a. Each repeat is a chance for b to differ, so the R repeats
     are the evidence. A pair counts if
 
-    1. no row contradicts it, and b is not constant (everything determines a constant);
-    2. at least half of the rows are repeats. Where most values of a occur once, a is close to a row number, which
-       determines everything and says nothing;
+    1. no row contradicts the pair, and b is not constant (every column determines a constant);
+    2. at least half of the rows are repeats. If most values of a occur once, a is close to a row number, which
+       determines every column and is no evidence;
     3. R is at least 100. If b differed in one repeat out of 33 or more often, no contradiction in 100 repeats would
-       have a chance below 5 % (0.97^100);
-    4. p^R D (D - 1) is below 1e-6, with p the share of the most common value of b. Were a and b independent, n rows
-       with one value of a would agree in b with probability sum_b p_b^n, which is at most p^(n - 1). The product over
-       all values of a is at most p^R, so the table has fewer than 1e-6 such accidents in all its pairs on average.
+       have a probability below 5 % (0.97^100);
+    4. p^R D (D - 1) is below 1e-6, where p is the share of the most common value of b. If a and b were independent, n
+       rows with one value of a would agree in b with probability sum_b p_b^n, which is at most p^(n - 1). The product
+       over all values of a is at most p^R, so the expected number of accidental pairs in the table is below 1e-6.
 
     >>> city = np.tile([0, 1, 2, 3], 50)
     >>> country, sold = city // 2, np.arange(200) % 7
@@ -87,10 +88,10 @@ def find_dependencies(codes: Codes) -> list[Dependency]:
 
 
 def contradictions(codes: Codes, known: Codes, dependency: Dependency) -> Flags:
-    """Which rows of ``codes`` (M, D) have a pair of values that contradicts ``known`` (N, D).
+    """Return a mask of the rows of ``codes`` (M, D) that contradict ``known`` (N, D).
 
-    Such a row has a value of the determinant that is in ``known``, and there with another dependent. A row whose value
-    of the determinant is not in ``known`` contradicts nothing.
+    The determinant of such a row occurs in ``known`` with another dependent value. A row whose determinant does not
+    occur in ``known`` contradicts nothing.
 
     >>> known = np.array([[0, 5], [1, 6], [1, 6]])
     >>> contradictions(np.array([[0, 5], [1, 5], [2, 5]]), known, Dependency(0, 1)).tolist()
@@ -107,15 +108,15 @@ def _largest_share(codes: Codes) -> float:
     return float(np.unique(codes, return_counts=True)[1].max() / len(codes))
 
 
-# --- rules: dependencies that a model keeps ---
+# --- rules: dependencies that a model enforces ---
 
 
 @dataclass(frozen=True)
 class Rule:
-    """The value in one column fixes the value in another: in all training rows, and so in every sample.
+    """A dependency that held in all training rows, and that every sample keeps.
 
-    ``keys`` are the plain numbers of the determinant, sorted, NaN last for a gap; ``values`` those of the dependent.
-    ``slack`` is the probability that a row breaks the rule, as none of the training rows did.
+    ``keys`` are the plain numbers of the determinant, sorted, with NaN for a gap last. ``values`` are the plain numbers
+    of the dependent. ``slack`` is the probability that a new row breaks the rule.
     """
 
     determinant: str
@@ -125,16 +126,19 @@ class Rule:
     slack: float
 
     def log_conditional(self, log_p: Floats, y: Floats, dependent: Floats) -> Floats:
-        """The log probability of dependents given their determinants y, from that of the model alone: the rule holds,
-        or with the probability ``slack`` the model draws. Where no training row had that y there is no rule."""
-        nothing = np.full(len(y), np.inf)
-        ruled = self.apply(y, nothing)
+        """Return the log probability of dependents given their determinants y. ``log_p`` is that of the model alone.
+
+        With the probability 1 - ``slack`` the rule holds, else the model draws the dependent. A y that no training row
+        had has no rule.
+        """
+        no_rule = np.full(len(y), np.inf)
+        ruled = self.apply(y, no_rule)
         kept = (ruled == dependent) | (np.isnan(ruled) & np.isnan(dependent))
         with_rule = np.logaddexp(np.where(kept, math.log1p(-self.slack), -np.inf), math.log(self.slack) + log_p)
         return np.where(np.isposinf(ruled), log_p, with_rule)
 
     def apply(self, y: Floats, otherwise: Floats) -> Floats:
-        """The dependent of every y; ``otherwise`` where no training row had that y."""
+        """Return the dependent of every y, and ``otherwise`` for a y that no training row had."""
         keys = np.asarray(self.keys)
         place = np.minimum(np.searchsorted(keys, y), len(keys) - 1)
         known = (keys[place] == y) | (np.isnan(keys[place]) & np.isnan(y))
@@ -146,6 +150,9 @@ class Rule:
 
     @classmethod
     def from_json(cls, value: Any, names: Iterable[str]) -> Rule:
+        """Return the rule that :meth:`to_json` wrote, between two of the columns ``names``. Raises TableError if it is
+        invalid.
+        """
         known = list(names)
         if not isinstance(value, dict) or not all(value.get(end) in known for end in ("determinant", "dependent")):
             raise TableError(f"a rule should name two columns, got {str(value)[:80]}")
@@ -162,8 +169,10 @@ class Rule:
 
 
 def find_rules(names: Sequence[str], y: Floats) -> list[Rule]:
-    """For every column that is determined by others, the rule of the first that does, without circles: of columns that
-    determine one another the first in the table is free."""
+    """Return one rule for every column that others determine, by the first column that does.
+
+    Rules form no cycles: among columns that determine one another, the first in the table is free.
+    """
     codes = codes_of(y)[0]
     pairs = find_dependencies(codes)
     rules: dict[int, Rule] = {}
@@ -179,7 +188,7 @@ def find_rules(names: Sequence[str], y: Floats) -> list[Rule]:
 
 
 def _leads_to(rules: Mapping[int, Rule], names: Sequence[str], start: int, end: int) -> bool:
-    """Whether following rules from what determines ``start`` arrives at ``end``."""
+    """Return whether ``end`` is ``start``, or is reached from ``start`` by going from a column to its determinant."""
     seen = start
     while seen != end and seen in rules:
         seen = names.index(rules[seen].determinant)
@@ -187,7 +196,7 @@ def _leads_to(rules: Mapping[int, Rule], names: Sequence[str], start: int, end: 
 
 
 def order_of(names: Sequence[str], rules: Sequence[Rule]) -> list[str]:
-    """The table's order, but no column before the one that determines it."""
+    """Return the columns in the table's order, with every determinant moved before the columns that it determines."""
     determined = {rule.dependent: rule.determinant for rule in rules}
     order: list[str] = []
 
@@ -204,7 +213,7 @@ def order_of(names: Sequence[str], rules: Sequence[Rule]) -> list[str]:
 
 
 def described_rules(rules: Sequence[Rule]) -> list[str]:
-    """Remarks for the user."""
+    """Return notes on the rules for the user."""
     groups: dict[str, list[str]] = {}
     for rule in rules:
         groups.setdefault(rule.determinant, []).append(rule.dependent)

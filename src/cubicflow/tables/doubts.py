@@ -1,4 +1,4 @@
-"""What makes a table hard to fit, found before the fit: warnings that name the column and the number."""
+"""Warnings, before a fit, about tables that are hard to fit."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from cubicflow.tables.arrow_types import is_text
 from cubicflow.tables.kinds.facts import Facts
 from cubicflow.tables.schema import Schema
 
-# A word that has fewer than five rows on average is hardly learned: its share is known to about a half, and what goes
-# with it not at all. Below twenty words a column is no identifier, whatever its share of distinct values in a small
-# table, and above a thousand the rarest words have few rows in any table.
+# A word with fewer than five rows is hardly learned: its share is known to about a half, and its relation to other
+# columns is not known at all. A column with fewer than twenty words is not an identifier, even if a small table has
+# few rows per word. Above a thousand words, the rarest have few rows in any table.
 RARE = 0.2
 FEWEST_WORDS, MANY_WORDS = 20, 1000
-# The covariance of D columns is singular with D rows or fewer, and a rough guess with a few times as many.
+# The sample covariance of D columns is singular with D rows or fewer, and rough with a few times as many.
 ROWS_PER_COLUMN = 5
 
 
 def near_identifiers(schema: Schema, facts: Mapping[str, Facts]) -> list[str]:
-    """A warning for each column whose words hardly repeat, with its share of distinct values.
+    """Return a warning for each column whose words hardly repeat, with its share of distinct values.
 
     >>> import pyarrow as pa
     >>> from cubicflow.tables import infer
@@ -43,7 +43,7 @@ def near_identifiers(schema: Schema, facts: Mapping[str, Facts]) -> list[str]:
 
 
 def too_few_rows(schema: Schema, rows: int) -> list[str]:
-    """A warning where the training rows are few beside the columns.
+    """Return a warning if there are few training rows for the number of columns.
 
     >>> import numpy as np, pyarrow as pa
     >>> from cubicflow.tables import infer
@@ -56,5 +56,5 @@ def too_few_rows(schema: Schema, rows: int) -> list[str]:
     if columns == 1 or rows >= ROWS_PER_COLUMN * columns:
         return []
     counted = f"there are {rows:,} training rows for {columns:,} columns"
-    little = f"fewer than {ROWS_PER_COLUMN} rows a column show little of what the columns have to do with one another"
+    little = f"fewer than {ROWS_PER_COLUMN} rows per column show little of how the columns depend on one another"
     return [f"{counted}: {little}; leave columns out, or add rows"]

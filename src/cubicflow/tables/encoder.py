@@ -1,4 +1,4 @@
-"""Rows of a table to matrices for a flow, and samples of the flow to rows of the table."""
+"""Conversion between rows of a table and the matrices of a flow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cubicflow.tables.table_error import TableError, some
 
 
 class Numbers(NamedTuple):
-    """Rows as plain numbers: codes and values ``y`` (N, D), and, where there are any, ``context`` and ``weights``."""
+    """Rows as plain numbers: codes and values ``y`` (N, D), and ``context`` (N, C) and ``weights`` (N,), or None."""
 
     y: Floats
     context: Floats | None
@@ -22,11 +22,11 @@ class Numbers(NamedTuple):
 
 
 class TableEncoder:
-    """The two directions between a table with this schema and a flow's matrices.
+    """The conversion between a table with this schema and the matrices of a flow.
 
-    A column with masses has codes; noise u in (0, 1) makes code + u continuous, and the map carries that to the real
-    line. A column with a density is mapped itself. Either way (x, log_det) is exact: the log density of a row in the
-    data's own units, for given u, is the flow's log_prob(x) + log_det.
+    A column with masses has integer codes. Noise u in (0, 1) makes code + u continuous, and the column's map takes that
+    to the real line. A column with a density is mapped without noise. In both cases (x, log_det) is exact: given u, the
+    log density of a row in the data's own units is the flow's log_prob(x) + log_det.
 
     >>> from cubicflow.tables import infer
     >>> from cubicflow.tables.source import MemoryTable
@@ -41,33 +41,33 @@ class TableEncoder:
         self.columns = schema.model
         self.maps = [column.needed_map for column in self.columns]
         self.is_mass = np.array([column.counts_mass for column in self.columns])
-        self.mass_features = int(self.is_mass.sum())  # columns that are dequantised
+        self.mass_features = int(self.is_mass.sum())  # number of columns that are dequantised
         self.features = len(self.columns)
         self.context_features = sum(column.context_width for column in schema.context)
 
     # --- rows to numbers ---
 
     def read(self, batch: pa.RecordBatch, *, weights: bool = False) -> Numbers:
-        """A batch without gaps as plain numbers. Refuses any value the schema does not allow."""
+        """Return a batch without gaps as plain numbers. Raises TableError for a value outside the schema."""
         for column in self.schema.of_role("constant"):
-            column.encode(batch.column(column.name))  # refuses any other value
+            column.encode(batch.column(column.name))  # raises for any value but the constant
         y = np.empty((len(batch), self.features))
         for i, column in enumerate(self.columns):
             y[:, i] = column.encode(batch.column(column.name))
         context = self.read_context(batch) if self.schema.context else None
         found = None
-        if weights and (weighing := self.schema.weights) is not None:
-            found = weighing.needed_map.forward(weighing.encode(batch.column(weighing.name)))[0]
+        if weights and (weights_column := self.schema.weights) is not None:
+            found = weights_column.needed_map.forward(weights_column.encode(batch.column(weights_column.name)))[0]
             if (found < 0).any():
-                raise TableError(f"column {weighing.name!r} holds negative weights")
+                raise TableError(f"column {weights_column.name!r} holds negative weights")
         return Numbers(y, context, found)
 
     def read_context(self, batch: pa.RecordBatch) -> Floats:
-        """(N, C) of a batch with the context columns, whatever else it has or lacks."""
+        """Return the context features (N, C) of a batch. The batch may lack other columns."""
         return np.concatenate([c.context(batch.column(c.name)) for c in self.schema.context], axis=1)
 
     def to_flow(self, y: Floats, noise: Floats | None = None) -> tuple[Floats, Floats]:
-        """(x, log_det) of plain numbers; ``noise`` in (0, 1) is (N, M) or (M,) for the M columns with masses."""
+        """Return (x, log_det) of plain numbers. ``noise`` in (0, 1) is (N, M) or (M,) for the M columns with masses."""
         if noise is not None or self.mass_features:
             if noise is None or noise.shape[-1] != self.mass_features:
                 raise ValueError(f"noise is needed for {self.mass_features} columns with masses")
@@ -82,37 +82,39 @@ class TableEncoder:
     def encode(
         self, batch: pa.RecordBatch, generator: np.random.Generator
     ) -> tuple[Floats, Floats | None, Floats | None]:
-        """(x, context, weights) of a batch, with fresh noise."""
+        """Return (x, context, weights) of a batch, with fresh noise."""
         y, context, weights = self.read(batch, weights=self.schema.weights is not None)
         return self.to_flow(y, self.noise(len(y), generator))[0], context, weights
 
     def training_inputs(self, y: Floats, context: Floats | None, noise: Floats) -> tuple[Floats, Floats | None]:
-        """What training sees of plain numbers."""
+        """Return the flow's inputs and the context for plain numbers, as training uses them."""
         return self.to_flow(y, noise if self.mass_features else None)[0], context
 
     def noise(self, rows: int, generator: np.random.Generator) -> Floats:
-        """Uniform noise for the columns with masses, never exactly 0 or 1."""
+        """Return uniform noise for the columns with masses, never exactly 0 or 1."""
         return (generator.integers(0, 1 << 32, (rows, self.mass_features)) + 0.5) / (1 << 32)
 
-    # --- and back ---
+    # --- numbers to rows ---
 
     def decode(self, x: Floats, given: Mapping[str, pa.Array] | None = None) -> pa.RecordBatch:
-        """Samples (N, D) as rows with the table's own columns, types and words. ``given`` are the context columns."""
+        """Return samples (N, D) as rows with the table's own columns, types and words. ``given`` holds the context
+        columns.
+        """
         y = np.stack([map.inverse(x[:, i].astype(np.float64)) for i, map in enumerate(self.maps)], axis=1)
         return table_rows(self.schema, {**(given or {}), **self.decode_numbers(y)}, len(x))
 
     def decode_numbers(self, y: Floats) -> dict[str, pa.Array]:
-        """Codes and values (N, D) as the columns of the table that are modelled."""
+        """Return codes and values (N, D) as the modelled columns of the table."""
         return {column.name: column.decode(y[:, i]) for i, column in enumerate(self.columns)}
 
     def context_from(self, given: Mapping[str, object], rows: int) -> tuple[Floats | None, dict[str, pa.Array]]:
-        """The context features, and the context columns, of rows that share the values in ``given``, text or not."""
+        """Return the context features, and the context columns, of rows that share the values in ``given``."""
         text, arrays = given_columns(self.schema, given, rows)
         return (None, {}) if text is None else (np.repeat(self.read_context(text), rows, axis=0), arrays)
 
 
 def table_rows(schema: Schema, arrays: Mapping[str, pa.Array], rows: int) -> pa.RecordBatch:
-    """Columns, and the constant ones of the schema, in the table's own order."""
+    """Return columns as a batch in the table's own order, with the constant columns of the schema added."""
     every = {**arrays, **{c.name: c.decode(np.zeros(rows)) for c in schema.of_role("constant")}}
     names = [column.name for column in schema.columns if column.name in every]
     return pa.RecordBatch.from_arrays([every[name] for name in names], names=names)
@@ -121,7 +123,10 @@ def table_rows(schema: Schema, arrays: Mapping[str, pa.Array], rows: int) -> pa.
 def given_columns(
     schema: Schema, given: Mapping[str, object], rows: int
 ) -> tuple[pa.RecordBatch | None, dict[str, pa.Array]]:
-    """The values in ``given`` as one row of text, and as context columns of so many rows. None without context."""
+    """Return the values in ``given`` as one row of text, and as context columns of ``rows`` rows.
+
+    The text is None for a schema without context.
+    """
     wanted = check_given(schema, given)
     if not wanted:
         return None, {}
@@ -131,7 +136,7 @@ def given_columns(
 
 
 def check_given(schema: Schema, given: Mapping[str, object]) -> list[str]:
-    """The names of the context columns, if exactly those are given."""
+    """Return the names of the context columns. Raises TableError unless ``given`` has exactly these names."""
     wanted = [column.name for column in schema.context]
     if missing := [name for name in wanted if name not in given]:
         raise TableError(f"the model is conditional: give a value for {some(missing)}", f"--given {missing[0]}=VALUE")

@@ -1,4 +1,4 @@
-"""A fitted table: the model of a run folder together with the schema, the split and the file it came from."""
+"""A fitted table: the model of a run folder, with its schema, its split and a record of the fitted file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from cubicflow.tables.columns_likelihood import draw_rows, log_probability
 from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.encoder import Numbers, TableEncoder
 from cubicflow.tables.independent import IndependentColumns
-from cubicflow.tables.likelihood import log_likelihood, placed
+from cubicflow.tables.likelihood import flow_tensor, log_likelihood
 from cubicflow.tables.sampled_table import SAMPLE_ROWS, SampledTable
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.source import PARTS, MemoryTable, Missing, Piece, Split, Table, pieces
@@ -36,42 +36,52 @@ from cubicflow.tables.usable_numbers import check_drawn, checked_scores
 from cubicflow.training.unfinished import is_unfinished, load_unfinished
 
 SECTION = "table"
-MOST_SAID = 500  # characters of what is wrong with a stranger's file
+LONGEST_REASON = 500  # characters; the reason may quote an untrusted file
 SCORE_COLUMN = "log_likelihood"
 
 
 class Scores(NamedTuple):
-    """Log likelihoods of the complete rows among ``read`` rows, their ``numbers``, and their ``parts`` of the split;
-    ``unseen`` counts the cells of each column that hold what no training row had."""
+    """Scores of a piece of a table.
+
+    Attributes:
+        log_likelihood: the log likelihood of each scored row.
+        weights: the weight of each scored row, or None.
+        numbers: the row number of each scored row, from 0.
+        parts: the part of the split of each scored row: 0 training, 1 validation, 2 test.
+        read: the number of rows in the piece, with those that are not scored.
+        gaps: the number of missing values in the piece.
+        independent: the log likelihood of each scored row under independent columns, if requested and known.
+        unseen: for each column, the number of values that no training row had.
+    """
 
     log_likelihood: NDArray[np.float64]
     weights: NDArray[np.float64] | None
     numbers: NDArray[np.int64]
     parts: NDArray[np.int8]
     read: int
-    gaps: int  # values that the rows lack
-    independent: NDArray[np.float64] | None  # scores by independent columns, where they were asked for and are known
+    gaps: int
+    independent: NDArray[np.float64] | None
     unseen: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
 class FittedTable(SampledTable):
-    """The density of a table, as ``cubicflow fit`` leaves it in a run folder.
+    """The density of a table, as ``cubicflow fit`` saves it in a run folder.
 
-    It takes and gives Arrow: :meth:`score` works on one batch and keeps nothing, so any engine that hands out Arrow
-    batches can call it. A copy that was pickled is on the CPU.
+    Inputs and outputs are Arrow. :meth:`score` takes one batch and keeps no state, so any engine that provides Arrow
+    batches can call it. An unpickled copy is on the CPU.
 
     Attributes:
         flow: the model: a flow of the encoded columns, or a :class:`~cubicflow.tables.columns_model.ColumnsModel`.
-        schema: what each column is taken for.
+        schema: the kind, the role and the map of each column.
         split: which rows of the fitted table were for training, validation and test.
-        missing: what :meth:`score` does with rows that lack a value, unless told.
-        source, fingerprint: the path and a hash of the file that was fitted.
-        parts: the number of rows in each part of it.
-        independent: the marginals of its columns; None in runs of older versions, and where ``cells`` have them.
-        cells: what a model of columns sees of each column; None for a flow.
-        reading: how its file was read, and so how others like it are, by ``open_table(path, fitted.reading)``.
-        constraints: what every sample keeps.
+        missing: what :meth:`score` does by default with rows that lack a value.
+        source, fingerprint: the path and a hash of the fitted file.
+        parts: the number of rows in each part of the fitted table.
+        independent: the marginals of the columns; None in runs of older versions, and if ``cells`` holds them.
+        cells: the encoder of a model of columns; None for a flow.
+        reading: how the fitted file was read; use ``open_table(path, fitted.reading)`` to read similar files.
+        constraints: the constraints that every sample meets.
 
     >>> import tempfile
     >>> from cubicflow.tables import FittedTable, fit_table
@@ -100,21 +110,23 @@ class FittedTable(SampledTable):
 
     @classmethod
     def load(cls, folder: str | Path, device: str | None = None, *, unfinished: bool = False) -> FittedTable:
-        """Read a run that was fitted to a table. Nothing in the folder is trusted, and nothing is executed.
+        """Read a run that was fitted to a table. Every field of the folder is checked, and none of it is executed.
 
-        ``unfinished`` takes the best weights of the newest checkpoint, on the CPU, where a run is still training."""
+        If ``unfinished`` is true and the run is still training, the best weights of its newest checkpoint are loaded,
+        on the CPU.
+        """
         config = read_config(Path(folder))
-        about = config.get(SECTION)
+        section = config.get(SECTION)
         path = Path(folder) / CONFIG_FILE
-        if not isinstance(about, dict):
+        if not isinstance(section, dict):
             raise FlowFileError(path, "the run was not fitted to a table with 'cubicflow fit'")
         if unfinished and is_unfinished(Path(folder), config):
-            return cls._from_json(path, about, lambda: load_unfinished(Path(folder), config).model)
-        return cls._from_json(path, about, lambda: load_model(folder, checked_device(device), config))
+            return cls._from_json(path, section, lambda: load_unfinished(Path(folder), config).model)
+        return cls._from_json(path, section, lambda: load_model(folder, checked_device(device), config))
 
     def to_json(self) -> dict[str, Any]:
-        """What a run's config keeps of its table: all but the weights of its model."""
-        about = {
+        """Return the table section of a run's config: everything but the weights of the model."""
+        section = {
             "source": self.source,
             "fingerprint": self.fingerprint,
             "missing": str(self.missing),
@@ -125,37 +137,41 @@ class FittedTable(SampledTable):
             **({"reading": reading} if (reading := self.reading.to_json()) else {}),
             **({"constraints": [each.to_json() for each in self.constraints]} if self.constraints else {}),
         }
-        return about if self.cells is None else {**about, "columns": self.cells.to_json()}
+        return section if self.cells is None else {**section, "columns": self.cells.to_json()}
 
     @classmethod
-    def _from_json(cls, path: Path, about: dict[str, Any], model: Callable[[], Any]) -> FittedTable:
-        """``model`` is called when all that stands in ``about`` has been checked."""
+    def _from_json(cls, path: Path, section: dict[str, Any], load: Callable[[], Any]) -> FittedTable:
+        """Return the fitted table of a table section. ``load`` returns the model; it is called after the section is
+        checked.
+        """
         cells = None
         try:
-            schema, split = Schema.from_json(about.get("schema")), Split.from_json(about.get("split"))
-            reading = Reading.from_json(about.get("reading", {}))
-            missing = Missing(about.get("missing"))  # type: ignore[arg-type] # refuses what is none
-            known = "independent" in about
-            independent = IndependentColumns.from_json(about["independent"], schema.model) if known else None
-            constraints = constraints_from_json(about.get("constraints", []), schema)
-            if "columns" in about:
-                cells = CellEncoder.from_json(schema, about["columns"])
-        except Exception as error:  # whatever it is: all of this came from a stranger's file
-            raise FlowFileError(path, f"its table is not described rightly: {str(error)[:MOST_SAID]}") from None
-        source, mark, parts = (about.get(key) for key in ("source", "fingerprint", "parts"))
+            schema, split = Schema.from_json(section.get("schema")), Split.from_json(section.get("split"))
+            reading = Reading.from_json(section.get("reading", {}))
+            missing = Missing(section.get("missing"))  # type: ignore[arg-type] # raises for any other value
+            known = "independent" in section
+            independent = IndependentColumns.from_json(section["independent"], schema.model) if known else None
+            constraints = constraints_from_json(section.get("constraints", []), schema)
+            if "columns" in section:
+                cells = CellEncoder.from_json(schema, section["columns"])
+        except Exception as error:  # of any type: the file is untrusted
+            raise FlowFileError(path, f"invalid table section: {str(error)[:LONGEST_REASON]}") from None
+        source, fingerprint, parts = (section.get(key) for key in ("source", "fingerprint", "parts"))
         counted = isinstance(parts, dict) and sorted(parts) == sorted(PARTS)
-        if not isinstance(source, str) or not isinstance(mark, str) or not counted:
-            raise FlowFileError(path, "its table is not described rightly: source, fingerprint or parts is wrong")
-        described = split, missing, source, mark, dict(parts), independent, cells, reading, constraints  # type: ignore[arg-type] # checked above
-        fitted = cls(model(), schema, *described)
+        if not isinstance(source, str) or not isinstance(fingerprint, str) or not counted:
+            raise FlowFileError(path, "invalid table section: source, fingerprint or parts is wrong")
+        origin = source, fingerprint, dict(parts)  # type: ignore[arg-type] # checked above
+        fitted = cls(load(), schema, split, missing, *origin, independent, cells, reading, constraints)
         if isinstance(fitted.flow, ColumnsModel):
-            columns = {} if cells is None else cells.described
+            columns = {} if cells is None else cells.model_arguments
             if any(getattr(fitted.flow, name) != value for name, value in columns.items()) or not columns:
-                raise FlowFileError(path, "its model is not one of the columns of its table")
+                raise FlowFileError(path, "its model does not match the columns of its table")
             return fitted
         encoder, shape = fitted.encoder, getattr(fitted.flow, "shape", None)
         if tuple(shape or ()) != (encoder.features,) or fitted.flow.context_features != encoder.context_features:
-            raise FlowFileError(path, f"its table has {encoder.features} columns to model, its flow has another shape")
+            raise FlowFileError(
+                path, f"its table has {encoder.features} columns to model, but its flow has another shape"
+            )
         return fitted
 
     def __reduce__(self) -> tuple[Callable[..., FittedTable], tuple[Any, ...]]:
@@ -163,19 +179,22 @@ class FittedTable(SampledTable):
 
     @cached_property
     def encoder(self) -> TableEncoder | CellEncoder:
-        """Between rows of the table and the model's matrices."""
+        """The conversion between rows of the table and the model's matrices."""
         return TableEncoder(self.schema) if self.cells is None else self.cells
 
     @property
     def needed_cells(self) -> CellEncoder:
-        """What a model of columns sees."""
+        """The encoder of a model of columns. Raises TableError for a flow."""
         if self.cells is None:
-            raise TableError("this run is a flow, which has no cells")
+            raise TableError("this run is a flow; only a model of columns has cells")
         return self.cells
 
     def log_likelihood(self, numbers: Numbers, *, observed_only: bool = False) -> NDArray[np.float64]:
-        """log p of rows that the encoder has read. ``observed_only`` counts the values that are there, given that they
-        are there, and not whether they are."""
+        """Return log p of rows that the encoder has read.
+
+        ``observed_only`` scores the values that are present, given that they are present, and ignores the pattern of
+        gaps.
+        """
         return score_numbers(self.flow, self.encoder, numbers, observed_only=observed_only)
 
     # --- scores ---
@@ -183,13 +202,14 @@ class FittedTable(SampledTable):
     def score(
         self, batch: pa.RecordBatch | pa.Table, missing: Missing | str | None = None, *, observed_only: bool = False
     ) -> NDArray[np.float64]:
-        """The log likelihood of every row, in nats and in the data's own units; NaN for a row that lacks a value, if
-        such rows are dropped.
+        """Return the log likelihood of every row, in nats and in the data's own units.
 
-        Raises TableError where columns of the fitted table are missing and, with ``missing="error"``, where a row lacks
-        a value. A flow also refuses a value that does not belong, such as an unseen word; a model of columns has a
-        probability for it. The column of weights is not needed. ``observed_only`` gives the log likelihood of the
-        values that are there, without that of the pattern of gaps.
+        With ``missing="drop"``, a row that lacks a value scores NaN. ``observed_only`` scores the values that are
+        present and ignores the pattern of gaps. The column of weights is not needed.
+
+        Raises TableError if the batch lacks a column of the fitted table and, with ``missing="error"``, if a row lacks
+        a value. A flow also raises it for a value that the schema does not allow, such as an unseen word. A model of
+        columns gives such a value a probability.
         """
         rows = batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
         table = MemoryTable(rows.cast(without_views(rows.schema)), "the batch")
@@ -206,12 +226,14 @@ class FittedTable(SampledTable):
         observed_only: bool = False,
         unseen: str = "count",
     ) -> Iterator[Scores]:
-        """The log likelihood of every row, piece by piece; with their weights, and with the scores of independent
-        columns, if asked for and there. ``unseen="error"`` refuses values that no training row had, and names the
-        first."""
-        how: dict[str, Any] = {"weights": weights, "independent": independent}
-        how |= {"observed_only": observed_only, "unseen": unseen}
-        for (scores,) in score_all([self], table, missing or self.missing, **how):
+        """Yield the log likelihoods of all rows, piece by piece.
+
+        ``weights`` and ``independent`` add the weights, and the scores of independent columns, if they are known.
+        ``unseen="error"`` raises TableError for the first value that no training row had.
+        """
+        options: dict[str, Any] = {"weights": weights, "independent": independent}
+        options |= {"observed_only": observed_only, "unseen": unseen}
+        for (scores,) in score_all([self], table, missing or self.missing, **options):
             yield scores
 
     def score_batches(
@@ -223,9 +245,12 @@ class FittedTable(SampledTable):
         unseen: str = "count",
         counts: Counter[str] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Batches with the one column ``log_likelihood``, a line for each row of the table, null where it lacks a
-        value. The first has no rows, so that a table without rows has a score without rows. ``counts`` is told how
-        many cells of each column held what no training row had."""
+        """Yield batches with the single column ``log_likelihood``, one value for each row of the table, null for a
+        dropped row.
+
+        The first batch is empty: it fixes the schema of a table without rows. ``counts``, if given, is updated with the
+        number of values in each column that no training row had.
+        """
         yield _score_batch(np.empty(0))
         start = 0
         for scores in self.score_table(table, missing, observed_only=observed_only, unseen=unseen):
@@ -237,13 +262,15 @@ class FittedTable(SampledTable):
             yield _score_batch(values)
 
     def is_source(self, table: Table) -> bool:
-        """Whether this is the very table that the model was fitted to."""
+        """Return whether the model was fitted to this very table."""
         return table.fingerprint() == self.fingerprint
 
     # --- samples ---
 
     def log_independent(self, y: NDArray[np.float64]) -> NDArray[np.float64] | None:
-        """What independent columns score, of plain numbers (N, D); None where the marginals are not known."""
+        """Return the log likelihood of plain numbers (N, D) under independent columns; None if the marginals are not
+        known.
+        """
         if self.cells is not None:
             return self.cells.log_independent(y)
         return None if self.independent is None else self.independent.log_prob(y)
@@ -256,17 +283,22 @@ class FittedTable(SampledTable):
         temperature: float = 1.0,
         complete: bool = False,
     ) -> NDArray[np.float64]:
-        """What the encoder decodes: rows of a flow, or plain numbers."""
+        """Draw n rows in the form that the encoder decodes: outputs of a flow, or plain numbers."""
         if isinstance(self.flow, ColumnsModel):
             return draw_rows(self.flow, self.needed_cells, n, context, generator, complete=complete)
-        how: dict[str, Any] = {"temperature": temperature, "generator": generator}
-        x = self.flow.sample(n, **how) if context is None else self.flow.sample(1, placed(self.flow, context), **how)[0]
+        options: dict[str, Any] = {"temperature": temperature, "generator": generator}
+        if context is None:
+            x = self.flow.sample(n, **options)
+        else:
+            x = self.flow.sample(1, flow_tensor(self.flow, context), **options)[0]
         check_drawn(x)
         found: Floats = x.double().cpu().numpy()
         return found
 
     def sample_like(self, rows: pa.RecordBatch, number: int, *, seed: int) -> pa.RecordBatch:
-        """``number`` samples; of a conditional model one for each of the rows, given that row's context."""
+        """Draw ``number`` rows. A conditional model draws one row for each of ``rows`` instead, given the context of
+        that row.
+        """
         if not self.schema.context:
             return self.sample(number, seed=seed).combine_chunks().to_batches()[0]
         context = self.encoder.read_context(rows)
@@ -274,7 +306,7 @@ class FittedTable(SampledTable):
             generator = torch.Generator(next(self.flow.parameters()).device).manual_seed(seed)
             parts = [context[i : i + SAMPLE_ROWS] for i in range(0, len(context), SAMPLE_ROWS)]
             return self.encoder.decode(np.concatenate([self._draw(len(part), part, generator) for part in parts]))
-        x = self.flow.sample(1, placed(self.flow, context), seed=seed, batch_size=SAMPLE_ROWS)[0]
+        x = self.flow.sample(1, flow_tensor(self.flow, context), seed=seed, batch_size=SAMPLE_ROWS)[0]
         check_drawn(x)
         return self.encoder.decode(x.double().cpu().numpy())
 
@@ -289,27 +321,29 @@ def score_all(
     observed_only: bool = False,
     unseen: str = "count",
 ) -> Iterator[list[Scores]]:
-    """The scores of each model, from one pass over the table. Refuses a table that does not fit all schemas."""
+    """Yield the scores of each model, from one pass over the table. Raises TableError if the table does not suit all
+    schemas.
+    """
     if unseen not in ("count", "error"):
         raise TableError(f"unseen should be count or error, got {unseen!r}")
     if Missing(missing) is Missing.MODEL and any(model.cells is None for model in models):
-        raise TableError("a flow has no place for gaps; leave rows that lack a value out", "--missing drop")
-    weighing = models[0].schema.weights
-    weights = weights and weighing is not None and weighing.name in table.types
+        raise TableError("a flow cannot model missing values; leave out rows that lack a value", "--missing drop")
+    weights_column = models[0].schema.weights
+    weights = weights and weights_column is not None and weights_column.name in table.types
     columns = [model.schema.check(table, weights=weights) for model in models]
     try:
         for piece in pieces(table, list(dict.fromkeys(chain.from_iterable(columns))), missing):
             found = []
             for model in models:
                 numbers = model.encoder.read(piece.batch, weights=weights)
-                strange = {} if model.cells is None else model.cells.unseen(numbers.y)
-                if strange and unseen == "error":
+                unseen_counts = {} if model.cells is None else model.cells.unseen(numbers.y)
+                if unseen_counts and unseen == "error":
                     raise _first_unseen(model.needed_cells, numbers, piece)
                 scores = model.log_likelihood(numbers, observed_only=observed_only)
                 parts = model.split.parts_of(piece.numbers)
-                alone = model.log_independent(numbers.y) if independent else None
-                read = piece.read, piece.gaps
-                found.append(Scores(scores, numbers.weights, piece.numbers, parts, *read, alone, strange))
+                baseline = model.log_independent(numbers.y) if independent else None
+                counts = piece.read, piece.gaps
+                found.append(Scores(scores, numbers.weights, piece.numbers, parts, *counts, baseline, unseen_counts))
             yield found
     except TableError as error:
         raise error.about(table.path) from None
@@ -322,27 +356,27 @@ def score_numbers(
     *,
     observed_only: bool = False,
 ) -> NDArray[np.float64]:
-    """log p of rows that the encoder of a model has read."""
+    """Return log p of rows that the encoder of a model has read."""
     if isinstance(flow, ColumnsModel) and isinstance(encoder, CellEncoder):
         return checked_scores(log_probability(flow, encoder, numbers, observed_only=observed_only))
     if isinstance(flow, ColumnsModel) or isinstance(encoder, CellEncoder):
-        raise TypeError("a model of columns goes with an encoder of cells, a flow with a TableEncoder")
+        raise TypeError("a model of columns needs a CellEncoder, a flow needs a TableEncoder")
     return checked_scores(log_likelihood(flow, encoder, numbers))
 
 
 def _first_unseen(cells: CellEncoder, numbers: Numbers, piece: Piece) -> TableError:
-    """The refusal of the first cell that holds what no training row had."""
+    """Return the error for the first value that the fitted table did not have."""
     row, name = cells.first_unseen(numbers.y)
     value = shown(piece.batch.column(name)[row : row + 1])[0]
     return TableError(
-        f"row {int(piece.numbers[row]) + 1} holds {value} in column {name!r}, which the fitted table did not; leave it "
-        "out, or let it have the probability that is left for the unseen",
+        f"row {int(piece.numbers[row]) + 1} holds {value} in column {name!r}, which the fitted table did not have; "
+        "leave the row out, or score unseen values",
         "--unseen count",
     )
 
 
 def checked_device(name: str | None) -> str | None:
-    """A device that torch can use, or an error that says why not."""
+    """Return the name of a device if torch can use it. Raises TableError with the reason if not."""
     if name is None:
         return None
     try:
@@ -352,8 +386,8 @@ def checked_device(name: str | None) -> str | None:
     return name
 
 
-def _unpickled(about: dict[str, Any], packed: dict[str, Any]) -> FittedTable:
-    return FittedTable._from_json(Path("the pickle"), about, lambda: unpack(packed))
+def _unpickled(section: dict[str, Any], packed: dict[str, Any]) -> FittedTable:
+    return FittedTable._from_json(Path("the pickle"), section, lambda: unpack(packed))
 
 
 def _score_batch(values: NDArray[np.float64]) -> pa.RecordBatch:

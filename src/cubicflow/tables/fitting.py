@@ -1,4 +1,4 @@
-"""From a table in a file to a run folder: schema, rows, a model that suits them, training, test score."""
+"""Fit a table: from a file to a run folder, with schema, rows, model, training and test score."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from cubicflow.tables.independent import IndependentColumns
 from cubicflow.tables.inference import Inferred, TableOptions, infer
 from cubicflow.tables.likelihood import ROWS_AT_ONCE, Mean
 from cubicflow.tables.resumed_table import check_same_table
-from cubicflow.tables.source import Missing, Split, open_table
+from cubicflow.tables.source import Missing, open_table
 from cubicflow.tables.started_run import begin_from, check_start
 from cubicflow.tables.table_error import TableError, some
 from cubicflow.tables.table_rows import Parts, TableRows, load_numbers, load_parts, parts_of, split_numbers
@@ -41,21 +41,21 @@ from cubicflow.training.loop import FitResult, fit
 from cubicflow.training.run_folder import check_folder
 
 MODELS = ("columns", "flow")
-NAMED = {"columns": "a model of columns", "flow": "a flow"}
-EPOCHS = 30  # of the model of columns
-# Of training: runs on tables are short, so the rate is above the 5e-4 that suits hundreds of thousands of steps.
+PHRASES = {"columns": "a model of columns", "flow": "a flow"}  # names of the models in messages
+EPOCHS = 30  # default number of epochs of a model of columns
+# Runs on tables are short, so the learning rate is above the 5e-4 that suits hundreds of thousands of steps.
 SUITED_TRAINING: dict[str, Any] = {"learning_rate": 1e-3}
-TRAINING_ROWS = 10_000  # that are scored beside the test rows, and that marginals are learned from
+TRAINING_ROWS = 10_000  # training rows that are scored, and that the marginals are learned from
 
 
 @dataclass(frozen=True)
 class TableFit:
-    """A finished fit: the model, its test score in the data's own units and what that is worth, and the rows used."""
+    """A finished fit: the model, its scores in the data's own units, and the rows used."""
 
     fit: FitResult
     fitted: FittedTable
-    score: Score  # of the test rows
-    train: Score  # of training rows, up to ten thousand of them
+    score: Score  # on the test rows
+    train: Score  # on at most ten thousand training rows
     used: Used
 
     @property
@@ -84,18 +84,19 @@ def fit_table(
     """Fit a model to the table at ``data`` and write it to the folder ``run``, as ``cubicflow fit`` does.
 
     Args:
-        options: what the user says about the columns.
-        settings: of :class:`cubicflow.tables.columns_model.ColumnsModel` or of :func:`cubicflow.flows.tabular`; what is
-            not given suits the number of rows.
-        model: ``"columns"`` or ``"flow"``; by default a flow for complete rows of real numbers, and else a model of
+        options: the user's options for the columns.
+        settings: settings of :class:`cubicflow.tables.columns_model.ColumnsModel` or of
+            :func:`cubicflow.flows.tabular`; defaults depend on the number of rows.
+        model: ``"columns"`` or ``"flow"``; by default a flow for complete rows of real numbers, else a model of
             columns.
-        reading: which rows of the file hold the names, and which lines are remarks.
-        split: ``"time:column"`` to test on the latest rows of a table in the order of that column.
-        start: a run of the same table, whose weights are the first ones of this run.
-        constraints: what every sample keeps, such as ``"start <= end"``; refused where a row breaks it.
-        resume, overwrite: what to do where the folder holds a run.
-        progress: show it, on standard error.
-        say: called with what was found in the table, a line at a time.
+        reading: which rows of the file hold the names, and which lines are comments.
+        split: ``"time:column"`` to test on the latest rows of a table that is sorted by that column.
+        start: a run of the same table, whose weights initialise this run.
+        constraints: constraints that every sample meets, such as ``"start <= end"``. A row of the table that breaks one
+            raises TableError.
+        resume, overwrite: what to do if the folder already holds a run.
+        progress: whether to show progress on standard error.
+        say: called with each line of findings about the table.
         training: settings of :class:`cubicflow.training.TrainingConfig`.
 
     >>> import tempfile
@@ -108,53 +109,54 @@ def fit_table(
     run, options, reading = Path(run), options or TableOptions(), reading or Reading()
     if model not in (None, *MODELS):
         raise TableError(f"model should be {' or '.join(MODELS)}, got {model!r}")
-    config = TrainingConfig.make(**training)  # before the table is read: a setting that there is not
-    asked = split_from(split, config.seed)
+    config = TrainingConfig.make(**training)  # raises for an unknown setting before the table is read
+    requested_split = split_from(split, config.seed)
     check_start(start, run)
-    check_folder(run, may_exist=resume or overwrite)  # before the table is read; opening the run checks again
+    check_folder(run, may_exist=resume or overwrite)  # raises before the table is read
     table = open_table(data, reading)
     check_reading(table, reading)
-    beside = run.absolute().parent if run.absolute().parent.is_dir() else None  # where temporary files go
+    temporary = run.absolute().parent if run.absolute().parent.is_dir() else None  # folder for temporary files
     if model == "flow" and options.missing is Missing.MODEL:
-        raise TableError("a flow has no place for gaps; leave rows that lack a value out", "--missing drop")
+        raise TableError("a flow cannot model missing values; leave out rows that lack a value", "--missing drop")
     missing = Missing(options.missing or (Missing.ERROR if model == "flow" else Missing.MODEL))
-    found = infer(table, replace(options, missing=missing), asked, spool=beside, atoms=model != "flow")
+    found = infer(table, replace(options, missing=missing), requested_split, spool=temporary, atoms=model != "flow")
     model = model or ("columns" if options.missing is Missing.MODEL else suited_model(found))
-    if model == "flow":  # there are no gaps, or they were dropped; later there may be some
+    if model == "flow":  # the training rows have no gaps; rows to score may have some
         missing = Missing(options.missing or Missing.ERROR)
     parts = ", ".join(f"{count:,} for {name}" for name, count in found.parts.items())
-    settled = found.split
-    say(f"{table.path}: {found.rows:,} rows ({parts}), columns to model: {len(found.schema.model)}, by {NAMED[model]}")
+    say(
+        f"{table.path}: {found.rows:,} rows ({parts}), columns to model: {len(found.schema.model)}, by {PHRASES[model]}"
+    )
     for note in found.notes:
         say(f"note: {note}")
     for warning in found.warnings:
         say(f"warning: {warning}")
     _check_settings(settings or {}, model)
-    held = learn_constraints(constraints, found.schema, found.table, missing)
+    kept_constraints = learn_constraints(constraints, found.schema, found.table, missing)
     prepare = prepare_columns if model == "columns" else prepare_flow
-    prepared = prepare(found, settled, missing, config.seed, settings or {}, beside)
+    prepared = prepare(found, missing, config.seed, settings or {}, temporary)
     for note in prepared.notes:
         say(f"note: {note}")
-    if copies := copied_rows(prepared.rows).said():
+    if copies := copied_rows(prepared.rows).message():
         say(f"warning: {copies}")
-    some_rows = evenly(prepared.rows.train, TRAINING_ROWS)
+    some_rows = evenly_spaced(prepared.rows.train, TRAINING_ROWS)
     independent = learn_independent(some_rows) if prepared.cells is None else None
-    about = settled, missing, table.source() or STANDARD_INPUT, found.table.fingerprint(), found.parts
+    origin = found.split, missing, table.source() or STANDARD_INPUT, found.table.fingerprint(), found.parts
     read = replace(reading, formats=found.table.formats)
-    fitted = FittedTable(prepared.model, found.schema, *about, independent, prepared.cells, read, held)
-    fitted.all_constraints()  # refuses what this model cannot keep
+    fitted = FittedTable(prepared.model, found.schema, *origin, independent, prepared.cells, read, kept_constraints)
+    fitted.all_constraints()  # raises for a constraint that this model cannot keep
     if resume and (before := check_same_table(run, fitted.to_json())) is not None:
-        # as the run was begun: an older version has none, and another machine may round otherwise
+        # Use the marginals of the original run: older versions stored none, and another machine may round differently.
         kept = before.get("independent")
         fitted = replace(
             fitted, independent=None if kept is None else IndependentColumns.from_json(kept, found.schema.model)
         )
     before_start = None if start is None else begin_from(Path(start), fitted)
     sections = {SECTION: fitted.to_json()}
-    how: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "progress": progress}
+    run_options: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "progress": progress}
     suited = TrainingConfig.make(**{**prepared.training, **training})
     result = fit(
-        prepared.model, prepared.rows.train, prepared.rows.validation, suited, run=run, sections=sections, **how
+        prepared.model, prepared.rows.train, prepared.rows.validation, suited, run=run, sections=sections, **run_options
     )
     if before_start is not None and (worse := before_start.worse(result)):
         say(f"warning: {worse}")
@@ -166,23 +168,23 @@ def fit_table(
 
 
 def score_part(fitted: FittedTable, rows: TableRows) -> Score:
-    """The mean log likelihood of a part of the table, and that of independent columns."""
+    """Return the mean log likelihood of a part of the table, and that of independent columns."""
     score = ScoreOfRows()
     for first in range(0, rows.num_rows, ROWS_AT_ONCE):
         numbers = rows.plain(first, min(first + ROWS_AT_ONCE, rows.num_rows))
-        score.see(fitted.log_likelihood(numbers), fitted.log_independent(numbers.y), numbers.weights)
+        score.update(fitted.log_likelihood(numbers), fitted.log_independent(numbers.y), numbers.weights)
     return score.result()
 
 
-def evenly(rows: TableRows, most: int) -> TableRows:
-    """The rows, or as many of them as that, evenly spaced."""
+def evenly_spaced(rows: TableRows, most: int) -> TableRows:
+    """Return at most ``most`` of the rows, evenly spaced."""
     if rows.num_rows <= most:
         return rows
     return rows.part(torch.arange(most) * rows.num_rows // most)
 
 
 def learn_independent(rows: TableRows) -> IndependentColumns | None:
-    """The marginals of training rows; None for a single column, which has nothing to depend on."""
+    """Return the marginals of training rows; None for a single column without context, it depends on nothing."""
     if rows.encoder.features == 1 and not rows.encoder.context_features:
         return None
     numbers = rows.plain(0, rows.num_rows)
@@ -190,20 +192,20 @@ def learn_independent(rows: TableRows) -> IndependentColumns | None:
 
 
 def _check_settings(settings: Mapping[str, Any], model: str) -> None:
-    """Settings are those of the model."""
+    """Raise TableError for a setting of the other kind of model."""
     known = {"flow": {field.name for field in fields(TabularConfig)}, "columns": {*signature(ColumnsModel).parameters}}
     other = next(name for name in MODELS if name != model)
     for name in settings:
         if name not in known[model] and name in known[other]:
             raise TableError(
-                f"{name} is a setting of {NAMED[other]}, and this table suits {NAMED[model]}; leave it out, or choose "
-                "the other model",
+                f"{name} is a setting of {PHRASES[other]}, but the table is fitted by {PHRASES[model]}; "
+                "leave the setting out, or choose the other model",
                 f"--model {other}",
             )
 
 
 class Prepared(NamedTuple):
-    """A model, the rows to train it on, settings of training that suit them, and remarks."""
+    """A model, the rows to train it on, training settings for these rows, and notes for the user."""
 
     model: Any
     cells: CellEncoder | None
@@ -213,7 +215,9 @@ class Prepared(NamedTuple):
 
 
 def suited_model(found: Inferred) -> str:
-    """Columns with masses, gaps, atoms or circles are for the model of columns; real numbers alone for a flow."""
+    """Return the default model of a table: a flow if all columns are real without gaps, atoms and circles, else
+    "columns".
+    """
     reals = [column for column in found.schema.model if not column.counts_mass and not column.is_circle]
     if found.gaps or len(reals) < len(found.schema.model):
         return "columns"
@@ -225,22 +229,24 @@ def _column(found: Inferred, name: str) -> pa.Array:
 
 
 def prepare_flow(
-    found: Inferred, split: Split, missing: Missing, seed: int, settings: Mapping[str, Any], folder: Path | None
+    found: Inferred, missing: Missing, seed: int, settings: Mapping[str, Any], folder: Path | None
 ) -> Prepared:
-    """A flow of the encoded columns."""
+    """Prepare a flow of the encoded columns."""
     if circles := [column.name for column in found.schema.model if column.is_circle]:
-        raise TableError(f"column {some(circles)} is circular, and a flow has no circles", "--model columns")
+        raise TableError(
+            f"column {some(circles)} is circular, which a flow cannot model; fit a model of columns", "--model columns"
+        )
     encoder = TableEncoder(found.schema)
-    rows = load_parts(found.table, encoder, split, missing, found.rows, folder)
+    rows = load_parts(found.table, encoder, found.split, missing, found.rows, folder)
     return Prepared(suited_flow(encoder, found.parts["train"], seed, settings), None, rows, SUITED_TRAINING, ())
 
 
 def prepare_columns(
-    found: Inferred, split: Split, missing: Missing, seed: int, settings: Mapping[str, Any], folder: Path | None
+    found: Inferred, missing: Missing, seed: int, settings: Mapping[str, Any], folder: Path | None
 ) -> Prepared:
-    """A model of the columns, one after the other."""
+    """Prepare an autoregressive model of the columns."""
     reader = PlainReader(found.schema)
-    numbers, chosen = load_numbers(found.table, reader, split, missing, found.rows, folder)
+    numbers, chosen = load_numbers(found.table, reader, found.split, missing, found.rows, folder)
     training = split_numbers(reader, np.asarray(numbers[chosen[0].numpy()]))
     encoder = CellEncoder.learn(found.schema, *training)
     model = suited_columns_model(encoder, training.y, seed, settings)
@@ -253,21 +259,23 @@ def _gap_notes(found: Inferred) -> list[str]:
     if not found.gaps:
         return []
     counted = ", ".join(f"{name!r} ({count:,})" for name, count in found.gaps.items())
-    return [f"missing values are modelled as values of their own, in {counted}"]
+    return [f"missing values are modelled as a separate value, in {counted}"]
 
 
 def suited_columns_model(encoder: CellEncoder, y: Floats, seed: int, settings: Mapping[str, Any]) -> ColumnsModel:
-    """A model of the encoder's columns for training rows of plain numbers (N, D). ``settings`` are the user's, and come
-    before those that suit the rows."""
-    about: dict[str, Any] = {**encoder.described, "strangers": encoder.strangers(y)}
+    """Return a model of the encoder's columns for training rows of plain numbers (N, D).
+
+    The user's ``settings`` override the defaults for this number of rows.
+    """
+    columns: dict[str, Any] = {**encoder.model_arguments, "strangers": encoder.strangers(y)}
     with seeded(seed):
-        model = ColumnsModel(**{**about, **suited_columns(len(y)), **settings})
+        model = ColumnsModel(**{**columns, **suited_columns(len(y)), **settings})
     model.start_from([torch.tensor(encoder.shares[name]) for name in encoder.order])
     return model
 
 
 def suited_columns(rows: int) -> dict[str, Any]:
-    """Settings of :class:`~cubicflow.tables.columns_model.ColumnsModel` for this many training rows."""
+    """Return default settings of :class:`~cubicflow.tables.columns_model.ColumnsModel` for this many training rows."""
     few, many = rows < 2_000, rows >= 30_000
     return {
         "hidden_features": 32 if few else 64 if rows < 10_000 else 96,
@@ -279,7 +287,7 @@ def suited_columns(rows: int) -> dict[str, Any]:
 
 
 def suited_columns_training(rows: int) -> dict[str, Any]:
-    """Settings of training for this many rows."""
+    """Return default training settings of a model of columns for this many rows."""
     batch = min(64 if rows < 5_000 else 256, rows)
     return {
         "learning_rate": 1e-3 if rows < 2_000 else 5e-3,
@@ -291,7 +299,7 @@ def suited_columns_training(rows: int) -> dict[str, Any]:
 
 
 def suited_settings(rows: int) -> dict[str, Any]:
-    """Settings of :func:`cubicflow.flows.tabular` for this many training rows.
+    """Return default settings of :func:`cubicflow.flows.tabular` for this many training rows.
 
     >>> suited_settings(300)["hidden_features"], suited_settings(50_000)["hidden_features"]
     (32, 128)
@@ -306,7 +314,7 @@ def suited_settings(rows: int) -> dict[str, Any]:
 
 
 def suited_flow(encoder: TableEncoder, rows: int, seed: int, settings: Mapping[str, Any]) -> Flow:
-    """A flow for the encoder's columns. ``settings`` are the user's, and come before those that suit the rows."""
+    """Return a flow for the encoder's columns. The user's ``settings`` override the defaults for so many rows."""
     chosen = {**suited_settings(rows), **settings}
     with seeded(seed):
         return tabular(encoder.features, context_features=encoder.context_features, **chosen)

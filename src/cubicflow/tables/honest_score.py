@@ -1,6 +1,6 @@
-"""What a log likelihood is worth: beside that of independent columns, and beside that of the training rows.
+"""Baselines of a log likelihood: the score of independent columns, and the score of the training rows.
 
-All of it is made of scores of rows, one number each, so it serves any model of a table.
+Everything is computed from one score per row, so it works for any model of a table.
 """
 
 from __future__ import annotations
@@ -12,17 +12,19 @@ from typing import NamedTuple
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.likelihood import Mean, MeanOfRows
 
-# A gap counts where it is real and where it matters. Real: three standard errors of the difference (its ± is two), as
-# the test rows are few. Matters: some gap is the price of learning, as p parameters fitted to n rows cost about p / n
-# nats. The gain of the training rows over independent columns is what the model seems to have learned. Where a quarter
-# of that or more is gone on new rows, it has learned the rows rather than the table.
-ERRORS = 1.5
-SHARE = 0.25
+# A gap between training and test rows gives a warning if it is significant and large. Significant: three standard
+# errors of the difference (the ± shown is two), because test rows are few. Large: a quarter of the gain of the training
+# rows over independent columns, which is what the model seems to have learned. A smaller gap is the normal cost of
+# learning: p parameters fitted to n rows cost about p / n nats.
+SIGNIFICANT_ERRORS = 1.5  # multiple of the ± that makes a gap significant
+LARGE_SHARE = 0.25  # share of the training rows' gain that makes a gap large
 
 
 class Score(NamedTuple):
-    """The mean log likelihood of some rows, that of independent columns, and the mean of the difference of the two,
-    row by row; the last two None where the marginals are not known, or where there is one column alone."""
+    """The mean log likelihood of some rows, that of independent columns, and the mean of the row-wise difference.
+
+    The last two are None if the marginals are not known or the table has a single column.
+    """
 
     model: Mean
     independent: Mean | None = None
@@ -30,11 +32,11 @@ class Score(NamedTuple):
 
 
 class ScoreOfRows:
-    """Collects the scores of rows, piece by piece.
+    """An accumulator of the scores of rows.
 
     >>> import numpy as np
     >>> scores = ScoreOfRows()
-    >>> scores.see(np.array([-1.0, -2.0]), np.array([-3.0, -5.0]))
+    >>> scores.update(np.array([-1.0, -2.0]), np.array([-3.0, -5.0]))
     >>> str(scores.result().gain)
     '2.500 ± 1.000 nats'
     """
@@ -42,17 +44,18 @@ class ScoreOfRows:
     def __init__(self) -> None:
         self._model, self._independent, self._gain = (MeanOfRows() for _ in range(3))
 
-    def see(self, scores: Floats, independent: Floats | None = None, weights: Floats | None = None) -> None:
-        self._model.see(scores, weights)
+    def update(self, scores: Floats, independent: Floats | None = None, weights: Floats | None = None) -> None:
+        """Add rows with these scores, scores of independent columns, and weights."""
+        self._model.update(scores, weights)
         if independent is not None:
-            self._independent.see(independent, weights)
-            self._gain.see(scores - independent, weights)
+            self._independent.update(independent, weights)
+            self._gain.update(scores - independent, weights)
 
-    def join(self, other: ScoreOfRows) -> None:
-        """See the rows that another has seen."""
-        self._model.join(other._model)
-        self._independent.join(other._independent)
-        self._gain.join(other._gain)
+    def merge(self, other: ScoreOfRows) -> None:
+        """Add the rows of another accumulator."""
+        self._model.merge(other._model)
+        self._independent.merge(other._independent)
+        self._gain.merge(other._gain)
 
     @property
     def rows(self) -> int:
@@ -65,7 +68,7 @@ class ScoreOfRows:
 
 
 def gap(train: Score, held_out: Score) -> Mean:
-    """How much higher training rows score than held-out rows.
+    """Return how much higher training rows score than held-out rows.
 
     >>> str(gap(Score(Mean(80, -1.0, 0.3)), Score(Mean(10, -1.5, 0.4))))
     '0.500 ± 0.500 nats'
@@ -75,7 +78,7 @@ def gap(train: Score, held_out: Score) -> Mean:
 
 
 def score_lines(score: Score, train: Score | None = None, part: str = "test") -> list[str]:
-    """What stands below a log likelihood: one line for independent columns, one for the training rows.
+    """Return the lines below a reported log likelihood: one for independent columns, one for the training rows.
 
     >>> some = Score(Mean(10, -3.0, 0.4), Mean(10, -5.0, 0.4), Mean(10, 2.0, 0.1))
     >>> score_lines(some, Score(Mean(80, -2.5, 0.3)))
@@ -86,15 +89,17 @@ def score_lines(score: Score, train: Score | None = None, part: str = "test") ->
     if not score.model.weight:
         return lines
     if score.independent is not None and score.gain is not None:
-        gains = f"the model {_moves(score.gain, 'gains', 'loses')} a row"
+        gains = f"the model {_with_sign(score.gain, 'gains', 'loses')} a row"
         lines.append(f"independent columns score {score.independent}: {gains}")
     if train is not None:
-        lines.append(f"training rows score {_moves(gap(train, score), '', '', ' higher', ' lower')} than {part} rows")
+        lines.append(
+            f"training rows score {_with_sign(gap(train, score), '', '', ' higher', ' lower')} than {part} rows"
+        )
     return lines
 
 
 def verdict(score: Score, train: Score | None = None, part: str = "test") -> str:
-    """How good a fit is, in one line.
+    """Return a one-line summary of a fit.
 
     >>> some = Score(Mean(10, -3.0, 0.4), Mean(10, -5.0, 0.4), Mean(10, 2.0, 0.1))
     >>> verdict(some, Score(Mean(80, -2.5, 0.3)))
@@ -104,15 +109,15 @@ rows.'
     if not score.model.weight or score.gain is None:
         first = f"{part.capitalize()} rows score {score.model}"
     else:
-        higher = _moves(score.gain, "", "", " higher", " lower")
+        higher = _with_sign(score.gain, "", "", " higher", " lower")
         first = f"{part.capitalize()} rows score {higher} than by independent columns"
     if train is None or not score.model.weight:
         return f"{first}."
-    return f"{first}, and {_moves(gap(train, score), '', '', ' lower', ' higher')} than training rows."
+    return f"{first}, and {_with_sign(gap(train, score), '', '', ' lower', ' higher')} than training rows."
 
 
 def score_warnings(score: Score, train: Score | None = None, part: str = "test") -> list[str]:
-    """What is wrong with a fit, in sentences that begin with what was found; none for a good one.
+    """Return warnings about a fit, each of which starts with the finding; an empty list for a good fit.
 
     >>> score_warnings(Score(Mean(10, -3.0, 0.4), Mean(10, -5.0, 0.4), Mean(10, 2.0, 0.1)))
     []
@@ -128,24 +133,24 @@ def score_warnings(score: Score, train: Score | None = None, part: str = "test")
     if train is None or train.gain is None:
         return found
     difference, learned = gap(train, score), max(train.gain.mean, 0.0)
-    if difference.mean > ERRORS * difference.error and difference.mean > SHARE * learned:
+    if difference.mean > SIGNIFICANT_ERRORS * difference.error and difference.mean > LARGE_SHARE * learned:
         large = (
-            f"training rows score {_size(difference)} higher than {part} rows, which is much beside the {learned:.3f} "
-            "nats that they gain over independent columns"
+            f"training rows score {_size(difference)} higher than {part} rows, which is much compared with the "
+            f"{learned:.3f} nats that they gain over independent columns"
         )
-        by_the_model = train.gain.mean - score.gain.mean  # the rest is the gap of independent columns
+        by_the_model = train.gain.mean - score.gain.mean  # the rest of the gap is that of independent columns
         if by_the_model > difference.mean / 2:
-            found.append(f"{large}: the model has learned its rows by heart; give it more rows, or make it smaller")
+            found.append(f"{large}: the model has memorised its training rows; give it more rows, or make it smaller")
         else:
             found.append(
-                f"{large}: independent columns have most of that gap as well, so it lies in single columns, whose "
-                "words or values are rare; leave such columns out, or give it more rows"
+                f"{large}: independent columns have most of that gap too, so it comes from single columns with rare "
+                "words or values; leave such columns out, or give the model more rows"
             )
     return found
 
 
-def _moves(mean: Mean, up: str, down: str, above: str = "", below: str = "") -> str:
-    """A difference by its size, with words for its sign before or after it."""
+def _with_sign(mean: Mean, up: str, down: str, above: str = "", below: str = "") -> str:
+    """Return the size of a difference, with a word for its sign before or after it."""
     before, after = (down, below) if mean.mean < 0 else (up, above)
     return f"{before} {_size(mean)}{after}".strip()
 
@@ -155,7 +160,7 @@ def _size(mean: Mean) -> str:
 
 
 class Used(NamedTuple):
-    """How many of the rows ``read`` were ``used``, how many columns they have, and how many values they lack."""
+    """The number of rows ``read`` and ``used``, of their ``columns``, and of the missing values among them."""
 
     read: int
     used: int
@@ -163,7 +168,8 @@ class Used(NamedTuple):
     gaps: int = 0
 
     def __str__(self) -> str:
-        """
+        """Return a phrase for the user.
+
         >>> str(Used(344, 333, 7, 19)), str(Used(20, 20, 3))
         ('333 of 344 rows are used; the 11 left out lack 19 of their 77 values', 'all 20 rows are used, 60 values')
         >>> str(Used(344, 344, 7, 19))

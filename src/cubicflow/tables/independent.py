@@ -1,8 +1,8 @@
-"""Independent columns: each column's own marginal, from training rows alone, and what a row scores by them.
+"""Independent columns: a marginal for each column, learned from training rows alone, and the score of a row under them.
 
-A model that knows nothing of how columns depend on one another scores as much. What a model scores above that, its
-gain, is what it has learned about them. The marginals count what the model counts: a mass where the column has masses,
-a density per unit elsewhere.
+Independent columns are a baseline: a model scores higher only by learning how columns depend on one another. The
+difference is the model's gain. The marginals have the same units as the model: a mass for a column with masses, a
+density per unit for others.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.maps import CodeCounts, Histogram, histogram_of_codes, map_from_json
 from cubicflow.tables.table_error import TableError
 
-BINS = (1, 2, 4, 8, 16, 32, 64, 128)  # between the quantiles of a column with a density
-ROWS_PER_BIN = 8  # at least
-ROWS_BEYOND = 2.5  # the outermost quantiles leave so many rows beyond them, so that no single row makes a tail
-NARROWEST = 1e-9  # of a bin, as a share of all of them: nearer quantiles are one value
+BINS = (1, 2, 4, 8, 16, 32, 64, 128)  # candidate numbers of bins for a column with a density
+ROWS_PER_BIN = 8  # smallest mean number of rows in a bin
+ROWS_BEYOND = 2.5  # rows beyond each outermost quantile, so that no single row decides a tail
+NARROWEST = 1e-9  # narrowest bin, as a share of the range; closer quantiles are merged
 
 
 @dataclass(frozen=True)
 class QuantileCurve:
     """A density on the real line: the distribution function is the sigmoid of a monotone cubic through quantiles.
 
-    ``places`` are quantiles, ``logits`` the logits of their probabilities. Beyond the outermost the cubic goes on as a
-    straight line, so the tails are exponential and every value has a finite log density.
+    ``places`` are quantiles, and ``logits`` are the logits of their probabilities. Beyond the outermost quantiles the
+    cubic continues as a straight line, so the tails are exponential and every value has a finite log density.
 
     >>> logistic = QuantileCurve((-1.0, 1.0), (-1.0, 1.0))
     >>> float(np.round(np.exp(logistic.log_density(np.zeros(1)))[0], 3))
@@ -52,18 +52,18 @@ class QuantileCurve:
             if not (np.diff(values) > 0).all():
                 raise ValueError(f"{name} should increase")
         if len(self.places) != len(self.logits):
-            raise ValueError("places and logits should be as many")
+            raise ValueError("places and logits should have the same length")
 
     @cached_property
     def _knots(self) -> tuple[Tensor, Tensor, Tensor]:
         places, logits = (torch.tensor(values, dtype=torch.float64) for values in (self.places, self.logits))
         secants = logits.diff() / places.diff()
-        # Fritsch and Butland's harmonic mean is positive and at most twice either secant, so the cubic increases
+        # The harmonic mean of Fritsch and Butland is positive and at most twice either secant, so the cubic increases.
         inner = 2 / (1 / secants[:-1] + 1 / secants[1:])
         return places, logits, torch.cat([secants[:1], inner, secants[-1:]])
 
     def log_density(self, values: Floats) -> Floats:
-        """The log density of every value."""
+        """Return the log density of every value."""
         places, logits, slopes = self._knots
         x = torch.from_numpy(np.ascontiguousarray(values, dtype=np.float64))
         logit, log_slope = cubic_interpolation(x.clamp(places[0], places[-1]), places, logits, slopes, validate=False)
@@ -79,7 +79,7 @@ class QuantileCurve:
 
 
 def fit_quantile_curve(values: Floats, weights: Floats | None = None) -> QuantileCurve:
-    """The curve of some values. How many bins it has is chosen by how well half of the values tell the other half.
+    """Return the curve of some values. The number of bins is chosen by two-fold cross-validation.
 
     >>> rng = np.random.default_rng(0)
     >>> curve = fit_quantile_curve(rng.normal(size=4000))
@@ -96,29 +96,30 @@ def fit_quantile_curve(values: Floats, weights: Floats | None = None) -> Quantil
         for bins in (bins for bins in BINS if bins <= most):
             score = 0.0
             for half in halves:
-                told = _curve(values[half], weights[half], bins).log_density(values[~half])
-                score += float(weights[~half] @ told)
+                log_density = _curve(values[half], weights[half], bins).log_density(values[~half])
+                score += float(weights[~half] @ log_density)
             if score > best:
                 best, chosen = score, bins
     return _curve(values, weights, chosen)
 
 
 def _curve(values: Floats, weights: Floats, bins: int) -> QuantileCurve:
+    """Return the curve with this many bins, whose edges have evenly spaced logits."""
     order = np.argsort(values, kind="stable")
     values, weights = values[order], weights[order]
     effective = weights.sum() ** 2 / (weights**2).sum()
-    reach = max(math.log(max(effective / ROWS_BEYOND - 1, 0.0) or 1.0), 1.0)
-    logits = np.linspace(-reach, reach, bins + 1)
+    outermost = max(math.log(max(effective / ROWS_BEYOND - 1, 0.0) or 1.0), 1.0)
+    logits = np.linspace(-outermost, outermost, bins + 1)
     shares = (np.cumsum(weights) - weights / 2) / weights.sum()
     places = np.interp(1 / (1 + np.exp(-logits)), shares, values)
-    # quantiles that are one value, of a column that holds it often, become one knot
+    # Quantiles that are equal, because a value is frequent, become one knot.
     gap = NARROWEST * (places[-1] - places[0])
     group = np.concatenate([[0], np.cumsum(np.diff(places) > gap)])
     members = np.bincount(group)
     places, logits = (np.bincount(group, weights=numbers) / members for numbers in (places, logits))
     if len(places) == 1:
         spread = float(np.sqrt(np.average((values - places[0]) ** 2, weights=weights))) or 1.0
-        places, logits = np.array([places[0] - spread, places[0] + spread]), np.array([-reach, reach])
+        places, logits = np.array([places[0] - spread, places[0] + spread]), np.array([-outermost, outermost])
     return QuantileCurve(tuple(places.tolist()), tuple(logits.tolist()))
 
 
@@ -127,8 +128,9 @@ Marginal = Histogram | QuantileCurve
 
 @dataclass(frozen=True)
 class IndependentColumns:
-    """The marginals of the columns that are modelled, in their order. A histogram gives the masses of codes, a curve
-    the density on the scale of the column's own map.
+    """The marginals of the modelled columns, in their order.
+
+    A histogram gives the masses of codes. A curve gives the density on the scale of the column's map.
 
     >>> import pyarrow as pa
     >>> from cubicflow.tables import TableEncoder, infer
@@ -145,13 +147,15 @@ class IndependentColumns:
 
     @classmethod
     def learn(cls, columns: Sequence[Column], y: Floats, weights: Floats | None = None) -> IndependentColumns:
-        """From the codes and values ``y`` (N, D) of training rows. A column whose map is a histogram of the training
-        rows has its marginal already."""
+        """Return the marginals of codes and values ``y`` (N, D) of training rows.
+
+        A column whose map is a histogram of the training rows uses that histogram.
+        """
         found = [_learn(column, y[:, i], weights) for i, column in enumerate(columns)]
         return cls(tuple(columns), tuple(found))
 
     def log_prob(self, y: Floats) -> Floats:
-        """log p of every row (N, D) of codes and values, in nats and in the data's own units."""
+        """Return log p of every row (N, D) of codes and values, in nats and in the data's own units."""
         total = np.zeros(len(y))
         for i, (column, marginal) in enumerate(zip(self.columns, self.marginals, strict=True)):
             if isinstance(marginal, Histogram):
@@ -162,19 +166,20 @@ class IndependentColumns:
         return total
 
     def to_json(self) -> list[dict[str, Any] | None]:
-        """None stands for the histogram that is a column's own map."""
+        """Return the marginals for JSON; None means the histogram that is the column's own map."""
         pairs = zip(self.columns, self.marginals, strict=True)
         return [None if column.map == marginal else marginal.to_json() for column, marginal in pairs]
 
     @classmethod
     def from_json(cls, value: Any, columns: Sequence[Column]) -> IndependentColumns:
-        """Trusts nothing."""
+        """Return the marginals that :meth:`to_json` wrote. Raises TableError for anything invalid."""
         if not isinstance(value, list) or len(value) != len(columns):
-            raise TableError(f"there should be a marginal for each of {len(columns)} columns")
+            raise TableError(f"marginals should be a list with one entry for each of {len(columns)} columns")
         found = tuple(_from_json(item, column) for item, column in zip(value, columns, strict=True))
         for marginal, column in zip(found, columns, strict=True):
             if isinstance(marginal, Histogram) != column.counts_mass:
-                raise TableError(f"the marginal of column {column.name!r} does not count what the column counts")
+                wanted = "a histogram" if column.counts_mass else "quantiles"
+                raise TableError(f"the marginal of column {column.name!r} should be {wanted}")
         return cls(tuple(columns), found)
 
 
@@ -184,7 +189,7 @@ def _learn(column: Column, y: Floats, weights: Floats | None) -> Marginal:
     if not column.counts_mass:
         return fit_quantile_curve(column.needed_map.forward(y)[0], weights)
     counts = CodeCounts()
-    counts.see(y.astype(np.int64), weights)
+    counts.update(y.astype(np.int64), weights)
     low, high = column.needed_map.limits
     first = None if math.isinf(low) else math.ceil(low)
     return histogram_of_codes(counts, first, None if math.isinf(high) else math.ceil(high) - 1)
@@ -197,8 +202,8 @@ def _from_json(value: Any, column: Column) -> Marginal:
         try:
             return QuantileCurve(*(tuple(map(float, value[key])) for key in ("places", "logits")))
         except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise TableError(f"the marginal of column {column.name!r} is not described rightly: {error}") from None
+            raise TableError(f"invalid marginal of column {column.name!r}: {error}") from None
     marginal = map_from_json(value)
     if not isinstance(marginal, Histogram):
-        raise TableError(f"the marginal of column {column.name!r} is none")
+        raise TableError(f"the marginal of column {column.name!r} should be quantiles or a histogram")
     return marginal

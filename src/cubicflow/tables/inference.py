@@ -1,7 +1,8 @@
-"""From a table to its schema: one pass for the facts, one over the training rows for their statistics.
+"""Infer the schema of a table: one pass collects facts about all rows, another collects statistics of the training
+rows.
 
-Kinds, words and ranges are those of all rows; every number that is estimated (means, spreads, histograms, the order of
-words) comes from the training rows alone.
+Kinds, words and ranges come from all rows. Every estimated number (means, spreads, histograms, the order of words)
+comes from the training rows alone.
 """
 
 from __future__ import annotations
@@ -32,22 +33,22 @@ from cubicflow.tables.text.found_formats import detect_formats
 from cubicflow.tables.time_order import OrderOfRows, columns_of, remark_on_order
 
 TRANSFORMS = ("log", "asinh")
-FEWEST_ROWS = 10  # one in ten is for validation, one for the test
+FEWEST_ROWS = 10  # one row in ten is for validation and one for the test
 
 
 @dataclass(frozen=True)
 class TableOptions:
-    """What is said about columns, by their names.
+    """The user's options for the columns of a table, by column name.
 
     Attributes:
-        kinds: column -> real, stepped, integer, datetime, categorical, boolean or constant, where the guess is wrong;
-            or circular:24, circular:-180:180, for numbers whose ends are one point.
+        kinds: column -> real, stepped, integer, datetime, categorical, boolean or constant, to override the inferred
+            kind; or circular:24, circular:-180:180, for numbers on a circle.
         transforms: column -> log or asinh.
-        bounds: column -> (low, high), hard limits; -inf or inf for none.
+        bounds: column -> (low, high), hard limits; -inf or inf for an open end.
         context: columns to condition on.
         weights: the column of row weights.
         drop: columns to leave out.
-        missing: what to do with rows that lack a value, a :class:`Missing` or its name; None for what suits the model.
+        missing: what to do with rows that lack a value, a :class:`Missing` or its name; None for the model's default.
 
     >>> TableOptions(kinds={"zip": "categorical"}, bounds={"share": (0, 1)}, missing="drop").missing
     <Missing.DROP: 'drop'>
@@ -76,13 +77,17 @@ class TableOptions:
             if not low < high:
                 raise TableError(f"the bounds of {column!r} should be low:high with low < high, got {low:g}:{high:g}")
         if both := sorted(self.transforms.keys() & self.bounds.keys()):
-            raise TableError(f"{some(both)} has a transform and bounds; bounds bring their own transform, give one")
-        for (first, ones), (second, others) in combinations(self._parts.items(), 2):
+            raise TableError(
+                f"{some(both)} has a transform and bounds; bounds imply a transform, so give one of the two"
+            )
+        for (first, ones), (second, others) in combinations(self._roles.items(), 2):
             if clash := sorted(set(ones) & set(others)):
-                raise TableError(f"{some(clash)} is named in both {first} and {second}; a column has one part to play")
+                raise TableError(
+                    f"{some(clash)} is named in both {first} and {second}; a column can have only one role"
+                )
 
     def _take_circle(self, column: str, kind: str) -> None:
-        """circular:24 is circular, with the bounds 0:24."""
+        """Turn the kind circular:24 into the kind circular and the bounds (0, 24)."""
         try:
             ends = [float(end) for end in kind.split(":")[1:]]
             low, high = ends if len(ends) > 1 else (0.0, *ends)
@@ -91,24 +96,24 @@ class TableOptions:
                 f"the type of {column!r} should be circular:TURN or circular:LOW:HIGH, got {kind!r}"
             ) from None
         if not (low < high and math.isfinite(high - low)):
-            raise TableError(f"a turn of {column!r} should be a number above 0, got {kind!r}")
+            raise TableError(f"the circle of {column!r} should have a finite length above 0, got {kind!r}")
         if column in self.bounds:
-            raise TableError(f"{kind!r} brings the bounds of column {column!r}; leave its other bounds out")
+            raise TableError(f"{kind!r} already sets the bounds of column {column!r}; leave its other bounds out")
         object.__setattr__(self, "kinds", {**self.kinds, column: "circular"})
         object.__setattr__(self, "bounds", {**self.bounds, column: (low, high)})
 
     @property
-    def _parts(self) -> dict[str, tuple[str, ...]]:
+    def _roles(self) -> dict[str, tuple[str, ...]]:
         weights = () if self.weights is None else (self.weights,)
         return {"drop": self.drop, "context": self.context, "weights": weights}
 
     @property
     def named(self) -> set[str]:
-        """Every column that an option names."""
-        return {*self.kinds, *self.transforms, *self.bounds}.union(*self._parts.values())
+        """The names of all columns in the options."""
+        return {*self.kinds, *self.transforms, *self.bounds}.union(*self._roles.values())
 
     def check_names(self, names: Iterable[str]) -> None:
-        """Every column named in an option is in the table."""
+        """Raise TableError if an option names a column that is not in the table."""
         known = list(names)
         unknown = sorted(self.named - set(known))
         if unknown:
@@ -117,25 +122,19 @@ class TableOptions:
 
 @dataclass(frozen=True)
 class Inferred:
-    """A schema, and what was seen on the way: ``rows`` that are used, ``dropped`` ones, how many values rows lack
-    (``lost``), rows of each part, remarks, and warnings about what no fit can do well.
-
-    ``table`` holds the same rows in a form that is fast to read again. ``gaps`` are the missing values of each column
-    that has any, where rows that lack a value are kept; ``sample`` is one of training rows. ``split`` is that of this
-    very table.
-    """
+    """An inferred schema, and what was found in the table."""
 
     schema: Schema
-    rows: int
-    dropped: int
-    lost: int
-    parts: dict[str, int]
-    notes: tuple[str, ...]
-    warnings: tuple[str, ...]
-    table: Table
-    gaps: dict[str, int]
-    sample: pa.Table
-    split: Split
+    rows: int  # rows that are used
+    dropped: int  # rows that are left out because they lack a value
+    lost: int  # missing values in all rows
+    parts: dict[str, int]  # used rows in each part of the split
+    notes: tuple[str, ...]  # remarks for the user
+    warnings: tuple[str, ...]  # properties of the table that no fit can handle well
+    table: Table  # the same rows, in a form that is fast to read again
+    gaps: dict[str, int]  # missing values of each column that has any, if rows that lack a value are kept
+    sample: pa.Table  # a sample of training rows
+    split: Split  # the split of this table
 
 
 def infer(
@@ -146,14 +145,16 @@ def infer(
     *,
     atoms: bool = False,
 ) -> Inferred:
-    """Find out what a table holds and how to turn it into numbers for a flow.
+    """Infer the schema of a table.
 
     Args:
-        table: from :func:`open_table`.
-        options: what the user says about its columns.
+        table: a table from :func:`open_table`.
+        options: the user's options for its columns.
         split: which rows are for training.
-        spool: the folder for a temporary copy of a large file of text, which is read once; by default the system's.
-        atoms: whether single values of a real column may have probabilities of their own, so that none is remarked on.
+        spool: the folder for a temporary copy of a large text file, so that the file is read once; by default the
+            system's.
+        atoms: whether the model gives single values of a real column probabilities of their own; if false, a note names
+            columns with frequent values.
 
     >>> import pyarrow as pa
     >>> from cubicflow.tables.source import MemoryTable
@@ -181,7 +182,7 @@ def _infer(table: Table, options: TableOptions, split: Split, spool: Path | None
     table = detect_formats(table.spooled(kept, spool), kept, words)
     types = {name: table.types[name] for name in used}
     _check_empty(types)
-    split = split.settled(table)
+    split = split.resolved(table)
     survey = _Survey(table, types, missing, split)
     columns = {}
     _check_gaps(survey.facts, options)
@@ -189,21 +190,21 @@ def _infer(table: Table, options: TableOptions, split: Split, spool: Path | None
         role: Role = "weights" if name == options.weights else "context" if name in options.context else "model"
         columns[name] = decide(facts, options.kinds.get(name), role)
     _check_roles(columns, options)
-    notes = [_said_of_index(name, is_text=table.is_text) for name in indices]
+    notes = [_index_note(name, is_text=table.is_text) for name in indices]
     notes += table.remarks
     notes += remark_on_order(survey.orders) if not columns_of(split) else []
     if survey.dropped:
         read = survey.rows + survey.dropped
         lacking = f"{survey.dropped} of {read} rows lack a value and are left out, {survey.lost} values in all"
-        notes.append(f"{lacking}; the rows that are left need not be like them")
+        notes.append(f"{lacking}; the remaining rows may not be representative")
     gaps = {name: facts.gaps for name, facts in survey.facts.items() if facts.gaps}
     ordered = [c for c in columns.values() if c.role in ("model", "context") and c.is_ordered and c.name not in gaps]
     for name, column in columns.items():
         if column.role != "weights":
-            asked = name in options.kinds, options.transforms.get(name), options.bounds.get(name), atoms
+            requested = name in options.kinds, options.transforms.get(name), options.bounds.get(name), atoms
             sample = survey.sample if name not in gaps else _present(survey.sample, name)
-            columns[name], said = column.settle(Evidence(survey.facts[name], sample, ordered, *asked))
-            notes += said
+            columns[name], remarks = column.settle(Evidence(survey.facts[name], sample, ordered, *requested))
+            notes += remarks
     columns = _learn(pieces(table, used, missing), columns, options, split)
     every = [columns.get(name) or Dropped(name, "string", "dropped") for name in table.names]
     schema = Schema(tuple(every))
@@ -222,18 +223,19 @@ def _infer(table: Table, options: TableOptions, split: Split, spool: Path | None
     )
 
 
-def _said_of_index(name: str, *, is_text: bool) -> str:
+def _index_note(name: str, *, is_text: bool) -> str:
+    """Return the note on a row index that is left out."""
     if is_text and name == INDEX:
         return "the first column has no name, so it is taken for a row index; it is left out"
     return f"{name!r} is a row index that pandas wrote with the table; it is left out"
 
 
 def _check_gaps(facts: Mapping[str, Facts], options: TableOptions) -> None:
-    """Gaps that no model can do anything with."""
+    """Raise TableError for gaps that no model can handle: missing weights, and columns without values."""
     if options.weights is not None and facts[options.weights].gaps:
         raise TableError(
             f"column {options.weights!r} lacks {facts[options.weights].gaps} weights, and every row needs one; leave "
-            "such rows out",
+            "out rows without a weight",
             "--missing drop",
         )
     if empty := [name for name, found in facts.items() if not found.rows]:
@@ -241,7 +243,7 @@ def _check_gaps(facts: Mapping[str, Facts], options: TableOptions) -> None:
 
 
 def _present(sample: pa.Table, name: str) -> pa.Table:
-    """The rows of a sample in which a column has a value."""
+    """Return the rows of a sample in which a column has a value."""
     found = sample.filter(pc.invert(pc.is_null(sample.column(name), nan_is_null=True)))
     if not len(found):
         raise TableError(f"column {name!r} has no value in any training row; leave it out", f"--drop {name}")
@@ -249,7 +251,9 @@ def _present(sample: pa.Table, name: str) -> pa.Table:
 
 
 class _Survey:
-    """One pass over the complete rows of a table: facts of every column, rows of each part, a sample for training."""
+    """The results of one pass over the rows: facts about every column, the size of each part, a sample of training
+    rows.
+    """
 
     def __init__(self, table: Table, types: dict[str, pa.DataType], missing: Missing | str, split: Split) -> None:
         self.facts = {name: Facts(name, type) for name, type in types.items()}
@@ -271,15 +275,15 @@ class _Survey:
                 self.parts[name] += int((part == i).sum())
             batch = pa.RecordBatch.from_arrays(columns, names=list(types))
             for name, order in self.orders.items():
-                order.see(batch.column(name))
-            chosen.see(batch.filter(pa.array(part == 0)), piece.numbers[part == 0])
+                order.update(batch.column(name))
+            chosen.update(batch.filter(pa.array(part == 0)), piece.numbers[part == 0])
         if self.dropped and not self.rows:
-            deque(pieces(table, list(types), Missing.ERROR), maxlen=0)  # says which columns lack how many values
+            deque(pieces(table, list(types), Missing.ERROR), maxlen=0)  # raises with the gaps of each column
         if self.rows < FEWEST_ROWS or not all(self.parts[name] for name in split.parts):
             left = f" ({self.dropped} more lack a value)" if self.dropped else ""
             raise TableError(
-                f"{self.rows} complete row{'' if self.rows == 1 else 's'}{left} cannot be parted into training, "
-                f"validation and test rows; a fit needs at least {FEWEST_ROWS}, and hundreds to be of any use"
+                f"{self.rows} complete row{'' if self.rows == 1 else 's'}{left} cannot be split into training, "
+                f"validation and test rows; a fit needs at least {FEWEST_ROWS} rows, and hundreds for a useful model"
             )
         self.sample = chosen.table()
 
@@ -290,7 +294,7 @@ def _check_types(types: dict[str, pa.DataType]) -> None:
     odd = [name for name, type in types.items() if not is_readable(type) and type != pa.null()]
     if odd:
         raise TableError(
-            "columns must hold numbers, truth values, dates or text; these do not: "
+            "columns must hold numbers, booleans, dates or text; these do not: "
             f"{', '.join(f'{name!r} ({types[name]})' for name in odd[:5])}. Leave them out",
             f"--drop {','.join(odd)}",
         )
@@ -299,7 +303,7 @@ def _check_types(types: dict[str, pa.DataType]) -> None:
 def _check_empty(types: dict[str, pa.DataType]) -> None:
     empty = [name for name, type in types.items() if type == pa.null()]
     if len(empty) == len(types):
-        raise TableError("the table has no rows with values in them")
+        raise TableError("the table has no rows with values")
     if empty:
         raise without_values(empty)
 
@@ -314,26 +318,28 @@ def _check_roles(columns: dict[str, Column], options: TableOptions) -> None:
         columns[column.name] = Real(column.name, column.type, "weights")
     fixed = [name for name in options.context if columns[name].role == "constant"]
     if fixed:
-        raise TableError(f"context column {some(fixed)} never changes, so nothing can depend on it; drop it")
+        raise TableError(f"context column {some(fixed)} is constant, so nothing can depend on it; drop the column")
     if not any(column.role == "model" for column in columns.values()):
         raise TableError("nothing is left to model: every column is constant, context or weights")
-    for what, asked in (("a transform is", options.transforms), ("bounds are", options.bounds)):
-        for name in asked:
+    for what, requested in (("a transform applies", options.transforms), ("bounds apply", options.bounds)):
+        for name in requested:
             if name not in columns or not columns[name].is_measured:
                 kind = columns[name].kind if name in columns else "left out"
-                raise TableError(f"{what} for numbers; column {name!r} is {kind}")
+                raise TableError(f"{what} to numbers; column {name!r} is {kind}")
 
 
 class _Tally:
-    """Watches the training rows of a column go by; ``finish`` is the column with its map."""
+    """An accumulator of the training rows of a column; ``finish`` returns the column with its map."""
 
     def __init__(self, column: Column) -> None:
         self.column = column
-        self._unmapped = replace(column, map=None)  # nothing is far off before mean and std are known
+        # A column without a map does not refuse values far from the mean, which is not known yet.
+        self._unmapped = replace(column, map=None)
         self.moments, self.counts = Moments(), CodeCounts()
         self.rows, self.weight = 0, 0.0
 
-    def see(self, array: pa.Array, weights: Floats | None) -> None:
+    def update(self, array: pa.Array, weights: Floats | None) -> None:
+        """Add training rows with these values and weights."""
         missing = pc.is_null(array, nan_is_null=True).to_numpy(zero_copy_only=False)
         if missing.any():
             array, weights = array.filter(pa.array(~missing)), None if weights is None else weights[~missing]
@@ -342,11 +348,14 @@ class _Tally:
         y = self._unmapped.encode(array)
         shape = self.column.map
         if isinstance(shape, Scaled):
-            self.moments.see(shape.shaped(shape.start + shape.unit * (y + 0.5 * self.column.counts_mass))[0], weights)
+            self.moments.update(
+                shape.shaped(shape.start + shape.unit * (y + 0.5 * self.column.counts_mass))[0], weights
+            )
         elif self.column.counts_mass:
-            self.counts.see(y.astype("int64"), weights)
+            self.counts.update(y.astype("int64"), weights)
 
     def finish(self, bounds: Bounds | None) -> Column:
+        """Return the column with the map that the training rows give."""
         rows, weight = self.rows, self.weight
         if not weight:
             name = self.column.name
@@ -354,14 +363,14 @@ class _Tally:
         if isinstance(self.column.map, Scaled):
             shape = replace(self.column.map, mean=self.moments.mean, std=self.moments.std or 1.0)
             return replace(self.column, map=shape)
-        self.counts.counts *= rows / weight  # as many as there are rows, whatever the unit of the weights
+        self.counts.counts *= rows / weight  # the counts sum to the number of rows, whatever the unit of the weights
         return self.column.learn(self.counts, rows, bounds)
 
 
 def _learn(rows: Iterable[Piece], columns: dict[str, Column], options: TableOptions, split: Split) -> dict[str, Column]:
-    """The columns with the maps that the training rows make."""
+    """Return the columns with the maps that the training rows give."""
     tallies = {name: _Tally(column) for name, column in columns.items() if column.role != "weights"}
-    count, weight, weighed = 0, 0.0, 0.0  # of the training rows, and the weight of the rows of all parts
+    count, weight, total_weight = 0, 0.0, 0.0  # training rows; their weight; the weight of all rows
     for piece in rows:
         train = split.parts_of(piece.numbers) == 0
         chosen = piece.batch.filter(pa.array(train))
@@ -370,18 +379,18 @@ def _learn(rows: Iterable[Piece], columns: dict[str, Column], options: TableOpti
             weights = columns[options.weights].encode(piece.batch.column(options.weights))
             if (weights < 0).any():
                 raise TableError(f"column {options.weights!r} holds negative weights, such as {weights.min():g}")
-            weighed += float(weights.sum())
+            total_weight += float(weights.sum())
             weights = weights[train]
         count += len(chosen)
         weight += float(len(chosen) if weights is None else weights.sum())
         for name, tally in tallies.items():
-            tally.see(chosen.column(name), weights)
+            tally.update(chosen.column(name), weights)
     if not weight:
         message = f"the weights in column {options.weights!r} are all zero"
-        if weighed:
-            raise TableError(f"{message} in the rows for training; choose other rows by another seed", "--seed")
+        if total_weight:
+            raise TableError(f"{message} in the training rows; choose other training rows by another seed", "--seed")
         raise TableError(message)
     learned = {name: tally.finish(options.bounds.get(name)) for name, tally in tallies.items()}
-    if options.weights is not None:  # divided by their mean, weights neither raise nor lower the learning rate
+    if options.weights is not None:  # weights are divided by their mean, so they do not change the learning rate
         learned[options.weights] = replace(columns[options.weights], map=Scaled(std=weight / count))
     return learned

@@ -1,16 +1,16 @@
-"""The probability of an interval under a cubic spline on [0, 1], accurate in relative terms however small it is.
+"""The probability of an interval under a cubic spline on [0, 1], with a small relative error even if it is tiny.
 
-The spline is the distribution function F of a number on [0, 1]. F(b) - F(a) as a difference of two rounded numbers has
-an error of about 1e-16 whatever its size, so a mass of 1e-12 would keep four digits, and in float32 none. Here nothing
-large is ever subtracted:
+The spline is the distribution function F of a number on [0, 1]. The difference F(b) - F(a) of two rounded numbers has
+an absolute error of about 1e-16. A mass of 1e-12 would keep four digits, and in float32 none. Here no large numbers are
+subtracted:
 
-1. An interval is told by its distances from both ends of [0, 1] and by its own width, each a number of its own. It is
-   measured from the nearer end; seen from the upper end the spline is the mirrored one.
-2. Inside one bin F is a cubic and its slope a quadratic, whose mean over the interval is Simpson's rule, exactly: a sum
-   of positive terms. The mass is the width times that mean.
+1. An interval is given by its distances from both ends of [0, 1] and by its width, three separate numbers. It is
+   measured from the nearer end. From the upper end, the spline is the mirrored one.
+2. Inside one bin F is a cubic and its slope a quadratic. Simpson's rule gives the mean slope over the interval exactly,
+   as a sum of positive terms. The mass is the width times that mean.
 3. An interval that crosses knots is the rest of its first bin, the whole bins between, and the beginning of its last
-   bin: again a sum of positive terms. The two pieces beside a single knot add up to the width, so a rounding of the
-   knot moves probability from one piece to the other and changes the sum by nothing.
+   bin: again a sum of positive terms. The two pieces beside a single knot add up to the width, so a rounding error of
+   the knot moves probability from one piece to the other and does not change the sum.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from cubicflow.tables.unit_spline import bins_of
 
 
 def log_mean_density(low: Tensor, high: Tensor, log_width: Tensor, params: Tensor, *, closed: bool = False) -> Tensor:
-    """log of (F(b) - F(a)) / (b - a), each element with a spline of its own.
+    """Return log((F(b) - F(a)) / (b - a)), each element under a spline of its own.
 
     Args:
         low: a, the distance of the interval's lower end from 0; any shape.
-        high: 1 - b, the distance of its upper end from 1.
-        log_width: log(b - a), which a and b need not tell.
-        params: of :func:`cubicflow.splines.cubic_spline`, K widths, K heights and two edge slopes in the last axis.
-        closed: whether the slope is the same at both ends; then the first of the edge slopes is that of both.
+        high: 1 - b, the distance of the interval's upper end from 1.
+        log_width: log(b - a), given separately because a and b may not resolve it.
+        params: those of :func:`cubicflow.splines.cubic_spline`: K widths, K heights and two edge slopes in the last
+            axis.
+        closed: whether the slope is the same at both ends; then the first edge slope is used for both.
 
     >>> low, width = torch.tensor(0.25, dtype=torch.float64), torch.tensor(0.5, dtype=torch.float64)
     >>> log_mean_density(low, 1 - low - width, width.log(), torch.zeros(18, dtype=torch.float64)).abs() < 1e-12
@@ -64,19 +65,20 @@ def log_mean_density(low: Tensor, high: Tensor, log_width: Tensor, params: Tenso
     ends = cubic_shape(t, 1 - t, start, end).slope + cubic_shape(t + span, 1 - t - span, start, end).slope
     inside = rise / size * (ends + 4 * middle) / 6
 
-    left = torch.minimum((after.pick(across.before) - a).clamp(min=0), width) / size  # of the first bin
+    # The interval covers the share ``left`` of its first bin and the share ``begun`` of its last bin.
+    left = torch.minimum((after.pick(across.before) - a).clamp(min=0), width) / size
     rest = rise * left * cubic_shape(1 - left, left, start, end).qbar
     size, rise = last.pick(bins.widths), last.pick(bins.heights)
-    begun = ((width - (last.pick(across.before) - a)) / size).clamp(0, 1)  # of the last bin
+    begun = ((width - (last.pick(across.before) - a)) / size).clamp(0, 1)
     beginning = rise * begun * cubic_shape(begun, 1 - begun, last.pick(bins.start), last.pick(bins.end)).q
     whole = torch.where(last.bin > first.bin + 1, last.pick(upwards.before) - after.pick(upwards.before), 0)
-    # A width too small for a number has no crossing; the 1 keeps the branch that is not taken free of NaN gradients.
+    # A width that underflows to 0 crosses no knot. The 1 keeps NaN gradients out of the branch that is not taken.
     crossing = first.bin != last.bin
     across_knots = (rest + whole + beginning) / torch.where(crossing, width, 1)
     return torch.where(crossing, across_knots, inside).clamp(min=torch.finfo(inside.dtype).tiny).log()
 
 
 def _next(index: BinIndex) -> BinIndex:
-    """The bin after each, or the last bin again."""
+    """Return the index of the next bin, or of the last bin again."""
     bin = (index.bin + 1).clamp(max=index.num_bins - 1)
     return index.moved_to(bin)

@@ -1,8 +1,8 @@
-"""From a column's number to a number for the flow, and back, with the exact log slope.
+"""Maps from a column's numbers to a flow's numbers and back, with the exact log slope.
 
-A map is increasing. ``forward`` takes y, the value itself for a column with a density, or code + u with u in (0, 1) for
-a column with masses, and returns (z, log dz/dy). ``inverse`` takes z to y. ``limits`` is the open interval of y on
-which the map is defined. All in float64.
+A map is increasing. ``forward`` takes y and returns (z, log dz/dy). For a column with a density, y is the value itself;
+for a column with masses, y is code + u with u in (0, 1). ``inverse`` takes z to y. ``limits`` is the open interval of y
+on which the map is defined. Everything is in float64.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from cubicflow.tables.table_error import TableError
 Floats = NDArray[np.float64]
 
 MOST_BINS = 256
-FEWEST_ROWS = 32  # in a bin: its share is then known to about a sixth
-PRIOR = 0.5  # rows added to every bin, so that none is impossible
-FRACTION_OF_RANGE = 40  # how far outside an unseen code may lie, at least, without being a surprise
+FEWEST_ROWS = 32  # rows in a bin: the share of such a bin is known to about a sixth
+PRIOR = 0.5  # rows added to every bin, so that no bin is impossible
+FRACTION_OF_RANGE = 40  # a tail's mean distance beyond the end is at least the range divided by this
 
 
 @dataclass(frozen=True)
 class Scaled:
-    """(shape(y) - mean) / std, where y is first unit * y + start.
+    """The map z = (shape(v) - mean) / std with v = unit * y + start.
 
-    The shapes: ``identity``; ``log`` of y; ``asinh`` of (y - centre) / scale; ``bounded``, the logit of
-    (y - low) / (high - low), or a logarithm where one end is missing.
+    The shape is ``identity``; ``log``, the log of v; ``asinh``, of (v - centre) / scale; or ``bounded``, the logit of
+    (v - low) / (high - low), which becomes a logarithm if one end is open.
     """
 
     shape: str = "identity"
@@ -60,7 +60,7 @@ class Scaled:
         return (t - self.mean) / self.std, log_slope + math.log(self.unit) - math.log(self.std)
 
     def shaped(self, v: Floats) -> tuple[Floats, Floats]:
-        """The shape alone: what mean and std are taken of."""
+        """Return shape(v) and its log slope. The mean and std are those of shape(v)."""
         if self.shape == "asinh":
             w = (v - self.centre) / self.scale
             return np.arcsinh(w), -np.log(np.hypot(1.0, w)) - math.log(self.scale)
@@ -85,7 +85,7 @@ class Scaled:
             elif low is None:
                 v = high - np.exp(-t)
             else:
-                # from the nearer end, so that neither end is rounded away
+                # Measure from the nearer end: the distance to either end keeps its relative precision.
                 small = np.exp(-np.abs(t))
                 inside = (high - low) * small / (1 + small)
                 v = np.where(t < 0, low + inside, high - inside)
@@ -93,7 +93,7 @@ class Scaled:
 
     @property
     def _ends(self) -> tuple[float | None, float | None]:
-        """What the shape is bounded by: a logarithm by 0."""
+        """The limits of the shape; the lower limit of a logarithm is 0."""
         return (self.low, self.high) if self.shape == "bounded" else (0.0 if self.shape == "log" else None, None)
 
     @property
@@ -109,11 +109,12 @@ class Scaled:
 
 @dataclass(frozen=True)
 class Histogram:
-    """The normal quantile of a histogram's distribution function: what the histogram describes becomes normal.
+    """The normal quantile of a histogram's distribution function: a column with this histogram becomes normal.
 
-    ``edges`` are codes, ``masses`` the shares of the bins between them, summing to 1. At a closed end the outermost
-    edge is a hard limit and maps to infinity. At an open end ``below`` or ``above`` is a small share left for codes
-    nobody has seen; there the map goes on as a straight line, so every code has a finite log probability.
+    ``edges`` are codes, and ``masses`` are the shares of the bins between them, which sum to 1. At a closed end the
+    outermost edge is a hard limit and maps to infinity. At an open end, ``below`` or ``above`` is a small share for
+    unseen codes. There the map continues as a straight line, so every code has a finite log probability.
+    ``reach_below`` and ``reach_above`` set how far the tails extend, in codes.
     """
 
     edges: tuple[int, ...]
@@ -127,18 +128,20 @@ class Histogram:
         edges = np.asarray(self.edges, dtype=np.float64)
         masses = np.asarray(self.masses, dtype=np.float64)
         if len(edges) != len(masses) + 1 or len(masses) < 1 or not (np.diff(edges) >= 1).all():
-            raise ValueError("edges must increase, one more of them than masses")
+            raise ValueError("edges must increase, and there must be one more than masses")
         if not (masses > 0).all() or abs(masses.sum() - 1) > 1e-6:
             raise ValueError("masses must be positive and sum to 1")
         if not (0 <= self.below < 0.25 and 0 <= self.above < 0.25 and self.reach_below > 0 and self.reach_above > 0):
-            raise ValueError("the shares outside must be small, their reach positive")
+            raise ValueError("below and above must be below 0.25, reach_below and reach_above positive")
 
     @cached_property
     def _tables(self) -> tuple[Floats, Floats, Floats, Floats, Floats]:
-        """Edges, slopes, the distribution function and its complement at the edges, and their quantiles."""
+        """Edges, slopes, the distribution function and its complement at the edges, and the normal quantiles of the
+        edges.
+        """
         edges = np.asarray(self.edges, dtype=np.float64)
         inner = np.asarray(self.masses, dtype=np.float64) * (1 - self.below - self.above)
-        # each summed from its own end: neither is one minus the other
+        # Each is summed from its own end, which keeps its relative precision near that end.
         lower = self.below + np.concatenate([[0.0], np.cumsum(inner)])
         upper = self.above + np.concatenate([np.cumsum(inner[::-1])[::-1], [0.0]])
         return edges, inner / np.diff(edges), lower, upper, quantile(lower, upper)
@@ -173,14 +176,14 @@ class Histogram:
         return y
 
     def log_mass(self, codes: Floats) -> Floats:
-        """The log of the probability of every code: of what lies between it and the next. -inf beyond a closed end."""
+        """Return the log probability of every code k, the mass of [k, k + 1); -inf beyond a closed end."""
         edges, slopes, _, _, _ = self._tables
         outside = (codes < edges[0]) | (codes >= edges[-1])
         bin = np.clip(np.searchsorted(edges, codes, side="right") - 1, 0, len(slopes) - 1)
         result = np.where(outside, -np.inf, np.log(slopes[bin]))
         opened = ((codes < edges[0]) & bool(self.below)) | ((codes >= edges[-1]) & bool(self.above))
         if opened.any():
-            # edges are codes, so a step lies within one tail; the upper tail is turned into a lower one
+            # Edges are codes, so [k, k + 1) lies within one tail. The upper tail is mirrored to the lower one.
             ends = np.stack([self.forward(codes[opened] + i)[0] for i in range(2)])
             a, b = (_log_normal_cdf(z) for z in np.sort(np.where(ends[0] < 0, ends, -ends), axis=0))
             result[opened] = b + np.log1p(-np.exp(a - b))
@@ -199,7 +202,7 @@ Map = Scaled | Histogram
 
 
 def map_from_json(value: Any) -> Map:
-    """The map that ``to_json`` described. Trusts nothing."""
+    """Return the map that ``to_json`` wrote. Raises TableError for anything invalid."""
     known: dict[str, type[Map]] = {"scaled": Scaled, "histogram": Histogram}
     if not isinstance(value, dict) or value.get("type") not in known:
         raise TableError(f"a map should be one of {', '.join(known)}, got {str(value)[:80]}")
@@ -207,7 +210,7 @@ def map_from_json(value: Any) -> Map:
     try:
         return known[value["type"]](**arguments)
     except (TypeError, ValueError, IndexError) as error:
-        raise TableError(f"a map cannot be made of {sorted(arguments)}: {error}") from None
+        raise TableError(f"invalid map with {sorted(arguments)}: {error}") from None
 
 
 def _numbers(value: Any) -> Any:
@@ -215,17 +218,17 @@ def _numbers(value: Any) -> Any:
         return tuple(_numbers(item) for item in value)
     if value is None or isinstance(value, str) or (isinstance(value, int | float) and not isinstance(value, bool)):
         return value
-    raise TableError(f"a map is made of numbers, got {str(value)[:80]}")
+    raise TableError(f"a map should hold numbers, got {str(value)[:80]}")
 
 
 def quantile(lower: Floats, upper: Floats) -> Floats:
-    """The normal quantile of a probability, given with its complement, from the smaller of the two."""
+    """Return the normal quantile of a probability, given with its complement; the smaller of the two is used."""
     z: Floats = torch.special.ndtri(torch.from_numpy(np.minimum(lower, upper))).numpy()
     return np.where(lower <= upper, z, -z)
 
 
 def _normal_cdf(z: Floats) -> Floats:
-    # torch's own ndtr is (1 + erf) / 2, which has no relative precision in the lower tail
+    # torch.special.ndtr is (1 + erf) / 2, which has no relative precision in the lower tail.
     result: Floats = torch.special.erfc(torch.from_numpy(z * -math.sqrt(0.5))).numpy() / 2
     return result
 
@@ -235,20 +238,23 @@ def _log_normal_cdf(z: Floats) -> Floats:
     return result
 
 
-# --- what the training rows of a column show, merged batch by batch ---
+# --- statistics of the training rows of a column, accumulated batch by batch ---
 
 
 class Moments:
-    """Weighted mean and variance. Batches are merged by the rule of Chan, Golub and LeVeque (1979), which subtracts no
-    large sums from one another. With an infinite value, as the score of a row of probability 0, the mean is infinite
-    and the deviation NaN."""
+    """An accumulator of the weighted mean and variance.
+
+    Batches are merged by the rule of Chan, Golub and LeVeque (1979), which does not subtract large sums. With an
+    infinite value, such as the score of a row of probability 0, the mean is infinite and the standard deviation NaN.
+    """
 
     def __init__(self) -> None:
         self.weight = 0.0
         self.mean = 0.0
         self._squares = 0.0
 
-    def see(self, values: Floats, weights: Floats | None) -> None:
+    def update(self, values: Floats, weights: Floats | None) -> None:
+        """Add values with these weights."""
         weight = float(len(values) if weights is None else weights.sum())
         if not weight:
             return
@@ -264,13 +270,13 @@ class Moments:
         self.mean += shift * weight / total
         self.weight = total
 
-    def join(self, other: Moments) -> None:
-        """See what another has seen.
+    def merge(self, other: Moments) -> None:
+        """Add the values of another accumulator.
 
         >>> one, other = Moments(), Moments()
-        >>> one.see(np.array([1.0, 2.0]), None), other.see(np.array([6.0]), None)
+        >>> one.update(np.array([1.0, 2.0]), None), other.update(np.array([6.0]), None)
         (None, None)
-        >>> one.join(other)
+        >>> one.merge(other)
         >>> one.mean, one.weight
         (3.0, 3.0)
         """
@@ -291,15 +297,16 @@ class Moments:
 
 
 class CodeCounts:
-    """Weighted counts of codes, merged batch by batch. Beyond ``most`` distinct codes, neighbours are pooled."""
+    """An accumulator of weighted counts of codes. Beyond ``most`` distinct codes, neighbouring codes are pooled."""
 
     def __init__(self, most: int = 1 << 17) -> None:
         self.most = most
-        self.pooled = 1  # neighbouring codes that share a count
+        self.pooled = 1  # number of neighbouring codes that share a count
         self.codes: NDArray[np.int64] = np.empty(0, dtype=np.int64)
         self.counts: NDArray[np.float64] = np.empty(0)
 
-    def see(self, codes: NDArray[np.int64], weights: NDArray[np.float64] | None) -> None:
+    def update(self, codes: NDArray[np.int64], weights: NDArray[np.float64] | None) -> None:
+        """Add codes with these weights."""
         joined = np.concatenate([self.codes, codes // self.pooled])
         counts = np.concatenate([self.counts, np.ones(len(codes)) if weights is None else weights])
         self._merge(joined, counts)
@@ -308,7 +315,7 @@ class CodeCounts:
             self._merge(self.codes // 2, self.counts)
 
     def of(self, code: int) -> float:
-        """The count of a code, or of those that it was pooled with."""
+        """Return the count of a code, including the codes that it is pooled with."""
         return float(self.counts[self.codes == code // self.pooled].sum())
 
     def _merge(self, codes: NDArray[np.int64], counts: NDArray[np.float64]) -> None:
@@ -317,13 +324,16 @@ class CodeCounts:
 
 
 def histogram_of_levels(counts: NDArray[np.float64]) -> Histogram:
-    """One bin a level, closed at both ends: for words and truth values."""
+    """Return a histogram with one bin for each level, closed at both ends: for words and booleans."""
     masses = (counts + PRIOR) / (counts + PRIOR).sum()
     return Histogram(tuple(range(len(counts) + 1)), tuple(masses.tolist()))
 
 
 def histogram_of_codes(seen: CodeCounts, low: int | None, high: int | None, most_bins: int = MOST_BINS) -> Histogram:
-    """Bins of ordered codes. ``low`` and ``high`` are hard limits (the first possible code, the last), or None."""
+    """Return a histogram of ordered codes.
+
+    ``low`` and ``high`` are hard limits, the first and the last possible code, or None for an open end.
+    """
     wide = seen.pooled
     total = float(seen.counts.sum())
     enough = max(FEWEST_ROWS, total / most_bins)
@@ -339,7 +349,7 @@ def histogram_of_codes(seen: CodeCounts, low: int | None, high: int | None, most
     close(start, 0.0)
     gathered = 0.0
     for code, count in zip((seen.codes * wide).tolist(), seen.counts.tolist(), strict=True):
-        if count >= enough:  # frequent: a bin of its own
+        if count >= enough:  # a frequent code gets a bin of its own
             close(code, gathered)
             gathered = 0.0
         gathered += count
@@ -357,12 +367,15 @@ def histogram_of_codes(seen: CodeCounts, low: int | None, high: int | None, most
         tuple((shares / shares.sum()).tolist()),
         below=0.0 if low is not None else outside,
         above=0.0 if high is not None else outside,
-        reach_below=_reach(edges[1] - edges[0], counts[0], span),
-        reach_above=_reach(edges[-1] - edges[-2], counts[-1], span),
+        reach_below=_tail_length(edges[1] - edges[0], counts[0], span),
+        reach_above=_tail_length(edges[-1] - edges[-2], counts[-1], span),
     )
 
 
-def _reach(width: int, count: float, span: int) -> float:
-    """The mean distance beyond an end. Of n values with exponential tails the furthest is ln n of them out, so the
-    outermost bin is about that many of them wide."""
+def _tail_length(width: int, count: float, span: int) -> float:
+    """Return the mean distance of unseen codes beyond an end.
+
+    The furthest of n values with an exponential tail is about ln n mean distances out, so the outermost bin, with
+    ``count`` rows, is about ln(count) mean distances wide.
+    """
     return max(width / math.log(count + math.e), span / FRACTION_OF_RANGE)

@@ -1,4 +1,4 @@
-"""Rows of a .npy file, some at a time. A map of the file would end the process where somebody shortens the file."""
+"""Rows of a .npy file, read in parts. A memory map would crash the process if another program truncated the file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Array = NDArray[Any]
 
 
 class NpyRows:
-    """The rows of an array that lies in a file.
+    """The rows of an array in a .npy file.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -32,7 +32,7 @@ class NpyRows:
         self._by_columns = mapped.ndim > 1 and mapped.flags.f_contiguous and not mapped.flags.c_contiguous
 
     def rows(self, start: int, stop: int) -> Array:
-        """Those from ``start`` to before ``stop``."""
+        """Return the rows from ``start`` up to, but not including, ``stop``."""
         stop = min(stop, self._shape[0])
         try:
             with self._path.open("rb", buffering=0) as file:
@@ -47,13 +47,13 @@ class NpyRows:
         return np.stack(found, axis=1).reshape((stop - start, *self._shape[1:]), order="F")
 
     def _block(self, descriptor: int, first: int, shape: tuple[int, ...]) -> Array:
-        """An array of values that lie one after the other, the first of them after ``first`` others."""
+        """Return an array of consecutive values of the file. ``first`` is the index of the first value."""
         found = np.empty(shape, self._dtype)
-        waiting = memoryview(found.reshape(-1).view(np.uint8).data)
+        unfilled = memoryview(found.reshape(-1).view(np.uint8).data)
         place = self._offset + first * self._dtype.itemsize
-        while len(waiting):
-            count = os.preadv(descriptor, [waiting], place)
-            if not count:  # the file ends before its array does
+        while len(unfilled):
+            count = os.preadv(descriptor, [unfilled], place)
+            if not count:  # the file has become shorter than its array
                 raise changed(self._path)
-            waiting, place = waiting[count:], place + count
+            unfilled, place = unfilled[count:], place + count
         return found

@@ -1,4 +1,4 @@
-"""Rows to a file of the kind its name says, or as CSV to standard output; complete under its name, or not there."""
+"""Write rows to a file, in the format of its ending, or as CSV to standard output. The file is complete or absent."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ from cubicflow.tables.table_error import TableError, some
 from cubicflow.tables.text.formats import Format
 
 STANDARD_OUTPUT = "-"
-MOST_DIGITS = 38  # of arrow's decimals
-NUMERIC = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)  # for NumPy
+MOST_DIGITS = 38  # digits of a decimal128
+NUMERIC = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)  # types that a .npy file can hold
 
-FORMULA = r"=+\-@\t\r\n＝＋－＠"  # what formulas begin with, in a class of a regular expression
+FORMULA = (
+    r"=+\-@\t\r\n＝＋－＠"  # first characters of spreadsheet formulas, as a character class of a regular expression
+)
 NO_FORMATS: Mapping[str, Format] = MappingProxyType({})
 
 Batches = Iterator[pa.RecordBatch]
@@ -46,7 +48,7 @@ def _write_csv(
             for i, name in enumerate(names):
                 if name in formats:
                     arrays[i] = formats[name].from_plain(arrays[i].cast(pa.string()))
-                elif protect:  # a number in a format of its own, such as -5 €, is no formula
+                elif protect:  # a formatted number, such as -5 €, is not a formula
                     arrays[i] = protected(arrays[i])
             names = protected(pa.array(names)).to_pylist() if protect else names
             yield pa.RecordBatch.from_arrays(arrays, names=names)
@@ -55,7 +57,7 @@ def _write_csv(
 
 
 def csv_text(batches: Batches, decimals: Mapping[str, int], formats: Mapping[str, Format] = NO_FORMATS) -> bytes:
-    """Rows as the bytes of a CSV file.
+    """Return rows as the bytes of a CSV file.
 
     >>> csv_text(iter([pa.record_batch({"a": [1, 2]})]), {})
     b'"a"\\n1\\n2\\n'
@@ -70,7 +72,7 @@ def _write_parquet(file: BinaryIO, batches: Batches, *_: object) -> None:
 
 
 def _write_by(start: Callable[..., Any], file: BinaryIO, batches: Batches) -> None:
-    """Write by one of arrow's writers, which needs the schema of the first batch."""
+    """Write batches with an Arrow writer, which needs the schema of the first batch."""
     first = next(batches)
     with start(file, first.schema) as writer:
         for batch in chain([first], batches):
@@ -78,6 +80,7 @@ def _write_by(start: Callable[..., Any], file: BinaryIO, batches: Batches) -> No
 
 
 def _text(column: pa.Array, digits: int | None) -> pa.Array:
+    """Return a column as CSV writes it, floats with ``digits`` digits after the point."""
     if pa.types.is_dictionary(column.type):
         return column.dictionary_decode()
     if pa.types.is_float16(column.type):
@@ -85,14 +88,14 @@ def _text(column: pa.Array, digits: int | None) -> pa.Array:
     if digits is None or not pa.types.is_floating(column.type):
         return column
     try:
-        # a float column keeps its point, so that readers take it for one: 55.0
+        # Keep at least one digit, as in 55.0, so that readers recognise a float column.
         return pc.cast(column.cast(pa.float64()), pa.decimal128(MOST_DIGITS, max(digits, 1)))
-    except pa.ArrowInvalid:  # too large for so many digits
+    except pa.ArrowInvalid:  # a value is too large for a decimal with these digits
         return column
 
 
 def protected(texts: pa.Array) -> pa.Array:
-    """Texts that a spreadsheet would take for formulas, with an apostrophe before them. Numbers are what they are.
+    """Return texts with an apostrophe before those that a spreadsheet would take for formulas. Numbers are unchanged.
 
     >>> protected(pa.array(["=1+1", "a=b", "@x", None])).to_pylist()
     ["'=1+1", 'a=b', "'@x", None]
@@ -103,21 +106,25 @@ def protected(texts: pa.Array) -> pa.Array:
 
 
 def _write_npy(file: BinaryIO, batches: Batches, *_: object) -> None:
-    """One column as (N,), several as (N, D), all in one dtype. The header is written again when the rows are counted;
-    NumPy pads it for that."""
+    """Write one column as (N,), several as (N, D), all in one dtype.
+
+    The header is rewritten once the rows are counted; NumPy pads headers for this purpose.
+    """
     rows, width, dtype = 0, 1, np.dtype(np.float64)
 
     def write_header() -> None:
         shape = (rows,) if width == 1 else (rows, width)
-        described = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
         file.seek(0)
-        np.lib.format.write_array_header_1_0(file, described)
+        np.lib.format.write_array_header_1_0(file, header)
         file.flush()
 
     for batch in batches:
-        wordy = [field.name for field in batch.schema if not any(holds(field.type) for holds in NUMERIC)]
-        if wordy:
-            raise TableError(f"a .npy file holds numbers, and {some(wordy)} are not; write .csv or .parquet")
+        not_numeric = [field.name for field in batch.schema if not any(holds(field.type) for holds in NUMERIC)]
+        if not_numeric:
+            raise TableError(
+                f"a .npy file holds numbers, but {some(not_numeric)} is not numeric; write .csv or .parquet"
+            )
         columns = [column.to_numpy(zero_copy_only=False) for column in batch.columns]
         if not rows:
             width, dtype = len(columns), np.result_type(*columns)
@@ -131,27 +138,27 @@ WRITERS: dict[str, Callable[..., None]] = {".csv": _write_csv, ".parquet": _writ
 
 
 def check_output(path: str, *, overwrite: bool = False) -> None:
-    """Refuse an output that cannot be written, before any work is done for it."""
+    """Raise TableError for an output that cannot be written, before any work is done."""
     if path == STANDARD_OUTPUT:
-        if sys.stdout is None:  # Python's word for one that was closed before it began
+        if sys.stdout is None:  # standard output was closed before Python started
             raise TableError("standard output is closed; open it, or give the name of a file")
         return
     check_free(path, tuple(WRITERS), overwrite=overwrite)
 
 
 def check_free(path: str, endings: Sequence[str], *, overwrite: bool) -> None:
-    """Refuse the name of a file that has another ending, or that cannot be written."""
+    """Raise TableError for the name of a file with another ending, or of a file that cannot be written."""
     target = Path(path)
     if target.suffix.lower() not in endings:
         *others, last = endings
         ends = f"{', '.join(others)} or {last}" if others else last
-        raise TableError(f"{path}: the name of an output ends in {ends}, or is - for standard output")
+        raise TableError(f"{path}: the name of an output should end in {ends}, or be - for standard output")
     if target.is_dir():
         raise TableError(f"{path}: this is a folder; give the name of a file")
     if target.exists() and not overwrite:
-        raise TableError(f"{path}: there is such a file already; choose another name, or replace it", "--overwrite")
+        raise TableError(f"{path}: the file exists already; choose another name, or replace it", "--overwrite")
     if not target.parent.is_dir():
-        raise TableError(f"{path}: there is no folder {target.parent}; make it first")
+        raise TableError(f"{path}: there is no folder {target.parent}; create it first")
 
 
 def write_rows(
@@ -164,22 +171,29 @@ def write_rows(
     whole: bool = False,
     protect_formulas: bool = False,
 ) -> None:
-    """Write one batch of rows or more. The file appears under its name when all is written; after an error there is
-    none. ``decimals`` names columns that a CSV has with a fixed number of digits after the point, ``formats`` those
-    that it writes in their own way. Standard output has rows as they come or, if it must be ``whole``, at the end.
-    ``protect_formulas`` keeps a spreadsheet from taking the texts of a CSV for formulas."""
+    """Write rows to a file. The file appears once it is complete; after an error there is no file.
+
+    Args:
+        path: the name of the file, or ``-`` for CSV on standard output.
+        batches: the rows, at least one batch.
+        decimals: the number of digits after the point, for columns that a CSV writes with a fixed number.
+        formats: the formats of columns that a CSV writes in a format of their own.
+        overwrite: whether to replace an existing file.
+        whole: whether standard output gets the rows at the end, all at once, instead of batch by batch.
+        protect_formulas: whether texts in a CSV that a spreadsheet would take for formulas get an apostrophe.
+    """
     check_output(path, overwrite=overwrite)
     target = Path(path)
-    how = decimals or {}, formats, protect_formulas
+    csv_options = decimals or {}, formats, protect_formulas
     if path == STANDARD_OUTPUT and whole:
-        with tempfile.TemporaryFile() as kept:
-            _write_csv(kept, batches, *how)
-            kept.seek(0)
-            shutil.copyfileobj(kept, sys.stdout.buffer)
+        with tempfile.TemporaryFile() as buffered:
+            _write_csv(buffered, batches, *csv_options)
+            buffered.seek(0)
+            shutil.copyfileobj(buffered, sys.stdout.buffer)
         sys.stdout.buffer.flush()
     elif path == STANDARD_OUTPUT:
-        _write_csv(sys.stdout.buffer, batches, *how)
+        _write_csv(sys.stdout.buffer, batches, *csv_options)
         sys.stdout.buffer.flush()
     else:
         with replacing(target) as file:
-            WRITERS[target.suffix.lower()](file, batches, *how)
+            WRITERS[target.suffix.lower()](file, batches, *csv_options)

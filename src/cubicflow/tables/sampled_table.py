@@ -1,4 +1,4 @@
-"""Rows that a fitted table draws: plain ones, given context, under conditions, within constraints."""
+"""Sampling from a fitted table: unconditionally, given context, under conditions, and within constraints."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cubicflow.tables.asking.asked_table import AskedTable
 from cubicflow.tables.asking.conditions import Given, context_values, is_context
 from cubicflow.tables.table_error import TableError
 
-SAMPLE_ROWS = 1 << 14
+SAMPLE_ROWS = 1 << 14  # rows drawn at once
 
 
 class SampledTable(AskedTable):
@@ -32,11 +32,19 @@ class SampledTable(AskedTable):
         complete: bool = False,
         constraints: Sequence[str] = (),
     ) -> pa.Table:
-        """``n`` rows with the table's own columns, types and words. ``given`` holds a value for each context column. Of
-        a model of columns it may hold conditions on any others, ``["cut=Ideal", "price>5000"]`` or a mapping, and
-        ``complete`` draws rows without gaps; such a model has no temperature. Rows keep ``constraints`` too."""
-        how: dict[str, Any] = {"complete": complete, "constraints": constraints}
-        return pa.Table.from_batches(self.sample_batches(n, given, temperature, seed, **how))
+        """Draw ``n`` rows with the table's own columns, types and words.
+
+        Args:
+            n: the number of rows.
+            given: a value for each context column. A model of columns also takes conditions on other columns,
+                ``["cut=Ideal", "price>5000"]`` or a mapping.
+            temperature: the factor of the standard deviation of a flow's base; a model of columns has no temperature.
+            seed: the seed of the draws; by default a random one.
+            complete: whether a model of columns draws rows without gaps.
+            constraints: constraints that the rows meet, in addition to those of the fit.
+        """
+        options: dict[str, Any] = {"complete": complete, "constraints": constraints}
+        return pa.Table.from_batches(self.sample_batches(n, given, temperature, seed, **options))
 
     def sample_batches(
         self,
@@ -49,24 +57,25 @@ class SampledTable(AskedTable):
         constraints: Sequence[str] = (),
         say: Callable[[str], None] = lambda _: None,
     ) -> Iterator[pa.RecordBatch]:
-        """The same, piece by piece; one piece without rows where none are asked for. ``say`` is told how good rows are
-        that meet conditions."""
+        """Yield the rows of :meth:`sample` in batches; a single empty batch for ``n = 0``.
+
+        ``say`` is called with a line on the quality of rows under conditions.
+        """
         if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0:
             raise TableError(f"the number of samples should be a whole number, 0 or more, got {n!r}")
         if self.cells is not None and temperature != 1:
             raise TableError(
-                f"this run is a model of columns, which has no noise and so no temperature, got {temperature:g}; leave "
-                "the temperature out, or fit a flow",
+                f"a model of columns has no temperature, got {temperature:g}; leave the temperature out, or fit a flow",
                 "--model flow",
             )
-        if kept := self.all_constraints(constraints):
+        if required := self.all_constraints(constraints):
 
             def draw(count: int, seed: int) -> Iterator[pa.RecordBatch]:
                 if self.cells is None:
                     return self._plain_batches(count, given, temperature, seed)
-                return self.conditioned_batches(count, given, seed, complete=complete, constraints=kept, say=say)
+                return self.conditioned_batches(count, given, seed, complete=complete, constraints=required, say=say)
 
-            yield from self.constrained_batches(n, kept, seed, draw, say)
+            yield from self.constrained_batches(n, required, seed, draw, say)
             return
         if not is_context(given, self.schema) and (self.cells is not None or not isinstance(given, Mapping)):
             yield from self.conditioned_batches(n, given, seed, complete=complete, say=say)
@@ -76,7 +85,7 @@ class SampledTable(AskedTable):
     def _plain_batches(
         self, n: int, given: Given, temperature: float, seed: int | None, *, complete: bool = False
     ) -> Iterator[pa.RecordBatch]:
-        """Rows given context alone."""
+        """Yield rows without conditions, given context alone."""
         given = context_values(given, self.schema)
         generator = self._seeded(seed)
         for start in range(0, max(n, 1), SAMPLE_ROWS):
@@ -85,7 +94,10 @@ class SampledTable(AskedTable):
             yield self.encoder.decode(self._draw(count, context, generator, temperature, complete), columns)
 
     def decimals(self, given: Given = None) -> dict[str, int]:
-        """The digits after the point with which columns are written as text; none where more of them were given."""
+        """Return the digits after the point with which columns are written as text.
+
+        A context column whose given value has more digits is left out.
+        """
         found = {column.name: column.decimals for column in self.schema.columns}
         written = {name: _digits_of(value) for name, value in context_values(given, self.schema).items()}
         return {name: digits for name, digits in found.items() if digits is not None and written.get(name, 0) <= digits}

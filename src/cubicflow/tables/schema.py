@@ -1,4 +1,4 @@
-"""The schema of a table: its columns, kept as JSON in a run's config, and compared with a table that comes later."""
+"""The schema of a table: its columns, stored as JSON in a run's config, and checked against new tables."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ class Schema:
     columns: tuple[Column, ...]
 
     def of_role(self, role: Role) -> list[Column]:
+        """Return the columns with this role."""
         return [column for column in self.columns if column.role == role]
 
     @property
@@ -50,15 +51,16 @@ class Schema:
         raise TableError(f"there is no column {name!r}; the columns are {some([c.name for c in self.columns], 20)}")
 
     def check(self, table: Table, *, weights: bool = False) -> list[str]:
-        """Refuse a table that differs, spelling out how; the columns to read from it otherwise.
+        """Return the columns to read from a table. Raises TableError with all differences if the table does not match.
 
-        A table must have all columns but the dropped ones and, if they are not wanted, the weights. It may have others,
-        which are not read."""
+        A table must have all columns but the dropped ones and, unless ``weights`` is true, the weights. Other columns
+        are ignored.
+        """
         known = {column.name: column for column in self.columns}
         unneeded = ("dropped",) if weights else ("dropped", "weights")
         needed = [column.name for column in self.columns if column.role not in unneeded]
         problems = [f"column {name!r} is missing" for name in needed if name not in table.types]
-        if problems:  # under another name, perhaps
+        if problems:  # a new column may be the missing one under another name
             problems += [f"column {name!r} is new" for name in self.new_columns(table)]
         for name in needed:
             if name in table.types and not table.is_text:
@@ -67,13 +69,12 @@ class Schema:
                     problems.append(f"column {name!r} should be {known[name].kind} ({expected}), is {found}")
         if problems:
             more = f"; and {len(problems) - 8} more" if len(problems) > 8 else ""
-            raise TableError(
-                f"{table.path}: this table is not like the one the model was fitted to: {'; '.join(problems[:8])}{more}"
-            )
+            differences = "; ".join(problems[:8]) + more
+            raise TableError(f"{table.path}: this table differs from the one the model was fitted to: {differences}")
         return needed
 
     def new_columns(self, table: Table) -> list[str]:
-        """The columns of a table that the fitted one did not have."""
+        """Return the columns of a table that the fitted table did not have."""
         known = {column.name for column in self.columns}
         return [name for name in table.names if name not in known and not re.fullmatch(ROW_INDEX, name)]
 
@@ -82,6 +83,7 @@ class Schema:
 
     @classmethod
     def from_json(cls, value: Any) -> Schema:
+        """Return the schema that :meth:`to_json` wrote. Raises TableError for anything invalid."""
         if not isinstance(value, list) or not value:
             raise TableError("a schema should be a list of columns")
         schema = cls(tuple(column_from_json(item) for item in value))
@@ -89,5 +91,5 @@ class Schema:
         if twice:
             raise TableError(f"the schema has more than one column {some(twice)}")
         if not schema.model or len(schema.of_role("weights")) > 1:
-            raise TableError("a schema needs a column to model, and at most one of weights")
+            raise TableError("a schema needs at least one column to model, and at most one column of weights")
         return schema

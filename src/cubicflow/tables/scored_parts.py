@@ -1,4 +1,4 @@
-"""The scores of a whole table, and of each part of it, from one pass."""
+"""Scores of a whole table and of each part of its split, from one pass."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from cubicflow.tables.source import PARTS, MemoryTable, Missing, RowSample, Tabl
 
 
 class ScoredParts(NamedTuple):
-    """Scores of all rows and, as the fit split them, of the rows of each part; and how many rows were used.
+    """Scores of all rows and of the rows of each part of the fit's split, and the number of rows used.
 
-    The parts mean something where the table is the one that was fitted.
+    The parts are meaningful only if the table is the fitted one.
     """
 
     whole: Score
@@ -31,8 +31,9 @@ class ScoredParts(NamedTuple):
 def score_parts(
     fitted: FittedTable, table: Table, missing: Missing | str | None = None, *, unseen: str = "count"
 ) -> ScoredParts:
-    """Score a table. Rows that lack a value are scored, left out or refused, as ``missing`` says; values that no
-    training row had are counted or refused, as ``unseen`` says.
+    """Score a table, and each part of its split.
+
+    ``missing`` says how to handle rows that lack a value, and ``unseen`` how to handle values that no training row had.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -51,15 +52,17 @@ def score_parts(
     for scores in fitted.score_table(table, missing, weights=True, independent=True, unseen=unseen):
         read, gaps = read + scores.read, gaps + scores.gaps
         counts.update(scores.unseen)
-        _see(whole, scores)
+        _update(whole, scores)
         for i, part in enumerate(parts):
-            _see(part, scores, scores.parts == i)
+            _update(part, scores, scores.parts == i)
     return _scored(whole, parts, Used(read, whole.rows, len(_columns(fitted, table)), gaps), counts)
 
 
 def score_some(fitted: FittedTable, table: Table, most: int) -> ScoredParts:
-    """The same of at most so many rows of each part, for tables that take long to score. What is ``used`` is counted
-    over all rows."""
+    """Score at most ``most`` rows of each part, for tables that take long to score.
+
+    ``used`` in the result counts all rows of the table.
+    """
     whole, parts = ScoreOfRows(), [ScoreOfRows() for _ in PARTS]
     samples: dict[int, RowSample] = {}
     counts: Counter[str] = Counter()
@@ -70,26 +73,27 @@ def score_some(fitted: FittedTable, table: Table, most: int) -> ScoredParts:
         labels = fitted.split.parts_of(piece.numbers)
         for i in np.unique(labels).tolist():
             chosen = labels == i
-            samples.setdefault(i, RowSample(most)).see(piece.batch.filter(pa.array(chosen)), piece.numbers[chosen])
+            samples.setdefault(i, RowSample(most)).update(piece.batch.filter(pa.array(chosen)), piece.numbers[chosen])
     for i, sample in samples.items():
         rows = MemoryTable(sample.table(), str(table.path))
         rows.is_text = table.is_text
         for scores in fitted.score_table(rows, weights=True, independent=True):
             counts.update(scores.unseen)
-            _see(whole, scores)
-            _see(parts[i], scores)
+            _update(whole, scores)
+            _update(parts[i], scores)
     return _scored(whole, parts, Used(read, used, len(columns), gaps), counts)
 
 
-def _see(score: ScoreOfRows, scores: Scores, chosen: NDArray[np.bool_] | slice = slice(None)) -> None:
+def _update(score: ScoreOfRows, scores: Scores, chosen: NDArray[np.bool_] | slice = slice(None)) -> None:
+    """Add the chosen rows to a score."""
     independent, weights = (None if found is None else found[chosen] for found in (scores.independent, scores.weights))
-    score.see(scores.log_likelihood[chosen], independent, weights)
+    score.update(scores.log_likelihood[chosen], independent, weights)
 
 
 def _columns(fitted: FittedTable, table: Table) -> list[str]:
-    """Those that are read, with the weights where the table has them."""
-    weighing = fitted.schema.weights
-    return fitted.schema.check(table, weights=weighing is not None and weighing.name in table.types)
+    """Return the columns to read, including the weights if the table has them."""
+    weights_column = fitted.schema.weights
+    return fitted.schema.check(table, weights=weights_column is not None and weights_column.name in table.types)
 
 
 def _scored(whole: ScoreOfRows, parts: list[ScoreOfRows], used: Used, unseen: Counter[str]) -> ScoredParts:

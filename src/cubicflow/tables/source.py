@@ -1,4 +1,4 @@
-"""A table: column names, types, batches of rows, never the whole; its complete rows; the parts they belong to."""
+"""Tables, read in batches; their complete rows; and the split of rows into training, validation and test."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from cubicflow.tables.text.reading import Reading
 
 BATCH_ROWS = 1 << 16
-# pandas' names for an index that has none: in Parquet files, and in CSV files that were read and written again
+# Names that pandas gives a nameless index: in Parquet files, and in CSV files that were read and written again.
 ROW_INDEX = r"__index_level_\d+__|Unnamed: 0(\.\d+)?"
-BLOCKS = 64  # of a file, whose hash is its fingerprint
+BLOCKS = 64  # blocks of a file that its fingerprint covers
 BLOCK_BYTES = 1 << 16
 
 
 class Table(ABC):
-    """A table that can be read any number of times, a batch of rows at a time.
+    """A table that can be read any number of times, in batches of rows.
 
-    ``types`` holds the arrow type of every column. The columns of a file of text (``is_text``) are strings in every
-    batch, whatever their types.
+    ``types`` holds the Arrow type of every column. The columns of a text file (``is_text``) are strings in every batch,
+    whatever their types.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -46,16 +46,16 @@ class Table(ABC):
     """
 
     is_text = False
-    has_header = False  # whether its names are in a row that can be chosen
-    delimiter: str | None = None  # of a file of text
-    remarks: tuple[str, ...] = ()  # on how it was read
-    formats: Mapping[str, Format] = MappingProxyType({})  # of columns whose values are not written the plain way
+    has_header = False  # whether the names are in a row that the user can choose
+    delimiter: str | None = None  # the delimiter of a text file
+    remarks: tuple[str, ...] = ()  # notes for the user on how the file was read
+    formats: Mapping[str, Format] = MappingProxyType({})  # formats of columns with unusual numbers or dates
 
     def __init__(self, path: Path | str, types: dict[str, pa.DataType], watched: WatchedFiles | None = None) -> None:
-        self.path: Any = path  # what messages call it; of a file, its Path
+        self.path: Any = path  # the name in messages; for a file, its Path
         self.types = types
-        self.files = [Path(path)]  # those that it is made of
-        self._watched = watched  # from before its names and types were read; None for what is in memory
+        self.files = [Path(path)]  # all files of the table
+        self._watched = watched  # created before names and types were read; None for a table in memory
         self._num_rows: int | None = None
         self._fingerprint: str | None = None
 
@@ -64,8 +64,10 @@ class Table(ABC):
         return list(self.types)
 
     def batches(self, columns: Sequence[str] | None = None, rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-        """The table from top to bottom; the named columns, or all. Every pass must find the files as they were when the
-        table was opened."""
+        """Yield the rows of the named columns, or of all columns, from top to bottom.
+
+        Raises TableError if a file has changed since the table was opened.
+        """
         read = 0
         self._check_unchanged()
         try:
@@ -73,7 +75,7 @@ class Table(ABC):
                 read += len(batch)
                 yield batch
         except TableError:
-            self._check_unchanged()  # which says more than that half of a file cannot be read
+            self._check_unchanged()  # a change of the file explains the error better
             raise
         self._check_unchanged()
         if self._num_rows is not None and read != self._num_rows:
@@ -81,6 +83,7 @@ class Table(ABC):
         self._num_rows = read
 
     def _check_unchanged(self) -> None:
+        """Raise TableError if a file has changed since the table was opened."""
         if self._watched is not None:
             self._watched.check()
 
@@ -88,19 +91,21 @@ class Table(ABC):
     def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]: ...
 
     def spooled(self, columns: Sequence[str], folder: Path | None = None) -> Table:  # noqa: ARG002
-        """The table with those columns in a form that is fast to read again. A columnar file has that form."""
+        """Return the table with these columns in a form that is fast to read again. A columnar file already has that
+        form.
+        """
         return self
 
     def source(self) -> str | None:
-        """Where to find it again; None for what was read once and is gone."""
+        """Return where to find the table again; None for a table that cannot be read again."""
         return str(Path(self.path).resolve()) if self.files else None
 
     def fingerprint(self) -> str:
-        """A hash of the sizes of the files and of up to 64 evenly spaced blocks of each, the first and last among them.
+        """Return a hash of the sizes of the files and of up to 64 evenly spaced blocks of each.
 
-        Whole files up to 4 MiB; of larger ones a part, so that a terabyte takes no longer than a megabyte.
+        Files up to 4 MiB are hashed whole. Of a larger file only the blocks are hashed, so a terabyte takes no longer.
         """
-        if self._fingerprint is not None:  # taken while the file was read
+        if self._fingerprint is not None:  # computed while the file was read
             return self._fingerprint
         digest = hashlib.sha256()
         try:
@@ -117,7 +122,7 @@ class Table(ABC):
 
 
 def fingerprint_of(content: bytes) -> str:
-    """The same of a file whose bytes are at hand."""
+    """Return the fingerprint of a file with this content."""
     digest = hashlib.sha256(len(content).to_bytes(8, "big"))
     for first, last in fingerprint_blocks(len(content)):
         digest.update(content[first:last])
@@ -125,7 +130,7 @@ def fingerprint_of(content: bytes) -> str:
 
 
 def fingerprint_blocks(size: int) -> list[tuple[int, int]]:
-    """The first byte, and the one after the last, of every block that a file's fingerprint is made of."""
+    """Return the (start, stop) bytes of every block that the fingerprint of a file covers."""
     if size <= BLOCKS * BLOCK_BYTES:
         return [(0, size)]
     starts = [(size - BLOCK_BYTES) * i // (BLOCKS - 1) for i in range(BLOCKS)]
@@ -133,12 +138,12 @@ def fingerprint_blocks(size: int) -> list[tuple[int, int]]:
 
 
 def file_changed(path: object, before: int, after: int) -> TableError:
-    """What is said of a file that has other rows in a later pass."""
+    """Return the error for a file with another number of rows in a later pass."""
     return changed(path, f": {before} rows were found at first, {after} later")
 
 
 class MemoryTable(Table):
-    """An arrow table that is in memory already. ``name`` is what messages call it.
+    """An Arrow table in memory. ``name`` is its name in messages.
 
     >>> MemoryTable(pa.table({"a": [1, 2]})).names
     ['a']
@@ -154,12 +159,12 @@ class MemoryTable(Table):
 
 
 def open_table(path: str | Path, reading: Reading | None = None) -> Table:
-    """The table at a path: .csv, .tsv, .jsonl (also .gz), .parquet, a folder of .parquet files, .feather, .arrow,
-    .xlsx, .npy or .npz; or a built-in one by its name.
+    """Open the table at a path: .csv, .tsv, .jsonl (also .gz), .parquet, a folder of .parquet files, .feather, .arrow,
+    .xlsx, .npy or .npz; or a built-in table by its name.
 
-    Or somewhere else: ``-`` is standard input, ``https://...`` and ``s3://...`` are fetched, ``duckdb:file?query=...``
-    and ``sqlite:file?query=...`` are what a query returns, ``xlsx:file?sheet=...&cells=...`` is a part of a workbook.
-    ``reading`` says which rows hold the names, which lines are remarks, and how columns write their values.
+    The path may also be ``-`` for standard input, a URL ``https://...`` or ``s3://...``, a query
+    ``duckdb:file?query=...`` or ``sqlite:file?query=...``, or a part of a workbook, ``xlsx:file?sheet=...&cells=...``.
+    ``reading`` says which rows hold the names, which lines are comments, and in which formats columns are written.
 
     >>> open_table("gaussians").names  # doctest: +SKIP
     ['x', 'y']
@@ -179,12 +184,12 @@ def open_table(path: str | Path, reading: Reading | None = None) -> Table:
 
 
 def check_names(path: object, names: Sequence[str]) -> None:
-    """Every column has a name, and no two the same."""
+    """Raise TableError if a column has no name, or if two columns have the same name."""
     unnamed = [i + 1 for i, name in enumerate(names) if not name.strip()]
     if unnamed:
         raise TableError(
             f"{path}: column {', '.join(map(str, unnamed[:5]))} of {len(names)} has no name; give every column a name "
-            "(a nameless first column is often a row index that was written with the table: leave it out)"
+            "(a nameless first column is often a row index; write the table without it)"
         )
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
@@ -195,7 +200,8 @@ def check_names(path: object, names: Sequence[str]) -> None:
 
 
 class Missing(StrEnum):
-    """What to do with rows that lack a value: refuse the table, leave those rows out, or model gaps as values.
+    """The handling of rows that lack a value: ``error`` refuses the table, ``drop`` leaves those rows out, and
+    ``model`` models gaps as values.
 
     >>> Missing("drop")
     <Missing.DROP: 'drop'>
@@ -212,8 +218,14 @@ class Missing(StrEnum):
 
 @dataclass(frozen=True)
 class Piece:
-    """Some complete rows: ``batch``, their ``numbers`` in the table from 0, how many rows were ``read`` for them, and
-    how many values those lack (``gaps``)."""
+    """A batch of rows to use, after rows that lack a value are handled.
+
+    Attributes:
+        batch: the rows.
+        numbers: their row numbers in the table, from 0.
+        read: the number of rows read for this piece, including dropped ones.
+        gaps: the number of missing values among the rows read.
+    """
 
     batch: pa.RecordBatch
     numbers: NDArray[np.int64]
@@ -222,10 +234,10 @@ class Piece:
 
 
 def pieces(table: Table, columns: Sequence[str], missing: Missing | str = Missing.ERROR) -> Iterator[Piece]:
-    """The named columns of all complete rows; rows that lack a value are dropped or refused, or there with their gaps.
+    """Yield the named columns piece by piece. Rows that lack a value are dropped, refused, or kept with their gaps.
 
-    With Missing.ERROR the first gap ends the stream: the rest of the table is read to count the gaps, and an error
-    says how many there are in which columns.
+    With Missing.ERROR, the first gap ends the stream. The rest of the table is read to count the gaps, and TableError
+    names the columns that have gaps.
     """
     start, missing = 0, Missing(missing)
     batches = table.batches(columns)
@@ -243,14 +255,14 @@ def pieces(table: Table, columns: Sequence[str], missing: Missing | str = Missin
 
 
 def _gaps(batch: pa.RecordBatch) -> NDArray[np.bool_]:
-    """(columns, rows), true where a value is missing."""
+    """Return a mask (columns, rows) of missing values."""
     return np.stack([pc.is_null(column, nan_is_null=True).to_numpy(zero_copy_only=False) for column in batch.columns])
 
 
 def _incomplete(
     table: Table, columns: Sequence[str], before: int, first: NDArray[np.bool_], rest: Iterator[pa.RecordBatch]
 ) -> TableError:
-    """What is said of a table with gaps, the first of them after ``before`` rows without."""
+    """Return the error for a table with gaps, of which the first comes after ``before`` complete rows."""
     totals, rows, read = np.zeros(len(columns), dtype=np.int64), 0, before
     for gaps in chain([first], map(_gaps, rest)):
         totals += gaps.sum(axis=1)
@@ -262,7 +274,7 @@ def _incomplete(
     if rows == read:
         worst = columns[int(totals.argmax())]
         return TableError(
-            f"{table.path}: every row lacks a value, in {found}; leave out the column that lacks most, {worst!r}",
+            f"{table.path}: every row lacks a value, in {found}; leave out the column with most gaps, {worst!r}",
             f"--drop {worst}",
         )
     lack = "rows lack" if rows > 1 else "row lacks"
@@ -270,31 +282,31 @@ def _incomplete(
 
 
 def without_values(columns: Sequence[str]) -> TableError:
-    """The refusal of columns that are all gaps."""
+    """Return the error for columns without any value."""
     return TableError(f"column {some(columns)} has no values at all; leave it out", f"--drop {','.join(columns)}")
 
 
-# --- which rows are for training, which for validation, which for the test: decided from the row's number alone ---
+# --- the split into training, validation and test rows, which depends on the row's number alone ---
 
-# In every ten consecutive rows one is for validation and one for the test, drawn from a hash of the seed and the ten's
-# number. So the shares are exact, every stretch of the table is in every part, and a stream of rows needs no memory.
+# Of every ten consecutive rows, one is for validation and one for the test, chosen by a hash of the seed and of the
+# block's number. So the shares are exact, every stretch of the table is in every part, and a stream needs no state.
 PARTS: tuple[str, ...] = ("train", "validation", "test")
 BLOCK = 10
 
 
 @dataclass(frozen=True)
 class Split:
-    """The parts of a table, reproducible from the seed.
+    """The split of a table into training, validation and test rows, reproducible from the seed.
 
     >>> Split(seed=1).parts_of(np.arange(10)).tolist()
     [0, 0, 0, 0, 0, 0, 0, 2, 1, 0]
     """
 
-    parts: ClassVar[tuple[str, ...]] = PARTS  # those that must have rows
+    parts: ClassVar[tuple[str, ...]] = PARTS  # parts that must have rows
     seed: int = 0
 
     def parts_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int8]:
-        """0, 1, 2 for train, validation, test of the rows with these numbers, counted from 0."""
+        """Return 0, 1 or 2 (train, validation, test) for the rows with these numbers, counted from 0."""
         number = numbers.astype(np.uint64)
         block, place = number // np.uint64(BLOCK), number % np.uint64(BLOCK)
         drawn = scramble(block ^ scramble(np.array([self.seed], dtype=np.uint64)))
@@ -303,8 +315,8 @@ class Split:
         parts: NDArray[np.int8] = np.where(place == validation, 1, np.where(place == test, 2, 0)).astype(np.int8)
         return parts
 
-    def settled(self, table: Table) -> Split:  # noqa: ARG002 - for splits that look at the rows
-        """The split of this very table."""
+    def resolved(self, table: Table) -> Split:  # noqa: ARG002 - used by splits that depend on the rows
+        """Return the split of this table."""
         return self
 
     def to_json(self) -> dict[str, Any]:
@@ -312,8 +324,9 @@ class Split:
 
     @classmethod
     def from_json(cls, value: Any) -> Split:
+        """Return the split that :meth:`to_json` wrote. Raises TableError for anything invalid."""
         if not isinstance(value, dict) or not isinstance(value.get("seed"), int) or not 0 <= value["seed"] < 2**63:
-            raise TableError(f"the split should be a seed, got {value!r}")
+            raise TableError(f"the split should have a seed, got {value!r}")
         if "column" in value:
             from cubicflow.tables.time_order import TimeSplit
 
@@ -322,7 +335,7 @@ class Split:
 
 
 class Undivided(Split):
-    """Every row is for training: whoever fits sees to validation in another way."""
+    """A split with all rows for training, for callers with a validation of their own."""
 
     parts: ClassVar[tuple[str, ...]] = PARTS[:1]
 
@@ -331,7 +344,7 @@ class Undivided(Split):
 
 
 def scramble(number: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """splitmix64 (Steele, Lea and Flood 2014): a bijection of 64 bits whose outputs pass for random."""
+    """Hash 64-bit numbers by splitmix64 (Steele, Lea and Flood 2014), a bijection with nearly random outputs."""
     with np.errstate(over="ignore"):
         z = number + np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -340,22 +353,25 @@ def scramble(number: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 class RowSample:
-    """A fair sample of a stream of rows, the same however it is cut: ``size`` rows, whose numbers have the smallest
-    hashes."""
+    """A uniform sample of ``size`` rows from a stream: the rows whose numbers have the smallest hashes.
+
+    The sample does not depend on how the stream is cut into batches.
+    """
 
     def __init__(self, size: int = 1 << 14) -> None:
         self.size = size
         self._kept: list[pa.RecordBatch] = []
         self._hashes: NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
 
-    def see(self, batch: pa.RecordBatch, numbers: NDArray[np.int64]) -> None:
+    def update(self, batch: pa.RecordBatch, numbers: NDArray[np.int64]) -> None:
+        """Add rows with these numbers."""
         hashes = np.concatenate([self._hashes, scramble(numbers.astype(np.uint64))])
         best = np.argsort(hashes)[: self.size]
-        if self._kept and (best < len(self._hashes)).all():  # nothing new
+        if self._kept and (best < len(self._hashes)).all():  # the sample does not change
             return
         rows = pa.Table.from_batches([*self._kept, batch]).take(pa.array(best))
         self._kept, self._hashes = rows.combine_chunks().to_batches(), hashes[best]
 
     def table(self) -> pa.Table:
-        """The sample, in no particular order."""
+        """Return the sample, in no particular order."""
         return pa.Table.from_batches(self._kept)

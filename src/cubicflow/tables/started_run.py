@@ -1,9 +1,9 @@
-"""A run that begins from the weights of another.
+"""Start a run from the weights of another run.
 
-A finished run cannot be made longer: its learning rate has followed a cosine to 0, its optimiser is gone, and what it
-kept are the weights that were best on validation, not the last ones. More steps are a new run, with a schedule of its
-own, that begins from those weights. It must see the same rows in the same parts: a test row that the first run was
-trained on would not be new to the second.
+A finished run cannot be extended: its learning rate has decayed to 0, its optimiser state is gone, and the stored
+weights are the best on validation, not the last ones. To train longer, a new run with its own schedule starts from
+those weights. It must have the same rows in the same parts. Otherwise a training row of the first run could be a test
+row of the second.
 """
 
 from __future__ import annotations
@@ -21,57 +21,65 @@ from cubicflow.training.loop import FitResult
 
 
 class Start(NamedTuple):
-    """The run that another began from, and its validation loss, where there is one."""
+    """The run that another run starts from, and its validation loss, if known."""
 
     run: Path
     validation_loss: float | None
 
     def worse(self, result: FitResult) -> str | None:
-        """What is said where the weights have become worse."""
+        """Return a warning if the weights have become worse on validation rows."""
         now, before = result.validation_loss, self.validation_loss
         if now is None or before is None or now <= before:
             return None
         return (
-            f"the weights this run began from were better on validation rows (loss {before:.4f}, now {now:.4f}); keep "
+            f"the initial weights of this run were better on validation rows (loss {before:.4f}, now {now:.4f}); keep "
             f"{self.run}, or train longer"
         )
 
 
 def check_start(start: str | Path | None, run: Path) -> None:
-    """Refuse a start that is no run, or this very run, before anything is read."""
+    """Raise TableError if ``start`` is not a run, or is this very run, before anything is read."""
     if start is None:
         return
     if Path(start).resolve() == run.resolve():
-        raise TableError(f"{run}: a run cannot begin from itself; choose another folder for the new run", "-o")
+        raise TableError(f"{run}: a run cannot start from itself; choose another folder for the new run", "-o")
     if not (Path(start) / CONFIG_FILE).is_file():
-        raise TableError(f"{start}: there is no run to begin from")
+        raise TableError(f"{start}: there is no run in this folder to start from")
 
 
 def begin_from(start: Path, fitted: FittedTable) -> Start:
-    """Give a model the weights of a run. Refuses a run of another table, of another split, or of another model."""
+    """Load the weights of the run ``start`` into the model of ``fitted``.
+
+    Raises TableError if the run has another table, another split or another model.
+    """
     before = FittedTable.load(start)
     if before.fingerprint != fitted.fingerprint:
         raise TableError(
-            f"{start}: that run was fitted to another table, {before.source}; begin from one of this table"
+            f"{start}: that run was fitted to another table, {before.source}; start from a run of this table"
         )
     if before.split != fitted.split:
         raise TableError(
-            f"{start}: that run split its rows in another way, so its training rows would be test rows of this one; "
+            f"{start}: that run split its rows in another way, so its training rows could be test rows of this one; "
             f"use the same split and the same seed, {before.split.seed},",
             "--seed",
         )
-    then, now = ({key: about.get(key) for key in ("schema", "columns")} for about in map(_described, (before, fitted)))
+    then, now = (
+        {key: section.get(key) for key in ("schema", "columns")} for section in map(_section, (before, fitted))
+    )
     if then != now:
-        raise TableError(f"{start}: that run took the columns for something else; use the same options for the table")
+        raise TableError(
+            f"{start}: that run interpreted the columns in another way; use the same options for the table"
+        )
     if _shapes(before.flow) != _shapes(fitted.flow):
-        raise TableError(f"{start}: that run has a model of other sizes; use the same settings of the model")
+        raise TableError(f"{start}: the model of that run has other sizes; use the same settings of the model")
     fitted.flow.load_state_dict(before.flow.state_dict())
     return Start(start, _validation_loss(start))
 
 
-def _described(fitted: FittedTable) -> dict[str, Any]:
-    about: dict[str, Any] = json.loads(json.dumps(fitted.to_json()))
-    return about
+def _section(fitted: FittedTable) -> dict[str, Any]:
+    """Return the table section as it is after a round trip through JSON."""
+    section: dict[str, Any] = json.loads(json.dumps(fitted.to_json()))
+    return section
 
 
 def _shapes(flow: torch.nn.Module) -> dict[str, torch.Size]:

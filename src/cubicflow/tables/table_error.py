@@ -1,4 +1,4 @@
-"""What is wrong with a table, in one message that carries its answer."""
+"""The error of tables, and lists of names for its messages."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 
 class TableError(ValueError):
-    """A table, or what was asked of it, cannot be used: what was found, where, and what to do.
+    """An error about a table or a request to it. The message says what was found, where, and what to do.
 
-    The message never names an option of the command line. ``option`` is the one that does what the message advises
-    last; the command line adds it.
+    The message itself names no command-line option. ``option`` is the option that does what the message advises last;
+    the command line appends it.
 
     >>> error = TableError("column 'id' is text; leave it out", "--drop id").about("people.csv")
     >>> str(error), error.option
@@ -21,17 +21,17 @@ class TableError(ValueError):
         self.option = option
 
     def about(self, table: object) -> TableError:
-        """The same with the table's name in front, if it is not there yet."""
+        """Return the error with the table's name in front of the message, unless it is there already."""
         where = f"{table}: "
         return self if str(self).startswith(where) else TableError(f"{where}{self}", self.option)
 
 
 def some(values: Sequence[object], most: int = 5) -> str:
-    """A few of the values, and how many more there are: ``'a', 'b' and 7 more``."""
+    """Return the first few values and the number of the others, as in ``'a', 'b' and 7 more``."""
     return listed([repr(value) for value in values], most)
 
 
 def listed(texts: Sequence[str], most: int = 5) -> str:
-    """The same of values that are written already."""
+    """Return the first few texts, without quotes, and the number of the others."""
     first = ", ".join(texts[:most])
     return first if len(texts) <= most else f"{first} and {len(texts) - most} more"

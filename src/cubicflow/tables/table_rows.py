@@ -1,4 +1,6 @@
-"""The rows of a table as training reads them: numbers in memory, or in a file where they are many, noise on top."""
+"""The rows of a table for training: plain numbers in memory, or in a file if they are many, encoded with noise on
+access.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +21,16 @@ from cubicflow.tables.cell_encoder import CellEncoder, PlainReader
 from cubicflow.tables.encoder import Numbers, TableEncoder
 from cubicflow.tables.source import PARTS, Missing, Split, Table, file_changed, pieces, scramble
 
-MOST_IN_MEMORY = 1 << 27  # numbers; a gigabyte
-TOGETHER = 1 << 14  # rows encoded at once: the maps' cost per call is shared
-NOISE = 11  # a key that keeps this noise apart from other random numbers of the same seed
+MOST_IN_MEMORY = 1 << 27  # numbers; one gibibyte
+GROUP_ROWS = 1 << 14  # rows encoded at once, which saves calls of the maps
+NOISE = 11  # key that separates this noise from other random numbers of the same seed
 
 
 class TableRows(IndexedRows):
-    """Numbers (N, D + C + weight) of a table, encoded as they are taken.
+    """Plain numbers (N, D + C + weight) of a table, encoded on access.
 
-    In an epoch every row meets fresh noise, a function of the order's seed, the epoch and the place in it. Taken by
-    number, or in order, a row always has the same noise, so a validation score does not flicker.
+    In an epoch every row gets fresh noise, a function of the order's seed, the epoch and the row's place in the epoch.
+    A row that is taken by number always has the same noise, so a validation score does not fluctuate.
     """
 
     def __init__(self, encoder: TableEncoder | CellEncoder, numbers: NDArray[np.float64]) -> None:
@@ -46,11 +48,11 @@ class TableRows(IndexedRows):
 
     def epoch(self, order: Order, epoch: int, first: int = 0) -> Iterator[Batch]:
         rows = self.row_numbers[order.permutation(self.num_rows, epoch)].numpy()
-        together = max(TOGETHER // order.batch_size, 1)
+        group_batches = max(GROUP_ROWS // order.batch_size, 1)
         last = self.num_rows // order.batch_size
-        # Groups start at the same batches whatever ``first`` is, so that a resumed epoch meets the same noise.
-        for group in range(first - first % together, last, together):
-            stop = min(group + together, last)
+        # Groups start at the same batches for every ``first``, so a resumed epoch gets the same noise.
+        for group in range(first - first % group_batches, last, group_batches):
+            stop = min(group + group_batches, last)
             part = rows[group * order.batch_size : stop * order.batch_size]
             generator = np.random.default_rng(derive_seed(order.seed, NOISE, epoch, group))
             encoded = self._encode(self.numbers[part], self.encoder.noise(len(part), generator))
@@ -65,20 +67,19 @@ class TableRows(IndexedRows):
         return Batch(*parts)  # type: ignore[arg-type] # x is never None
 
     def fingerprint(self) -> str:
-        """A digest of the numbers as they were read: what they are encoded to may differ in a last bit between
-        processors."""
+        """Return a digest of the plain numbers. Encoded numbers may differ in the last bit between processors."""
         digest = ContentDigest()
         for rows in self.row_numbers.split(SCAN_ROWS):
             digest.see([torch.from_numpy(np.asarray(self.numbers[rows.numpy()]))])
         return digest.result()
 
     def plain(self, first: int, last: int) -> Numbers:
-        """Rows of this part as plain numbers, for scoring."""
+        """Return the rows ``first`` to ``last`` of this part as plain numbers, for scoring."""
         return split_numbers(self.encoder, np.asarray(self.numbers[self.row_numbers[first:last].numpy()]))
 
 
 class Parts(NamedTuple):
-    """The three parts of a table."""
+    """The training, validation and test rows of a table."""
 
     train: TableRows
     validation: TableRows
@@ -88,14 +89,16 @@ class Parts(NamedTuple):
 def load_parts(
     table: Table, encoder: TableEncoder, split: Split, missing: Missing | str, rows: int, folder: Path | None = None
 ) -> Parts:
-    """Read a table of ``rows`` complete rows into memory, or, where it is large, into a file in ``folder`` that has no
-    name and so goes with the process, however that ends."""
+    """Read a table of ``rows`` complete rows into memory or, if it is large, into a temporary file in ``folder``.
+
+    The file has no name. The system deletes it when the process ends, even by a crash.
+    """
     numbers, chosen = load_numbers(table, encoder, split, missing, rows, folder)
     return parts_of(encoder, numbers, chosen)
 
 
 def parts_of(encoder: TableEncoder | CellEncoder, numbers: NDArray[np.float64], chosen: Sequence[Tensor]) -> Parts:
-    """The three parts of numbers that were read, as training reads them."""
+    """Return the parts of the plain numbers. ``chosen`` holds the row numbers of each part."""
     everything = TableRows(encoder, numbers)
     return Parts(*(everything.part(rows) for rows in chosen))
 
@@ -108,7 +111,7 @@ def load_numbers(
     rows: int,
     folder: Path | None = None,
 ) -> tuple[NDArray[np.float64], list[Tensor]]:
-    """Plain numbers (rows, D + C + weight), and the numbers of the rows of each part."""
+    """Return the plain numbers (rows, D + C + weight) of a table, and the row numbers of each part."""
     columns = encoder.schema.check(table, weights=True)
     shape = rows, encoder.features + encoder.context_features + (encoder.schema.weights is not None)
     if math.prod(shape) <= MOST_IN_MEMORY:
@@ -132,7 +135,7 @@ def load_numbers(
 
 
 def split_numbers(encoder: TableEncoder | PlainReader, numbers: NDArray[np.float64]) -> Numbers:
-    """Plain numbers (N, D + C + weight) by what they are."""
+    """Split plain numbers (N, D + C + weight) into y, context and weights."""
     ends = encoder.features, encoder.features + encoder.context_features
     y, context, weights = np.split(numbers, ends, axis=1)
     return Numbers(y, context if encoder.context_features else None, weights[:, 0] if weights.shape[1] else None)

@@ -1,8 +1,8 @@
-"""Rows in the order of time: a remark that rows are taken as exchangeable, and a split by time for an honest test.
+"""Tables sorted by time: a note that rows are taken as exchangeable, and a split by time.
 
-A model of rows knows no order. Where rows lie in the order of a date, test rows drawn at random lie between training
-rows, and what changes slowly helps to tell them. A split by time trains on the earliest rows, chooses weights on later
-ones and tests on the latest.
+A model of rows ignores their order. If the rows are sorted by a date, random test rows lie between training rows, and
+slow changes make them easier to predict. A split by time trains on the earliest rows, chooses weights on later rows and
+tests on the latest.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from cubicflow.tables.source import BLOCK, PARTS, Split, Table
 from cubicflow.tables.table_error import TableError
 
 BY_TIME = "time:"
-FEWEST = 10  # rows; fewer lie in some order by chance
+FEWEST = 10  # rows; fewer are often sorted by chance
 
 
 class OrderOfRows:
-    """Watches a column go by, and knows whether its values never fall or never rise."""
+    """An accumulator of a column's values that tells whether they are sorted."""
 
     def __init__(self) -> None:
         self.rises = self.falls = False
         self.rows = 0
         self._last: Floats = np.empty(0)
 
-    def see(self, values: pa.Array) -> None:
-        """Values of one type, in which some may be missing."""
+    def update(self, values: pa.Array) -> None:
+        """Add values of one type, some of which may be missing."""
         found = as_numbers(values.drop_null())
         steps = np.diff(np.concatenate([self._last, found]))
         self.rises |= bool((steps > 0).any())
@@ -43,33 +43,33 @@ class OrderOfRows:
 
     @property
     def in_order(self) -> bool:
+        """Whether the values are sorted, up or down, and not all equal."""
         return self.rows >= FEWEST and self.rises != self.falls
 
 
 def remark_on_order(orders: dict[str, OrderOfRows]) -> list[str]:
-    """A note, if rows lie in the order of a column of dates.
+    """Return a note if the rows are sorted by a column of dates.
 
     >>> order = OrderOfRows()
-    >>> order.see(pa.array(np.arange(20)).cast(pa.int32()).cast(pa.date32()))
+    >>> order.update(pa.array(np.arange(20)).cast(pa.int32()).cast(pa.date32()))
     >>> remark_on_order({"day": order})[0].split(";")[0]
-    "rows lie in the order of 'day'"
+    "rows are sorted by 'day'"
     """
     found = [name for name, order in orders.items() if order.in_order]
     if not found:
         return []
-    exchangeable = "they are taken as exchangeable, so test rows lie between training rows in time"
+    exchangeable = "the model ignores their order, so test rows lie between training rows in time"
     honest = f"for a test on the latest rows, split by {BY_TIME}{found[0]}"
-    return [f"rows lie in the order of {found[0]!r}; {exchangeable}; {honest}"]
+    return [f"rows are sorted by {found[0]!r}; {exchangeable}; {honest}"]
 
 
 @dataclass(frozen=True)
 class TimeSplit(Split):
-    """The earliest four fifths of the rows train, the next tenth validates, the latest tenth is the test. Rows of the
-    same time are in the same part.
+    """A split by time: the earliest four fifths of the rows train, the next tenth validates, the latest tenth tests.
 
-    ``starts`` are the numbers of the first rows of the second and of the third part, in the order of the table;
-    ``newest_first`` says that the table begins with the latest rows. Without ``starts`` it is a wish that
-    :meth:`settled` fulfils.
+    Rows of the same time are in the same part. ``starts`` are the numbers of the first rows of the second and third
+    part, in the order of the table. ``newest_first`` says that the table begins with the latest rows. A split without
+    ``starts`` is a request; :meth:`resolved` returns the split of a table.
 
     >>> TimeSplit(column="day", starts=(8, 9)).parts_of(np.arange(10)).tolist()
     [0, 0, 0, 0, 0, 0, 0, 0, 1, 2]
@@ -85,23 +85,23 @@ class TimeSplit(Split):
     def columns(self) -> tuple[str, ...]:
         return (self.column,)
 
-    def settled(self, table: Table) -> TimeSplit:
-        """The split of this table, whose rows must lie in the order of the column."""
+    def resolved(self, table: Table) -> TimeSplit:
+        """Return the split of this table. Raises TableError unless the rows are sorted by the column."""
         times = _times(table, self.column)
         steps = np.diff(times)
         newest_first = bool((steps < 0).any())
         if newest_first and (steps > 0).any():
             row = int(np.flatnonzero(steps < 0)[0]) + 2
             raise TableError(
-                f"rows do not lie in the order of column {self.column!r}: row {row} is earlier than the row before it; "
-                "sort the table by that column"
+                f"rows are not sorted by column {self.column!r}: row {row} is earlier than the row before it; sort the "
+                "table by that column"
             )
         ordered = times[::-1] if newest_first else times
         bounds = [int(np.searchsorted(ordered, ordered[len(times) * i // BLOCK])) for i in (BLOCK - 2, BLOCK - 1)]
         if not 0 < bounds[0] < bounds[1]:
             raise TableError(
-                f"column {self.column!r} holds too few different times to split by: at least ten are needed, evenly "
-                "spread over the rows"
+                f"column {self.column!r} holds too few different times to split by; a split by time needs at least "
+                "ten, evenly spread over the rows"
             )
         validation, test = bounds
         starts = (len(times) - test, len(times) - validation) if newest_first else (validation, test)
@@ -118,7 +118,9 @@ class TimeSplit(Split):
 
     @classmethod
     def read(cls, value: Mapping[str, Any]) -> TimeSplit:
-        """What :meth:`to_json` wrote, with a seed that was checked. Trusts nothing else."""
+        """Return the split that :meth:`to_json` wrote. The caller has checked the seed. Raises TableError for anything
+        invalid.
+        """
         column, starts, newest_first = (value.get(key) for key in ("column", "starts", "newest_first"))
         if (
             not isinstance(column, str)
@@ -128,12 +130,12 @@ class TimeSplit(Split):
             or not all(type(start) is int and 0 <= start < 2**63 for start in starts)
             or starts[0] > starts[1]
         ):
-            raise TableError(f"a split by time should be a column and two rows, got {str(value)[:80]}")
+            raise TableError(f"a split by time should have a column and two row numbers, got {str(value)[:80]}")
         return cls(value["seed"], column, (starts[0], starts[1]), newest_first)
 
 
 def split_from(text: str | None, seed: int) -> Split:
-    """The split that a user asks for: None for one drawn from the seed, ``"time:column"`` for one by time.
+    """Return the split that the user requests: None for a random split, ``"time:column"`` for a split by time.
 
     >>> split_from("time:day", 0).column
     'day'
@@ -147,11 +149,12 @@ def split_from(text: str | None, seed: int) -> Split:
 
 
 def as_numbers(values: pa.Array) -> Floats:
-    """Dates or numbers, in their order."""
+    """Return dates or numbers as float64."""
     return whole_numbers(values).astype(np.float64) if is_date(values.type) else floats(values)
 
 
 def _times(table: Table, column: str) -> Floats:
+    """Return the values of a column of dates or numbers as float64. Raises TableError if a row has no value."""
     type = table.types[column]
     if not is_date(type) and not is_number(type):
         raise TableError(f"column {column!r} holds {type}; a split by time needs dates or numbers")
@@ -171,5 +174,5 @@ def _times(table: Table, column: str) -> Floats:
 
 
 def columns_of(split: Split) -> Sequence[str]:
-    """The columns that a split reads."""
+    """Return the columns that a split depends on."""
     return split.columns if isinstance(split, TimeSplit) else ()

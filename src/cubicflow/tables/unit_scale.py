@@ -1,14 +1,14 @@
-"""The distribution function of one column by itself, learned from training rows: values to [0, 1] and back.
+"""The distribution function of a single column, learned from training rows: it maps values to [0, 1] and back.
 
-Between the edges it is piecewise linear. Beyond an open end it goes on as an exponential, with a small share of its
-own, so that values nobody has seen have a place too; beyond a closed end there is nothing. Places on [0, 1] are told by
-their distances from both ends, which keep their relative precision where one minus the other would lose it.
+Between the edges it is piecewise linear. Beyond an open end it continues as an exponential with a small share of its
+own, so unseen values have a place too. Beyond a closed end there is no probability. A place on [0, 1] is given by its
+distances from 0 and from 1. Both keep their relative precision, which one minus the other would lose.
 
-A column with steps has codes; its edges are whole numbers, and code k is the interval [k, k + 1). A frequent code has a
-bin of its own. The others share bins of some rows each; within such a bin a part alpha of the probability is for the
-codes that were seen, in proportion to their counts, and the rest is spread evenly, so that no code is impossible. Alpha
-maximises the likelihood of every training row under the counts of the others (leave one out): a smooth column has an
-alpha near 0, and one that holds a few values out of many possible ones an alpha near 1.
+A column with steps has codes. Its edges are integers, and code k is the interval [k, k + 1). A frequent code has a bin
+of its own. Other codes share bins of several rows each. In a shared bin, a part alpha of the probability is split among
+the codes that were seen, in proportion to their counts. The rest is uniform, so no code is impossible. Alpha maximises
+the leave-one-out likelihood of the training rows. It is near 0 for a smooth column, and near 1 for a column that holds
+a few of many possible values.
 """
 
 from __future__ import annotations
@@ -26,27 +26,28 @@ from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.maps import PRIOR, CodeCounts, histogram_of_codes
 from cubicflow.tables.table_error import TableError
 
-Ends = tuple[float | None, float | None]  # hard limits, None for an open end
+Ends = tuple[float | None, float | None]  # lower and upper hard limit, None for an open end
 
-MOST_BINS = 4096  # of codes
-MOST_VALUES = 1 << 15  # that have a place of their own in a shared bin
-LEAST_ALPHA = 0.02
-ROUNDS = 60  # of expectation and maximisation, for one number
-MOST_REAL_BINS = 64
-REAL_ROWS = 50  # of a real column, in a bin
-FEWEST_AT_ENDS = 4  # rows, in the outermost bins
-FEWEST_RING_BINS = 24  # of codes on a circle
-RING_ROWS = 20  # in a bin of a circle, which has no long tails
-NEAR = 0.9  # of what is beyond an end
-FRACTION_OF_RANGE = 40  # how far outside an unseen value may lie, at least, without being a surprise
+MOST_BINS = 4096  # bins of codes
+MOST_VALUES = 1 << 15  # codes with an interval of their own in shared bins
+LEAST_ALPHA = 0.02  # a smaller alpha counts as 0
+ROUNDS = 60  # rounds of expectation maximisation, for alpha
+MOST_REAL_BINS = 64  # bins of a real column
+REAL_ROWS = 50  # rows in a bin of a real column
+FEWEST_AT_ENDS = 4  # rows in the outermost bins
+FEWEST_RING_BINS = 24  # bins of codes on a circle
+RING_ROWS = 20  # rows in a bin of a circle, which has no long tails
+NEAR = 0.9  # share of the probability beyond an end that lies close to the end
+FRACTION_OF_RANGE = 40  # a tail's mean distance beyond the end is at least the range divided by this
 
 
 @dataclass(frozen=True)
 class UnitScale:
     """A distribution function and its inverse, in float64.
 
-    ``masses`` are the shares of the bins between ``edges``; with ``below`` and ``above``, those beyond the ends, they
-    sum to 1. A share of 0 beyond an end closes it. A bin may have the mass 0: its values have no place here.
+    ``masses`` are the shares of the bins between ``edges``. ``below`` and ``above`` are the shares beyond the ends; a
+    share of 0 closes an end. All shares sum to 1. ``reach_below`` and ``reach_above`` are the mean distances of the
+    tails. A bin may have the mass 0, for values whose probability is not part of this scale.
 
     >>> scale = UnitScale((0.0, 1.0, 3.0), (0.5, 0.25), below=0.125, above=0.125, reach_below=2.0, reach_above=2.0)
     >>> low, high = scale.distances(np.array([1.0, 3.0]))
@@ -66,30 +67,30 @@ class UnitScale:
     def __post_init__(self) -> None:
         edges, masses = np.asarray(self.edges, np.float64), np.asarray(self.masses, np.float64)
         if edges.ndim != 1 or len(edges) != len(masses) + 1 or len(masses) < 1 or not (np.diff(edges) > 0).all():
-            raise ValueError("edges must increase, one more of them than masses")
+            raise ValueError("edges must increase, and there must be one more than masses")
         if not np.isfinite(edges).all() or not (masses >= 0).all() or self.below < 0 or self.above < 0:
-            raise ValueError("edges must be finite, and shares 0 or more")
+            raise ValueError("edges must be finite, and masses, below and above at least 0")
         if not abs(float(masses.sum()) + self.below + self.above - 1) < 1e-6:
-            raise ValueError("all shares together must be 1")
+            raise ValueError("masses, below and above must sum to 1")
         if not (0 < self.reach_below < math.inf and 0 < self.reach_above < math.inf):
-            raise ValueError("a reach must be positive")
+            raise ValueError("reach_below and reach_above must be positive and finite")
 
     @cached_property
     def _tables(self) -> tuple[Floats, Floats, Floats, Floats]:
-        """Edges, slopes, and the distances of the edges from both ends."""
+        """Edges, slopes, and the distances of the edges from 0 and from 1."""
         edges, masses = np.asarray(self.edges, np.float64), np.asarray(self.masses, np.float64)
-        # each summed from its own end: neither is one minus the other
+        # Each is summed from its own end, which keeps its relative precision near that end.
         lower = self.below + np.concatenate([[0.0], np.cumsum(masses)])
         upper = self.above + np.concatenate([np.cumsum(masses[::-1])[::-1], [0.0]])
         return edges, masses / np.diff(edges), lower, upper
 
     @property
     def limits(self) -> tuple[float, float]:
-        """The values between which there is any probability."""
+        """The smallest and the largest value with any probability."""
         return -math.inf if self.below else self.edges[0], math.inf if self.above else self.edges[-1]
 
     def distances(self, y: Floats) -> tuple[Floats, Floats]:
-        """The distances from 0 and from 1 of the places of values."""
+        """Return the distances of the values' places from 0 and from 1."""
         edges, slopes, lower, upper = self._tables
         bin = self._bin(y)
         inside = np.clip(y, edges[0], edges[-1])
@@ -105,7 +106,7 @@ class UnitScale:
         return low, high
 
     def log_density(self, y: Floats) -> Floats:
-        """The log of the slope at values; -inf where there is no probability."""
+        """Return the log of the slope at values; -inf if there is no probability."""
         _, slopes, _, _ = self._tables
         under, over = self._beyond(y)
         with np.errstate(divide="ignore"):
@@ -115,18 +116,20 @@ class UnitScale:
         return np.where(under > 0, tail_low, np.where(over > 0, tail_high, inside))
 
     def log_mass(self, codes: Floats) -> Floats:
-        """The log of the width of [k, k + 1) for whole numbers k; -inf where there is no probability. Edges must be
-        whole numbers too, so that a code lies in one bin."""
+        """Return the log of the mass of [k, k + 1) for integers k; -inf if there is no probability.
+
+        Edges must be integers too, so that a code lies in one bin.
+        """
         _, slopes, _, _ = self._tables
         under, over = self._beyond(codes + 0.5)
         with np.errstate(divide="ignore"):
             inside = np.log(slopes[self._bin(codes + 0.5)])
-            tail_low = np.log(self.below) - (under - 0.5) / self.reach_below + _log_rest(1 / self.reach_below)
-            tail_high = np.log(self.above) - (over - 0.5) / self.reach_above + _log_rest(1 / self.reach_above)
+            tail_low = np.log(self.below) - (under - 0.5) / self.reach_below + _log_first_step(1 / self.reach_below)
+            tail_high = np.log(self.above) - (over - 0.5) / self.reach_above + _log_first_step(1 / self.reach_above)
         return np.where(under > 0, tail_low, np.where(over > 0, tail_high, inside))
 
     def inverse(self, u: Floats) -> Floats:
-        """Values whose places are u, in (0, 1)."""
+        """Return the values with the places u, in (0, 1)."""
         edges, slopes, lower, _ = self._tables
         bin = np.clip(np.searchsorted(lower, u, side="right") - 1, 0, len(slopes) - 1)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -142,7 +145,7 @@ class UnitScale:
         return np.clip(np.searchsorted(edges, y, side="right") - 1, 0, len(edges) - 2)
 
     def _beyond(self, y: Floats) -> tuple[Floats, Floats]:
-        """How far values lie below the first edge, and above the last."""
+        """Return the distances of values below the first edge, and above the last; 0 inside."""
         return np.maximum(self.edges[0] - y, 0), np.maximum(y - self.edges[-1], 0)
 
     def to_json(self) -> dict[str, Any]:
@@ -150,18 +153,19 @@ class UnitScale:
 
     @classmethod
     def from_json(cls, value: Any) -> UnitScale:
+        """Return the scale that :meth:`to_json` wrote. Raises TableError for anything invalid."""
         if not isinstance(value, dict) or not {"edges", "masses"} <= value.keys() <= set(cls.__dataclass_fields__):
-            raise TableError(f"a scale should be edges and masses, got {str(value)[:80]}")
+            raise TableError(f"a scale should have edges and masses, got {str(value)[:80]}")
         try:
             edges, masses = (tuple(map(float, value[key])) for key in ("edges", "masses"))
-            rest = {key: float(item) for key, item in value.items() if key not in ("edges", "masses")}
-            return cls(edges, masses, **rest)
+            tails = {key: float(item) for key, item in value.items() if key not in ("edges", "masses")}
+            return cls(edges, masses, **tails)
         except (TypeError, ValueError, OverflowError) as error:
-            raise TableError(f"a scale cannot be made of this: {error}") from None
+            raise TableError(f"invalid scale: {error}") from None
 
 
-def _log_rest(rate: float) -> float:
-    """log(1 - exp(-rate)): the share of the first step of an exponential."""
+def _log_first_step(rate: float) -> float:
+    """Return log(1 - exp(-rate)), the log probability of the first unit interval of an exponential distribution."""
     return math.log(-math.expm1(-rate))
 
 
@@ -169,10 +173,10 @@ def _log_rest(rate: float) -> float:
 
 
 def scale_of_codes(seen: CodeCounts, ends: Ends, atoms: Sequence[float] = ()) -> UnitScale:
-    """The scale of codes with these counts. ``atoms`` are codes that have a probability elsewhere, and so none here.
+    """Return the scale of codes with these counts. ``atoms`` are codes with a probability elsewhere, and so none here.
 
     >>> counts = CodeCounts()
-    >>> counts.see(np.repeat([0, 1, 5], [40, 50, 3]), None)
+    >>> counts.update(np.repeat([0, 1, 5], [40, 50, 3]), None)
     >>> scale = scale_of_codes(counts, (0, None))
     >>> scale.edges[:3], bool(np.isfinite(scale.log_mass(np.array([3.0, 900.0]))).all())
     ((0.0, 1.0, 2.0), True)
@@ -196,28 +200,34 @@ def scale_of_codes(seen: CodeCounts, ends: Ends, atoms: Sequence[float] = ()) ->
 
 
 def _counts(edges: Floats, values: Floats, each: Floats) -> Floats:
-    """Rows in bins, and the prior's. ``each`` counts the rows of every value."""
-    home = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(edges) - 2)
-    counts: Floats = np.bincount(home, weights=each, minlength=len(edges) - 1).astype(np.float64) + PRIOR
+    """Return the rows in each bin, plus the prior. ``each`` counts the rows of every value."""
+    bin = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(edges) - 2)
+    counts: Floats = np.bincount(bin, weights=each, minlength=len(edges) - 1).astype(np.float64) + PRIOR
     return counts
 
 
 def _near(edges: Floats, counts: Floats) -> Floats:
-    """How far beyond each end the next value may lie. Of n values with exponential tails the furthest is ln n mean
-    distances out, so the outermost bin is about that many of them wide."""
+    """Return the mean distance of unseen values beyond each end.
+
+    The furthest of n values with an exponential tail is about ln n mean distances out, so the outermost bin, with n
+    rows, is about ln n mean distances wide.
+    """
     widths = np.diff(edges)
     pairs = ((float(widths[i]), float(counts[i])) for i in (0, -1))
     return np.array([width / math.log(count + math.e) for width, count in pairs], np.float64)
 
 
 def _with_ends(edges: Floats, counts: Floats, ends: Ends, near: Floats) -> UnitScale:
-    """The scale of these bins, with half a row's worth of probability beyond each end: most of it near the values seen,
-    where the next one will be, the rest as far as a limit, or without one as an exponential of the column's range."""
-    reach = float(edges[-1] - edges[0]) / FRACTION_OF_RANGE
+    """Return the scale of these bins, with the probability of half a row beyond each end.
+
+    Most of that probability lies near the end, within the distance ``near``. The rest is spread up to the hard limit
+    or, at an open end, over an exponential tail.
+    """
+    least_reach = float(edges[-1] - edges[0]) / FRACTION_OF_RANGE
     if not counts.sum() and ends == (edges[0], edges[-1]):
-        ends = None, None  # everything has a place elsewhere: something must be here
+        ends = None, None  # atoms hold all the probability, but the scale must have some
     bounds, rows = [edges], [counts]
-    outside, reaches = [0.0, 0.0], np.maximum(near, reach)
+    outside, reaches = [0.0, 0.0], np.maximum(near, least_reach)
     for side, (end, outermost, outwards) in enumerate(zip(ends, edges[[0, -1]].tolist(), (-1, 1), strict=True)):
         room = math.inf if end is None else outwards * (end - outermost)
         if room <= 0:
@@ -232,24 +242,26 @@ def _with_ends(edges: Floats, counts: Floats, ends: Ends, near: Floats) -> UnitS
         bounds = [*bounds, more] if outwards > 0 else [more[::-1], *bounds]
         rows = [*rows, masses] if outwards > 0 else [masses[::-1], *rows]
     masses = np.concatenate(rows)
-    rest = float(masses.sum()) + sum(outside)
+    total = float(masses.sum()) + sum(outside)
     return UnitScale(
         tuple(np.concatenate(bounds).tolist()),
-        tuple((masses / rest).tolist()),
-        below=outside[0] / rest,
-        above=outside[1] / rest,
+        tuple((masses / total).tolist()),
+        below=outside[0] / total,
+        above=outside[1] / total,
         reach_below=float(reaches[0]),
         reach_above=float(reaches[1]),
     )
 
 
 def _halved_ends(edges: Floats, values: Floats, each: Floats, between: Floats) -> Floats:
-    """Edges, and some more in the first and the last bin that hold values: each leaves half of the rows that are left
-    further out. The density of a long tail falls by orders of magnitude within the last hundredth of the rows.
+    """Return the edges, with more edges in the first and in the last bin that hold values.
+
+    Each new edge leaves half of the bin's remaining rows further out. The density of a long tail falls by orders of
+    magnitude within the last hundredth of the rows.
 
     Args:
         values, each: distinct values, sorted, and their counts.
-        between: where an edge may be, from one value to the next.
+        between: possible edges, one between each value and the next.
 
     >>> edges, values = np.array([0.0, 1.0, 64.0]), np.array([0.5, *range(2, 64)])
     >>> _halved_ends(edges, values, np.ones(63), values[1:]).tolist()
@@ -273,7 +285,7 @@ def _halved_ends(edges: Floats, values: Floats, each: Floats, between: Floats) -
 
 
 def _with_seen_codes(edges: Floats, counts: Floats, seen: CodeCounts) -> tuple[Floats, Floats]:
-    """Bins that are cut around the codes seen in them, where that makes other rows likelier."""
+    """Return bins that are split around the codes seen in them, if that raises the leave-one-out likelihood."""
     points = np.diff(edges)
     bin = np.clip(np.searchsorted(edges, seen.codes, side="right") - 1, 0, len(points) - 1)
     shared = (points[bin] > 1) & (seen.counts > 0)
@@ -286,7 +298,7 @@ def _with_seen_codes(edges: Floats, counts: Floats, seen: CodeCounts) -> tuple[F
     alpha = 0.5
     for _ in range(ROUNDS):
         alpha = float(np.average(alpha * among_others / (alpha * among_others + (1 - alpha) * evenly), weights=count))
-    alpha = min(alpha, 1 - PRIOR / (float(count.sum()) + 1))  # half a row's worth for the codes beside them
+    alpha = min(alpha, 1 - PRIOR / (float(count.sum()) + 1))  # the other codes keep the probability of half a row
     if alpha < LEAST_ALPHA:
         return edges, counts
     if len(code) > MOST_VALUES:
@@ -295,24 +307,24 @@ def _with_seen_codes(edges: Floats, counts: Floats, seen: CodeCounts) -> tuple[F
         inside = np.bincount(place, weights=count, minlength=len(points))
     part = np.where(inside > 0, alpha, 0.0)
     finer = np.union1d(edges, np.concatenate([code, code + 1]))
-    home = np.clip(np.searchsorted(edges, finer[:-1], side="right") - 1, 0, len(points) - 1)
-    each = (1 - part[home]) * counts[home] / points[home] * np.diff(finer)
+    parent = np.clip(np.searchsorted(edges, finer[:-1], side="right") - 1, 0, len(points) - 1)
+    each = (1 - part[parent]) * counts[parent] / points[parent] * np.diff(finer)
     each[np.searchsorted(finer, code)] += part[place] * counts[place] * count / inside[place]
     return finer, each
 
 
 def _without(edges: Floats, counts: Floats, codes: Floats) -> tuple[Floats, Floats]:
-    """Bins without the probability of some codes."""
+    """Return the bins after removing the probability of some codes."""
     finer = np.union1d(edges, np.concatenate([codes, codes + 1]))
     finer = finer[(finer >= edges[0]) & (finer <= edges[-1])]
-    home = np.clip(np.searchsorted(edges, finer[:-1], side="right") - 1, 0, len(counts) - 1)
-    each = counts[home] / np.diff(edges)[home] * np.diff(finer)
+    parent = np.clip(np.searchsorted(edges, finer[:-1], side="right") - 1, 0, len(counts) - 1)
+    each = counts[parent] / np.diff(edges)[parent] * np.diff(finer)
     each[np.isin(finer[:-1], codes)] = 0
     return finer, each
 
 
 def scale_of_values(values: Floats, weights: Floats | None, ends: Ends) -> UnitScale:
-    """The scale of real numbers.
+    """Return the scale of real numbers.
 
     >>> scale = scale_of_values(np.linspace(0, 1, 1001)[1:], None, (0.0, None))
     >>> scale.limits, round(float(scale.distances(np.array([0.5]))[0][0]), 2)
@@ -337,8 +349,9 @@ def scale_of_values(values: Floats, weights: Floats | None, ends: Ends) -> UnitS
 
 
 def ring_of_values(values: Floats, weights: Floats | None, ends: tuple[float, float]) -> UnitScale:
-    """The scale of real numbers on a circle, from one end up to the other. One bin lies across the seam, so the slope
-    is the same on both sides of it.
+    """Return the scale of real numbers on a circle, from one end to the other.
+
+    A single bin lies across the seam, so the slope is the same on both sides of it.
 
     >>> scale = ring_of_values(np.array([0.1, 0.2, 5.9]), None, (0.0, 6.0))
     >>> low, high = scale.log_density(np.array([0.0, 5.999]))
@@ -355,7 +368,7 @@ def ring_of_values(values: Floats, weights: Floats | None, ends: tuple[float, fl
     cut = np.unique(cut[cut < len(values) - 1])
     inner = np.unique((values[cut] + values[cut + 1]) / 2)
     edges = np.array([low, *inner[(inner > low) & (inner < high)], high], np.float64)
-    if len(edges) < 4:  # nothing is told apart
+    if len(edges) < 4:  # too few edges for a bin across the seam and another
         return UnitScale((low, high), (1.0,))
     counts, widths = _counts(edges, values, each), np.diff(edges)
     across = (counts[0] + counts[-1]) / (widths[0] + widths[-1])
@@ -364,7 +377,7 @@ def ring_of_values(values: Floats, weights: Floats | None, ends: tuple[float, fl
 
 
 def ring_of_codes(values: Floats, weights: Floats | None, count: int) -> UnitScale:
-    """The scale of codes 0 ... count - 1 on a circle: a bin each, or for several where they are many.
+    """Return the scale of codes 0 ... count - 1 on a circle. Each code has a bin; many codes share bins.
 
     >>> ring_of_codes(np.array([0.0, 0.0, 2.0]), None, 4).masses
     (0.5, 0.1, 0.3, 0.1)

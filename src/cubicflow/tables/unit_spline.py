@@ -9,16 +9,16 @@ from cubicflow.splines.bins import Bins
 from cubicflow.splines.cubic import CUBIC, cubic_bins, cubic_ring
 from cubicflow.splines.evaluation import evaluate_unit
 
-LEAST_BIN = 1e-3  # the floors of widths and heights that cubic_spline has
-MOST_FLOORED = 0.1  # of the unit interval
+LEAST_BIN = 1e-3  # smallest width and height of a bin, as in cubic_spline
+MOST_FLOORED = 0.1  # largest share of the unit interval that these floors may take
 
 
 def unit_spline(u: Tensor, params: Tensor, *, closed: bool, inverse: bool = False) -> tuple[Tensor, Tensor]:
-    """A cubic spline of [0, 1] and the log of its slope. The slope of a ``closed`` one is the same at both ends.
+    """Return a cubic spline on [0, 1] at u, and its log slope. A ``closed`` spline has the same slope at both ends.
 
     Args:
-        u: in [0, 1].
-        params: (..., 2 K + 2): K widths, K heights and two edge slopes; the last has no part in a closed spline.
+        u: numbers in [0, 1].
+        params: (..., 2 K + 2): K widths, K heights and two edge slopes; a closed spline ignores the last.
 
     >>> import torch
     >>> params = torch.randn(18, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -32,7 +32,7 @@ def unit_spline(u: Tensor, params: Tensor, *, closed: bool, inverse: bool = Fals
 
 
 def bins_of(params: Tensor, *, closed: bool) -> Bins:
-    """The bins of such a spline."""
+    """Return the bins of the spline with these params."""
     num_bins = (params.shape[-1] - 2) // 2
     floor = min(LEAST_BIN, MOST_FLOORED / num_bins)
     return (cubic_ring if closed else cubic_bins)(params, num_bins, floor, floor)

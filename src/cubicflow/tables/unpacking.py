@@ -1,4 +1,4 @@
-"""How much a packed table may hold: a few kilobytes should not become a gigabyte without a word."""
+"""A limit on the unpacked size of compressed files, so that a few kilobytes cannot fill the memory."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from pathlib import Path
 from cubicflow.tables.table_error import TableError
 
 VARIABLE = "CUBICFLOW_UNPACK_RATIO"
-RATIO = 200  # unpacked bytes for each packed one; tables of text and numbers have 2 to 30
-FREE_BYTES = 1 << 27  # that any file may unpack to
+RATIO = 200  # unpacked bytes per packed byte; tables of text and numbers have 2 to 30
+FREE_BYTES = 1 << 27  # any file may unpack to this size
 
 
 def most_unpacked(packed: int) -> int:
-    """The bytes that a file of ``packed`` bytes may unpack to.
+    """Return the largest allowed unpacked size, in bytes, of a file of ``packed`` bytes.
 
     >>> most_unpacked(4096), most_unpacked(10**6)
     (134217728, 200000000)
     """
-    told = os.environ.get(VARIABLE, "")
+    requested = os.environ.get(VARIABLE, "")
     try:
-        ratio = float(told) if told else RATIO
+        ratio = float(requested) if requested else RATIO
     except ValueError:
         ratio = 0.0
     if not 1 <= ratio < 1e9:
-        raise TableError(f"the environment variable {VARIABLE} should be a number from 1 to 1e9, got {told!r}")
+        raise TableError(f"the environment variable {VARIABLE} should be a number from 1 to 1e9, got {requested!r}")
     return max(FREE_BYTES, int(ratio * packed))
 
 
 def check_unpacked(path: Path | str, packed: int, unpacked: int) -> None:
-    """Refuse a file that unpacks to more than that.
+    """Raise TableError if a file unpacks to more than the allowed size.
 
     >>> check_unpacked(Path("t.npz"), 4096, 800_000_000)  # doctest: +ELLIPSIS
     Traceback (most recent call last):

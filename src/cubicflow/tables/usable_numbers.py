@@ -1,4 +1,4 @@
-"""What a model of a table gives: numbers, or a refusal. Finite weights that are far too large can give others."""
+"""Checks that scores and samples are finite. Finite weights that are far too large can give NaN and inf."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from cubicflow.tables.table_error import TableError
 
 
 def checked_scores(scores: Floats) -> Floats:
-    """Log likelihoods (N,) as they are. The probability of a row may be 0, and its log -inf; NaN and inf are refused.
+    """Return log likelihoods (N,) unchanged. Raises TableError for NaN and inf; -inf is allowed, for a row of
+    probability 0.
 
     >>> checked_scores(np.array([-1.0, -np.inf])).tolist()
     [-1.0, -inf]
     """
     if bad := int((np.isnan(scores) | np.isposinf(scores)).sum()):
         raise TableError(
-            f"the log likelihood of {bad:,} of {len(scores):,} rows is not a number: either values far beyond the "
-            "fitted ones, or weights that are too large to be used"
+            f"the log likelihood of {bad:,} of {len(scores):,} rows is not a number: the rows hold values far beyond "
+            "the fitted ones, or the model has weights that are too large"
         )
     return scores
 
 
 def check_drawn(*drawn: Tensor) -> None:
-    """Refuse what was drawn, or is drawn from, unless it is finite.
+    """Raise TableError unless all numbers are finite.
 
     >>> check_drawn(torch.tensor([0.5, torch.nan]))  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -33,4 +34,4 @@ def check_drawn(*drawn: Tensor) -> None:
     cubicflow.tables.table_error.TableError: the samples of this run are not finite: ...
     """
     if not all(bool(torch.isfinite(numbers).all()) for numbers in drawn):
-        raise TableError("the samples of this run are not finite: its weights are too large to be used; fit it again")
+        raise TableError("the samples of this run are not finite: its weights are too large; fit the model again")

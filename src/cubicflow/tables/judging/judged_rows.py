@@ -95,7 +95,7 @@ def _typed_rows(table: Table, columns: list[str], texts: Collection[str], notes:
     notes += [f"{table.path}: {remark}" for remark in table.remarks]
     chosen, start = RowSample(MOST_ROWS), 0
     for batch in table.batches(columns):
-        chosen.see(batch, np.arange(start, start + len(batch)))
+        chosen.update(batch, np.arange(start, start + len(batch)))
         start += len(batch)
     if not start:
         raise TableError(f"{table.path}: the table has no rows; give {FEWEST_ROWS} or more")
@@ -213,7 +213,7 @@ def _rows_of_run(
             kept = fitted.split.parts_of(numbers) == PARTS.index(part)
             batch, numbers = batch.filter(pa.array(kept)), numbers[kept]
         if len(batch):
-            chosen.see(batch, numbers)
+            chosen.update(batch, numbers)
             count += len(batch)
     if not count:
         raise TableError(f"{table.path}: the table has no rows to judge by; give {FEWEST_ROWS} or more")
