@@ -149,7 +149,7 @@ def test_tables_that_cannot_be_judged(cubicflow: Command, files: dict[str, Path]
     refused(judged(frame[:19]), "other.csv: 19 rows are too few to judge by; give 20 or more")
     refused(judged(frame[:0]), "other.csv: the table has no rows")
     refused(judged(frame, "--missing", "drop"), "--missing needs a run")
-    refused(judged(frame, "-o", tmp_path / "judge.csv"), "ends in .json")
+    refused(judged(frame, "-o", tmp_path / "judge.csv"), "should end in .json")
     refused(cubicflow("judge", tmp_path / "none.csv", other), "there is no such file")
     refused(cubicflow("judge", tmp_path, other), "this folder holds no .parquet file")
 
