@@ -43,7 +43,7 @@ FROM_TEXT: dict[Any, Callable[[str], Any]] = {  # by the type of a field of Meas
 
 
 def machine(device: str) -> dict[str, Any]:
-    """The versions and the hardware of this run."""
+    """Return the versions and the hardware of this run."""
     versions = {"python": platform.python_version()}
     for name in ("cubicflow", "torch", "triton", "numpy", *peers.NAMES):
         if version := _version(name):
@@ -85,7 +85,7 @@ def draw(folder: Path) -> None:
 
 
 def read(path: Path) -> list[Measurement]:
-    """The measurements of a CSV."""
+    """Return the measurements of a CSV."""
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     return [Measurement(**{f.name: FROM_TEXT[f.type](row[f.name]) for f in fields(Measurement)}) for row in rows]

@@ -34,7 +34,7 @@ def cubicflow(device: str, model: dict[str, Any], features: int, batch: int) -> 
 
 
 def nflows(device: str, model: dict[str, Any], features: int, batch: int) -> tuple[float, float, Callable[[], Any]]:
-    """The same of nflows, with the loop that its users write."""
+    """Return the same of nflows, with the loop that its users write."""
     import torch
 
     from cubicflow.bench import peers

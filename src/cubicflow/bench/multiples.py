@@ -33,7 +33,7 @@ def ours(group: Sequence[Measurement]) -> list[Measurement]:
 
 
 def memory_ratio(measurement: Measurement) -> float | None:
-    """The peak of forward and backward over what they cannot do without, params and their gradient. Params were there
+    """Return the peak of forward and backward over what they cannot do without, params and their gradient. Params were there
     before the run, their gradient was not."""
     size = re.search(r"forward \+ backward, ([\d,]+) elements, K = (\d+)", measurement.work)
     if measurement.peak_memory is None or size is None:
@@ -43,7 +43,7 @@ def memory_ratio(measurement: Measurement) -> float | None:
 
 
 def glance(measurements: Sequence[Measurement]) -> list[str]:
-    """A Markdown table of each piece of work that is no point of a curve, and no part of another. Our rational
+    """Return a Markdown table of each piece of work that is no point of a curve, and no part of another. Our rational
     quadratic meets nflows' own; it takes more params than the cubic, so what is counted in bytes is not its measure."""
     lines = []
     for work in dict.fromkeys(m.work for m in measurements if not m.curve and not m.work.startswith("cold start:")):
@@ -69,7 +69,7 @@ def _against(m: Measurement, rival: str, times: Mapping[str, float]) -> list[str
 
 
 def growth(measurements: Sequence[Measurement]) -> list[str]:
-    """A Markdown table of the curves: the times at both ends, and the exponent between the last two points."""
+    """Return a Markdown table of the curves: the times at both ends, and the exponent between the last two points."""
     curves: dict[tuple[str, str, str], list[tuple[int, float]]] = {}
     for m in measurements:
         if m.at is not None and m.implementation != FLOOR:
@@ -86,5 +86,5 @@ def growth(measurements: Sequence[Measurement]) -> list[str]:
 
 
 def markdown(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of a table; none where it would be empty."""
+    """Return the lines of a table; none where it would be empty."""
     return [f"| {' | '.join(line)} |" for line in (heads, ["---"] * len(heads), *lines)] if lines else []

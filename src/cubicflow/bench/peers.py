@@ -18,12 +18,12 @@ TAIL_BOUND = 4.0
 
 
 def installed() -> list[str]:
-    """The peers that can be imported here."""
+    """Return the peers that can be imported here."""
     return [name for name in NAMES if importlib.util.find_spec(name) is not None]
 
 
 def spline_functions(num_bins: int) -> dict[str, SplineFunction]:
-    """The peers' splines: nflows' cubic, which is the authors' own code, and the rational-quadratic of all three. Their
+    """Return the peers' splines: nflows' cubic, which is the authors' own code, and the rational-quadratic of all three. Their
     params are slices of ours, of the sizes they need."""
     k = num_bins
     functions: dict[str, SplineFunction] = {}
@@ -82,7 +82,7 @@ class PeerFlow(NamedTuple):
 def coupling_flows(
     features: int, num_layers: int, hidden: int, num_bins: int, device: torch.device
 ) -> dict[str, PeerFlow]:
-    """The nearest to the paper's flow that each peer can build: linear layer and spline coupling in turn."""
+    """Return the nearest to the paper's flow that each peer can build: linear layer and spline coupling in turn."""
     flows: dict[str, PeerFlow] = {}
     found = installed()
     if "nflows" in found:
@@ -112,7 +112,7 @@ def one_pass_rivals(features: int, hidden: int, device: torch.device) -> dict[st
 
 
 def training_step(peer: PeerFlow, x: Tensor) -> Callable[[], Any]:
-    """The usual loop of a peer's user: loss, backward, clipping, Adam."""
+    """Return the usual loop of a peer's user: loss, backward, clipping, Adam."""
     optimiser = torch.optim.Adam(peer.module.parameters(), lr=5e-4)
 
     def run() -> None:

@@ -70,7 +70,7 @@ def _start(device: torch.device, _seconds: float, _quick: bool) -> Iterator[Meas
 
 
 def _one_pass(device: torch.device, seconds: float, quick: bool) -> Iterator[Measurement]:
-    """The paper's argument: time against the number of features."""
+    """Yield the paper's argument: time against the number of features."""
     too_slow: set[tuple[str, str]] = set()
     for features in (2, 8) if quick else (2, 4, 8, 16, 32, 64, 128):
         points = workloads.one_pass(

@@ -21,7 +21,7 @@ COLD, WARM = f"{OURS}, nothing compiled yet", f"{OURS}, second start"
 
 
 def starts(device: torch.device, model: dict[str, Any], *, features: int, batch: int) -> Iterator[Measurement]:
-    """A process each, timed from outside until it says that it has taken its first steps. Triton's cache begins empty,
+    """Yield a process each, timed from outside until it says that it has taken its first steps. Triton's cache begins empty,
     and the second start finds what the first left in it."""
     settings = json.dumps({"model": model, "features": features, "batch": batch})
     found: list[tuple[str, dict[str, float]]] = []

@@ -117,7 +117,7 @@ def copying(moved: int, device: torch.device) -> Callable[[], Any]:
 
 
 def backends_on(device: torch.device) -> list[str]:
-    """The backends that "auto" would consider for tensors on the device."""
+    """Return the backends that "auto" would consider for tensors on the device."""
     return [name for name, backend in BACKENDS.items() if backend.at_home_on(device) and backend.unavailable() is None]
 
 
@@ -143,7 +143,7 @@ def training_step(
 
 
 def our_step(flow: Flow, x: Tensor) -> Callable[[], Any]:
-    """The trainer's own step, captured where it can be."""
+    """Return the trainer's own step, captured where it can be."""
     config = TrainingConfig(steps=10**6, batch_size=len(x)).resolve(10**6)
     step = Step(flow, negative_log_likelihood, config, World(x.device), 1.0)
     step.tell(5e-4, 1e-3)
@@ -194,7 +194,7 @@ def densities_and_samples(
 def one_pass(
     device: torch.device, *, features: int, rows: int, hidden: int, seconds: float, too_slow: set[tuple[str, str]]
 ) -> Iterator[Measurement]:
-    """The paper's argument as a curve: how the time of log_prob and of sample grows with the number of features.
+    """Yield the paper's argument as a curve: how the time of log_prob and of sample grows with the number of features.
     Whoever takes too long for one run is added to ``too_slow``, and left out from then on."""
     torch.manual_seed(0)
     x = torch.randn(rows, features, device=device)

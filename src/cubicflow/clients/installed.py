@@ -28,6 +28,6 @@ def demand(package: str, oldest: str) -> None:
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    """The release of a version: (0, 27, 0) of 0.27.0rc1."""
+    """Return the release of a version: (0, 27, 0) of 0.27.0rc1."""
     release = re.match(r"\d+(\.\d+)*", text)
     return tuple(int(part) for part in release[0].split(".")) if release else ()

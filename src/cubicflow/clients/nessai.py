@@ -67,7 +67,7 @@ class NessaiFlow(BaseFlow):  # type: ignore[misc]
         return self.flow.from_noise(z, context)
 
     def log_prob(self, x: Tensor, context: Tensor | None = None) -> Tensor:
-        """The log density of every row."""
+        """Return the log density of every row."""
         return self.flow.log_prob(x, context)
 
     def sample(self, n: int, context: Tensor | None = None) -> Tensor:
@@ -81,7 +81,7 @@ class NessaiFlow(BaseFlow):  # type: ignore[misc]
         return x, self.flow.base.log_prob(z) - log_det
 
     def forward_and_log_prob(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The noise of every row, and the row's log density."""
+        """Return the noise of every row, and the row's log density."""
         z, log_det = self.flow.to_noise(x, context)
         return z, self.flow.base.log_prob(z) + log_det
 
@@ -91,7 +91,7 @@ class NessaiFlow(BaseFlow):  # type: ignore[misc]
         return self.flow.base.sample(n)
 
     def base_distribution_log_prob(self, z: Tensor, context: Tensor | None = None) -> Tensor:
-        """The log density of noise. It does not depend on the context."""
+        """Return the log density of noise. It does not depend on the context."""
         del context
         return self.flow.base.log_prob(z)
 

@@ -41,7 +41,7 @@ def _bounds(support: Any, features: int) -> list[Interval]:
 
 
 def _column(bound: Any, features: int) -> list[float]:
-    """A bound for each column, of one for all or of a tensor with one each."""
+    """Return a bound for each column, of one for all or of a tensor with one each."""
     values = torch.as_tensor(bound, dtype=torch.float64).flatten()
     if len(values) not in (1, features):
         raise ValueError(f"the prior has {len(values)} parameters, and the simulations {features}; give the same prior")

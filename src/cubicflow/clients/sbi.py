@@ -76,7 +76,7 @@ class EstimatorBuilder:
             raise ValueError("bounded=True needs the prior's bounds; give prior=, or leave bounded= out")
 
     def __call__(self, theta: Tensor, x: Tensor) -> FlowEstimator:
-        """An untrained estimator, standardised by these simulations."""
+        """Return an untrained estimator, standardised by these simulations."""
         theta, x = _finite("theta", theta), _finite("x", x)
         if len(theta) != len(x) or len(x) < 2:
             raise ValueError(f"theta and x need the same number of rows, 2 or more, got {len(theta)} and {len(x)}")
@@ -99,7 +99,7 @@ class EstimatorBuilder:
         return FlowEstimator(Flow(core.base, transform), condition.shape[1:], mean, std, embedding)
 
     def fit(self, theta: Tensor, x: Tensor, *, progress: bool = True, **settings: Any) -> FlowEstimator:
-        """An estimator trained by :func:`cubicflow.training.fit`, by maximum likelihood, for sbi's ``build_posterior``:
+        """Return an estimator trained by :func:`cubicflow.training.fit`, by maximum likelihood, for sbi's ``build_posterior``:
         cosine learning rate, averaged weights, the best ones on held-out simulations.
 
         For a posterior, theta must be drawn from the prior, or from a proposal that is the prior cut to a part of its
@@ -182,7 +182,7 @@ def posterior(
     z_score_x: str | None = "independent",
     **settings: Any,
 ) -> EstimatorBuilder:
-    """A builder of p(theta | x), for ``NPE(prior, density_estimator=posterior(prior=prior))``.
+    """Return a builder of p(theta | x), for ``NPE(prior, density_estimator=posterior(prior=prior))``.
 
     The density is 0 outside the prior's support: no sample leaves it, and no probability leaks that would have to be
     corrected for. Between two bounds the flow sees the logit of a parameter, beside one bound its logarithm.
@@ -208,7 +208,7 @@ def posterior(
 def likelihood(
     *, embedding_net: nn.Module | None = None, z_score_theta: str | None = "independent", **settings: Any
 ) -> EstimatorBuilder:
-    """A builder of p(x | theta), for ``NLE(prior, density_estimator=likelihood())``.
+    """Return a builder of p(x | theta), for ``NLE(prior, density_estimator=likelihood())``.
 
     Args:
         embedding_net: a network from a standardised theta to features, trained with the flow.

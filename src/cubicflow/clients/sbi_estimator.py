@@ -55,7 +55,7 @@ class FlowEstimator(ConditionalDensityEstimator):  # type: ignore[misc]
         return found
 
     def loss(self, input: Tensor, condition: Tensor, **_: Any) -> Tensor:
-        """The negative log density (batch_dim,)."""
+        """Return the negative log density (batch_dim,)."""
         return -self.log_prob(input, condition)[0]
 
     def sample(self, sample_shape: Sequence[int], condition: Tensor, **_: Any) -> Tensor:
@@ -70,7 +70,7 @@ class FlowEstimator(ConditionalDensityEstimator):  # type: ignore[misc]
         return samples.reshape(*sample_shape, *samples.shape[1:]), log_prob.reshape(*sample_shape, -1)
 
     def standardise(self, condition: Tensor) -> Tensor:
-        """The condition as the embedding net sees it."""
+        """Return the condition as the embedding net sees it."""
         return (condition - self.condition_mean) / self.condition_std
 
     def _context(self, condition: Tensor) -> Tensor:

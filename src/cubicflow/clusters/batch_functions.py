@@ -22,7 +22,7 @@ from cubicflow.tables.table_error import TableError
 
 @lru_cache(maxsize=4)
 def _loaded(run: str, device: str) -> FittedTable:
-    """The model of a run folder, once for each process."""
+    """Return the model of a run folder, once for each process."""
     if not Path(run).is_dir():
         raise TableError(
             f"{run}: there is no such run folder on {socket.gethostname()}; put it on a path that every worker sees, "
@@ -73,7 +73,7 @@ class TableScorer(_OnWorkers):
         self.settings = settings
 
     def __call__(self, batch: pa.Table) -> pa.Table:
-        """The batch with its scores; NaN is written as a gap."""
+        """Return the batch with its scores; NaN is written as a gap."""
         scores = pa.array(self.model().score(batch, **self.settings), from_pandas=True)
         return batch.append_column(SCORE_COLUMN, scores)
 
@@ -105,13 +105,13 @@ class TableSampler(_OnWorkers):
         self.seed, self.settings = seed, settings
 
     def __call__(self, batch: pa.Table) -> pa.Table:
-        """The rows of the blocks."""
+        """Return the rows of the blocks."""
         work = SampleWork(self.model(), JobFolder("."), self.seed, **self.settings)
         return pa.concat_tables([work.rows(Block(**row), []) for row in batch.to_pylist()])
 
 
 def block_table(rows: int, size: int = BLOCK_ROWS) -> pa.Table:
-    """The blocks of so many rows, as a table with a line for each.
+    """Return the blocks of so many rows, as a table with a line for each.
 
     >>> block_table(100, 40).to_pylist()[-1]
     {'number': 2, 'first': 80, 'last': 100}

@@ -34,7 +34,7 @@ class Block(NamedTuple):
 
 
 def blocks_of(rows: int, size: int = BLOCK_ROWS) -> Iterator[Block]:
-    """The blocks of a table, in order; one empty block for a table without rows.
+    """Yield the blocks of a table, in order; one empty block for a table without rows.
 
     >>> list(blocks_of(250, 100))
     [Block(number=0, first=0, last=100), Block(number=1, first=100, last=200), Block(number=2, first=200, last=250)]
@@ -46,7 +46,7 @@ def blocks_of(rows: int, size: int = BLOCK_ROWS) -> Iterator[Block]:
 
 
 def block_seed(seed: int, number: int) -> int:
-    """The seed of a block, below 2^63.
+    """Return the seed of a block, below 2^63.
 
     >>> block_seed(0, 1) == block_seed(0, 1), block_seed(0, 1) == block_seed(0, 2)
     (True, False)

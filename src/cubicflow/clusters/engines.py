@@ -28,7 +28,7 @@ Run = Callable[[Work, Sequence[Block]], Generator[Outcome, None, None]]
 def open_engine(
     name: str, *, workers: int | None = None, address: str | None = None, device: str | None = None
 ) -> AbstractContextManager[Run]:
-    """An engine, ready to run works.
+    """Return an engine, ready to run works.
 
     Args:
         name: ``"local"`` or ``"ray"``.

@@ -64,7 +64,7 @@ class Inputs:
         return starts
 
     def empty(self) -> MemoryTable:
-        """A table without rows that has these columns, to be compared with a fitted one."""
+        """Return a table without rows that has these columns, to be compared with a fitted one."""
         return MemoryTable(self.schema.empty_table(), shown(self.files[0].place))
 
     def segments(self, block: Block) -> Iterator[Segment]:
@@ -97,7 +97,7 @@ class Inputs:
 
 
 def plan_inputs(place: str, *, skip: bool = False) -> Inputs:
-    """The files at a place. A damaged file, or one of another schema, is an error or, with ``skip``, set aside."""
+    """Return the files at a place. A damaged file, or one of another schema, is an error or, with ``skip``, set aside."""
     places = find_files(place)
     with ThreadPoolExecutor(min(READERS, len(places))) as pool:
         looked = list(pool.map(_look, places))
@@ -141,7 +141,7 @@ def _look(place: str) -> tuple[pa.Schema, int, Stamp] | TableError:
 
 
 def read_segment(segment: Segment, columns: Sequence[str]) -> pa.Table:
-    """The rows of a segment, some columns of them. Row groups before and after it are not read; of a row group that
+    """Return the rows of a segment, some columns of them. Row groups before and after it are not read; of a row group that
     begins before it, the rows before it are read and dropped."""
     place = segment.file.place
     store, path = opened(place)
@@ -173,7 +173,7 @@ def read_segment(segment: Segment, columns: Sequence[str]) -> pa.Table:
 
 
 def _groups(about: Any, segment: Segment) -> tuple[list[int], int]:
-    """The row groups that hold a segment, and how many rows of the file come before them."""
+    """Return the row groups that hold a segment, and how many rows of the file come before them."""
     groups, before, row = [], 0, 0
     for number in range(about.num_row_groups):
         end = row + about.row_group(number).num_rows

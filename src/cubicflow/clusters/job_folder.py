@@ -94,7 +94,7 @@ class JobFolder:
         return {outcome.block: outcome for outcome in map(self._reported, known)}
 
     def read_job(self) -> dict[str, Any]:
-        """The note of the job in the folder."""
+        """Return the note of the job in the folder."""
         try:
             job = json.loads(read_whole(below(self.place, JOB)))
         except ValueError as error:

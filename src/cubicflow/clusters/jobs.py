@@ -155,7 +155,7 @@ def evaluate_files(
     engine: str = "local",
     **how: Any,
 ) -> Evaluated:
-    """The mean log likelihood of Parquet files, and of each part of the fitted table. Arguments are those of
+    """Return the mean log likelihood of Parquet files, and of each part of the fitted table. Arguments are those of
     :func:`score_files`; nothing is written.
 
     >>> import tempfile, pyarrow as pa, pyarrow.parquet
@@ -191,7 +191,7 @@ def _check_on_error(on_error: str) -> None:
 
 
 def _model(run: str | Path | FittedTable) -> FittedTable:
-    """The model on the CPU, from where it travels."""
+    """Return the model on the CPU, from where it travels."""
     return run if isinstance(run, FittedTable) else FittedTable.load(run, "cpu")
 
 
@@ -211,7 +211,7 @@ def _described(
 
 
 def digest(model: FittedTable) -> str:
-    """A hash of a model: its table, its weights."""
+    """Return a hash of a model: its table, its weights."""
     found = hashlib.sha256(json.dumps(model.to_json(), sort_keys=True, default=str).encode())
     for name, value in sorted(model.flow.state_dict().items()):
         found.update(name.encode())
@@ -240,7 +240,7 @@ def _to_folder(
 
 
 def _outcomes(start: Run, work: Work, blocks: Sequence[Block]) -> list[Outcome]:
-    """The outcomes of all blocks. An error stops the workers before it leaves this function: otherwise its traceback
+    """Return the outcomes of all blocks. An error stops the workers before it leaves this function: otherwise its traceback
     would keep them alive until the garbage collector runs, possibly in one of the workers."""
     with closing(start(work, blocks)) as outcomes:
         return [outcome.check() for outcome in outcomes]

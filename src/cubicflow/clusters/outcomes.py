@@ -56,7 +56,7 @@ class Outcome:
     found: Any = None
 
     def check(self) -> Outcome:
-        """The outcome itself, or the error that it carries."""
+        """Return the outcome itself, or the error that it carries."""
         if self.refused is not None:
             raise TableError(*self.refused)
         return self

@@ -61,7 +61,7 @@ def readable_errors(place: str) -> Iterator[None]:
 
 
 def shown(place: str) -> str:
-    """A place as messages and files name it: without passwords.
+    """Return a place as messages and files name it: without passwords.
 
     >>> shown("s3://key:secret@bucket/a.parquet?region=eu"), shown("a/b.parquet")
     ('s3://bucket/a.parquet', 'a/b.parquet')
@@ -71,7 +71,7 @@ def shown(place: str) -> str:
 
 @lru_cache(maxsize=64)
 def opened(place: str) -> tuple[Any, str]:
-    """The file system of a place, and its path there."""
+    """Return the file system of a place, and its path there."""
     if EATEN.fullmatch(place):
         raise TableError(f"{place}: a URL has two slashes after its scheme; give it as text, not as a Path")
     if not URL.fullmatch(place):
@@ -90,7 +90,7 @@ def opened(place: str) -> tuple[Any, str]:
 
 
 def is_local(place: str) -> bool:
-    """Whether a place is on this machine's own file system."""
+    """Return whether a place is on this machine's own file system."""
     return isinstance(opened(place)[0], fs.LocalFileSystem)
 
 
@@ -110,7 +110,7 @@ def stamp(place: str) -> Stamp:
 
 
 def find_files(place: str) -> list[str]:
-    """The Parquet files at a place, in the order of their names: a file, those of a folder and below it, or those that
+    """Return the Parquet files at a place, in the order of their names: a file, those of a folder and below it, or those that
     match a pattern with ``*``, ``?``, ``[...]`` or ``**`` for any folders. Names that begin with . or _ are left out:
     other programs keep such files for themselves.
 
@@ -152,7 +152,7 @@ def _checked(files: list[str]) -> list[str]:
 
 
 def _cut(address: str) -> tuple[str, str]:
-    """A folder, and the pattern below it, which begins with the first part that has magic in it; none for a plain
+    """Return a folder, and the pattern below it, which begins with the first part that has magic in it; none for a plain
     name."""
     parts = address.split("/")
     first = next((i for i, part in enumerate(parts) if not MAGIC.isdisjoint(part)), len(parts))
@@ -160,7 +160,7 @@ def _cut(address: str) -> tuple[str, str]:
 
 
 def _names_below(store: Any, root: str, pattern: str) -> list[str]:
-    """The names of files below a folder that match a pattern, in order."""
+    """Return the names of files below a folder that match a pattern, in order."""
     parts = pattern.split("/")
     selector = fs.FileSelector(root, recursive=len(parts) > 1 or "**" in parts, allow_not_found=True)
     names = []
@@ -184,7 +184,7 @@ def _matches(names: list[str], patterns: list[str]) -> bool:
 
 
 def below(folder: str, name: str) -> str:
-    """A file in a folder."""
+    """Return a file in a folder."""
     return f"{folder.rstrip('/')}/{name}" if URL.fullmatch(folder) else str(Path(folder, name))
 
 
@@ -203,14 +203,14 @@ def write_whole(place: str, content: bytes) -> None:
 
 
 def read_whole(place: str) -> bytes:
-    """The bytes of a small file."""
+    """Return the bytes of a small file."""
     store, path = opened(place)
     with readable_errors(place), store.open_input_file(path) as file:
         return bytes(file.read())
 
 
 def names_in(folder: str) -> list[str] | None:
-    """The names in a folder, or None where there is no folder."""
+    """Return the names in a folder, or None where there is no folder."""
     store, path = opened(folder)
     with readable_errors(folder):
         if is_local(folder) and os.path.lexists(path) and not Path(path).is_dir():

@@ -69,7 +69,7 @@ class SampleWork(Work):
     constraints: Sequence[str] = ()
 
     def rows(self, block: Block, notes: list[str]) -> pa.Table:
-        """The rows alone."""
+        """Return the rows alone."""
         seed = block_seed(self.seed, block.number)
         how: dict[str, Any] = {"complete": self.complete, "constraints": self.constraints, "say": notes.append}
         return pa.Table.from_batches(
@@ -94,11 +94,11 @@ class RowsWork(Work):
     skip: bool = False
 
     def columns(self) -> list[str]:
-        """The columns that are read."""
+        """Return the columns that are read."""
         return self.model.schema.check(self.inputs.empty(), weights=False)
 
     def read(self, block: Block) -> tuple[pa.Table, list[Skipped], Places]:
-        """The rows of a block, what of it cannot be read, and the places (N,) in the block of those that can."""
+        """Return the rows of a block, what of it cannot be read, and the places (N,) in the block of those that can."""
         read: list[pa.Table] = []
         skipped: list[Skipped] = []
         places = []
@@ -123,7 +123,7 @@ class RowsWork(Work):
         )
 
     def row_name(self, block: Block, place: int) -> tuple[str, int]:
-        """The file of a row of the block, and its number there from 1."""
+        """Return the file of a row of the block, and its number there from 1."""
         for segment in self.inputs.segments(block):
             if place < segment.last - segment.first:
                 return shown(segment.file.place), segment.first + place + 1
@@ -192,7 +192,7 @@ class ScoreWork(RowsWork):
 
 
 def _spread(column: pa.ChunkedArray, places: Places, rows: int) -> pa.ChunkedArray:
-    """A column with gaps at the rows that could not be read."""
+    """Return a column with gaps at the rows that could not be read."""
     if len(places) == rows:
         return column
     order, there = np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=bool)

@@ -98,7 +98,7 @@ class Asker:
         self._places = pool.walk.places
 
     def answer(self, given: Given, *, refine: bool = False, seed: int = 0) -> Answer:
-        """All columns given conditions. Raises TableError for conditions that are impossible, or too rare to refine."""
+        """Return all columns given conditions. Raises TableError for conditions that are impossible, or too rare to refine."""
         question = Question(self.pool.model, self.pool.encoder, given)
         generator = torch.Generator().manual_seed(seed)
         if not question.walk.allowed and question.enumerated(len(self.columns), MOST_PATHS) is None:
@@ -140,7 +140,7 @@ class Asker:
             count = int(min(MOST_WALKED, 1.2 * count * ENOUGH / max(size, 1.0)))
 
     def _pivot(self, walk: Walk) -> tuple[int, NDArray[np.int64], Floats, int]:
-        """The pivot, the rows of the pool that meet the conditions before it, their log weights, and how many rows were
+        """Return the pivot, the rows of the pool that meet the conditions before it, their log weights, and how many rows were
         looked at."""
         best: tuple[float, int, NDArray[np.int64], Floats, int] | None = None
         asked = sorted(walk.allowed)
@@ -238,7 +238,7 @@ class Asker:
         return found
 
     def _constrained(self, walk: Walk, begun: Particles, generator: torch.Generator) -> dict[int, ColumnAnswer]:
-        """All columns by rows that keep the constraints of the fit."""
+        """Return all columns by rows that keep the constraints of the fit."""
         kept, log_kept = thinned(begun.log_weight, WALKED, float(torch.rand(1, generator=generator)))
         rows = begun.take(kept)
         rows.log_weight = log_kept
@@ -258,7 +258,7 @@ class Asker:
         return {column.name: column.decode(np.zeros(rows)) for column in self.fitted.schema.context}
 
     def _unconditional(self, walk: Walk) -> Answer:
-        """The mean of the laws of the pool's first rows."""
+        """Return the mean of the laws of the pool's first rows."""
         y, laws = self.pool.all()
         rows = np.arange(min(len(y), 2 * WALKED))
         none = np.zeros(len(rows))
@@ -283,7 +283,7 @@ class Asker:
 
 
 def counted(column: ShownColumn, y: Floats, log_weight: Floats, exact: float | None = None) -> ColumnAnswer:
-    """The masses of bins by weighted rows; neighbouring bins of numbers share what they have where rows are few.
+    """Return the masses of bins by weighted rows; neighbouring bins of numbers share what they have where rows are few.
     ``exact`` is the error of all masses where the rows are all that there are.
 
     >>> from cubicflow.explore.shown_columns import plain_column
@@ -315,7 +315,7 @@ def counted(column: ShownColumn, y: Floats, log_weight: Floats, exact: float | N
 
 
 def averaged(masses: Floats, log_weight: Floats, exact: float | None = None) -> ColumnAnswer:
-    """The weighted mean of what every row (N, bins + 1) says, with its standard error.
+    """Return the weighted mean of what every row (N, bins + 1) says, with its standard error.
 
     >>> averaged(np.array([[0.0, 1.0], [1.0, 0.0]]), np.zeros(2)).masses.tolist()
     [0.5, 0.5]

@@ -54,7 +54,7 @@ class Explorer:
     # --- the run ---
 
     def run(self) -> OpenedRun:
-        """The run as it stands; opened anew when its folder has changed."""
+        """Return the run as it stands; opened anew when its folder has changed."""
         if self._run is None or (self._run.signature != signature(self.path)):
             self._run = open_run(self.path)
         return self._run
@@ -90,7 +90,7 @@ class Explorer:
         return overview.answer_of(self.run().subject.answer(conditions, refine=bool(question.get("refine"))))
 
     def sampled(self, question: Mapping[str, Any]) -> bytes:
-        """Rows that meet conditions, as the CSV file that ``cubicflow sample`` would write."""
+        """Return rows that meet conditions, as the CSV file that ``cubicflow sample`` would write."""
         conditions = read_question(question.get("conditions"))
         n, seed = (_whole(question.get(key), key, most) for key, most in (("n", MOST_SAMPLES), ("seed", 2**31)))
         run, said = self.run(), list[str]()
@@ -149,7 +149,7 @@ def read_question(value: Any) -> dict[str, object]:
 
 
 def make_app(explorer: Explorer, token: str, port: int) -> Guard:
-    """The whole application."""
+    """Return the whole application."""
 
     def framed_by(make: Callable[..., bytes], worker: Worker | None = None) -> Answer:
         async def answer(_: Request) -> Response:
@@ -233,7 +233,7 @@ def make_app(explorer: Explorer, token: str, port: int) -> Guard:
 
 
 async def _framed(explorer: Explorer, worker: Worker, make: Callable[[], bytes]) -> Response:
-    """The frame, or one line that says why there is none, without a path of this machine."""
+    """Return the frame, or one line that says why there is none, without a path of this machine."""
     try:
         return Response(await worker.run(make), media_type="application/octet-stream")
     except EXPECTED as error:
@@ -254,7 +254,7 @@ class TooLargeError(ValueError):
 
 
 async def _body(request: Request, most: int) -> bytes:
-    """The body of a request, if it is not too large. It is never read further than that."""
+    """Return the body of a request, if it is not too large. It is never read further than that."""
     found = bytearray()
     try:
         async for chunk in request.stream():

@@ -82,7 +82,7 @@ def _flow_answer(run: OpenedRun) -> bytes:
 
 
 def _noise_side_up(run: OpenedRun) -> Floats:
-    """Rows that go in, as the flow sees them: of the data, or drawn."""
+    """Return rows that go in, as the flow sees them: of the data, or drawn."""
     features = len(run.subject.columns)
     most = PATH_POINTS if features == 2 else 3000
     y = run.subject.rows(most) if run.data is None else run.data.y[:most]
@@ -107,7 +107,7 @@ def _layers(transform: Transform) -> Sequence[Transform]:
 
 
 def _bent_most(layer: Transform, rows: Tensor) -> tuple[int, Floats, Floats]:
-    """The feature that a layer bends most, where it goes in (points,), and where it comes out (ROWS, points)."""
+    """Return the feature that a layer bends most, where it goes in (points,), and where it comes out (ROWS, points)."""
     some = rows[:ROWS]
     best: tuple[float, int, Floats, Floats] | None = None
     for feature in range(min(rows.shape[1], 12)):

@@ -41,7 +41,7 @@ def framed(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]] | None 
 
 
 def unframed(answer: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """The header and the arrays of an answer.
+    """Return the header and the arrays of an answer.
 
     >>> unframed(framed({}, {"x": np.zeros((2, 0), np.uint8)}))[1]["x"].shape
     (2, 0)

@@ -173,7 +173,7 @@ def signature(path: Path) -> tuple[Any, ...]:
 
 
 def open_run(path: Path) -> OpenedRun:
-    """A run folder as it is now. Raises FlowFileError for one that is damaged."""
+    """Return a run folder as it is now. Raises FlowFileError for one that is damaged."""
     now = signature(path)
     config = read_config(path)
     if isinstance(config.get(SECTION), dict):
@@ -187,7 +187,7 @@ def open_run(path: Path) -> OpenedRun:
 
 
 def without_paths(text: str, *known: Path) -> str:
-    """A message with names of files in place of paths of this machine. Those of ``known`` may hold spaces.
+    """Return a message with names of files in place of paths of this machine. Those of ``known`` may hold spaces.
 
     >>> without_paths("/home/me/run/config.json: not valid JSON; see '/tmp/x y'")
     "config.json: not valid JSON; see 'x y'"

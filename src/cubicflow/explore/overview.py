@@ -31,7 +31,7 @@ CURVES = (("loss", "training"), ("validation_loss", "validation"), ("validation_
 
 
 def columns_answer(run: OpenedRun) -> bytes:
-    """The columns, and the masses of their bins under the model."""
+    """Return the columns, and the masses of their bins under the model."""
     subject = run.subject
     about = [column.to_json() for column in subject.columns]
     order = subject.encoder.order if isinstance(subject, ColumnsSubject) else None
@@ -62,7 +62,7 @@ def _model_masses_given(run: OpenedRun) -> list[Floats]:
 
 
 def data_answer(run: OpenedRun) -> bytes:
-    """The masses of the same bins among rows of the data; none where the data is gone."""
+    """Return the masses of the same bins among rows of the data; none where the data is gone."""
     data = run.data
     if data is None:
         return framed({"rows": 0, "notes": run.about()["notes"]})
@@ -72,7 +72,7 @@ def data_answer(run: OpenedRun) -> bytes:
 
 
 def answer_of(answer: Answer) -> bytes:
-    """All columns given conditions, for the page."""
+    """Return all columns given conditions, for the page."""
     sizes = [column.effective_size for column in answer.columns]
     header = {
         "probability": _plain(answer.probability),
@@ -89,7 +89,7 @@ def answer_of(answer: Answer) -> bytes:
 
 
 def points_answer(run: OpenedRun) -> bytes:
-    """Rows of the data and of the model, as they lie on the axes of the page."""
+    """Return rows of the data and of the model, as they lie on the axes of the page."""
     subject, arrays = run.subject, {}
     most = PLANE_POINTS if isinstance(subject, ArraySubject) and len(subject.columns) == 2 else POINTS
     rows = {"model": subject.rows(most), "data": None if run.data is None else run.data.y[:most]}
@@ -111,7 +111,7 @@ def _placed(run: OpenedRun, y: Floats) -> Floats:
 
 @torch.no_grad()
 def density_answer(run: OpenedRun, x: int, y: int) -> bytes:
-    """The model's density over two columns: exact for a flow of two, else the share of drawn rows in each cell."""
+    """Return the model's density over two columns: exact for a flow of two, else the share of drawn rows in each cell."""
     subject = run.subject
     across, up = subject.columns[x], subject.columns[y]
     if isinstance(subject, ArraySubject) and len(subject.columns) == 2 and x != y:

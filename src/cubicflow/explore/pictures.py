@@ -38,7 +38,7 @@ def path_answer(run: OpenedRun, *, temperature: float, seed: int, first: int, la
 
 
 def between(a: Tensor, b: Tensor, steps: int) -> Tensor:
-    """Points (steps, D) from a to b, their lengths and directions changing evenly.
+    """Return points (steps, D) from a to b, their lengths and directions changing evenly.
 
     >>> between(torch.tensor([2.0, 0.0]), torch.tensor([0.0, 2.0]), 3)[1]
     tensor([1.4142, 1.4142])

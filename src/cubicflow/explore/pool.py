@@ -90,7 +90,7 @@ class Pool:
             self.grow()
 
     def all(self) -> tuple[Floats, list[Law]]:
-        """All rows, and the laws of all columns."""
+        """Return all rows, and the laws of all columns."""
         kept = self._joined
         count = self.size // CHUNK
         if kept is None or len(kept[0]) < count * CHUNK:
@@ -107,7 +107,7 @@ class Pool:
 
 @torch.no_grad()
 def log_chances(pool: Pool, i: int, law: ColumnLaw, walk: Walk, rows: NDArray[np.int64]) -> Floats:
-    """The log probability, for each of some rows of a pool, that column i lies in the set of a law, given the cells
+    """Return the log probability, for each of some rows of a pool, that column i lies in the set of a law, given the cells
     before it."""
     y, laws = pool.all()
     mass = law.chances(*laws[i].take(rows)).sum(1)
@@ -119,7 +119,7 @@ def log_chances(pool: Pool, i: int, law: ColumnLaw, walk: Walk, rows: NDArray[np
 
 @torch.no_grad()
 def law_masses(column: ShownColumn, cells: Cells, log_outcomes: Tensor, params: Tensor | None) -> Floats:
-    """The probability of every bin of a column, (N, bins + 1), under each row's law; the last is the gap's."""
+    """Return the probability of every bin of a column, (N, bins + 1), under each row's law; the last is the gap's."""
     from cubicflow.splines import cubic_spline
 
     outcomes = log_outcomes.exp()

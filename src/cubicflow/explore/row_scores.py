@@ -41,7 +41,7 @@ ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet", ".feather", ".arrow", ".npy")
 
 
 def score_rows(run: OpenedRun, content: bytes, name: str, *, pasted: bool = False) -> bytes:
-    """The answer about a file that was dropped, or a text that was pasted. The file is in a temporary folder while it
+    """Return the answer about a file that was dropped, or a text that was pasted. The file is in a temporary folder while it
     is read, and nowhere else."""
     if run.kind == "images":
         raise TableError("this run is a flow of images; there are no rows to score")
@@ -59,7 +59,7 @@ def score_rows(run: OpenedRun, content: bytes, name: str, *, pasted: bool = Fals
 
 
 def _with_header(run: OpenedRun, content: bytes) -> bytes:
-    """A pasted text with the names of the columns in front, unless it has some of them."""
+    """Return a pasted text with the names of the columns in front, unless it has some of them."""
     if run.fitted is None:
         return content
     text = content.decode("utf-8", errors="replace").lstrip("\ufeff \r\n")
@@ -119,7 +119,7 @@ def _explained_names(fitted: FittedTable) -> list[str]:
 def _explained(
     run: OpenedRun, table: Table, chosen: NDArray[np.int64]
 ) -> tuple[tuple[list[str], list[list[str]]], Floats | None, Floats | None]:
-    """The cells of chosen rows as text, the log probabilities of their columns, and the ranks of those."""
+    """Return the cells of chosen rows as text, the log probabilities of their columns, and the ranks of those."""
     fitted = run.fitted
     if fitted is None:
         raise TypeError("only tables have columns")
@@ -290,7 +290,7 @@ def _reference_conditionals(run: OpenedRun) -> Floats:
 
 
 def percentiles(values: Floats, reference: Floats) -> Floats:
-    """The share, in per cent, of the reference that lies below each value; half of what is equal counts.
+    """Return the share, in per cent, of the reference that lies below each value; half of what is equal counts.
 
     >>> percentiles(np.array([0.0, 2.5, np.nan]), np.array([1.0, 2.0, 3.0, 4.0])).tolist()
     [0.0, 50.0, nan]

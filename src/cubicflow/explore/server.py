@@ -55,7 +55,7 @@ def serve(run: Path, *, port: int | None, browser: bool, say: Callable[[str], No
 
 
 def listen(port: int) -> tuple[socket.socket, int | None]:
-    """A socket at a port, or at the next that is free; and the port that was asked for, if it is taken. 0 is any."""
+    """Return a socket at a port, or at the next that is free; and the port that was asked for, if it is taken. 0 is any."""
     if not 0 <= port < 1 << 16:
         raise ValueError(f"--port should be 0 to 65535, got {port}")
     for number in range(port, min(port + PORTS, 1 << 16)):
@@ -94,7 +94,7 @@ def stopping(server: uvicorn.Server) -> Iterator[None]:
 
 
 def _deferred(run: Path, token: str, port: int) -> Any:
-    """The application, made in a thread while the server starts: importing torch takes longer than that."""
+    """Return the application, made in a thread while the server starts: importing torch takes longer than that."""
     made: list[Any] = []
     ready = threading.Event()
 

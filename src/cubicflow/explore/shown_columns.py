@@ -65,7 +65,7 @@ class ShownColumn:
         return y if self.is_list else self.start + self.unit * y
 
     def bin_of(self, y: Floats) -> NDArray[np.int64]:
-        """The bin of every plain number: ``bins`` for a gap, -1 for what is beyond the axis."""
+        """Return the bin of every plain number: ``bins`` for a gap, -1 for what is beyond the axis."""
         gap = np.isnan(y)
         if self.is_list:
             values = np.asarray(self.levels)
@@ -79,7 +79,7 @@ class ShownColumn:
         return np.where(gap, self.bins, found).astype(np.int64)
 
     def masses(self, y: Floats, weights: Floats | None = None) -> Floats:
-        """The share of rows in every bin, (bins + 1,), the last for gaps."""
+        """Return the share of rows in every bin, (bins + 1,), the last for gaps."""
         place = self.bin_of(y)
         there = place >= 0
         counted = np.bincount(
@@ -114,7 +114,7 @@ class ShownColumn:
 
 
 def shown_column(column: Column, y: Floats, cells: Cells | None = None, *, is_given: bool = False) -> ShownColumn:
-    """A column of a fitted table, with bins for these plain numbers."""
+    """Return a column of a fitted table, with bins for these plain numbers."""
     about: dict[str, Any] = {"name": column.name, "kind": column.kind, "about": column.describe()}
     there = y[np.isfinite(y)]
     about |= {"has_gaps": cells.gaps if cells is not None else bool(np.isnan(y).any()), "is_given": is_given}
@@ -132,7 +132,7 @@ def shown_column(column: Column, y: Floats, cells: Cells | None = None, *, is_gi
 
 
 def plain_column(name: str, y: Floats) -> ShownColumn:
-    """A column of an array: real numbers without a schema.
+    """Return a column of an array: real numbers without a schema.
 
     >>> plain_column("x", np.linspace(0, 1, 100)).bins
     48
@@ -164,7 +164,7 @@ def _decimals(column: Column) -> int | None:
 
 
 def _frequent(values: tuple[float, ...], y: Floats, column: Levelled) -> tuple[float, ...]:
-    """The levels that have a bar: all of a few, else the most frequent ones; words by frequency, numbers by size."""
+    """Return the levels that have a bar: all of a few, else the most frequent ones; words by frequency, numbers by size."""
     counts = np.bincount(y.astype(np.int64), minlength=len(values))
     if len(values) <= MOST_LISTED and column.is_ordered:
         return values

@@ -48,11 +48,11 @@ class Subject(ABC):
 
     @abstractmethod
     def rows(self, n: int) -> Floats:
-        """Rows that the model draws, the same ones whenever they are asked for."""
+        """Return rows that the model draws, the same ones whenever they are asked for."""
 
     @abstractmethod
     def answer(self, conditions: Conditions, *, refine: bool = False) -> Answer:
-        """All columns given conditions."""
+        """Return all columns given conditions."""
 
     @property
     def given(self) -> list[ShownColumn]:
@@ -77,7 +77,7 @@ class ColumnsSubject(Subject):
         self._pools: dict[tuple[str, ...], Pool] = {}
 
     def pool(self, conditions: Conditions | None = None) -> Pool:
-        """The pool for values of context columns; the usual ones where they are not among the conditions."""
+        """Return the pool for values of context columns; the usual ones where they are not among the conditions."""
         told = {**self.usual, **{name: v for name, v in (conditions or {}).items() if name in self.usual}}
         key = tuple(map(str, told.values()))
         if key not in self._pools:
@@ -128,7 +128,7 @@ class SampledSubject(Subject):
         """Which rows meet the conditions on columns that are modelled."""
 
     def context_of(self, conditions: Conditions) -> Conditions:  # noqa: ARG002 - for those that have context
-        """The conditions on context columns."""
+        """Return the conditions on context columns."""
         return {}
 
     def _rows(self, n: int, conditions: Conditions) -> Floats:
@@ -248,12 +248,12 @@ def numbers_of(fitted: FittedTable, rows: pa.Table) -> Floats:
 
 
 def usual_context(fitted: FittedTable) -> dict[str, object]:
-    """A value for every context column, near the middle of what it holds."""
+    """Return a value for every context column, near the middle of what it holds."""
     return {column.name: _usual(column, fitted.cells) for column in fitted.schema.context}
 
 
 def given_columns(fitted: FittedTable) -> list[ShownColumn]:
-    """The context columns, as they are shown."""
+    """Return the context columns, as they are shown."""
     found = []
     for column in fitted.schema.context:
         y = np.zeros(1)

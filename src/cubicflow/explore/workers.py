@@ -26,7 +26,7 @@ class Worker:
         self._thread.start()
 
     async def run(self, function: Callable[..., T], *arguments: Any, **options: Any) -> T:
-        """The result of a function, called in the thread. A caller that was cancelled costs no work."""
+        """Return the result of a function, called in the thread. A caller that was cancelled costs no work."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
 

@@ -33,7 +33,7 @@ def check_onnx() -> None:
 
 
 def onnx_bytes(program: ExportedProgram, graph: Graph, about: Mapping[str, Any]) -> bytes:
-    """The ONNX model. Where an operator has no counterpart there, the error names the part of the model it is in."""
+    """Return the ONNX model. Where an operator has no counterpart there, the error names the part of the model it is in."""
     how: dict[str, Any] = {"input_names": list(graph.inputs), "output_names": list(graph.outputs), "verbose": False}
     how["optimize"] = False  # which takes as long as all the rest; what is wanted of it is in tidied
     try:
@@ -50,7 +50,7 @@ def onnx_bytes(program: ExportedProgram, graph: Graph, about: Mapping[str, Any])
 
 
 def tidied(converted: Any) -> Any:
-    """The model with its constants folded, the number of rows by its name, and nothing of the machine it was made on:
+    """Return the model with its constants folded, the number of rows by its name, and nothing of the machine it was made on:
     every node comes with the lines of source that it was traced from."""
     from onnxscript import optimizer
 

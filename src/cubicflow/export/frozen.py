@@ -82,7 +82,7 @@ class FixedMixture(Base):
 
 @torch.no_grad()
 def frozen(model: Model) -> Model:
-    """The copy. What was given stays as it is.
+    """Return the copy. What was given stays as it is.
 
     >>> import cubicflow as cf
     >>> flow = cf.flows.tabular(3, num_layers=2, hidden_features=8).double()
@@ -101,6 +101,6 @@ def frozen(model: Model) -> Model:
 
 
 def sizes_of(model: nn.Module) -> set[int]:
-    """Every size of an axis of a tensor in a model, and the number of elements of each tensor."""
+    """Return every size of an axis of a tensor in a model, and the number of elements of each tensor."""
     state = model.state_dict().values()
     return {size for value in state for size in (*value.shape, math.prod(value.shape))}

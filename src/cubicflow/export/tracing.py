@@ -19,7 +19,7 @@ FEWEST_EXAMPLES = 101
 
 @torch.no_grad()
 def traced(graph: Graph) -> ExportedProgram:
-    """The program. Where the model cannot be traced, the error names the part of it that was running.
+    """Return the program. Where the model cannot be traced, the error names the part of it that was running.
 
     >>> import cubicflow as cf
     >>> from cubicflow.export.graphs import graph_of
@@ -47,7 +47,7 @@ def _why(module: nn.Module, error: BaseException) -> str:
 
 
 def running_part(module: nn.Module, error: BaseException | None) -> str | None:
-    """The innermost module that was running when the error was raised, by its name in the model."""
+    """Return the innermost module that was running when the error was raised, by its name in the model."""
     names = {id(part): name for name, part in module.named_modules()}
     while error is not None:
         for frame, _ in reversed(list(walk_tb(error.__traceback__))):

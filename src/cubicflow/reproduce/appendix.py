@@ -98,7 +98,7 @@ def quadratic_slopes(widths: Floats, heights: Floats) -> Floats:
 
 
 def quadratic_through(x: Floats, x_knots: Floats, y_knots: Floats, slopes: Floats) -> tuple[Floats, Floats]:
-    """The C1 quadratic spline with these slopes, monotone or not, and its derivative."""
+    """Return the C1 quadratic spline with these slopes, monotone or not, and its derivative."""
     k = np.clip(np.searchsorted(x_knots, x, side="right") - 1, 0, len(x_knots) - 2)
     width = np.diff(x_knots)[k]
     t = (x - x_knots[k]) / width
@@ -139,7 +139,7 @@ class _Mixture:
         return np.array([(self._mass(float(value)) - self.outside) / self.scale for value in x])
 
     def quantile_knots(self, bins: int) -> Floats:
-        """The ends of the range, and between them the quantiles that cut it into bins of equal mass."""
+        """Return the ends of the range, and between them the quantiles that cut it into bins of equal mass."""
         inner = [self.quantile(i / bins) for i in range(1, bins)]
         return np.array([self.low, *inner, self.high])
 

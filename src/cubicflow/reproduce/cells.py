@@ -44,7 +44,7 @@ class TableSettings:
 
 
 def table_settings(recipe: Mapping[str, Any]) -> TableSettings:
-    """The recipe, checked."""
+    """Return the recipe, checked."""
     settings = typed(TableSettings, recipe, "table-1")
     for name in settings.datasets:
         if name not in BENCHMARKS:
@@ -68,7 +68,7 @@ def table_settings(recipe: Mapping[str, Any]) -> TableSettings:
 
 
 def patch_symmetries(kind: str) -> Symmetries:
-    """The symmetries of BSDS300's patches.
+    """Return the symmetries of BSDS300's patches.
 
     >>> patch_symmetries("mirror").features
     63
@@ -102,7 +102,7 @@ class CellRecord:
 
 
 def all_settings(settings: TableSettings, cell: Cell) -> dict[str, Any]:
-    """The settings of a cell: its flow's and its training's, and how many rows they may see. A peer is built
+    """Return the settings of a cell: its flow's and its training's, and how many rows they may see. A peer is built
     to the same sizes."""
     found: dict[str, Any] = {"most_rows": settings.most_rows}
     dataset, model = settings.datasets[cell.dataset], settings.models.get(cell.model, {})
@@ -120,7 +120,7 @@ def all_settings(settings: TableSettings, cell: Cell) -> dict[str, Any]:
 
 
 def load_rows(dataset: str, settings: TableSettings, folder: Path | None) -> Benchmark:
-    """A table as the recipe wants it: cut to ``most_rows`` of each split, and the training rows' weights, where it has
+    """Return a table as the recipe wants it: cut to ``most_rows`` of each split, and the training rows' weights, where it has
     any, raised to ``weight_power``. A power below 1 trades some bias for a larger effective sample."""
     table = load_benchmark(dataset, folder)
     most_rows, power = settings.most_rows, settings.datasets[dataset].get("weight_power", 1)
@@ -137,7 +137,7 @@ def load_rows(dataset: str, settings: TableSettings, folder: Path | None) -> Ben
 
 @torch.no_grad()
 def score(flow: Any, rows: np.ndarray[Any, np.dtype[np.float32]]) -> Scores:
-    """The log likelihood of every row, in evaluation mode."""
+    """Return the log likelihood of every row, in evaluation mode."""
     device = next(flow.parameters()).device
     pieces = torch.from_numpy(rows).split(ROWS_AT_ONCE)
     return torch.cat([flow.log_prob(piece.to(device)).cpu() for piece in pieces]).float().numpy()
@@ -211,12 +211,12 @@ def why_left_out(dataset: str, folder: Path | None) -> str | None:
 
 
 def is_comparable(table: Benchmark) -> bool:
-    """Whether a score on this test set is one of the published kind: the whole set, or one drawn by the same recipe."""
+    """Return whether a score on this test set is one of the published kind: the whole set, or one drawn by the same recipe."""
     return len(table.test) == PUBLISHED[table.name].test
 
 
 def is_recorded(root: Path, cell: Cell) -> bool:
-    """Whether a cell has been scored."""
+    """Return whether a cell has been scored."""
     return (cell.folder(root) / RECORD_FILE).exists()
 
 
@@ -227,7 +227,7 @@ def forget(root: Path, cell: Cell) -> None:
 
 
 def read_cells(root: Path, settings: TableSettings) -> list[CellRecord]:
-    """All records, in the order of their names. One that another recipe left is refused: it would not compare."""
+    """Return all records, in the order of their names. One that another recipe left is refused: it would not compare."""
     found = []
     for path in sorted((root / "cells").glob(f"*/*/seed-*/{RECORD_FILE}")):
         try:
@@ -249,5 +249,5 @@ def _to_begin_again(path: Path) -> str:
 
 
 def by_seed(records: Sequence[CellRecord], dataset: str, model: str) -> dict[int, CellRecord]:
-    """The records of one dataset and model."""
+    """Return the records of one dataset and model."""
     return {r.cell.seed: r for r in records if (r.cell.dataset, r.cell.model) == (dataset, model)}

@@ -33,7 +33,7 @@ class Claim:
 
 
 def claims_table(records: Mapping[str, Record]) -> str:
-    """All claims with the evidence for or against them."""
+    """Return all claims with the evidence for or against them."""
     rows = []
     for claim in CLAIMS:
         record = records.get(claim.experiment)

@@ -18,5 +18,5 @@ class Deadline:
         self.end = None if seconds is None else time.monotonic() + seconds
 
     def over(self) -> bool:
-        """Whether the time is up."""
+        """Return whether the time is up."""
         return self.end is not None and time.monotonic() >= self.end

@@ -135,7 +135,7 @@ class Request:
         return self.command.replace(" --overwrite", "")
 
     def unfinished(self) -> UnfinishedError:
-        """The error for a call whose time is over."""
+        """Return the error for a call whose time is over."""
         return UnfinishedError(f"not finished: the time is over, and all is saved. To go on: {self.next_command}")
 
     def record(self, results: Mapping[str, Any], *, notes: Sequence[str] = ()) -> None:
@@ -175,7 +175,7 @@ class Request:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A record; an empty one if the file is none."""
+    """Return a record; an empty one if the file is none."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
@@ -184,7 +184,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A table in Markdown.
+    """Return a table in Markdown.
 
     >>> print(markdown_table(["a", "b"], [[1, "2 | 3"]]))
     | a | b |

@@ -87,7 +87,7 @@ def run(request: Request) -> None:
 
 
 def _densities(settings: Settings, request: Request) -> tuple[dict[str, GaussianGrid | ImageDensity], list[str]]:
-    """The Gaussians, then the pictures that were asked for, or those that are there, a note about each that is not, and
+    """Return the Gaussians, then the pictures that were asked for, or those that are there, a note about each that is not, and
     Grace Hopper."""
     root, notes = data_folder(request.data), []
     paths: list[Path | None] = list(request.images)
@@ -108,7 +108,7 @@ def _densities(settings: Settings, request: Request) -> tuple[dict[str, Gaussian
 
 
 def slug(name: str) -> str:
-    """A density's name in the names of files.
+    """Return a density's name in the names of files.
 
     >>> slug("225 Gaussians"), slug("Гаусс")
     ('225-gaussians', 'гаусс')
@@ -167,7 +167,7 @@ def _fit(
 
 @torch.no_grad()
 def _scores(flow: Flow, points: Points) -> Values:
-    """The flow's log density at points (n, 2)."""
+    """Return the flow's log density at points (n, 2)."""
     device = next(flow.parameters()).device
     scores = flow.log_prob(torch.from_numpy(points).to(device), batch_size=ROWS_AT_ONCE)
     return np.asarray(scores.double().cpu().numpy())

@@ -13,7 +13,7 @@ Row = Mapping[str, Any]
 
 
 def density_table(rows: Sequence[Row]) -> str:
-    """A table in Markdown, a line for each density.
+    """Return a table in Markdown, a line for each density.
 
     >>> density_table([]).splitlines()[0][:41]
     '| density | log likelihood, nats | truth '
@@ -41,7 +41,7 @@ def density_table(rows: Sequence[Row]) -> str:
 
 
 def block_range(row: Row) -> str:
-    """The block size whose averages of the truth are as far from it as the flow, with those at two standard errors less
+    """Return the block size whose averages of the truth are as far from it as the flow, with those at two standard errors less
     and more. A flow that is further from the truth than the uniform density has none.
 
     >>> block_range({"blocks": 8.84, "blocks_low": 7.9, "blocks_high": 9.71})

@@ -27,7 +27,7 @@ def machine_in_use(device: str) -> dict[str, Any]:
 
 
 def name_of(about: Mapping[str, Any], *, threads: bool = False) -> str:
-    """The hardware of a record in words.
+    """Return the hardware of a record in words.
 
     >>> name_of({"gpu": "NVIDIA H200", "processor": "EPYC", "threads": 2, "lanes": 9})
     'NVIDIA H200, shared by up to 9 processes'

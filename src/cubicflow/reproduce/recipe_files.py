@@ -19,7 +19,7 @@ NOTHING = "none"  # TOML has no null; as a value this string stands for Python's
 
 
 def load_recipe(name: str, changes: Path | None = None, *, quick: bool = False) -> Settings:
-    """The settings of an experiment from the file that comes with cubicflow, changed by those in a file of the user's.
+    """Return the settings of an experiment from the file that comes with cubicflow, changed by those in a file of the user's.
 
     >>> load_recipe("figure-1")["num_bins"]
     10
@@ -41,7 +41,7 @@ def load_recipe(name: str, changes: Path | None = None, *, quick: bool = False) 
 
 
 def merged(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> Settings:
-    """The settings with some of them changed, table by table.
+    """Return the settings with some of them changed, table by table.
 
     >>> merged({"a": 1, "t": {"b": 2, "c": 3}}, {"t": {"c": 4}})
     {'a': 1, 't': {'b': 2, 'c': 4}}
@@ -73,7 +73,7 @@ def _kind(value: Any) -> str:
 
 
 def typed(kind: type[T], settings: Mapping[str, Any], experiment: str) -> T:
-    """The settings as a dataclass; a name it does not have, or one it lacks, is refused with the names it has."""
+    """Return the settings as a dataclass; a name it does not have, or one it lacks, is refused with the names it has."""
     known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type] # T is a dataclass
     for name in settings:
         if name not in known:

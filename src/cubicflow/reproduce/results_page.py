@@ -48,7 +48,7 @@ def write_page(folder: Path) -> Path:
 
 
 def read_record(folder: Path, name: str) -> Record | None:
-    """The record of an experiment; None if there is none, or that of a quick run. ``remarks`` is what somebody wrote
+    """Return the record of an experiment; None if there is none, or that of a quick run. ``remarks`` is what somebody wrote
     of the pictures into remarks.md beside it."""
     path, remarks = folder / f"{name}.json", folder / "remarks.md"
     if not path.exists():

@@ -29,7 +29,7 @@ class Estimate:
 
 
 def estimate(scores: Sequence[Scores]) -> Estimate:
-    """The mean of per-row scores, one array for each seed, all over the same rows. The error is that of the mean over
+    """Return the mean of per-row scores, one array for each seed, all over the same rows. The error is that of the mean over
     rows, as the paper's is: each row counts with its mean over the seeds.
 
     >>> estimate([np.array([1.0, 3.0])])

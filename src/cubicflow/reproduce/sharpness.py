@@ -44,7 +44,7 @@ def block_edges(size: float, pixels: int) -> Values:
 
 
 def block_sizes(density: Density, pixels: int) -> list[float]:
-    """The sizes that are tried: whole numbers of pixels, up to one block for the whole square. Gaussians have no
+    """Return the sizes that are tried: whole numbers of pixels, up to one block for the whole square. Gaussians have no
     pixels, so theirs begin at a quarter and go up by eighths to 2. A picture's do not: a block that cuts pixels
     averages across their edges, however small it is.
 
@@ -56,7 +56,7 @@ def block_sizes(density: Density, pixels: int) -> list[float]:
 
 
 def gaps_of_blocks(density: Density, sizes: Sequence[float], pixels: int) -> list[float]:
-    """The gap of the truth's mean over blocks of each size, in nats.
+    """Return the gap of the truth's mean over blocks of each size, in nats.
 
     >>> gaps = gaps_of_blocks(ImageDensity([[0, 1], [0, 0]]), [1, 2], 2)
     >>> np.exp(gaps)  # all is in a quarter of the square; one block spreads it over the whole
@@ -73,7 +73,7 @@ def gaps_of_blocks(density: Density, sizes: Sequence[float], pixels: int) -> lis
 
 
 def size_with_gap(gap: float, sizes: Sequence[float], gaps: Sequence[float]) -> float | None:
-    """The smallest block size whose gap is ``gap``, by a straight line between neighbours in the logarithm of the size.
+    """Return the smallest block size whose gap is ``gap``, by a straight line between neighbours in the logarithm of the size.
     It is the first of ``sizes`` if no gap is as small as ``gap``, and None if no gap is as large.
 
     >>> size_with_gap(1.5, [1, 2, 8], [0, 1, 2]), size_with_gap(3, [1, 2, 8], [0, 1, 2])
@@ -89,7 +89,7 @@ def size_with_gap(gap: float, sizes: Sequence[float], gaps: Sequence[float]) -> 
 
 
 def best_histogram(counts: Values, density: Density) -> BestHistogram:
-    """The best histogram of points, given as ``counts`` of pixels with the first row at the bottom. The block size, a
+    """Return the best histogram of points, given as ``counts`` of pixels with the first row at the bottom. The block size, a
     whole number of pixels, and what is added to every block's count are chosen together: under them each point is most
     likely when it is left out of the counts. The truth is not asked. The gap is that on unseen points, as a mean over
     the truth, exact up to rounding.
@@ -118,14 +118,14 @@ def cost_of_points(gap: float, training_gap: float) -> float:
 
 
 def _left_out_score(counted: Values, areas: Values, added: float) -> float:
-    """The mean log density of the points, each under the histogram of all others."""
+    """Return the mean log density of the points, each under the histogram of all others."""
     filled, points = counted > 0, float(counted.sum())
     left_out = (counted[filled] - 1 + added) / ((points - 1 + added * counted.size) * areas[filled])
     return float(counted[filled] @ np.log(left_out)) / points
 
 
 def _blocks(counts: Values, size: int) -> tuple[Values, Values]:
-    """The counts of blocks, and their areas, both (m, m)."""
+    """Return the counts of blocks, and their areas, both (m, m)."""
     edges = block_edges(size, len(counts))
     shares = pixel_shares(edges, len(counts))
     return shares @ counts @ shares.T, _areas(edges)

@@ -68,7 +68,7 @@ def run(request: Request) -> None:
 
 
 def chosen_cells(request: Request, settings: TableSettings, models: Mapping[str, Any]) -> list[Cell]:
-    """The cells that are asked for and have no record yet."""
+    """Return the cells that are asked for and have no record yet."""
     datasets = _chosen("dataset", request.datasets, settings.datasets)
     names = _chosen("model", request.models, models)
     for model in request.models:

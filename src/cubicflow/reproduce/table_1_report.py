@@ -84,7 +84,7 @@ def _row(records: Sequence[CellRecord], dataset: str, model: str) -> dict[str, A
 
 
 def _spread_of_refits(rows: Sequence[Mapping[str, Any]]) -> float | None:
-    """The standard deviation of a fit's mean over seeds, pooled over the models that have several."""
+    """Return the standard deviation of a fit's mean over seeds, pooled over the models that have several."""
     spreads = [(len(row["seeds"]) - 1, row["test"]["spread"]) for row in rows if len(row["seeds"]) > 1]
     if not spreads:
         return None
@@ -107,7 +107,7 @@ def _goals(rows: Sequence[Mapping[str, Any]], goals: Sequence[Settings]) -> list
 
 
 def _without_limit(command: str) -> str:
-    """A command without its --seconds, which change no result: a cell takes as many calls as it takes."""
+    """Return a command without its --seconds, which change no result: a cell takes as many calls as it takes."""
     return re.sub(r" --seconds \S+", "", command)
 
 
@@ -137,7 +137,7 @@ def table_csv(records: Sequence[CellRecord]) -> list[dict[str, Any]]:
 
 
 def table_markdown(summary: Mapping[str, Any]) -> str:
-    """The table in the paper's layout, then what the pairs say, then the details."""
+    """Return the table in the paper's layout, then what the pairs say, then the details."""
     against_ours = [_against_ours(summary, kind, heading) for kind, heading in AGAINST_OURS.items()]
     parts = [_layout(summary), _data(summary), _against_goals(summary), _comparisons(summary), *against_ours]
     parts += [_mixtures(summary), _details(summary)]
@@ -145,7 +145,7 @@ def table_markdown(summary: Mapping[str, Any]) -> str:
 
 
 def _section(heading: str, header: Sequence[str], lines: Sequence[Sequence[object]]) -> str:
-    """A table under its heading; nothing where it would be empty."""
+    """Return a table under its heading; nothing where it would be empty."""
     return f"{heading}\n\n{markdown_table(header, lines)}" if lines else ""
 
 
