@@ -33,7 +33,7 @@ def refused(cubicflow: Command, *arguments: object) -> str:
 
 def test_unknown_endings(cubicflow: Command, saved: Path, tmp_path: Path) -> None:
     for name in ("model", "model.onx", "model.pt", "model.json"):
-        assert "the ending says what to write: .onnx or .pt2" in refused(cubicflow, saved, tmp_path / name)
+        assert "the file name must end in .onnx or .pt2" in refused(cubicflow, saved, tmp_path / name)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
