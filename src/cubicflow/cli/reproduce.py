@@ -73,7 +73,7 @@ def reproduce(
             images=tuple(image or ()),
             datasets=tuple(dataset or ()),
             models=tuple(model or ()),
-            say=say,
+            report=say,
         )
         try:
             request.run()

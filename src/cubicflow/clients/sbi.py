@@ -172,7 +172,7 @@ class EstimatorBuilder:
         bad = f"{int((~valid).sum())} of {len(x)} simulations have NaN or inf in x"
         if self.density_of == "x":
             raise ValueError(
-                f"{bad}; leaving them out would bias a likelihood; replace the values by a number far outside"
+                f"{bad}; leaving them out would bias a likelihood; replace these values by a number far outside"
             )
         if not valid.any():
             raise ValueError(f"{bad}; there is nothing left to train on")
