@@ -29,7 +29,7 @@ def explore(
     with clear_errors():
         from cubicflow.explore.server import serve
 
-        serve(run, port=port, browser=browser, say=say)
+        serve(run, port=port, browser=browser, report=say)
         # A thread may still be in a kernel, and must not see the interpreter end: the process ends at once.
         sys.stdout.flush()
         os._exit(0)
