@@ -299,7 +299,8 @@ def test_a_call_ends_when_its_time_is_over(
     tiny_table.write_text(tiny_table.read_text().replace("steps = 12", "steps = 100_000_000"))
     done = cubicflow(*command, "-o", tmp_path / "out", "--seconds", 0.5)
     assert done.status == 75
-    assert "not finished: the time is up, and everything is saved. To continue: cubicflow reproduce table-1" in done.errors
+    expected = "not finished: the time is up, and everything is saved. To continue: cubicflow reproduce table-1"
+    assert expected in done.errors
     assert (tmp_path / "out" / "cells" / "miniboone" / "cubic" / "seed-0" / "run" / "checkpoint.safetensors").exists()
     assert (tmp_path / "out" / "table-1.md").exists()
 

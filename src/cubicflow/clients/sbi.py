@@ -171,9 +171,7 @@ class EstimatorBuilder:
             return theta, x
         bad = f"{int((~valid).sum())} of {len(x)} simulations have NaN or inf in x"
         if self.density_of == "x":
-            raise ValueError(
-                f"{bad}; leaving them out would bias a likelihood; replace these values by a number far outside"
-            )
+            raise ValueError(f"{bad}; leaving them out would bias a likelihood; replace them by a number far outside")
         if not valid.any():
             raise ValueError(f"{bad}; there is nothing left to train on")
         warnings.warn(f"{bad}; they are left out of training", stacklevel=3)
