@@ -216,7 +216,7 @@ def test_conditions_of_another_shape_are_refused_in_one_line() -> None:
 def test_what_cannot_be_built_is_refused_in_one_line() -> None:
     theta, x = simulated(box(), 20)
     normal = torch.distributions.MultivariateNormal(torch.zeros(2), torch.eye(2))
-    with pytest.raises(ValueError, match=r"the prior has no two bounds in columns \[0, 1\]; give a prior on a box"):
+    with pytest.raises(ValueError, match=r"the prior lacks a bound in columns \[0, 1\]; give a prior on a box"):
         posterior(prior=normal, bounded=True)(theta, x)
     with pytest.raises(ValueError, match="bounded=True needs the prior's bounds; give prior="):
         posterior(bounded=True)

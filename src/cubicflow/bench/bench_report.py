@@ -34,7 +34,7 @@ EVERY_ROW = (
     "run."
 )
 
-FROM_TEXT: dict[Any, Callable[[str], Any]] = {  # by the type of a field of Measurement
+FROM_TEXT: dict[Any, Callable[[str], Any]] = {  # parser for each field type of Measurement
     "str": str,
     "float": float,
     "int": int,

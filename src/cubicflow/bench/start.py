@@ -33,7 +33,7 @@ def starts(device: torch.device, model: dict[str, Any], *, features: int, batch:
         for implementation, name in contenders:
             try:
                 found.append((implementation, _start(name, device, settings, cache)))
-            except RuntimeError as error:  # a peer may fail in any way; the others still run
+            except RuntimeError as error:  # a peer may fail in any way; the other contenders still run
                 print(f"  cold start: {implementation} left out: {error}")  # noqa: T201
     for part in ("", "imports", "flow on the device", "first steps"):
         for implementation, seconds in found:

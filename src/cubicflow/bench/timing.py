@@ -77,7 +77,7 @@ def measure(
             warm_ups: list[float] = [first] if first >= LONG * 1e3 else []  # too long to run twice
             while len(warm_ups) < WARM_UPS - 1 and sum(warm_ups) < seconds * 1e3:
                 warm_ups.append(_milliseconds(run, device))
-        except Exception as error:  # a peer may fail in any way; the others still run
+        except Exception as error:  # a peer may fail in any way; the other contenders still run
             print(f"  {work}: {name} left out: {type(error).__name__}: {str(error).splitlines()[:1]}")  # noqa: T201
             continue
         working[name] = run

@@ -139,20 +139,20 @@ class EstimatorBuilder:
         return estimator
 
     def _support(self, features: int) -> PriorSupport:
-        nothing = [(-torch.inf, torch.inf)] * features
-        bounds = nothing if self.prior is None or self.bounded is False else prior_bounds(self.prior, features)
+        unbounded = [(-torch.inf, torch.inf)] * features
+        bounds = unbounded if self.prior is None or self.bounded is False else prior_bounds(self.prior, features)
         low, high = zip(*bounds, strict=True)
         support = PriorSupport(low, high)
         if self.bounded and not bool((support.has_low & support.has_high).all()):
             open_columns = [i for i, pair in enumerate(bounds) if torch.tensor(pair).isinf().any()]
             raise ValueError(
-                f"bounded=True, but the prior has no two bounds in columns {open_columns}; give a prior on a box, such "
+                f"bounded=True, but the prior lacks a bound in columns {open_columns}; give a prior on a box, such "
                 "as sbi's BoxUniform, or leave bounded= out"
             )
         return support
 
     def _standard(self, condition: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the mean and the standard deviation, in the shape of one condition. A constant element gets 1."""
+        """Return mean and standard deviation, in the shape of one condition; the deviation of a constant element is 1."""
         shape = condition.shape[1:]
         if self.z_score == "none":
             return torch.zeros(shape), torch.ones(shape)

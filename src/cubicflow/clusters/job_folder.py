@@ -54,7 +54,8 @@ NAMED = {
 
 
 def part_name(block: int) -> str:
-    """
+    """Return the file name of a block's part.
+
     >>> part_name(12)
     'part-00000012.parquet'
     """

@@ -75,8 +75,8 @@ def score_files(
     with open_engine(engine, **how) as start:
         model = _model(run)
         inputs = plan_inputs(data, skip=on_error == "skip")
-        if strange := [name for name in keys if name not in inputs.schema.names]:
-            raise TableError(no_such(shown(data), "column", strange[0], inputs.schema.names))
+        if unknown := [name for name in keys if name not in inputs.schema.names]:
+            raise TableError(no_such(shown(data), "column", unknown[0], inputs.schema.names))
         options = {"keys": list(keys), "missing": missing, "observed_only": observed_only}
         options |= {"unseen": unseen, "on_error": on_error}
         folder = JobFolder(output)

@@ -71,7 +71,8 @@ class Outcome:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Outcome:
-        """
+        """Read an outcome that :meth:`to_json` wrote.
+
         >>> Outcome.from_json(Outcome(3, 10, skipped=[Skipped("a", 1, 1, "no")]).to_json()).skipped
         [Skipped(file='a', first=1, last=1, reason='no')]
         """

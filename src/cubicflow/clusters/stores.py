@@ -125,7 +125,7 @@ def find_files(place: str) -> list[str]:
     """
     address, mark, query = place.partition("?") if URL.fullmatch(place) else (place, "", "")
     if address.startswith(("http://", "https://")):
-        return _checked([place])  # a server does not list its files
+        return _checked([place])  # a web server does not list its files
     folder, pattern = _cut(address)
     with readable_errors(place):
         store, root = opened(f"{folder}{mark}{query}" if folder else ".")

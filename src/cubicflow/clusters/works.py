@@ -1,8 +1,8 @@
 """The works on a block: score its rows, draw its rows, or sum its scores.
 
 A work is pickled for the workers with its model, so only the process that starts a job needs the run folder. A work
-writes only the block's own part. Bad input is returned as an outcome, not raised: engines wrap exceptions of workers in
-their own messages.
+writes only the block's own part. Bad input is returned as an outcome, not raised, because Ray would wrap the exception
+in its own.
 """
 
 from __future__ import annotations

@@ -170,10 +170,10 @@ def score_answer(run: OpenedRun) -> bytes:
         }
     elif run.kind == "images" and _is_usable(loss):
         pixels = math.prod(run.model.shape)
-        bits = float(bits_per_dim(torch.tensor(-float(loss)), pixels))  # type: ignore[arg-type] # usable
+        bits = float(bits_per_dim(torch.tensor(-float(loss)), pixels))  # type: ignore[arg-type] # a number, by _is_usable
         header["verdict"] = f"Held-out images take {bits:.3f} bits per pixel value."
     elif run.fitted is None and _is_usable(loss):
-        header["verdict"] = f"Held-out rows score {-float(loss):.3f} nats."  # type: ignore[arg-type] # usable
+        header["verdict"] = f"Held-out rows score {-float(loss):.3f} nats."  # type: ignore[arg-type] # a number, by _is_usable
     return framed(header)
 
 

@@ -22,7 +22,7 @@ FLOW_STEPS = 400  # gradient steps of a flow's first training
 
 
 class Adapter:
-    """Fits samplers to one fold's points, for the other fold's next round.
+    """The samplers of one fold. :meth:`next` fits them to the points of another fold, for the next round.
 
     Args:
         circles: for each column, whether both ends are the same point.
@@ -34,7 +34,7 @@ class Adapter:
 
     def __init__(self, circles: list[bool], *, flow: bool | None, flow_steps: int, loss: str, seed: int) -> None:
         self.circles, self.loss, self.flow_steps = circles, loss, flow_steps
-        self.flow_wanted = flow if len(circles) > 1 else False  # one column is a product already
+        self.flow_wanted = flow if len(circles) > 1 else False  # a density of one column is a product already
         self.generator = torch.Generator().manual_seed(seed)
         self.even = even_mixture(len(circles), circles)
         self.mixture = self.even

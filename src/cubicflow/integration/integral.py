@@ -93,7 +93,7 @@ def summarise(folds: list[Fold], bounds: Bounds) -> Integral:
     error = math.sqrt(sum(part**2 * variance for part, (_, variance) in zip(parts, found, strict=True)))
     weights = torch.cat([part * fold.weights for part, fold in zip(parts, folds, strict=True)])
     largest = float(weights.abs().max())
-    relative = weights.abs() / largest if largest > 0 else weights  # squares of tiny weights would be 0
+    relative = weights.abs() / largest if largest > 0 else weights  # so that squares do not underflow
     total = float(relative.sum())
     chi_square, degrees = _chi_square([rounds for fold in folds for rounds in fold.round_estimates()])
     effective = total**2 / float(relative.square().sum()) if largest > 0 else 0.0

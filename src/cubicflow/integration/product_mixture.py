@@ -270,7 +270,7 @@ def worth_of(weights: Tensor) -> float:
     largest = float(weights.max()) if len(weights) else 0.0
     if largest == 0:
         return 0.0
-    relative = weights / largest  # squares of tiny weights would be 0
+    relative = weights / largest  # so that squares do not underflow
     return float(relative.sum() ** 2 / relative.square().sum())
 
 

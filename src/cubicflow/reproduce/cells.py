@@ -110,7 +110,7 @@ def all_settings(settings: TableSettings, cell: Cell) -> dict[str, Any]:
     dataset, model = settings.datasets[cell.dataset], settings.models.get(cell.model, {})
     if "weight_power" in dataset:
         found["weight_power"] = dataset["weight_power"]
-    if "whiten" in dataset and cell.model in settings.models:  # a peer has no such layer
+    if "whiten" in dataset and cell.model in settings.models:  # peers have no whitening layer
         found["whiten"] = dataset["whiten"] and model.get("whiten", True)
     if model.get("mirror"):
         found["mirror"] = True
