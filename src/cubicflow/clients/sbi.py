@@ -152,7 +152,7 @@ class EstimatorBuilder:
         return support
 
     def _standard(self, condition: Tensor) -> tuple[Tensor, Tensor]:
-        """Return mean and standard deviation, in the shape of one condition; the deviation of a constant element is 1."""
+        """Return mean and standard deviation in the shape of one condition. A constant element has deviation 1."""
         shape = condition.shape[1:]
         if self.z_score == "none":
             return torch.zeros(shape), torch.ones(shape)
