@@ -79,7 +79,7 @@ def test_runs_that_are_none(cubicflow: Command, saved: Path, tmp_path: Path) -> 
     assert "there is no such folder" in refused(cubicflow, tmp_path / "nothing", tmp_path / "model.onnx")
     config = json.loads((saved / "config.json").read_text())
     (saved / "config.json").write_text(json.dumps({**config, "result": {"finished": False}}))
-    assert "is still training, or its training was cut short" in refused(cubicflow, saved, tmp_path / "model.onnx")
+    assert "is still training, or its training was interrupted" in refused(cubicflow, saved, tmp_path / "model.onnx")
     (saved / "config.json").write_text(json.dumps(config))
     (saved / "model.safetensors").write_bytes((saved / "model.safetensors").read_bytes()[:100])
     assert "not a whole safetensors file" in refused(cubicflow, saved, tmp_path / "model.onnx")
