@@ -132,7 +132,7 @@ def test_a_part_that_fails_leaves_the_others(monkeypatch):
 
     good = Measurement("work", "cubicflow", "cpu", 1.0, 1.0, 1.0, 1)
     monkeypatch.setattr(run, "PART_RUNS", {"bad": broken, "good": lambda *_: [good]})
-    results = run.run(("bad", "good"), torch.device("cpu"), say=lambda _: None)
+    results = run.run(("bad", "good"), torch.device("cpu"), report=lambda _: None)
     assert next(results) == [good]
     with pytest.raises(RuntimeError, match="no kernel for this"):
         next(results)

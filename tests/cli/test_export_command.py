@@ -33,7 +33,7 @@ def refused(cubicflow: Command, *arguments: object) -> str:
 
 def test_unknown_endings(cubicflow: Command, saved: Path, tmp_path: Path) -> None:
     for name in ("model", "model.onx", "model.pt", "model.json"):
-        assert "the ending says what to write: .onnx or .pt2" in refused(cubicflow, saved, tmp_path / name)
+        assert "the file name must end in .onnx or .pt2" in refused(cubicflow, saved, tmp_path / name)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
@@ -79,7 +79,7 @@ def test_runs_that_are_none(cubicflow: Command, saved: Path, tmp_path: Path) -> 
     assert "there is no such folder" in refused(cubicflow, tmp_path / "nothing", tmp_path / "model.onnx")
     config = json.loads((saved / "config.json").read_text())
     (saved / "config.json").write_text(json.dumps({**config, "result": {"finished": False}}))
-    assert "is still training, or its training was cut short" in refused(cubicflow, saved, tmp_path / "model.onnx")
+    assert "is still training, or its training was interrupted" in refused(cubicflow, saved, tmp_path / "model.onnx")
     (saved / "config.json").write_text(json.dumps(config))
     (saved / "model.safetensors").write_bytes((saved / "model.safetensors").read_bytes()[:100])
     assert "not a whole safetensors file" in refused(cubicflow, saved, tmp_path / "model.onnx")

@@ -194,7 +194,7 @@ def test_failed_simulations_follow_sbis_convention() -> None:
     trainer(NPE, prior, builder).append_simulations(theta, x).train(max_num_epochs=1)  # sbi leaves them out
     with pytest.warns(UserWarning, match="10 of 100 simulations have NaN or inf in x; they are left out of training"):
         builder.fit(theta, x, steps=2, progress=False)
-    with pytest.raises(ValueError, match="10 of 100 simulations have NaN or inf in x; to leave them out would bias"):
+    with pytest.raises(ValueError, match="10 of 100 simulations have NaN or inf in x; leaving them out would bias"):
         likelihood(**SMALL).fit(theta, x)
     with pytest.raises(ValueError, match="there is nothing left to train on"):
         builder.fit(theta, torch.full_like(x, math.nan))
@@ -216,7 +216,7 @@ def test_conditions_of_another_shape_are_refused_in_one_line() -> None:
 def test_what_cannot_be_built_is_refused_in_one_line() -> None:
     theta, x = simulated(box(), 20)
     normal = torch.distributions.MultivariateNormal(torch.zeros(2), torch.eye(2))
-    with pytest.raises(ValueError, match=r"the prior has no two bounds in columns \[0, 1\]; give a prior on a box"):
+    with pytest.raises(ValueError, match=r"the prior lacks a bound in columns \[0, 1\]; give a prior on a box"):
         posterior(prior=normal, bounded=True)(theta, x)
     with pytest.raises(ValueError, match="bounded=True needs the prior's bounds; give prior="):
         posterior(bounded=True)

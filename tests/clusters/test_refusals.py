@@ -60,7 +60,7 @@ def test_nothing_is_there(scene: Scene, tmp_path: Path, cubicflow: Command, data
     (tmp_path / "empty").mkdir()
     place = data.format(tmp_path) if "{}" in data else tmp_path / data
     done = cubicflow("score", scene.columns, place, "-o", tmp_path / "out", *LOCAL)
-    check_refused(done, "there is no such file or folder" if "no-such" in data else "no Parquet file is there")
+    check_refused(done, "there is no such file or folder" if "no-such" in data else "there is no Parquet file")
     assert not (tmp_path / "out").exists()
 
 
@@ -83,8 +83,8 @@ def test_an_output_that_exists(scene: Scene, tmp_path: Path, cubicflow: Command)
     (tmp_path / "out" / "mine.txt").write_text("mine")
     (tmp_path / "file").write_text("mine")
     for how, words in {
-        (): "there is such a folder already; choose another name",
-        ("--resume",): "no job was begun in this folder",
+        (): "the folder exists already; choose another name",
+        ("--resume",): "no job was started in this folder",
         ("--overwrite",): "the folder holds 'mine.txt', which no job wrote",
     }.items():
         done = cubicflow("sample", scene.columns, "-n", 5, "-o", tmp_path / "out", *LOCAL, *how)
@@ -165,7 +165,7 @@ def test_an_object_store_without_credentials(scene: Scene, tmp_path: Path, cubic
 
 
 def test_a_folder_that_a_worker_does_not_see(scene: Scene, tmp_path: Path) -> None:
-    """On another machine the path is another folder, in which no job was begun."""
+    """On another machine the path is another folder, in which no job was started."""
     outcome = SampleWork(scene.model("columns"), JobFolder(str(tmp_path)), seed=0)(Block(0, 0, 5))
     assert outcome.refused is not None
     assert "does not see this folder; give a path that all workers share" in outcome.refused[0]
@@ -175,7 +175,7 @@ def test_a_folder_that_a_worker_does_not_see(scene: Scene, tmp_path: Path) -> No
 def test_other_files_than_parquet(scene: Scene, tmp_path: Path, cubicflow: Command) -> None:
     (tmp_path / "t.csv").write_text("kind,size,height\noak,1,2\n")
     done = cubicflow("score", scene.columns, tmp_path / "t.csv", "-o", tmp_path / "out", *LOCAL)
-    check_refused(done, "t.csv: an engine reads Parquet files, and this is none")
+    check_refused(done, "t.csv: an engine reads Parquet files, and this is not one")
 
 
 @pytest.mark.parametrize(
@@ -183,8 +183,8 @@ def test_other_files_than_parquet(scene: Scene, tmp_path: Path, cubicflow: Comma
     [
         (["--workers", 2], "--workers needs an engine; choose one with --engine"),
         (["--engine", "spark"], "engine 'spark'"),
-        ([*LOCAL, "--address", "auto"], "an address is that of a Ray cluster"),
-        ([*LOCAL, "--on-error", "ignore"], "on_error should be stop or skip, got 'ignore'"),
+        ([*LOCAL, "--address", "auto"], "only a Ray cluster has an address"),
+        ([*LOCAL, "--on-error", "ignore"], "on_error must be stop or skip, got 'ignore'"),
         ([*LOCAL, "--key", "name"], "column 'name'"),
         ([*LOCAL, "--header", "1"], "--header cannot be combined with --engine local"),
         ([*LOCAL, "--missing", "drop", "--unseen", "guess"], "unseen should be count or error"),

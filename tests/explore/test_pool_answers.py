@@ -25,7 +25,7 @@ QUESTIONS = (
 @pytest.fixture(scope="module")
 def subject(lists_run: Path) -> ColumnsSubject:
     found = ColumnsSubject(FittedTable.load(lists_run))
-    found.pool().reach(1 << 15)
+    found.pool().grow_to(1 << 15)
     return found
 
 
@@ -61,7 +61,7 @@ def test_a_density_is_the_mean_of_laws(mixed_run: Path) -> None:
     """Of numbers, given a later column: bins of the pool's answer against those of rows that `sample` draws."""
     fitted = FittedTable.load(mixed_run)
     subject = ColumnsSubject(fitted)
-    subject.pool().reach(1 << 15)
+    subject.pool().grow_to(1 << 15)
     given = {"legs": ("2", "4")}
     found = subject.answer(given)
     rows = fitted.sample(6000, given, seed=5).to_pandas()

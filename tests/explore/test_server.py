@@ -84,12 +84,12 @@ def test_who_is_answered(served: Serve, lists_run: Path) -> None:
         ("/api/what-if", b'{"conditions": {"tree": {"is": "elf"}}}', "never holds 'elf'"),
         ("/api/what-if", b'{"conditions": {"bush": {"is": "elf"}}}', "no column 'bush'"),
         ("/api/what-if", b'{"conditions": {"tree": {"like": "elf"}}}', "cannot be read"),
-        ("/api/sample", b'{"n": 1e9, "seed": 0}', "n should be 0 to"),
-        ("/api/sample", b'{"n": 5, "seed": "x"}', "seed should be a whole number"),
-        ("/api/density?x=0&y=9", None, "y should be 0 to 3"),
-        ("/api/images", b'{"n": 5, "seed": 0, "temperature": 1}', "no flow of images"),
+        ("/api/sample", b'{"n": 1e9, "seed": 0}', "n must be 0 to"),
+        ("/api/sample", b'{"n": 5, "seed": "x"}', "seed must be a whole number"),
+        ("/api/density?x=0&y=9", None, "y must be 0 to 3"),
+        ("/api/images", b'{"n": 5, "seed": 0, "temperature": 1}', "not a flow of images"),
         ("/api/score-rows?name=rows.csv", b"tree,rings\noak,one\n", "'age' is missing"),
-        ("/api/score-rows?name=../../etc/passwd", b"root", "'passwd' is no kind of file"),
+        ("/api/score-rows?name=../../etc/passwd", b"root", "'passwd' has no known file type"),
         ("/api/score-rows?name=rows.parquet", b"no parquet", "rows.parquet"),
         ("/api/score-rows?name=rows.csv", b"", "rows.csv"),
     ],
@@ -151,10 +151,10 @@ def test_a_run_whose_data_has_gone(lists_run: Path, tmp_path: Path) -> None:
     assert len(unframed(columns_answer(opened))[1]["masses"])
     header, _ = unframed(data_answer(opened))
     assert header["rows"] == 0
-    assert header["notes"] == ["The fitted table gone.csv is no longer there: this is the model alone."]
+    assert header["notes"] == ["The fitted table gone.csv no longer exists: only the model is shown."]
     rows = make_lists(5).to_csv(index=False).encode()
     scored, _ = unframed(row_scores.score_rows(opened, rows, "rows.csv"))
-    assert scored["reference"] == "rows that the model draws"
+    assert scored["reference"] == "rows drawn from the model"
 
 
 def test_a_table_that_has_changed(lists_run: Path, tmp_path: Path) -> None:
@@ -252,11 +252,11 @@ def test_the_command_says_its_address_and_ends_at_once(lists_run: Path) -> None:
         server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert server.stdout is not None
         first, address, how = (server.stdout.readline().strip() for _ in range(3))
-        assert first == f"port {port} is in use; this is the next free one"
+        assert first == f"port {port} is in use; the next free port is used"
         found = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/\?token=([\w-]{32})", address)
         assert found is not None
         assert int(found[1]) > port
-        assert how == "Ctrl-C ends it"
+        assert how == "press Ctrl-C to stop the server"
         held = http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=60)
         held.request("GET", "/api/run", headers={"Cookie": f"cubicflow-{found[1]}={found[2]}"})
         assert held.getresponse().read()[:4] == b"CFX1"  # and the connection stays open

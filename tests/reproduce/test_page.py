@@ -49,7 +49,7 @@ def test_a_quick_run_does_not_replace_results(cubicflow: Command, tmp_path: Path
     record = (folder / "figure-1.json").read_bytes()
     done = cubicflow("reproduce", "figure-1", "--quick", "-o", folder)
     assert done.status == 2
-    assert f"{folder} holds results of the full form, and --quick would replace them" in done.errors
+    assert f"{folder} holds results of a full run, and --quick would replace them" in done.errors
     assert (folder / "figure-1.json").read_bytes() == record
     assert cubicflow("reproduce", "figure-1", "--quick", "--overwrite", "-o", folder).status == 0
     assert cubicflow("reproduce", "figure-1", "-o", folder).status == 0  # a result may replace a trial
@@ -59,7 +59,7 @@ def test_somebody_elses_page_is_kept(cubicflow: Command, tmp_path: Path) -> None
     (tmp_path / "README.md").write_text("# My project\n")
     done = cubicflow("reproduce", "page", "-o", tmp_path)
     assert done.status == 2
-    assert "is not a page of results, and would be lost" in done.errors
+    assert "is not a page of results, and would be overwritten" in done.errors
     assert (tmp_path / "README.md").read_text() == "# My project\n"
 
 
@@ -84,8 +84,8 @@ def test_remarks_and_pictures_that_are_not_there(cubicflow: Command, tmp_path: P
     (tmp_path / "figure-2" / "remarks.md").write_text("A ramp of grey\nis seen.\n")
     assert cubicflow("reproduce", "page", "-o", tmp_path).status == 0
     page = (tmp_path / "README.md").read_text()
-    assert "figure-1/figure-1.png is not here." in page
-    assert "\n\nLooked at: A ramp of grey is seen.\n\n" in page
+    assert "figure-1/figure-1.png is missing." in page
+    assert "\n\nRemarks on the pictures: A ramp of grey is seen.\n\n" in page
 
 
 ROW = {

@@ -138,7 +138,7 @@ def test_a_model_for_no_dataset_is_refused(
     tiny_table.write_text(tiny_table.read_text() + '\n[models.cubic]\nonly = ["minibone"]\n')
     done = cubicflow(*command, "-o", tmp_path / "out")
     assert done.status == 2
-    assert "has 'cubic' for 'minibone' only, which is none of its datasets: power, gas" in done.errors
+    assert "has 'cubic' for 'minibone' only, which is not one of its datasets: power, gas" in done.errors
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_what_begins_again_and_is_stopped_ends_with_the_same_numbers(
     monkeypatch.setattr(Step, "__call__", step_that_is_stopped)
     done = cubicflow(*command, "-o", stopped, "--overwrite")
     assert done.status == 130
-    assert "To go on: cubicflow reproduce table-1" in done.errors
+    assert "To continue: cubicflow reproduce table-1" in done.errors
     assert "--overwrite" not in done.errors
     assert len(list(stopped.glob("cells/*/*/*/record.json"))) == 1
     (row,) = read(stopped)["results"]["rows"]  # the table is of what was finished
@@ -299,7 +299,8 @@ def test_a_call_ends_when_its_time_is_over(
     tiny_table.write_text(tiny_table.read_text().replace("steps = 12", "steps = 100_000_000"))
     done = cubicflow(*command, "-o", tmp_path / "out", "--seconds", 0.5)
     assert done.status == 75
-    assert "not finished: the time is over, and all is saved. To go on: cubicflow reproduce table-1" in done.errors
+    expected = "not finished: the time is up, and everything is saved. To continue: cubicflow reproduce table-1"
+    assert expected in done.errors
     assert (tmp_path / "out" / "cells" / "miniboone" / "cubic" / "seed-0" / "run" / "checkpoint.safetensors").exists()
     assert (tmp_path / "out" / "table-1.md").exists()
 
@@ -312,7 +313,7 @@ def test_missing_data_is_named_with_its_origin(cubicflow: Command, table_data: P
     # Without a name everything that is not there, or not whole, is left out, and the table says so.
     done = cubicflow("reproduce", "table-1", "-o", tmp_path / "out", "--data", table_data)
     assert done.status == 2
-    assert f"nothing was run: none of the tables is whole in {table_data}" in done.errors
+    assert f"nothing was run: no dataset is complete in {table_data}" in done.errors
     assert "GAS is left out: the data is not here" in done.output
     assert "MINIBOONE is left out: only part of its test rows is here" in done.output
     markdown = (tmp_path / "out" / "table-1.md").read_text()

@@ -1,1 +1,1 @@
-"""Measure cubicflow beside the peers that are installed, in one run: ``cubicflow bench``."""
+"""Benchmarks of cubicflow and of installed peers in one run: ``cubicflow bench``."""

@@ -1,4 +1,4 @@
-"""What a run of measurements leaves behind: a CSV, a table, pictures."""
+"""The output of a benchmark run: a CSV file, Markdown tables and pictures."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from cubicflow.bench.workloads import CAPTURED
 
 CSV_FILE, MACHINE_FILE, PAGE_FILE = "bench.csv", "machine.json", "bench.md"
 
-GLANCE = "At a glance, with all ratios from this one run:"
+GLANCE = "Summary, with all ratios from this run:"
 GROWTH = (
-    "How times grow, from one end of a curve to the other. The exponent is that between its last two points: 1 is time "
-    "in proportion, 0 is none more."
+    "Growth of the times from the first to the last point of each curve. The exponent is computed from the last two "
+    "points: 1 means that time grows in proportion, 0 that it does not grow."
 )
 EVERY_ROW = (
-    "Every row, with the 10th and 90th percentile. Memory is the peak of a first run beyond what was there before it; "
-    "what is replayed as a graph allocates none. The last column is the time over that of our plain call in the same "
+    "All rows, with the 10th and 90th percentiles. Memory is the peak of the first run minus the memory before it; a "
+    "replayed graph allocates no memory. The last column is the time divided by the time of our plain call in the same "
     "run."
 )
 
-FROM_TEXT: dict[Any, Callable[[str], Any]] = {  # by the type of a field of Measurement
+FROM_TEXT: dict[Any, Callable[[str], Any]] = {  # parser for each field type of Measurement
     "str": str,
     "float": float,
     "int": int,
@@ -43,7 +43,7 @@ FROM_TEXT: dict[Any, Callable[[str], Any]] = {  # by the type of a field of Meas
 
 
 def machine(device: str) -> dict[str, Any]:
-    """The versions and the hardware of this run."""
+    """Return the versions and the hardware of this run."""
     versions = {"python": platform.python_version()}
     for name in ("cubicflow", "torch", "triton", "numpy", *peers.NAMES):
         if version := _version(name):
@@ -53,7 +53,7 @@ def machine(device: str) -> dict[str, Any]:
 
 
 def _version(name: str) -> str | None:
-    """As installed, or as a package that was only put on the path says itself."""
+    """Return the version of an installed package, or the ``__version__`` of a package that is only on the path."""
     with suppress(importlib.metadata.PackageNotFoundError):
         return importlib.metadata.version(name)
     for module in (name, f"{name}.version"):
@@ -63,20 +63,20 @@ def _version(name: str) -> str | None:
 
 
 def write(folder: Path, measurements: Sequence[Measurement], command: str) -> None:
-    """The CSV, what it was measured on, and the tables, into one folder; :func:`draw` adds the pictures."""
+    """Write the CSV file, the description of the machine and the tables to a folder. :func:`draw` adds the pictures."""
     folder.mkdir(parents=True, exist_ok=True)
     about = {"command": command, **machine("cuda" if any(m.device == "cuda" for m in measurements) else "cpu")}
     (folder / MACHINE_FILE).write_text(json.dumps(about, indent=2) + "\n")
-    said = {"hardware": _hardware(about), "versions": _versions(about)}  # in every row, so that CSVs can be joined
+    origin = {"hardware": _hardware(about), "versions": _versions(about)}  # in every row, so that CSVs can be joined
     with (folder / CSV_FILE).open("w", newline="") as file:
-        writer = csv.DictWriter(file, [*(field.name for field in fields(Measurement)), *said])
+        writer = csv.DictWriter(file, [*(field.name for field in fields(Measurement)), *origin])
         writer.writeheader()
-        writer.writerows(asdict(measurement) | said for measurement in measurements)
+        writer.writerows(asdict(measurement) | origin for measurement in measurements)
     (folder / PAGE_FILE).write_text(page(folder))
 
 
 def draw(folder: Path) -> None:
-    """The pictures of what was measured."""
+    """Draw the pictures of the measurements in a folder."""
     measurements = read(folder / CSV_FILE)
     if bars := [m for m in measurements if not m.curve]:
         draw_times(folder / "bench.png", bars)
@@ -85,14 +85,14 @@ def draw(folder: Path) -> None:
 
 
 def read(path: Path) -> list[Measurement]:
-    """The measurements of a CSV."""
+    """Read the measurements from a CSV file."""
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     return [Measurement(**{f.name: FROM_TEXT[f.type](row[f.name]) for f in fields(Measurement)}) for row in rows]
 
 
 def page(folder: Path) -> str:
-    """Markdown, from the CSV and the description of the machine: what the run comes to, and every row of it."""
+    """Return the Markdown page of a folder: a summary, and all rows of its CSV file."""
     measurements = read(folder / CSV_FILE)
     about = json.loads((folder / MACHINE_FILE).read_text())
     lines = [f"Measured by `{about['command']}` on {_hardware(about)}, {_versions(about)}. Times are medians."]

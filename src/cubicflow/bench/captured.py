@@ -1,4 +1,4 @@
-"""Work as a CUDA graph."""
+"""Work captured as a CUDA graph."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from cubicflow.accel.capture import capture
 
 
 class Captured:
-    """The same work as a CUDA graph, as it runs inside a training step: what is left is the time of the kernels,
-    without the time Python takes to launch them. It is captured at the first call, so that a capture that fails is a
-    contender that fails."""
+    """Work replayed as a CUDA graph, as inside a training step.
+
+    The time of a replay is the time of the kernels, without the time that Python takes to launch them. The graph is
+    captured at the first call, so that a failed capture counts as a failed contender.
+    """
 
     def __init__(self, run: Callable[[], Any]) -> None:
         self.run = run
@@ -24,13 +26,13 @@ class Captured:
         if self.graph is not None:
             self.graph.replay()
             return
-        # What compiles or chooses algorithms may not do so in a capture, and gradients remember the stream of the
-        # first pass: so it is rehearsed, and on another stream than the one that everything else runs on.
+        # Warm up on a side stream: compilation and the choice of algorithms are not allowed during a capture, and
+        # gradients remember the stream of the first pass.
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(2):
                 self.run()
         torch.cuda.current_stream().wait_stream(stream)
-        # What a run returns has to live as long as the graph, which writes there.
+        # Keep the returned tensors alive as long as the graph, because the graph writes into them.
         self.graph, self.returned = capture(self.run, torch.device("cuda", torch.cuda.current_device()))

@@ -1,7 +1,7 @@
-"""A fresh process up to its first training steps, run by start.py: what a user waits for before anything happens.
+"""A fresh process up to its first training steps, started by start.py: the time that a user waits for the first step.
 
-``python -m cubicflow.bench.first_step NAME DEVICE SETTINGS`` prints one line of JSON, the seconds that each part took.
-What the other side does not need is imported by neither: this module imports nothing but the standard library.
+``python -m cubicflow.bench.first_step NAME DEVICE SETTINGS`` prints one line of JSON: the seconds of each part.
+At the top, this module imports only the standard library, so that each package pays only for its own imports.
 """
 
 from __future__ import annotations
@@ -17,7 +17,11 @@ ROWS = 5_120
 
 
 def cubicflow(device: str, model: dict[str, Any], features: int, batch: int) -> tuple[float, float, Callable[[], Any]]:
-    """When its modules were there, when the flow was on the device, and the first steps, yet to be taken."""
+    """Import cubicflow and build a flow.
+
+    Returns the time when the imports were done, the time when the flow was on the device, and a function that takes the
+    first steps.
+    """
     import torch
 
     from cubicflow.flows import tabular
@@ -34,7 +38,7 @@ def cubicflow(device: str, model: dict[str, Any], features: int, batch: int) -> 
 
 
 def nflows(device: str, model: dict[str, Any], features: int, batch: int) -> tuple[float, float, Callable[[], Any]]:
-    """The same of nflows, with the loop that its users write."""
+    """Import nflows and build a flow; the steps use the training loop that its users write. Returns as above."""
     import torch
 
     from cubicflow.bench import peers
@@ -57,7 +61,7 @@ def _now(device: str) -> float:
 
 
 def main() -> None:
-    """Run one of them, and print what it took."""
+    """Run one package, and print the seconds of each part."""
     name, device, settings = sys.argv[1:]
     begun = time.perf_counter()
     imported, moved, steps = {"cubicflow": cubicflow, "nflows": nflows}[name](device, **json.loads(settings))

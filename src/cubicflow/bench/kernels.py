@@ -1,6 +1,6 @@
-"""Triton kernels compiled ahead, by several processes at once: one after the other they would take minutes.
+"""Ahead-of-time compilation of Triton kernels in several processes, because one after the other they take minutes.
 
-``python -m cubicflow.bench.kernels FAMILY K`` leaves those of one spline in Triton's cache.
+``python -m cubicflow.bench.kernels FAMILY K`` compiles the kernels of one spline into Triton's cache.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from contextlib import suppress
 
 import torch
 
-PATIENCE = 60.0  # seconds; what is not compiled then will be when it is needed
-ELEMENTS = 2**12  # kernels are the same for every multiple of 16
+PATIENCE = 60.0  # seconds; kernels not compiled by then are compiled at their first use
+ELEMENTS = 2**12  # number of elements; the kernels are the same for every multiple of 16
 
 
 def compile_ahead(splines: Iterable[tuple[str, int]]) -> None:
@@ -31,7 +31,7 @@ def _run(command: list[str]) -> None:
 
 
 def compile_one(family: str, num_bins: int, device: torch.device) -> None:
-    """Forward, inverse and backward once."""
+    """Run forward, inverse and backward once, which compiles their kernels."""
     from cubicflow.bench import peers, workloads
 
     torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""How much memory a run takes at its peak."""
+"""The peak memory of a run."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from cubicflow.bench.captured import Captured
 
 
 def peak_of_run(run: Callable[[], Any], device: torch.device) -> int | None:
-    """Run once. The bytes of tensors that it held at its peak, beyond what was there before it: results, gradients,
-    where they do not exist yet, and whatever lies between. None where nobody can tell, and for a captured graph, which
-    has its memory from the capture on and allocates none when it runs."""
+    """Run once, and return the peak number of bytes in tensors, minus the bytes before the run.
+
+    The peak includes results, new gradients and intermediate values. Returns None if the peak cannot be measured, and
+    for a captured graph: its memory is allocated at the capture, and a replay allocates none.
+    """
     return _on_gpu(run, device) if device.type == "cuda" else _on_cpu(run)
 
 
@@ -31,11 +33,11 @@ def _on_gpu(run: Callable[[], Any], device: torch.device) -> int | None:
 
 
 def _on_cpu(run: Callable[[], Any]) -> int | None:
-    """torch's allocator for the CPU keeps no peak, but the profiler sees what it gives and takes."""
+    """Measure the peak with torch's profiler, because torch's CPU allocator records no peak."""
     if not kineto_available():
         run()
         return None
-    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # it would announce every start and stop on stderr
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # otherwise kineto logs every start and stop on stderr
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         run()
     changes = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]

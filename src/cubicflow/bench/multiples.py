@@ -1,5 +1,4 @@
-"""What a run comes to: our times as multiples of nflows', of a copy of as many bytes and of the networks alone, and how
-times grow."""
+"""The summary of a run: ratios of our times to nflows, to a copy of as many bytes and to the networks alone; growth."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ HEADS = (
 
 
 def ours(group: Sequence[Measurement]) -> list[Measurement]:
-    """Our implementations of a cubic flow or spline; the one in plain PyTorch only where there is no other."""
+    """Return our measurements of a cubic flow or spline, with the plain PyTorch reference only if there is no other."""
     mine = [
         m for m in group if m.implementation.startswith(OURS) and not m.implementation.startswith((QUADRATIC, RATIONAL))
     ]
@@ -33,8 +32,11 @@ def ours(group: Sequence[Measurement]) -> list[Measurement]:
 
 
 def memory_ratio(measurement: Measurement) -> float | None:
-    """The peak of forward and backward over what they cannot do without, params and their gradient. Params were there
-    before the run, their gradient was not."""
+    """Return the peak memory of forward and backward divided by the memory of params and their gradient.
+
+    No implementation can use less than params and their gradient. The measured peak does not include params, because
+    params exist before the run, so they are added here.
+    """
     size = re.search(r"forward \+ backward, ([\d,]+) elements, K = (\d+)", measurement.work)
     if measurement.peak_memory is None or size is None:
         return None
@@ -43,8 +45,11 @@ def memory_ratio(measurement: Measurement) -> float | None:
 
 
 def glance(measurements: Sequence[Measurement]) -> list[str]:
-    """A Markdown table of each piece of work that is no point of a curve, and no part of another. Our rational
-    quadratic meets nflows' own; it takes more params than the cubic, so what is counted in bytes is not its measure."""
+    """Return a Markdown table of all works that are not points of a curve and not parts of a cold start.
+
+    Our rational-quadratic spline is compared with that of nflows only. It has more params than the cubic spline, so the
+    ratios to numbers of bytes do not apply.
+    """
     lines = []
     for work in dict.fromkeys(m.work for m in measurements if not m.curve and not m.work.startswith("cold start:")):
         group = [m for m in measurements if m.work == work and not m.curve]
@@ -69,7 +74,7 @@ def _against(m: Measurement, rival: str, times: Mapping[str, float]) -> list[str
 
 
 def growth(measurements: Sequence[Measurement]) -> list[str]:
-    """A Markdown table of the curves: the times at both ends, and the exponent between the last two points."""
+    """Return a Markdown table of the curves: the times at both ends, and the exponent between the last two points."""
     curves: dict[tuple[str, str, str], list[tuple[int, float]]] = {}
     for m in measurements:
         if m.at is not None and m.implementation != FLOOR:
@@ -86,5 +91,5 @@ def growth(measurements: Sequence[Measurement]) -> list[str]:
 
 
 def markdown(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of a table; none where it would be empty."""
+    """Return the lines of a Markdown table; an empty list for a table without lines."""
     return [f"| {' | '.join(line)} |" for line in (heads, ["---"] * len(heads), *lines)] if lines else []

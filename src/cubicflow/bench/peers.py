@@ -1,4 +1,4 @@
-"""The same work done by other packages. Each is imported when it is asked for; what is not installed is left out."""
+"""The same works in other packages (peers). A peer is imported at first use, and left out if it is not installed."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ TAIL_BOUND = 4.0
 
 
 def installed() -> list[str]:
-    """The peers that can be imported here."""
+    """Return the names of the installed peers."""
     return [name for name in NAMES if importlib.util.find_spec(name) is not None]
 
 
 def spline_functions(num_bins: int) -> dict[str, SplineFunction]:
-    """The peers' splines: nflows' cubic, which is the authors' own code, and the rational-quadratic of all three. Their
-    params are slices of ours, of the sizes they need."""
+    """Return the peers' splines: nflows' cubic, the authors' own code, and the rational-quadratic of all three.
+
+    Their params are slices of our params, of the sizes that they need.
+    """
     k = num_bins
     functions: dict[str, SplineFunction] = {}
     found = installed()
@@ -33,7 +35,7 @@ def spline_functions(num_bins: int) -> dict[str, SplineFunction]:
         return params[..., :k], params[..., k : 2 * k], params[..., : k - 1]
 
     def rational_quadratic(spline: Callable[..., tuple[Tensor, Tensor]]) -> SplineFunction:
-        """nflows' function, which normflows has taken over."""
+        """Return a spline with the signature of nflows' function; normflows has a copy of that function."""
         return lambda x, params, inverse: spline(
             x, *widths_heights_slopes(params), inverse=inverse, tail_bound=TAIL_BOUND
         )
@@ -72,7 +74,7 @@ def spline_functions(num_bins: int) -> dict[str, SplineFunction]:
 
 
 class PeerFlow(NamedTuple):
-    """A peer's flow behind two functions."""
+    """A peer's flow: its module, and functions for log_prob and sample."""
 
     module: Any
     log_prob: Callable[[Tensor], Tensor]
@@ -82,7 +84,7 @@ class PeerFlow(NamedTuple):
 def coupling_flows(
     features: int, num_layers: int, hidden: int, num_bins: int, device: torch.device
 ) -> dict[str, PeerFlow]:
-    """The nearest to the paper's flow that each peer can build: linear layer and spline coupling in turn."""
+    """Return each peer's flow that is closest to the paper's: linear layers and spline couplings in turn."""
     flows: dict[str, PeerFlow] = {}
     found = installed()
     if "nflows" in found:
@@ -98,7 +100,7 @@ def coupling_flows(
 
 
 def one_pass_rivals(features: int, hidden: int, device: torch.device) -> dict[str, PeerFlow]:
-    """zuko's autoregressive and continuous flows, whose sampling or density takes many network passes."""
+    """Return zuko's autoregressive and continuous flows. Their sampling or their density takes many network passes."""
     if "zuko" not in installed():
         return {}
     import zuko
@@ -112,7 +114,7 @@ def one_pass_rivals(features: int, hidden: int, device: torch.device) -> dict[st
 
 
 def training_step(peer: PeerFlow, x: Tensor) -> Callable[[], Any]:
-    """The usual loop of a peer's user: loss, backward, clipping, Adam."""
+    """Return a function that takes one step of a user's typical training loop: loss, backward, clipping, Adam."""
     optimiser = torch.optim.Adam(peer.module.parameters(), lr=5e-4)
 
     def run() -> None:
@@ -131,7 +133,7 @@ def _zuko(flow: Any, device: torch.device) -> PeerFlow:
 
 
 def nflows_maker() -> Callable[[int, int, int, int, torch.device], PeerFlow]:
-    """Imports nflows, and returns what makes its flow of (features, layers, hidden, bins, device)."""
+    """Import nflows, and return a function of (features, layers, hidden, bins, device) that builds its flow."""
     from nflows.distributions.normal import StandardNormal
     from nflows.flows.base import Flow
     from nflows.nn.nets import ResidualNet
@@ -155,7 +157,7 @@ def nflows_maker() -> Callable[[int, int, int, int, torch.device], PeerFlow]:
                 ),
             ]
         flow = Flow(CompositeTransform(layers), StandardNormal([features])).to(device)
-        # In pieces, by its own option: a million samples in one had not ended on a GPU after minutes.
+        # Sample in batches, with nflows' own option: a million samples at once took more than minutes on a GPU.
         return PeerFlow(flow, flow.log_prob, lambda n: flow.sample(n, batch_size=min(n, SAMPLED_AT_ONCE)))
 
     return make
@@ -175,7 +177,7 @@ def _normflows(features: int, num_layers: int, hidden: int, num_bins: int, devic
     flow = normflows.NormalizingFlow(normflows.distributions.DiagGaussian(features, trainable=False), layers).to(device)
 
     def sample(n: int) -> Tensor:
-        # In pieces, as nflows, which has the same linear layer: a million samples in one took 163 s on a GPU.
+        # Sample in batches, as for nflows, which has the same linear layer: a million at once took 163 s on a GPU.
         sizes = [min(SAMPLED_AT_ONCE, n - first) for first in range(0, n, SAMPLED_AT_ONCE)]
         return torch.cat([flow.sample(size)[0] for size in sizes])
 
@@ -183,7 +185,7 @@ def _normflows(features: int, num_layers: int, hidden: int, num_bins: int, devic
 
 
 def spline_params(rows: int, num_bins: int, device: torch.device, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """x inside the tails of the peers, and params for the largest of their splines."""
+    """Return x inside the tail bound of the peers, (rows,), and params for their largest spline, (rows, 2 K + 2)."""
     generator = torch.Generator().manual_seed(seed)
     x = 3 * torch.tanh(torch.randn(rows, generator=generator))
     params = torch.randn(rows, 2 * num_bins + 2, generator=generator) / math.sqrt(2)

@@ -1,4 +1,4 @@
-"""Measurements as pictures: times side by side, and curves of what grows."""
+"""Pictures of measurements: times side by side, and curves of time against size."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ALONG = {"features": "D, features", "elements": "elements, K = 10", "bins": "K, 
 
 
 def draw_times(path: Path, measurements: Sequence[Measurement]) -> None:
-    """Times on a logarithmic axis, one panel for each piece of work: the fastest may be hundreds of times faster."""
+    """Draw times on a logarithmic axis, with one panel for each work. Times can differ by a factor of hundreds."""
     from matplotlib.figure import Figure
 
     works = list(dict.fromkeys((m.work, m.device) for m in measurements))
@@ -39,7 +39,7 @@ def draw_times(path: Path, measurements: Sequence[Measurement]) -> None:
 
 
 def draw_curve(path: Path, measurements: Sequence[Measurement]) -> None:
-    """Time against what varies, one panel for each kind of work; a line of slope 1 is linear growth."""
+    """Draw time against size, with one panel for each kind of work. A line of slope 1 means linear growth."""
     from matplotlib.figure import Figure
 
     kinds = list(dict.fromkeys(m.work.split(",")[0] for m in measurements))
@@ -48,7 +48,7 @@ def draw_curve(path: Path, measurements: Sequence[Measurement]) -> None:
     axes = figure.subplots(1, len(kinds), squeeze=False, sharey=True)[0]
     for kind, axis in zip(kinds, axes, strict=True):
         group = [m for m in measurements if m.work.split(",")[0] == kind]
-        for i, name in enumerate(names):  # one who took too long for a panel keeps the colour it has in the other
+        for i, name in enumerate(names):  # a name has the same colour in all panels, even if a panel lacks it
             points = sorted((m.at, m.median) for m in group if m.implementation == name and m.at is not None)
             if points:
                 width = 2.2 if name.startswith(OURS) else 1.2

@@ -1,4 +1,4 @@
-"""Which measurements make a run."""
+"""The measurements of a benchmark run."""
 
 from __future__ import annotations
 
@@ -24,10 +24,12 @@ def run(
     *,
     seconds: float = 2.0,
     quick: bool = False,
-    say: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> Iterator[list[Measurement]]:
-    """Measure the parts asked for, every contender for about ``seconds``, and tell as they come in. After each
-    measurement, all of them so far."""
+    """Measure the given parts, every contender for about ``seconds``.
+
+    Calls ``report`` with a line of text after each measurement, and yields all measurements so far.
+    """
     found: list[Measurement] = []
     failures: list[Exception] = []
     begun = time.monotonic()
@@ -35,16 +37,16 @@ def run(
         sizes = [num_bins for _, num_bins in GPU_SPLINES]
         splines = [("cubic", k) for k in sorted({*BINS, *sizes})]
         compile_ahead(splines + [(name, k) for name in workloads.RELATIVES for k in sizes])
-        say(f"kernels compiled, {time.monotonic() - begun:.0f} s")
+        report(f"kernels compiled, {time.monotonic() - begun:.0f} s")
     for part in parts:
         try:
             for measurement in PART_RUNS[part](device, min(seconds, 0.2) if quick else seconds, quick):
                 found.append(measurement)
-                say(f"{measurement.work:<58} {measurement.implementation:<30} {measurement.median:10.3f} ms")
+                report(f"{measurement.work:<58} {measurement.implementation:<30} {measurement.median:10.3f} ms")
                 yield found
-        except Exception as error:  # told at the end: what the other parts measure is not lost
+        except Exception as error:  # raised at the end, so that the other parts are still measured
             failures.append(error)
-        say(f"{part} done, {time.monotonic() - begun:.0f} s")
+        report(f"{part} done, {time.monotonic() - begun:.0f} s")
     if failures:
         raise failures[0]
 
@@ -70,7 +72,7 @@ def _start(device: torch.device, _seconds: float, _quick: bool) -> Iterator[Meas
 
 
 def _one_pass(device: torch.device, seconds: float, quick: bool) -> Iterator[Measurement]:
-    """The paper's argument: time against the number of features."""
+    """Measure time against the number of features, the paper's argument for coupling layers."""
     too_slow: set[tuple[str, str]] = set()
     for features in (2, 8) if quick else (2, 4, 8, 16, 32, 64, 128):
         points = workloads.one_pass(
@@ -80,7 +82,7 @@ def _one_pass(device: torch.device, seconds: float, quick: bool) -> Iterator[Mea
 
 
 def _scaling(device: torch.device, seconds: float, quick: bool) -> Iterator[Measurement]:
-    """Cost against elements and against K."""
+    """Measure the time of splines against the number of elements and against K."""
     top = 12 if quick else 22 if device.type == "cuda" else 18
     for power in range(10, top + 1, 2):
         points = workloads.splines(device, rows=2**power, num_bins=10, seconds=seconds / 4, rivals=("nflows cubic",))
@@ -95,7 +97,7 @@ def _along(curve: str, at: int, points: Iterable[Measurement]) -> Iterator[Measu
     return (replace(point, curve=curve, at=at) for point in points)
 
 
-# Those in which a peer may take long come last.
+# Parts in which a peer may be slow come last.
 PART_RUNS: dict[str, Callable[[torch.device, float, bool], Iterator[Measurement]]] = {
     "splines": _splines,
     "training": _training,

@@ -1,4 +1,4 @@
-"""How long from starting Python to the first training steps, with nothing compiled yet and once more."""
+"""The time from the start of Python to the first training steps, with an empty kernel cache and once more."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ COLD, WARM = f"{OURS}, nothing compiled yet", f"{OURS}, second start"
 
 
 def starts(device: torch.device, model: dict[str, Any], *, features: int, batch: int) -> Iterator[Measurement]:
-    """A process each, timed from outside until it says that it has taken its first steps. Triton's cache begins empty,
-    and the second start finds what the first left in it."""
+    """Time fresh processes from their start until they report that they have taken their first steps.
+
+    Triton's cache is empty at the first start; the second start finds the kernels of the first.
+    """
     settings = json.dumps({"model": model, "features": features, "batch": batch})
     found: list[tuple[str, dict[str, float]]] = []
     with tempfile.TemporaryDirectory() as cache:
@@ -31,7 +33,7 @@ def starts(device: torch.device, model: dict[str, Any], *, features: int, batch:
         for implementation, name in contenders:
             try:
                 found.append((implementation, _start(name, device, settings, cache)))
-            except RuntimeError as error:  # a peer may fail in any way; the others still run
+            except RuntimeError as error:  # a peer may fail in any way; the other contenders still run
                 print(f"  cold start: {implementation} left out: {error}")  # noqa: T201
     for part in ("", "imports", "flow on the device", "first steps"):
         for implementation, seconds in found:
@@ -41,7 +43,7 @@ def starts(device: torch.device, model: dict[str, Any], *, features: int, batch:
 
 
 def _start(name: str, device: torch.device, settings: str, cache: str) -> dict[str, float]:
-    """Seconds of the whole, under the empty name, and of its parts as the process itself saw them."""
+    """Return the total seconds under the key "", and the seconds of each part as the process measured them."""
     command = [sys.executable, "-m", "cubicflow.bench.first_step", name, device.type, settings]
     with tempfile.TemporaryFile("w+") as errors:
         begun = time.perf_counter()
@@ -53,7 +55,7 @@ def _start(name: str, device: torch.device, settings: str, cache: str) -> dict[s
             env={**os.environ, "TRITON_CACHE_DIR": cache},
         ) as process:
             for line in process.stdout or ():
-                took = time.perf_counter() - begun  # what the end of a process takes, nobody waits for
+                took = time.perf_counter() - begun  # without the exit of the process, for which no user waits
                 if line.startswith("{"):
                     parts: dict[str, float] = json.loads(line)
                     return {"": took, **parts}

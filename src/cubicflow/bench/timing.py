@@ -1,4 +1,4 @@
-"""Time several implementations of one piece of work in turn, so that all of them meet the same machine."""
+"""Timing of several implementations of one work in turn, so that all run under the same conditions."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ import torch
 from cubicflow.bench.memory import peak_of_run
 
 WARM_UPS = 3
-TOGETHER_MS = 3.0
-LONG = 30.0  # seconds of a first run that is timed as it comes; compiling and capturing take less
+TOGETHER_MS = 3.0  # shorter GPU work is timed in groups of runs of about this many milliseconds
+LONG = 30.0  # seconds; a longer first run counts as a measurement, because compiling and capturing take less
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """One implementation on one piece of work. Times in milliseconds, memory in bytes.
+    """The measurement of one implementation on one work. Times are in milliseconds, memory is in bytes.
 
-    A point of a curve says which curve, and the number that varies along it.
+    For a point of a curve, ``curve`` is the name of the curve, and ``at`` is the number that varies along it.
     """
 
     work: str
@@ -38,7 +38,7 @@ class Measurement:
 
 
 def milliseconds(time: float) -> str:
-    """Three digits, and all of those before the point.
+    """Format a time with three significant digits, and with all digits before the decimal point.
 
     >>> milliseconds(0.17712), milliseconds(2037.4)
     ('0.177', '2,037')
@@ -55,14 +55,17 @@ def measure(
     most: int = 200,
     memory: bool = True,
 ) -> list[Measurement]:
-    """Run every contender about ``seconds``, in rounds that take each of them once. One that fails is left out, and the
-    reason is printed. Without ``memory`` none is reported: first runs may do more than the others."""
+    """Run every contender for about ``seconds``, in rounds of one run each.
+
+    A contender that fails is left out, and the reason is printed. Without ``memory`` no memory is reported, for works
+    whose first run does more than later runs.
+    """
     working: dict[str, Callable[[], Any]] = {}
     peaks: dict[str, int | None] = {}
     together: dict[str, int] = {}
     times: dict[str, list[float]] = {}
     gc.collect()
-    gc.freeze()  # what is there now is no contender's garbage, and would be looked through for each of them
+    gc.freeze()  # existing objects are not garbage of a contender; without this, every collection would scan them
     for name, run in contenders.items():
         try:
             begun = time.perf_counter()
@@ -71,15 +74,15 @@ def measure(
             else:
                 _milliseconds(run, device)
             first = (time.perf_counter() - begun) * 1e3
-            warm_ups: list[float] = [first] if first >= LONG * 1e3 else []  # nobody waits for that twice
+            warm_ups: list[float] = [first] if first >= LONG * 1e3 else []  # too long to run twice
             while len(warm_ups) < WARM_UPS - 1 and sum(warm_ups) < seconds * 1e3:
                 warm_ups.append(_milliseconds(run, device))
-        except Exception as error:  # a peer may fail in any way; the others still run
+        except Exception as error:  # a peer may fail in any way; the other contenders still run
             print(f"  {work}: {name} left out: {type(error).__name__}: {str(error).splitlines()[:1]}")  # noqa: T201
             continue
         working[name] = run
-        times[name] = [took for took in warm_ups if took >= seconds * 1e3]  # a run of that length needs no warming
-        # Short work on a GPU is timed several runs at once: one alone would mostly time the start of the first kernel.
+        times[name] = [took for took in warm_ups if took >= seconds * 1e3]  # a run of that length needs no warm-up
+        # Short GPU work is timed in groups of runs: a single run would mostly time the launch of the first kernel.
         together[name] = max(1, round(TOGETHER_MS / warm_ups[-1])) if device.type == "cuda" else 1
     gc.unfreeze()
     while pending := [name for name in working if sum(times[name]) < seconds * 1e3 and len(times[name]) < most]:

@@ -1,4 +1,4 @@
-"""The pieces of work that are measured: single splines, training steps, densities and samples."""
+"""The works that are measured: single splines, training steps, densities and samples."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NETWORKS_ALONE = "its networks alone"
 FLOOR = "a copy of as many bytes"
 CAPTURED = ", captured"
 RELATIVES = ("quadratic", "rational-quadratic")
-TOO_SLOW = 5.0  # seconds of one run along a curve
+TOO_SLOW = 5.0  # seconds of one run; a slower contender is left out of the rest of a curve
 
 
 def splines(
@@ -46,8 +46,11 @@ def splines(
     relatives: bool = False,
     rivals: tuple[str, ...] | None = None,
 ) -> Iterator[Measurement]:
-    """Forward, inverse, and forward with backward of one spline for each element. With ``relatives`` our
-    other splines are there too. With ``rivals`` the fastest of our backends meets those alone."""
+    """Measure forward, inverse, and forward with backward, with one spline for each element.
+
+    ``relatives`` adds our other spline families. ``rivals`` restricts the peers to these names, and our backends to the
+    fastest.
+    """
     x, params = peers.spline_params(rows, num_bins, device)
     backends = backends_on(device) if rivals is None else backends_on(device)[:1]
     contenders = {f"{OURS} {name}": our_spline("cubic", params, name) for name in backends}
@@ -56,16 +59,17 @@ def splines(
     for name, function in peers.spline_functions(num_bins).items():
         if rivals is None or name in rivals:
             contenders[name] = function, params
-    # What is replayed as a graph has tensors of its own: the plain call must find no gradient, for its peak of memory.
+    # Captured runs have their own tensors, so that the plain call starts without gradients when its peak is measured.
     captured = ["triton", *RELATIVES] if device.type == "cuda" else []
     fused = [name for name in (f"{OURS} {kind}" for kind in captured) if name in contenders]
     label = f"{rows:,} elements, K = {num_bins}"
-    # Bytes read and written: params and x in, two numbers out; the backward pass reads all that again.
-    once, thrice = params.nbytes + 3 * x.nbytes, 3 * params.nbytes + 7 * x.nbytes
+    # Bytes read and written: forward reads params and x, and writes two outputs. Backward reads params, x and two
+    # gradients, and writes the gradients of params and x.
+    forward_bytes, both_bytes = params.nbytes + 3 * x.nbytes, 3 * params.nbytes + 7 * x.nbytes
     works: dict[str, tuple[Callable[[SplineFunction, Tensor, Tensor], Callable[[], Any]], int]] = {
-        "spline forward": (partial(one_way, inverse=False), once),
-        "spline inverse": (partial(one_way, inverse=True), once),
-        "spline forward + backward": (both_ways, thrice),
+        "spline forward": (partial(one_way, inverse=False), forward_bytes),
+        "spline inverse": (partial(one_way, inverse=True), forward_bytes),
+        "spline forward + backward": (both_ways, both_bytes),
     }
     for work, (make, moved) in works.items():
         runs: dict[str, Callable[[], Any]] = {
@@ -77,7 +81,7 @@ def splines(
 
 
 def our_spline(family: str, params: Tensor, backend: str) -> tuple[SplineFunction, Tensor]:
-    """One of our splines, and as many params as it takes."""
+    """Return one of our splines, and params of the size that it needs."""
     spline = {"cubic": cubic_spline, "quadratic": quadratic_spline, "rational-quadratic": rational_quadratic_spline}
     if family == "quadratic":
         params = params[..., :-1].contiguous()
@@ -87,7 +91,7 @@ def our_spline(family: str, params: Tensor, backend: str) -> tuple[SplineFunctio
 
 
 def one_way(function: SplineFunction, params: Tensor, x: Tensor, *, inverse: bool) -> Callable[[], Any]:
-    """Forward or inverse."""
+    """Return a function that runs forward or inverse without gradients."""
 
     @torch.no_grad()
     def run() -> Any:
@@ -97,8 +101,11 @@ def one_way(function: SplineFunction, params: Tensor, x: Tensor, *, inverse: boo
 
 
 def both_ways(function: SplineFunction, params: Tensor, x: Tensor) -> Callable[[], Any]:
-    """Forward and backward, into gradients that do not exist before the first run. Everybody's backward pass stays in
-    this thread: torch's other one is woken once for a whole model, and no single spline should be billed for it."""
+    """Return a function that runs forward and backward; each run allocates new gradients.
+
+    The backward pass of every contender stays in this thread. Otherwise torch wakes its autograd thread, once for a
+    whole model, and a single spline should not pay for that.
+    """
     leaf_x, leaf_params = x.clone().requires_grad_(), params.clone().requires_grad_()
 
     def run() -> None:
@@ -111,21 +118,23 @@ def both_ways(function: SplineFunction, params: Tensor, x: Tensor) -> Callable[[
 
 
 def copying(moved: int, device: torch.device) -> Callable[[], Any]:
-    """What it takes to move so many bytes, half of them read and half of them written."""
+    """Return a function that moves ``moved`` bytes: it reads half of them and writes the other half."""
     source, target = torch.zeros(2, moved // 2, dtype=torch.uint8, device=device)
     return lambda: target.copy_(source)
 
 
 def backends_on(device: torch.device) -> list[str]:
-    """The backends that "auto" would consider for tensors on the device."""
+    """Return the names of the backends that "auto" considers for tensors on the device."""
     return [name for name, backend in BACKENDS.items() if backend.default_for(device) and backend.unavailable() is None]
 
 
 def training_step(
     device: torch.device, *, features: int, batch: int, num_layers: int, hidden: int, num_bins: int, seconds: float
 ) -> Iterator[Measurement]:
-    """One step of Adam on the paper's tabular flow, beside the peers' and beside the networks of ours alone; on a GPU
-    every contender's products are in TF32."""
+    """Measure one training step of the paper's tabular flow, of the peers' flows, and of our flow's networks alone.
+
+    On a GPU, the matrix products of every contender are in TF32.
+    """
     torch.manual_seed(0)
     x = torch.randn(batch, features, device=device)
     flow = tabular(features, num_layers=num_layers, hidden_features=hidden, num_bins=num_bins).to(device)
@@ -137,13 +146,13 @@ def training_step(
     for name, peer in peers.coupling_flows(features, num_layers, hidden, num_bins, device).items():
         runs[name] = peers.training_step(peer, x)
     with float32_products(tf32=True, device=device):
-        # A first step also makes the optimiser's state, or captures: its memory says little about the others.
+        # The first step also allocates the optimiser's state, or captures a graph, so its memory is not reported.
         label = f"training step, D = {features}, batch {batch}"
         yield from measure(label, runs, device, seconds=seconds, memory=False)
 
 
 def our_step(flow: Flow, x: Tensor) -> Callable[[], Any]:
-    """The trainer's own step, captured where it can be."""
+    """Return the training step of :func:`cubicflow.training.fit`, captured as a CUDA graph if possible."""
     config = TrainingConfig(steps=10**6, batch_size=len(x)).resolve(10**6)
     step = Step(flow, negative_log_likelihood, config, World(x.device), 1.0)
     step.set_rates(5e-4, 1e-3)
@@ -152,8 +161,10 @@ def our_step(flow: Flow, x: Tensor) -> Callable[[], Any]:
 
 
 def networks_alone(flow: Flow, x: Tensor) -> Callable[[], Any]:
-    """Forward and backward of the coupling layers' networks as a step runs them, and nothing else: what no spline can
-    undercut."""
+    """Return a function that runs only forward and backward of the coupling layers' networks, as a training step does.
+
+    This time is a lower bound for a training step with any spline.
+    """
     couplings = [module for module in flow.modules() if isinstance(module, Coupling)]
     inputs = [x[:, coupling.identity].clone() for coupling in couplings]
     passes = Fork(x.device).weight_gradients if x.is_cuda else nullcontext
@@ -171,7 +182,7 @@ def networks_alone(flow: Flow, x: Tensor) -> Callable[[], Any]:
 def densities_and_samples(
     device: torch.device, *, features: int, rows: int, num_layers: int, hidden: int, num_bins: int, seconds: float
 ) -> Iterator[Measurement]:
-    """log_prob and sample of many rows, without gradients; on a GPU every contender's products are in TF32."""
+    """Measure log_prob and sample of many rows, without gradients. On a GPU, all matrix products are in TF32."""
     torch.manual_seed(0)
     x = torch.randn(rows, features, device=device)
     flow = tabular(features, num_layers=num_layers, hidden_features=hidden, num_bins=num_bins).to(device).eval()
@@ -194,8 +205,10 @@ def densities_and_samples(
 def one_pass(
     device: torch.device, *, features: int, rows: int, hidden: int, seconds: float, too_slow: set[tuple[str, str]]
 ) -> Iterator[Measurement]:
-    """The paper's argument as a curve: how the time of log_prob and of sample grows with the number of features.
-    Whoever takes too long for one run is added to ``too_slow``, and left out from then on."""
+    """Measure one point of a curve: the time of log_prob and of sample for a number of features.
+
+    A contender whose run takes more than TOO_SLOW seconds is added to ``too_slow``, and left out at later points.
+    """
     torch.manual_seed(0)
     x = torch.randn(rows, features, device=device)
     settings: dict[str, Any] = {"num_layers": 3, "hidden_features": hidden}

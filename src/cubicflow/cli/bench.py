@@ -52,7 +52,7 @@ def bench(
         output.mkdir(parents=True)  # fails before the first measurement if the folder cannot be written
         try:
             # Written again after each measurement, so that a run that is stopped leaves what it has.
-            for found in run(parts, chosen, seconds=seconds, quick=quick, say=say):
+            for found in run(parts, chosen, seconds=seconds, quick=quick, report=say):
                 bench_report.write(output, found, f"cubicflow {shlex.join(sys.argv[1:])}")
         finally:
             if any(output.iterdir()):

@@ -32,7 +32,7 @@ def explore(
     with clear_errors():
         from cubicflow.explore.server import serve
 
-        serve(run, port=port, browser=browser, say=say)
+        serve(run, port=port, browser=browser, report=say)
         # Exit without shutting down the interpreter: a thread may still run a kernel.
         sys.stdout.flush()
         os._exit(0)

@@ -88,7 +88,7 @@ def reproduce(
             images=tuple(image or ()),
             datasets=tuple(dataset or ()),
             models=tuple(model or ()),
-            say=say,
+            report=say,
         )
         try:
             request.run()

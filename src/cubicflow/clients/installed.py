@@ -1,4 +1,4 @@
-"""Whether another program is there, and new enough."""
+"""A check that another package is installed and new enough."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 
 def demand(package: str, oldest: str) -> None:
-    """Refuse to go on without ``package``, or with a version before ``oldest``.
+    """Raise ImportError if ``package`` is missing or older than version ``oldest``.
 
     >>> demand("torch", "2.0")
     >>> demand("torch", "99.0")  # doctest: +ELLIPSIS
@@ -28,6 +28,6 @@ def demand(package: str, oldest: str) -> None:
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    """The release of a version: (0, 27, 0) of 0.27.0rc1."""
+    """Return the numbers of a version: (0, 27, 0) for 0.27.0rc1."""
     release = re.match(r"\d+(\.\d+)*", text)
     return tuple(int(part) for part in release[0].split(".")) if release else ()

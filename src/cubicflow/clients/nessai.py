@@ -19,16 +19,18 @@ __all__ = ["NessaiFlow"]
 
 
 class NessaiFlow(BaseFlow):  # type: ignore[misc]
-    """Cubic-spline couplings with linear layers between them (:func:`cubicflow.flows.tabular`) on a standard normal
-    base, which nessai's latent contours need. The arguments are those that nessai gives to every flow.
+    """A flow with cubic-spline couplings and linear layers (:func:`cubicflow.flows.tabular`) for nessai.
+
+    The base is standard normal, because nessai's latent contours need it. The arguments are nessai's arguments for
+    every flow.
 
     Args:
-        n_inputs: D, which nessai fills in.
-        n_neurons: hidden units of each network; nessai's default is 2 D.
-        n_blocks: coupling layers.
-        n_layers: residual blocks of each network.
-        context_features: C, or None.
-        settings: further entries of ``flow_config``, those of :class:`~cubicflow.flows.TabularConfig`, such as
+        n_inputs: the number of features D; nessai sets it.
+        n_neurons: the number of hidden units of each network; nessai's default is 2 D.
+        n_blocks: the number of coupling layers.
+        n_layers: the number of residual blocks of each network.
+        context_features: the number of context features C, or None.
+        settings: further entries of ``flow_config``: settings of :class:`~cubicflow.flows.TabularConfig`, such as
             ``num_bins``.
 
     >>> flow = NessaiFlow(2, 16, 3, 2, num_bins=6)
@@ -59,59 +61,62 @@ class NessaiFlow(BaseFlow):  # type: ignore[misc]
         self.flow = tabular(n_inputs, **self._arguments)
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """(z, log_det) of the map from data to noise."""
+        """Map data to noise: return (z, log_det)."""
         return self.flow.to_noise(x, context)
 
     def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """(x, log_det) of the map from noise to data."""
+        """Map noise to data: return (x, log_det)."""
         return self.flow.from_noise(z, context)
 
     def log_prob(self, x: Tensor, context: Tensor | None = None) -> Tensor:
-        """The log density of every row."""
+        """Return the log density of every row."""
         return self.flow.log_prob(x, context)
 
     def sample(self, n: int, context: Tensor | None = None) -> Tensor:
-        """n rows; given context, one for each of its n rows."""
+        """Draw n rows. A context must have n rows; each sample uses one."""
         return self.sample_and_log_prob(n, context)[0]
 
     def sample_and_log_prob(self, n: int, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """n rows and their log densities, in one pass; given context, one for each of its n rows."""
+        """Draw n rows with their log densities, in one pass. A context must have n rows; each sample uses one."""
         z = self.flow.base.sample(n)
         x, log_det = self.flow.from_noise(z, context)
         return x, self.flow.base.log_prob(z) - log_det
 
     def forward_and_log_prob(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The noise of every row, and the row's log density."""
+        """Return the noise of every row, and the row's log density."""
         z, log_det = self.flow.to_noise(x, context)
         return z, self.flow.base.log_prob(z) + log_det
 
     def sample_latent_distribution(self, n: int, context: Tensor | None = None) -> Tensor:
-        """n rows of noise. It does not depend on the context."""
+        """Draw n rows of noise. The noise does not depend on the context."""
         del context
         return self.flow.base.sample(n)
 
     def base_distribution_log_prob(self, z: Tensor, context: Tensor | None = None) -> Tensor:
-        """The log density of noise. It does not depend on the context."""
+        """Return the log density of noise. The density does not depend on the context."""
         del context
         return self.flow.base.log_prob(z)
 
     def freeze_transform(self) -> None:
-        """Train nothing."""
+        """Exclude all parameters of the transform from training."""
         self.flow.transform.requires_grad_(False)
 
     def unfreeze_transform(self) -> None:
-        """Train everything."""
+        """Include all parameters of the transform in training."""
         self.flow.transform.requires_grad_(True)
 
     def apply(self, fn: Callable[[nn.Module], None]) -> Self:
-        """Call ``fn`` with this flow and none of its parts: nessai resets weights part by part, and a flow that starts
-        at the identity is reset as a whole."""
+        """Call ``fn`` with this flow only, not with its submodules.
+
+        nessai resets weights through ``apply``, module by module. This flow starts at the identity, so
+        :meth:`reset_parameters` must reset it as a whole.
+        """
         fn(self)
         return self
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Begin again with new weights."""
+        """Replace all parameters by newly initialised ones."""
         fresh = tabular(self.flow.base.features, **self._arguments)
         for old, new in zip(self.flow.parameters(), fresh.parameters(), strict=True):
             old.copy_(new)

@@ -12,8 +12,9 @@ Interval = tuple[float, float]
 
 
 def prior_bounds(prior: Any, features: int) -> list[Interval]:
-    """(low, high) of each of the prior's columns, infinite where there is no bound. A prior that does not tell its
-    support, or a support that is no box, has no bounds.
+    """Return (low, high) for each column of the prior. A missing bound is infinite.
+
+    All bounds are infinite if the prior has no ``support``, or if its support is not a box.
 
     >>> from torch.distributions import Independent, Uniform
     >>> prior_bounds(Independent(Uniform(torch.zeros(2), torch.tensor([1.0, 5.0])), 1), 2)
@@ -41,9 +42,9 @@ def _bounds(support: Any, features: int) -> list[Interval]:
 
 
 def _column(bound: Any, features: int) -> list[float]:
-    """A bound for each column, of one for all or of a tensor with one each."""
+    """Return a bound for each column, from one bound for all columns or a tensor with one bound per column."""
     values = torch.as_tensor(bound, dtype=torch.float64).flatten()
     if len(values) not in (1, features):
-        raise ValueError(f"the prior has {len(values)} parameters, and the simulations {features}; give the same prior")
+        raise ValueError(f"the prior has {len(values)} parameters, and the simulations {features}; give their prior")
     found: list[float] = values.expand(features).tolist()
     return found

@@ -1,4 +1,4 @@
-"""Between a prior's support and all of space."""
+"""A map from a prior's support to all of R^D."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from cubicflow.transforms.transform import Transform, check_features
 
 
 class PriorSupport(Transform):
-    """Intervals to the real line, column by column: the logit between two bounds, the logarithm beside one, and nothing
-    where there is none.
+    """A map from intervals to the real line, column by column.
 
-    A point on a bound counts as its neighbour inside, so a prior's own samples always have a density; beyond a bound
-    the log-det is -inf. The inverse never reaches a bound: every sample lies inside.
+    The map is the logit for a column with two bounds, a logarithm for a column with one bound, and the identity for a
+    column without bounds. A point on a bound is moved to the nearest point inside, so all samples of the prior have a
+    density. Outside the bounds the log-det is -inf. The inverse never reaches a bound: every sample lies inside.
 
     Args:
-        low: of each column, or -inf.
-        high: of each column, or inf.
+        low: the lower bound of each column, or -inf.
+        high: the upper bound of each column, or inf.
 
     >>> support = PriorSupport([0.0, 1.0, -math.inf], [2.0, math.inf, math.inf])
     >>> z, log_det = support(torch.tensor([[1.0, 2.0, 3.0], [5.0, 2.0, 3.0]]))
@@ -42,12 +42,12 @@ class PriorSupport(Transform):
         return {"low": [low for low, _ in self.bounds], "high": [high for _, high in self.bounds]}
 
     def contains(self, x: Tensor) -> Tensor:
-        """(N,): which rows lie in the support, its bounds included."""
+        """Return whether each row lies in the support, including the bounds: (N, D) -> (N,)."""
         return ((x >= self.low) & (x <= self.high)).all(-1)
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
         check_features(self, x, len(self.bounds))
-        # the distances from both bounds; 1, without a slope, where there is no bound
+        # The distances from both bounds. A missing bound has the constant distance 1, which has log 0 and no gradient.
         limits = torch.finfo(x.dtype)
         nearest = torch.where(self.has_low & self.has_high, limits.eps / 2 * (self.high - self.low), limits.tiny)
         from_low = torch.where(self.has_low, x - self.low, 1)
@@ -73,5 +73,5 @@ class PriorSupport(Transform):
 
     @property
     def _log_width(self) -> Tensor:
-        """Of columns with two bounds; 0 of the others."""
+        """The log width of columns with two bounds; 0 for other columns."""
         return torch.where(self.has_low & self.has_high, self.high - self.low, 1).log()

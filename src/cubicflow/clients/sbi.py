@@ -1,9 +1,9 @@
-"""Densities for sbi: :func:`posterior` for NPE, :func:`likelihood` for NLE, and for their sequential forms.
+"""Density estimators for sbi: :func:`posterior` for NPE and :func:`likelihood` for NLE, also in several rounds.
 
     inference = NPE(prior, density_estimator=posterior(prior=prior))      # sbi's training loop
     estimator = posterior(prior=prior).fit(theta, x)                      # cubicflow's training loop
 
-Both give an estimator that sbi's ``build_posterior`` takes. Shapes are sbi's: theta (N, D), x (N, *event).
+sbi's ``build_posterior`` accepts both estimators. Shapes follow sbi: theta (N, D), x (N, *event).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from cubicflow.clients.sbi_estimator import FlowEstimator, flat  # noqa: E402 - 
 __all__ = ["EstimatorBuilder", "FlowEstimator", "likelihood", "posterior"]
 
 Z_SCORES = ("independent", "structured", "none")
-# What suits ten thousand simulations of a few parameters, found on rows held out of simulations. Dropout is worth more
-# than any other setting there; a network's outputs are scaled down, so the learning rate is high.
+# Tuned for ten thousand simulations of a few parameters, on held-out simulations. Dropout mattered most. The learning
+# rate is high because the networks' outputs are scaled down.
 FLOW_DEFAULTS: dict[str, Any] = {
     "layer": "autoregressive",
     "affine_first": True,
@@ -44,8 +44,9 @@ LARGEST_BATCH = 256
 
 
 class EstimatorBuilder:
-    """Builds a density estimator for the simulations that it is given: sbi's protocol. Made by :func:`posterior` and
-    :func:`likelihood`, which have the arguments.
+    """A builder that creates a density estimator from simulations, in sbi's protocol.
+
+    Use :func:`posterior` or :func:`likelihood` to make a builder; they document the arguments.
 
     >>> builder = posterior(hidden_features=16)
     >>> estimator = builder(torch.randn(50, 2), torch.randn(50, 3))
@@ -69,14 +70,14 @@ class EstimatorBuilder:
         self.embedding_net = nn.Identity() if embedding_net is None else embedding_net
         self.z_score = z_score or "none"
         self.settings = {**FLOW_DEFAULTS, **settings}
-        TabularConfig.make(False, self.settings)  # refuses what does not exist before anything is simulated
+        TabularConfig.make(False, self.settings)  # raises for unknown settings before anything is simulated
         if self.z_score not in Z_SCORES:
             raise ValueError(f"z_score must be one of {', '.join(map(repr, Z_SCORES))}, got {z_score!r}")
         if bounded and prior is None:
             raise ValueError("bounded=True needs the prior's bounds; give prior=, or leave bounded= out")
 
     def __call__(self, theta: Tensor, x: Tensor) -> FlowEstimator:
-        """An untrained estimator, standardised by these simulations."""
+        """Return an untrained estimator. Its standardisation is computed from these simulations."""
         theta, x = _finite("theta", theta), _finite("x", x)
         if len(theta) != len(x) or len(x) < 2:
             raise ValueError(f"theta and x need the same number of rows, 2 or more, got {len(theta)} and {len(x)}")
@@ -99,20 +100,23 @@ class EstimatorBuilder:
         return FlowEstimator(Flow(core.base, transform), condition.shape[1:], mean, std, embedding)
 
     def fit(self, theta: Tensor, x: Tensor, *, progress: bool = True, **settings: Any) -> FlowEstimator:
-        """An estimator trained by :func:`cubicflow.training.fit`, by maximum likelihood, for sbi's ``build_posterior``:
-        cosine learning rate, averaged weights, the best ones on held-out simulations.
+        """Return an estimator trained by maximum likelihood with :func:`cubicflow.training.fit`.
 
-        For a posterior, theta must be drawn from the prior, or from a proposal that is the prior cut to a part of its
-        support. For a likelihood, it may be drawn from anything, so each round of a sequential method fits all
-        simulations so far. The atomic loss of sequential NPE is in sbi's own loop.
+        The training has a cosine learning rate and averaged weights, and keeps the best weights on held-out
+        simulations. sbi's ``build_posterior`` accepts the estimator.
+
+        For a posterior, theta must be drawn from the prior, or from the prior restricted to a part of its support. For
+        a likelihood, theta may come from any distribution, so each round of a sequential method fits all simulations so
+        far. For the atomic loss of sequential NPE, use sbi's own training loop.
 
         Args:
-            theta: (N, D).
-            x: (N, *event). Rows of x with NaN or inf are left out of a posterior's simulations with a warning, as sbi
-                does, and refused for a likelihood, which they would bias.
-            progress: show it, on standard error.
-            settings: of :class:`~cubicflow.training.TrainingConfig`, such as ``time_budget`` in seconds. The estimator
-                comes back to the device of theta, wherever it was trained.
+            theta: parameters, (N, D).
+            x: simulations, (N, *event). Rows with NaN or inf are left out for a posterior, with a warning, as in sbi.
+                For a likelihood they raise ValueError, because leaving them out would bias the likelihood.
+            progress: whether to show progress on standard error.
+            settings: settings of :class:`~cubicflow.training.TrainingConfig`, such as ``time_budget`` in seconds.
+
+        The returned estimator is on the device of theta, wherever it was trained.
 
         >>> theta = torch.randn(100, 2)
         >>> estimator = posterior(hidden_features=8).fit(theta, theta + 1, steps=5, progress=False)
@@ -135,20 +139,20 @@ class EstimatorBuilder:
         return estimator
 
     def _support(self, features: int) -> PriorSupport:
-        nothing = [(-torch.inf, torch.inf)] * features
-        bounds = nothing if self.prior is None or self.bounded is False else prior_bounds(self.prior, features)
+        unbounded = [(-torch.inf, torch.inf)] * features
+        bounds = unbounded if self.prior is None or self.bounded is False else prior_bounds(self.prior, features)
         low, high = zip(*bounds, strict=True)
         support = PriorSupport(low, high)
         if self.bounded and not bool((support.has_low & support.has_high).all()):
             open_columns = [i for i, pair in enumerate(bounds) if torch.tensor(pair).isinf().any()]
             raise ValueError(
-                f"bounded=True, but the prior has no two bounds in columns {open_columns}; give a prior on a box, such "
+                f"bounded=True, but the prior lacks a bound in columns {open_columns}; give a prior on a box, such "
                 "as sbi's BoxUniform, or leave bounded= out"
             )
         return support
 
     def _standard(self, condition: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and standard deviation, of the shape of one condition. A constant element keeps scale 1."""
+        """Return mean and standard deviation in the shape of one condition. A constant element has deviation 1."""
         shape = condition.shape[1:]
         if self.z_score == "none":
             return torch.zeros(shape), torch.ones(shape)
@@ -160,14 +164,14 @@ class EstimatorBuilder:
         return mean.expand(shape).float().clone(), std.expand(shape).float().clone()
 
     def _valid(self, theta: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Without the simulations that failed."""
+        """Return theta and x without the simulations that have NaN or inf in x."""
         theta, x = torch.as_tensor(theta).cpu(), torch.as_tensor(x).cpu()
         valid = x.flatten(1).isfinite().all(1) if x.ndim > 1 else x.isfinite()
         if bool(valid.all()) or len(theta) != len(x):
             return theta, x
         bad = f"{int((~valid).sum())} of {len(x)} simulations have NaN or inf in x"
         if self.density_of == "x":
-            raise ValueError(f"{bad}; to leave them out would bias a likelihood: replace them by a number far outside")
+            raise ValueError(f"{bad}; leaving them out would bias a likelihood; replace them by a number far outside")
         if not valid.any():
             raise ValueError(f"{bad}; there is nothing left to train on")
         warnings.warn(f"{bad}; they are left out of training", stacklevel=3)
@@ -182,17 +186,19 @@ def posterior(
     z_score_x: str | None = "independent",
     **settings: Any,
 ) -> EstimatorBuilder:
-    """A builder of p(theta | x), for ``NPE(prior, density_estimator=posterior(prior=prior))``.
+    """Return a builder of p(theta | x), for ``NPE(prior, density_estimator=posterior(prior=prior))``.
 
-    The density is 0 outside the prior's support: no sample leaves it, and no probability leaks that would have to be
-    corrected for. Between two bounds the flow sees the logit of a parameter, beside one bound its logarithm.
+    The density is 0 outside the prior's support. So all samples lie in the support, and sbi need not correct for leaked
+    probability. A parameter with two bounds enters the flow as its logit, a parameter with one bound as the logarithm
+    of its distance from the bound.
 
     Args:
-        prior: the prior given to sbi. Without one, or where it has no bounds, the density is on all of space.
-        bounded: True refuses a prior that does not bound every parameter on both sides; False ignores its bounds.
+        prior: the prior given to sbi. Without a prior, or for a prior without bounds, the density is on all of R^D.
+        bounded: True raises ValueError for a prior without two bounds for every parameter; False ignores the bounds.
         embedding_net: a network from a standardised x to features, trained with the flow.
-        z_score_x: how x is standardised, in sbi's words: ``"independent"``, ``"structured"`` or ``"none"``.
-        settings: of :class:`~cubicflow.flows.TabularConfig`, such as ``num_layers``, ``hidden_features``, ``num_bins``.
+        z_score_x: how x is standardised, in sbi's terms: ``"independent"``, ``"structured"`` or ``"none"``.
+        settings: settings of :class:`~cubicflow.flows.TabularConfig`, such as ``num_layers``, ``hidden_features`` or
+            ``num_bins``.
 
     >>> from sbi.utils import BoxUniform
     >>> prior = BoxUniform(torch.zeros(2), torch.ones(2))
@@ -208,12 +214,12 @@ def posterior(
 def likelihood(
     *, embedding_net: nn.Module | None = None, z_score_theta: str | None = "independent", **settings: Any
 ) -> EstimatorBuilder:
-    """A builder of p(x | theta), for ``NLE(prior, density_estimator=likelihood())``.
+    """Return a builder of p(x | theta), for ``NLE(prior, density_estimator=likelihood())``.
 
     Args:
         embedding_net: a network from a standardised theta to features, trained with the flow.
         z_score_theta: how theta is standardised: ``"independent"``, ``"structured"`` or ``"none"``.
-        settings: of :class:`~cubicflow.flows.TabularConfig`.
+        settings: settings of :class:`~cubicflow.flows.TabularConfig`.
 
     >>> theta = torch.randn(100, 2)
     >>> estimator = likelihood().fit(theta, theta.sum(1, keepdim=True), steps=5, progress=False)
@@ -232,9 +238,9 @@ class _Embedded(nn.Module):
 
 
 def _embedded_loss(model: Any, batch: Batch) -> Tensor:
-    """-log p of rows whose context is standardised and flattened."""
+    """Return -log p of rows whose context is standardised and flattened."""
     estimator = model.estimator
-    assert batch.context is not None  # noqa: S101 - fit was given one
+    assert batch.context is not None  # noqa: S101 - fit always passes a context here
     embedded = flat(estimator.embedding_net(batch.context.reshape(-1, *estimator.condition_shape)))
     loss: Tensor = -estimator.net.log_prob(batch.x, embedded)
     return loss
@@ -253,7 +259,7 @@ def _finite(name: str, values: Tensor) -> Tensor:
 
 @torch.no_grad()
 def _embedded_features(embedding: nn.Module, conditions: Tensor) -> int:
-    """C, of what the embedding net makes of two conditions."""
+    """Return the number of features that the embedding net outputs, found by a call with two conditions."""
     training = embedding.training
     found = flat(embedding.eval()(conditions))
     embedding.train(training)

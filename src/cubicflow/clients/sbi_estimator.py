@@ -1,4 +1,4 @@
-"""A flow behind the contract of sbi's conditional density estimators."""
+"""A flow with the interface of sbi's conditional density estimators."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from cubicflow.flows import Flow
 
 
 class FlowEstimator(ConditionalDensityEstimator):  # type: ignore[misc]
-    """p(input | condition) by a flow: what sbi trains and samples.
+    """A flow for p(input | condition) that sbi can train and sample.
 
     Args:
-        flow: on the input, given the embedded condition.
-        condition_shape: of one condition.
-        condition_mean, condition_std: by which conditions are standardised, of the condition's shape.
-        embedding_net: what the standardised condition passes before the flow sees it.
+        flow: a flow for the input, with the embedded condition as its context.
+        condition_shape: the shape of one condition.
+        condition_mean, condition_std: mean and standard deviation for standardising conditions, of the same shape.
+        embedding_net: a network from the standardised condition to the context of the flow.
 
     >>> import cubicflow as cf
     >>> flow = cf.flows.tabular(2, context_features=3, num_layers=2, hidden_features=16)
@@ -47,7 +47,7 @@ class FlowEstimator(ConditionalDensityEstimator):  # type: ignore[misc]
         return self._embedding_net
 
     def log_prob(self, input: Tensor, condition: Tensor, **_: Any) -> Tensor:
-        """(sample_dim, batch_dim), of inputs (sample_dim, batch_dim, D) or (batch_dim, D)."""
+        """Return the log density (sample_dim, batch_dim) of inputs (sample_dim, batch_dim, D) or (batch_dim, D)."""
         self._check("input", input, self.input_shape)
         if input.ndim == 2:
             input = input[None]
@@ -55,26 +55,26 @@ class FlowEstimator(ConditionalDensityEstimator):  # type: ignore[misc]
         return found
 
     def loss(self, input: Tensor, condition: Tensor, **_: Any) -> Tensor:
-        """The negative log density (batch_dim,)."""
+        """Return the negative log density (batch_dim,)."""
         return -self.log_prob(input, condition)[0]
 
     def sample(self, sample_shape: Sequence[int], condition: Tensor, **_: Any) -> Tensor:
-        """(*sample_shape, batch_dim, D)."""
+        """Draw samples (*sample_shape, batch_dim, D)."""
         samples: Tensor = self.net.sample(torch.Size(sample_shape).numel(), self._context(condition))
         return samples.reshape(*sample_shape, *samples.shape[1:])
 
     def sample_and_log_prob(self, sample_shape: Sequence[int], condition: Tensor, **_: Any) -> tuple[Tensor, Tensor]:
-        """Samples (*sample_shape, batch_dim, D) and their log densities, in one pass."""
+        """Draw samples (*sample_shape, batch_dim, D) with their log densities, in one pass."""
         count = torch.Size(sample_shape).numel()
         samples, log_prob = self.net.sample_and_log_prob(count, self._context(condition))
         return samples.reshape(*sample_shape, *samples.shape[1:]), log_prob.reshape(*sample_shape, -1)
 
     def standardise(self, condition: Tensor) -> Tensor:
-        """The condition as the embedding net sees it."""
+        """Return the standardised condition, the input of the embedding net."""
         return (condition - self.condition_mean) / self.condition_std
 
     def _context(self, condition: Tensor) -> Tensor:
-        """(..., C), embedded once for each condition and not for each sample of it."""
+        """Return the embedded conditions, (..., C). Each condition is embedded once, not once per sample."""
         self._check("condition", condition, self.condition_shape)
         batch = condition.shape[: condition.ndim - len(self.condition_shape)]
         rows = self.standardise(condition).reshape(-1, *self.condition_shape)
@@ -90,5 +90,5 @@ class FlowEstimator(ConditionalDensityEstimator):  # type: ignore[misc]
 
 
 def flat(embedded: Tensor) -> Tensor:
-    """(N, C) of what an embedding net gives."""
+    """Reshape the output of an embedding net to (N, C)."""
     return embedded.flatten(1) if embedded.ndim > 1 else embedded[:, None]

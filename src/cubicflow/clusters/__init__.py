@@ -1,13 +1,13 @@
-"""Work on more rows than one process should see: blocks of rows, done by threads here or by workers of a cluster.
+"""Large jobs in blocks of rows, run by threads of this process or by the workers of a cluster.
 
-In the order in which they build on one another:
+The modules, each built on the ones above it:
 
-    blocks, outcomes              ranges of row numbers with seeds of their own; what becomes of one
-    stores, inputs, job_folder    files anywhere; the Parquet files of a job; the folder of its parts
-    works                         what is done with a block
-    engines, ray_engine           who does the blocks
+    blocks, outcomes              ranges of row numbers, each with its own seed; the outcome of a block
+    stores, inputs, job_folder    local and remote files; the Parquet files of a job; the folder of output parts
+    works                         the work on one block
+    engines, ray_engine           threads or Ray workers that run the blocks
     jobs                          whole jobs: score, sample, evaluate
-    batch_functions               scores and samples of Arrow batches, for engines of your own
+    batch_functions               functions that score or sample Arrow batches, for other engines
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Functions of Arrow batches that any engine can call: ``ray.data``, Spark, Daft.
+"""Functions of Arrow batches for any engine, such as ``ray.data``, Spark or Daft.
 
-Both classes travel as their settings. A worker loads the model at the first batch, once for the whole process.
+Both classes pickle as a path and settings if they are given a path. A worker process then loads the model once, at its
+first batch.
 """
 
 from __future__ import annotations
@@ -22,24 +23,24 @@ from cubicflow.tables.table_error import TableError
 
 @lru_cache(maxsize=4)
 def _loaded(run: str, device: str) -> FittedTable:
-    """The model of a run folder, once for each process."""
+    """Load the model of a run folder. Cached: each process loads a run once per device."""
     if not Path(run).is_dir():
         raise TableError(
             f"{run}: there is no such run folder on {socket.gethostname()}; put it on a path that every worker sees, "
-            "or pass the model itself: FittedTable.load(run)"
+            "or pass the model: FittedTable.load(run)"
         )
     return FittedTable.load(run, device)
 
 
 class _OnWorkers:
-    """A model that is loaded where it is used."""
+    """A function whose model is loaded by the worker that calls it."""
 
     def __init__(self, run: str | Path | FittedTable, device: str | None = None) -> None:
         self.run = run if isinstance(run, FittedTable) else str(run)
         self.device = device
 
     def model(self) -> FittedTable:
-        """On the worker's device: a GPU where the worker has one, unless told."""
+        """Return the model on ``device``; by default on the GPU if the worker has one."""
         device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
         if isinstance(self.run, FittedTable):
             self.run.flow.to(device)
@@ -48,12 +49,12 @@ class _OnWorkers:
 
 
 class TableScorer(_OnWorkers):
-    """Adds the column ``log_likelihood`` to every batch.
+    """A function that adds the column ``log_likelihood`` to a batch.
 
     Args:
-        run: a run folder that every worker sees, or the model itself, which then travels with the function.
-        device: by default a GPU where the worker has one.
-        settings: of :meth:`cubicflow.tables.FittedTable.score`: ``missing``, ``observed_only``.
+        run: a run folder that every worker sees, or the model, which is then pickled with the function.
+        device: the device of the model; by default a GPU if the worker has one.
+        settings: ``missing`` and ``observed_only`` of :meth:`cubicflow.tables.FittedTable.score`.
 
     With Ray Data: ``dataset.map_batches(TableScorer, fn_constructor_args=["run"], batch_format="pyarrow")``.
 
@@ -73,17 +74,17 @@ class TableScorer(_OnWorkers):
         self.settings = settings
 
     def __call__(self, batch: pa.Table) -> pa.Table:
-        """The batch with its scores; NaN is written as a gap."""
+        """Return the batch with a column of scores; NaN becomes null."""
         scores = pa.array(self.model().score(batch, **self.settings), from_pandas=True)
         return batch.append_column(SCORE_COLUMN, scores)
 
 
 class TableSampler(_OnWorkers):
-    """Draws the rows of the blocks in every batch of a :func:`block_table`, each from the block's own seed.
+    """A function that draws the rows of the blocks in a batch of a :func:`block_table`, each with the block's own seed.
 
     Args:
         run, device: as in :class:`TableScorer`.
-        seed: of all rows.
+        seed: the seed from which the seeds of all blocks are derived.
         settings: ``given``, ``temperature``, ``complete`` and ``constraints`` of
             :meth:`cubicflow.tables.FittedTable.sample`.
 
@@ -105,13 +106,13 @@ class TableSampler(_OnWorkers):
         self.seed, self.settings = seed, settings
 
     def __call__(self, batch: pa.Table) -> pa.Table:
-        """The rows of the blocks."""
+        """Draw the rows of the blocks in the batch."""
         work = SampleWork(self.model(), JobFolder("."), self.seed, **self.settings)
         return pa.concat_tables([work.rows(Block(**row), []) for row in batch.to_pylist()])
 
 
 def block_table(rows: int, size: int = BLOCK_ROWS) -> pa.Table:
-    """The blocks of so many rows, as a table with a line for each.
+    """Return a table with one row for each block of a job of ``rows`` rows.
 
     >>> block_table(100, 40).to_pylist()[-1]
     {'number': 2, 'first': 80, 'last': 100}

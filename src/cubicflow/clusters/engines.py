@@ -1,7 +1,8 @@
-"""Who does the blocks: threads of this process, or the workers of a Ray cluster.
+"""Engines that run blocks: threads of this process, or the workers of a Ray cluster.
 
-An engine takes a work and blocks, and gives outcomes as they come, in any order. It decides nothing about the content:
-every worker computes with one thread of torch on a CPU, because a product of matrices may round otherwise with two.
+An engine takes a work and blocks, and yields outcomes in any order, as soon as they are ready. The engine does not
+change the results: on a CPU every worker uses one thread of torch, because two threads may round a matrix product
+differently.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ Run = Callable[[Work, Sequence[Block]], Generator[Outcome, None, None]]
 def open_engine(
     name: str, *, workers: int | None = None, address: str | None = None, device: str | None = None
 ) -> AbstractContextManager[Run]:
-    """An engine, ready to run works.
+    """Return a context manager that gives an engine: a function of a work and its blocks that yields outcomes.
 
     Args:
         name: ``"local"`` or ``"ray"``.
-        workers: how many; by default one for each core or, where they are used, for each GPU.
-        address: of a Ray cluster; by default one is started on this machine.
-        device: of the workers; by default GPUs where the cluster has them.
+        workers: the number of workers; by default one for each core, or one for each GPU if GPUs are used.
+        address: the address of a Ray cluster; by default a cluster is started on this machine.
+        device: the device of the workers; by default GPUs if the Ray cluster has GPUs.
 
     >>> with open_engine("local", workers=2) as run:
     ...     callable(run)
@@ -43,10 +44,10 @@ def open_engine(
     if name not in ENGINES:
         raise TableError(no_such("cubicflow", "engine", name, list(ENGINES)))
     if workers is not None and workers < 1:
-        raise TableError(f"the number of workers should be 1 or more, got {workers}")
+        raise TableError(f"the number of workers must be 1 or more, got {workers}")
     if name == "local":
         if address is not None:
-            raise TableError("an address is that of a Ray cluster; leave it out, or choose that engine", "--engine ray")
+            raise TableError("only a Ray cluster has an address; leave it out, or choose that engine", "--engine ray")
         return _local(workers, device)
     from cubicflow.clusters.ray_engine import on_ray
 
@@ -72,7 +73,7 @@ def _local(workers: int | None, device: str | None) -> Iterator[Run]:
             return done
 
         with ThreadPoolExecutor(number) as pool:
-            yield from _as_they_come(pool, do, blocks, 2 * number)
+            yield from _completed(pool, do, blocks, 2 * number)
 
     torch.set_num_threads(1)
     try:
@@ -81,10 +82,10 @@ def _local(workers: int | None, device: str | None) -> Iterator[Run]:
         torch.set_num_threads(before)
 
 
-def _as_they_come(
+def _completed(
     pool: ThreadPoolExecutor, do: Callable[[Block], Outcome], blocks: Sequence[Block], most: int
 ) -> Iterator[Outcome]:
-    """Outcomes as blocks are done, with at most so many blocks handed out."""
+    """Yield outcomes as blocks are done, with at most ``most`` blocks submitted at a time."""
     coming = iter(blocks)
     running: set[Future[Outcome]] = set()
     try:
@@ -96,6 +97,6 @@ def _as_they_come(
             done, running = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
                 yield future.result()
-    finally:  # whoever reads the outcomes has seen enough
+    finally:  # the consumer closed this generator, or a block raised
         for future in running:
             future.cancel()

@@ -1,4 +1,4 @@
-"""The Parquet files of a job as one table: rows numbered over all files, any block of them read by itself."""
+"""The Parquet files of a job as one table. Rows are numbered over all files, and each block can be read separately."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from cubicflow.tables.table_error import TableError
 from cubicflow.tables.unpacking import check_unpacked
 from cubicflow.tables.watched_files import changed
 
-READERS = 16  # of footers, at once: object stores answer slowly, and many questions at a time
+READERS = 16  # footers read at once; object stores answer slowly but serve many requests in parallel
 READ_ROWS = 1 << 16
 
 
 class InputFile(NamedTuple):
-    """A file, its rows, and what its store said of it when the job was planned."""
+    """A file, its number of rows, and its stamp when the job was planned."""
 
     place: str
     rows: int
@@ -45,7 +45,7 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True)
 class Inputs:
-    """Parquet files of one schema. ``skipped`` are those that could not be used."""
+    """Parquet files with one schema. ``skipped`` lists files that could not be used."""
 
     files: tuple[InputFile, ...]
     schema: pa.Schema
@@ -57,18 +57,18 @@ class Inputs:
 
     @cached_property
     def _starts(self) -> list[int]:
-        """The number of the first row of each file, and the number of all rows."""
+        """The number of the first row of each file, followed by the number of all rows."""
         starts = [0]
         for file in self.files:
             starts.append(starts[-1] + file.rows)
         return starts
 
     def empty(self) -> MemoryTable:
-        """A table without rows that has these columns, to be compared with a fitted one."""
+        """Return a table with these columns and no rows, for checks against the fitted table."""
         return MemoryTable(self.schema.empty_table(), shown(self.files[0].place))
 
     def segments(self, block: Block) -> Iterator[Segment]:
-        """Where the rows of a block are."""
+        """Yield the segments of files that hold the rows of a block, in order."""
         number = max(bisect_right(self._starts, block.first) - 1, 0)
         while number < len(self.files) and self._starts[number] < block.last:
             start = self._starts[number]
@@ -78,8 +78,10 @@ class Inputs:
             number += 1
 
     def fingerprint(self) -> str | None:
-        """What :meth:`~cubicflow.tables.Table.fingerprint` is of a table in these files; None where they are not on
-        this machine."""
+        """Return the same value as :meth:`~cubicflow.tables.Table.fingerprint` of a table in these files.
+
+        Returns None if some files are not on this machine.
+        """
         if not all(is_local(file.place) for file in self.files):
             return None
         digest = hashlib.sha256()
@@ -97,7 +99,10 @@ class Inputs:
 
 
 def plan_inputs(place: str, *, skip: bool = False) -> Inputs:
-    """The files at a place. A damaged file, or one of another schema, is an error or, with ``skip``, set aside."""
+    """Return the Parquet files at a place, with their schema and row counts.
+
+    A damaged file, or a file with another schema, raises TableError. With ``skip`` such a file goes to ``skipped``.
+    """
     places = find_files(place)
     with ThreadPoolExecutor(min(READERS, len(places))) as pool:
         looked = list(pool.map(_look, places))
@@ -126,7 +131,7 @@ def plan_inputs(place: str, *, skip: bool = False) -> Inputs:
 
 
 def _look(place: str) -> tuple[pa.Schema, int, Stamp] | TableError:
-    """What the footer of a file says, or what is wrong with it."""
+    """Return the schema, the number of rows and the stamp of a file, or the error of a file that cannot be read."""
     try:
         stamped = stamp(place)
         store, path = opened(place)
@@ -141,8 +146,10 @@ def _look(place: str) -> tuple[pa.Schema, int, Stamp] | TableError:
 
 
 def read_segment(segment: Segment, columns: Sequence[str]) -> pa.Table:
-    """The rows of a segment, some columns of them. Row groups before and after it are not read; of a row group that
-    begins before it, the rows before it are read and dropped."""
+    """Return some columns of a segment's rows.
+
+    Only row groups that overlap the segment are read. Rows of these row groups outside the segment are dropped.
+    """
     place = segment.file.place
     store, path = opened(place)
     if stamp(place) != segment.file.stamp:
@@ -159,7 +166,7 @@ def read_segment(segment: Segment, columns: Sequence[str]) -> pa.Table:
                         continue
                     unpacked += batch.nbytes
                     check_unpacked(shown(place), segment.file.stamp.size, unpacked)
-                    batch.validate(full=True)  # a damaged page can decode into values that point nowhere
+                    batch.validate(full=True)  # a damaged page can decode into offsets outside the buffer
                     first = max(segment.first - start, 0)
                     batches.append(batch.slice(first, min(segment.last - start, len(batch)) - first).select(columns))
                     if row >= segment.last:
@@ -173,7 +180,7 @@ def read_segment(segment: Segment, columns: Sequence[str]) -> pa.Table:
 
 
 def _groups(about: Any, segment: Segment) -> tuple[list[int], int]:
-    """The row groups that hold a segment, and how many rows of the file come before them."""
+    """Return the row groups that overlap a segment, and the number of rows in the file before the first of them."""
     groups, before, row = [], 0, 0
     for number in range(about.num_row_groups):
         end = row + about.row_group(number).num_rows

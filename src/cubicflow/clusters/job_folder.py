@@ -1,12 +1,12 @@
-"""The folder of a job: one part for each block, whole under its name, and a note of which job it is.
+"""The folder of a job: one part for each block, written atomically, and a description of the job.
 
-    _job.json                what the job is: a folder of another job is refused
-    part-00000000.parquet    the rows of block 0, and in its footer what the block reported
-    _skipped.jsonl           what was set aside, a line each; written at the end
+    _job.json                the description of the job; a folder with another job is refused
+    part-00000000.parquet    the rows of block 0; its footer holds the outcome of the block
+    _skipped.jsonl           skipped files and rows, one line each; written at the end
 
-Readers of Parquet folders leave out names that begin with _. A part that is there is done. So a job that was cut short
-goes on with the parts that are missing, and two that run at once in one folder write the same bytes under the same
-names.
+Readers of Parquet folders ignore names that begin with _. A part that exists is complete. So an interrupted job
+continues with the missing parts, and two processes that run the same job in one folder write the same bytes under the
+same names.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ NAMED = {
 
 
 def part_name(block: int) -> str:
-    """
+    """Return the file name of a block's part.
+
     >>> part_name(12)
     'part-00000012.parquet'
     """
@@ -68,18 +69,20 @@ class JobFolder:
     place: str
 
     def begin(self, job: dict[str, Any], *, resume: bool = False, overwrite: bool = False) -> dict[int, Outcome]:
-        """Make the folder and note the job, or find what is done of it. ``job`` has the keys of ``NAMED``; a seed of
-        None is that of the job that is there. Returns what the finished blocks reported.
+        """Make the folder and write the description of the job, or resume the job in the folder.
 
-        A folder that exists is refused unless it is empty, holds this very job and ``resume`` is set, or holds a job
-        and ``overwrite`` is set, which removes that job's files."""
+        ``job`` has the keys of ``NAMED``. Returns the outcomes of the finished blocks, by block number.
+
+        An existing folder raises TableError, with three exceptions: an empty folder; a folder with the same job if
+        ``resume`` is set; a folder with any job if ``overwrite`` is set, which removes that job's files.
+        """
         names = names_in(self.place)
         if names and overwrite:
             names = self._cleared(names)
         elif names and not resume:
             raise TableError(
-                f"{shown(self.place)}: there is such a folder already; choose another name, replace its job with "
-                "--overwrite, or go on with it",
+                f"{shown(self.place)}: the folder exists already; choose another name, replace its job with "
+                "--overwrite, or continue it",
                 "--resume",
             )
         if not names:
@@ -87,14 +90,14 @@ class JobFolder:
             write_whole(below(self.place, JOB), json.dumps(job, indent=1).encode() + b"\n")
             return {}
         if JOB not in names:
-            raise TableError(f"{shown(self.place)}: no job was begun in this folder; choose another name")
+            raise TableError(f"{shown(self.place)}: no job was started in this folder; choose another name")
         self._check_same(job)
         known = [name for name in names if PART.fullmatch(name)]
         remove(self.place, leftovers(names, [JOB, SKIPPED, *map(part_name, range(self._blocks(job)))]))
         return {outcome.block: outcome for outcome in map(self._reported, known)}
 
     def read_job(self) -> dict[str, Any]:
-        """The note of the job in the folder."""
+        """Read the description of the job in the folder."""
         try:
             job = json.loads(read_whole(below(self.place, JOB)))
         except ValueError as error:
@@ -102,11 +105,13 @@ class JobFolder:
                 raise
             job = None
         if not isinstance(job, dict):
-            raise TableError(f"{below(shown(self.place), JOB)}: not the note of a job; choose another folder")
+            raise TableError(
+                f"{below(shown(self.place), JOB)}: this is not the description of a job; choose another folder"
+            )
         return job
 
     def check_visible(self) -> None:
-        """Refuse to write where the job was not begun: on another machine a path may be another folder."""
+        """Raise TableError if the folder has no job: on another machine the same path may be another folder."""
         try:
             stamp(below(self.place, JOB))
         except TableError:
@@ -116,7 +121,7 @@ class JobFolder:
             ) from None
 
     def write(self, block: Block, rows: pa.Table, outcome: Outcome) -> None:
-        """The part of a block, with what it reports."""
+        """Write the part of a block, with the outcome in its footer."""
         sink = pa.BufferOutputStream()
         about = {**(rows.schema.metadata or {}), KEY: outcome.to_json().encode()}
         parquet.write_table(rows.replace_schema_metadata(about), sink)
@@ -124,7 +129,7 @@ class JobFolder:
         write_whole(below(self.place, part_name(block.number)), sink.getvalue().to_pybytes())
 
     def finish(self, result: JobResult) -> None:
-        """Write what was set aside, and remove what killed workers left."""
+        """Write the list of skipped files and rows, and remove temporary files of killed workers."""
         names = names_in(self.place) or []
         remove(self.place, leftovers(names, [JOB, SKIPPED, *map(part_name, range(result.blocks))]))
         if result.skipped:
@@ -134,7 +139,7 @@ class JobFolder:
         return max(-(-int(job["rows"]) // int(job["block_rows"])), 1)
 
     def _cleared(self, names: Sequence[str]) -> list[str]:
-        """Without the files of a job; refused where there are others."""
+        """Remove the files of a job, and return an empty list. Raises TableError if the folder holds other files."""
         parts = [name for name in names if PART.fullmatch(name)]
         ours = [name for name in names if name in (JOB, SKIPPED)]
         left = leftovers(list(names), [*parts, *ours, *(f"part-{n[6:14]}.parquet" for n in names if n[:6] == ".part-")])
@@ -142,7 +147,7 @@ class JobFolder:
             raise TableError(
                 f"{shown(self.place)}: the folder holds {some(others)}, which no job wrote; choose another name"
             )
-        # The note goes last: a folder whose clearing was cut short is still one of a job.
+        # Remove _job.json last: if the removal is interrupted, the folder can still be recognised as a job's.
         remove(self.place, [*left, *parts, *(name for name in ours if name != JOB)])
         remove(self.place, [name for name in ours if name == JOB])
         return []
@@ -170,6 +175,6 @@ class JobFolder:
 
 
 def write_skipped(place: str, result: JobResult) -> None:
-    """A line of JSON for everything that was set aside."""
+    """Write one line of JSON for each skipped file or range of rows."""
     lines: Iterable[str] = (json.dumps(each.to_json()) for each in result.skipped)
     write_whole(place, "".join(f"{line}\n" for line in lines).encode())

@@ -1,4 +1,4 @@
-"""Whole jobs: score the files of a table, draw rows, or evaluate, block by block, by an engine of your choice."""
+"""Whole jobs, run block by block by a chosen engine: score files, draw rows, or evaluate."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ def score_files(
     engine: str = "local",
     **how: Any,
 ) -> JobResult:
-    """Score every row of the Parquet files at ``data`` into a folder of Parquet parts, in the order of the rows.
+    """Score every row of the Parquet files at ``data``. Write the scores to a folder of Parquet parts, in row order.
 
     Args:
-        run: a run folder, or the model itself.
+        run: a run folder, or a model.
         data: a file, a folder, or a pattern such as ``"lake/*.parquet"``; a path or a URL.
-        output: the folder of the parts; a path or a URL.
-        keys: columns of the input that the parts keep beside the scores.
+        output: the folder for the parts; a path or a URL.
+        keys: columns of the input to write beside the scores.
         missing, observed_only, unseen: as in :meth:`cubicflow.tables.FittedTable.score_batches`.
-        on_error: ``"stop"``, or ``"skip"`` to set bad files and rows aside. Such a row has an empty score.
-        block_rows: of a block, and so of a part.
-        resume: go on with the job in that folder.
-        overwrite: replace the job in that folder.
+        on_error: ``"stop"``, or ``"skip"`` to skip bad files and rows. The score of a skipped row is null.
+        block_rows: the number of rows in a block, which is also the number of rows in a part.
+        resume: continue the job in the output folder.
+        overwrite: replace the job in the output folder.
         engine: ``"local"`` or ``"ray"``; ``how`` has the further arguments of
             :func:`~cubicflow.clusters.engines.open_engine`.
 
@@ -75,14 +75,15 @@ def score_files(
     with open_engine(engine, **how) as start:
         model = _model(run)
         inputs = plan_inputs(data, skip=on_error == "skip")
-        if strange := [name for name in keys if name not in inputs.schema.names]:
-            raise TableError(no_such(shown(data), "column", strange[0], inputs.schema.names))
+        if unknown := [name for name in keys if name not in inputs.schema.names]:
+            raise TableError(no_such(shown(data), "column", unknown[0], inputs.schema.names))
         options = {"keys": list(keys), "missing": missing, "observed_only": observed_only}
         options |= {"unseen": unseen, "on_error": on_error}
         folder = JobFolder(output)
         skip = on_error == "skip"
         work = ScoreWork(model, inputs, missing, unseen, skip, folder, observed_only, tuple(keys))
-        # Refuses a table that is not like the fitted one, and options that there are not, before anything is written.
+        # Score no rows: this raises for columns that differ from the fitted table and for unknown options, before
+        # anything is written.
         list(model.score_batches(inputs.empty(), missing, observed_only=observed_only, unseen=unseen))
         job = _described(work, inputs.rows, block_rows, options, inputs)
         return _to_folder(work, folder, job, start, resume=resume, overwrite=overwrite)
@@ -104,8 +105,10 @@ def sample_files(
     engine: str = "local",
     **how: Any,
 ) -> JobResult:
-    """Draw ``number`` rows into a folder of Parquet parts. The same seed and size of blocks give the same rows, whoever
-    draws them; without a seed the job draws one and notes it.
+    """Draw ``number`` rows, and write them to a folder of Parquet parts.
+
+    The same seed and block size give the same rows with any engine and any number of workers. Without a seed, a random
+    seed is chosen and written to the job's description.
 
     Args:
         given, temperature, complete, constraints: as in :meth:`cubicflow.tables.FittedTable.sample`.
@@ -122,7 +125,7 @@ def sample_files(
     (100, 2)
     """
     if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-        raise TableError(f"the number of samples should be a whole number, 0 or more, got {number!r}")
+        raise TableError(f"the number of samples must be a whole number, 0 or more, got {number!r}")
     with open_engine(engine, **how) as start:
         model = _model(run)
         folder = JobFolder(output)
@@ -131,13 +134,13 @@ def sample_files(
         seed = secrets.randbits(62) if seed is None else seed
         work = SampleWork(model, folder, seed, given, temperature, complete, tuple(constraints))
         options = {"given": given, "temperature": temperature, "complete": complete, "constraints": list(constraints)}
-        work.rows(next(blocks_of(0)), [])  # refuses what cannot be drawn
+        work.rows(next(blocks_of(0)), [])  # raises for conditions and options that cannot be drawn, before any write
         job = {**_described(work, number, block_rows, options), "seed": seed}
         return _to_folder(work, folder, job, start, resume=resume, overwrite=overwrite)
 
 
 class Evaluated(NamedTuple):
-    """The scores of a table, whether it is the one that was fitted, and what the job reports."""
+    """The scores of a table, whether the model was fitted to this table, and the result of the job."""
 
     scored: ScoredParts
     is_source: bool
@@ -155,8 +158,9 @@ def evaluate_files(
     engine: str = "local",
     **how: Any,
 ) -> Evaluated:
-    """The mean log likelihood of Parquet files, and of each part of the fitted table. Arguments are those of
-    :func:`score_files`; nothing is written.
+    """Return the mean log likelihood of all rows of Parquet files, and of the training, validation and test rows.
+
+    The arguments are documented in :func:`score_files`. No file is written.
 
     >>> import tempfile, pyarrow as pa, pyarrow.parquet
     >>> from cubicflow.tables import fit_table
@@ -177,7 +181,7 @@ def evaluate_files(
         outcomes = _outcomes(start, work, list(blocks_of(inputs.rows, block_rows)))
         job = JobResult.of(outcomes, 0, inputs.skipped)
         sums = Sums()
-        for outcome in sorted(outcomes, key=lambda each: each.block):  # sums depend on their order in the last bit
+        for outcome in sorted(outcomes, key=lambda each: each.block):  # the order of a sum changes its last bit
             sums.join(outcome.found)
         parts = {name: part.result() for name, part in zip(PARTS, sums.parts, strict=True)}
         used = Used(sums.read, sums.whole.rows, columns, sums.gaps)
@@ -187,19 +191,19 @@ def evaluate_files(
 
 def _check_on_error(on_error: str) -> None:
     if on_error not in ON_ERROR:
-        raise TableError(f"on_error should be stop or skip, got {on_error!r}", "--on-error")
+        raise TableError(f"on_error must be stop or skip, got {on_error!r}", "--on-error")
 
 
 def _model(run: str | Path | FittedTable) -> FittedTable:
-    """The model on the CPU, from where it travels."""
+    """Return the model; a run folder is loaded on the CPU, so that the model can be pickled for the workers."""
     return run if isinstance(run, FittedTable) else FittedTable.load(run, "cpu")
 
 
 def _described(
     work: Work, rows: int, block_rows: int, options: dict[str, Any], inputs: Inputs | None = None
 ) -> dict[str, Any]:
-    """What a job is: two with the same description write the same parts."""
-    next(blocks_of(rows, block_rows))  # refuses a size that is none
+    """Return the description of a job. Two jobs with the same description write the same parts."""
+    next(blocks_of(rows, block_rows))  # raises for a block size below 1
     return {
         "task": work.name,
         "run": digest(work.model),
@@ -211,7 +215,7 @@ def _described(
 
 
 def digest(model: FittedTable) -> str:
-    """A hash of a model: its table, its weights."""
+    """Return a hash of a model's table description and weights."""
     found = hashlib.sha256(json.dumps(model.to_json(), sort_keys=True, default=str).encode())
     for name, value in sorted(model.flow.state_dict().items()):
         found.update(name.encode())
@@ -230,7 +234,7 @@ def _noted_seed(folder: JobFolder) -> int | None:
 def _to_folder(
     work: ScoreWork | SampleWork, folder: JobFolder, job: dict[str, Any], start: Run, *, resume: bool, overwrite: bool
 ) -> JobResult:
-    """Do the blocks that are not done yet."""
+    """Run the blocks that are not done yet, and return the result of the whole job."""
     done = folder.begin(job, resume=resume, overwrite=overwrite)
     blocks = [block for block in blocks_of(job["rows"], job["block_rows"]) if block.number not in done]
     skipped = work.inputs.skipped if isinstance(work, ScoreWork) else ()
@@ -240,7 +244,10 @@ def _to_folder(
 
 
 def _outcomes(start: Run, work: Work, blocks: Sequence[Block]) -> list[Outcome]:
-    """The outcomes of all blocks. An error stops the workers before it leaves this function: otherwise its traceback
-    would keep them alive until the garbage collector runs, possibly in one of the workers."""
+    """Return the outcomes of all blocks.
+
+    An error stops the workers before it leaves this function. Otherwise the traceback would keep the workers alive
+    until the garbage collector runs, possibly in one of the workers.
+    """
     with closing(start(work, blocks)) as outcomes:
         return [outcome.check() for outcome in outcomes]

@@ -1,4 +1,4 @@
-"""What becomes of a block: how many rows, what was odd in them, what was set aside, or why the job stops."""
+"""Outcomes of blocks and results of jobs: row counts, unseen values, skipped rows, or the error that stops the job."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from cubicflow.tables.table_error import TableError
 
 
 class Skipped(NamedTuple):
-    """Rows that were set aside, ``first`` to ``last`` of a file counted from 1, and why; both None for a whole file.
+    """Skipped rows of a file, from ``first`` to ``last`` inclusive, counted from 1, and the reason.
+
+    For a skipped file, ``first`` and ``last`` are None.
 
     >>> str(Skipped("a.parquet", 7, 7, "column 'x' holds 'red'"))
     "a.parquet, row 7: column 'x' holds 'red'"
@@ -35,16 +37,16 @@ class Skipped(NamedTuple):
 
 @dataclass
 class Outcome:
-    """Of one block.
+    """The outcome of one block.
 
     Attributes:
-        block: its number.
-        rows: that it gave.
-        unseen: cells of each column that held what no training row had.
-        skipped: rows that were set aside.
-        notes: what should be said once.
-        refused: why the job stops, and the option that would help; None where the block is done.
-        found: what the work computed, where it is not a file.
+        block: the block's number.
+        rows: the number of rows written or scored.
+        unseen: for each column, the number of cells with a value that no training row had.
+        skipped: the skipped rows.
+        notes: messages for the user; each is shown once per job.
+        refused: the message that stops the job, and the option that helps; None if the block is done.
+        found: the computed value, if the work writes no file.
     """
 
     block: int
@@ -56,20 +58,21 @@ class Outcome:
     found: Any = None
 
     def check(self) -> Outcome:
-        """The outcome itself, or the error that it carries."""
+        """Return this outcome. Raises TableError if the block was refused."""
         if self.refused is not None:
             raise TableError(*self.refused)
         return self
 
     def to_json(self) -> str:
-        """What a part keeps of it."""
+        """Return the JSON text for the footer of the block's part, without ``refused`` and ``found``."""
         kept = asdict(self)
         del kept["refused"], kept["found"]
         return json.dumps(kept, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Outcome:
-        """
+        """Read an outcome that :meth:`to_json` wrote.
+
         >>> Outcome.from_json(Outcome(3, 10, skipped=[Skipped("a", 1, 1, "no")]).to_json()).skipped
         [Skipped(file='a', first=1, last=1, reason='no')]
         """
@@ -79,14 +82,15 @@ class Outcome:
 
 @dataclass
 class JobResult:
-    """A finished job.
+    """The result of a finished job.
 
     Attributes:
-        rows: that were scored or drawn, or set aside.
-        blocks: of the job, and how many of them were there ``before``.
-        unseen: cells of each column that held what no training row had.
-        skipped: files and rows that were set aside.
-        notes: what should be said.
+        rows: the number of rows drawn, or of rows scored or skipped.
+        blocks: the number of blocks.
+        before: the number of blocks that were done before this call.
+        unseen: for each column, the number of cells with a value that no training row had.
+        skipped: the skipped files and rows.
+        notes: messages for the user.
 
     >>> result = JobResult.of([Outcome(1, 50, {"kind": 2}), Outcome(0, 100, {"kind": 1})], before=1)
     >>> result.rows, result.blocks, dict(result.unseen)
@@ -102,7 +106,7 @@ class JobResult:
 
     @classmethod
     def of(cls, outcomes: Iterable[Outcome], before: int, skipped: Iterable[Skipped] = ()) -> JobResult:
-        """Everything that the blocks report, in their order."""
+        """Combine the outcomes of all blocks, in the order of their numbers."""
         ordered = sorted(outcomes, key=lambda outcome: outcome.block)
         unseen: Counter[str] = Counter()
         for outcome in ordered:

@@ -1,8 +1,8 @@
-"""Blocks on the workers of a Ray cluster, through Ray Data.
+"""The Ray engine: blocks run on the workers of a Ray cluster, through Ray Data.
 
-A dataset of block numbers goes through ``map_batches`` with a pool of actors. An actor holds the model, reads the rows
-of its block itself and writes the block's part itself, so that rows never pass through the object store. Ray restarts
-an actor that dies, and gives its block to another.
+A dataset of blocks goes through ``map_batches`` with a pool of actors. An actor holds the model, reads the rows of its
+block and writes the block's part, so rows never pass through Ray's object store. If an actor dies, Ray restarts it and
+gives its block to another actor.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from cubicflow.tables.fitted import checked_device
 from cubicflow.tables.table_error import TableError
 
 EXTRA = "pip install 'cubicflow[ray]'"
-OLDEST = (2, 50)  # of the versions of Ray that take what is asked of them here
-PATIENCE = 5.0  # seconds for a first answer of a cluster
+OLDEST = (2, 50)  # oldest supported version of Ray
+PATIENCE = 5.0  # seconds to wait for a connection to a cluster
 
 
 class BlockWorker:
-    """An actor: holds a work, and does the blocks of every batch that it is given."""
+    """A Ray actor that holds a work and runs the blocks of every batch."""
 
     def __init__(self, packed: Any, device: str | None) -> None:
         import ray
@@ -47,7 +47,7 @@ class BlockWorker:
 
 @contextmanager
 def on_ray(workers: int | None, address: str | None, device: str | None) -> Iterator[Run]:
-    """Connect to a cluster, or start one on this machine for as long as this lasts."""
+    """Connect to a Ray cluster, or start one on this machine until the context ends."""
     ray = checked_ray()
     if address is not None:
         _check_answers(address)
@@ -66,7 +66,7 @@ def on_ray(workers: int | None, address: str | None, device: str | None) -> Iter
 
 @contextmanager
 def _quiet(ray: Any) -> Iterator[None]:
-    """Without what Ray Data says of its progress; it goes to Ray's own log files."""
+    """Silence the progress messages of Ray Data; they still go to Ray's log files."""
     context = ray.data.DataContext.get_current()
     bars = context.enable_progress_bars
     handlers = logging.getLogger("ray.data").handlers
@@ -83,8 +83,8 @@ def _quiet(ray: Any) -> Iterator[None]:
 
 
 @contextmanager
-def _without_native_words() -> Iterator[None]:
-    """Ray's native part writes to standard error that its log level was set."""
+def _stderr_silenced() -> Iterator[None]:
+    """Redirect file descriptor 2 to null: Ray's C++ code writes a message about its log level there."""
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
     try:
@@ -96,7 +96,7 @@ def _without_native_words() -> Iterator[None]:
 
 
 def checked_ray() -> Any:
-    """Ray, or an error that says what to install."""
+    """Import Ray. Raises ImportError if Ray is not installed, and TableError if it is too old."""
     try:
         import ray
     except ImportError:
@@ -111,7 +111,7 @@ def checked_ray() -> Any:
 
 
 def _connect(ray: Any, address: str | None, workers: int | None) -> None:
-    # What Ray would say of itself is not for those who wait for scores.
+    # Silence Ray's messages about usage statistics and its backend: they would mix with the job's output.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     if address is None and "RAY_ADDRESS" in os.environ:
@@ -120,18 +120,18 @@ def _connect(ray: Any, address: str | None, workers: int | None) -> None:
     how: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address is None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        with _without_native_words():
+        with _stderr_silenced():
             ray.init(address="local", num_cpus=max(cores, workers or 1), include_dashboard=False, **how)
         return
     try:
-        with _without_native_words():
+        with _stderr_silenced():
             ray.init(address=address, **how)
     except (ConnectionError, ValueError, RuntimeError, TimeoutError, SystemExit) as error:
         raise _no_cluster(address, str(error) or "no answer") from None
 
 
 def _check_answers(address: str) -> None:
-    """Ask whether anyone listens at HOST:PORT: Ray itself would wait for minutes."""
+    """Raise TableError if no server listens at HOST:PORT. Ray itself would wait for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if address in ("auto", "local"):
         return

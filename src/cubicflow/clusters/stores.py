@@ -1,6 +1,7 @@
-"""Files wherever Arrow's file systems reach: on this machine, in an object store, or by anything that fsspec knows.
+"""Files on this machine, in an object store, or in any file system that fsspec supports.
 
-A place is a text: a path, or a URL such as ``s3://bucket/folder``. Texts travel to workers; file systems do not.
+A place is a string: a path, or a URL such as ``s3://bucket/folder``. Places are pickled for workers; file systems are
+not.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ ENDINGS = (".parquet", ".pq")
 
 
 class Stamp(NamedTuple):
-    """What a store says of a file: its bytes, and when it was changed, in nanoseconds, where the store knows."""
+    """The size of a file in bytes, and its modification time in nanoseconds; None if the store has no such time."""
 
     size: int
     changed: int | None
@@ -37,7 +38,7 @@ class Stamp(NamedTuple):
 
 @contextmanager
 def readable_errors(place: str) -> Iterator[None]:
-    """What stores raise, as one line that names the place and says what to look at."""
+    """Convert errors of file systems to a TableError: one line that names the place and says what to check."""
     try:
         yield
     except TableError:
@@ -56,12 +57,12 @@ def readable_errors(place: str) -> Iterator[None]:
     except Exception as error:
         if not URL.fullmatch(place):
             raise
-        # every store that fsspec knows raises errors of its own
+        # Each fsspec file system has its own exception classes.
         raise TableError(f"{shown(place)}: {_line(error)}; check the address and the credentials") from None
 
 
 def shown(place: str) -> str:
-    """A place as messages and files name it: without passwords.
+    """Return a place without its credentials, for messages and files.
 
     >>> shown("s3://key:secret@bucket/a.parquet?region=eu"), shown("a/b.parquet")
     ('s3://bucket/a.parquet', 'a/b.parquet')
@@ -71,7 +72,7 @@ def shown(place: str) -> str:
 
 @lru_cache(maxsize=64)
 def opened(place: str) -> tuple[Any, str]:
-    """The file system of a place, and its path there."""
+    """Return the file system of a place, and the path in that file system."""
     if URL_AS_PATH.fullmatch(place):
         raise TableError(f"{place}: a URL has two slashes after its scheme; give it as text, not as a Path")
     if not URL.fullmatch(place):
@@ -90,12 +91,12 @@ def opened(place: str) -> tuple[Any, str]:
 
 
 def is_local(place: str) -> bool:
-    """Whether a place is on this machine's own file system."""
+    """Return whether a place is on this machine's own file system."""
     return isinstance(opened(place)[0], fs.LocalFileSystem)
 
 
 def stamp(place: str) -> Stamp:
-    """What the store says of a file now."""
+    """Return the current stamp of a file. Raises TableError if there is no such file."""
     store, path = opened(place)
     with readable_errors(place):
         info = store.get_file_info(path)
@@ -110,9 +111,10 @@ def stamp(place: str) -> Stamp:
 
 
 def find_files(place: str) -> list[str]:
-    """The Parquet files at a place, in the order of their names: a file, those of a folder and below it, or those that
-    match a pattern with ``*``, ``?``, ``[...]`` or ``**`` for any folders. Names that begin with . or _ are left out:
-    other programs keep such files for themselves.
+    """Return the Parquet files at a place, sorted by name.
+
+    The place is a file, a folder, which is searched recursively, or a pattern with ``*``, ``?``, ``[...]``, or ``**``
+    for any number of folders. Names that begin with . or _ are ignored: by convention they are not data.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -123,7 +125,7 @@ def find_files(place: str) -> list[str]:
     """
     address, mark, query = place.partition("?") if URL.fullmatch(place) else (place, "", "")
     if address.startswith(("http://", "https://")):
-        return _checked([place])  # a server does not list its files
+        return _checked([place])  # a web server does not list its files
     folder, pattern = _cut(address)
     with readable_errors(place):
         store, root = opened(f"{folder}{mark}{query}" if folder else ".")
@@ -137,7 +139,7 @@ def find_files(place: str) -> list[str]:
         names = [name for name in names if name.lower().endswith(ENDINGS)]
     files = [f"{folder.rstrip('/')}/{name}{mark}{query}" if folder else name for name in names]
     if not files:
-        raise TableError(f"{shown(place)}: no Parquet file is there; check the name, and put a pattern in quotes")
+        raise TableError(f"{shown(place)}: there is no Parquet file; check the name, and put a pattern in quotes")
     return _checked(files)
 
 
@@ -145,22 +147,21 @@ def _checked(files: list[str]) -> list[str]:
     other = next((file for file in files if not urlsplit(file).path.lower().endswith(ENDINGS)), None)
     if other is not None:
         raise TableError(
-            f"{shown(other)}: an engine reads Parquet files, and this is none; write it as Parquet, or leave the "
+            f"{shown(other)}: an engine reads Parquet files, and this is not one; convert it to Parquet, or leave the "
             "engine out"
         )
     return files
 
 
 def _cut(address: str) -> tuple[str, str]:
-    """A folder, and the pattern below it, which begins with the first part that has magic in it; none for a plain
-    name."""
+    """Split an address into a folder and a pattern. The pattern starts at the first wildcard part, or is empty."""
     parts = address.split("/")
     first = next((i for i, part in enumerate(parts) if not MAGIC.isdisjoint(part)), len(parts))
     return "/".join(parts[:first]) or ("/" if address.startswith("/") else ""), "/".join(parts[first:])
 
 
 def _names_below(store: Any, root: str, pattern: str) -> list[str]:
-    """The names of files below a folder that match a pattern, in order."""
+    """Return the sorted names of files below a folder that match a pattern."""
     parts = pattern.split("/")
     selector = fs.FileSelector(root, recursive=len(parts) > 1 or "**" in parts, allow_not_found=True)
     names = []
@@ -180,17 +181,20 @@ def _matches(names: list[str], patterns: list[str]) -> bool:
     return bool(names) and fnmatchcase(names[0], patterns[0]) and _matches(names[1:], patterns[1:])
 
 
-# --- whole files, or none ---
+# --- atomic reads and writes ---
 
 
 def below(folder: str, name: str) -> str:
-    """A file in a folder."""
+    """Return the place of a file in a folder."""
     return f"{folder.rstrip('/')}/{name}" if URL.fullmatch(folder) else str(Path(folder, name))
 
 
 def write_whole(place: str, content: bytes) -> None:
-    """A file that is whole under its name, or not there. An object store gets it under another name first: a stream
-    that is closed after an error would be half of it."""
+    """Write a file atomically.
+
+    In an object store, the file is first written under a temporary name: closing a stream after an error would leave an
+    incomplete file.
+    """
     with readable_errors(place):
         store, path = opened(place)
         if is_local(place):
@@ -203,14 +207,14 @@ def write_whole(place: str, content: bytes) -> None:
 
 
 def read_whole(place: str) -> bytes:
-    """The bytes of a small file."""
+    """Read a small file."""
     store, path = opened(place)
     with readable_errors(place), store.open_input_file(path) as file:
         return bytes(file.read())
 
 
 def names_in(folder: str) -> list[str] | None:
-    """The names in a folder, or None where there is no folder."""
+    """Return the names in a folder, or None if the folder does not exist."""
     store, path = opened(folder)
     with readable_errors(folder):
         if is_local(folder) and os.path.lexists(path) and not Path(path).is_dir():
@@ -231,7 +235,7 @@ def remove(folder: str, names: list[str]) -> None:
 
 
 def make_folder(folder: str) -> None:
-    """Make a folder, where there is none; the one above it is there."""
+    """Make a folder if it does not exist. Raises TableError if its parent folder does not exist."""
     store, path = opened(folder)
     if is_local(folder):
         above = Path(path).parent
@@ -245,7 +249,7 @@ def make_folder(folder: str) -> None:
 
 
 def leftovers(names: list[str], of: list[str]) -> list[str]:
-    """What killed writers left of files under these names."""
+    """Return the names of temporary files that killed writers left behind for the files ``of``."""
     known = set(of)
     hidden = [name for name in names if name.startswith(".") and name[1 : name.rfind(".")] in known]
     return [name for name in hidden if is_leftover(name, [name[1 : name.rfind(".")]])]

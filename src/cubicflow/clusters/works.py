@@ -1,7 +1,8 @@
-"""What is done with a block: score its rows, draw its rows, or sum its scores.
+"""The works on a block: score its rows, draw its rows, or sum its scores.
 
-A work travels to the workers with the model in it, so a run folder need only be seen where the job is started. It
-touches nothing but the block's own part. Bad input is an outcome, not an exception: an engine has nothing to add to it.
+A work is pickled for the workers with its model, so only the process that starts a job needs the run folder. A work
+writes only the block's own part. Bad input is returned as an outcome, not raised, because Ray would wrap the exception
+in its own.
 """
 
 from __future__ import annotations
@@ -30,18 +31,18 @@ from cubicflow.tables.source import PARTS, MemoryTable
 from cubicflow.tables.table_error import TableError
 
 Places = NDArray[np.int64]
-ROW_ONE = re.compile(r"\brow 1\b")  # of a batch that is one row
+ROW_ONE = re.compile(r"\brow 1\b")  # the row number in an error message about a batch of one row
 
 
 @dataclass
 class Work(ABC):
-    """Something to do with blocks. The model is on the CPU when a work travels; a worker places it on its device."""
+    """A function of blocks. A work is pickled with its model on the CPU; a worker moves the model to its device."""
 
     name: ClassVar[str]
     model: FittedTable
 
     def __call__(self, block: Block) -> Outcome:
-        """Do a block. What is wrong with its rows, or with a disk, is in the outcome."""
+        """Run a block. A TableError, from bad rows or from a disk, is returned in the outcome."""
         try:
             return self.do(block)
         except TableError as error:
@@ -58,7 +59,7 @@ class Work(ABC):
 
 @dataclass
 class SampleWork(Work):
-    """Draw the rows of a block, from the block's own seed, and write its part."""
+    """A work that draws the rows of a block with the block's own seed, and writes its part."""
 
     name: ClassVar[str] = "sample"
     folder: JobFolder
@@ -69,7 +70,7 @@ class SampleWork(Work):
     constraints: Sequence[str] = ()
 
     def rows(self, block: Block, notes: list[str]) -> pa.Table:
-        """The rows alone."""
+        """Draw the rows of a block without writing them. Messages for the user are appended to ``notes``."""
         seed = block_seed(self.seed, block.number)
         how: dict[str, Any] = {"complete": self.complete, "constraints": self.constraints, "say": notes.append}
         return pa.Table.from_batches(
@@ -86,7 +87,7 @@ class SampleWork(Work):
 
 @dataclass
 class RowsWork(Work):
-    """A work on rows of files. With ``skip``, what cannot be read or scored is set aside, and else it ends the job."""
+    """A work on rows of files. A row that cannot be read or scored stops the job, or is skipped if ``skip`` is set."""
 
     inputs: Inputs
     missing: str | None = None
@@ -94,11 +95,11 @@ class RowsWork(Work):
     skip: bool = False
 
     def columns(self) -> list[str]:
-        """The columns that are read."""
+        """Return the names of the columns to read."""
         return self.model.schema.check(self.inputs.empty(), weights=False)
 
     def read(self, block: Block) -> tuple[pa.Table, list[Skipped], Places]:
-        """The rows of a block, what of it cannot be read, and the places (N,) in the block of those that can."""
+        """Return the readable rows of a block, the skipped rows, and the positions (N,) of the readable rows."""
         read: list[pa.Table] = []
         skipped: list[Skipped] = []
         places = []
@@ -123,7 +124,7 @@ class RowsWork(Work):
         )
 
     def row_name(self, block: Block, place: int) -> tuple[str, int]:
-        """The file of a row of the block, and its number there from 1."""
+        """Return the file of a row of the block, and the row's number in that file, counted from 1."""
         for segment in self.inputs.segments(block):
             if place < segment.last - segment.first:
                 return shown(segment.file.place), segment.first + place + 1
@@ -131,8 +132,11 @@ class RowsWork(Work):
         raise IndexError(place)
 
     def usable(self, block: Block, rows: pa.Table, places: Places, skipped: list[Skipped], scored: Any) -> Any:
-        """``scored(rows)``, or where that is refused: with ``skip`` that of each stretch of rows that is not, in order,
-        and else the refusal of the first bad row, by its file and number there. Returns pairs of places and scores."""
+        """Return pairs of positions and ``scored(rows)``, leaving out bad rows, which are found by bisection.
+
+        If ``scored`` raises TableError for all rows, both halves are tried, and so on down to single rows. A bad row is
+        appended to ``skipped``. Without ``skip``, the first bad row raises TableError with its file and row number.
+        """
         try:
             return [(places, scored(MemoryTable(rows, "the rows")))]
         except TableError as error:
@@ -158,7 +162,7 @@ class RowsWork(Work):
 
 @dataclass
 class ScoreWork(RowsWork):
-    """Score the rows of a block and write its part: a line for each row, in order; empty where a row was set aside."""
+    """A work that scores the rows of a block and writes its part. The score of a skipped row is null."""
 
     name: ClassVar[str] = "score"
     folder: JobFolder = field(default_factory=lambda: JobFolder("."))
@@ -192,7 +196,7 @@ class ScoreWork(RowsWork):
 
 
 def _spread(column: pa.ChunkedArray, places: Places, rows: int) -> pa.ChunkedArray:
-    """A column with gaps at the rows that could not be read."""
+    """Return a column of ``rows`` values: the given values at ``places``, null at all other positions."""
     if len(places) == rows:
         return column
     order, there = np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=bool)
@@ -202,7 +206,7 @@ def _spread(column: pa.ChunkedArray, places: Places, rows: int) -> pa.ChunkedArr
 
 @dataclass
 class Sums:
-    """What the mean scores of a table and of its parts are made of."""
+    """Sums from which the mean scores of a table and of its parts are computed."""
 
     whole: ScoreOfRows = field(default_factory=ScoreOfRows)
     parts: list[ScoreOfRows] = field(default_factory=lambda: [ScoreOfRows() for _ in PARTS])
@@ -210,7 +214,7 @@ class Sums:
     gaps: int = 0
 
     def join(self, other: Sums) -> None:
-        """See the rows that another has seen."""
+        """Add the sums of other rows."""
         self.whole.merge(other.whole)
         for part, more in zip(self.parts, other.parts, strict=True):
             part.merge(more)
@@ -219,7 +223,7 @@ class Sums:
 
 @dataclass
 class EvaluateWork(RowsWork):
-    """Sum the scores of a block's rows."""
+    """A work that sums the scores of a block's rows."""
 
     name: ClassVar[str] = "evaluate"
 
@@ -240,7 +244,7 @@ class EvaluateWork(RowsWork):
             for scores in found:
                 unseen.update(scores.unseen)
                 sums.read, sums.gaps = sums.read + scores.read, sums.gaps + scores.gaps
-                # The split goes by the row's number in the whole table.
+                # The split into parts depends on the row's number in the whole table.
                 labels = self.model.split.parts_of(at[scores.numbers] + block.first)
                 chosen: list[Any] = [slice(None), *(labels == i for i in range(len(PARTS)))]
                 for score, some in zip((sums.whole, *sums.parts), chosen, strict=True):

@@ -1,15 +1,15 @@
-"""``cubicflow explore RUN``: a page, served to this machine alone, on which a person explores a fitted density.
+"""``cubicflow explore RUN``: a local web page for exploring a fitted density.
 
-In the order in which they build on one another:
+The modules, each built on the ones above it:
 
-    framed                        arrays and a JSON header as one answer
-    shown_columns                 what the page knows of each column: its axis, bins, labels
-    subject, opened_run           one run: its model, its rows, what is wrong with it; opened anew when it changes
-    pool, answers                 a pool of rows with the law of every cell; conditional densities from it
+    framed                        a JSON header and arrays as one binary answer
+    shown_columns                 a column as the page shows it: axis, bins, labels
+    pool, answers                 a pool of rows with the law of every cell; conditional densities from the pool
+    subject, opened_run           one run: its model, its rows and its problems; reopened when the folder changes
     overview, row_scores, flow_layers, pictures
-                                  what each view asks for
-    workers, guard, app, server   threads, who may ask, the routes, the server
+                                  the data of each view
+    workers, guard, app, server   threads, access control, routes, the server
     static/                       the page: one HTML file, one stylesheet, a module for each view, uPlot
 
-Every answer about the model comes from the layers below. Nothing here is imported before the command is run.
+All numbers about the model come from the layers below. Nothing here is imported before the command runs.
 """

@@ -1,17 +1,19 @@
-"""All columns of a model of columns given conditions on some, in a fraction of a second.
+"""The distributions of all columns given conditions on some, for a model of columns, in a fraction of a second.
 
-Three ways, the first that will do:
+There are three methods; the first that applies is used:
 
-1. Few paths lead through the columns up to the last condition: all are followed, and what is known of them is exact.
-2. The pool. One condition is the pivot. Rows of the pool that happen to meet the conditions before it are kept, each
-   with the probability that its pivot column meets its own (the network said so when the row was drawn). Conditions
-   after the pivot are met by drawing on, with weights. The pivot is the last condition if enough rows matter so.
-3. ``refine``: particles and tilts, as :meth:`cubicflow.tables.FittedTable.conditional` has them. It takes seconds.
+1. Enumeration. If few paths lead through the columns up to the last condition, all paths are followed. Their
+   probabilities are exact.
+2. The pool. One condition is the pivot. Rows of the pool that meet the conditions before the pivot are kept. Each row's
+   weight is the probability that its pivot column meets the pivot condition; this probability is known from the law of
+   the cell. Columns after the pivot are drawn, with weights for later conditions. The pivot is the last condition that
+   leaves enough effective rows, or else the condition that leaves the most.
+3. ``refine``: weighted particles and tilts, as in :meth:`cubicflow.tables.FittedTable.conditional`. It takes seconds.
 
-Columns after the last condition are weighted means of exact laws. Earlier ones are weighted counts of rows, in bins as
-wide as the effective size allows. Every mass has a standard error. Where many weighted rows become a few to draw on
-from, none is taken twice and light ones are given one common weight (Fearnhead and Clifford 2003): the sum of weights
-keeps its expectation, and the effective size of what is left is an honest one.
+Columns after the last condition are weighted means of exact laws. Earlier columns are weighted counts of rows, in bins
+as narrow as the effective size allows. Every mass has a standard error. Many weighted rows are thinned to fewer rows
+before further columns are drawn: no row is taken twice, and light rows get one common weight (Fearnhead and Clifford
+2003). The sum of weights keeps its expectation, and the effective size counts no row twice.
 """
 
 from __future__ import annotations
@@ -33,19 +35,19 @@ from cubicflow.tables.asking.question import Question
 from cubicflow.tables.fitted import FittedTable
 from cubicflow.tables.table_error import TableError
 
-ENOUGH = 500.0  # the effective size of an answer
-MOST_PATHS = 1 << 11
-DRAWN_ON = 1 << 10  # rows that the laws of later columns are averaged over
-WALKED = 1 << 11  # rows that meet later conditions by drawing on
-MOST_WALKED = 1 << 13
-FIRST_ROWS = 1 << 14  # of the pool, that a pivot is tried with
-LOST = 0.02  # of the effective size is left after every later condition, if nothing is known
-PER_BIN = 25.0  # effective rows
+ENOUGH = 500.0  # effective rows that an answer should have
+MOST_PATHS = 1 << 11  # largest number of paths that are enumerated
+DRAWN_ON = 1 << 10  # rows over which the laws of later columns are averaged
+WALKED = 1 << 11  # rows drawn through conditions after the pivot
+MOST_WALKED = 1 << 13  # largest number of such rows
+FIRST_ROWS = 1 << 14  # rows of the pool with which a pivot is first tried
+LOST = 0.02  # guess for the fraction of the effective size that remains after each later condition
+PER_BIN = 25.0  # effective rows that a bin should have
 
 
 @dataclass(frozen=True)
 class ColumnAnswer:
-    """The masses of the bins of one column, the last the gap's, their standard errors, and the effective size."""
+    """The masses of one column's bins, their standard errors, and the effective size. The last bin is the gap."""
 
     masses: Floats
     errors: Floats
@@ -54,7 +56,7 @@ class ColumnAnswer:
 
 @dataclass(frozen=True)
 class Answer:
-    """All columns given conditions, in the table's order."""
+    """The distributions of all columns given conditions, in the table's order, and the conditions' probability."""
 
     columns: Sequence[ColumnAnswer]
     probability: float
@@ -68,27 +70,27 @@ class Answer:
 
 @dataclass(frozen=True)
 class Begun:
-    """Beginnings of rows through the last condition, and what the pool still knows of columns before the pivot."""
+    """Rows up to the last condition. For columns before the pivot, the pool has more rows than the particles."""
 
     particles: Particles
     log_probability: float
-    exact: float | None = None  # the error of what is known of all paths; None for rows that were drawn
-    pool_y: Floats | None = None  # rows whose weights are final
+    exact: float | None = None  # relative error of enumerated paths; None for drawn rows
+    pool_y: Floats | None = None  # rows of the pool whose weights are final
     pool_log_weight: Floats | None = None
-    before: int = 0  # the columns that they answer
+    before: int = 0  # number of first columns for which the pool's rows are used
 
     def stop(self, walk: Walk) -> int:
-        """How many columns the particles have."""
+        """Return the number of columns that the particles have."""
         return self.particles.tokens.shape[1] - len(walk.encoder.schema.context)
 
 
 class Asker:
-    """Answers about one model of columns.
+    """Conditional distributions of one model of columns.
 
     Args:
-        fitted: the run.
-        columns: as they are shown, in the table's order.
-        pool: of its rows, of one size or more.
+        fitted: the fitted table.
+        columns: the columns as the page shows them, in the table's order.
+        pool: rows drawn from the model, at least one chunk.
     """
 
     def __init__(self, fitted: FittedTable, columns: Sequence[ShownColumn], pool: Pool) -> None:
@@ -98,7 +100,10 @@ class Asker:
         self._places = pool.walk.places
 
     def answer(self, given: Given, *, refine: bool = False, seed: int = 0) -> Answer:
-        """All columns given conditions. Raises TableError for conditions that are impossible, or too rare to refine."""
+        """Return the distributions of all columns given conditions.
+
+        Raises TableError for conditions that are impossible or too rare to refine.
+        """
         question = Question(self.pool.model, self.pool.encoder, given)
         generator = torch.Generator().manual_seed(seed)
         if not question.walk.allowed and question.enumerated(len(self.columns), MOST_PATHS) is None:
@@ -114,7 +119,7 @@ class Asker:
         error = probability * (1 / math.sqrt(max(size, 1.0)) if begun.exact is None else begun.exact)
         return self._in_order(found, probability, error, is_density=question.has_density)
 
-    # --- beginnings ---
+    # --- rows up to the last condition ---
 
     def _begun(self, question: Question, generator: torch.Generator, *, refine: bool) -> Begun:
         walk = question.walk
@@ -140,11 +145,10 @@ class Asker:
             count = int(min(MOST_WALKED, 1.2 * count * ENOUGH / max(size, 1.0)))
 
     def _pivot(self, walk: Walk) -> tuple[int, NDArray[np.int64], Floats, int]:
-        """The pivot, the rows of the pool that meet the conditions before it, their log weights, and how many rows were
-        looked at."""
+        """Return the pivot, the pool's rows that meet earlier conditions, their log weights, and the rows tried."""
         best: tuple[float, int, NDArray[np.int64], Floats, int] | None = None
-        asked = sorted(walk.allowed)
-        for i in reversed(asked):
+        conditioned = sorted(walk.allowed)
+        for i in reversed(conditioned):
             seen = min(FIRST_ROWS, self.pool.size)
             rows, log_weight = self._weighed(walk, i, 0, seen)
             while effective_size(log_weight) < ENOUGH and seen < self.pool.size:
@@ -152,13 +156,13 @@ class Asker:
                 rows, log_weight = (np.concatenate(pair) for pair in zip((rows, log_weight), more, strict=True))
                 seen = min(4 * seen, self.pool.size)
             size = effective_size(log_weight)
-            worth = min(size, MOST_WALKED) * LOST ** sum(j > i for j in asked)
+            worth = min(size, MOST_WALKED) * LOST ** sum(j > i for j in conditioned)
             if best is None or worth > best[0]:
                 best = worth, i, rows, log_weight, seen
             if best[0] >= ENOUGH:
                 break
         if best is None or not best[0]:
-            raise TableError("no row that was drawn meets these conditions; widen them")
+            raise TableError("none of the drawn rows meets these conditions; widen them")
         return best[1:]
 
     def _weighed(self, walk: Walk, pivot: int, first: int, last: int) -> tuple[NDArray[np.int64], Floats]:
@@ -182,7 +186,7 @@ class Asker:
         count: int,
         generator: torch.Generator,
     ) -> Begun:
-        """Some of the rows, drawn on through the last condition."""
+        """Thin the rows to ``count``, and draw their columns from the pivot to the last condition."""
         y, laws = self.pool.all()
         kept, log_kept = thinned(log_weight, count, float(torch.rand(1, generator=generator)))
         chosen = rows[kept]
@@ -201,7 +205,7 @@ class Asker:
     # --- columns ---
 
     def _counted(self, walk: Walk, begun: Begun) -> dict[int, ColumnAnswer]:
-        """Columns up to the last condition, by the values that weighted rows have."""
+        """Return the columns up to the last condition, counted from weighted rows."""
         found = {}
         for i in range(begun.stop(walk)):
             if begun.pool_y is not None and begun.pool_log_weight is not None and i < begun.before:
@@ -213,7 +217,7 @@ class Asker:
 
     @torch.no_grad()
     def _drawn_on(self, walk: Walk, begun: Begun, generator: torch.Generator) -> dict[int, ColumnAnswer]:
-        """Columns after the last condition, by their laws."""
+        """Return the columns after the last condition, averaged from their laws."""
         particles, exact, found = begun.particles, begun.exact, {}
         if len(particles) > MOST_PATHS:
             kept, log_kept = thinned(particles.log_weight, DRAWN_ON, float(torch.rand(1, generator=generator)))
@@ -224,7 +228,7 @@ class Asker:
             if i not in walk.rules:
                 masses = law_masses(self.columns[i], walk.cells[i], log_outcomes, params)
                 found[i] = averaged(masses, particles.log_weight, exact)
-            if exact is not None:  # paths become rows
+            if exact is not None:  # resample rows from the enumerated paths
                 chooser = np.random.default_rng(generator.initial_seed())
                 rows = resample(particles.log_weight, DRAWN_ON, chooser)
                 particles, exact = particles.take(rows), None
@@ -238,7 +242,7 @@ class Asker:
         return found
 
     def _constrained(self, walk: Walk, begun: Particles, generator: torch.Generator) -> dict[int, ColumnAnswer]:
-        """All columns by rows that keep the constraints of the fit."""
+        """Return all columns, counted from rows that keep the constraints of the fit."""
         kept, log_kept = thinned(begun.log_weight, WALKED, float(torch.rand(1, generator=generator)))
         rows = begun.take(kept)
         rows.log_weight = log_kept
@@ -251,17 +255,19 @@ class Asker:
             broken |= constraint.broken(arrays, self.fitted.schema)
         log_weight = np.where(broken, -math.inf, rows.log_weight)
         if not np.isfinite(log_weight).any():
-            raise TableError("no row that was drawn keeps the constraints of the fit under these conditions")
+            raise TableError(
+                "none of the drawn rows keeps the constraints of the fit under these conditions; widen the conditions"
+            )
         return {i: counted(column, rows.y[:, i], log_weight) for i, column in enumerate(self.columns)}
 
     def _given(self, rows: int) -> dict[str, object]:
         return {column.name: column.decode(np.zeros(rows)) for column in self.fitted.schema.context}
 
     def _unconditional(self, walk: Walk) -> Answer:
-        """The mean of the laws of the pool's first rows."""
+        """Return all columns without conditions: the mean of the laws of the pool's first rows."""
         y, laws = self.pool.all()
         rows = np.arange(min(len(y), 2 * WALKED))
-        none = np.zeros(len(rows))
+        equal = np.zeros(len(rows))  # log weights
         found = {}
         if self.fitted.constraints:
             generator = torch.Generator().manual_seed(0)
@@ -269,22 +275,24 @@ class Asker:
             return self._in_order(found, 1.0, 0.0)
         for i, column in enumerate(self.columns):
             if i in walk.rules:
-                found[i] = counted(column, y[rows, i], none)
+                found[i] = counted(column, y[rows, i], equal)
             else:
-                found[i] = averaged(law_masses(column, walk.cells[i], *laws[i].take(rows)), none)
+                found[i] = averaged(law_masses(column, walk.cells[i], *laws[i].take(rows)), equal)
         return self._in_order(found, 1.0, 0.0)
 
     def _in_order(
         self, found: dict[int, ColumnAnswer], probability: float, error: float, *, is_density: bool = False
     ) -> Answer:
-        """From the model's order to the table's."""
+        """Return the answer with columns in the table's order instead of the model's."""
         order = np.argsort(self._places)
         return Answer([found[int(i)] for i in order], probability, error, is_density)
 
 
 def counted(column: ShownColumn, y: Floats, log_weight: Floats, exact: float | None = None) -> ColumnAnswer:
-    """The masses of bins by weighted rows; neighbouring bins of numbers share what they have where rows are few.
-    ``exact`` is the error of all masses where the rows are all that there are.
+    """Return the masses of a column's bins, counted from weighted rows.
+
+    With few effective rows, neighbouring bins of numbers share their mass. ``exact`` is the error of all masses if the
+    rows are an enumeration; None for drawn rows.
 
     >>> from cubicflow.explore.shown_columns import plain_column
     >>> column = plain_column("x", np.linspace(0, 1, 4001))
@@ -315,7 +323,7 @@ def counted(column: ShownColumn, y: Floats, log_weight: Floats, exact: float | N
 
 
 def averaged(masses: Floats, log_weight: Floats, exact: float | None = None) -> ColumnAnswer:
-    """The weighted mean of what every row (N, bins + 1) says, with its standard error.
+    """Return the weighted mean of the masses (N, bins + 1) over rows, with its standard error.
 
     >>> averaged(np.array([[0.0, 1.0], [1.0, 0.0]]), np.zeros(2)).masses.tolist()
     [0.5, 0.5]
@@ -330,8 +338,10 @@ def averaged(masses: Floats, log_weight: Floats, exact: float | None = None) -> 
 
 
 def thinned(log_weight: Floats, n: int, uniform: float) -> tuple[NDArray[np.int64], Floats]:
-    """At most ``n`` rows, none twice, and their log weights: heavy rows keep theirs, light ones are kept by chance and
-    then have one common weight. Sums of weights keep their expectation.
+    """Return at most ``n`` distinct rows and their log weights.
+
+    Heavy rows keep their weights. Light rows are kept at random and get one common weight. Sums of weights keep their
+    expectation.
 
     >>> kept, log_weight = thinned(np.log(np.array([8.0, 1.0, 1.0, 1.0, 1.0])), 3, 0.5)
     >>> kept.tolist(), np.exp(log_weight).round(6).tolist()
@@ -343,9 +353,9 @@ def thinned(log_weight: Floats, n: int, uniform: float) -> tuple[NDArray[np.int6
     top = float(log_weight.max())
     w = np.exp(log_weight[there] - top)
     falling = np.sort(w)[::-1]
-    rest = np.cumsum(falling[::-1])[::-1]  # what the weights from each on sum to
+    rest = np.cumsum(falling[::-1])[::-1]  # sum of each weight and all smaller weights
     heavy = np.arange(n)
-    common = rest[:n] / (n - heavy)  # the weight of light rows, if so many are heavy
+    common = rest[:n] / (n - heavy)  # common weight of light rows, for each number of heavy rows
     enough = falling[:n] <= common
     threshold = float(common[int(np.argmax(enough))]) if enough.any() else float(falling[n - 1])
     ends = np.cumsum(np.minimum(w / threshold, 1.0))

@@ -1,4 +1,4 @@
-"""The routes of the page: what is asked for, computed in a thread, answered as one frame."""
+"""The routes of the page. Every answer is computed in a worker thread and sent as one frame."""
 
 from __future__ import annotations
 
@@ -33,34 +33,34 @@ from cubicflow.tables.output import csv_text
 from cubicflow.training import TrainingError
 
 STATIC = Path(__file__).with_name("static")
-MOST_QUESTION = 1 << 16  # bytes of a question
-MOST_SAMPLES = 100_000
-SHOWN_ROWS = 12
-EXPECTED = (ValueError, OSError, TrainingError)
+MOST_QUESTION = 1 << 16  # largest JSON request, in bytes
+MOST_SAMPLES = 100_000  # largest number of rows of a sample
+SHOWN_ROWS = 12  # sampled rows shown on the page
+EXPECTED = (ValueError, OSError, TrainingError)  # errors whose message is for the user
 
 Answer = Callable[[Request], Awaitable[Response]]
 
 
 class Explorer:
-    """One run, and what the page may ask of it."""
+    """One run with its worker threads, and the answers to the page's requests."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._run: OpenedRun | None = None
-        self._is_drawn = False  # whether somebody has the first picture, which comes before all preparations
+        self._is_drawn = False  # whether the first picture was sent; preparations start only after that
         self.fast = Worker("cubicflow-explore", self._prepare)
         self.slow = Worker("cubicflow-explore-slow")
 
     # --- the run ---
 
     def run(self) -> OpenedRun:
-        """The run as it stands; opened anew when its folder has changed."""
+        """Return the opened run; reopen it if its folder has changed."""
         if self._run is None or (self._run.signature != signature(self.path)):
             self._run = open_run(self.path)
         return self._run
 
     def warm_up(self) -> None:
-        """Begin to open the run before anybody asks."""
+        """Start opening the run before the first request."""
         self.fast.wake()
 
     def close(self) -> None:
@@ -90,40 +90,40 @@ class Explorer:
         return overview.answer_of(self.run().subject.answer(conditions, refine=bool(question.get("refine"))))
 
     def sampled(self, question: Mapping[str, Any]) -> bytes:
-        """Rows that meet conditions, as the CSV file that ``cubicflow sample`` would write."""
+        """Draw rows that meet conditions, as the CSV file that ``cubicflow sample`` writes."""
         conditions = read_question(question.get("conditions"))
         n, seed = (_whole(question.get(key), key, most) for key, most in (("n", MOST_SAMPLES), ("seed", 2**31)))
-        run, said = self.run(), list[str]()
+        run, notes = self.run(), list[str]()
         subject = run.subject
         if run.fitted is None:
-            found = subject.rows(n)[subject.kept(subject.rows(n), conditions)]  # type: ignore[attr-defined] # an array
+            found = subject.rows(n)[subject.kept(subject.rows(n), conditions)]  # type: ignore[attr-defined] # an ArraySubject
             text = _csv_of(found, [column.name for column in subject.columns])
         else:
-            given: Given = {**subject.usual, **conditions}  # type: ignore[attr-defined] # tables have usual values
+            given: Given = {**subject.usual, **conditions}  # type: ignore[attr-defined] # subjects of tables have it
             if not isinstance(subject, ColumnsSubject):
-                asked = subject.context_of(conditions)  # type: ignore[attr-defined] # so do flows of tables
-                if set(conditions) - set(asked):
+                context = subject.context_of(conditions)  # type: ignore[attr-defined] # a FlowSubject
+                if set(conditions) - set(context):
                     return self._filtered(run, conditions, n)
-                given = asked
-            batches = run.fitted.sample_batches(n, given, 1.0, seed, say=said.append)
+                given = context
+            batches = run.fitted.sample_batches(n, given, 1.0, seed, say=notes.append)
             text = csv_text(batches, run.fitted.decimals(given), run.fitted.reading.formats)
-        return _rows_frame(text, said)
+        return _rows_frame(text, notes)
 
     def _filtered(self, run: OpenedRun, conditions: Mapping[str, object], n: int) -> bytes:
-        """Of a flow of a table: rows drawn without conditions, those that meet them."""
+        """Draw rows from a flow without conditions, and keep at most n rows that meet the conditions."""
         subject, fitted = run.subject, run.fitted
         if fitted is None:
-            raise TypeError("only a table has rows of its own")
+            raise TypeError("only a fitted table has rows to filter")
         y = subject.rows(1 << 16)
-        kept = y[subject.kept(y, conditions)][:n]  # type: ignore[attr-defined] # a flow's subject
+        kept = y[subject.kept(y, conditions)][:n]  # type: ignore[attr-defined] # a FlowSubject
         batch = fitted.encoder.decode_numbers(kept)
         rows = pa.RecordBatch.from_arrays([*batch.values()], names=[*batch])
         text = csv_text(iter([rows]), fitted.decimals(), fitted.reading.formats)
-        return _rows_frame(text, [f"{len(kept):,} of {len(y):,} rows drawn meet the conditions"])
+        return _rows_frame(text, [f"{len(kept):,} of {len(y):,} drawn rows meet the conditions"])
 
 
 def read_question(value: Any) -> dict[str, object]:
-    """Conditions as the page sends them, as a mapping for :mod:`cubicflow.tables.asking.conditions`.
+    """Convert the page's JSON conditions to a mapping for :mod:`cubicflow.tables.asking.conditions`.
 
     >>> read_question({"cut": {"in": ["Ideal"]}, "price": {"from": "10", "to": None}, "age": {"missing": True}})
     {'cut': ['Ideal'], 'price': ('10', None), 'age': None}
@@ -131,7 +131,7 @@ def read_question(value: Any) -> dict[str, object]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise TableError("conditions should be an object, a column for each key")
+        raise TableError("conditions must be a JSON object with column names as keys")
     found: dict[str, object] = {}
     for name, condition in value.items():
         match condition:
@@ -149,7 +149,7 @@ def read_question(value: Any) -> dict[str, object]:
 
 
 def make_app(explorer: Explorer, token: str, port: int) -> Guard:
-    """The whole application."""
+    """Return the ASGI application: all routes behind the access control."""
 
     def framed_by(make: Callable[..., bytes], worker: Worker | None = None) -> Answer:
         async def answer(_: Request) -> Response:
@@ -168,7 +168,7 @@ def make_app(explorer: Explorer, token: str, port: int) -> Guard:
             except (ValueError, RecursionError):
                 question = None
             if not isinstance(question, dict):
-                return JSONResponse({"error": "a question should be a JSON object"}, 400)
+                return JSONResponse({"error": "the request must be a JSON object"}, 400)
             worker = explorer.slow if slow(question) else explorer.fast
             if await request.is_disconnected():
                 return Response(status_code=204)
@@ -233,44 +233,44 @@ def make_app(explorer: Explorer, token: str, port: int) -> Guard:
 
 
 async def _framed(explorer: Explorer, worker: Worker, make: Callable[[], bytes]) -> Response:
-    """The frame, or one line that says why there is none, without a path of this machine."""
+    """Compute an answer in the worker, and return it. For an error, return its message without paths."""
     try:
         return Response(await worker.run(make), media_type="application/octet-stream")
     except EXPECTED as error:
         return JSONResponse({"error": one_line(error, explorer.path)}, 400)
     except Exception as error:
         return JSONResponse(
-            {"error": f"this went wrong: {type(error).__name__}: {one_line(error, explorer.path)}"}, 500
+            {"error": f"unexpected error: {type(error).__name__}: {one_line(error, explorer.path)}"}, 500
         )
 
 
 def one_line(error: BaseException, *known: Path) -> str:
-    """What is wrong, in one line."""
+    """Return the message of an error as one line, without paths."""
     return without_paths(" ".join(str(error).split()) or type(error).__name__, *known)[:1000]
 
 
 class TooLargeError(ValueError):
-    """A request that is larger than any the page makes."""
+    """An error for a request body that is too large."""
 
 
 async def _body(request: Request, most: int) -> bytes:
-    """The body of a request, if it is not too large. It is never read further than that."""
+    """Read the body of a request. Raises TooLargeError as soon as the body is larger than ``most`` bytes."""
     found = bytearray()
     try:
         async for chunk in request.stream():
             found += chunk
             if len(found) > most:
-                raise TooLargeError(f"this is more than {most >> 20 or 1} MiB, which is the most that is taken")
+                raise TooLargeError(f"the request is larger than {most >> 20 or 1} MiB, the limit")
     except ClientDisconnect:
         return b""
     return bytes(found)
 
 
-def _rows_frame(text: bytes, said: list[str]) -> bytes:
+def _rows_frame(text: bytes, notes: list[str]) -> bytes:
     lines = csv.reader(io.StringIO(text.decode()))
     names = next(lines)
     cells = list(lines)
-    header = {"columns": names, "cells": cells[:SHOWN_ROWS], "rows": len(cells), "said": said}
+    header = {"columns": names, "cells": cells[:SHOWN_ROWS], "rows": len(cells), "notes": notes}
     return framed(header, {"csv": np.frombuffer(text, np.uint8)})
 
 
@@ -283,14 +283,14 @@ def _whole(value: Any, name: str, most: int) -> int:
     try:
         found = int(value)
     except (TypeError, ValueError):
-        raise TableError(f"{name} should be a whole number, got {str(value)[:40]!r}") from None
+        raise TableError(f"{name} must be a whole number, got {str(value)[:40]!r}") from None
     if not 0 <= found <= most:
-        raise TableError(f"{name} should be 0 to {most:,}, got {found}")
+        raise TableError(f"{name} must be 0 to {most:,}, got {found}")
     return found
 
 
 def _temperature(question: Mapping[str, Any]) -> float:
     value = question.get("temperature")
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 4 or not math.isfinite(value):
-        raise TableError("the temperature should be a number above 0, at most 4")
+        raise TableError("the temperature must be a number above 0 and at most 4")
     return float(value)

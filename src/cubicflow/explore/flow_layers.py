@@ -1,4 +1,4 @@
-"""What the layers of a model do: learned splines, and points on their way from data to noise."""
+"""The data of the view Layers: learned splines, and points after every layer from data to noise."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.encoder import TableEncoder
 from cubicflow.transforms import Compose, Conv1x1, LULinear, Permutation, Transform
 
-POINTS = 161
-ROWS = 12  # whose splines are drawn
-PATH_POINTS = 150_000
-MOST_LAYERS = 16
-AT_ONCE = 1 << 14
+POINTS = 161  # points of a drawn spline
+ROWS = 12  # rows whose splines are drawn
+PATH_POINTS = 150_000  # points sent through the layers of a flow of two features
+MOST_LAYERS = 16  # layers whose splines are drawn
+AT_ONCE = 1 << 14  # rows in one pass
 
 
 def layers_answer(run: OpenedRun) -> bytes:
-    """Curves of all layers, and the ways of points through them."""
+    """Return the splines of the layers, and the positions of points after every layer."""
     if run.kind == "images":
         return framed({"kind": "images", "layers": [], "steps": []})
     if isinstance(run.subject, ColumnsSubject):
@@ -36,7 +36,7 @@ def layers_answer(run: OpenedRun) -> bytes:
 
 @torch.no_grad()
 def _conditional_splines(subject: ColumnsSubject) -> bytes:
-    """Of a model of columns: the distribution function of each number given the cells before it, for a few rows."""
+    """Return, for a model of columns, the distribution function of each number given earlier cells, for a few rows."""
     _, laws = subject.pool().all()
     u = torch.linspace(0, 1, POINTS, dtype=torch.float64)
     layers, curves = [], []
@@ -59,7 +59,7 @@ def _flow_answer(run: OpenedRun) -> bytes:
     flow = _first_flow(run.model)
     if flow.context_features:
         return framed({"kind": "context", "layers": [], "steps": []})
-    rows = _noise_side_up(run)
+    rows = _flow_inputs(run)
     dtype = next(flow.parameters()).dtype
     x = torch.from_numpy(rows).to(dtype)
     steps, states, curves, grids = ["data"], [x], [], []
@@ -81,8 +81,8 @@ def _flow_answer(run: OpenedRun) -> bytes:
     return framed(header, arrays)
 
 
-def _noise_side_up(run: OpenedRun) -> Floats:
-    """Rows that go in, as the flow sees them: of the data, or drawn."""
+def _flow_inputs(run: OpenedRun) -> Floats:
+    """Return rows as inputs of the flow: rows of the data, or drawn rows if there is no data."""
     features = len(run.subject.columns)
     most = PATH_POINTS if features == 2 else 3000
     y = run.subject.rows(most) if run.data is None else run.data.y[:most]
@@ -107,7 +107,7 @@ def _layers(transform: Transform) -> Sequence[Transform]:
 
 
 def _bent_most(layer: Transform, rows: Tensor) -> tuple[int, Floats, Floats]:
-    """The feature that a layer bends most, where it goes in (points,), and where it comes out (ROWS, points)."""
+    """Return the feature with the most curved map in a layer, its inputs (points,) and its outputs (ROWS, points)."""
     some = rows[:ROWS]
     best: tuple[float, int, Floats, Floats] | None = None
     for feature in range(min(rows.shape[1], 12)):
@@ -122,5 +122,5 @@ def _bent_most(layer: Transform, rows: Tensor) -> tuple[int, Floats, Floats]:
         if best is None or bend > best[0]:
             best = bend, feature, grid.double().numpy(), y.double().numpy()
     if best is None:
-        raise ValueError("a layer without features")
+        raise ValueError("the layer has no features")
     return best[1:]

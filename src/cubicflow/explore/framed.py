@@ -1,11 +1,11 @@
-"""Arrays and a JSON header as one binary answer.
+"""A binary answer with a JSON header and arrays.
 
     4 bytes   CFX1
     4 bytes   the length of the header, little-endian
-    header    JSON, padded with spaces until the arrays begin at a multiple of 8
-    arrays    one after the other, each at a multiple of 8 from there
+    header    JSON, padded with spaces so that the arrays start at a multiple of 8
+    arrays    one after the other; offsets count from the first array and are multiples of 8
 
-The header has a key ``arrays``: for each name the dtype, the shape and the offset. static/framed.js reads it.
+The key ``arrays`` of the header has the dtype, the shape and the offset of each array. static/framed.js reads answers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DTYPES = {"float32": "<f4", "float64": "<f8", "int32": "<i4", "uint8": "|u1"}
 
 
 def framed(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]] | None = None) -> bytes:
-    """One answer. Arrays of other dtypes than float32, float64, int32 and uint8 are refused.
+    """Encode a header and arrays as one answer. Raises KeyError for dtypes except float32, float64, int32 and uint8.
 
     >>> answer = framed({"a": 1}, {"x": np.arange(3, dtype=np.float32)})
     >>> unframed(answer)[0]["a"], unframed(answer)[1]["x"].tolist()
@@ -41,13 +41,13 @@ def framed(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]] | None 
 
 
 def unframed(answer: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """The header and the arrays of an answer.
+    """Decode an answer to its header and arrays.
 
     >>> unframed(framed({}, {"x": np.zeros((2, 0), np.uint8)}))[1]["x"].shape
     (2, 0)
     """
     if answer[:4] != MAGIC:
-        raise ValueError("this is no framed answer")
+        raise ValueError("these bytes are not a framed answer")
     (length,) = struct.unpack("<I", answer[4:8])
     header, start = json.loads(answer[8 : 8 + length]), 8 + length
     arrays = {}

@@ -1,8 +1,9 @@
-"""Who may ask: this machine's browser, with the token, from this page.
+"""Access control: only a browser on this machine, with the token, from this page.
 
-Every request needs the Host of this server, so that no name that somebody points to 127.0.0.1 will do, and the token:
-in the address at first, then in a cookie that scripts cannot read and other sites' pages do not send. A request with an
-Origin needs this one; one that is not a GET needs a header that a page of another origin cannot send unasked.
+Every request needs the right Host header, so that another host name that resolves to 127.0.0.1 is refused. Every
+request needs the token: first in the address, later in a cookie that scripts cannot read and that other sites do not
+send. An Origin header must be the origin of this server. A request other than GET or HEAD needs a custom header, which
+a page of another origin cannot send without a preflight.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 TOKEN = "token"  # noqa: S105 - the name of a parameter
-ASKED = b"x-cubicflow"
+PAGE_HEADER = b"x-cubicflow"
 POLICY = (
     "default-src 'self'; img-src 'self' blob: data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "object-src 'none'"
@@ -27,11 +28,11 @@ HEADERS = (
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"cache-control", b"no-store"),
 )
-REFUSED = "This page is for whoever started it: open the address that cubicflow explore printed, with its token.\n"
+REFUSED = "The token is missing or wrong: open the address that cubicflow explore printed.\n"
 
 
 class Guard:
-    """An ASGI application in front of another one."""
+    """An ASGI application that checks requests before it passes them to another application."""
 
     def __init__(self, app: Any, token: str, port: int) -> None:
         self.app, self.token, self.port = app, token, port
@@ -66,14 +67,14 @@ class Guard:
 
     def _wrong(self, scope: Mapping[str, Any], headers: Mapping[bytes, str]) -> tuple[int, str] | None:
         if headers.get(b"host", "") not in self.hosts:
-            return 421, "This server has another name.\n"
+            return 421, "The Host header is not the name of this server.\n"
         origin = headers.get(b"origin")
         if origin is not None and origin not in {f"http://{host}" for host in self.hosts}:
-            return 403, "Pages of other origins are not answered.\n"
+            return 403, "Requests from other origins are refused.\n"
         if headers.get(b"sec-fetch-site") in ("cross-site", "same-site") and scope["path"] != "/":
-            return 403, "Pages of other origins are not answered.\n"
-        if scope["method"] not in ("GET", "HEAD") and ASKED not in headers:
-            return 403, "This request was not made by the page.\n"
+            return 403, "Requests from other origins are refused.\n"
+        if scope["method"] not in ("GET", "HEAD") and PAGE_HEADER not in headers:
+            return 403, "The request lacks the header that the page sends.\n"
         return None
 
     def _is_token(self, given: str) -> bool:

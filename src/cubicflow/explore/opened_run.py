@@ -1,4 +1,4 @@
-"""A run folder as the page shows it: its model as it stands, its data if that is there, and what is wrong."""
+"""An opened run folder: its current model, its data if available, and notes about problems."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from cubicflow.training.checkpoint import NEWEST
 from cubicflow.training.metrics_file import read_metrics
 from cubicflow.training.unfinished import is_training, is_unfinished, load_unfinished
 
-DATA_ROWS = 6000
-BUILT_IN_ROWS = 150_000
-BUILT_IN_SECTION = "built_in"  # of config.json: the name of the density whose points were fitted
-ROW_NUMBER = "\0row"
+DATA_ROWS = 6000  # rows of the data that the page shows
+BUILT_IN_ROWS = 150_000  # points of a built-in density that the page shows
+BUILT_IN_SECTION = "built_in"  # key of config.json with the name of the built-in density that was fitted
+ROW_NUMBER = "\0row"  # name of a temporary column
 PATHS = re.compile(r"(?<![\w.:/])(?:[A-Za-z]:\\|/)[^\s'\",;]*[/\\]([^\s'\",;/\\]*)")
 
 
 @dataclass(frozen=True)
 class DataRows:
-    """Some rows of the data: plain numbers, and which are training rows."""
+    """Some rows of the data as plain numbers, and whether each is a training row."""
 
     y: Floats
     is_train: NDArray[np.bool_]
@@ -45,7 +45,7 @@ class DataRows:
 
 @dataclass
 class OpenedRun:
-    """One state of a run folder. ``signature`` changes when the folder does."""
+    """The state of a run folder when it was opened. ``signature`` identifies the state."""
 
     path: Path
     signature: tuple[Any, ...]
@@ -60,7 +60,7 @@ class OpenedRun:
 
     @property
     def kind(self) -> str:
-        """columns, flow, array or images."""
+        """The kind of model: columns, flow, array or images."""
         if self.fitted is not None:
             return "columns" if isinstance(self.model, ColumnsModel) else "flow"
         return "images" if len(getattr(self.model, "shape", ())) == 3 else "array"
@@ -68,14 +68,14 @@ class OpenedRun:
     @cached_property
     def subject(self) -> Subject:
         if self.kind == "images":
-            raise TableError("this run is a flow of images; see Images")
+            raise TableError("this run is a flow of images; see the view Images")
         if self.fitted is None:
             return ArraySubject(self.model)
         return ColumnsSubject(self.fitted) if self.kind == "columns" else FlowSubject(self.fitted)
 
     @property
     def state(self) -> str:
-        """finished, training or stopped."""
+        """The state of the training: finished, training or stopped."""
         if not is_unfinished(self.path, dict(self.config)):
             return "finished"
         return "training" if is_training(self.path) else "stopped"
@@ -88,7 +88,7 @@ class OpenedRun:
 
     @cached_property
     def table(self) -> Table | None:
-        """The fitted table, if it is there and the same."""
+        """The table that was fitted; None if it is missing or has changed."""
         found, note = self._table()
         if note:
             self.notes.append(note)
@@ -100,22 +100,22 @@ class OpenedRun:
         if not is_path(self.fitted.source):
             return (
                 None,
-                "The fitted table came by a query, a URL or a pipe, which is not read again: this is the model.",
+                "The fitted table came from a query, a URL or a pipe and is not read again: only the model is shown.",
             )
         source = Path(self.fitted.source)
         if not source.exists():
-            return None, f"The fitted table {source.name} is no longer there: this is the model alone."
+            return None, f"The fitted table {source.name} no longer exists: only the model is shown."
         try:
             table = open_table(source, self.fitted.reading)
             if self.fitted.is_source(table):
                 return table, None
         except (ValueError, OSError) as error:
             return None, f"The fitted table cannot be read: {without_paths(str(error))}"
-        return None, f"The fitted table {source.name} has changed since the fit: this is the model alone."
+        return None, f"The fitted table {source.name} has changed since the fit: only the model is shown."
 
     @cached_property
     def data(self) -> DataRows | None:
-        """Some rows of the data; None where there is none."""
+        """Some rows of the data; None if there is no data."""
         name = self.config.get(BUILT_IN_SECTION)
         if self.fitted is None:
             if self.kind == "array" and name in [*BUILT_IN] and self.subject.columns[0].name == "x":
@@ -136,7 +136,7 @@ class OpenedRun:
         return DataRows(y, self.fitted.split.parts_of(numbers) == 0, rows.to_batches()[0])
 
     def about(self) -> dict[str, Any]:
-        """What every view is told first."""
+        """Return the facts about the run that every view needs first."""
         result = self.config.get("result")
         result = result if isinstance(result, dict) else {}
         step = result.get("steps") or (self.history[-1]["step"] if self.history else None)
@@ -161,7 +161,7 @@ class OpenedRun:
 
 
 def signature(path: Path) -> tuple[Any, ...]:
-    """What changes when a run folder does: sizes and times of its files."""
+    """Return the sizes and modification times of a run folder's files, which identify its state."""
     found: list[Any] = []
     for name in (CONFIG_FILE, WEIGHTS_FILE, NEWEST):
         try:
@@ -173,7 +173,7 @@ def signature(path: Path) -> tuple[Any, ...]:
 
 
 def open_run(path: Path) -> OpenedRun:
-    """A run folder as it is now. Raises FlowFileError for one that is damaged."""
+    """Open a run folder in its current state. Raises FlowFileError for a damaged folder."""
     now = signature(path)
     config = read_config(path)
     if isinstance(config.get(SECTION), dict):
@@ -182,12 +182,12 @@ def open_run(path: Path) -> OpenedRun:
     unfinished = is_unfinished(path, config)
     model = load_unfinished(path, config).model if unfinished else load_model(path, None, config)
     if not isinstance(model, Flow | Mixture):
-        raise FlowFileError(path / CONFIG_FILE, "it holds a module that is no flow, which cannot be shown")
+        raise FlowFileError(path / CONFIG_FILE, "it holds a module that is not a flow, which cannot be shown")
     return OpenedRun(path, now, config, model)
 
 
 def without_paths(text: str, *known: Path) -> str:
-    """A message with names of files in place of paths of this machine. Those of ``known`` may hold spaces.
+    """Replace paths in a message by file names. Only the paths in ``known`` may contain spaces.
 
     >>> without_paths("/home/me/run/config.json: not valid JSON; see '/tmp/x y'")
     "config.json: not valid JSON; see 'x y'"

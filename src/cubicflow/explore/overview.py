@@ -1,4 +1,4 @@
-"""What the first views ask for: columns with their masses, rows of data and model, scores, the training curve."""
+"""The data of the first views: columns with their masses, rows of data and model, scores, and the training curve."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from cubicflow.tables.honest_score import Score, score_warnings, verdict
 from cubicflow.tables.judging.judge_file import read_judgement
 from cubicflow.tables.scored_parts import score_some
 
-SCORED_ROWS = 1000  # of each part of the table
-POINTS = 3000  # of data and of the model, on the page
-PLANE_POINTS = 80_000
-GRID = 96  # pixels of a density on either side
-EXACT_GRID = 256
-SHOWN_POINTS = 2000  # of the training curve
-LARGEST = 1e30
+SCORED_ROWS = 1000  # rows of each part of the table that are scored
+POINTS = 3000  # points of the data, and points of the model, on the page
+PLANE_POINTS = 80_000  # the same for a flow of two features
+GRID = 96  # largest side of a counted density, in cells
+EXACT_GRID = 256  # side of an exact density, in cells
+SHOWN_POINTS = 2000  # points of the training curve
+LARGEST = 1e30  # larger losses are left out of the training curve
 CURVES = (("loss", "training"), ("validation_loss", "validation"), ("validation_loss_averaged", "averaged weights"))
 
 
 def columns_answer(run: OpenedRun) -> bytes:
-    """The columns, and the masses of their bins under the model."""
+    """Return the columns and the masses of their bins under the model."""
     subject = run.subject
     about = [column.to_json() for column in subject.columns]
     order = subject.encoder.order if isinstance(subject, ColumnsSubject) else None
@@ -48,7 +48,7 @@ def columns_answer(run: OpenedRun) -> bytes:
 
 
 def _model_masses_given(run: OpenedRun) -> list[Floats]:
-    """Of a model that is given context: over the contexts of the data."""
+    """Return the masses under a model with context columns, averaged over the contexts of the data."""
     from cubicflow.explore.subject import numbers_of
 
     data = run.data
@@ -62,7 +62,7 @@ def _model_masses_given(run: OpenedRun) -> list[Floats]:
 
 
 def data_answer(run: OpenedRun) -> bytes:
-    """The masses of the same bins among rows of the data; none where the data is gone."""
+    """Return the masses of the same bins for rows of the data; no masses if there is no data."""
     data = run.data
     if data is None:
         return framed({"rows": 0, "notes": run.about()["notes"]})
@@ -72,7 +72,7 @@ def data_answer(run: OpenedRun) -> bytes:
 
 
 def answer_of(answer: Answer) -> bytes:
-    """All columns given conditions, for the page."""
+    """Encode an answer for the page."""
     sizes = [column.effective_size for column in answer.columns]
     header = {
         "probability": _plain(answer.probability),
@@ -89,7 +89,7 @@ def answer_of(answer: Answer) -> bytes:
 
 
 def points_answer(run: OpenedRun) -> bytes:
-    """Rows of the data and of the model, as they lie on the axes of the page."""
+    """Return rows of the data and of the model, as positions on the axes of the page."""
     subject, arrays = run.subject, {}
     most = PLANE_POINTS if isinstance(subject, ArraySubject) and len(subject.columns) == 2 else POINTS
     rows = {"model": subject.rows(most), "data": None if run.data is None else run.data.y[:most]}
@@ -100,7 +100,7 @@ def points_answer(run: OpenedRun) -> bytes:
 
 
 def _placed(run: OpenedRun, y: Floats) -> Floats:
-    """Plain numbers as places on axes: bars by their number, numbers by their value, NaN for gaps."""
+    """Convert plain numbers to positions on axes: the bar's number for a list, the value for numbers, NaN for gaps."""
     found = np.empty_like(y)
     for i, column in enumerate(run.subject.columns):
         place = column.bin_of(y[:, i]).astype(np.float64)
@@ -111,7 +111,10 @@ def _placed(run: OpenedRun, y: Floats) -> Floats:
 
 @torch.no_grad()
 def density_answer(run: OpenedRun, x: int, y: int) -> bytes:
-    """The model's density over two columns: exact for a flow of two, else the share of drawn rows in each cell."""
+    """Return the model's density over two columns.
+
+    The density is exact for a flow of two features. Otherwise it is the share of drawn rows in each cell of a grid.
+    """
     subject = run.subject
     across, up = subject.columns[x], subject.columns[y]
     if isinstance(subject, ArraySubject) and len(subject.columns) == 2 and x != y:
@@ -137,7 +140,7 @@ def density_answer(run: OpenedRun, x: int, y: int) -> bytes:
 
 
 def training_answer(run: OpenedRun) -> bytes:
-    """Losses against steps."""
+    """Return the losses by step."""
     arrays: dict[str, NDArray[Any]] = {}
     for key, _name in CURVES:
         pairs = [(line["step"], line[key]) for line in run.history if _is_usable(line.get(key))]
@@ -149,7 +152,7 @@ def training_answer(run: OpenedRun) -> bytes:
 
 
 def score_answer(run: OpenedRun) -> bytes:
-    """How good the fit is: scores of the parts of the table beside independent columns, warnings, the judgement."""
+    """Return the quality of the fit: scores of the table's parts and of independent columns, warnings, judgement."""
     header: dict[str, Any] = {"verdict": None, "parts": [], "warnings": [], "judgement": None}
     judged = read_judgement(run.path)
     if judged is not None:
@@ -167,10 +170,10 @@ def score_answer(run: OpenedRun) -> bytes:
         }
     elif run.kind == "images" and _is_usable(loss):
         pixels = math.prod(run.model.shape)
-        bits = float(bits_per_dim(torch.tensor(-float(loss)), pixels))  # type: ignore[arg-type] # usable
+        bits = float(bits_per_dim(torch.tensor(-float(loss)), pixels))  # type: ignore[arg-type] # a number, by _is_usable
         header["verdict"] = f"Held-out images take {bits:.3f} bits per pixel value."
     elif run.fitted is None and _is_usable(loss):
-        header["verdict"] = f"Held-out rows score {-float(loss):.3f} nats."  # type: ignore[arg-type] # usable
+        header["verdict"] = f"Held-out rows score {-float(loss):.3f} nats."  # type: ignore[arg-type] # a number, by _is_usable
     return framed(header)
 
 
@@ -184,5 +187,5 @@ def _is_usable(value: Any) -> bool:
 
 
 def _plain(value: float) -> float | None:
-    """As JSON has it; None for what is not finite."""
+    """Return a number for JSON; None if it is not finite."""
     return float(value) if math.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""Images: samples at a temperature, and the way from one to another through the noise."""
+"""The view of images: samples at a temperature, and a path between two samples through noise space."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_STEPS = 24
 
 @torch.no_grad()
 def images_answer(run: OpenedRun, *, temperature: float, seed: int, n: int) -> bytes:
-    """``n`` samples. The same seed at another temperature is the same noise, scaled."""
+    """Return ``n`` samples. At another temperature, the same seed gives the same noise with another scale."""
     flow = _image_flow(run)
     noise = _noise(flow, n, seed) * temperature
     header = {"shape": list(flow.shape), "temperature": temperature, "seed": seed}
@@ -29,8 +29,11 @@ def images_answer(run: OpenedRun, *, temperature: float, seed: int, n: int) -> b
 
 @torch.no_grad()
 def path_answer(run: OpenedRun, *, temperature: float, seed: int, first: int, last: int, steps: int) -> bytes:
-    """Images between two samples. Between normal vectors the way is along a great circle: on a straight line the middle
-    would be much nearer to 0 than any sample is."""
+    """Return images on a path between two samples.
+
+    The path between two normal vectors follows a great circle: the middle of a straight line would be much closer to 0
+    than any sample.
+    """
     flow = _image_flow(run)
     noise = _noise(flow, max(first, last) + 1, seed)
     way = between(noise[first], noise[last], steps) * temperature
@@ -38,7 +41,7 @@ def path_answer(run: OpenedRun, *, temperature: float, seed: int, first: int, la
 
 
 def between(a: Tensor, b: Tensor, steps: int) -> Tensor:
-    """Points (steps, D) from a to b, their lengths and directions changing evenly.
+    """Return points (steps, D) from a to b. Length and direction change evenly.
 
     >>> between(torch.tensor([2.0, 0.0]), torch.tensor([0.0, 2.0]), 3)[1]
     tensor([1.4142, 1.4142])
@@ -55,7 +58,7 @@ def between(a: Tensor, b: Tensor, steps: int) -> Tensor:
 
 
 def pixels(images: Tensor) -> NDArray[np.uint8]:
-    """(n, H, W, C) of values from 0 to 255, cut off at both ends."""
+    """Convert images (n, C, H, W) to bytes (n, H, W, C). Values are clipped to 0 … 255."""
     found: NDArray[np.uint8] = images.clamp(0, 255.999).floor().to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy()
     return found
 
@@ -67,5 +70,5 @@ def _noise(flow: Flow, n: int, seed: int) -> Tensor:
 
 def _image_flow(run: OpenedRun) -> Flow:
     if run.kind != "images" or not isinstance(run.model, Flow):
-        raise TableError("this run is no flow of images")
+        raise TableError("this run is not a flow of images")
     return run.model

@@ -1,8 +1,9 @@
-"""Rows drawn from a model of columns, kept with the law that every cell was drawn from.
+"""A pool of rows drawn from a model of columns, each cell with the law that it was drawn from.
 
-The law of a cell is what the network said of its column, given the cells before it: log probabilities of outcomes and
-the params of a spline. With it, the probability that a row's column would lie in a set costs a spline and no network:
-that weighs all rows of the pool for a condition in some milliseconds. Rows are independent, and so are their weights.
+The law of a cell is the network's output for its column, given the cells before it: log probabilities of outcomes, and
+the params of a spline. With the law, the probability that a row's column lies in a set needs only a spline and no
+network pass. So all rows of the pool are weighted for a condition in a few milliseconds. Rows are independent, and so
+are their weights.
 """
 
 from __future__ import annotations
@@ -23,33 +24,35 @@ from cubicflow.tables.cell_encoder import CellEncoder
 from cubicflow.tables.cells import Cells, NumberCells, WordCells
 from cubicflow.tables.columns_model import ColumnsModel
 
-CHUNK = 1 << 11  # rows drawn at once: an answer never waits for more
-MOST_ROWS = 1 << 17
-MOST_BYTES = 1 << 28  # of laws
-FEWEST_ROWS = 1 << 13
+CHUNK = 1 << 11  # rows drawn at once; an answer waits for at most one chunk
+MOST_ROWS = 1 << 17  # largest number of rows of a pool
+MOST_BYTES = 1 << 28  # largest memory for laws, in bytes
+FEWEST_ROWS = 1 << 13  # rows of a full pool even if laws need more memory
 
 
 @dataclass
 class Law:
-    """Of one column in N rows: log probabilities of outcomes (N, O), and params of splines (N, P) if it has some."""
+    """The laws of one column in N rows: log probabilities of outcomes (N, O), and spline params (N, P) or None."""
 
     log_outcomes: Tensor
     params: Tensor | None
 
     def take(self, rows: NDArray[np.int64] | slice) -> tuple[Tensor, Tensor | None]:
-        """In float64, as sets are asked for."""
+        """Return the laws of some rows in float64, which the probabilities of sets need."""
         which = rows if isinstance(rows, slice) else torch.from_numpy(rows)
         return self.log_outcomes[which].double(), None if self.params is None else self.params[which].double()
 
 
 @dataclass
 class Pool:
-    """Rows of a model of columns. :meth:`grow` adds a chunk; readers see whole chunks alone.
+    """Rows drawn from a model of columns, with their laws. :meth:`grow` adds a chunk. Readers see only whole chunks.
 
     Attributes:
-        size: how many rows there are.
-        y: plain numbers (N, D) in the model's order.
-        laws: of every column.
+        model: the model.
+        encoder: the encoder of its cells.
+        context: the context of all rows, or None.
+        seed: the seed of the rows.
+        size: the number of rows drawn so far.
     """
 
     model: ColumnsModel
@@ -84,13 +87,13 @@ class Pool:
         self._laws.append(laws)
         self.size += CHUNK
 
-    def reach(self, rows: int) -> None:
-        """Grow to so many rows, or as many as there may be."""
+    def grow_to(self, rows: int) -> None:
+        """Draw rows until the pool has ``rows`` rows or is full."""
         while self.size < min(rows, self.most):
             self.grow()
 
     def all(self) -> tuple[Floats, list[Law]]:
-        """All rows, and the laws of all columns."""
+        """Return all rows, (N, D) in the model's order, and the laws of all columns."""
         kept = self._joined
         count = self.size // CHUNK
         if kept is None or len(kept[0]) < count * CHUNK:
@@ -107,8 +110,10 @@ class Pool:
 
 @torch.no_grad()
 def log_chances(pool: Pool, i: int, law: ColumnLaw, walk: Walk, rows: NDArray[np.int64]) -> Floats:
-    """The log probability, for each of some rows of a pool, that column i lies in the set of a law, given the cells
-    before it."""
+    """Return, for some rows of a pool, the log probability that column i lies in the set of ``law``, (N,).
+
+    The probability is conditional on the row's cells before column i.
+    """
     y, laws = pool.all()
     mass = law.chances(*laws[i].take(rows)).sum(1)
     found: Floats = torch.where(mass > 0, mass.clamp(min=1e-300).log(), -math.inf).numpy()
@@ -119,7 +124,7 @@ def log_chances(pool: Pool, i: int, law: ColumnLaw, walk: Walk, rows: NDArray[np
 
 @torch.no_grad()
 def law_masses(column: ShownColumn, cells: Cells, log_outcomes: Tensor, params: Tensor | None) -> Floats:
-    """The probability of every bin of a column, (N, bins + 1), under each row's law; the last is the gap's."""
+    """Return the probability of every bin of a column under each row's law, (N, bins + 1). The last bin is the gap."""
     from cubicflow.splines import cubic_spline
 
     outcomes = log_outcomes.exp()

@@ -1,9 +1,9 @@
-"""Rows that a person brings: the score of each, its rank among training rows, and what makes it unlikely.
+"""Scores of rows that the user uploads: each row's score, its rank among training rows, and its unlikely columns.
 
-Of a model of columns, every cell has the log probability that it was given by the cells before it: exact, and their sum
-is the score. Of a flow, every column has its log density given all the others, log p(row) - log of the integral of p
-over that column, by the trapezoidal rule; for the least likely rows alone, because it takes hundreds of densities a
-cell.
+For a model of columns, the page shows the log probability of every cell given the cells before it. These values are
+exact, and they sum to the score. For a flow, the page shows the log density of every column given all other columns:
+log p(row) minus the log of the integral of p over that column, by the trapezoidal rule. This takes hundreds of
+densities per cell, so only the least likely rows are explained.
 """
 
 from __future__ import annotations
@@ -30,36 +30,35 @@ from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.encoder import Numbers, TableEncoder
 from cubicflow.tables.source import MemoryTable
 
-MOST_BYTES = 16 << 20  # of an upload
-MOST_ROWS = 20_000  # that are scored
-SHOWN_ROWS = 500  # whose cells the page gets
-REFERENCE_ROWS = 2000
-EXPLAINED_ROWS = 24  # of a flow
-POINTS = 257  # of a column's integral
-REACH = 9.0  # on the real line of a flow
+MOST_BYTES = 16 << 20  # largest upload, in bytes
+MOST_ROWS = 20_000  # largest number of rows that are scored
+SHOWN_ROWS = 500  # rows whose cells are sent to the page
+REFERENCE_ROWS = 2000  # rows that scores are compared with
+EXPLAINED_ROWS = 24  # rows of a flow for which columns are explained
+POINTS = 257  # grid points for the integral over a column
+REAL_LINE_END = 9.0  # integrals over the real line run from -REAL_LINE_END to REAL_LINE_END
 ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet", ".feather", ".arrow", ".npy")
 
 
 def score_rows(run: OpenedRun, content: bytes, name: str, *, pasted: bool = False) -> bytes:
-    """The answer about a file that was dropped, or a text that was pasted. The file is in a temporary folder while it
-    is read, and nowhere else."""
+    """Score the rows of an uploaded file or of a pasted text. The rows are kept only in a temporary folder."""
     if run.kind == "images":
         raise TableError("this run is a flow of images; there are no rows to score")
     ending = Path(name).suffix.lower()
     if not pasted and ending not in ENDINGS:
-        raise TableError(f"{name!r} is no kind of file that is read here; give one of {', '.join(ENDINGS)}")
+        raise TableError(f"{name!r} has no known file type; give one of {', '.join(ENDINGS)}")
     with tempfile.TemporaryDirectory(prefix="cubicflow-") as folder:
         path = Path(folder, f"rows{'.csv' if pasted else ending}")
         path.write_bytes(_with_header(run, content) if pasted else content)
         try:
             return _scored_file(run, path, "the pasted text" if pasted else name)
         except (ValueError, OSError) as error:
-            said = str(error).replace(str(path), "the pasted text" if pasted else name).replace(folder, "")
-            raise TableError(said) from None
+            message = str(error).replace(str(path), "the pasted text" if pasted else name).replace(folder, "")
+            raise TableError(message) from None
 
 
 def _with_header(run: OpenedRun, content: bytes) -> bytes:
-    """A pasted text with the names of the columns in front, unless it has some of them."""
+    """Add a header line to a pasted text, unless its first line has a column name."""
     if run.fitted is None:
         return content
     text = content.decode("utf-8", errors="replace").lstrip("\ufeff \r\n")
@@ -70,7 +69,7 @@ def _with_header(run: OpenedRun, content: bytes) -> bytes:
         return text.replace("\t", ",").encode() if delimiter == "\t" else text.encode()
     if len(first) != len(names):
         raise TableError(
-            f"a row has {len(names)} values here ({', '.join(names[:8])} ...), the first line {len(first)}"
+            f"a row needs {len(names)} values ({', '.join(names[:8])} ...), and the first line has {len(first)}"
         )
     header = io.StringIO()
     csv.writer(header, lineterminator="\n").writerow(names)
@@ -119,7 +118,7 @@ def _explained_names(fitted: FittedTable) -> list[str]:
 def _explained(
     run: OpenedRun, table: Table, chosen: NDArray[np.int64]
 ) -> tuple[tuple[list[str], list[list[str]]], Floats | None, Floats | None]:
-    """The cells of chosen rows as text, the log probabilities of their columns, and the ranks of those."""
+    """Return the cells of chosen rows as text, the log probabilities of their columns, and the percentiles of these."""
     fitted = run.fitted
     if fitted is None:
         raise TypeError("only tables have columns")
@@ -142,7 +141,7 @@ def _explained(
     some = whole[:EXPLAINED_ROWS]
     x, _ = fitted.encoder.to_flow(numbers.y[:EXPLAINED_ROWS])
     slopes = np.stack([m.forward(numbers.y[:EXPLAINED_ROWS, i])[1] for i, m in enumerate(fitted.encoder.maps)], axis=1)
-    found[some] = column_densities(fitted.flow, x, (-REACH, REACH)) + slopes
+    found[some] = column_densities(fitted.flow, x, (-REAL_LINE_END, REAL_LINE_END)) + slopes
     return cells, found, None
 
 
@@ -156,7 +155,7 @@ def _incomplete(rows: pa.Table) -> NDArray[np.bool_]:
 
 @torch.no_grad()
 def column_densities(flow: Flow | Mixture, x: Floats, ends: tuple[float, float]) -> Floats:
-    """log p(x_i | all others) of every feature of rows (N, D), by the trapezoidal rule between two ends.
+    """Return log p(x_i | all other features) for rows (N, D), by the trapezoidal rule between two ends: (N, D).
 
     >>> import cubicflow as cf
     >>> flow = cf.flows.tabular(2, num_layers=1, hidden_features=8)
@@ -181,7 +180,7 @@ def column_densities(flow: Flow | Mixture, x: Floats, ends: tuple[float, float])
 
 
 def _scored_array(run: OpenedRun, path: Path) -> bytes:
-    """Of a flow of vectors: the columns of the file, in their order."""
+    """Score a file with a flow over vectors. The columns of the file are the features, in order."""
     names = [column.name for column in run.subject.columns]
     reading = Reading()
     if path.suffix == ".csv":
@@ -193,12 +192,12 @@ def _scored_array(run: OpenedRun, path: Path) -> bytes:
             pass
     table = open_table(path, reading)
     if len(table.names) != len(names):
-        raise TableError(f"this flow is of {len(names)} numbers a row, the file has {len(table.names)} columns")
+        raise TableError(f"a row of this flow has {len(names)} numbers, and the file has {len(table.names)} columns")
     batches = list(table.batches())
     try:
         columns = [np.concatenate([_floats(b.column(i)) for b in batches]) for i in range(len(names))]
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        raise TableError("every value should be a number") from None
+        raise TableError("every value must be a number") from None
     x = np.stack(columns, axis=1)
     if len(x) > MOST_ROWS or not len(x):
         raise TableError(f"the file has {len(x):,} rows; give 1 to {MOST_ROWS:,}")
@@ -230,18 +229,18 @@ def _floats(array: pa.Array) -> Floats:
 
 
 def _ends(run: OpenedRun) -> tuple[float, float]:
-    """Between which a flow of vectors is integrated."""
+    """Return the ends of the integrals for a flow over vectors."""
     y = run.subject.rows(1 << 12)
     low, high = float(y.min()), float(y.max())
     inside = low >= 0 and high <= 1
     return (0.0, 1.0) if inside else (low - 0.5 * (high - low), high + 0.5 * (high - low))
 
 
-# --- what scores are compared with ---
+# --- reference scores ---
 
 
 def reference_scores(run: OpenedRun) -> tuple[Floats, str]:
-    """Scores of training rows, or of rows that the model draws where the data is gone; and which of the two."""
+    """Return the scores of training rows, or of drawn rows if there is no data; and a name for these rows."""
     if "reference" not in run.__dict__:
         run.__dict__["reference"] = _reference(run)
     found: tuple[Floats, str] = run.__dict__["reference"]
@@ -263,18 +262,18 @@ def _reference(run: OpenedRun) -> tuple[Floats, str]:
 
         rows = run.fitted.sample(REFERENCE_ROWS, usual_context(run.fitted) or None, seed=1)
         scores = run.fitted.score(rows)
-        return scores[np.isfinite(scores)], "rows that the model draws"
+        return scores[np.isfinite(scores)], "rows drawn from the model"
     x = run.subject.rows(REFERENCE_ROWS)
     with torch.no_grad():
         scores = run.model.log_prob(torch.from_numpy(x).to(next(run.model.parameters()).dtype)).double().numpy()
-    return scores, "rows that the model draws"
+    return scores, "rows drawn from the model"
 
 
 def _reference_conditionals(run: OpenedRun) -> Floats:
-    """log p of every cell of training rows, or of drawn ones, (R, D) in the model's order."""
+    """Return log p of every cell of training rows, or of drawn rows: (R, D) in the model's order."""
     fitted = run.fitted
     if fitted is None or not isinstance(fitted.flow, ColumnsModel):
-        raise TypeError("only a model of columns has these")
+        raise TypeError("only a model of columns has conditional probabilities of cells")
     if "reference_conditionals" not in run.__dict__:
         data = run.data
         if data is not None and data.rows is not None and data.is_train.any():
@@ -290,7 +289,7 @@ def _reference_conditionals(run: OpenedRun) -> Floats:
 
 
 def percentiles(values: Floats, reference: Floats) -> Floats:
-    """The share, in per cent, of the reference that lies below each value; half of what is equal counts.
+    """Return the percentage of the reference that lies below each value. Equal reference values count half.
 
     >>> percentiles(np.array([0.0, 2.5, np.nan]), np.array([1.0, 2.0, 3.0, 4.0])).tolist()
     [0.0, 50.0, nan]

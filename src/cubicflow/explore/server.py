@@ -1,4 +1,4 @@
-"""The server of the page: on 127.0.0.1 alone, with a token, until Ctrl-C or SIGTERM."""
+"""The server of the page. It listens on 127.0.0.1 only, needs a token, and runs until Ctrl-C or SIGTERM."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 HOST = "127.0.0.1"
 PORT = 8470
-PORTS = 100  # that are tried
+PORTS = 100  # number of ports to try
 NEEDED = "the page needs some more packages: pip install 'cubicflow[explore]'"
 
 
-def serve(run: Path, *, port: int | None, browser: bool, say: Callable[[str], None]) -> None:
-    """Serve the page of a run until a signal ends it. ``say`` gets the address."""
+def serve(run: Path, *, port: int | None, browser: bool, report: Callable[[str], None]) -> None:
+    """Serve the page of a run until a signal stops the server. ``report`` is called with lines such as the address."""
     try:
         import starlette  # noqa: F401
         import uvicorn
@@ -31,11 +31,11 @@ def serve(run: Path, *, port: int | None, browser: bool, say: Callable[[str], No
         raise ImportError(NEEDED) from None
     from cubicflow.flows.serialization import read_config
 
-    read_config(run)  # what is no run at all is refused here, and not on a page
+    read_config(run)  # raises here, not on the page, if the folder is not a run
     listening, taken = listen(PORT if port is None else port)
     number = listening.getsockname()[1]
     if taken:
-        say(f"port {taken} is in use; this is the next free one")
+        report(f"port {taken} is in use; the next free port is used")
     token = secrets.token_urlsafe(24)
     address = f"http://{HOST}:{number}/?token={token}"
     config = uvicorn.Config(
@@ -46,8 +46,8 @@ def serve(run: Path, *, port: int | None, browser: bool, say: Callable[[str], No
         timeout_graceful_shutdown=0,
     )
     server = uvicorn.Server(config)
-    say(address)
-    say("Ctrl-C ends it")
+    report(address)
+    report("press Ctrl-C to stop the server")
     if browser:
         threading.Timer(0.1, webbrowser.open, (address,)).start()
     with listening, stopping(server):
@@ -55,9 +55,12 @@ def serve(run: Path, *, port: int | None, browser: bool, say: Callable[[str], No
 
 
 def listen(port: int) -> tuple[socket.socket, int | None]:
-    """A socket at a port, or at the next that is free; and the port that was asked for, if it is taken. 0 is any."""
+    """Return a socket that listens at the port or at the next free one, and the requested port if it was taken.
+
+    Port 0 lets the system choose.
+    """
     if not 0 <= port < 1 << 16:
-        raise ValueError(f"--port should be 0 to 65535, got {port}")
+        raise ValueError(f"--port must be 0 to 65535, got {port}")
     for number in range(port, min(port + PORTS, 1 << 16)):
         found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -70,12 +73,12 @@ def listen(port: int) -> tuple[socket.socket, int | None]:
                 raise
             continue
         return found, port if number != port else None
-    raise OSError(f"no port from {port} to {port + PORTS - 1} is free; name another with --port")
+    raise OSError(f"no port from {port} to {port + PORTS - 1} is free; give another with --port")
 
 
 @contextmanager
 def stopping(server: uvicorn.Server) -> Iterator[None]:
-    """Ctrl-C and SIGTERM end the server at once, whoever is still connected."""
+    """Stop the server at once on Ctrl-C and SIGTERM, even if browsers are still connected."""
 
     @contextmanager
     def caught() -> Iterator[None]:
@@ -89,12 +92,12 @@ def stopping(server: uvicorn.Server) -> Iterator[None]:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    server.capture_signals = caught  # type: ignore[method-assign] # its own wait for browsers that stay connected
+    server.capture_signals = caught  # type: ignore[method-assign] # uvicorn's own handlers wait for connected browsers
     yield
 
 
 def _deferred(run: Path, token: str, port: int) -> Any:
-    """The application, made in a thread while the server starts: importing torch takes longer than that."""
+    """Return an application that is built in a thread while the server starts, because importing torch is slow."""
     made: list[Any] = []
     ready = threading.Event()
 

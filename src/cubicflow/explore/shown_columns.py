@@ -1,7 +1,7 @@
-"""What the page knows of a column: its name, its axis, and the bins in which its probability is shown.
+"""A column as the page shows it: its name, its axis, and the bins that show its probability.
 
-Rows are plain numbers y here, as :mod:`cubicflow.tables` has them: codes of words and steps, values of real numbers,
-NaN for a gap. The page sees ``start + unit * y``: the value itself, or seconds since 1970 of a date.
+Rows are plain numbers y, as in :mod:`cubicflow.tables`: codes for words and steps, values for real numbers, NaN for a
+gap. The page shows ``start + unit * y``: the value, or for a date the seconds since 1970.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from cubicflow.tables.cells import Cells, NumberCells
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.levels import Levelled
 
-MOST_BINS = 48
-MOST_LISTED = 24  # words that are shown one by one
-MOST_MENU = 400  # words that a menu offers
-DAY = 86_400.0
-OUTERMOST = 0.001  # of the rows on either side are beyond the axis
+MOST_BINS = 48  # largest number of bins of a column of numbers
+MOST_LISTED = 24  # largest number of words with their own bar
+MOST_MENU = 400  # largest number of words in a menu
+DAY = 86_400.0  # seconds
+OUTERMOST = 0.001  # fraction of the rows beyond the axis, on either side
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,10 @@ class ShownColumn:
     """One column, with bins of plain numbers.
 
     Attributes:
-        levels: for a list of values, those that have a bar of their own; the last bar is for all others, if any.
-        labels: the texts of all levels, empty for numbers.
-        edges: for numbers, of the bins, in plain numbers; a bin is [edge, next edge).
+        levels: for a list of values, the values with their own bar; one more bar shows all other values, if any.
+        labels: the texts of all values of a list; empty for numbers.
+        values: the plain numbers of all labels.
+        edges: for numbers, the edges of the bins, in plain numbers; a bin is [edge, next edge).
     """
 
     name: str
@@ -48,7 +49,7 @@ class ShownColumn:
     decimals: int | None = None
     levels: tuple[float, ...] = ()
     labels: tuple[str, ...] = ()
-    values: tuple[float, ...] = ()  # the plain number of every label
+    values: tuple[float, ...] = ()
     edges: tuple[float, ...] = ()
 
     @property
@@ -57,15 +58,15 @@ class ShownColumn:
 
     @cached_property
     def bins(self) -> int:
-        """How many masses there are, without that of the gap."""
+        """The number of bins, without the bin of the gap."""
         return len(self.levels) + (len(self.levels) < len(self.values)) if self.is_list else len(self.edges) - 1
 
     def shown(self, y: Floats) -> Floats:
-        """Plain numbers as the page has them."""
+        """Convert plain numbers to the values on the page."""
         return y if self.is_list else self.start + self.unit * y
 
     def bin_of(self, y: Floats) -> NDArray[np.int64]:
-        """The bin of every plain number: ``bins`` for a gap, -1 for what is beyond the axis."""
+        """Return the bin of every plain number: ``bins`` for a gap, -1 for a number beyond the axis."""
         gap = np.isnan(y)
         if self.is_list:
             values = np.asarray(self.levels)
@@ -79,7 +80,7 @@ class ShownColumn:
         return np.where(gap, self.bins, found).astype(np.int64)
 
     def masses(self, y: Floats, weights: Floats | None = None) -> Floats:
-        """The share of rows in every bin, (bins + 1,), the last for gaps."""
+        """Return the share of rows in every bin, (bins + 1,). The last bin is for gaps."""
         place = self.bin_of(y)
         there = place >= 0
         counted = np.bincount(
@@ -90,7 +91,7 @@ class ShownColumn:
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """What the page is told. Of many words, a menu has the first; any may be typed."""
+        """Return the description for the page. A menu has the first MOST_MENU words; the user can type any word."""
         bars = [self.labels[self.values.index(level)] for level in self.levels] if self.is_list else []
         if self.is_list and len(bars) < self.bins:
             bars.append(f"{len(self.values) - len(self.levels):,} others")
@@ -114,7 +115,7 @@ class ShownColumn:
 
 
 def shown_column(column: Column, y: Floats, cells: Cells | None = None, *, is_given: bool = False) -> ShownColumn:
-    """A column of a fitted table, with bins for these plain numbers."""
+    """Return a column of a fitted table, with bins that fit the plain numbers y."""
     about: dict[str, Any] = {"name": column.name, "kind": column.kind, "about": column.describe()}
     there = y[np.isfinite(y)]
     about |= {"has_gaps": cells.gaps if cells is not None else bool(np.isnan(y).any()), "is_given": is_given}
@@ -132,7 +133,7 @@ def shown_column(column: Column, y: Floats, cells: Cells | None = None, *, is_gi
 
 
 def plain_column(name: str, y: Floats) -> ShownColumn:
-    """A column of an array: real numbers without a schema.
+    """Return a column of an array, with real numbers and no schema.
 
     >>> plain_column("x", np.linspace(0, 1, 100)).bins
     48
@@ -141,14 +142,14 @@ def plain_column(name: str, y: Floats) -> ShownColumn:
 
 
 def _affine(column: Column) -> tuple[float, float]:
-    """From plain numbers to what is shown."""
+    """Return start and unit of the map from plain numbers to values on the page."""
     if not column.counts_mass:
         return 0.0, 1.0
     first, second = column.axis_values(column.decode(np.array([0.0, 1.0]))).tolist()
     scale = DAY if column.on_calendar else 1.0
     if second > first:
         return first * scale, (second - first) * scale
-    step = column.axis_step or 1.0  # limits keep samples from one of the two codes
+    step = column.axis_step or 1.0  # both codes decode to one value if a limit of the column clips them
     return first * scale, step * scale
 
 
@@ -164,7 +165,10 @@ def _decimals(column: Column) -> int | None:
 
 
 def _frequent(values: tuple[float, ...], y: Floats, column: Levelled) -> tuple[float, ...]:
-    """The levels that have a bar: all of a few, else the most frequent ones; words by frequency, numbers by size."""
+    """Return the levels with their own bar: all levels if there are few, else the most frequent ones.
+
+    Words are sorted by frequency, a short list of ordered levels by size.
+    """
     counts = np.bincount(y.astype(np.int64), minlength=len(values))
     if len(values) <= MOST_LISTED and column.is_ordered:
         return values
@@ -174,7 +178,7 @@ def _frequent(values: tuple[float, ...], y: Floats, column: Levelled) -> tuple[f
 
 
 def _edges(y: Floats, *, whole: bool) -> Floats:
-    """Bins over all but the outermost thousandth of the rows; those of codes are whole numbers of steps wide."""
+    """Return bin edges that cover all but the outermost thousandths of the rows. Bins of codes span whole steps."""
     if not len(y):
         return np.array([0.0, 1.0])
     low, high = (float(v) for v in np.quantile(y, [OUTERMOST, 1 - OUTERMOST]))

@@ -1,4 +1,4 @@
-"""What a run is about, as the page sees it: its columns, the rows that it draws, its answers to conditions."""
+"""The model of a run as the page uses it: its columns, rows drawn from it, and its answers to conditions."""
 
 from __future__ import annotations
 
@@ -28,64 +28,64 @@ from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.levels import Levelled
 from cubicflow.tables.table_error import TableError
 
-FIRST_ROWS = 1 << 12
-POOL_ROWS = 1 << 16  # of a flow
-REFINED_ROWS = 1 << 20
-GIVEN_ROWS = 1 << 14  # of a pool for values of context columns
+FIRST_ROWS = 1 << 12  # rows drawn before the first answer
+POOL_ROWS = 1 << 16  # rows of a flow that are drawn in idle time
+REFINED_ROWS = 1 << 20  # rows of a flow for a refined answer
+GIVEN_ROWS = 1 << 14  # rows for one set of values of context columns
 
-Conditions = Mapping[str, object]  # from columns to a value, a list, a pair of ends, or None for missing
+Conditions = Mapping[str, object]  # from column names to a value, a list, a pair of ends, or None for missing
 
 
 class Subject(ABC):
-    """One model. Rows are plain numbers (N, D) in the order of ``columns``."""
+    """A model behind the page. Rows are plain numbers (N, D) in the order of ``columns``."""
 
     kind: str
 
     @cached_property
     @abstractmethod
     def columns(self) -> list[ShownColumn]:
-        """Those that are modelled, with bins for the rows it draws."""
+        """The modelled columns, with bins that fit rows drawn from the model."""
 
     @abstractmethod
     def rows(self, n: int) -> Floats:
-        """Rows that the model draws, the same ones whenever they are asked for."""
+        """Return n rows drawn from the model. Every call returns the same rows."""
 
     @abstractmethod
     def answer(self, conditions: Conditions, *, refine: bool = False) -> Answer:
-        """All columns given conditions."""
+        """Return the distributions of all columns given conditions."""
 
     @property
     def given(self) -> list[ShownColumn]:
-        """Context columns."""
+        """The context columns."""
         return []
 
     def prepare(self) -> bool:
-        """Do a piece of the work that later answers need; whether there is more."""
+        """Do a part of the work that later answers need. Returns whether there is more."""
         return False
 
 
 class ColumnsSubject(Subject):
-    """A model of columns."""
+    """The subject of a model of columns."""
 
     kind = "columns"
 
     def __init__(self, fitted: FittedTable) -> None:
         if not isinstance(fitted.flow, ColumnsModel) or fitted.cells is None:
-            raise TypeError("this run is no model of columns")
+            raise TypeError("this run is not a model of columns")
         self.fitted, self.model, self.encoder = fitted, fitted.flow, fitted.cells
         self.usual = usual_context(fitted)
         self._pools: dict[tuple[str, ...], Pool] = {}
 
     def pool(self, conditions: Conditions | None = None) -> Pool:
-        """The pool for values of context columns; the usual ones where they are not among the conditions."""
-        told = {**self.usual, **{name: v for name, v in (conditions or {}).items() if name in self.usual}}
-        key = tuple(map(str, told.values()))
+        """Return the pool for the values of context columns in the conditions, or for their usual values."""
+        values = {**self.usual, **{name: v for name, v in (conditions or {}).items() if name in self.usual}}
+        key = tuple(map(str, values.values()))
         if key not in self._pools:
-            context, _ = self.encoder.context_from(told, 1)
+            context, _ = self.encoder.context_from(values, 1)
             if len(self._pools) > 4:
                 self._pools.pop(next(iter(self._pools)))
             self._pools[key] = Pool(self.model, self.encoder, None if context is None else context[0])
-            self._pools[key].reach(GIVEN_ROWS if told else FIRST_ROWS)
+            self._pools[key].grow_to(GIVEN_ROWS if values else FIRST_ROWS)
         return self._pools[key]
 
     def prepare(self) -> bool:
@@ -95,7 +95,7 @@ class ColumnsSubject(Subject):
 
     def rows(self, n: int) -> Floats:
         pool = self.pool()
-        pool.reach(n)
+        pool.grow_to(n)
         return pool.walk.to_table(pool.all()[0][:n])
 
     @cached_property
@@ -109,26 +109,26 @@ class ColumnsSubject(Subject):
         return given_columns(self.fitted)
 
     def answer(self, conditions: Conditions, *, refine: bool = False) -> Answer:
-        told = {**self.usual, **conditions}
-        return Asker(self.fitted, self.columns, self.pool(conditions)).answer(told, refine=refine)
+        given = {**self.usual, **conditions}
+        return Asker(self.fitted, self.columns, self.pool(conditions)).answer(given, refine=refine)
 
 
 class SampledSubject(Subject):
-    """A model that is asked by drawing rows and keeping those that meet the conditions."""
+    """A subject that draws rows and keeps the rows that meet the conditions."""
 
     def __init__(self) -> None:
         self._drawn: dict[tuple[str, ...], Floats] = {}
 
     @abstractmethod
     def draw(self, n: int, conditions: Conditions, seed: int) -> Floats:
-        """Rows, given context columns among the conditions."""
+        """Draw n rows, given the conditions on context columns."""
 
     @abstractmethod
     def kept(self, y: Floats, conditions: Conditions) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Which rows meet the conditions on columns that are modelled."""
+        """Return whether each row meets the conditions on modelled columns."""
 
-    def context_of(self, conditions: Conditions) -> Conditions:  # noqa: ARG002 - for those that have context
-        """The conditions on context columns."""
+    def context_of(self, conditions: Conditions) -> Conditions:  # noqa: ARG002 - subclasses with context columns use it
+        """Return the conditions on context columns."""
         return {}
 
     def _rows(self, n: int, conditions: Conditions) -> Floats:
@@ -156,7 +156,7 @@ class SampledSubject(Subject):
         y = self._rows(n, conditions)
         kept = self.kept(y, conditions)
         if not kept.any():
-            raise TableError(f"none of {n:,} rows drawn meets these conditions; widen them")
+            raise TableError(f"none of {n:,} drawn rows meets these conditions; widen them")
         share, rows = float(kept.mean()), y[kept]
         even = np.zeros(len(rows))
         found: Sequence[ColumnAnswer] = [counted(c, rows[:, i], even) for i, c in enumerate(self.columns)]
@@ -164,7 +164,7 @@ class SampledSubject(Subject):
 
 
 class FlowSubject(SampledSubject):
-    """A flow of a table's columns."""
+    """The subject of a flow over a table's columns."""
 
     kind = "flow"
 
@@ -191,22 +191,22 @@ class FlowSubject(SampledSubject):
     def kept(self, y: Floats, conditions: Conditions) -> np.ndarray[Any, np.dtype[np.bool_]]:
         kept = np.ones(len(y), np.bool_)
         names = [column.name for column in self.fitted.encoder.columns]
-        asked = {name: value for name, value in conditions.items() if name not in self.usual}
-        for condition in read_conditions(asked, self.fitted.schema):
+        on_modelled = {name: value for name, value in conditions.items() if name not in self.usual}
+        for condition in read_conditions(on_modelled, self.fitted.schema):
             if condition.column not in names:
-                raise TableError(f"column {condition.column!r} is not modelled, so no condition can be put on it")
+                raise TableError(f"column {condition.column!r} is not modelled, so it can have no condition")
             column = self.fitted.schema[condition.column]
             if condition.relation == "=" and not column.counts_mass:
                 raise TableError(
-                    f"a flow has densities: give column {condition.column!r} a range in place of one value"
+                    f"a single value has probability 0 under a flow; give column {condition.column!r} a range"
                 )
-            allowed = allowed_by(condition, column, SimpleNamespace(gaps=False))  # type: ignore[arg-type] # none are
+            allowed = allowed_by(condition, column, SimpleNamespace(gaps=False))  # type: ignore[arg-type] # a flow has no gaps
             kept &= allowed.contains(y[:, names.index(condition.column)])
         return kept
 
 
 class ArraySubject(SampledSubject):
-    """A flow of vectors, fitted to an array."""
+    """The subject of a flow over vectors, fitted to an array."""
 
     kind = "array"
 
@@ -223,7 +223,7 @@ class ArraySubject(SampledSubject):
 
     def draw(self, n: int, conditions: Conditions, seed: int) -> Floats:  # noqa: ARG002
         if self.flow.context_features:
-            raise TableError("this flow is told by context, of which the run keeps no values; use it from Python")
+            raise TableError("this flow needs context, and the run keeps no values of it; use the flow from Python")
         with torch.no_grad():
             found: Floats = self.flow.sample(n, seed=seed, batch_size=1 << 14).double().cpu().numpy()
         return found
@@ -234,7 +234,7 @@ class ArraySubject(SampledSubject):
             if name not in self.names:
                 raise TableError(f"there is no column {name!r}")
             if not isinstance(value, tuple):
-                raise TableError(f"a flow has densities: give column {name!r} a range in place of one value")
+                raise TableError(f"a single value has probability 0 under a flow; give column {name!r} a range")
             low, high = (_number(end, default) for end, default in zip(value, (-math.inf, math.inf), strict=True))
             column = y[:, self.names.index(name)]
             kept &= (column >= low) & (column <= high)
@@ -242,23 +242,23 @@ class ArraySubject(SampledSubject):
 
 
 def numbers_of(fitted: FittedTable, rows: pa.Table) -> Floats:
-    """Plain numbers (N, D) of rows of a table, NaN for gaps, inf for what does not belong."""
+    """Return the plain numbers (N, D) of a table's rows: NaN for a gap, inf for a value that the column cannot hold."""
     columns = fitted.encoder.columns
     return np.column_stack([plain_numbers(c, rows.column(c.name).combine_chunks()) for c in columns])
 
 
 def usual_context(fitted: FittedTable) -> dict[str, object]:
-    """A value for every context column, near the middle of what it holds."""
+    """Return a usual value for every context column: the first level, or a number near the median."""
     return {column.name: _usual(column, fitted.cells) for column in fitted.schema.context}
 
 
 def given_columns(fitted: FittedTable) -> list[ShownColumn]:
-    """The context columns, as they are shown."""
+    """Return the context columns as the page shows them."""
     found = []
     for column in fitted.schema.context:
         y = np.zeros(1)
         if fitted.cells is not None and not isinstance(column, Levelled):
-            scale = fitted.cells.cells[column.name].scale  # type: ignore[attr-defined] # numbers have one
+            scale = fitted.cells.cells[column.name].scale  # type: ignore[attr-defined] # columns of numbers have a scale
             y = np.asarray(scale.inverse(np.linspace(0.02, 0.98, 97)))
         elif not isinstance(column, Levelled):
             y = column.needed_map.inverse(np.linspace(-2.0, 2.0, 97))
@@ -271,7 +271,7 @@ def _usual(column: Column, cells: CellEncoder | None) -> object:
         return column.labels[0]
     y = column.needed_map.inverse(np.zeros(1))
     if cells is not None and not isinstance(own := cells.cells[column.name], WordCells):
-        y = own.scale.inverse(np.array([0.5]))  # type: ignore[attr-defined] # numbers have one
+        y = own.scale.inverse(np.array([0.5]))  # type: ignore[attr-defined] # columns of numbers have a scale
     return with_gaps(column, np.floor(y) if column.counts_mass else y)[0].as_py()
 
 
@@ -281,4 +281,4 @@ def _number(value: object, default: float) -> float:
     try:
         return float(str(value))
     except ValueError:
-        raise TableError(f"{str(value)[:40]!r} is no number") from None
+        raise TableError(f"{str(value)[:40]!r} is not a number") from None

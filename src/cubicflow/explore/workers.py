@@ -1,4 +1,4 @@
-"""Threads that compute while the server goes on answering. They end with the process, whatever they are at."""
+"""Threads that compute while the server stays responsive. They are daemon threads and end with the process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Worker:
-    """One thread, one job after the other. While it has none, it calls ``idle``, as long as that says there is more.
+    """A thread that runs jobs one after the other. Without jobs it calls ``idle`` as long as ``idle`` returns True.
 
     >>> worker = Worker("an example")
     >>> worker.close()
@@ -26,12 +26,12 @@ class Worker:
         self._thread.start()
 
     async def run(self, function: Callable[..., T], *arguments: Any, **options: Any) -> T:
-        """The result of a function, called in the thread. A caller that was cancelled costs no work."""
+        """Call a function in the thread, and return its result. The job of a cancelled caller is skipped."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
 
         def settle(result: Any, error: BaseException | None) -> None:
-            if not future.done():  # the browser may have left
+            if not future.done():  # the request may have been cancelled
                 future.set_result(result) if error is None else future.set_exception(error)
 
         def job() -> None:
@@ -49,11 +49,11 @@ class Worker:
         return await future
 
     def wake(self) -> None:
-        """Look again whether there is idle work."""
+        """Make the thread check again whether there is idle work."""
         self._jobs.put(lambda: None)
 
     def close(self) -> None:
-        """End the thread after what it is at."""
+        """End the thread after its current job."""
         self._is_open = False
         self.wake()
         self._thread.join()

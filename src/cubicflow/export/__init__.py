@@ -1,4 +1,4 @@
-"""Models as files for other programs: ONNX, and torch's own exported programs."""
+"""Export of models to files for other programs: ONNX, and torch's exported programs (.pt2)."""
 
 from __future__ import annotations
 

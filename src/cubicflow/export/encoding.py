@@ -1,6 +1,7 @@
-"""The encoding of a table's columns as JSON, so that a program in any language can make the inputs of a graph.
+"""The encoding of a table's columns as JSON, so that a program in any language can compute the inputs of a graph.
 
-The page on export documents every field; what is here is what the run's own config has, put in the order of use.
+The documentation page on export describes every field. The fields are copied from the run's config.json, in the order
+in which a program needs them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def encoding_of(table: FittedTable) -> dict[str, Any]:
-    """What a service needs beside the graph."""
+    """Return the encoding of a fitted table's columns, which a program needs beside the graph."""
     encoder = table.encoder
     columns = [
         {**column.to_json(), "counts_mass": column.counts_mass}
@@ -29,13 +30,13 @@ def encoding_of(table: FittedTable) -> dict[str, Any]:
         cells = {name: described["cells"][name] for name in [*encoder.order, *given]}
         rules = [
             rule for rule in encoder.rules if encoder.cells[rule.dependent].only_masses(rule.values)
-        ]  # a density has no part in a rule
+        ]  # rules apply only to columns with probability masses, not to densities
         found: dict[str, Any] = {"model": "columns", "features": encoder.order, "context": given, "columns": columns}
         return {**found, "cells": cells, "rules": [rule.to_json() for rule in rules]}
-    return _of_flow(encoder, columns, given)
+    return _flow_encoding(encoder, columns, given)
 
 
-def _of_flow(encoder: TableEncoder, columns: list[dict[str, Any]], given: list[str]) -> dict[str, Any]:
+def _flow_encoding(encoder: TableEncoder, columns: list[dict[str, Any]], given: list[str]) -> dict[str, Any]:
     features = [column.name for column in encoder.columns]
     found: dict[str, Any] = {"model": "flow", "features": features, "context": given, "columns": columns}
     if encoder.mass_features:

@@ -1,10 +1,10 @@
-"""The one error of this package."""
+"""The error that this package raises."""
 
 from __future__ import annotations
 
 
 class ExportError(ValueError):
-    """A model that cannot be exported: which part of it, and why.
+    """An error raised for a model that cannot be exported. The message names the part of the model and the reason.
 
     >>> import cubicflow as cf
     >>> from cubicflow.export import export_model
@@ -12,5 +12,5 @@ class ExportError(ValueError):
     >>> export_model(flow, "model.tflite")
     Traceback (most recent call last):
     ...
-    cubicflow.export.export_error.ExportError: model.tflite: the ending says what to write: .onnx or .pt2
+    cubicflow.export.export_error.ExportError: model.tflite: the file name must end in .onnx or .pt2
     """

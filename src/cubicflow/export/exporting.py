@@ -1,4 +1,4 @@
-"""Write a model to a file that needs no cubicflow."""
+"""Export a model to a file that other programs can run without cubicflow."""
 
 from __future__ import annotations
 
@@ -29,16 +29,17 @@ def export_model(
     sampler: bool = False,
     overwrite: bool = False,
 ) -> list[Path]:
-    """Write the log density of a model, or its sampler, as a graph of float32 for any number of rows.
+    """Export the log density or the sampler of a model as a float32 graph for any number of rows.
 
     Args:
         model: a flow, a mixture, a model of columns, or a fitted table.
-        path: ``.onnx`` for ONNX (``pip install 'cubicflow[onnx]'``), ``.pt2`` for ``torch.export.load``. Neither file
-            needs cubicflow. Beside the graph of a fitted table lies the encoding of its columns, with the ending .json.
-        sampler: write samples from given noise, rather than log densities of given rows.
-        overwrite: replace files that exist.
+        path: the output file: ``.onnx`` for ONNX (``pip install 'cubicflow[onnx]'``), or ``.pt2`` for
+            ``torch.export.load``. Neither file needs cubicflow. For a fitted table, a second file with the same name
+            and the suffix ``.json`` holds the encoding of the columns.
+        sampler: export the map from noise to samples instead of the log density of rows.
+        overwrite: replace existing files.
 
-    Returns the files written. Raises ExportError where the model cannot be exported, naming the part.
+    Returns the files written. Raises ExportError if the model cannot be exported; the message names the part.
 
     >>> import tempfile
     >>> import torch
@@ -53,7 +54,7 @@ def export_model(
     """
     path = Path(path)
     if path.suffix not in ENDINGS:
-        raise ExportError(f"{path}: the ending says what to write: {' or '.join(ENDINGS)}")
+        raise ExportError(f"{path}: the file name must end in {' or '.join(ENDINGS)}")
     table = None if isinstance(model, nn.Module) else _as_table(model)
     encoding = None if table is None else path.with_suffix(".json")
     check_outputs([path] if encoding is None else [path, encoding], overwrite=overwrite)
@@ -76,7 +77,7 @@ def export_model(
 
 
 def export_run(run: str | Path, path: str | Path, *, sampler: bool = False, overwrite: bool = False) -> list[Path]:
-    """:func:`export_model` of the model in a run folder, which must be finished.
+    """Call :func:`export_model` with the model of a run folder. The run must be finished.
 
     >>> import tempfile
     >>> import cubicflow as cf
@@ -89,13 +90,13 @@ def export_run(run: str | Path, path: str | Path, *, sampler: bool = False, over
     from cubicflow.flows.serialization import load_model, read_config
 
     path = Path(path)
-    if path.suffix not in ENDINGS:  # before anything is read
-        raise ExportError(f"{path}: the ending says what to write: {' or '.join(ENDINGS)}")
+    if path.suffix not in ENDINGS:  # checked before the model is read
+        raise ExportError(f"{path}: the file name must end in {' or '.join(ENDINGS)}")
     config = read_config(Path(run))
     result = config.get("result")
     if isinstance(result, dict) and not result.get("finished"):
         raise ExportError(
-            f"{run} is still training, or its training was cut short; wait for it, or finish it with --resume"
+            f"{run} is still training, or its training was interrupted; wait for it, or finish it with --resume"
         )
     model: Any
     if "table" in config:
@@ -108,7 +109,7 @@ def export_run(run: str | Path, path: str | Path, *, sampler: bool = False, over
 
 
 def about_graph(graph: Graph, *, sampler: bool) -> dict[str, Any]:
-    """What every exported file says of itself."""
+    """Return the description that every exported file contains: format, version, graph, inputs and outputs."""
     found: dict[str, Any] = {"format": FORMAT, "version": VERSION, "graph": SAMPLER if sampler else LOG_DENSITY}
     found["inputs"] = {name: ["rows", *shape] for name, shape in graph.inputs.items()}
     found["outputs"] = list(graph.outputs)
@@ -116,7 +117,7 @@ def about_graph(graph: Graph, *, sampler: bool) -> dict[str, Any]:
 
 
 def check_outputs(paths: list[Path], *, overwrite: bool) -> None:
-    """Refuse, before any work, what cannot be written."""
+    """Raise ExportError, before any work is done, if a file cannot be written."""
     for path in paths:
         if path.is_dir():
             raise ExportError(f"{path} is a folder; give the name of a file")
@@ -133,7 +134,7 @@ def check_outputs(paths: list[Path], *, overwrite: bool) -> None:
 
 
 def write_together(contents: dict[Path, bytes]) -> None:
-    """Write files that belong together: all of them are whole before the first takes its name."""
+    """Write several files together: all contents are written before the first file gets its name."""
     try:
         with ExitStack() as files:
             for path, content in contents.items():

@@ -1,4 +1,4 @@
-"""Programs as the bytes of a file: .onnx and .pt2."""
+"""Conversion of traced programs to the bytes of .onnx and .pt2 files."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from cubicflow.export.onnx_formulas import formulas
 from cubicflow.export.quiet import quiet
 
 OPERATOR = type(torch.ops.aten.add.Tensor)
-ABOUT = "cubicflow.json"  # the name under which both kinds of file say what they are
-MOST_BYTES = 2**31 - 1  # of an ONNX file
+ABOUT = "cubicflow.json"  # name of the graph's description inside both kinds of files
+MOST_BYTES = 2**31 - 1  # largest size of an ONNX file, in bytes
 
 
 def check_onnx() -> None:
-    """Refuse to begin without what writes ONNX."""
+    """Raise ImportError if the packages that write ONNX are not installed."""
     try:
         import onnx  # noqa: F401
         import onnxscript  # noqa: F401
@@ -33,9 +33,12 @@ def check_onnx() -> None:
 
 
 def onnx_bytes(program: ExportedProgram, graph: Graph, about: Mapping[str, Any]) -> bytes:
-    """The ONNX model. Where an operator has no counterpart there, the error names the part of the model it is in."""
+    """Convert a program to ONNX.
+
+    Raises ExportError for an operator that ONNX lacks; the message names the part of the model with that operator.
+    """
     how: dict[str, Any] = {"input_names": list(graph.inputs), "output_names": list(graph.outputs), "verbose": False}
-    how["optimize"] = False  # which takes as long as all the rest; what is wanted of it is in tidied
+    how["optimize"] = False  # takes as long as everything else; tidied() does the needed part
     try:
         with quiet():
             converted = torch.onnx.export(program, (), dynamo=True, custom_translation_table=formulas(), **how)
@@ -44,20 +47,22 @@ def onnx_bytes(program: ExportedProgram, graph: Graph, about: Mapping[str, Any])
         raise ExportError(_unconverted(program, error)) from error
     model.metadata_props.add(key=ABOUT, value=json.dumps(about))
     if model.ByteSize() > MOST_BYTES:
-        raise ExportError(f"the model has {model.ByteSize():,} bytes, and an ONNX file holds 2 GB; write a .pt2 file")
+        raise ExportError(f"the model has {model.ByteSize():,} bytes, and an ONNX file at most 2 GB; write a .pt2 file")
     content: bytes = model.SerializeToString()
     return content
 
 
 def tidied(converted: Any) -> Any:
-    """The model with its constants folded, the number of rows by its name, and nothing of the machine it was made on:
-    every node comes with the lines of source that it was traced from."""
+    """Return the ONNX model with folded constants, without source lines, and with the row axis named ``rows``.
+
+    torch attaches to every node the source lines that the node was traced from. They name paths of this machine.
+    """
     from onnxscript import optimizer
 
     optimizer.fold_constants(converted.model)
     optimizer.remove_unused_nodes(converted.model)
     model = converted.model_proto
-    del model.graph.value_info[:]  # shapes inside, which every reader infers
+    del model.graph.value_info[:]  # shapes of inner values; every runtime infers them
     for node in model.graph.node:
         del node.metadata_props[:]
         node.doc_string = ""
@@ -69,7 +74,7 @@ def tidied(converted: Any) -> Any:
 
 
 def program_bytes(program: ExportedProgram, about: Mapping[str, Any]) -> bytes:
-    """What ``torch.export.load`` reads, without the lines of source that every node was traced from."""
+    """Return the bytes of a .pt2 file for ``torch.export.load``, without the source lines of the nodes."""
     for node in program.graph.nodes:
         node.meta.pop("stack_trace", None)
     file = BytesIO()
@@ -78,14 +83,14 @@ def program_bytes(program: ExportedProgram, about: Mapping[str, Any]) -> bytes:
 
 
 def _unconverted(program: ExportedProgram, error: BaseException) -> str:
-    """Which operator of which part."""
-    said, cause = str(error), error.__cause__
+    """Return a message that names the operator that ONNX lacks, and the part of the model with that operator."""
+    message, cause = str(error), error.__cause__
     while cause is not None:
-        said, cause = f"{said} {cause}", cause.__cause__
+        message, cause = f"{message} {cause}", cause.__cause__
     for node in program.graph.nodes:
-        if node.op == "call_function" and isinstance(node.target, OPERATOR) and str(node.target) in said:
+        if node.op == "call_function" and isinstance(node.target, OPERATOR) and str(node.target) in message:
             stack = list((node.meta.get("nn_module_stack") or {}).values())
             name, kind = stack[-1] if stack else ("", "")
             part = f"{name.removeprefix('model.')} ({str(kind).rsplit('.', 1)[-1]})" if name else "the model"
-            return f"{part} cannot be written as ONNX, which has nothing for {node.target}; a .pt2 file can hold it"
+            return f"{part} cannot be written as ONNX, which has no operator for {node.target}; write a .pt2 file"
     return f"the model cannot be written as ONNX: {' '.join(str(error).split())[:300]}"

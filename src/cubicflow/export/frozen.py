@@ -1,7 +1,7 @@
-"""A copy of a model for export: float32, on the CPU, in evaluation mode, with matrices in the place of factors.
+"""A copy of a model for export: float32, on the CPU, in evaluation mode, with LU factors multiplied out.
 
-A graph has its weights inside and is never trained, so what is made of parameters alone is made once, here. That also
-keeps triangular solves out of the graph, for which ONNX has no operator.
+An exported graph is never trained. So values that depend only on parameters are computed once, here. This also keeps
+triangular solves out of the graph; ONNX has no operator for them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 class FixedLinear(Transform):
-    """A linear layer as two matrices: its own and its inverse, which was made in float64.
+    """A linear layer with fixed matrices: the weight and its inverse, which is computed in float64.
 
     >>> layer = LULinear(3, seed=0).requires_grad_(False)
     >>> x = torch.randn(4, 3)
@@ -44,12 +44,14 @@ class FixedLinear(Transform):
         return nn.functional.linear(z - self.bias, self.inverse_weight), (-self.log_det).expand(z.shape[0])
 
     def config(self) -> dict[str, Any]:
-        raise TypeError("a fixed layer is part of a graph, and not of a run")
+        raise TypeError("a FixedLinear layer is for export only and cannot be saved in a run")
 
 
 class FixedMixture(Base):
-    """A mixture of normals that makes its draws of given numbers: ``noise`` is (N, features + 1), standard normals and
-    in the last column a uniform number, which chooses the component.
+    """A mixture of normals whose samples are a function of given noise.
+
+    ``noise`` has shape (N, features + 1): standard normal numbers, and in the last column a uniform number that selects
+    the component.
 
     >>> base = FixedMixture(NormalMixture(2, components=3))
     >>> base.drawn(torch.tensor([[0.0, 0.0, 0.1]])).shape
@@ -60,7 +62,7 @@ class FixedMixture(Base):
         super().__init__(mixture.features)
         self.mixture = mixture
         weights = mixture.logits.detach().double().softmax(0)
-        self.ends = nn.Buffer(weights.cumsum(0)[:-1].float())  # of all components but the last
+        self.ends = nn.Buffer(weights.cumsum(0)[:-1].float())  # cumulative weights without the last
         scales = mixture.log_scales.detach().double().exp()  # (K, D)
         whiten = torch.eye(mixture.features, dtype=torch.float64).expand(len(scales), -1, -1)
         if mixture.shears is not None:
@@ -74,15 +76,15 @@ class FixedMixture(Base):
         return self.mixture.sample(n, temperature, generator)
 
     def drawn(self, noise: Tensor) -> Tensor:
-        """(N, features + 1) -> (N, features)."""
+        """Map noise to samples: (N, features + 1) -> (N, features)."""
         picks = (noise[:, -1:] >= self.ends).long().sum(1)  # (N,)
-        apart = (self.factors[picks] * noise[:, None, :-1]).sum(2)
-        return self.mixture.means[picks] + apart
+        offsets = (self.factors[picks] * noise[:, None, :-1]).sum(2)
+        return self.mixture.means[picks] + offsets
 
 
 @torch.no_grad()
 def frozen(model: Model) -> Model:
-    """The copy. What was given stays as it is.
+    """Return a copy of a model for export. The given model does not change.
 
     >>> import cubicflow as cf
     >>> flow = cf.flows.tabular(3, num_layers=2, hidden_features=8).double()
@@ -101,6 +103,6 @@ def frozen(model: Model) -> Model:
 
 
 def sizes_of(model: nn.Module) -> set[int]:
-    """Every size of an axis of a tensor in a model, and the number of elements of each tensor."""
+    """Return the axis sizes and the element counts of all tensors in a model."""
     state = model.state_dict().values()
     return {size for value in state for size in (*value.shape, math.prod(value.shape))}

@@ -1,4 +1,4 @@
-"""What is exported: modules whose forward is one question to a model, on rows (N, ...) of float32."""
+"""The modules that are exported. Each computes one result of a model for rows (N, ...) of float32."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ LOG_DENSITY, SAMPLER = "log_density", "sampler"
 
 @dataclass(frozen=True)
 class Graph:
-    """A module and how it is called: the names of its inputs and outputs, the shape of a row of each input, and what
-    its noise is."""
+    """A module with its inputs (name to shape of a row), the names of its outputs, and a description of its noise."""
 
     module: nn.Module
     inputs: Mapping[str, tuple[int, ...]]
@@ -34,14 +33,14 @@ class Graph:
 
 
 class LogDensity(nn.Module):
-    """log p of rows, past the checks of shapes that :class:`~cubicflow.Flow` makes for people."""
+    """The log density of rows, without the shape checks of :class:`~cubicflow.Flow`."""
 
     def __init__(self, model: Flow | Mixture) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
-        """(N, *shape) [, (N, C)] -> (N,)."""
+        """Return log densities: (N, *shape) [, (N, C)] -> (N,)."""
         if isinstance(self.model, Flow):
             return _log_prob(self.model, x, context)
         parts = [_log_prob(flow, x, context) for flow in self.model.flows]
@@ -49,14 +48,14 @@ class LogDensity(nn.Module):
 
 
 class Sampler(nn.Module):
-    """Samples of given noise, and their log densities."""
+    """The map from noise to samples and their log densities."""
 
     def __init__(self, model: Flow) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, noise: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """(N, noise) [, (N, C)] -> (N, *shape), (N,)."""
+        """Return samples and log densities: (N, noise) [, (N, C)] -> (N, *shape), (N,)."""
         base = self.model.base
         z = base.drawn(noise) if isinstance(base, FixedMixture) else noise
         x, log_det = self.model.transform.inverse(z, context)
@@ -64,23 +63,23 @@ class Sampler(nn.Module):
 
 
 class CellsDensity(nn.Module):
-    """log p of rows of cells, and of every cell given those before it."""
+    """The log density of rows of cells, and of every cell given the cells before it."""
 
     def __init__(self, model: ColumnsModel) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, cells: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """(N, 4 D) [, (N, 4 C)] -> (N,), (N, D)."""
+        """Return log densities of rows and of cells: (N, 4 D) [, (N, 4 C)] -> (N,), (N, D)."""
         log_conditionals = self.model.conditionals(cells, context)
         return log_conditionals.sum(1), log_conditionals
 
 
 class NextCells(nn.Module):
-    """Of every column an outcome and a place on [0, 1], drawn with given noise, told the cells before it.
+    """For every column, an outcome and a place in [0, 1], drawn with given noise, given the cells before the column.
 
-    A sampler fills cells from the first column to the last: it runs this graph, takes column i of both results, makes
-    a value and a cell of it by the column's encoding, and runs the graph again for column i + 1.
+    A sampler fills cells from the first column to the last. For column i it runs this graph, takes column i of both
+    results, converts them to a value and a cell with the column's encoding, and continues with column i + 1.
     """
 
     def __init__(self, model: ColumnsModel) -> None:
@@ -88,7 +87,7 @@ class NextCells(nn.Module):
         self.model = model
 
     def forward(self, cells: Tensor, noise: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """(N, 4 D), (N, 2 D) [, (N, 4 C)] -> (N, D) whole numbers, (N, D)."""
+        """Return outcomes and places: (N, 4 D), (N, 2 D) [, (N, 4 C)] -> (N, D) integers, (N, D)."""
         model = self.model
         cells = model._cells(cells, context)
         hidden = model._hidden(cells)
@@ -109,7 +108,7 @@ class NextCells(nn.Module):
 
 
 def graph_of(model: nn.Module, *, sampler: bool) -> Graph:
-    """What to trace of a model. Refuses a sampler that no graph can hold.
+    """Return the graph of a model's log density or sampler. Raises ExportError if the model has no such graph.
 
     >>> import cubicflow as cf
     >>> graph = graph_of(cf.flows.tabular(3, num_layers=1, hidden_features=8, context_features=2), sampler=False)
@@ -118,17 +117,17 @@ def graph_of(model: nn.Module, *, sampler: bool) -> Graph:
     """
     if isinstance(model, Mixture) and sampler:
         raise ExportError(
-            "a Mixture has no map from noise to samples; export the samplers of its flows, mixture.flows, and choose "
-            "among them by its weights"
+            "a Mixture has no map from noise to samples; export the sampler of each flow in mixture.flows, and choose "
+            "among the flows by the mixture's weights"
         )
     if isinstance(model, Flow | Mixture):
         check_loops(model, inverse=sampler)
         model = frozen(model)
-        told = {"context": (model.context_features,)} if model.context_features else {}
+        context = {"context": (model.context_features,)} if model.context_features else {}
         if isinstance(model, Flow) and sampler:
             features = model.base.features + isinstance(model.base, FixedMixture)
-            return Graph(Sampler(model), {"noise": (features,), **told}, ("x", "log_prob"), noise_of(model.base))
-        return Graph(LogDensity(model), {"x": tuple(model.shape), **told}, ("log_prob",))
+            return Graph(Sampler(model), {"noise": (features,), **context}, ("x", "log_prob"), noise_of(model.base))
+        return Graph(LogDensity(model), {"x": tuple(model.shape), **context}, ("log_prob",))
     from cubicflow.tables.columns_model import ColumnsModel
 
     if not isinstance(model, ColumnsModel):
@@ -136,16 +135,16 @@ def graph_of(model: nn.Module, *, sampler: bool) -> Graph:
             f"a {type(model).__name__} cannot be exported; give a Flow, a Mixture, a ColumnsModel or a FittedTable"
         )
     columns = frozen(model)
-    told = {"context": (columns.context_features,)} if columns.context_features else {}
+    context = {"context": (columns.context_features,)} if columns.context_features else {}
     cells = columns.shape
     if sampler:
-        inputs = {"cells": cells, "noise": (2 * len(columns.outcomes),), **told}
+        inputs = {"cells": cells, "noise": (2 * len(columns.outcomes),), **context}
         return Graph(NextCells(columns), inputs, ("outcomes", "places"), "uniform on [0, 1)")
-    return Graph(CellsDensity(columns), {"cells": cells, **told}, ("log_prob", "log_conditionals"))
+    return Graph(CellsDensity(columns), {"cells": cells, **context}, ("log_prob", "log_conditionals"))
 
 
 def noise_of(base: Base) -> str:
-    """What the noise of a sampler is, in words for whoever draws it."""
+    """Describe the noise that a sampler needs, in words."""
     if isinstance(base, StandardNormal):
         return "standard normal"
     if isinstance(base, Uniform):

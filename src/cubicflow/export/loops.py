@@ -1,4 +1,4 @@
-"""Layers that go through their features one by one in one direction: a graph has a copy of their network for each."""
+"""Layers that process features one by one in one direction. A graph holds one copy of their network per feature."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from cubicflow.export.export_error import ExportError
 from cubicflow.flows import Flow, Mixture
 from cubicflow.transforms import Autoregressive, Compose, Inverse, MultiScale, Transform
 
-MOST_COPIES = 64  # of networks and splines in one graph; each takes seconds to trace
+MOST_COPIES = 64  # copies of networks and splines in one graph; each takes seconds to trace
 
 
 def check_loops(model: Flow | Mixture, *, inverse: bool) -> None:
-    """Refuse a model whose graph would be too long.
+    """Raise ExportError if the graph of a model would have more than MOST_COPIES copies of networks.
 
     >>> import cubicflow as cf
     >>> flow = cf.flows.tabular(40, num_layers=2, hidden_features=8, layer="autoregressive")

@@ -1,6 +1,6 @@
-"""Functions that ONNX lacks, or that its runtimes compute with an absolute error alone, in operators that it has.
+"""Formulas in ONNX operators for functions that ONNX lacks, or that ONNX runtimes compute without relative precision.
 
-The tails of a flow need relative precision: log(sigmoid(-100)) is -100, and not the logarithm of 0.
+The tails of a flow need relative precision: log(sigmoid(-100)) is -100, not the logarithm of 0.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FAR_TAIL = (
 
 
 def formulas() -> dict[Any, Callable[..., Any]]:
-    """For operators of torch, functions that write them down in operators of ONNX."""
+    """Return a dict from operators of torch to functions that build them from ONNX operators."""
     from onnxscript import opset18 as op
 
     def number(value: float, like: Any) -> Any:
@@ -44,12 +44,12 @@ def formulas() -> dict[Any, Callable[..., Any]]:
         return op.Constant(value=onnx.helper.make_tensor("value", onnx.TensorProto.DOUBLE, [], [value]))
 
     def log1p(x: Any) -> Any:
-        """Kahan's: the rounding of 1 + x appears in both factors and cancels."""
+        """Return log(1 + x) by Kahan's formula: the rounding error of 1 + x is in both factors and cancels."""
         one = number(1.0, x)
         sum = op.Add(x, one)
         exact = op.Equal(sum, one)
-        apart = op.Where(exact, one, op.Sub(sum, one))
-        return op.Where(exact, x, op.Mul(op.Log(op.Where(exact, one, sum)), op.Div(x, apart)))
+        rounded_x = op.Where(exact, one, op.Sub(sum, one))
+        return op.Where(exact, x, op.Mul(op.Log(op.Where(exact, one, sum)), op.Div(x, rounded_x)))
 
     def log_sigmoid(x: Any) -> Any:
         return op.Sub(op.Min(x, number(0.0, x)), log1p(op.Exp(op.Neg(op.Abs(x)))))
@@ -61,7 +61,7 @@ def formulas() -> dict[Any, Callable[..., Any]]:
         return op.Div(numerator, op.Add(one, small))
 
     def quantile(x: Any) -> Any:
-        """In double: the tables need their digits."""
+        """Return the normal quantile, computed in float64: the coefficients need 16 digits."""
         import onnx
 
         p = op.Cast(x, to=onnx.TensorProto.DOUBLE)

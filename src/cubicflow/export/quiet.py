@@ -1,4 +1,4 @@
-"""What torch and onnxscript say of their own insides."""
+"""Suppression of warnings from torch and onnxscript about their internals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep their warnings from the user, who can do nothing about them. Errors are raised all the same."""
+    """Suppress warnings and log messages, because the user cannot act on them. Exceptions are still raised."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

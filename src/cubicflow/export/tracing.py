@@ -1,4 +1,4 @@
-"""From a module to a program of torch's own operators, for any number of rows."""
+"""Tracing of a module to a program of torch operators for any number of rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FEWEST_EXAMPLES = 101
 
 @torch.no_grad()
 def traced(graph: Graph) -> ExportedProgram:
-    """The program. Where the model cannot be traced, the error names the part of it that was running.
+    """Trace a graph. Raises ExportError if the model cannot be traced; the message names the part that was running.
 
     >>> import cubicflow as cf
     >>> from cubicflow.export.graphs import graph_of
@@ -27,7 +27,7 @@ def traced(graph: Graph) -> ExportedProgram:
     >>> program.module()(torch.zeros(2, 1)).shape
     torch.Size([2])
     """
-    # So many rows that their number is no size of anything else: torch would take the two for one.
+    # The number of example rows must differ from all sizes in the model: torch treats equal sizes as the same axis.
     taken = sizes_of(graph.module)
     rows = next(n for n in count(FEWEST_EXAMPLES) if n not in taken and all(n % d for d in range(2, 11)))
     examples = tuple(torch.full((rows, *shape), 0.5) for shape in graph.inputs.values())
@@ -35,19 +35,19 @@ def traced(graph: Graph) -> ExportedProgram:
     try:
         with quiet():
             return torch.export.export(graph.module, examples, dynamic_shapes=tuple({0: free} for _ in examples))
-    except Exception as error:  # whatever a module does that no tracer can follow
+    except Exception as error:  # modules of users can raise anything during tracing
         raise ExportError(_why(graph.module, error)) from error
 
 
 def _why(module: nn.Module, error: BaseException) -> str:
-    said = next(iter(str(error).strip().splitlines()), type(error).__name__)[:300].rstrip(".:; ")
+    reason = next(iter(str(error).strip().splitlines()), type(error).__name__)[:300].rstrip(".:; ")
     part = running_part(module, error)
     where = "the model" if part is None else part
-    return f"{where} cannot be exported: {said}; a graph takes tensors through torch's operators, whatever their values"
+    return f"{where} cannot be exported: {reason}; use torch operators only, without branches on tensor values"
 
 
 def running_part(module: nn.Module, error: BaseException | None) -> str | None:
-    """The innermost module that was running when the error was raised, by its name in the model."""
+    """Return the name and class of the innermost module that was running when the error was raised."""
     names = {id(part): name for name, part in module.named_modules()}
     while error is not None:
         for frame, _ in reversed(list(walk_tb(error.__traceback__))):

@@ -1,4 +1,4 @@
-"""Samplers of the unit cube, and a round's blend of them."""
+"""Samplers on the unit cube, and the blend of samplers that a round is drawn from."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ class Sampler(Protocol):
     """One or more densities on the unit cube that can be drawn from and evaluated."""
 
     def __len__(self) -> int:
-        """How many densities."""
+        """Return the number of densities."""
 
     def log_densities(self, u: Tensor) -> Tensor:
-        """(N, D) -> (N, len(self))."""
+        """Return the log density of every point under every density: (N, D) -> (N, len(self))."""
 
     def draw(self, part: int, noise: Tensor) -> Tensor:
-        """Points of one density from uniform noise: (n, D) -> (n, D)."""
+        """Map uniform noise to points of density ``part``: (n, D) -> (n, D)."""
 
 
 class Blend:
-    """sum_k share_k q_k over all densities of some samplers: what one round of points is drawn from.
+    """The density sum_k share_k q_k over all densities of some samplers. One round of points is drawn from one blend.
 
     >>> from cubicflow.integration.product_mixture import even_mixture
     >>> blend = Blend([even_mixture(2, [False, False])], torch.ones(1))
@@ -40,17 +40,17 @@ class Blend:
         edges = [0]
         for sampler in samplers:
             edges.append(edges[-1] + len(sampler))
-        # a sampler of which nothing is drawn need not be evaluated either
+        # Drop samplers with share 0: their densities need not be evaluated.
         kept = [(sampler, self.shares[a:b]) for sampler, a, b in zip(samplers, edges, edges[1:], strict=False)]
         self.samplers = [(sampler, part) for sampler, part in kept if float(part.sum()) > 0]
 
     def log_density(self, u: Tensor) -> Tensor:
-        """(N, D) -> (N,)."""
+        """Return the log density of every point: (N, D) -> (N,)."""
         terms = [(sampler.log_densities(u) + shares.log()).logsumexp(1) for sampler, shares in self.samplers]
         return torch.stack(terms).logsumexp(0)
 
     def draw(self, noise: Tensor) -> Tensor:
-        """Points from uniform noise, (n, D + 1) -> (n, D): the first number chooses the density."""
+        """Map uniform noise to points: (n, D + 1) -> (n, D). The first noise column selects the density."""
         shares = torch.cat([shares for _, shares in self.samplers])
         choice = torch.searchsorted(shares.cumsum(0) / shares.sum(), noise[:, 0].contiguous()).clamp(
             max=len(shares) - 1
@@ -67,21 +67,21 @@ class Blend:
 
 
 def best_shares(start: Tensor, ratios: Tensor, weights: Tensor, already: float) -> Tensor:
-    """Shares that make the variance of the final estimate smallest, as far as weighted points can tell.
+    """Return the shares that minimise the variance of the final estimate, as estimated from weighted points.
 
-    With a_i = |f_i| / (N q_i) the weights of points drawn from q, and r_ik = q_k(u_i) / q(u_i), the second moment of
-    the estimate after a round from sum_k s_k q_k is proportional to
+    Let a_i = |f_i| / (N q_i) be the weights of points drawn from q, and r_ik = q_k(u_i) / q(u_i). After a round drawn
+    from sum_k s_k q_k, the second moment of the estimate is proportional to
 
         sum_i a_i^2 / (already + (1 - already) sum_k s_k r_ik),
 
-    convex in the shares s; ``already`` is the part of all evaluations that is made. Where a share is positive at the
-    minimum, all partial derivatives are equal, so that share <- share sqrt(derivative), normalised, leaves it alone;
-    from elsewhere it descends.
+    which is convex in the shares s. At the minimum, the partial derivatives of all positive shares are equal. So the
+    minimum is a fixed point of share <- share sqrt(derivative), normalised. From any other start the update descends.
 
     Args:
-        start: (K,), from where to descend; zeros stay.
-        ratios: (N, K).
-        weights: (N,).
+        start: initial shares, (K,); a share of 0 stays 0.
+        ratios: r_ik, (N, K).
+        weights: a_i up to a common factor, (N,).
+        already: the fraction of all evaluations made so far.
 
     >>> ratios = torch.tensor([[2.0, 0.0], [2.0, 0.0], [0.0, 2.0]])
     >>> best_shares(torch.tensor([0.5, 0.5]), ratios, torch.ones(3), 0.0)

@@ -1,7 +1,8 @@
-"""Where an integral is taken: a box, all of space, circles, by column; and the way there from the unit cube.
+"""The domain of an integral, column by column, and the map from the unit cube to the domain.
 
-Samplers know the unit cube alone. A column of a box is stretched, a circle is a box whose ends are one point, and the
-real line is reached by x = center + scale tan(pi (u - 1/2)), whose tails are heavier than those of most integrands.
+A column is an interval, a circle or the real line. An interval is the unit interval, stretched. A circle is an interval
+whose ends are the same point. The real line is x = center + scale tan(pi (u - 1/2)). Uniform u then gives a Cauchy
+distribution, whose tails are heavier than the tails of most integrands.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-# Points of the unit cube keep this distance from its faces, so that the real line has no infinite point.
+# Points of the unit cube keep this distance from the cube's faces, so that no point on the real line is infinite.
 EDGE = 2.0**-40
 
 
@@ -71,7 +72,7 @@ class Bounds:
         return len(self.columns)
 
     def from_cube(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        """(x, log |dx/du|) of points u of the unit cube: (N, D) -> (N, D), (N,)."""
+        """Map points u of the unit cube to (x, log |dx/du|): (N, D) -> (N, D), (N,)."""
         if not any(self.lines):
             return self._low + self._size * u, self._size.log().sum().expand(len(u))
         angle = math.pi * (u - 0.5)
@@ -90,7 +91,7 @@ def _entries(columns: Sequence[Column]) -> list[Column]:
 
 
 def _column(i: int, entry: Column) -> Column:
-    """One entry, checked. Every message names the column and says what to write instead."""
+    """Check one entry. Every error message names the column and says what to write instead."""
     if isinstance(entry, Line):
         if not (math.isfinite(entry.center) and 0 < entry.scale < math.inf):
             raise ValueError(f"bounds[{i}] is {entry}; its center must be finite and its scale positive and finite")

@@ -1,17 +1,17 @@
 """Every evaluation of an integrand, with its weight under the mixture of all samplers of its fold.
 
-The points come in three folds, in a ring: the samplers of a fold are fitted to the points of the next one. A density is
-never high at a point because it was fitted to that point, and what a point has taught comes back to its own fold only
-after two others: within a fold the samplers are as good as given in advance.
+The points are split into three folds, in a ring: the samplers of a fold are fitted to the points of the next fold. So a
+density is never high at a point because it was fitted to that point. A point influences the samplers of its own fold
+only through both other folds, so within a fold the samplers are nearly independent of the points.
 The estimate of a fold is the balance heuristic of multiple importance sampling,
 
     I = sum_i f(u_i) / sum_t n_t q_t(u_i),
 
-over all rounds t of the fold, of which round t drew n_t points from q_t. No evaluation is thrown away, and one from a
-bad sampler does little harm: where a later sampler is better, that one decides the weight.
+where t runs over the fold's rounds, and round t drew n_t points from q_t. Every evaluation is used. A point from a bad
+sampler does little harm: where a later sampler has a higher density, that sampler dominates the denominator.
 
-The points of a round come in replicates, each an independent randomised net. Sums over replicates are independent and
-of one distribution, so their spread gives the standard error, whatever a net has gained over independent points.
+The points of a round are replicates, each an independent randomised net. The sums over replicates are independent and
+identically distributed. So their spread gives the standard error, including the gain of nets over independent points.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from cubicflow.integration.product_mixture import worth_of
 
 
 class Fold:
-    """A third of all evaluations. u: (N, D); all others (N,)."""
+    """A third of all evaluations. ``u`` has shape (N, D), all other tensors (N,)."""
 
     def __init__(self, features: int) -> None:
         self.u = torch.empty(0, features, dtype=torch.float64)
-        self.values = torch.empty(0, dtype=torch.float64)  # f x the volume element of its point
+        self.values = torch.empty(0, dtype=torch.float64)  # f times the volume element at the point
         self.log_total = torch.empty(0, dtype=torch.float64)  # log sum_t n_t q_t
-        self.log_own = torch.empty(0, dtype=torch.float64)  # log n_t q_t of the own round
-        self.replicate = torch.empty(0, dtype=torch.int64)  # numbered through all rounds
-        self.rounds: list[tuple[Blend, int, int]] = []  # its blend, points, replicates
+        self.log_own = torch.empty(0, dtype=torch.float64)  # log n_t q_t of the point's own round
+        self.replicate = torch.empty(0, dtype=torch.int64)  # replicate number, counted over all rounds
+        self.rounds: list[tuple[Blend, int, int]] = []  # blend, number of points, number of replicates
 
     def __len__(self) -> int:
         return len(self.u)
 
     def add(self, blend: Blend, u: Tensor, values: Tensor, replicates: int) -> None:
-        """The points of one round, drawn from ``blend``, as ``replicates`` of equal size one after the other."""
+        """Add the points of one round, drawn from ``blend``: ``replicates`` groups of equal size, in order."""
         log_n = torch.tensor(float(len(u)), dtype=torch.float64).log()
         own = blend.log_density(u) + log_n
         total = own
@@ -57,11 +57,11 @@ class Fold:
 
     @property
     def weights(self) -> Tensor:
-        """(N,), which sum to the estimate."""
+        """The weights of all points, (N,). The weights sum to the estimate."""
         return self.values * (-self.log_total).exp()
 
     def estimate(self) -> tuple[float, float]:
-        """The estimate and its variance."""
+        """Return the estimate and its variance."""
         sums = torch.zeros(sum(r for _, _, r in self.rounds), dtype=torch.float64)
         sums = sums.scatter_add(0, self.replicate, self.weights)
         variance, first = 0.0, 0
@@ -71,7 +71,7 @@ class Fold:
         return float(sums.sum()), variance
 
     def round_estimates(self) -> list[tuple[float, float, float]]:
-        """For each round by itself: its estimate, its variance, and how many points its weights are worth."""
+        """Return each round's own estimate, variance and effective number of points."""
         found = []
         start = 0
         own = self.values * (-self.log_own).exp()

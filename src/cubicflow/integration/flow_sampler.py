@@ -1,7 +1,7 @@
-"""A flow on the unit cube as a sampler, trained on every weighted point there is.
+"""A flow on the unit cube as a sampler, trained on weighted points.
 
-The flow sees the cube through the distribution functions of one product of densities (``frame``), in which the
-marginals of the integrand are nearly flat: a narrow peak is as wide there as any other.
+Points pass the distribution functions of a product of densities (``frame``) before the flow sees them. After this map
+the marginals of the integrand are nearly uniform, so the flow need not learn narrow peaks of single columns.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LOSSES = ("kl", "variance")
 
 
 class FlowSampler:
-    """A flow on the unit cube seen through a frame. One density."""
+    """A sampler with one density: a frame followed by a flow on the unit cube."""
 
     def __init__(self, flow: Flow, frame: ProductMixture) -> None:
         self.flow, self.frame = flow, frame
@@ -37,7 +37,7 @@ class FlowSampler:
 
     @torch.no_grad()
     def log_densities(self, u: Tensor) -> Tensor:
-        """(N, D) -> (N, 1)."""
+        """Return the log density of every point: (N, D) -> (N, 1)."""
         pieces = []
         for rows in u.split(ROWS_AT_ONCE):
             v, log_frame = self.frame.to_noise(0, rows)
@@ -46,7 +46,7 @@ class FlowSampler:
 
     @torch.no_grad()
     def draw(self, part: int, noise: Tensor) -> Tensor:
-        """Points from uniform noise, (n, D) -> (n, D)."""
+        """Map uniform noise to points: (n, D) -> (n, D)."""
         pieces = []
         for rows in noise.split(ROWS_AT_ONCE):
             v, _ = self.flow.from_noise(rows.float())
@@ -54,17 +54,17 @@ class FlowSampler:
         return torch.cat(pieces)
 
     def snapshot(self) -> FlowSampler:
-        """As it is now, whatever training makes of this one."""
+        """Return a copy that later training does not change."""
         return FlowSampler(copy.deepcopy(self.flow).requires_grad_(False), self.frame)
 
     def train(
         self, u: Tensor, weights: Tensor, log_values: Tensor, steps: int, loss: str, generator: torch.Generator
     ) -> None:
-        """Take gradient steps on points u with weights |f| / (N q), where log |f| is in log_values.
+        """Take gradient steps on points u with weights |f| / (N q); ``log_values`` is log |f|.
 
-        ``"kl"`` descends the cross entropy -sum_i w_i log q(u_i) / sum_i w_i, whose minimum is q = |f|, and weighs a
-        point by |f|: no weight is ever squared. ``"variance"`` descends the second moment of f / q in the second half
-        of the steps, after that start.
+        ``"kl"`` minimises the cross entropy -sum_i w_i log q(u_i) / sum_i w_i. Its minimum is q proportional to |f|,
+        and no weight is squared. ``"variance"`` does the same in the first half of the steps. In the second half it
+        minimises the second moment of f / q.
         """
         batch_size = min(512, max(128, len(u) // 16))
         rows = resample(weights, batch_size * steps, generator)
@@ -72,7 +72,8 @@ class FlowSampler:
         with torch.no_grad():
             v, log_frame = self.frame.to_noise(0, u)
         v, targets = v.float(), (log_values - log_frame).float()
-        targets = targets - targets.max()  # which cancels; -inf where f is 0, and such points are never drawn
+        # The constant cancels in the gradient. Targets are -inf where f is 0; points with f = 0 are never resampled.
+        targets = targets - targets.max()
         parameters = [p for p in self.flow.parameters() if p.requires_grad]
         optimiser = Adam(parameters, beta2=0.99, weight_decay=0.0)
         for step, batch in enumerate(rows):
@@ -90,11 +91,11 @@ class FlowSampler:
 
 
 def new_flow_sampler(u: Tensor, weights: Tensor, circles: list[bool], seed: int) -> FlowSampler:
-    """A flow that starts at the identity, with settings that suit the dimension, in the frame of weighted points."""
+    """Return an untrained flow, which is the identity, with a frame fitted to weighted points. Settings depend on D."""
     features = len(circles)
     marginals = even_mixture(features, circles).on_nodes(find_nodes(u, weights, 32))
     marginals = marginals.improved(u, weights * (worth_of(weights) / float(weights.sum())), 5)
-    # A little of an even density, so that no part of the cube is squeezed to nothing.
+    # Add a uniform part, so that the frame maps no part of the cube to almost zero volume.
     frame = ProductMixture(marginals.nodes, 0.9 * marginals.heights + 0.1, torch.ones(1), circles)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

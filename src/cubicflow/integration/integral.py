@@ -1,4 +1,4 @@
-"""What an integration found, and how far to trust it."""
+"""The result of an integration, with diagnostics of its error."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from torch import Tensor
 from cubicflow.integration.bounds import Bounds
 from cubicflow.integration.evaluations import Fold
 
-FEW_EFFECTIVE = 200  # below so many effective points an error bar is itself a guess
-LARGE_SHARE = 0.05  # one weight of this share of all makes the error a matter of luck
-SMALL_CHANCE = 1e-3  # that rounds which agree would differ so much
-JUDGED = 100  # effective points from which a round's own error is used
+FEW_EFFECTIVE = 200  # effective points; with fewer the standard error is unreliable
+LARGE_SHARE = 0.05  # share of the largest weight above which the standard error is unreliable
+SMALL_CHANCE = 1e-3  # p-value of the chi-square test below which the rounds disagree
+JUDGED = 100  # effective points; a round with fewer is left out of chi-square
 
 
 @dataclass(frozen=True)
 class Integral:
-    """The integral of f, its standard error, and what tells whether the error can be trusted.
+    """The integral of f, its standard error, and diagnostics of the error.
 
     Attributes:
-        estimate: of the integral.
+        estimate: the estimate of the integral.
         error: one standard error of the estimate, from the spread of independent replicates.
-        evaluations: how many points f was given, adaptation counted.
-        effective: how many points of a perfect sampler the weighted points are worth.
-        largest_share: the largest |weight|, as a part of their sum.
-        chi_square: of the rounds' own estimates against their mean, with ``degrees`` of freedom.
-        degrees: rounds with enough effective points to be compared, less 1.
-        warning: why the error cannot be trusted, in words; empty where nothing speaks against it.
+        evaluations: the number of points at which f was evaluated, including adaptation.
+        effective: the effective number of points: a perfect sampler would need as many points for the same error.
+        largest_share: the largest |weight| divided by the sum of all |weights|.
+        chi_square: the chi-square of the rounds' own estimates against their mean, with ``degrees`` of freedom.
+        degrees: the number of rounds with enough effective points to be compared, minus 1.
+        warning: why the error cannot be trusted; empty if no check failed.
 
     >>> import cubicflow as cf
     >>> found = cf.integrate(lambda x: x[:, 0] * x[:, 1], [(0, 1), (0, 2)], evaluations=20_000)
@@ -61,15 +61,19 @@ class Integral:
         return f"{figures}\n{self.warning}" if self.warning else figures
 
     def weighted_samples(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """All points (N, D) and their weights (N,). Weights sum to the estimate, and the weights times g of their
-        points to an estimate of the integral of f g."""
+        """Return all points (N, D) and their weights (N,).
+
+        The weights sum to the estimate. The sum of weight times g(point) estimates the integral of f g.
+        """
         return self._points.numpy(), self._weights.numpy()
 
     def unweighted_samples(self, n: int | None = None, seed: int = 0) -> NDArray[np.float64]:
-        """n points of density f / integral, (n, D): drawn from the weighted ones, each as often as its weight says. By
-        default as many as the weighted points are worth."""
+        """Return n points of density f / integral, (n, D), resampled from the weighted points by their weights.
+
+        By default n is the effective number of points. Raises ValueError if f changes its sign or is 0 at every point.
+        """
         if bool((self._weights < 0).any()):
-            raise ValueError("f changes its sign, so it is no density to draw from; use weighted_samples()")
+            raise ValueError("f changes its sign, so it is not a density to draw from; use weighted_samples()")
         if not bool(self._weights.any()):
             raise ValueError("f was 0 at every point, so there is no density to draw from")
         n = max(1, int(self.effective)) if n is None else n
@@ -81,7 +85,7 @@ class Integral:
 
 
 def summarise(folds: list[Fold], bounds: Bounds) -> Integral:
-    """The result of all folds."""
+    """Return the estimate and its diagnostics from all folds."""
     sizes = [len(fold) for fold in folds]
     found = [fold.estimate() for fold in folds]
     parts = [n / sum(sizes) for n in sizes]
@@ -89,7 +93,7 @@ def summarise(folds: list[Fold], bounds: Bounds) -> Integral:
     error = math.sqrt(sum(part**2 * variance for part, (_, variance) in zip(parts, found, strict=True)))
     weights = torch.cat([part * fold.weights for part, fold in zip(parts, folds, strict=True)])
     largest = float(weights.abs().max())
-    relative = weights.abs() / largest if largest > 0 else weights  # squares of tiny weights would be 0
+    relative = weights.abs() / largest if largest > 0 else weights  # so that squares do not underflow
     total = float(relative.sum())
     chi_square, degrees = _chi_square([rounds for fold in folds for rounds in fold.round_estimates()])
     effective = total**2 / float(relative.square().sum()) if largest > 0 else 0.0
@@ -120,18 +124,18 @@ def _chi_square(rounds: list[tuple[float, float, float]]) -> tuple[float, int]:
 def _warning(evaluations: int, effective: float, share: float, chi_square: float, degrees: int) -> str:
     if effective == 0:
         return (
-            f"f was 0 at all {evaluations:,} points: if it is not 0 everywhere, narrow the bounds to where it is not, "
+            f"f was 0 at all {evaluations:,} points. If f is not 0 everywhere, narrow the bounds to where f is not 0, "
             "or give more evaluations."
         )
     if effective < FEW_EFFECTIVE:
         return (
-            f"The error cannot be trusted: all {evaluations:,} points are worth {effective:.0f}. Give more "
-            "evaluations, or narrow the bounds to where f is large."
+            f"The error cannot be trusted: all {evaluations:,} points are worth only {effective:.0f} effective points. "
+            "Give more evaluations, or narrow the bounds to where f is large."
         )
     if share > LARGE_SHARE:
         return (
-            f"The error cannot be trusted: one point has {share:.0%} of the weight, so others like it were missed. "
-            "Give more evaluations, or look for a pole of f."
+            f"The error cannot be trusted: one point has {share:.0%} of the weight, so similar points were probably "
+            "missed. Give more evaluations, or look for a pole of f."
         )
     if degrees:
         half = torch.tensor([degrees / 2, chi_square / 2], dtype=torch.float64)

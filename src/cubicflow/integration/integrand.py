@@ -1,4 +1,4 @@
-"""The function that is integrated, called on batches, with its answers checked before anything is made of them."""
+"""The integrand: a user's function, called on batches. Every returned value is checked before it is used."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ ARRAYS = ("numpy", "torch")
 
 
 class IntegrandError(ValueError):
-    """f raised an error, or answered with something that is no batch of finite real numbers.
+    """An error raised if f raises an exception, or returns something other than finite real numbers, one per point.
 
     Attributes:
-        integrator: what keeps the evaluations made before; ``error.integrator.run(f=repaired)`` goes on from there.
+        integrator: the integrator, with the evaluations made before the error. ``error.integrator.run(f=repaired)``
+            continues the run.
 
     >>> IntegrandError("f returned NaN").integrator is None
     True
@@ -29,12 +30,12 @@ class IntegrandError(ValueError):
 
 
 class Integrand:
-    """f, told how it wants its points, and how many at once.
+    """A user's function with its array type and its batch size.
 
     Args:
         function: takes points (N, D), returns N real numbers of any sign.
-        arrays: ``"numpy"`` or ``"torch"``, the kind of array the points come in. Answers may be of either.
-        batch_size: the most points in one call.
+        arrays: ``"numpy"`` or ``"torch"``, the type of the points given to the function. It may return either type.
+        batch_size: the largest number of points in one call.
 
     >>> Integrand(lambda x: x.sum(1), "numpy", 1000)(torch.ones(3, 2, dtype=torch.float64))
     tensor([2., 2., 2.], dtype=torch.float64)
@@ -50,7 +51,7 @@ class Integrand:
         self.function, self.arrays, self.batch_size = function, arrays, batch_size
 
     def __call__(self, x: Tensor) -> Tensor:
-        """The values at points x, (N, D) -> (N,) in float64."""
+        """Return f at points x: (N, D) -> (N,) in float64. Raises IntegrandError for values that are not finite."""
         with torch.no_grad():
             answer = self.function(x.numpy() if self.arrays == "numpy" else x)
         values = _as_tensor(answer, len(x))
@@ -74,7 +75,7 @@ def _as_tensor(answer: Any, rows: int) -> Tensor:
         values = torch.from_numpy(array.copy())
     if values.is_complex():
         raise IntegrandError(
-            f"f returned complex numbers ({values.dtype}); integrate its real and imaginary parts apart"
+            f"f returned complex numbers ({values.dtype}); integrate its real and imaginary parts separately"
         )
     if values.shape == (rows, 1):
         values = values[:, 0]

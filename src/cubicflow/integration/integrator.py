@@ -1,4 +1,4 @@
-"""Adaptive integration: rounds of points, each drawn from what the rounds before have taught."""
+"""Adaptive integration: rounds of points, each drawn from samplers fitted to the rounds before."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from cubicflow.integration.flow_sampler import LOSSES
 from cubicflow.integration.integral import Integral, summarise
 from cubicflow.integration.integrand import Function, Integrand, IntegrandError
 
-# Parts of all evaluations in each round, and of few evaluations.
-ROUNDS = (0.03, 0.03, 0.03, 0.03, 0.03, 0.08, 0.17, 0.6)
-FEW_ROUNDS = (0.15, 0.2, 0.25, 0.4)
-FEW = 20_000
+ROUNDS = (0.03, 0.03, 0.03, 0.03, 0.03, 0.08, 0.17, 0.6)  # fraction of all evaluations in each round
+FEW_ROUNDS = (0.15, 0.2, 0.25, 0.4)  # the same for runs with fewer than FEW evaluations
+FEW = 20_000  # evaluations
 FOLDS = 3
 REPLICATES, FEW_REPLICATES = 12, 6
 LEAST, LEAST_PER_COLUMN = 1_000, 100
 
 
 class Pending(NamedTuple):
-    """The points of a round that are drawn and not yet all evaluated, of all folds."""
+    """The points of a round in all folds, drawn and partly evaluated."""
 
     blends: list[Blend]
     u: Tensor  # (FOLDS n, D), fold after fold
-    values: Tensor  # (FOLDS n,), as far as they are known
-    done: list[int]  # how many are, in a list of one
+    values: Tensor  # (FOLDS n,); the first done[0] values are known
+    done: list[int]  # number of evaluated points, in a list of one so that it can change
     replicates: int
 
 
 class Integrator:
-    """Integrates f, and goes on where it stopped.
+    """An adaptive integrator of f. Each call of :meth:`run` adds evaluations to the earlier ones.
 
     Args:
         f: takes points (N, D), returns N real numbers of any sign.
         bounds: for each column a pair (low, high), (-inf, inf), a :class:`Circle` or a :class:`Line`.
-        arrays: ``"numpy"`` or ``"torch"``: what f is given.
-        batch_size: the most points of one call of f.
-        flow: train a flow, or do not; by default where products of columns do not suit f, from 20,000 evaluations on.
+        arrays: ``"numpy"`` or ``"torch"``, the type of the points given to f.
+        batch_size: the largest number of points in one call of f.
+        flow: whether to train a flow. By default a flow is trained if products of one-dimensional densities fit f
+            badly and there are 20,000 evaluations or more.
         flow_steps: gradient steps of the flow's first training.
-        loss: of the flow: ``"kl"``, or ``"variance"`` for the second half of its steps.
-        progress: a line for each round on standard error; or a function that takes the line.
+        loss: the flow's training loss: ``"kl"``, or ``"variance"`` in the second half of the steps.
+        progress: True prints a line for each round on standard error; a function is called with the line instead.
         seed: the same seed gives the same points.
 
     >>> integrator = Integrator(lambda x: (x**2).sum(1), [(0, 1)] * 3)
@@ -76,26 +76,26 @@ class Integrator:
             raise ValueError(f"flow_steps must be at least 2, got {flow_steps}; flow=False trains no flow")
         self.bounds = Bounds(bounds)
         self.integrand = Integrand(f, arrays, batch_size)
-        self.say: Callable[[str], object] = _say if progress is True else progress or _say_nothing
+        self.report: Callable[[str], object] = _print_line if progress is True else progress or _ignore_line
         circles = self.bounds.circles
         settings = {"flow": flow, "flow_steps": flow_steps, "loss": loss}
         self._adapters = [Adapter(circles, **settings, seed=FOLDS * seed + c) for c in range(FOLDS)]  # type: ignore[arg-type]
         self._generator = torch.Generator().manual_seed(seed)
         self._folds = [Fold(len(circles)) for _ in range(FOLDS)]
         self._pending: Pending | None = None
-        self._flow = bool(flow)  # whatever the number of points
-        self._target = 0  # evaluations in all, of every run so far
+        self._flow = bool(flow)  # True: train a flow for any number of points
+        self._target = 0  # evaluations requested by all runs so far
 
     @property
     def evaluations(self) -> int:
-        """How many were made."""
+        """The number of evaluations made so far."""
         return sum(len(fold) for fold in self._folds) + (self._pending.done[0] if self._pending else 0)
 
     def run(self, evaluations: int = 0, *, f: Function | None = None) -> Integral:
-        """Make so many more evaluations, and return the integral from all there are.
+        """Make ``evaluations`` more evaluations, and return the integral from all evaluations.
 
-        After an error in f, ``run(f=repaired)`` takes up the interrupted run where it stopped; with nothing to repair,
-        ``run()`` does.
+        After an error in f, ``run(f=repaired)`` continues the interrupted run with a repaired f, and ``run()`` with the
+        same f.
         """
         if f is not None:
             self.integrand = Integrand(f, self.integrand.arrays, self.integrand.batch_size)
@@ -111,7 +111,7 @@ class Integrator:
             last = number == len(rounds) - 1
             wanted = total - self.evaluations if last else int(begun * total) - self.evaluations
             if (n := wanted // (FOLDS * replicates)) < 1 or (not last and wanted < 0.3 * part * total):
-                continue  # these points are there from a run before
+                continue  # an earlier run made the evaluations of this round
             late = number > len(rounds) // 2  # early rounds search for the number of products, late ones train a flow
             train = late and (self._flow or total >= FEW)
             self._pending = self._draw(n, replicates, search=not late, train=train)
@@ -119,7 +119,7 @@ class Integrator:
         return self.result()
 
     def result(self) -> Integral:
-        """The integral from all whole rounds so far."""
+        """Return the integral from all whole rounds so far."""
         if not len(self._folds[0]):
             raise ValueError("nothing was evaluated yet; call run(evaluations=...) first")
         return summarise(self._folds, self.bounds)
@@ -134,7 +134,7 @@ class Integrator:
             )
 
     def _draw(self, n: int, replicates: int, *, search: bool, train: bool) -> Pending:
-        """The points of a round: ``replicates`` nets of n points for each fold."""
+        """Draw the points of a round: ``replicates`` nets of n points for each fold."""
         folds, already = self._folds, self.evaluations / self._target
         if not len(folds[0]):
             blends = [adapter.first() for adapter in self._adapters]
@@ -147,7 +147,7 @@ class Integrator:
         return Pending(blends, u, torch.zeros(len(u), dtype=torch.float64), [0], replicates)
 
     def _noise(self, n: int, replicates: int) -> Tensor:
-        """(replicates x n, D + 1): scrambled Sobol nets, one after the other."""
+        """Return scrambled Sobol nets, one after the other: (replicates x n, D + 1)."""
         nets = []
         for _ in range(replicates):
             seed = int(torch.randint(2**31, (1,), generator=self._generator))
@@ -156,7 +156,7 @@ class Integrator:
         return torch.cat(nets)
 
     def _finish(self, pending: Pending) -> None:
-        """Evaluate what is left of a round, and add it to the folds. What f has answered is kept, whatever happens."""
+        """Evaluate the remaining points of a round, and add the round to the folds. Values survive an error in f."""
         size, done = self.integrand.batch_size, pending.done
         while done[0] < len(pending.u):
             rows = slice(done[0], done[0] + size)
@@ -173,13 +173,13 @@ class Integrator:
             fold.add(blend, u, values, pending.replicates)
         found = self.result()
         made = f"{found.evaluations:>12,} evaluations worth {found.effective:,.0f}"
-        self.say(f"{made}: {found.estimate:.8g} ± {found.error:.2g}")
+        self.report(f"{made}: {found.estimate:.8g} ± {found.error:.2g}")
 
     def _interrupted(self, error: Exception) -> str:
         reason = str(error) if isinstance(error, IntegrandError) else f"f raised {type(error).__name__}: {error}"
         return (
             f"{reason}. The {self.evaluations:,} evaluations made before are kept: call integrator.run(f=repaired), "
-            "where integrator is that of this error or your own"
+            "where integrator is your own or the attribute of this error"
         )
 
 
@@ -196,8 +196,13 @@ def integrate(
     progress: bool | Callable[[str], object] = False,
     seed: int = 0,
 ) -> Integral:
-    """The integral of f over the bounds, from so many evaluations, adaptation counted. The arguments are those of
-    :class:`~cubicflow.integration.Integrator`, which also goes on after a first result.
+    """Return the integral of f over the bounds.
+
+    Args:
+        evaluations: the number of evaluations of f, including adaptation.
+
+    All other arguments are documented in :class:`~cubicflow.integration.Integrator`. Use that class to add evaluations
+    after a first result.
 
     >>> import math
     >>> import numpy as np
@@ -221,10 +226,10 @@ def integrate(
     return integrator.run(evaluations)
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     sys.stderr.write(line + "\n")
     sys.stderr.flush()
 
 
-def _say_nothing(line: str) -> None:
-    """Without progress."""
+def _ignore_line(line: str) -> None:
+    """Print nothing."""

@@ -1,11 +1,11 @@
-"""A mixture of products of one-dimensional densities on the unit cube: vegas's grid, several of them at once.
+"""A mixture of products of one-dimensional densities on the unit cube: a mixture of vegas grids.
 
-One product with nodes where the integrand is large is what vegas adapts. A sum of K products can also tell humps apart
-that no grid separates, in any number of dimensions. It is fitted by expectation maximisation to weighted points; its
-normalisation, densities and quantiles are exact.
+vegas adapts one product. A mixture of K products can also describe several separate peaks, in any number of dimensions.
+The mixture is fitted to weighted points by expectation maximisation. Its normalisation, densities and quantiles are
+exact.
 
-Every factor is piecewise linear: a sum of hat functions on the nodes of its column, with nonnegative coefficients that
-sum to 1. The nodes of a column are shared by all products, so a point finds its intervals once.
+Every factor is piecewise linear: a sum of hat functions on the nodes of its column, with nonnegative coefficients. All
+products share the nodes of a column, so the interval of a point is looked up once.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-PRIOR_POINTS = 2.0  # as many points, spread evenly, are added to those that each factor is fitted to
+PRIOR_POINTS = 2.0  # uniform pseudo-points added to the points that each factor is fitted to
 
 
 class Places(NamedTuple):
-    """Points by the intervals they fall into: its number and the position in it, both (D, N)."""
+    """For every column of every point, the number of its interval and the position in it, in [0, 1]: both (D, N)."""
 
     interval: Tensor
     position: Tensor
 
 
 class ProductMixture:
-    """sum_k share_k prod_d p_kd(u_d).
+    """The density sum_k share_k prod_d p_kd(u_d).
 
     Args:
-        nodes: (D, B + 1), from 0 to 1 in every row.
-        heights: (K, D, B + 1), the factors at the nodes; they need not be normalised.
+        nodes: (D, B + 1), increasing from 0 to 1 in every row.
+        heights: (K, D, B + 1), the values of the factors at the nodes; they need not be normalised.
         shares: (K,), positive.
-        circles: for each column, whether 0 and 1 are one point; the factor then agrees there.
+        circles: for each column, whether 0 and 1 are the same point; factors are then equal at both ends.
 
     >>> nodes = torch.linspace(0, 1, 3, dtype=torch.float64).expand(1, 3)
     >>> hat = ProductMixture(nodes, torch.tensor([[[0.0, 1.0, 0.0]]], dtype=torch.float64), torch.ones(1), [False])
@@ -54,35 +54,35 @@ class ProductMixture:
         self.shares = shares.double() / shares.sum()
 
     def __len__(self) -> int:
-        """K."""
+        """Return the number of products, K."""
         return len(self.shares)
 
     def places(self, u: Tensor) -> Places:
-        """The intervals of points (N, D)."""
+        """Return the intervals of points (N, D), and the positions in them."""
         columns = u.T.contiguous()
         interval = (torch.searchsorted(self.nodes, columns, right=True) - 1).clamp(0, self.widths.shape[1] - 1)
         return Places(interval, (columns - self.nodes.gather(1, interval)) / self.widths.gather(1, interval))
 
     def log_densities(self, u: Tensor) -> Tensor:
-        """(N, K): the log density of every product at points (N, D)."""
+        """Return the log density of every product at every point: (N, D) -> (N, K)."""
         places = self.places(u)
         return torch.stack([self._factors(k, places)[2].log().sum(0) for k in range(len(self))], dim=1)
 
     def draw(self, part: int, noise: Tensor) -> Tensor:
-        """Points of one product from uniform noise, (n, D) -> (n, D), each column by its quantile function."""
+        """Map uniform noise to points of one product, column by column with quantile functions: (n, D) -> (n, D)."""
         heights, before = self.heights[part], self._below(part)
         v = noise.T.contiguous()
         interval = (torch.searchsorted(before, v, right=True) - 1).clamp(0, self.widths.shape[1] - 1)
         low, high = heights.gather(1, interval), heights.gather(1, interval + 1)
         width = self.widths.gather(1, interval)
         rest = (v - before.gather(1, interval)).clamp(min=0) / width
-        # low t + (high - low) t^2 / 2 = rest, in the form whose denominator is a sum of positive numbers
+        # Solve low t + (high - low) t^2 / 2 = rest. In this form of the root the denominator has no cancellation.
         root = (low.square() + 2 * (high - low) * rest).clamp(min=0).sqrt()
         t = (2 * rest / (low + root).clamp(min=1e-300)).clamp(0, 1)
         return (self.nodes.gather(1, interval) + width * t).T
 
     def to_noise(self, part: int, u: Tensor) -> tuple[Tensor, Tensor]:
-        """The inverse of :meth:`draw`, each column by its distribution function, and the log density: (N, D), (N,)."""
+        """Return the noise that :meth:`draw` maps to the points u, (N, D), and the log density at u, (N,)."""
         places = self.places(u)
         low = self.heights[part].gather(1, places.interval)
         high = self.heights[part].gather(1, places.interval + 1)
@@ -92,25 +92,27 @@ class ProductMixture:
         return noise.T.clamp(0, 1), (low + (high - low) * t).clamp(min=1e-300).log().sum(0)
 
     def _below(self, part: int) -> Tensor:
-        """(D, B + 1): the mass of each factor below each node."""
+        """Return the mass of each factor below each node, (D, B + 1)."""
         heights = self.heights[part]
         masses = (heights[:, :-1] + heights[:, 1:]) / 2 * self.widths
         below = torch.cat([torch.zeros_like(masses[:, :1]), masses.cumsum(1)], dim=1)
         return below / below[:, -1:]
 
     def _factors(self, k: int, places: Places) -> tuple[Tensor, Tensor, Tensor]:
-        """What the left and the right hat give to each factor of product k, and their sum: (D, N) each."""
+        """Return the terms of the left and the right hat in each factor of product k, and their sum: (D, N) each."""
         low = self.heights[k].gather(1, places.interval) * (1 - places.position)
         high = self.heights[k].gather(1, places.interval + 1) * places.position
         return low, high, (low + high).clamp(min=1e-300)
 
     def score(self, u: Tensor) -> float:
-        """The mean log density of the mixture."""
+        """Return the mean log density of the mixture."""
         return float((self.log_densities(u) + self.shares.log()).logsumexp(1).mean())
 
     def improved(self, u: Tensor, weights: Tensor, steps: int) -> ProductMixture:
-        """After so many steps of expectation maximisation on weighted points. ``weights`` sum to the number of points
-        they are worth."""
+        """Return the mixture after ``steps`` steps of expectation maximisation on weighted points.
+
+        ``weights`` must sum to the effective number of points: the prior of PRIOR_POINTS is on that scale.
+        """
         mixture, places = self, self.places(u)
         for _ in range(steps):
             mixture = mixture._step(places, weights)
@@ -131,12 +133,12 @@ class ProductMixture:
         return ProductMixture(self.nodes, torch.stack(heights), memberships.sum(1) + 1e-6, self.circles)
 
     def _areas(self) -> Tensor:
-        """(D, B + 1), of the hats."""
-        none = torch.zeros_like(self.nodes[:, :1])
-        return (torch.cat([self.widths, none], dim=1) + torch.cat([none, self.widths], dim=1)) / 2
+        """Return the areas of the hat functions, (D, B + 1)."""
+        zero = torch.zeros_like(self.nodes[:, :1])
+        return (torch.cat([self.widths, zero], dim=1) + torch.cat([zero, self.widths], dim=1)) / 2
 
     def _joined(self, amounts: Tensor) -> Tensor:
-        """Amounts at the nodes (D, B + 1), where those at both ends of a circle are one."""
+        """Replace the amounts at both ends of a circular column by their sum: (D, B + 1) -> (D, B + 1)."""
         both = amounts[:, 0] + amounts[:, -1]
         circle = torch.tensor(self.circles)
         joined = amounts.clone()
@@ -145,46 +147,46 @@ class ProductMixture:
         return joined
 
     def on_nodes(self, nodes: Tensor) -> ProductMixture:
-        """The same factors, interpolated on other nodes."""
+        """Return the same factors, interpolated on other nodes."""
         places = self.places(nodes.T)
         heights = torch.stack([self._factors(k, places)[2] for k in range(len(self))])
         return ProductMixture(nodes, heights, self.shares, self.circles)
 
     def without_small(self, least: float) -> ProductMixture:
-        """Without the products whose share is below ``least``; one always stays."""
+        """Return the mixture without products of a share below ``least``. At least one product stays."""
         keep = self.shares >= min(least, float(self.shares.max()))
         return ProductMixture(self.nodes, self.heights[keep], self.shares[keep], self.circles)
 
 
 def even_mixture(features: int, circles: list[bool]) -> ProductMixture:
-    """One product that is uniform on the cube."""
+    """Return the uniform density on the cube, as a mixture of one product."""
     nodes = torch.linspace(0, 1, 3, dtype=torch.float64).expand(features, 3)
     return ProductMixture(nodes, torch.ones(1, features, 3, dtype=torch.float64), torch.ones(1), circles)
 
 
 def find_nodes(u: Tensor, weights: Tensor, intervals: int) -> Tensor:
-    """(D, B + 1): half of the nodes evenly spread, half where the weighted points are."""
+    """Return nodes (D, B + 1): half of them evenly spaced, half at quantiles of the weighted points."""
     fine = torch.linspace(0, 1, 257, dtype=torch.float64)
     levels = torch.linspace(0, 1, intervals + 1, dtype=torch.float64)
     rows = []
     for column in u.T:
         order = column.argsort()
         mass = weights[order].cumsum(0)
-        # the distribution function at the points, made strictly increasing by an even part
+        # Average the distribution function of the points with the uniform one, so that it is strictly increasing.
         positions = torch.cat([torch.zeros(1), column[order], torch.ones(1)]).double()
         values = torch.cat([torch.zeros(1), mass / mass[-1], torch.ones(1)]).double()
         stops = torch.cat([fine, _interpolate(levels, values, positions)]).sort().values
         mixed = (_interpolate(stops, positions, values) + stops) / 2
         nodes = _interpolate(levels, mixed, stops)
         nodes[0], nodes[-1] = 0.0, 1.0
-        least = 1e-9 * torch.arange(intervals + 1, dtype=torch.float64)  # nodes that coincide would have no interval
+        least = 1e-9 * torch.arange(intervals + 1, dtype=torch.float64)  # keeps coinciding nodes apart
         nodes = (nodes + least) / (1 + least[-1])
         rows.append(nodes)
     return torch.stack(rows)
 
 
 def _interpolate(at: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """Linear interpolation of (x, y) with x in order."""
+    """Interpolate the points (x, y) linearly; x must be sorted."""
     right = torch.searchsorted(x.contiguous(), at.contiguous()).clamp(1, len(x) - 1)
     width = x[right] - x[right - 1]
     t = torch.where(width > 0, (at - x[right - 1]) / width.clamp(min=1e-300), 0.0).clamp(0, 1)
@@ -192,7 +194,7 @@ def _interpolate(at: Tensor, x: Tensor, y: Tensor) -> Tensor:
 
 
 class Fitting(NamedTuple):
-    """Weighted points to fit to, and others to choose by. Weights sum to what the points are worth."""
+    """Weighted points for fitting, and held-out points for choosing. Weights sum to the effective number of points."""
 
     u: Tensor
     weights: Tensor
@@ -201,13 +203,16 @@ class Fitting(NamedTuple):
 
 
 MOST_PRODUCTS = 16
-FRESH_STEPS, LATER_STEPS = 15, 4
-FEW_POINTS = 8_192  # that a choice among numbers of products is made from
+FRESH_STEPS, LATER_STEPS = 15, 4  # steps of expectation maximisation from a new start, and for an earlier mixture
+FEW_POINTS = 8_192  # points used to choose the number of products
 
 
 def fit_mixture(data: Fitting, before: ProductMixture, generator: torch.Generator, *, search: bool) -> ProductMixture:
-    """The mixture that describes the points best: the one before, improved; where ``search``, also mixtures of 1, 2,
-    4, ... products from new starts, judged by the points held out."""
+    """Return the mixture that fits the points best.
+
+    Without ``search`` this is the mixture before, improved. With ``search`` mixtures of 1, 2, 4, ... products from new
+    starts are tried as well, and the score on held-out points chooses.
+    """
     worth = float(data.weights.sum())
     intervals = int(min(64, max(6, 2 * worth ** (1 / 3))))
     nodes = find_nodes(data.u, data.weights, intervals)
@@ -226,7 +231,7 @@ def fit_mixture(data: Fitting, before: ProductMixture, generator: torch.Generato
                 _fresh_start(nodes, u, count, before.circles, generator).improved(u, weights, FRESH_STEPS)
             )
             scores.append(candidates[-1].score(data.held_out[held_out]))
-            if scores[-1] < max(scores) - 0.05:  # more products have only got worse
+            if scores[-1] < max(scores) - 0.05:  # more products made the score worse
                 break
             count *= 2
         best = candidates[max(range(len(scores)), key=lambda i: scores[i])]
@@ -235,7 +240,7 @@ def fit_mixture(data: Fitting, before: ProductMixture, generator: torch.Generato
 
 
 def resample(weights: Tensor, n: int, generator: torch.Generator) -> Tensor:
-    """n indices, each as often as its weight says, by systematic resampling."""
+    """Draw n indices in proportion to their weights, by systematic resampling."""
     marks = (torch.arange(n, dtype=torch.float64) + torch.rand(1, generator=generator, dtype=torch.float64)) / n
     edges = weights.cumsum(0)
     return torch.searchsorted(edges / edges[-1], marks).clamp(max=len(weights) - 1)
@@ -244,7 +249,7 @@ def resample(weights: Tensor, n: int, generator: torch.Generator) -> Tensor:
 def _fresh_start(
     nodes: Tensor, u: Tensor, count: int, circles: list[bool], generator: torch.Generator
 ) -> ProductMixture:
-    """Bumps around points far from each other (k-means++)."""
+    """Return a mixture of bumps around distant points, chosen as in k-means++; one product starts uniform."""
     spread = u.std(0).clamp(min=1e-6)
     z = u / spread
     centers = [int(torch.randint(len(u), (1,), generator=generator))]
@@ -261,17 +266,20 @@ def _fresh_start(
 
 
 def worth_of(weights: Tensor) -> float:
-    """The effective number of points: (sum w)^2 / sum w^2."""
+    """Return the effective number of points: (sum w)^2 / sum w^2."""
     largest = float(weights.max()) if len(weights) else 0.0
     if largest == 0:
         return 0.0
-    relative = weights / largest  # squares of tiny weights would be 0
+    relative = weights / largest  # so that squares do not underflow
     return float(relative.sum() ** 2 / relative.square().sum())
 
 
 def tempered(weights: Tensor, wanted: float) -> Tensor:
-    """weights^b with the largest b in (0, 1] that makes them worth ``wanted`` points, scaled to sum to their worth.
-    Early on a few points have most of the weight; a flatter target is what they can be trusted with."""
+    """Return weights^b, scaled to sum to their effective number of points.
+
+    The power b is the largest on a grid in (0, 1] that gives ``wanted`` effective points. In early rounds a few points
+    have most of the weight; the flatter target keeps the fit from concentrating on them.
+    """
     weights = weights / weights.max()
     power = 1.0
     while worth_of(weights**power) < min(wanted, 0.5 * len(weights)) and power > 0.05:

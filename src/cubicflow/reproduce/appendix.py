@@ -1,12 +1,13 @@
-"""The appendix: the quadratic spline cannot interpolate arbitrary monotone knots, the cubic can.
+"""The appendix: a monotone quadratic spline cannot interpolate arbitrary monotone knots, and a cubic spline can.
 
-A C1 quadratic spline through K + 1 knots has one freedom. In a bin with secant s its slopes at the two ends average to
-s, so the slope at the first knot decides all others,
+A C1 quadratic spline through K + 1 knots has one degree of freedom. In a bin with secant s, the slopes at both ends
+average to s. So the slope at the first knot determines all others,
 
     d_{k+1} = 2 s_k - d_k,      d_k = c_k + (-1)^k d_0,      c_0 = 0,  c_{k+1} = 2 s_k - c_k
 
-and the spline is monotone if and only if every d_k >= 0 (its derivative is linear in each bin). Even k need
-d_0 >= -c_k and odd k need d_0 <= c_k: where the largest of the first exceeds the smallest of the second, there is none.
+and the spline is monotone if and only if every d_k >= 0, because its derivative is linear in each bin. Even k need
+d_0 >= -c_k, and odd k need d_0 <= c_k. If the largest -c_k of even k exceeds the smallest c_k of odd k, no d_0 is
+possible, and no quadratic spline through the knots is monotone.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Settings:
-    """Of the recipe."""
+    """The settings in the recipe of the appendix."""
 
     heights: Sequence[float]
     means: Sequence[float]
@@ -44,7 +45,7 @@ class Settings:
 
 
 def run(request: Request) -> None:
-    """Both splines through two sets of knots, and the number of parameters of each."""
+    """Draw both splines through two sets of knots, and record their slopes, errors and numbers of parameters."""
     settings = typed(Settings, request.recipe, request.name)
     steps = np.array(settings.heights)
     thirds = np.linspace(0, 1, len(steps) + 1)
@@ -71,18 +72,19 @@ def run(request: Request) -> None:
     request.write("appendix.md", f"{table}\n")
     request.record({"three_bins": three_bins, "quantiles": quantiles, "parameters": counts})
     for name, found in (("three bins", three_bins), ("quantiles", quantiles)):
-        request.say(
+        request.report(
             f"{name}: the best quadratic spline needs a slope of {found['quadratic_smallest_slope']:.3f}; "
             f"the cubic's smallest is {found['cubic_smallest_slope']:.3f}"
         )
 
 
 def quadratic_slopes(widths: Floats, heights: Floats) -> Floats:
-    """Slopes at the K + 1 knots of the C1 quadratic spline through them whose smallest slope is largest. Where that is
-    negative, no quadratic spline through the knots is monotone.
+    """Return the slopes at K + 1 knots of the C1 quadratic spline with the largest smallest slope.
 
-    The smallest slope is min(a + d_0, b - d_0) with a the smallest c_k of even k and b that of odd k; it is largest
-    where the two are equal, at d_0 = (b - a) / 2.
+    If the smallest slope is negative, no quadratic spline through the knots is monotone.
+
+    Proof: the smallest slope is min(a + d_0, b - d_0), with a the smallest c_k of even k and b the smallest c_k of odd
+    k. The minimum is largest if both terms are equal, at d_0 = (b - a) / 2.
 
     >>> quadratic_slopes(np.ones(3), np.array([0.1, 1.0, 0.1])).round(2)
     array([-0.8,  1. ,  1. , -0.8])
@@ -98,7 +100,7 @@ def quadratic_slopes(widths: Floats, heights: Floats) -> Floats:
 
 
 def quadratic_through(x: Floats, x_knots: Floats, y_knots: Floats, slopes: Floats) -> tuple[Floats, Floats]:
-    """The C1 quadratic spline with these slopes, monotone or not, and its derivative."""
+    """Return the values and the derivative at x of the C1 quadratic spline with these slopes, monotone or not."""
     k = np.clip(np.searchsorted(x_knots, x, side="right") - 1, 0, len(x_knots) - 2)
     width = np.diff(x_knots)[k]
     t = (x - x_knots[k]) / width
@@ -120,14 +122,15 @@ def _through(title: str, x_knots: Floats, y_knots: Floats, points: int) -> tuple
         "quadratic_slopes": needed.tolist(),
         "quadratic_smallest_slope": float(needed.min()),
         "quadratic_decreasing_share": float((quadratic_slope < 0).mean()),
-        "cubic_smallest_slope": float(np.exp(log_slope[1:-1]).min()),  # at an end Steffen's may be 0
+        # The ends are left out, because Steffen's slope may be 0 there.
+        "cubic_smallest_slope": float(np.exp(log_slope[1:-1]).min()),
         "cubic_largest_miss_of_a_knot": float(miss.abs().max()),
     }
     return found, KnotPanel(title, x, cubic, quadratic, x_knots, y_knots)
 
 
 class _Mixture:
-    """A mixture of normals, cut off at the ends of a range."""
+    """A mixture of normals, truncated to a range."""
 
     def __init__(self, settings: Settings) -> None:
         self.parts = list(zip(settings.weights, settings.means, settings.stds, strict=True))
@@ -139,12 +142,12 @@ class _Mixture:
         return np.array([(self._mass(float(value)) - self.outside) / self.scale for value in x])
 
     def quantile_knots(self, bins: int) -> Floats:
-        """The ends of the range, and between them the quantiles that cut it into bins of equal mass."""
+        """Return the knots of ``bins`` bins of equal mass: quantiles, and both ends of the range."""
         inner = [self.quantile(i / bins) for i in range(1, bins)]
         return np.array([self.low, *inner, self.high])
 
     def quantile(self, p: float) -> float:
-        """By bisection, which needs no more than that the cdf increases."""
+        """Return a quantile by bisection, which only needs an increasing cdf."""
         low, high = self.low, self.high
         while (middle := (low + high) / 2) not in (low, high):
             low, high = (middle, high) if self.cdf(np.array([middle]))[0] < p else (low, middle)

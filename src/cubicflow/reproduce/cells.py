@@ -1,5 +1,8 @@
-"""The cells of the table: one dataset, one model, one seed. A cell is trained and scored once; its record and the score
-of every test row stay in its folder, and the table is made from whatever records there are."""
+"""The cells of table 1. A cell is one dataset, one model and one seed.
+
+A cell is trained and scored once. Its record and the scores of all test rows are written to its folder. The table is
+built from the records that exist.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +28,13 @@ from cubicflow.reproduce.scores import Scores, estimate
 from cubicflow.training import FitResult
 
 RECORD_FILE, SCORES_FILE = "record.json", "test_scores.npz"
-STEPS_PER_NAT = 64  # to which scores are kept
+STEPS_PER_NAT = 64  # saved scores are multiples of 1 / STEPS_PER_NAT
 ROWS_AT_ONCE = 8_192
 
 
 @dataclass(frozen=True)
 class TableSettings:
-    """The recipe of the table."""
+    """The settings in the recipe of table 1."""
 
     most_rows: int
     flow: Settings
@@ -44,7 +47,7 @@ class TableSettings:
 
 
 def table_settings(recipe: Mapping[str, Any]) -> TableSettings:
-    """The recipe, checked."""
+    """Check a recipe, and return its settings."""
     settings = typed(TableSettings, recipe, "table-1")
     for name in settings.datasets:
         if name not in BENCHMARKS:
@@ -55,7 +58,7 @@ def table_settings(recipe: Mapping[str, Any]) -> TableSettings:
         for dataset in model.get("only", ()):
             if dataset not in settings.datasets:
                 raise ValueError(
-                    f"the recipe of table-1 has {name!r} for {dataset!r} only, which is none of its datasets: "
+                    f"the recipe of table-1 has {name!r} for {dataset!r} only, which is not one of its datasets: "
                     f"{', '.join(settings.datasets)}"
                 )
         kind = model.get("symmetries")
@@ -68,7 +71,7 @@ def table_settings(recipe: Mapping[str, Any]) -> TableSettings:
 
 
 def patch_symmetries(kind: str) -> Symmetries:
-    """The symmetries of BSDS300's patches.
+    """Return the symmetries of BSDS300's patches.
 
     >>> patch_symmetries("mirror").features
     63
@@ -78,7 +81,7 @@ def patch_symmetries(kind: str) -> Symmetries:
 
 @dataclass(frozen=True)
 class Cell:
-    """One fit."""
+    """One fit: a dataset, a model and a seed."""
 
     dataset: str
     model: str
@@ -88,13 +91,13 @@ class Cell:
         return f"{self.dataset}, {self.model}, seed {self.seed}"
 
     def folder(self, root: Path) -> Path:
-        """Where its run, its record and its scores lie."""
+        """Return the folder of the cell's run, record and scores."""
         return root / "cells" / self.dataset / self.model / f"seed-{self.seed}"
 
 
 @dataclass(frozen=True)
 class CellRecord:
-    """What is known of a cell that was trained and scored."""
+    """The record and the scores of a finished cell."""
 
     cell: Cell
     about: dict[str, Any]
@@ -102,13 +105,12 @@ class CellRecord:
 
 
 def all_settings(settings: TableSettings, cell: Cell) -> dict[str, Any]:
-    """The settings of a cell: its flow's and its training's, and how many rows they may see. A peer is built
-    to the same sizes."""
+    """Return the settings of a cell: flow, training, and largest number of rows. Peers use the same sizes."""
     found: dict[str, Any] = {"most_rows": settings.most_rows}
     dataset, model = settings.datasets[cell.dataset], settings.models.get(cell.model, {})
     if "weight_power" in dataset:
         found["weight_power"] = dataset["weight_power"]
-    if "whiten" in dataset and cell.model in settings.models:  # a peer has no such layer
+    if "whiten" in dataset and cell.model in settings.models:  # peers have no whitening layer
         found["whiten"] = dataset["whiten"] and model.get("whiten", True)
     if model.get("mirror"):
         found["mirror"] = True
@@ -120,8 +122,11 @@ def all_settings(settings: TableSettings, cell: Cell) -> dict[str, Any]:
 
 
 def load_rows(dataset: str, settings: TableSettings, folder: Path | None) -> Benchmark:
-    """A table as the recipe wants it: cut to ``most_rows`` of each split, and the training rows' weights, where it has
-    any, raised to ``weight_power``. A power below 1 trades some bias for a larger effective sample."""
+    """Load a benchmark, cut to ``most_rows`` rows in each split.
+
+    Weights of training rows, if there are any, are raised to the power ``weight_power``. A power below 1 accepts some
+    bias for a larger effective sample.
+    """
     table = load_benchmark(dataset, folder)
     most_rows, power = settings.most_rows, settings.datasets[dataset].get("weight_power", 1)
     if table.weights is not None and power != 1:
@@ -137,15 +142,17 @@ def load_rows(dataset: str, settings: TableSettings, folder: Path | None) -> Ben
 
 @torch.no_grad()
 def score(flow: Any, rows: np.ndarray[Any, np.dtype[np.float32]]) -> Scores:
-    """The log likelihood of every row, in evaluation mode."""
+    """Return the log likelihood of every row, in evaluation mode."""
     device = next(flow.parameters()).device
     pieces = torch.from_numpy(rows).split(ROWS_AT_ONCE)
     return torch.cat([flow.log_prob(piece.to(device)).cpu() for piece in pieces]).float().numpy()
 
 
 def rounded(scores: Scores) -> Scores:
-    """Scores to a 64th of a nat: single rows move by less than 0.008, and means over thousands of them by less than
-    0.0001, far below their errors.
+    """Round scores to a 64th of a nat.
+
+    A row's score changes by less than 0.008, and a mean over thousands of rows by less than 0.0001, far below its
+    error.
 
     >>> rounded(np.array([1.0, 1.01, -np.inf], np.float32))
     array([1.      , 1.015625,     -inf], dtype=float32)
@@ -154,15 +161,18 @@ def rounded(scores: Scores) -> Scores:
 
 
 def save_scores(path: Path, scores: Scores) -> None:
-    """Write rounded scores under their name when they are complete. The first bytes of all of them lie side by side,
-    then the second bytes and so on, which packs to about half."""
+    """Write rounded scores atomically.
+
+    The file holds the first bytes of all scores, then all second bytes, and so on. This order compresses to about half
+    the size.
+    """
     by_byte = np.ascontiguousarray(scores.astype("<f4").view(np.uint8).reshape(-1, 4).T)
     with replacing(path) as file:
         np.savez_compressed(file, by_byte=by_byte)
 
 
 def load_scores(path: Path) -> Scores:
-    """What :func:`save_scores` wrote."""
+    """Read the scores that :func:`save_scores` wrote."""
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             by_byte = file["by_byte"]
@@ -174,7 +184,7 @@ def load_scores(path: Path) -> Scores:
 def record_cell(
     root: Path, cell: Cell, table: Benchmark, fitted: FitResult, settings: TableSettings, command: str
 ) -> CellRecord:
-    """Score the test rows, which happens here and nowhere else, and write the record."""
+    """Score the test rows and write the record. No other function of this package scores test rows of table 1."""
     scores = rounded(score(fitted.flow, table.test))
     about = {
         **asdict(cell),
@@ -195,13 +205,13 @@ def record_cell(
     }
     folder = cell.folder(root)
     folder.mkdir(parents=True, exist_ok=True)
-    save_scores(folder / SCORES_FILE, scores)  # before the record: other processes read what has a record
+    save_scores(folder / SCORES_FILE, scores)  # first, because other processes read the scores of every record
     write_atomically(folder / RECORD_FILE, (json.dumps(about, indent=2, ensure_ascii=False) + "\n").encode())
     return CellRecord(cell, about, scores)
 
 
 def why_left_out(dataset: str, folder: Path | None) -> str | None:
-    """Why no published figure could be rerun with the data that is there; None if it could."""
+    """Return why the published figures of a dataset cannot be rerun with the data here, or None if they can."""
     try:
         table = load_benchmark(dataset, folder)
     except MissingDataError:
@@ -211,23 +221,23 @@ def why_left_out(dataset: str, folder: Path | None) -> str | None:
 
 
 def is_comparable(table: Benchmark) -> bool:
-    """Whether a score on this test set is one of the published kind: the whole set, or one drawn by the same recipe."""
+    """Return whether scores on this test set compare with published ones: all test rows, or as many redrawn rows."""
     return len(table.test) == PUBLISHED[table.name].test
 
 
 def is_recorded(root: Path, cell: Cell) -> bool:
-    """Whether a cell has been scored."""
+    """Return whether a cell has a record."""
     return (cell.folder(root) / RECORD_FILE).exists()
 
 
 def forget(root: Path, cell: Cell) -> None:
-    """Drop what a cell scored."""
+    """Remove the record and the scores of a cell."""
     for name in (RECORD_FILE, SCORES_FILE):
         (cell.folder(root) / name).unlink(missing_ok=True)
 
 
 def read_cells(root: Path, settings: TableSettings) -> list[CellRecord]:
-    """All records, in the order of their names. One that another recipe left is refused: it would not compare."""
+    """Read all records, sorted by name. Raises ValueError for a record made with other settings than this recipe's."""
     found = []
     for path in sorted((root / "cells").glob(f"*/*/seed-*/{RECORD_FILE}")):
         try:
@@ -249,5 +259,5 @@ def _to_begin_again(path: Path) -> str:
 
 
 def by_seed(records: Sequence[CellRecord], dataset: str, model: str) -> dict[int, CellRecord]:
-    """The records of one dataset and model."""
+    """Return the records of one dataset and model, by seed."""
     return {r.cell.seed: r for r in records if (r.cell.dataset, r.cell.model) == (dataset, model)}

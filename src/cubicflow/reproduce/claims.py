@@ -1,4 +1,4 @@
-"""What the paper claims, and what our records say to it."""
+"""The paper's claims, each with the evidence and the verdict from our records."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ LATER = ("trade", "rational-quadratic")  # published after the paper
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim, the experiment that tests it, and a function that finds (evidence, verdict) in the record of that, or
-    None where the record says nothing yet."""
+    """A claim, the experiment that tests it, and a function of the experiment's record.
+
+    The function returns (evidence, verdict), or None if the record has no evidence yet.
+    """
 
     text: str
     experiment: str
@@ -33,7 +35,7 @@ class Claim:
 
 
 def claims_table(records: Mapping[str, Record]) -> str:
-    """All claims with the evidence for or against them."""
+    """Return a Markdown table of all claims, with the evidence for or against each."""
     rows = []
     for claim in CLAIMS:
         record = records.get(claim.experiment)
@@ -59,7 +61,7 @@ def _quadratic_cannot(record: Record) -> tuple[str, str]:
     holds = found["quadratic_smallest_slope"] < 0 and passes
     evidence = (
         f"through flat, steep, flat the best quadratic needs a slope of {found['quadratic_smallest_slope']:.2f}; the "
-        f"cubic passes through, nowhere falling"
+        f"cubic passes through the knots and never falls"
     )
     return evidence, HOLDS if holds else FAILS
 
@@ -83,7 +85,7 @@ def _cubic_against_quadratic(dataset: str, record: Record) -> tuple[str, str] | 
     if not about["comparable"]:
         return evidence, "not comparable: not the published test rows"
     agree = {pair["verdict"] == pair["paper"] for pair in pairs}
-    verdict = "not for every pair" if len(agree) == 2 else HOLDS if agree == {True} else FAILS
+    verdict = "holds for some pairs" if len(agree) == 2 else HOLDS if agree == {True} else FAILS
     return f"{evidence}; data {about['provenance']}", verdict
 
 
@@ -101,11 +103,11 @@ def _coupling_keeps_up(record: Record) -> tuple[str, str] | None:
     behind = dict.fromkeys(pair["dataset"].upper() for pair in pairs if pair["verdict"] == "better")
     everywhere = len(behind) == len({pair["dataset"] for pair in pairs})
     verdict = HOLDS if not behind else FAILS if everywhere else f"not on {', '.join(behind)}"
-    return f"minus coupling, nats, paired: {evidence}", verdict
+    return f"difference to coupling, nats, paired: {evidence}", verdict
 
 
 def _autoregressive_improves(record: Record) -> tuple[str, str] | None:
-    """Against the best figures of the paper's own table, where the test rows are of the published kind."""
+    """Compare with the best figures of the paper's own table, for datasets whose test rows are comparable."""
     evidence, better_on = [], []
     for row in record["results"]["rows"]:
         about = record["results"]["datasets"][row["dataset"]]
@@ -124,8 +126,8 @@ def _autoregressive_improves(record: Record) -> tuple[str, str] | None:
 def _images(record: Record) -> tuple[str, str]:
     found = record["results"]
     bits = f"{found['bits_per_dim']:.3f} ± {found['error']:.3f} bits per dimension"
-    said = record["remarks"]
-    return f"{bits}; {said or 'samples above'}", HOLDS if found["reached"] and said else "see the pictures"
+    remarks = record["remarks"]
+    return f"{bits}; {remarks or 'samples above'}", HOLDS if found["reached"] and remarks else "see the pictures"
 
 
 CLAIMS = (

@@ -1,4 +1,4 @@
-"""How long one call may take. The schedule of a training run is in steps, so where a call ends changes no result."""
+"""A time limit for one call. Training schedules count steps, so the moment at which a call ends changes no result."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 
 
 class Deadline:
-    """So many seconds from now, or never.
+    """A moment ``seconds`` from now; None for no limit.
 
     >>> Deadline(None).over(), Deadline(0).over()
     (False, True)
@@ -18,5 +18,5 @@ class Deadline:
         self.end = None if seconds is None else time.monotonic() + seconds
 
     def over(self) -> bool:
-        """Whether the time is up."""
+        """Return whether the deadline has passed."""
         return self.end is not None and time.monotonic() >= self.end

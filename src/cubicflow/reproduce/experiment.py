@@ -1,4 +1,4 @@
-"""What every experiment is asked, and the record it leaves behind."""
+"""The request that every experiment gets, and the record that it writes."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from cubicflow.training import FitResult, TrainingConfig, TrainingInterrupted, f
 from cubicflow.training.distributed import choose_device
 from cubicflow.training.run_folder import forget_run
 
-# Each is a function run(request) in the module of its name.
+# Each experiment is a function run(request) in the module of the same name, with _ for -.
 EXPERIMENTS = ("figure-1", "figure-2", "table-1", "figure-3", "appendix")
 
 
 class UnfinishedError(Exception):
-    """The time of this call is over before the schedule is. All is saved, and the message says how to go on."""
+    """The call's time limit ended before the training did. Everything is saved; the message says how to continue."""
 
 
 @dataclass(frozen=True)
@@ -37,19 +37,20 @@ class Request:
     """One call of ``cubicflow reproduce``.
 
     Attributes:
-        name: of the experiment.
-        folder: where everything goes.
-        recipe: the settings, in their quick form if asked.
-        command: as it was typed, for the record and for whoever goes on.
-        quick: whether this is the short form, which is no result.
-        data: the data folder, or None for the usual one.
-        device: of the training.
-        seed: None for the recipe's.
-        deadline: the end of this call.
-        overwrite: begin again, whatever the folder holds.
-        images: pictures to use as densities.
-        datasets, models: of the table; empty for all.
-        say: tells the user a sentence.
+        name: the name of the experiment.
+        folder: the output folder.
+        recipe: the settings, in their quick form if ``quick``.
+        command: the command line, for the record and for messages that say how to continue.
+        quick: whether this is the short form, which only shows that the experiment works.
+        data: the data folder, or None for the default one.
+        device: the device for training.
+        seed: the seed, or None for the recipe's seed.
+        deadline: the time limit of this call.
+        overwrite: start again, and replace the content of the folder.
+        images: pictures to use as densities, for figure-2.
+        datasets, models: the chosen datasets and models of table-1; empty for all.
+        report: a function that shows the user one line.
+        began: the start of this call, in seconds of the monotonic clock.
     """
 
     name: str
@@ -65,7 +66,7 @@ class Request:
     images: tuple[Path, ...] = ()
     datasets: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
-    say: Callable[[str], None] = print
+    report: Callable[[str], None] = print
     began: float = field(default_factory=time.monotonic)
 
     def train(
@@ -79,14 +80,16 @@ class Request:
         seed: int,
         symmetries: Symmetries | None = None,
     ) -> FitResult:
-        """Fit the flow that ``build`` makes, in the run folder ``run``: from the beginning, or from where an earlier
-        call left it. Whether it took one call or ten, the result is the same."""
+        """Fit the flow that ``build`` returns, in the run folder ``run``. A run that an earlier call began is resumed.
+
+        The result does not depend on the number of calls.
+        """
         if self.deadline.over():
             raise self.unfinished()
         torch.manual_seed(seed)
         try:
             flow, config = build(), TrainingConfig.make(device=self.device, seed=seed, **settings)
-        except TypeError as error:  # a name that the flow or the training does not know
+        except TypeError as error:  # the recipe has a setting that the flow or the training does not have
             raise ValueError(f"the recipe of {self.name}: {error}") from error
         try:
             return fit(
@@ -95,15 +98,15 @@ class Request:
         except TrainingInterrupted:
             if self.deadline.over():
                 raise self.unfinished() from None
-            raise TrainingInterrupted(f"stopped and saved. To go on: {self.next_command}") from None
+            raise TrainingInterrupted(f"stopped and saved. To continue: {self.next_command}") from None
 
     def run(self) -> None:
-        """Run the experiment. Its module is imported now: only one is needed, and it may need matplotlib."""
+        """Run the experiment. Only the module of this experiment is imported, because it may need matplotlib."""
         self.check()
         importlib.import_module(f"cubicflow.reproduce.{self.name.replace('-', '_')}").run(self)
 
     def check(self) -> None:
-        """Refuse, before anything is trained, what would end badly or replace results by a trial."""
+        """Raise ValueError, before training, for bad options and for a quick run that would replace full results."""
         if self.seed is not None and not 0 <= self.seed < 2**32:
             raise ValueError(f"--seed must be a whole number from 0 to 2^32 - 1, got {self.seed}")
         choose_device(self.device)
@@ -112,13 +115,15 @@ class Request:
         path = self.folder / f"{self.name}.json"
         if self.quick and not self.overwrite and path.exists() and not read_json(path).get("quick", False):
             raise ValueError(
-                f"{self.folder} holds results of the full form, and --quick would replace them; choose another folder "
+                f"{self.folder} holds results of a full run, and --quick would replace them; choose another folder "
                 "with -o, or use --overwrite"
             )
 
     def begin(self, folder: Path) -> None:
-        """Where it is asked to begin again, and there is time to, drop the runs in a folder, ``run`` and ``runs/*``: a
-        call that is cut short then goes on like any other."""
+        """Remove the runs in a folder, ``run`` and ``runs/*``, if ``overwrite`` is set and the deadline has not passed.
+
+        An interrupted call can then be continued without ``--overwrite``.
+        """
         if not self.overwrite or self.deadline.over():
             return
         for run in (folder / "run", *sorted((folder / "runs").glob("*"))):
@@ -126,20 +131,22 @@ class Request:
 
     @property
     def first_seed(self) -> int:
-        """The seed that was asked for, or the recipe's."""
+        """The seed given by the user, or the recipe's seed."""
         return int(self.recipe["seed"]) if self.seed is None else self.seed
 
     @property
     def next_command(self) -> str:
-        """What to type to go on: the same, but never to begin again."""
+        """The command that continues this call: the same command without ``--overwrite``."""
         return self.command.replace(" --overwrite", "")
 
     def unfinished(self) -> UnfinishedError:
-        """The error for a call whose time is over."""
-        return UnfinishedError(f"not finished: the time is over, and all is saved. To go on: {self.next_command}")
+        """Return the error for a call whose time limit has passed."""
+        return UnfinishedError(
+            f"not finished: the time is up, and everything is saved. To continue: {self.next_command}"
+        )
 
     def record(self, results: Mapping[str, Any], *, notes: Sequence[str] = ()) -> None:
-        """Write NAME.json: the results with everything needed to get them again."""
+        """Write NAME.json: the results, with the command, settings, seed and machine needed to repeat them."""
         content = {
             "experiment": self.name,
             "command": self.command,
@@ -155,12 +162,12 @@ class Request:
         self.write(f"{self.name}.json", json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
     def write(self, name: str, text: str) -> None:
-        """A text file of this experiment, whole or not at all."""
+        """Write a text file of this experiment atomically."""
         self.folder.mkdir(parents=True, exist_ok=True)
         write_atomically(self.folder / name, text.encode())
 
     def write_csv(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """A CSV whose columns are the keys of the first row."""
+        """Write a CSV file. The keys of the first row are the columns."""
         text = io.StringIO()
         writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
         writer.writeheader()
@@ -168,14 +175,14 @@ class Request:
         self.write(name, text.getvalue())
 
     def draw(self, name: str, figure: Any, dots_per_inch: int = 150) -> None:
-        """A picture of this experiment."""
+        """Write a figure as a PNG file."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with replacing(self.folder / name) as file:
             figure.savefig(file, format="png", dpi=dots_per_inch)
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A record; an empty one if the file is none."""
+    """Read a record; return an empty dict if the file is not a JSON object."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
@@ -184,7 +191,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A table in Markdown.
+    """Format a table as Markdown.
 
     >>> print(markdown_table(["a", "b"], [[1, "2 | 3"]]))
     | a | b |

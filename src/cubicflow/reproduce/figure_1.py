@@ -14,12 +14,12 @@ from cubicflow.splines import cubic_spline, num_params
 from cubicflow.splines.cubic import cubic_bins
 from cubicflow.splines.spec import make_spec
 
-STEP = 1e-9  # how far from a knot its two one-sided slopes are taken
+STEP = 1e-9  # distance from a knot at which the one-sided slopes are computed
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Of the recipe."""
+    """The settings in the recipe of figure 1."""
 
     seed: int
     num_bins: int
@@ -28,8 +28,11 @@ class Settings:
 
 
 def run(request: Request) -> None:
-    """Draw the spline, its knots and its derivative; record what the figure is meant to show: the map increases, its
-    derivative has no jumps and integrates to 1, and the inverse undoes it."""
+    """Draw a random spline, its knots and its derivative, and record numbers that check the figure.
+
+    The numbers show that the spline increases, that its derivative has no jumps and integrates to 1, and that the
+    inverse returns x.
+    """
     settings = typed(Settings, request.recipe, request.name)
     seed = request.first_seed
     generator = torch.Generator().manual_seed(seed)
@@ -57,7 +60,7 @@ def run(request: Request) -> None:
     rows = [{"x": a, "y": b, "slope": c} for a, b, c in zip(x.tolist(), y.tolist(), slope.tolist(), strict=True)]
     request.write_csv("figure-1.csv", rows[:: max(len(rows) // 1000, 1)])
     request.record(results)
-    request.say(
+    request.report(
         f"slopes from {results['smallest_slope']:.3g} to {results['largest_slope']:.3g}, "
         f"round trip to {results['largest_round_trip_error']:.1g}"
     )

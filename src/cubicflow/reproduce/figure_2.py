@@ -1,4 +1,4 @@
-"""Figure 2: densities on the unit square by two coupling layers: 225 Gaussians, and pictures."""
+"""Figure 2: flows with two coupling layers on the unit square, fitted to 225 Gaussians and to pictures."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from cubicflow.reproduce.scores import estimate
 from cubicflow.reproduce.sharpness import best_histogram, block_sizes, gaps_of_blocks, size_with_gap
 
 GAUSSIANS = "225 Gaussians"
-DOTS_PER_PIXEL = 1.1 / 3  # a panel of plots.plane is 3 inches wide less its margins: no pixel is lost
+DOTS_PER_PIXEL = 1.1 / 3  # a panel of plots.plane is just under 3 inches wide; 10 % more dots keep every pixel
 ROWS_AT_ONCE = 65_536
-TEST = 1  # added to the seed of the training points
+TEST = 1  # added to the seed of the training points to get the seed of the test points
 IN_CSV = (
     *("density", "score", "truth", "gap", "gap_error", "training_gap", "training_gap_error"),
     *("blocks", "blocks_low", "blocks_high", "histogram_gap", "histogram_blocks", "histogram_added"),
@@ -34,7 +34,7 @@ IN_CSV = (
 
 @dataclass(frozen=True)
 class Settings:
-    """Of the recipe."""
+    """The settings in the recipe of figure 2."""
 
     seed: int
     points: int
@@ -51,13 +51,13 @@ class Settings:
 
 
 def run(request: Request) -> None:
-    """Fit a flow to each density, score it on unseen points beside the true density, draw it."""
+    """Fit a flow to each density, compare it with the true density on unseen points, and draw it."""
     settings = typed(Settings, request.recipe, request.name)
     request.begin(request.folder)
     densities, notes = _densities(settings, request)
     dots = round(DOTS_PER_PIXEL * settings.pixels)
     for note in notes:
-        request.say(f"{note} (the data folder is {data_folder(request.data)})")
+        request.report(f"{note} (the data folder is {data_folder(request.data)})")
     rows: list[PlaneRow] = []
     results: list[dict[str, Any]] = []
     unfinished: UnfinishedError | None = None
@@ -70,11 +70,11 @@ def run(request: Request) -> None:
             continue
         rows.append(row)
         results.append(result)
-        request.say(
+        request.report(
             f"{name}: {result['score']:.4f} nats, {result['gap']:.4f} ± {result['gap_error']:.4f} below the truth, "
             f"{result['parameters']:,} parameters"
         )
-        # Not every picture may be shown to everyone, so each row also has a file of its own.
+        # Some pictures may not be published, so each density also has its own file.
         request.draw(result["picture"], plane_figure([row]), dots)
     if rows:
         request.draw("figure-2.png", plane_figure(rows), dots)
@@ -87,8 +87,11 @@ def run(request: Request) -> None:
 
 
 def _densities(settings: Settings, request: Request) -> tuple[dict[str, GaussianGrid | ImageDensity], list[str]]:
-    """The Gaussians, then the pictures that were asked for, or those that are there, a note about each that is not, and
-    Grace Hopper."""
+    """Return the densities by name, and a note about each picture of the recipe that is missing.
+
+    The densities are the Gaussians and the pictures given with ``--image``. Without ``--image`` the pictures are those
+    of the recipe, and Grace Hopper, which comes with matplotlib.
+    """
     root, notes = data_folder(request.data), []
     paths: list[Path | None] = list(request.images)
     if not paths:
@@ -96,8 +99,8 @@ def _densities(settings: Settings, request: Request) -> tuple[dict[str, Gaussian
             if (path := find(root, [name])) is not None:
                 paths.append(path)
             else:
-                notes.append(f"{name} is not in the data folder; put one there, or give a picture with --image")
-        paths.append(None)  # the picture that comes with matplotlib
+                notes.append(f"{name} is not in the data folder; put it there, or give a picture with --image")
+        paths.append(None)  # None is the picture that comes with matplotlib
     densities: dict[str, GaussianGrid | ImageDensity] = {GAUSSIANS: GaussianGrid()}
     for path in paths:
         name = "Grace Hopper" if path is None else path.stem.replace("_", " ").title()
@@ -108,7 +111,7 @@ def _densities(settings: Settings, request: Request) -> tuple[dict[str, Gaussian
 
 
 def slug(name: str) -> str:
-    """A density's name in the names of files.
+    """Convert a density's name to a form for file names.
 
     >>> slug("225 Gaussians"), slug("Гаусс")
     ('225-gaussians', 'гаусс')
@@ -167,7 +170,7 @@ def _fit(
 
 @torch.no_grad()
 def _scores(flow: Flow, points: Points) -> Values:
-    """The flow's log density at points (n, 2)."""
+    """Return the flow's log density at points (n, 2)."""
     device = next(flow.parameters()).device
     scores = flow.log_prob(torch.from_numpy(points).to(device), batch_size=ROWS_AT_ONCE)
     return np.asarray(scores.double().cpu().numpy())

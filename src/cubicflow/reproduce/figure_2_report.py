@@ -1,4 +1,4 @@
-"""What figure 2 says in words: the table of its densities, and what limits their sharpness."""
+"""The report of figure 2: a table of the densities, and a paragraph on what limits their sharpness."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Row = Mapping[str, Any]
 
 
 def density_table(rows: Sequence[Row]) -> str:
-    """A table in Markdown, a line for each density.
+    """Return a Markdown table with a line for each density.
 
     >>> density_table([]).splitlines()[0][:41]
     '| density | log likelihood, nats | truth '
@@ -41,8 +41,10 @@ def density_table(rows: Sequence[Row]) -> str:
 
 
 def block_range(row: Row) -> str:
-    """The block size whose averages of the truth are as far from it as the flow, with those at two standard errors less
-    and more. A flow that is further from the truth than the uniform density has none.
+    """Format the block size, in pixels, and its range at two standard errors of the gap below and above.
+
+    The true density, averaged over blocks of this size, has the same gap as the flow. The block size is "none" if the
+    flow is farther from the truth than the uniform density.
 
     >>> block_range({"blocks": 8.84, "blocks_low": 7.9, "blocks_high": 9.71})
     '8.8 (7.9 to 9.7)'
@@ -56,7 +58,7 @@ def block_range(row: Row) -> str:
 
 
 def what_limits(record: Mapping[str, Any]) -> str:
-    """What the record says on the sharpness of the densities; nothing if it was made before that was measured.
+    """Return the paragraph on the sharpness of the densities; empty for an old record without these measurements.
 
     >>> what_limits({"results": {"densities": [{"density": "Gauss", "gap": 0.01}]}, "settings": {}})
     ''
@@ -66,26 +68,26 @@ def what_limits(record: Mapping[str, Any]) -> str:
         return ""
     points, pixels = settings["points"], settings["pixels"]
 
-    def each(tell: Callable[[Row], str]) -> str:
-        return "; ".join(f"{row['density']} {tell(row)}" for row in rows)
+    def each(describe: Callable[[Row], str]) -> str:
+        return "; ".join(f"{row['density']} {describe(row)}" for row in rows)
 
     return (
         f"What limits the sharpness: {points:,} points on {pixels} x {pixels} pixels are {points / pixels**2:.1f} "
-        "points a pixel. The flow is as close to the truth as the truth averaged over square blocks of so many pixels "
-        f"a side, in brackets at two standard errors of the gap less and more: {each(block_range)}. A histogram of "
-        "the same points, with the block size and the constant added to every count that are best when each point in "
-        "turn is left out, has a gap on unseen points of "
-        f"{each(lambda row: '{histogram_gap:.4f} with blocks of {histogram_blocks} pixels'.format(**row))}. On the "
-        "points that it was fitted to, the flow's gap is "
+        "points a pixel. The true density, averaged over square blocks, has the same gap as the flow for blocks with a "
+        "side of this many pixels (in brackets: for the gap minus and plus two standard errors): "
+        f"{each(block_range)}. A histogram of the same points has a gap on unseen points of "
+        f"{each(lambda row: '{histogram_gap:.4f} with blocks of {histogram_blocks} pixels'.format(**row))}. Its block "
+        "size, and the constant added to every count, are chosen by leave-one-out cross-validation. On the training "
+        "points, the flow's gap is "
         f"{each(lambda row: '{training_gap:.4f} ± {training_gap_error:.4f}'.format(**row))}. Half the difference of a "
-        "flow's two gaps is about what the number of points costs, and the rest is what the flow does not express or "
-        f"did not learn: the points cost {each(_cost_of_points)}."
+        "flow's two gaps is approximately the cost of a finite number of points. The rest is what the flow cannot "
+        f"express or did not learn. By this estimate, the points cost {each(_cost_of_points)}."
     )
 
 
 def _cost_of_points(row: Row) -> str:
     cost = cost_of_points(row["gap"], row["training_gap"])
-    error = cost_of_points(math.hypot(row["gap_error"], row["training_gap_error"]), 0)  # the two are independent
+    error = cost_of_points(math.hypot(row["gap_error"], row["training_gap_error"]), 0)  # both errors are independent
     return f"{cost:.4f} ± {error:.4f} of {row['gap']:.4f}"
 
 

@@ -21,15 +21,15 @@ from cubicflow.reproduce.scores import estimate
 
 IMAGES_AT_ONCE = 500
 BOUND = (
-    "Pixels are whole numbers from 0 to 255. The flow is a density of pixel + u with u uniform in [0, 1), and by "
-    "Jensen's inequality the mean over u of its log density is at most the log probability of the whole pixel values: "
-    "the figure is an upper bound on their bits. It is divided by all 28 x 28 = 784 pixels, and nothing is padded."
+    "Pixels are whole numbers from 0 to 255. The flow is a density of pixel + u with u uniform in [0, 1). By Jensen's "
+    "inequality, the mean of its log density over u is at most the log probability of the pixels. So the figure is an "
+    "upper bound on the bits of the pixels. The bits are divided by all 28 x 28 = 784 pixels; images are not padded."
 )
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Of the recipe."""
+    """The settings in the recipe of figure 3."""
 
     seed: int
     validation: int
@@ -44,7 +44,7 @@ class Settings:
 
 
 def run(request: Request) -> None:
-    """Fit the flow, score the test images, draw samples and the course of the training."""
+    """Fit the flow, score the test images, and draw samples and the training curve."""
     settings = typed(Settings, request.recipe, request.name)
     request.begin(request.folder)
     data = load_fashion_mnist(request.data, validation=settings.validation)
@@ -89,12 +89,12 @@ def run(request: Request) -> None:
     request.write_csv("figure-3.csv", [{name: results[name] for name in shown}])
     request.write("figure-3.md", markdown_table(shown, [[_short(results[name]) for name in shown]]) + "\n")
     request.record(results)
-    request.say(f"{bits.mean:.3f} ± {bits.error:.3f} bits per dimension on {bits.rows:,} test images")
+    request.report(f"{bits.mean:.3f} ± {bits.error:.3f} bits per dimension on {bits.rows:,} test images")
 
 
 @torch.no_grad()
 def bits_of_images(flow: Flow, test: NDArray[np.uint8], draws: int, seed: int) -> NDArray[np.float64]:
-    """Bits per pixel of each image, the mean over draws of the noise."""
+    """Return the bits per pixel of each image, averaged over ``draws`` draws of the dequantisation noise."""
     device = next(flow.parameters()).device
     generator = torch.Generator(device).manual_seed(seed)
     pieces = []

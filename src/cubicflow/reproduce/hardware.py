@@ -1,4 +1,4 @@
-"""The machine of a run, and how many processes shared it."""
+"""The machine of a run, and the number of processes that shared it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ LANES_VARIABLE = "CUBICFLOW_LANES"
 
 
 def machine_in_use(device: str) -> dict[str, Any]:
-    """Versions and hardware of a run on ``device``, and ``lanes``: how many processes ran side by side, as whoever
-    started them says in the environment variable CUBICFLOW_LANES. Seconds measured beside others are not those of a
-    machine of one's own."""
+    """Return the versions, the hardware, and ``lanes``, the number of processes that ran side by side.
+
+    The environment variable CUBICFLOW_LANES gives ``lanes``. Times measured on a shared machine are longer than on an
+    idle one, so the record must say so.
+    """
     found = machine("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu")
-    found["versions"]["cubicflow"] = __version__  # it is no package's metadata where the sources are used as they lie
+    found["versions"]["cubicflow"] = __version__  # a source tree that is not installed has no package metadata
     text = os.environ.get(LANES_VARIABLE, "1")
     if not text.isdecimal() or int(text) < 1:
         raise ValueError(f"{LANES_VARIABLE} must be a whole number, 1 or more, got {text!r}")
@@ -27,7 +29,7 @@ def machine_in_use(device: str) -> dict[str, Any]:
 
 
 def name_of(about: Mapping[str, Any], *, threads: bool = False) -> str:
-    """The hardware of a record in words.
+    """Return the hardware of a record in words.
 
     >>> name_of({"gpu": "NVIDIA H200", "processor": "EPYC", "threads": 2, "lanes": 9})
     'NVIDIA H200, shared by up to 9 processes'

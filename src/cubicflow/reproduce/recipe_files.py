@@ -1,4 +1,4 @@
-"""Recipe files: TOML that holds every setting of an experiment, and under ``[quick]`` what its short form changes."""
+"""Recipe files: TOML files with all settings of an experiment. The table ``[quick]`` has changes for the short form."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Settings = dict[str, Any]
 T = TypeVar("T")
 
 QUICK = "quick"
-NOTHING = "none"  # TOML has no null; as a value this string stands for Python's None
+NOTHING = "none"  # TOML has no null; this string is read as None
 
 
 def load_recipe(name: str, changes: Path | None = None, *, quick: bool = False) -> Settings:
-    """The settings of an experiment from the file that comes with cubicflow, changed by those in a file of the user's.
+    """Return the settings of an experiment: cubicflow's own recipe, updated with the user's TOML file ``changes``.
 
     >>> load_recipe("figure-1")["num_bins"]
     10
@@ -41,7 +41,7 @@ def load_recipe(name: str, changes: Path | None = None, *, quick: bool = False) 
 
 
 def merged(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> Settings:
-    """The settings with some of them changed, table by table.
+    """Return a copy of the settings, updated with ``changes`` table by table.
 
     >>> merged({"a": 1, "t": {"b": 2, "c": 3}}, {"t": {"c": 4}})
     {'a': 1, 't': {'b': 2, 'c': 4}}
@@ -55,7 +55,7 @@ def merged(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> Settings:
 
 
 def _check_kinds(settings: Mapping[str, Any], changes: Mapping[str, Any], where: str) -> None:
-    """Refuse a value of another kind than the one it replaces; nobody knows what it would do later."""
+    """Raise ValueError for a value of another kind than the value it replaces, before it fails later."""
     for name, value in changes.items():
         if name not in settings or NOTHING in (settings[name], value):
             continue
@@ -73,7 +73,7 @@ def _kind(value: Any) -> str:
 
 
 def typed(kind: type[T], settings: Mapping[str, Any], experiment: str) -> T:
-    """The settings as a dataclass; a name it does not have, or one it lacks, is refused with the names it has."""
+    """Return the settings as a dataclass. Raises ValueError for unknown and for missing settings."""
     known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type] # T is a dataclass
     for name in settings:
         if name not in known:

@@ -1,5 +1,7 @@
-"""The page of results: what the paper's third section says, with our numbers. Every number on it is read from a record,
-so the page is written by a command and never by hand."""
+"""The page of results: the paper's figures and table with our numbers.
+
+Every number on the page is read from a record. The page is written by a command, never by hand.
+"""
 
 from __future__ import annotations
 
@@ -16,22 +18,22 @@ from cubicflow.reproduce.hardware import name_of
 from cubicflow.reproduce.table_1_report import table_markdown
 
 PAGE_FILE = "README.md"
-PANELS_ONCE = ("data", "model density", "model samples")  # of figure 2, in records that do not name them
+PANELS_ONCE = ("data", "model density", "model samples")  # panels of figure 2 in old records without panel names
 Record = Mapping[str, Any]
 
 HEAD = """# The paper, rerun
 
-*Cubic-Spline Flows* (Durkan, Bekasov, Murray and Papamakarios, 2019), figure by figure. This page is written by
-`cubicflow reproduce page -o results` from the records beside it (`NAME/NAME.json`: numbers, settings, seed, hardware,
-versions, time). Quick runs are no results and do not appear. Every setting stands in a recipe,
-[`src/cubicflow/reproduce/recipes`](../src/cubicflow/reproduce/recipes), and what other packages ask for beside it in
-`benchmarks/peer_densities.py`. The data folder is the one that `CUBICFLOW_DATA` names. Each command goes on where an
-earlier call of it stopped; with `--seconds` a call ends when told, and where it ends changes no result.
-`benchmarks/reproduce_gpu.sh` runs several of them side by side on one GPU."""
+*Cubic-Spline Flows* (Durkan, Bekasov, Murray and Papamakarios, 2019), figure by figure. The command
+`cubicflow reproduce page -o results` writes this page from the records beside it (`NAME/NAME.json`: numbers, settings,
+seed, hardware, versions, time). Quick runs are not results and do not appear here. All settings are in the recipes in
+[`src/cubicflow/reproduce/recipes`](../src/cubicflow/reproduce/recipes). Settings that only other packages need are in
+`benchmarks/peer_densities.py`. The environment variable `CUBICFLOW_DATA` names the data folder. Each command continues
+where an earlier call stopped. `--seconds` limits the time of a call; the limit changes no result.
+`benchmarks/reproduce_gpu.sh` runs several commands side by side on one GPU."""
 
 
 def write_page(folder: Path) -> Path:
-    """Write the page of the records in ``folder``, each in a folder of its experiment's name."""
+    """Write the page from the records in ``folder``. Each record is in a subfolder with the experiment's name."""
     records = {name: record for name in EXPERIMENTS if (record := read_record(folder / name, name)) is not None}
     parts = [HEAD, _not_rerun(records)]
     for name, (title, section) in SECTIONS.items():
@@ -42,22 +44,24 @@ def write_page(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / PAGE_FILE
     if path.exists() and not path.read_text(encoding="utf-8", errors="replace").startswith(HEAD.splitlines()[0]):
-        raise ValueError(f"{path} is not a page of results, and would be lost; choose another folder with -o")
+        raise ValueError(f"{path} is not a page of results, and would be overwritten; choose another folder with -o")
     write_atomically(path, ("\n\n".join(parts) + "\n").encode())
     return path
 
 
 def read_record(folder: Path, name: str) -> Record | None:
-    """The record of an experiment; None if there is none, or that of a quick run. ``remarks`` is what somebody wrote
-    of the pictures into remarks.md beside it."""
+    """Return the record of an experiment; None if there is no record, or only the record of a quick run.
+
+    The key ``remarks`` has the text of remarks.md beside the record: remarks of a person who looked at the pictures.
+    """
     path, remarks = folder / f"{name}.json", folder / "remarks.md"
     if not path.exists():
         return None
     record = read_json(path)
     if not {"quick", "results", "settings", "machine", "command", "finished"} <= record.keys():
         raise ValueError(f"{path} is damaged; run again: cubicflow reproduce {name} -o {folder}")
-    said = " ".join(remarks.read_text(encoding="utf-8").split()) if remarks.exists() else ""
-    return None if record["quick"] else {**record, "remarks": said}
+    text = " ".join(remarks.read_text(encoding="utf-8").split()) if remarks.exists() else ""
+    return None if record["quick"] else {**record, "remarks": text}
 
 
 def _not_rerun(records: Mapping[str, Record]) -> str:
@@ -71,7 +75,7 @@ def _not_rerun(records: Mapping[str, Record]) -> str:
             elif about["provenance"] != "whole":
                 lines.append(f"- Table 1, {dataset.upper()} is {about['provenance']}. {about['note']}")
     lines += [f"- Figure 2: {note}." for note in records.get("figure-2", {}).get("notes", [])]
-    return "## What could not be rerun\n\n" + ("\n".join(lines) if lines else "Nothing: all of it was.")
+    return "## What could not be rerun\n\n" + ("\n".join(lines) if lines else "Everything was rerun.")
 
 
 def _provenance(record: Record) -> str:
@@ -85,23 +89,23 @@ def _pictures(folder: Path, names: list[str]) -> str:
     return "\n".join(
         f"![{name.removesuffix('.png')}]({folder.name}/{name})"
         if (folder / name).exists()
-        else f"{folder.name}/{name} is not here."
+        else f"{folder.name}/{name} is missing."
         for name in names
     )
 
 
-def _looked_at(record: Record) -> str:
-    return f"\n\nLooked at: {record['remarks']}" if record["remarks"] else ""
+def _remarks(record: Record) -> str:
+    return f"\n\nRemarks on the pictures: {record['remarks']}" if record["remarks"] else ""
 
 
 def _figure_1(record: Record, folder: Path) -> str:
     found = record["results"]
     return (
-        f"A cubic spline with {record['settings']['num_bins']} bins and random params, and its derivative. Slopes lie "
-        f"between {found['smallest_slope']:.3g} and {found['largest_slope']:.3g}, none is negative. From one side of a "
-        f"knot to the other the derivative changes by at most {found['largest_relative_jump_of_slope']:.1g} of its "
-        f"largest value, over a step of {2 * found['one_sided_step']:.0e}. It integrates to "
-        f"{found['integral_of_slope']:.6f} by the trapezoidal rule, and the inverse returns every point to "
+        f"A cubic spline with {record['settings']['num_bins']} bins and random params, and its derivative. All slopes "
+        f"lie between {found['smallest_slope']:.3g} and {found['largest_slope']:.3g}, so none is negative. Across a "
+        f"knot, the derivative changes by at most {found['largest_relative_jump_of_slope']:.1g} of its largest value, "
+        f"over a step of {2 * found['one_sided_step']:.0e}. By the trapezoidal rule, the derivative integrates to "
+        f"{found['integral_of_slope']:.6f}. The inverse returns every point with an error of at most "
         f"{found['largest_round_trip_error']:.1g}.\n\n" + _pictures(folder, ["figure-1.png"])
     )
 
@@ -116,28 +120,32 @@ def _figure_2(record: Record, folder: Path) -> str:
         for row in densities
     )
     private = [row["density"] for row in densities if row["private"]]
-    hidden = f" {', '.join(private)} is not shown: who may copy the photograph is not known." if private else ""
+    hidden = (
+        f" {', '.join(private)} is not shown, because the copyright of the photograph is unclear." if private else ""
+    )
     parameters = max(row["parameters"] for row in densities)
     panels = record["results"].get("panels", PANELS_ONCE)
     limits = what_limits(record)
     return (
-        f"{flow['num_layers']} coupling layers with K = {flow['num_bins']}, no linear layers, a uniform base; "
-        f"{settings['points']:,} points of each density; {parameters:,} parameters, against a bound of "
-        f"{settings['most_parameters']:,}. For the Gaussians the goal is a gap of {settings['gap_reach']}, the "
-        f"aim {settings['gap_aim']}. {gaps} From left to right: {', '.join(panels)}.{hidden}\n\n"
+        f"The flow has {flow['num_layers']} coupling layers with K = {flow['num_bins']}, no linear layers, a uniform "
+        f"base, and {parameters:,} parameters; the bound is {settings['most_parameters']:,}. It is trained on "
+        f"{settings['points']:,} points of each density. For the Gaussians the goal is a gap of "
+        f"{settings['gap_reach']}, the aim {settings['gap_aim']}. {gaps} From left to right: "
+        f"{', '.join(panels)}.{hidden}\n\n"
         + _pictures(folder, [row["picture"] for row in densities if not row["private"]])
-        + _looked_at(record)
+        + _remarks(record)
         + (f"\n\n{limits}" if limits else "")
         + f"\n\n{(folder / 'figure-2.md').read_text(encoding='utf-8').strip()}"
     )
 
 
-def _table_1(record: Record, folder: Path) -> str:  # noqa: ARG001 - as the other sections
+def _table_1(record: Record, folder: Path) -> str:  # noqa: ARG001 - all sections have these arguments
     summary = record["results"]
     commands = sorted({command for row in summary["rows"] for command in row["commands"]})
     hardware = "; ".join(sorted({name for row in summary["rows"] for name in row["hardware"]}))
     ran = "\n".join(f"    {command}" for command in commands)
-    return table_markdown(summary).strip() + (f"\n\nThe cells were run on {hardware} by\n\n{ran}" if commands else "")
+    table = table_markdown(summary).strip()
+    return table + (f"\n\nHardware of the cells: {hardware}. Commands:\n\n{ran}" if commands else "")
 
 
 def _figure_3(record: Record, folder: Path) -> str:
@@ -147,9 +155,9 @@ def _figure_3(record: Record, folder: Path) -> str:
         f"{found['error']:.3f} bits per dimension** on {found['test_images']:,} test images (two standard errors), "
         f"{_goal(found['reached'], found['aim_met'])}. The goal is {record['settings']['bits_reach']}, the aim below "
         f"{record['settings']['bits_aim']}. {found['bound']} The noise is drawn {found['noise_draws']} times for each "
-        "image. Samples at three temperatures, and the course of the training:\n\n"
+        "image. Samples at three temperatures, and the training curve:\n\n"
         + _pictures(folder, ["figure-3.png", "figure-3-training.png"])
-        + _looked_at(record)
+        + _remarks(record)
     )
 
 
@@ -157,16 +165,17 @@ def _appendix(record: Record, folder: Path) -> str:
     three, quantiles = record["results"]["three_bins"], record["results"]["quantiles"]
     by_bins = list(quantiles["quadratic_smallest_slope_by_bins"].values())
     return (
-        "A quadratic spline through given knots has one freedom left, its slope at the first; it is monotone only if "
-        "all the slopes that follow from it are positive. Through three bins, flat, steep, flat, the best choice "
-        f"needs a slope of {three['quadratic_smallest_slope']:.2f}, and the curve falls on "
-        f"{100 * three['quadratic_decreasing_share']:.0f} % of the interval; the cubic misses no knot by more than "
-        f"{three['cubic_largest_miss_of_a_knot']:.1g} and nowhere falls. Through "
-        f"{record['settings']['num_bins'] - 1} quantiles of a mixture of two normals the best quadratic needs "
-        f"{quantiles['quadratic_smallest_slope']:.3f} and is {quantiles['quadratic_largest_error']:.3f} off the true "
-        f"cdf at worst, the cubic {quantiles['cubic_largest_error']:.3f}. Of the numbers of bins from 2 to "
-        f"{record['settings']['most_bins']}, {sum(s < 0 for s in by_bins)} of {len(by_bins)} leave the quadratic no "
-        "monotone way through the quantiles. The cubic pays with one parameter more:\n\n"
+        "A quadratic spline through given knots has one degree of freedom, its slope at the first knot. The spline is "
+        "monotone only if no slope that follows from the first is negative. Through three bins, flat, steep, flat, the "
+        f"best quadratic spline needs a slope of {three['quadratic_smallest_slope']:.2f} and falls on "
+        f"{100 * three['quadratic_decreasing_share']:.0f} % of the interval. The cubic spline misses no knot by more "
+        f"than {three['cubic_largest_miss_of_a_knot']:.1g} and never falls. Through "
+        f"{record['settings']['num_bins'] - 1} quantiles of a mixture of two normals, the best quadratic spline needs "
+        f"a slope of {quantiles['quadratic_smallest_slope']:.3f}. Its largest error against the true cdf is "
+        f"{quantiles['quadratic_largest_error']:.3f}, that of the cubic spline "
+        f"{quantiles['cubic_largest_error']:.3f}. For {sum(s < 0 for s in by_bins)} of the {len(by_bins)} numbers of "
+        f"bins from 2 to {record['settings']['most_bins']}, no quadratic spline through the quantiles is monotone. The "
+        "cubic spline has one parameter more:\n\n"
         + (folder / "appendix.md").read_text(encoding="utf-8").strip()
         + "\n\n"
         + _pictures(folder, ["appendix.png"])
@@ -177,7 +186,7 @@ def _goal(reached: bool, aim_met: bool) -> str:
     return "which meets the aim" if aim_met else "which meets the goal, not the aim" if reached else "**a goal missed**"
 
 
-SECTIONS = {  # title, and what makes the text of a record and the folder it is in
+SECTIONS = {  # title, and a function of a record and its folder that returns the text
     "figure-1": ("Figure 1: a random cubic spline", _figure_1),
     "figure-2": ("Figure 2: densities on the plane", _figure_2),
     "table-1": ("Table 1: density estimation", _table_1),

@@ -1,4 +1,4 @@
-"""What the scores of test rows say: means with their errors, paired differences, verdicts."""
+"""Statistics of the scores of test rows: means with errors, paired differences, verdicts."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from numpy.typing import NDArray
 Scores = NDArray[np.floating[Any]]
 
 BETTER, WORSE, TIED = "better", "worse", "indistinguishable"
-ENOUGH_SEEDS = 3  # to tell from themselves how far refits lie apart: two may be alike by chance
+ENOUGH_SEEDS = 3  # seeds needed to estimate the spread of refits from a pair alone; two may agree by chance
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over test rows and twice its standard error. With several seeds, ``spread`` is the standard deviation of
-    the seeds' means: how far apart refits are, which no error over rows can tell."""
+    """A mean over test rows, and twice its standard error.
+
+    With several seeds, ``spread`` is the standard deviation of the seeds' means. It measures how much refits differ,
+    which the error over rows does not include.
+    """
 
     mean: float
     error: float
@@ -29,8 +32,9 @@ class Estimate:
 
 
 def estimate(scores: Sequence[Scores]) -> Estimate:
-    """The mean of per-row scores, one array for each seed, all over the same rows. The error is that of the mean over
-    rows, as the paper's is: each row counts with its mean over the seeds.
+    """Return the mean of per-row scores. ``scores`` has one array for each seed, all over the same rows.
+
+    As in the paper, the error is the error of the mean over rows. Each row's score is averaged over seeds first.
 
     >>> estimate([np.array([1.0, 3.0])])
     Estimate(mean=2.0, error=2.0, rows=2, seeds=1, spread=None)
@@ -44,7 +48,7 @@ def estimate(scores: Sequence[Scores]) -> Estimate:
 
 @dataclass(frozen=True)
 class Difference:
-    """The mean of a difference between two models' scores of the same rows, with its own error."""
+    """The mean difference of two models' scores on the same rows, and twice its standard error."""
 
     mean: float
     error: float
@@ -53,7 +57,7 @@ class Difference:
 
     @property
     def verdict(self) -> str:
-        """Of the first model against the second, at two standard errors.
+        """Whether the first model is better or worse than the second, at two standard errors.
 
         >>> Difference(0.3, 0.1, 100, 1).verdict, Difference(0.05, 0.1, 100, 1).verdict
         ('better', 'indistinguishable')
@@ -69,11 +73,12 @@ class Difference:
 def paired_difference(
     first: Mapping[int, Scores], second: Mapping[int, Scores], refits: float | None = None
 ) -> Difference | None:
-    """First minus second, over the seeds that both have; None where they share none.
+    """Return the difference first minus second over the seeds that both have, or None if they share no seed.
 
-    Two sources of error add up, in squares: which rows are in the test set, and which fits were drawn. Three seeds or
-    more show the second. With fewer it is taken for no less than ``refits`` makes it, once for each side: the standard
-    deviation of a fit's mean over seeds, as all models on the same data show it.
+    The variance is the sum of two parts: the variance over test rows, and the variance over refits. Three seeds or more
+    give an estimate of the second part. With fewer seeds, the second part is at least ``refits`` squared for each of
+    the two models. ``refits`` is the standard deviation of a fit's mean over seeds, pooled over all models on the same
+    dataset.
     """
     seeds = sorted(first.keys() & second.keys())
     if not seeds:
@@ -88,7 +93,7 @@ def paired_difference(
 
 
 def mixture_scores(scores: Sequence[Scores]) -> Scores:
-    """Log densities of rows under the equal mixture of several fits, from their log densities under each.
+    """Return the log densities of rows under the equal mixture of several fits, from the log densities under each fit.
 
     >>> mixture_scores([np.log([0.2]), np.log([0.4])]).round(4), np.log([0.3]).round(4)
     (array([-1.204]), array([-1.204]))

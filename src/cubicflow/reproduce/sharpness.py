@@ -1,10 +1,12 @@
-"""How sharp a fitted density is, in pixels of the truth: which average of the truth over blocks is as far from it as
-the fit, and how far a histogram of the same points is.
+"""The sharpness of a fitted density, in pixels.
 
-A block size is in pixels. Blocks are laid from the lower left corner, and those that reach over the upper or the right
-edge of the square are cut there. The truth's mean over every block is a density of its own. Its gap is
-E[log p - log p_blocks] under the truth p. It is exact up to rounding: log p_blocks is constant on a block, so its mean
-needs the masses of the blocks alone.
+The sharpness is the block size for which the true density, averaged over blocks, has the same gap as the fit. For
+comparison, this module also computes the gap of the best histogram of the same points.
+
+A block size is in pixels. Blocks start at the lower left corner; blocks that cross the upper or the right edge of the
+square are cut off there. The mean of the truth over every block is again a density. Its gap is
+E[log p - log p_blocks] under the truth p. The gap is exact up to rounding: log p_blocks is constant on a block, so its
+mean needs only the masses of the blocks.
 """
 
 from __future__ import annotations
@@ -19,11 +21,11 @@ from cubicflow.data.plane import GaussianGrid, ImageDensity, pixel_shares
 
 Values = NDArray[np.float64]
 Density = GaussianGrid | ImageDensity
-ADDED = (1.0, 0.1)  # to every count of a histogram: the second serves densities that are nearly 0 on most of the square
+ADDED = (1.0, 0.1)  # constants tried for histogram counts; 0.1 suits densities near 0 on most of the square
 
 
 class BestHistogram(NamedTuple):
-    """How far a histogram is from the truth, in nats; its block size in pixels; what is added to each of its counts.
+    """The gap of a histogram in nats, its block size in pixels, and the constant added to each count.
 
     >>> BestHistogram(gap=0.01, size=7, added=1.0).size
     7
@@ -35,7 +37,7 @@ class BestHistogram(NamedTuple):
 
 
 def block_edges(size: float, pixels: int) -> Values:
-    """Where the blocks of one axis of ``pixels`` pixels begin and end, on [0, 1].
+    """Return the edges of the blocks on one axis of ``pixels`` pixels, in [0, 1].
 
     >>> block_edges(3, 8)
     array([0.   , 0.375, 0.75 , 1.   ])
@@ -44,9 +46,10 @@ def block_edges(size: float, pixels: int) -> Values:
 
 
 def block_sizes(density: Density, pixels: int) -> list[float]:
-    """The sizes that are tried: whole numbers of pixels, up to one block for the whole square. Gaussians have no
-    pixels, so theirs begin at a quarter and go up by eighths to 2. A picture's do not: a block that cuts pixels
-    averages across their edges, however small it is.
+    """Return the block sizes to try: whole numbers of pixels, up to one block for the whole square.
+
+    Gaussians have no pixels, so their sizes start at a quarter of a pixel and go up in eighths to 2. Pictures get no
+    fractions: a block that cuts pixels averages across the edges of pixels, however small the block is.
 
     >>> block_sizes(ImageDensity(np.ones((4, 4))), 4)
     [1, 2, 3, 4]
@@ -56,10 +59,10 @@ def block_sizes(density: Density, pixels: int) -> list[float]:
 
 
 def gaps_of_blocks(density: Density, sizes: Sequence[float], pixels: int) -> list[float]:
-    """The gap of the truth's mean over blocks of each size, in nats.
+    """Return, for each block size, the gap of the truth's mean over blocks, in nats.
 
     >>> gaps = gaps_of_blocks(ImageDensity([[0, 1], [0, 0]]), [1, 2], 2)
-    >>> np.exp(gaps)  # all is in a quarter of the square; one block spreads it over the whole
+    >>> np.exp(gaps)  # all mass is in a quarter of the square; one block spreads it over the whole square
     array([1., 4.])
     """
     truth = density.expected_log_prob()
@@ -73,8 +76,9 @@ def gaps_of_blocks(density: Density, sizes: Sequence[float], pixels: int) -> lis
 
 
 def size_with_gap(gap: float, sizes: Sequence[float], gaps: Sequence[float]) -> float | None:
-    """The smallest block size whose gap is ``gap``, by a straight line between neighbours in the logarithm of the size.
-    It is the first of ``sizes`` if no gap is as small as ``gap``, and None if no gap is as large.
+    """Return the smallest block size with gap ``gap``, interpolated linearly in the logarithm of the size.
+
+    Returns the first size if all gaps are larger than ``gap``, and None if all gaps are smaller.
 
     >>> size_with_gap(1.5, [1, 2, 8], [0, 1, 2]), size_with_gap(3, [1, 2, 8], [0, 1, 2])
     (4.0, None)
@@ -89,10 +93,11 @@ def size_with_gap(gap: float, sizes: Sequence[float], gaps: Sequence[float]) -> 
 
 
 def best_histogram(counts: Values, density: Density) -> BestHistogram:
-    """The best histogram of points, given as ``counts`` of pixels with the first row at the bottom. The block size, a
-    whole number of pixels, and what is added to every block's count are chosen together: under them each point is most
-    likely when it is left out of the counts. The truth is not asked. The gap is that on unseen points, as a mean over
-    the truth, exact up to rounding.
+    """Return the best histogram of points, given as ``counts`` of pixels with the first row at the bottom.
+
+    The block size, a whole number of pixels, and the constant added to every block's count are chosen together by
+    leave-one-out cross-validation, without the truth. The gap is the expected gap on unseen points, computed under the
+    truth and exact up to rounding.
 
     >>> best = best_histogram(np.array([[9.0, 0.0], [0.0, 0.0]]), ImageDensity([[0, 0], [1, 0]]))
     >>> best.size, best.added, round(best.gap, 4)  # the histogram gives (9 + 0.1) / (9 + 0.4) of its mass to that pixel
@@ -107,25 +112,26 @@ def best_histogram(counts: Values, density: Density) -> BestHistogram:
 
 
 def cost_of_points(gap: float, training_gap: float) -> float:
-    """About how much of the ``gap`` on unseen points, in nats, comes from the number of training points. Against the
-    best density of its form, a fit of maximum likelihood loses that much on unseen points and gains as much on its own
-    (Akaike). A fit that stopped early is such a fit only in part.
+    """Estimate how much of the ``gap`` on unseen points, in nats, is due to the finite number of training points.
 
-    >>> cost_of_points(gap=5.0, training_gap=1.0)  # the best density of this form has a gap of 3
+    Relative to the best density of the model class, a maximum likelihood fit loses this much on unseen points and gains
+    as much on its training points (Akaike). For a fit that was stopped early, the estimate is only approximate.
+
+    >>> cost_of_points(gap=5.0, training_gap=1.0)  # the best density of the class has a gap of 3
     2.0
     """
     return (gap - training_gap) / 2
 
 
 def _left_out_score(counted: Values, areas: Values, added: float) -> float:
-    """The mean log density of the points, each under the histogram of all others."""
+    """Return the mean log density of the points, each under the histogram of all other points."""
     filled, points = counted > 0, float(counted.sum())
     left_out = (counted[filled] - 1 + added) / ((points - 1 + added * counted.size) * areas[filled])
     return float(counted[filled] @ np.log(left_out)) / points
 
 
 def _blocks(counts: Values, size: int) -> tuple[Values, Values]:
-    """The counts of blocks, and their areas, both (m, m)."""
+    """Return the counts and the areas of blocks, both (m, m)."""
     edges = block_edges(size, len(counts))
     shares = pixel_shares(edges, len(counts))
     return shares @ counts @ shares.T, _areas(edges)

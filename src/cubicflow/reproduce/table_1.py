@@ -1,4 +1,4 @@
-"""Table 1: test log likelihoods of the benchmark tables, cell by cell, and what the pairs say row by row."""
+"""Table 1: test log likelihoods on the benchmark datasets, and paired comparisons of models."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ from cubicflow.training import TrainingError, TrainingInterrupted
 
 
 def run(request: Request) -> None:
-    """Train and score every cell that is asked for and has no record yet; rebuild the table from all records. A cell
-    whose training fails does not keep the others from theirs. With no time at all, only the table is rebuilt."""
+    """Train and score every chosen cell without a record, and rebuild the table from all records.
+
+    If the training of a cell fails, the other cells still run. With ``--seconds 0`` only the table is rebuilt.
+    """
     settings = table_settings(request.recipe)
     cells = chosen_cells(request, settings, settings.models)
     failed: list[str] = []
@@ -42,10 +44,10 @@ def run(request: Request) -> None:
         for cell in cells if request.overwrite else ():
             forget(request.folder, cell)
             request.begin(cell.folder(request.folder))
-        read_cells(request.folder, settings)  # refuses what does not belong together before anything is trained
+        read_cells(request.folder, settings)  # raises for records of another recipe, before anything is trained
         for dataset in dict.fromkeys(cell.dataset for cell in cells):
             if not request.datasets and (why := why_left_out(dataset, request.data)):
-                request.say(f"{dataset.upper()} is left out: {why}")
+                request.report(f"{dataset.upper()} is left out: {why}")
                 left_out.add(dataset)
                 continue
             table = load_rows(dataset, settings, request.data)
@@ -53,7 +55,7 @@ def run(request: Request) -> None:
                 try:
                     run_cell(cell, table, settings, request)
                 except TrainingError as error:
-                    request.say(f"{cell}: failed. {error}")
+                    request.report(f"{cell}: failed. {error}")
                     failed.append(str(cell))
     except (UnfinishedError, TrainingInterrupted):
         write_table(request, settings)
@@ -64,11 +66,11 @@ def run(request: Request) -> None:
     if left_out == settings.datasets.keys():
         folder = data_folder(request.data)
         where = f"in {folder}" if folder.is_dir() else f"here, and there is no folder {folder}"
-        raise MissingDataError(f"nothing was run: none of the tables is whole {where}")
+        raise MissingDataError(f"nothing was run: no dataset is complete {where}")
 
 
 def chosen_cells(request: Request, settings: TableSettings, models: Mapping[str, Any]) -> list[Cell]:
-    """The cells that are asked for and have no record yet."""
+    """Return the chosen cells without a record; with ``overwrite``, all chosen cells."""
     datasets = _chosen("dataset", request.datasets, settings.datasets)
     names = _chosen("model", request.models, models)
     for model in request.models:
@@ -84,7 +86,8 @@ def chosen_cells(request: Request, settings: TableSettings, models: Mapping[str,
         if dataset in models[model].get("only", datasets)
         for seed in _seeds(request, settings.datasets[dataset], models[model])
     ]
-    cells.sort(key=lambda cell: (datasets.index(cell.dataset), cell.seed))  # every model once before any twice
+    # Run the first seed of all models before the second seed.
+    cells.sort(key=lambda cell: (datasets.index(cell.dataset), cell.seed))
     return [cell for cell in cells if request.overwrite or not is_recorded(request.folder, cell)]
 
 
@@ -95,9 +98,9 @@ def _seeds(request: Request, dataset: Settings, model: Settings) -> Sequence[int
 
 
 def run_cell(cell: Cell, table: Benchmark, settings: TableSettings, request: Request) -> None:
-    """Train one cell, from where an earlier call left it, and score its test rows."""
+    """Train one cell, resuming an earlier call, and score its test rows."""
     used = all_settings(settings, cell)
-    request.say(f"{cell}: {table.note}")
+    request.report(f"{cell}: {table.note}")
 
     def make() -> Flow:
         flow = tabular(table.features, **used["flow"], seed=cell.seed)
@@ -117,11 +120,11 @@ def run_cell(cell: Cell, table: Benchmark, settings: TableSettings, request: Req
     )
     record = record_cell(request.folder, cell, table, fitted, settings, request.command)
     test = record.about["test"]
-    request.say(f"{cell}: test {test['mean']:.3f} ± {test['error']:.3f} nats after {fitted.steps:,} steps")
+    request.report(f"{cell}: test {test['mean']:.3f} ± {test['error']:.3f} nats after {fitted.steps:,} steps")
 
 
 def write_table(request: Request, settings: TableSettings) -> None:
-    """The table from all the records in the folder."""
+    """Write the table from all records in the folder."""
     records = read_cells(request.folder, settings)
     unseen = settings.datasets.keys() - {record.cell.dataset for record in records}
     left_out = {dataset: why for dataset in unseen if (why := why_left_out(dataset, request.data))}
@@ -131,8 +134,8 @@ def write_table(request: Request, settings: TableSettings) -> None:
     request.record(summary)
 
 
-def _chosen(kind: str, asked: Sequence[str], known: Mapping[str, Any]) -> list[str]:
-    names = [name.lower() for name in asked] or list(known)
+def _chosen(kind: str, requested: Sequence[str], known: Mapping[str, Any]) -> list[str]:
+    names = [name.lower() for name in requested] or list(known)
     for name in names:
         if name not in known:
             raise ValueError(f"the recipe of table-1 has no {kind} {name!r}; it has {', '.join(known)}")

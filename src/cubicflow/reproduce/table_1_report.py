@@ -1,4 +1,4 @@
-"""The table as numbers, as Markdown and as CSV, from the records of its cells. What has none is shown as absent."""
+"""Table 1 as plain values, as Markdown and as CSV, from the records of its cells. Missing cells are named as such."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOT_INSTALLED = "not installed"
 
 
 def summarise(records: Sequence[CellRecord], settings: TableSettings, left_out: Mapping[str, str]) -> dict[str, Any]:
-    """Everything the table says, as plain values."""
+    """Return everything that the table shows, as plain values."""
     titles = {name: model["title"] for name, model in (settings.models | settings.peers["models"]).items()}
     comparisons = settings.comparisons
     peers = settings.peers["models"]
@@ -84,7 +84,7 @@ def _row(records: Sequence[CellRecord], dataset: str, model: str) -> dict[str, A
 
 
 def _spread_of_refits(rows: Sequence[Mapping[str, Any]]) -> float | None:
-    """The standard deviation of a fit's mean over seeds, pooled over the models that have several."""
+    """Return the standard deviation of a fit's mean over seeds, pooled over the models with several seeds."""
     spreads = [(len(row["seeds"]) - 1, row["test"]["spread"]) for row in rows if len(row["seeds"]) > 1]
     if not spreads:
         return None
@@ -92,7 +92,7 @@ def _spread_of_refits(rows: Sequence[Mapping[str, Any]]) -> float | None:
 
 
 def _goals(rows: Sequence[Mapping[str, Any]], goals: Sequence[Settings]) -> list[dict[str, Any]]:
-    """Means of fits, or mixtures of several, held against what was to be reached."""
+    """Compare means of fits, or mixtures of fits, with the goals."""
     by_model = {row["model"]: row for row in rows}
     found = []
     for goal in (goal for goal in goals if goal["model"] in by_model):
@@ -107,7 +107,7 @@ def _goals(rows: Sequence[Mapping[str, Any]], goals: Sequence[Settings]) -> list
 
 
 def _without_limit(command: str) -> str:
-    """A command without its --seconds, which change no result: a cell takes as many calls as it takes."""
+    """Remove --seconds from a command: the time limit of a call does not change the result of a cell."""
     return re.sub(r" --seconds \S+", "", command)
 
 
@@ -122,7 +122,7 @@ def _pair(
 
 
 def table_csv(records: Sequence[CellRecord]) -> list[dict[str, Any]]:
-    """One line for each cell."""
+    """Return one line for each cell."""
     names = ("dataset", "model", "seed", "validation", "parameters", "steps", "best_step", "weights", "stopped")
     return [
         {
@@ -137,7 +137,7 @@ def table_csv(records: Sequence[CellRecord]) -> list[dict[str, Any]]:
 
 
 def table_markdown(summary: Mapping[str, Any]) -> str:
-    """The table in the paper's layout, then what the pairs say, then the details."""
+    """Return the table in the paper's layout, then comparisons of models, then details of the fits."""
     against_ours = [_against_ours(summary, kind, heading) for kind, heading in AGAINST_OURS.items()]
     parts = [_layout(summary), _data(summary), _against_goals(summary), _comparisons(summary), *against_ours]
     parts += [_mixtures(summary), _details(summary)]
@@ -145,11 +145,11 @@ def table_markdown(summary: Mapping[str, Any]) -> str:
 
 
 def _section(heading: str, header: Sequence[str], lines: Sequence[Sequence[object]]) -> str:
-    """A table under its heading; nothing where it would be empty."""
+    """Return a heading and a Markdown table; an empty string for a table without lines."""
     return f"{heading}\n\n{markdown_table(header, lines)}" if lines else ""
 
 
-def _who(summary: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:
+def _dataset_and_model(summary: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:
     return [row["dataset"].upper(), summary["titles"][row["model"]]]
 
 
@@ -210,9 +210,10 @@ def _data(summary: Mapping[str, Any]) -> str:
 
 def _against_goals(summary: Mapping[str, Any]) -> str:
     lines = [
-        [*_who(summary, row), row["of"], _nats(row), row["reach"], row["aim"], row["met"]] for row in summary["goals"]
+        [*_dataset_and_model(summary, row), row["of"], _nats(row), row["reach"], row["aim"], row["met"]]
+        for row in summary["goals"]
     ]
-    return _section("What was to be reached.", ["dataset", "model", "of", "nats", "goal", "aim", "meets"], lines)
+    return _section("Goals.", ["dataset", "model", "score of", "nats", "goal", "aim", "meets"], lines)
 
 
 def _comparisons(summary: Mapping[str, Any]) -> str:
@@ -223,38 +224,39 @@ def _comparisons(summary: Mapping[str, Any]) -> str:
         paper = pair["paper"] if comparable else "not comparable: not its test rows"
         lines.append([dataset.upper(), models, _difference(pair), pair["seeds"], pair["verdict"], paper])
     heading = (
-        "Cubic against quadratic, row by row of the test set, at two standard errors. The error holds how far refits "
-        f"lie apart: those of the pair where it has {ENOUGH_SEEDS} seeds or more; with fewer no less than those of all "
-        f"models with several seeds on the same dataset ({_refits(summary)})."
+        "Cubic minus quadratic, paired over test rows, ± two standard errors. The error includes the spread of refits. "
+        f"With {ENOUGH_SEEDS} seeds or more, this spread is estimated from the pair. With fewer seeds, it is at least "
+        f"the spread of all models with several seeds on the same dataset ({_refits(summary)})."
     )
-    header = ["dataset", "paired difference of", "nats", "seeds", "ours: the first is", "the paper's"]
+    header = ["dataset", "paired difference of", "nats", "seeds", "our verdict on the first", "the paper's verdict"]
     return _section(heading, header, lines)
 
 
 def _refits(summary: Mapping[str, Any]) -> str:
     known = {dataset: about["refits"] for dataset, about in summary["datasets"].items() if about["refits"] is not None}
     if not known:
-        return "here none"
+        return "no model has several seeds"
     return "standard deviation " + ", ".join(f"{spread:.2f} on {name.upper()}" for name, spread in known.items())
 
 
 AGAINST_OURS = {
-    "ablations": "Variations of ours against it, with the same errors.",
-    "relatives": "Other layers in the same stack, against ours.",
-    "rivals": "Other packages against ours, on the same arrays, as they start by themselves. A fit that the clock "
-    "ended (time_budget) took fewer steps than were planned, and beside other processes fewer still.",
+    "ablations": "Variations of our cubic coupling minus our cubic coupling, with errors as above.",
+    "relatives": "Other layers in the same architecture minus our cubic coupling.",
+    "rivals": "Other packages minus our cubic coupling, on the same arrays, with each package's own initialisation. A "
+    "fit that ended by its time budget (time_budget) took fewer steps than planned, and fewer still on a shared "
+    "machine.",
 }
 
 
 def _against_ours(summary: Mapping[str, Any], kind: str, heading: str) -> str:
     rows = {(row["dataset"], row["model"]): row for row in summary["rows"]}
-    header = ["dataset", "model", "paired difference, nats", "seeds", "it is"]
+    header = ["dataset", "model", "paired difference, nats", "seeds", "the model is"]
     if kind == "rivals":
         header += ["steps", "ended by"]
     lines = []
     for pair in summary[kind]:
         row = rows[pair["dataset"], pair["first"]]
-        line = [*_who(summary, row), _difference(pair), pair["seeds"], pair["verdict"]]
+        line = [*_dataset_and_model(summary, row), _difference(pair), pair["seeds"], pair["verdict"]]
         line += [f"{row['steps']:,}", ", ".join(row["stopped"])]
         lines.append(line[: len(header)])
     return _section(heading, header, lines)
@@ -262,18 +264,18 @@ def _against_ours(summary: Mapping[str, Any], kind: str, heading: str) -> str:
 
 def _mixtures(summary: Mapping[str, Any]) -> str:
     lines = [
-        [*_who(summary, row), len(row["seeds"]), f"{row['test']['spread']:.2f}", _nats(row["mixture"])]
+        [*_dataset_and_model(summary, row), len(row["seeds"]), f"{row['test']['spread']:.2f}", _nats(row["mixture"])]
         for row in summary["rows"]
         if row["mixture"]
     ]
-    heading = "Several seeds: how far refits lie apart, and all of them as one equal mixture."
+    heading = "Models with several seeds: the spread of refits, and the equal mixture of all fits."
     return _section(heading, ["dataset", "model", "seeds", "standard deviation over seeds", "their mixture"], lines)
 
 
 def _details(summary: Mapping[str, Any]) -> str:
     lines = [
         [
-            *_who(summary, row),
+            *_dataset_and_model(summary, row),
             ", ".join(map(str, row["seeds"])),
             f"{row['validation']:.3f}",
             f"{row['parameters']:,}",
@@ -288,6 +290,6 @@ def _details(summary: Mapping[str, Any]) -> str:
     ]
     minutes = ["minutes, all seeds", "on", "processes at once"]
     header = ["dataset", "model", "seeds", "validation, nats", "parameters", "steps", *minutes, "ended by", "weights"]
-    shared = " Those that shared their machine with other processes took longer than they would have alone."
-    heading = "The fits behind it." + (shared if any(row["lanes"] > 1 for row in summary["rows"]) else "")
+    shared = " Fits that shared a machine with other processes took longer than they would have alone."
+    heading = "Details of the fits." + (shared if any(row["lanes"] > 1 for row in summary["rows"]) else "")
     return _section(heading, header, lines)

@@ -1,4 +1,4 @@
-// Pictures of one column: a density of numbers by uPlot, bars of words by plain elements; and curves.
+// Pictures of one column: a density of numbers, drawn by uPlot, or bars of words, drawn by HTML elements. Also curves.
 
 import uPlot from "./vendor/uPlot.js";
 import { colour, make, percent, shownValue } from "./page.js";
@@ -21,7 +21,7 @@ function fit(element, options, data) {
   return chart;
 }
 
-// Charts of views that were left.
+// Destroys the charts of views that are no longer shown.
 export function sweep() {
   for (const each of alive) {
     if (!each.element.isConnected) { each.watcher.disconnect(); each.chart.destroy(); alive.delete(each); }
@@ -42,7 +42,7 @@ function steps(column, masses) {
   return found;
 }
 
-// The density of a column of numbers: data filled, model a line, with a band of two standard errors where there are any.
+// The density of a column of numbers: the data as a filled area, the model as a line with a band of two standard errors.
 export class Density {
   constructor(column, { height = 132 } = {}) {
     this.column = column;
@@ -55,7 +55,7 @@ export class Density {
     const low = errors && model ? steps(column, model.map((m, i) => Math.max(m - 2 * errors[i], 0))) : steps(column, null);
     const high = errors && model ? steps(column, model.map((m, i) => m + 2 * errors[i])) : steps(column, null);
     const values = [column.edges, steps(column, data), low, high, steps(column, model)];
-    this.element.setAttribute("aria-label", `${column.name}: ${said(column, model || data)}`);
+    this.element.setAttribute("aria-label", `${column.name}: ${described(column, model || data)}`);
     if (this.chart) { this.chart.setData(values); return; }
     const model_ = colour("--model");
     const plain = { points: { show: false }, paths: stepped };
@@ -73,7 +73,7 @@ export class Density {
   }
 }
 
-// The masses of words.
+// The masses of words, as bars.
 export class Bars {
   constructor(column, { most = 24 } = {}) {
     this.column = column;
@@ -86,7 +86,7 @@ export class Bars {
     const places = [...this.column.bars.keys(), ...(this.column.hasGaps ? [this.column.bars.length] : [])];
     const shares = places.map((i) => ({ model: model ? model[i] : 0, data: data ? data[i] : 0, error: errors ? errors[i] : 0 }));
     const top = Math.max(...shares.map((s) => Math.max(s.model, s.data)), 1e-9);
-    this.element.setAttribute("aria-label", `${this.column.name}: ${said(this.column, model || data)}`);
+    this.element.setAttribute("aria-label", `${this.column.name}: ${described(this.column, model || data)}`);
     const width = (share) => `${(100 * share) / top}%`;
     if (!this.rows) {
       this.rows = this.labels.slice(0, this.most + 1).map((label) => {
@@ -108,8 +108,8 @@ export function picture(column, about) {
   return column.isList ? new Bars(column, about) : new Density(column, about);
 }
 
-// What a picture shows, in words.
-function said(column, masses) {
+// Describes in words what a picture shows, for screen readers.
+function described(column, masses) {
   if (!masses) return "nothing yet";
   if (column.isList) {
     const order = column.bars.map((name, i) => [masses[i], name]).sort((a, b) => b[0] - a[0]);
@@ -135,7 +135,7 @@ export function quantile(column, masses, level) {
   return column.edges[count];
 }
 
-// Curves over one axis, each {x, y, stroke, width, label}.
+// Draws curves with a common x axis. Each curve is {x, y, stroke, width, label}.
 export function curves(lines, { height = 200, xLabel, yLabel, yRange, square } = {}) {
   const element = make("div", { class: "chart", role: "img", "aria-label": [yLabel, xLabel].filter(Boolean).join(" against ") });
   queueMicrotask(() => requestAnimationFrame(() => {
@@ -154,7 +154,7 @@ export function curves(lines, { height = 200, xLabel, yLabel, yRange, square } =
   return element;
 }
 
-// The masses of each column, of one long array.
+// Splits one long array into the masses of each column.
 export function split(columns, masses) {
   const found = [];
   let start = 0;

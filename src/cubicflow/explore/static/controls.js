@@ -1,4 +1,4 @@
-// A condition on one column: any value, one value by a slider, a range by two, some words, or missing.
+// The control for a condition on one column: any value, one value (a slider), a range (two sliders), words, or missing.
 
 import { make, spelled } from "./page.js";
 
@@ -87,7 +87,7 @@ export class Control {
     }
   }
 
-  // As the server reads it; null for no condition.
+  // Returns the condition in the form that the server reads; null for no condition.
   condition() {
     const { column } = this;
     if (this.mode === "in") return this.words.size ? (column.isGiven ? { is: [...this.words][0] } : { in: [...this.words] }) : null;
@@ -99,7 +99,7 @@ export class Control {
     return this.mode === "missing" ? { missing: true } : null;
   }
 
-  said() {
+  inWords() {
     const condition = this.condition();
     if (!condition) return "";
     if (condition.in) return condition.in.join(" or ");

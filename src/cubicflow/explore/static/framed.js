@@ -1,10 +1,10 @@
-// Answers of the server: a JSON header and typed arrays, as src/cubicflow/explore/framed.py writes them.
+// Decodes answers of the server: a JSON header and typed arrays, written by src/cubicflow/explore/framed.py.
 
 const KINDS = { float32: Float32Array, float64: Float64Array, int32: Int32Array, uint8: Uint8Array };
 
 export function unframed(buffer) {
   const view = new DataView(buffer);
-  if (view.getUint32(0) !== 0x43465831) throw new Error("the answer is not one of cubicflow's");
+  if (view.getUint32(0) !== 0x43465831) throw new Error("the answer is not in cubicflow's format");
   const length = view.getUint32(4, true);
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, length)));
   const arrays = {};
@@ -19,9 +19,9 @@ export class Refused extends Error {}
 
 async function answered(response) {
   if (response.ok) return unframed(await response.arrayBuffer());
-  let said = `the server answered ${response.status}`;
-  try { said = (await response.clone().json()).error || said; } catch { said = (await response.text()) || said; }
-  throw new Refused(said);
+  let message = `the server answered ${response.status}`;
+  try { message = (await response.clone().json()).error || message; } catch { message = (await response.text()) || message; }
+  throw new Refused(message);
 }
 
 export async function get(path, signal) {

@@ -1,4 +1,4 @@
-// The page: which view is shown, and what every view knows of the run.
+// The page: chooses the view, draws the head, and follows a run that is still training.
 
 import { get } from "./framed.js";
 import { sweep } from "./charts.js";
@@ -72,7 +72,7 @@ async function follow() {
       await show();
       window.scrollTo(0, y);
     }
-  } catch { /* the server was stopped, or the run is being written: the next time will tell */ }
+  } catch { /* the server was stopped, or the run is being written: try again later */ }
   setTimeout(follow, REFRESH);
 }
 

@@ -1,4 +1,4 @@
-// Small pieces that every view is made of. Text goes in as text: nothing here makes HTML of a string.
+// Small elements that all views use. Text is inserted as text: no string is ever parsed as HTML.
 
 export function make(tag, about = {}, ...children) {
   const element = document.createElement(tag);
@@ -42,7 +42,7 @@ export function percent(share) {
   return `${value >= 99.95 || value < 0.05 ? (value >= 99.95 ? "100" : value > 0 ? "<0.1" : "0") : value.toFixed(value < 9.95 ? 1 : 0)} %`;
 }
 
-// A value of a column, as the table spells it.
+// Formats a value of a column as the table writes it.
 export function spelled(column, value) {
   if (column.isDate) {
     const text = new Date(value * 1000).toISOString();
@@ -66,7 +66,7 @@ export function table(columns, cells, about = {}) {
       make("tbody", {}, ...cells.map((row) => make("tr", {}, ...row.map((cell, i) => make("td", { class: kind(i), title: cell, text: cell })))))));
 }
 
-// Points as a picture of their density: {x, y} in [0, 1], counted in cells and shaded with one colour.
+// Draws many points as their density: positions in [0, 1] x [0, 1] are counted in cells and shaded with one colour.
 export function cloud(count, place, name, cells) {
   const counts = new Float32Array(cells * cells);
   for (let i = 0; i < count; i += 1) {
@@ -84,15 +84,15 @@ export function cloud(count, place, name, cells) {
   return canvas;
 }
 
-// Calls a function at most once at a time, and again if it was asked for meanwhile.
+// Runs a function once at a time. After a run, it runs again with the latest arguments of calls made meanwhile.
 export function latest(work) {
-  let running = false, asked = null;
-  return async function ask(...given) {
-    if (running) { asked = given; return; }
+  let running = false, waiting = null;
+  return async function run(...given) {
+    if (running) { waiting = given; return; }
     running = true;
     try { await work(...given); } finally {
       running = false;
-      if (asked) { const next = asked; asked = null; ask(...next); }
+      if (waiting) { const next = waiting; waiting = null; run(...next); }
     }
   };
 }

@@ -1,4 +1,4 @@
-// Images: samples at a temperature, and the way from one to another through the noise.
+// Images: samples at a temperature, and a path from one sample to another through noise space.
 
 import { post } from "../framed.js";
 import { empty, failed, latest, make } from "../page.js";
@@ -7,20 +7,20 @@ const COUNT = 24, STEPS = 11;
 
 export async function draw(page, run) {
   if (run.kind !== "images") {
-    page.append(empty("This run is not about images", "A flow of images, as cubicflow.flows.image makes it, shows its samples here."));
+    page.append(empty("This run has no images", "This view shows samples of a flow of images, which cubicflow.flows.image builds."));
     return;
   }
   const ask = { temperature: 0.7, seed: 0 };
   const chosen = [0, 1];
   const slider = make("input", { type: "range", min: 0.05, max: 1.3, step: 0.05, value: ask.temperature, "aria-label": "temperature" });
-  const said = make("strong", { text: "0.70" });
-  const mosaic = make("div", { class: "mosaic", role: "group", "aria-label": "samples" }), strip = make("div", { class: "strip", tabindex: "0", role: "img", "aria-label": "the way between the two chosen images" });
+  const shown = make("strong", { text: "0.70" });
+  const mosaic = make("div", { class: "mosaic", role: "group", "aria-label": "samples" }), strip = make("div", { class: "strip", tabindex: "0", role: "img", "aria-label": "the path between the two chosen images" });
   const wrong = make("div");
   page.append(make("section", {}, make("h2", { text: "Samples" }),
-    make("p", { class: "lead", text: "Temperature scales the noise: low ones give typical images, 1 gives the model's own. Choose two images to see the way between them." }),
-    make("div", { class: "row wide" }, make("label", {}, "temperature ", said), slider),
+    make("p", { class: "lead", text: "The temperature scales the noise. A low temperature gives typical images; 1 gives samples of the model. Choose two images to see a path between them." }),
+    make("div", { class: "row wide" }, make("label", {}, "temperature ", shown), slider),
     make("div", { class: "row" }, make("button", { text: "Other samples", onclick: () => { ask.seed += 1; samples(); } })), wrong, mosaic),
-  make("section", {}, make("h2", { text: "From one to the other, through the noise" }), strip));
+  make("section", {}, make("h2", { text: "From one image to the other, through noise space" }), strip));
 
   const buttons = Array.from({ length: COUNT }, (_, i) => {
     const canvas = make("canvas");
@@ -51,7 +51,7 @@ export async function draw(page, run) {
       strip.replaceChildren(...Array.from({ length: STEPS }, (_, i) => { const canvas = make("canvas"); paint(canvas, found.arrays.images, i); return canvas; }));
     } catch (error) { strip.replaceChildren(failed(error)); }
   });
-  slider.addEventListener("input", () => { ask.temperature = Number(slider.value); said.textContent = ask.temperature.toFixed(2); samples(); });
+  slider.addEventListener("input", () => { ask.temperature = Number(slider.value); shown.textContent = ask.temperature.toFixed(2); samples(); });
   await samples();
 }
 

@@ -1,11 +1,11 @@
-// Layers: points on their way from data to noise, and the splines that each layer has learned.
+// Layers: points on their way from data to noise, and the learned splines of each layer.
 
 import { curves } from "../charts.js";
 import { cloud, colour, empty, loading, make } from "../page.js";
 import { kept } from "../state.js";
 
 const SECONDS = 1.6; // from one layer to the next
-const MANY = 20000, CELLS = 160; // more points are drawn as their density
+const MANY = 20000, CELLS = 160; // more than MANY points are drawn as a density on CELLS x CELLS cells
 
 export async function draw(page, run) {
   const wait = loading("Sending points through the layers");
@@ -13,23 +13,23 @@ export async function draw(page, run) {
   const found = await kept("api/layers");
   wait.remove();
   if (found.kind === "images") {
-    page.append(empty("Layers of images", "A flow of images turns pixels into noise at several scales, which no two axes show. Images has the way from one image to another through that noise."));
+    page.append(empty("Layers of images", "A flow of images turns pixels into noise at several scales, which two axes cannot show. The view Images shows a path from one image to another through noise space."));
     return;
   }
   if (found.kind === "context") {
-    page.append(empty("This flow is told by context", "Its layers differ from row to row. They are not drawn here."));
+    page.append(empty("This flow has a context", "Its layers depend on the context of each row, so they are not drawn here."));
     return;
   }
   let leave = null;
   if (found.kind === "columns") {
-    page.append(make("section", {}, make("h2", { text: "Distribution functions" }), make("p", { class: "lead", text: `This model goes through the columns one after the other: ${found.order.join(", ")}. Of every number it gives the distribution function on the column's own scale, as a cubic spline that is told the columns before it. Each line is one row; a straight diagonal says that nothing was learned beyond the column alone.` })));
+    page.append(make("section", {}, make("h2", { text: "Distribution functions" }), make("p", { class: "lead", text: `This model predicts the columns one after the other: ${found.order.join(", ")}. For a column of numbers, it predicts the distribution function, given the columns before, as a cubic spline on the column's own scale. Each line is one row. A straight diagonal means that the earlier columns do not matter for this column.` })));
   } else leave = flowing(page, found);
   const section = make("section", {});
   page.append(section);
-  if (found.kind !== "columns") section.append(make("h2", { text: "Learned splines" }), make("p", { class: "lead", text: "In every layer, the feature that it bends most: where a number comes in, across, and where it goes, up, for twelve rows." }));
+  if (found.kind !== "columns") section.append(make("h2", { text: "Learned splines" }), make("p", { class: "lead", text: "For every layer, the feature with the most curved spline: input across, output up, for twelve rows." }));
   const grid = make("div", { class: "grid" });
   section.append(grid);
-  if (!found.layers.length) grid.append(make("p", { class: "quiet", text: "No column has a spline: all of them are lists of values." }));
+  if (!found.layers.length) grid.append(make("p", { class: "quiet", text: "No column has a spline: all columns are lists of values." }));
   const { x, y } = found.arrays;
   found.layers.forEach((layer, i) => {
     const [, rows, points] = y.shape;
@@ -47,7 +47,7 @@ function flowing(page, found) {
   const [steps, points, features] = path.shape;
   const canvas = make("canvas", { class: "plot", role: "img", "aria-label": "points on their way from data to noise" });
   const slider = make("input", { type: "range", min: 0, max: steps - 1, step: 0.01, value: 0, "aria-label": "place between data and noise" });
-  const said = make("span", { class: "quiet", role: "status" });
+  const status = make("span", { class: "quiet", role: "status" });
   const play = make("button", { text: "Play" });
   const chosen = { x: 0, y: Math.min(1, features - 1) };
   const select = (axis) => {
@@ -58,7 +58,7 @@ function flowing(page, found) {
   };
   const step = (by) => () => { stop(); slider.value = Math.max(0, Math.min(steps - 1, Math.round(Number(slider.value)) + by)); paint(); };
   page.append(make("section", {}, make("h2", { text: "From data to noise" }), make("p", { class: "lead", text: "Each layer moves every point by an invertible map. Step through them, or play." }),
-    make("div", { class: "wide" }, make("div", { class: "row" }, play, make("button", { text: "‹ back", onclick: step(-1) }), make("button", { text: "next ›", onclick: step(1) }), ...(features > 2 ? [select("x"), select("y")] : []), said), slider, canvas)));
+    make("div", { class: "wide" }, make("div", { class: "row" }, play, make("button", { text: "‹ back", onclick: step(-1) }), make("button", { text: "next ›", onclick: step(1) }), ...(features > 2 ? [select("x"), select("y")] : []), status), slider, canvas)));
   let bounds = null;
   function measure() {
     bounds = [];
@@ -100,7 +100,7 @@ function flowing(page, found) {
     pen.strokeStyle = colour("--line");
     pen.strokeRect(left + 0.5, top + 0.5, side - 1, side - 1);
     const near = Math.round(at);
-    said.textContent = Math.abs(at - near) < 0.02 ? (near === 0 ? "the data" : `after ${near} of ${steps - 1}: ${found.steps[near]}`) : `between ${first} and ${next} of ${steps - 1}`;
+    status.textContent = Math.abs(at - near) < 0.02 ? (near === 0 ? "the data" : `after layer ${near} of ${steps - 1}: ${found.steps[near]}`) : `between layers ${first} and ${next} of ${steps - 1}`;
   }
   let timer = 0, began = 0, from = 0;
   function stop() { cancelAnimationFrame(timer); timer = 0; play.textContent = "Play"; }

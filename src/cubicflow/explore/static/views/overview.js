@@ -1,4 +1,4 @@
-// Overview: every column, data against model; how good the fit is; how training went.
+// Overview: every column, data against model; the quality of the fit; the training curve.
 
 import { curves, picture, quantile, split } from "../charts.js";
 import { colour, failed, loading, make, number, percent, shownValue } from "../page.js";
@@ -11,7 +11,7 @@ export async function draw(page, run) {
   page.append(score, columns, training);
   const later = [];
   if (run.kind !== "images") await drawColumns(columns, run, later);
-  else columns.append(make("p", { class: "lead", text: `Images of ${"C × H × W"} values. See Images for samples.` }));
+  else columns.append(make("p", { class: "lead", text: "This run is a flow of images. The view Images shows samples." }));
   later.push(drawScore(score, run), drawTraining(training));
   Promise.all(later).then(() => { page.dataset.whole = "yes"; });
 }
@@ -44,14 +44,14 @@ async function drawColumns(section, run, later) {
   more.addEventListener("click", add);
   section.append(make("p", {}, more));
   add();
-  const others = [...about.given.map((c) => ({ ...c, about: "given: the model is conditional on it" })), ...about.others];
+  const others = [...about.given.map((c) => ({ ...c, about: "context: the model is conditional on this column" })), ...about.others];
   if (others.length) {
     section.append(make("p", { class: "quiet small", text: `Not drawn: ${others.map((c) => `${c.name} (${c.about})`).join("; ")}` }));
   }
   later.push(kept("api/data").then((found) => {
     drawNotes(found.notes);
     if (!found.rows) return;
-    legend.prepend(make("span", {}, make("span", { class: "key data" }), `data, ${found.rows.toLocaleString("en")} rows of it`));
+    legend.prepend(make("span", {}, make("span", { class: "key data" }), `data, ${found.rows.toLocaleString("en")} rows`));
     data = split(about.columns, found.arrays.masses);
     cards.forEach((card, i) => card.draw(data[i]));
   }, (error) => section.append(failed(error))));
@@ -74,7 +74,7 @@ function columnCard(column, model) {
 }
 
 async function drawScore(section, run) {
-  section.append(make("h2", { text: "How good it is" }));
+  section.append(make("h2", { text: "Quality of the fit" }));
   const wait = loading("Scoring rows");
   section.append(wait);
   try {
@@ -85,7 +85,7 @@ async function drawScore(section, run) {
     if (test) {
       const fact = (name, value) => make("div", {}, make("dt", { text: name }), make("dd", {}, number(value[0]), make("span", { class: "small", text: ` ± ${number(value[1], 2)} nats` })));
       const facts = [fact("test rows, by the model", test[2])];
-      if (test[3]) facts.push(fact("test rows, by independent columns", test[3]), fact("gain a row", test[4]));
+      if (test[3]) facts.push(fact("test rows, by independent columns", test[3]), fact("gain per row", test[4]));
       if (train) facts.push(fact("training rows, by the model", train[2]));
       section.append(make("dl", { class: "facts" }, ...facts));
     }
@@ -95,9 +95,9 @@ async function drawScore(section, run) {
       const rows = found.judgement.lines;
       section.append(make("div", { class: "scroll wide" }, make("table", {}, make("thead", {}, make("tr", {}, ...["", "samples", "real rows"].map((t) => make("th", { text: t })))), make("tbody", {}, ...rows.map((row) => make("tr", {}, ...row.map((cell) => make("td", { text: cell }))))))));
     } else if (run.kind === "columns" || run.kind === "flow") {
-      section.append(make("p", { class: "quiet small", text: "Can a classifier tell samples from rows? cubicflow judge says, and its verdict is then shown here." }));
+      section.append(make("p", { class: "quiet small", text: "Can a classifier tell samples from real rows? Run cubicflow judge; its verdict is then shown here." }));
     }
-    if (!found.verdict) section.append(make("p", { class: "quiet", text: "There are no held-out rows to score here." }));
+    if (!found.verdict) section.append(make("p", { class: "quiet", text: "There are no held-out rows to score." }));
   } catch (error) {
     wait.replaceWith(failed(error));
   }
@@ -107,14 +107,14 @@ async function drawTraining(section) {
   section.append(make("h2", { text: "Training" }));
   try {
     const found = await kept("api/training");
-    if (!found.curves.length) { section.append(make("p", { class: "quiet", text: "This run keeps no metrics." })); return; }
+    if (!found.curves.length) { section.append(make("p", { class: "quiet", text: "This run has no training metrics." })); return; }
     const strokes = { loss: colour("--data-ink"), validation_loss: colour("--model"), validation_loss_averaged: colour("--ink") };
     const lines = found.curves.map(([key, label]) => ({ x: found.arrays[`${key}_steps`], y: found.arrays[key], stroke: strokes[key], width: key === "loss" ? 1 : 1.8, label }));
     const all = lines.flatMap((line) => Array.from(line.y)).sort((a, b) => a - b);
     const low = all[0], high = all[Math.floor(0.94 * (all.length - 1))], margin = 0.06 * (high - low) || 1;
     const key = (line) => { const mark = make("span", { class: "key model" }); mark.style.background = line.stroke; return make("span", {}, mark, line.label); };
     section.append(make("div", { class: "legend" }, ...lines.map(key)));
-    section.append(curves(lines, { height: 220, xLabel: "step", yLabel: "nats a row", yRange: [low - margin, high + 2 * margin] }));
+    section.append(curves(lines, { height: 220, xLabel: "step", yLabel: "nats per row", yRange: [low - margin, high + 2 * margin] }));
   } catch (error) {
     section.append(failed(error));
   }

@@ -1,22 +1,22 @@
-// Pairs: two columns at a time. Data and model side by side; a brush over one marks the same rows in every small picture.
+// Pairs: two columns at a time, data and model side by side. The rows inside a brush are marked in the pictures of all columns.
 
 import { cloud, colour, empty, loading, make, shownValue } from "../page.js";
 import { get } from "../framed.js";
 import { drawNotes, kept } from "../state.js";
 
 const SIZE = 420;
-const MANY = 20000, CELLS = 140; // more points are drawn as their density
+const MANY = 20000, CELLS = 140; // more than MANY points are drawn as a density on CELLS x CELLS cells
 
 export async function draw(page, run) {
   if (run.kind === "images") {
-    page.append(empty("Images have no pairs of columns", "Their pixels are columns of a kind, and too many of them. Images shows samples."));
+    page.append(empty("Images have no pairs of columns", "This view shows two columns of a table. The view Images shows samples."));
     return;
   }
   const wait = loading("Drawing rows");
   page.append(wait);
   const about = await kept("api/columns");
   if (about.columns.length < 2) {
-    wait.replaceWith(empty("There is one column", "A pair needs two. Overview shows the one there is."));
+    wait.replaceWith(empty("There is only one column", "A pair needs two columns. The view Overview shows this column."));
     return;
   }
   const points = await kept("api/points");
@@ -24,8 +24,8 @@ export async function draw(page, run) {
   drawNotes(points.notes);
   const columns = about.columns, count = columns.length;
   const sets = { data: points.arrays.data, model: points.arrays.model };
-  const asked = new URLSearchParams(location.hash.split("?")[1] || "");
-  const known = (key, other) => { const i = columns.findIndex((c) => c.name === asked.get(key)); return i < 0 ? other : i; };
+  const requested = new URLSearchParams(location.hash.split("?")[1] || "");
+  const known = (key, other) => { const i = columns.findIndex((c) => c.name === requested.get(key)); return i < 0 ? other : i; };
   const chosen = { x: known("x", 0), y: known("y", count > 6 ? 6 : 1) };
   let brush = null;
 
@@ -35,22 +35,22 @@ export async function draw(page, run) {
     menu.addEventListener("change", () => { chosen[axis] = Number(menu.value); brush = null; redraw(); });
     return make("label", {}, label, menu);
   };
-  const said = make("p", { class: "quiet small", role: "status" });
-  const clear = make("button", { class: "plain", text: "clear the brush", onclick: () => { brush = null; marks(); } });
+  const status = make("p", { class: "quiet small", role: "status" });
+  const clear = make("button", { class: "plain", text: "clear the selection", onclick: () => { brush = null; marks(); } });
   page.append(make("section", {},
     make("h2", { text: "Two columns at a time" }),
-    make("p", { class: "lead", text: "Drag over either picture to brush: the rows inside are marked below, in every column. Arrow keys move the brush." }),
+    make("p", { class: "lead", text: "Drag over a picture to select rows. The selected rows are marked below in every column. Arrow keys move the selection." }),
     make("div", { class: "row" }, select("x", "across"), select("y", "up"), clear)));
   const left = panel(sets.data ? "data" : "samples", sets.data ? "data" : "model"), right = panel("model", "density");
-  page.append(make("div", { class: "squares" }, left.element, right.element), said);
+  page.append(make("div", { class: "squares" }, left.element, right.element), status);
   const small = make("div", { class: "grid" });
-  page.append(make("section", { class: "below" }, make("h2", { text: "The brushed rows in every column" }), small));
+  page.append(make("section", { class: "below" }, make("h2", { text: "The selected rows in every column" }), small));
   const minis = columns.map((column, i) => mini(column, i));
   small.append(...minis.slice(0, 24).map((each) => each.element));
 
   function panel(title, kind) {
     const canvas = make("canvas", { class: "plot", tabindex: "0", role: "img" });
-    const element = make("div", { class: "card" }, make("header", {}, make("h3", { text: title }), make("span", { class: "quiet small", text: kind === "density" ? "density, and its samples" : "rows" })), canvas);
+    const element = make("div", { class: "card" }, make("header", {}, make("h3", { text: title }), make("span", { class: "quiet small", text: kind === "density" ? "density and samples" : "rows" })), canvas);
     let start = null;
     const at = (event) => { const box = canvas.getBoundingClientRect(); return frame(canvas).back((event.clientX - box.left), (event.clientY - box.top)); };
     canvas.addEventListener("pointerdown", (event) => { start = at(event); canvas.setPointerCapture(event.pointerId); });
@@ -160,7 +160,7 @@ export async function draw(page, run) {
   }
 
   function mini(column, i) {
-    const track = make("canvas", { class: "plot", role: "img", "aria-label": `${column.name} of the brushed rows` });
+    const track = make("canvas", { class: "plot", role: "img", "aria-label": `${column.name} of the selected rows` });
     return { column, i, canvas: track, element: make("div", { class: "card" }, make("header", {}, make("h3", { text: column.name })), track) };
   }
 
@@ -191,7 +191,7 @@ export async function draw(page, run) {
     const set = sets.data || sets.model;
     let rows = 0;
     for (let i = 0; brush && i < set.shape[0]; i += 1) rows += inside(set, i) ? 1 : 0;
-    said.textContent = brush ? `${rows.toLocaleString("en")} of ${set.shape[0].toLocaleString("en")} rows of ${sets.data ? "the data" : "the model"} are inside the brush` : "";
+    status.textContent = brush ? `${rows.toLocaleString("en")} of ${set.shape[0].toLocaleString("en")} rows of ${sets.data ? "the data" : "the model"} are selected` : "";
   }
 
   async function redraw() {
@@ -211,7 +211,7 @@ export async function draw(page, run) {
   return { leave: () => watcher.disconnect() };
 }
 
-// A picture of a grid of densities, its first row at the bottom.
+// Draws a grid of densities as a picture. The first row of the grid is at the bottom.
 export function shaded(density) {
   const [tall, wide] = density.shape;
   const canvas = make("canvas");

@@ -1,4 +1,4 @@
-// Rows: drop a file or paste a row; each gets its score, its percentile, and what makes it unlikely.
+// Rows: drop a file or paste rows. Each row gets its score, its percentile, and the columns that make it unlikely.
 
 import { post } from "../framed.js";
 import { empty, failed, loading, make, number } from "../page.js";
@@ -6,7 +6,7 @@ import { kept } from "../state.js";
 
 export async function draw(page, run) {
   if (run.kind === "images") {
-    page.append(empty("Images are no rows", "A table, or an array of numbers, is scored here row by row."));
+    page.append(empty("Images have no rows", "This view scores the rows of a table or of an array of numbers."));
     return;
   }
   const about = await kept("api/columns");
@@ -20,7 +20,7 @@ export async function draw(page, run) {
     make("h2", { text: "Which rows are odd?" }),
     make("p", { class: "lead", text: "Every row gets its log likelihood, its percentile among training rows, and the columns that make it unlikely. Files stay on this machine." }),
     drop,
-    make("p", { class: "quiet small", text: "Or paste rows, with the names of the columns in the first line or without:" }),
+    make("p", { class: "quiet small", text: "Or paste rows, with or without a first line of column names:" }),
     text, make("div", { class: "row" }, paste)), result);
   const send = async (body, name, pasted) => {
     result.replaceChildren(loading("Scoring"));
@@ -64,7 +64,7 @@ function show(section, found) {
   function explain(row, at) {
     why.replaceChildren(make("header", {}, make("h3", { text: `Row ${row + 1}` }), make("span", { class: "quiet small", text: "log p of each column" })));
     if (!conditionals || Number.isNaN(conditionals[at * count])) {
-      why.append(make("p", { class: "quiet small", text: "For this row the columns are not told apart: it is incomplete, or this model gives the whole row at once." }));
+      why.append(make("p", { class: "quiet small", text: "There are no scores of single columns for this row: the row is incomplete, or the model scores only whole rows." }));
       return;
     }
     const parts = found.explained.map((name, i) => ({ name, value: conditionals[at * count + i], rank: ranks ? ranks[at * count + i] : null }));
@@ -77,15 +77,15 @@ function show(section, found) {
       list.append(make("span", { text: part.name, title: part.name }), make("span", { class: "track" }, bar),
         make("span", { class: "quiet", text: part.rank === null ? number(part.value, 3) : `${number(part.value, 3)} · ${part.rank < 10 ? part.rank.toFixed(1) : part.rank.toFixed(0)} %` }));
     }
-    why.append(list, make("p", { class: "quiet small", text: ranks ? `Each ${place}; exact, and the sum is the score. The last number is its percentile in that column among ${found.reference}.` : `Each ${place}, by quadrature.` }));
+    why.append(list, make("p", { class: "quiet small", text: ranks ? `Each value is exact, ${place}; their sum is the score. The last number is the percentile of the value in that column among ${found.reference}.` : `Each value is by quadrature, ${place}.` }));
   }
 
   const lowest = percentiles.filter((p) => p < 1).length;
   const ignored = found.ignored.length ? ` Columns that the fitted table did not have are ignored: ${found.ignored.join(", ")}.` : "";
-  const some = found.shown.length < found.rows ? ` The ${found.shown.length} least likely are shown.` : "";
+  const some = found.shown.length < found.rows ? ` The ${found.shown.length} least likely rows are shown.` : "";
   section.replaceChildren(
     make("h2", { text: `${found.rows.toLocaleString("en")} ${found.rows === 1 ? "row" : "rows"}` }),
-    make("p", { class: "lead", text: `The least likely first. ${lowest.toLocaleString("en")} below the first percentile of ${found.reference}.${some}${ignored}` }),
+    make("p", { class: "lead", text: `The least likely rows come first. ${lowest.toLocaleString("en")} ${lowest === 1 ? "is" : "are"} below the first percentile of ${found.reference}.${some}${ignored}` }),
     make("div", { class: "side" }, make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "scored rows" }, make("table", {}, make("thead", {}, make("tr", {}, ...heads.map((name, i) => make("th", { scope: "col", class: i < 3 ? "number" : undefined, text: name })))), body)), why));
   if (lines.length) lines[0].click();
 }

@@ -1,4 +1,4 @@
-// What if: set any columns; the conditional densities of all others follow.
+// What if: the user sets any columns, and the page shows the conditional densities of all other columns.
 
 import { picture, quantile, split } from "../charts.js";
 import { Control } from "../controls.js";
@@ -10,7 +10,7 @@ const ENOUGH = 500;
 
 export async function draw(page, run) {
   if (run.kind === "images") {
-    page.append(empty("Images are not asked by columns", "Images shows samples at a temperature, and the way from one to another."));
+    page.append(empty("Images have no columns to set", "The view Images shows samples at a temperature, and a path from one sample to another."));
     return;
   }
   const wait = loading("Opening the model");
@@ -26,19 +26,19 @@ export async function draw(page, run) {
   const clear = make("button", { class: "plain", text: "clear all", onclick: () => { controls.forEach((c) => c.set("any")); changed(); } });
   page.append(make("div", { class: "asking" },
     make("div", {}, make("h2", { text: "What if" }), make("p", { class: "quiet small" }, "Set any columns. ", clear), conditions),
-    make("div", {}, status, wrong, make("div", { class: "legend" }, make("span", {}, make("span", { class: "key data" }), "without conditions"), make("span", {}, make("span", { class: "key model" }), "given yours, ± two standard errors")), grid, rows)));
+    make("div", {}, status, wrong, make("div", { class: "legend" }, make("span", {}, make("span", { class: "key data" }), "without conditions"), make("span", {}, make("span", { class: "key model" }), "given your conditions, ± two standard errors")), grid, rows)));
   const controls = [...about.given, ...columns].map((column) => new Control(column, () => changed()));
   conditions.append(...controls.map((control) => control.element));
   const cards = columns.map((column, i) => {
     const drawn = picture(column, { height: 118 }), words = make("span", { class: "quiet small" });
-    const said = make("span", { class: "small quiet" });
-    const element = make("article", { class: "card", "data-column": column.name }, make("header", {}, make("h3", { text: column.name }), said), drawn.element, words);
-    return { column, drawn, words, said, element, usual: usual[i], control: controls.find((c) => c.column === column) };
+    const given = make("span", { class: "small quiet" });
+    const element = make("article", { class: "card", "data-column": column.name }, make("header", {}, make("h3", { text: column.name }), given), drawn.element, words);
+    return { column, drawn, words, given, element, usual: usual[i], control: controls.find((c) => c.column === column) };
   });
   grid.append(...cards.slice(0, 48).map((card) => card.element));
   cards.slice(0, 48).forEach((card) => card.drawn.draw({ data: card.usual, model: card.usual }));
 
-  function asked() {
+  function conditionsNow() {
     const found = {};
     for (const control of controls) { const condition = control.condition(); if (condition) found[control.column.name] = condition; }
     return found;
@@ -49,15 +49,15 @@ export async function draw(page, run) {
     cards.slice(0, 48).forEach((card, i) => {
       const condition = card.control.condition();
       card.element.classList.toggle("given-card", Boolean(condition));
-      card.said.textContent = condition ? card.control.said() : "";
+      card.given.textContent = condition ? card.control.inWords() : "";
       card.drawn.draw({ data: card.usual, model: masses[i], errors: errors[i] });
-      card.words.textContent = condition && condition.is !== undefined ? "" : inWords(card.column, masses[i]);
+      card.words.textContent = condition && condition.is !== undefined ? "" : quantiles(card.column, masses[i]);
       card.element.dataset.masses = JSON.stringify(masses[i].map((m) => Number(m.toFixed(7))));
     });
     const size = answer.effectiveSize === null ? "exact" : `effective size ${Math.round(answer.effectiveSize).toLocaleString("en")}`;
     const isRough = answer.effectiveSize !== null && answer.effectiveSize < ENOUGH;
-    const gauge = make("span", { class: isRough ? "gauge rough" : "gauge", title: "How many rows of equal weight would say as much" }, make("i"), make("strong", { text: size }));
-    const chance = Object.keys(asked()).length ? ` · the conditions have ${answer.isDensity ? "the density" : "the probability"} ${answer.isDensity ? number(answer.probability, 3) : answer.probability < 1e-3 ? number(answer.probability, 2) : percent(answer.probability)}` : " · no conditions yet";
+    const gauge = make("span", { class: isRough ? "gauge rough" : "gauge", title: "The number of equally weighted rows with the same precision" }, make("i"), make("strong", { text: size }));
+    const chance = Object.keys(conditionsNow()).length ? ` · ${answer.isDensity ? "density" : "probability"} of the conditions: ${answer.isDensity ? number(answer.probability, 3) : answer.probability < 1e-3 ? number(answer.probability, 2) : percent(answer.probability)}` : " · no conditions yet";
     const more = rough ? " · refining …" : "";
     status.replaceChildren(gauge, `${chance}${more}`);
     status.title = `${Math.round(1000 * seconds)} ms`;
@@ -99,7 +99,7 @@ export async function draw(page, run) {
       const sizes = make("select", { "aria-label": "number of rows" }, ...[100, 1000, 10000].map((value) => make("option", { value, text: `${value.toLocaleString("en")} rows` })));
       sizes.value = n;
       sizes.addEventListener("change", () => { wanted = Number(sizes.value); sample(); });
-      rows.replaceChildren(make("h2", { text: "Rows that meet the conditions" }), make("div", { class: "row" }, link, sizes), table(found.columns, found.cells, { label: "sampled rows" }), make("p", { class: "quiet small", text: [`The first ${found.cells.length} of ${found.rows.toLocaleString("en")}.`, ...found.said].join(" ") }));
+      rows.replaceChildren(make("h2", { text: "Rows that meet the conditions" }), make("div", { class: "row" }, link, sizes), table(found.columns, found.cells, { label: "sampled rows" }), make("p", { class: "quiet small", text: [`The first ${found.cells.length} of ${found.rows.toLocaleString("en")}.`, ...found.notes].join(" ") }));
       rows.dataset.sampled = String(mine);
     } catch (error) {
       if (mine === sampling) rows.replaceChildren(make("h2", { text: "Rows that meet the conditions" }), failed(error));
@@ -110,14 +110,14 @@ export async function draw(page, run) {
     sampling += 1;
     const mine = sampling;
     clearTimeout(rowsTimer);
-    rowsTimer = setTimeout(() => drawRows(asked(), wanted, mine), 500);
+    rowsTimer = setTimeout(() => drawRows(conditionsNow(), wanted, mine), 500);
   }
 
   function changed() {
     number_ += 1;
     clearTimeout(timer);
     grid.classList.add("busy");
-    ask(asked(), number_);
+    ask(conditionsNow(), number_);
     sample();
   }
 
@@ -132,7 +132,7 @@ export async function draw(page, run) {
   return { leave: () => { number_ += 1; sampling += 1; clearTimeout(timer); clearTimeout(rowsTimer); } };
 }
 
-function inWords(column, masses) {
+function quantiles(column, masses) {
   if (column.isList) return "";
   const [low, middle, high] = [0.05, 0.5, 0.95].map((level) => quantile(column, masses, level));
   if (middle === null) return "missing";
