@@ -17,6 +17,9 @@ def export(
     sampler: Annotated[
         bool, typer.Option("--sampler", help="Samples from given noise, rather than log densities of given rows.")
     ] = False,
+    precision: Annotated[
+        str, typer.Option(help="float32, or float64, which gives the scores of cubicflow score to 12 digits.")
+    ] = "float32",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that exist.")] = False,
 ) -> None:
     """A model as a graph in one file, for programs without cubicflow; of a table with the encoding of its columns,
@@ -25,9 +28,11 @@ def export(
     Example: cubicflow export run model.onnx
 
     Example: cubicflow export run sampler.onnx --sampler
+
+    Example: cubicflow export run model.onnx --precision float64
     """
     with clear_errors():
         from cubicflow.export import export_run
 
-        for path in export_run(run, file, sampler=sampler, overwrite=overwrite):
+        for path in export_run(run, file, sampler=sampler, precision=precision, overwrite=overwrite):
             say(f"wrote {path}")
