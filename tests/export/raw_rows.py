@@ -220,6 +220,7 @@ class Service:
 
     def __init__(self, encoding: Path, graph: Graph) -> None:
         self.about = json.loads(encoding.read_text(encoding="utf-8"))
+        self.dtype = np.dtype(self.about["dtype"])
         assert (self.about["format"], self.about["version"]) == ("cubicflow-export", 1)
         self.columns = {column["name"]: column for column in self.about["columns"]}
         self.graph = graph
@@ -247,7 +248,7 @@ class Service:
         return log_p.sum(1)
 
     def _cells(self, y: dict[str, np.ndarray], names: Sequence[str]) -> np.ndarray:
-        return np.concatenate([cells_of(self.about["cells"][name], y[name]) for name in names], 1).astype(np.float32)
+        return np.concatenate([cells_of(self.about["cells"][name], y[name]) for name in names], 1).astype(self.dtype)
 
     def _by_flow(self, y: dict[str, np.ndarray], rows: Rows) -> np.ndarray:
         names = self.about["features"]
@@ -258,7 +259,7 @@ class Service:
             moved = np.stack([y[name] for name in names], axis=1)
             moved[:, is_mass] += np.array(offset)
             pairs = [to_line(self.columns[name]["map"], moved[:, i]) for i, name in enumerate(names)]
-            x = np.stack([z for z, _ in pairs], axis=1).astype(np.float32)
+            x = np.stack([z for z, _ in pairs], axis=1).astype(self.dtype)
             scores.append(self.graph({"x": x, **told})[0] + sum(slope for _, slope in pairs))
         return np.logaddexp.reduce(scores, axis=0) - math.log(len(scores))
 
@@ -270,7 +271,7 @@ class Service:
                 parts.append(np.eye(len(column["levels"]))[y[name].astype(int)])
             else:
                 parts.append(to_line(column["map"], y[name] + 0.5 * column["counts_mass"])[0][:, None])
-        return np.concatenate(parts, axis=1).astype(np.float32)
+        return np.concatenate(parts, axis=1).astype(self.dtype)
 
     def decoded(self, x: np.ndarray) -> list[dict[str, Any]]:
         """Rows of a flow's samples."""
@@ -280,7 +281,7 @@ class Service:
     def drawn(self, noise: np.ndarray, draws: np.ndarray) -> dict[str, np.ndarray]:
         """Plain numbers of samples of a model of columns, column by column, without context."""
         names, cells = self.about["features"], self.about["cells"]
-        inputs = np.zeros((len(noise), 4 * len(names)), np.float32)
+        inputs = np.zeros((len(noise), 4 * len(names)), self.dtype)
         y: dict[str, np.ndarray] = {}
         rules = {rule["dependent"]: rule for rule in self.about["rules"]}
         for i, name in enumerate(names):

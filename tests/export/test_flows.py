@@ -78,6 +78,7 @@ def test_sampler_in_onnxruntime(conditional_flow: cf.Flow, exported: Path) -> No
         "graph": "sampler",
         "inputs": {"noise": ["rows", 3], "context": ["rows", 2]},
         "outputs": ["x", "log_prob"],
+        "dtype": "float32",
         "noise": "standard normal",
     }
     assert str(Path(cf.__file__).parent).encode() not in path.read_bytes()  # nothing of the machine it was made on
@@ -123,6 +124,40 @@ def check_both(flow: cf.Flow, folder: Path, x: Tensor, noise: Tensor) -> None:
     with torch.no_grad():
         samples = deepcopy(flow).double().from_noise(noise.double())[0]
     np.testing.assert_allclose(runtime(path)(as_inputs(noise=noise))[0], samples, rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def test_float64_is_at_least_as_precise_as_eager_float32_in_every_row(
+    conditional_flow: cf.Flow, tmp_path: Path
+) -> None:
+    flow = conditional_flow
+    double = deepcopy(flow).double()
+    [path] = export_model(flow, tmp_path / "model.onnx", precision="float64")
+    x, context = rows(10_000, 2, seed=1)
+    x[:10] *= 30  # far in the tails
+    exact = double.log_prob(x.double(), context.double()).numpy()
+    found = runtime(path)(as_inputs(x=x.double(), context=context.double()))[0]
+    assert found.dtype == np.float64
+    # Two float64 programs differ by the roundings of a few hundred operations.
+    np.testing.assert_allclose(found, exact, rtol=1e-12, atol=1e-12)
+    eager = np.abs(flow.log_prob(x, context).double().numpy() - exact)
+    assert (np.abs(found - exact) <= 2 * eager).all()
+
+
+@pytest.mark.soak
+@torch.no_grad()
+def test_samples_in_float64(conditional_flow: cf.Flow, tmp_path: Path) -> None:
+    [path] = export_model(conditional_flow, tmp_path / "sampler.onnx", precision="float64", sampler=True)
+    noise, context = torch.randn(10_000, 5, dtype=torch.float64).split([3, 2], dim=1)
+    samples = deepcopy(conditional_flow).double().from_noise(noise, context)[0]
+    found = runtime(path)(as_inputs(noise=noise, context=context))[0]
+    np.testing.assert_allclose(found, samples, rtol=1e-10, atol=1e-10)
+
+
+def test_an_unknown_precision(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"precision should be float32 or float64, got 'half' \(--precision\)"):
+        export_model(cf.flows.tabular(2, num_layers=1), tmp_path / "model.onnx", precision="half")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.soak

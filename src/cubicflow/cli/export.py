@@ -19,6 +19,9 @@ def export(
     sampler: Annotated[
         bool, typer.Option("--sampler", help="Export the sampler (noise to rows) instead of the log density of rows.")
     ] = False,
+    precision: Annotated[
+        str, typer.Option(help="float32, or float64, as precise as cubicflow score.")
+    ] = "float32",
     overwrite: Overwrite = False,
 ) -> None:
     """Export a model as a graph in one file, for programs without cubicflow.
@@ -28,9 +31,11 @@ def export(
     Example: cubicflow export run model.onnx
 
     Example: cubicflow export run sampler.onnx --sampler
+
+    Example: cubicflow export run model.onnx --precision float64
     """
     with clear_errors():
         from cubicflow.export import export_run
 
-        for path in export_run(run, file, sampler=sampler, overwrite=overwrite):
+        for path in export_run(run, file, sampler=sampler, precision=precision, overwrite=overwrite):
             say(f"wrote {path}")

@@ -27,9 +27,10 @@ def export_model(
     path: str | Path,
     *,
     sampler: bool = False,
+    precision: str = "float32",
     overwrite: bool = False,
 ) -> list[Path]:
-    """Export the log density or the sampler of a model as a float32 graph for any number of rows.
+    """Export the log density or the sampler of a model as a graph for any number of rows.
 
     Args:
         model: a flow, a mixture, a model of columns, or a fitted table.
@@ -37,6 +38,7 @@ def export_model(
             ``torch.export.load``. Neither file needs cubicflow. For a fitted table, a second file with the same name
             and the suffix ``.json`` holds the encoding of the columns.
         sampler: export the map from noise to samples instead of the log density of rows.
+        precision: ``"float32"`` or ``"float64"``, of the inputs, the weights, the computation and the outputs.
         overwrite: replace existing files.
 
     Returns the files written. Raises ExportError if the model cannot be exported; the message names the part.
@@ -63,7 +65,7 @@ def export_model(
 
     if path.suffix == ".onnx":
         check_onnx()
-    graph = graph_of(model if table is None else table.flow, sampler=sampler)  # type: ignore[arg-type] # a module
+    graph = graph_of(model if table is None else table.flow, sampler=sampler, precision=precision)  # type: ignore[arg-type] # a module
     about = about_graph(graph, sampler=sampler)
     contents: dict[Path, bytes] = {}
     if table is not None and encoding is not None:
@@ -76,7 +78,14 @@ def export_model(
     return sorted(contents, key=lambda file: file != path)
 
 
-def export_run(run: str | Path, path: str | Path, *, sampler: bool = False, overwrite: bool = False) -> list[Path]:
+def export_run(
+    run: str | Path,
+    path: str | Path,
+    *,
+    sampler: bool = False,
+    precision: str = "float32",
+    overwrite: bool = False,
+) -> list[Path]:
     """Call :func:`export_model` with the model of a run folder. The run must be finished.
 
     >>> import tempfile
@@ -105,7 +114,7 @@ def export_run(run: str | Path, path: str | Path, *, sampler: bool = False, over
         model = FittedTable.load(run)
     else:
         model = load_model(run, None, config)
-    return export_model(model, path, sampler=sampler, overwrite=overwrite)
+    return export_model(model, path, sampler=sampler, precision=precision, overwrite=overwrite)
 
 
 def about_graph(graph: Graph, *, sampler: bool) -> dict[str, Any]:
@@ -113,6 +122,7 @@ def about_graph(graph: Graph, *, sampler: bool) -> dict[str, Any]:
     found: dict[str, Any] = {"format": FORMAT, "version": VERSION, "graph": SAMPLER if sampler else LOG_DENSITY}
     found["inputs"] = {name: ["rows", *shape] for name, shape in graph.inputs.items()}
     found["outputs"] = list(graph.outputs)
+    found["dtype"] = str(graph.dtype).removeprefix("torch.")
     return found if graph.noise is None else {**found, "noise": graph.noise}
 
 

@@ -1,4 +1,4 @@
-"""A copy of a model for export: float32, on the CPU, in evaluation mode, with LU factors multiplied out.
+"""A copy of a model for export: of one precision, on the CPU, in evaluation mode, with LU factors multiplied out.
 
 An exported graph is never trained. So values that depend only on parameters are computed once, here. This also keeps
 triangular solves out of the graph; ONNX has no operator for them.
@@ -35,7 +35,7 @@ class FixedLinear(Transform):
         (forth, log_det), (back, _) = dense_layers([layer])[0], dense_inverses([layer])[0]
         self.weight, self.inverse_weight = nn.Buffer(forth.clone()), nn.Buffer(back.clone())
         self.log_det = nn.Buffer(log_det.clone())
-        self.bias = nn.Buffer(torch.zeros(layer.features) if layer.bias is None else layer.bias.detach().clone())
+        self.bias = nn.Buffer(forth.new_zeros(layer.features) if layer.bias is None else layer.bias.detach().clone())
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
         return nn.functional.linear(x, self.weight, self.bias), self.log_det.expand(x.shape[0])
@@ -62,12 +62,12 @@ class FixedMixture(Base):
         super().__init__(mixture.features)
         self.mixture = mixture
         weights = mixture.logits.detach().double().softmax(0)
-        self.ends = nn.Buffer(weights.cumsum(0)[:-1].float())  # cumulative weights without the last
+        self.ends = nn.Buffer(weights.cumsum(0)[:-1].to(mixture.means.dtype))  # cumulative weights without the last
         scales = mixture.log_scales.detach().double().exp()  # (K, D)
         whiten = torch.eye(mixture.features, dtype=torch.float64).expand(len(scales), -1, -1)
         if mixture.shears is not None:
             whiten = whiten + mixture.shears.detach().double().tril(-1)
-        self.factors = nn.Buffer((torch.linalg.inv(whiten) * scales[:, None, :]).float())  # (K, D, D)
+        self.factors = nn.Buffer((torch.linalg.inv(whiten) * scales[:, None, :]).to(mixture.means.dtype))  # (K, D, D)
 
     def log_prob(self, z: Tensor, temperature: float = 1.0) -> Tensor:
         return self.mixture.log_prob(z, temperature)
@@ -83,7 +83,7 @@ class FixedMixture(Base):
 
 
 @torch.no_grad()
-def frozen(model: Model) -> Model:
+def frozen(model: Model, dtype: torch.dtype = torch.float32) -> Model:
     """Return a copy of a model for export. The given model does not change.
 
     >>> import cubicflow as cf
@@ -92,7 +92,7 @@ def frozen(model: Model) -> Model:
     >>> [type(part).__name__ for part in copy.transform.transforms][0], copy.base.anchor.dtype
     ('FixedLinear', torch.float32)
     """
-    copy = deepcopy(model).to("cpu", torch.float32).eval().requires_grad_(False)
+    copy = deepcopy(model).to("cpu", dtype).eval().requires_grad_(False)
     for module in list(copy.modules()):
         for name, child in list(module.named_children()):
             if type(child) is LULinear:

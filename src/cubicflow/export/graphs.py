@@ -1,4 +1,4 @@
-"""The modules that are exported. Each computes one result of a model for rows (N, ...) of float32."""
+"""The modules that are exported. Each computes one result of a model for rows (N, ...)."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cubicflow.tables.columns_model import ColumnsModel
 
 LOG_DENSITY, SAMPLER = "log_density", "sampler"
+PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Graph:
     module: nn.Module
     inputs: Mapping[str, tuple[int, ...]]
     outputs: tuple[str, ...]
+    dtype: torch.dtype = torch.float32
     noise: str | None = None
 
 
@@ -107,7 +109,7 @@ class NextCells(nn.Module):
         return torch.stack(outcomes, dim=1), torch.stack(places, dim=1)
 
 
-def graph_of(model: nn.Module, *, sampler: bool) -> Graph:
+def graph_of(model: nn.Module, *, sampler: bool, precision: str = "float32") -> Graph:
     """Return the graph of a model's log density or sampler. Raises ExportError if the model has no such graph.
 
     >>> import cubicflow as cf
@@ -115,6 +117,9 @@ def graph_of(model: nn.Module, *, sampler: bool) -> Graph:
     >>> graph.inputs, graph.outputs
     ({'x': (3,), 'context': (2,)}, ('log_prob',))
     """
+    if precision not in PRECISIONS:
+        raise ExportError(f"precision should be {' or '.join(PRECISIONS)}, got {precision!r} (--precision)")
+    dtype = PRECISIONS[precision]
     if isinstance(model, Mixture) and sampler:
         raise ExportError(
             "a Mixture has no map from noise to samples; export the sampler of each flow in mixture.flows, and choose "
@@ -122,25 +127,26 @@ def graph_of(model: nn.Module, *, sampler: bool) -> Graph:
         )
     if isinstance(model, Flow | Mixture):
         check_loops(model, inverse=sampler)
-        model = frozen(model)
+        model = frozen(model, dtype)
         context = {"context": (model.context_features,)} if model.context_features else {}
         if isinstance(model, Flow) and sampler:
             features = model.base.features + isinstance(model.base, FixedMixture)
-            return Graph(Sampler(model), {"noise": (features,), **context}, ("x", "log_prob"), noise_of(model.base))
-        return Graph(LogDensity(model), {"x": tuple(model.shape), **context}, ("log_prob",))
+            inputs = {"noise": (features,), **context}
+            return Graph(Sampler(model), inputs, ("x", "log_prob"), dtype, noise_of(model.base))
+        return Graph(LogDensity(model), {"x": tuple(model.shape), **context}, ("log_prob",), dtype)
     from cubicflow.tables.columns_model import ColumnsModel
 
     if not isinstance(model, ColumnsModel):
         raise ExportError(
             f"a {type(model).__name__} cannot be exported; give a Flow, a Mixture, a ColumnsModel or a FittedTable"
         )
-    columns = frozen(model)
+    columns = frozen(model, dtype)
     context = {"context": (columns.context_features,)} if columns.context_features else {}
     cells = columns.shape
     if sampler:
         inputs = {"cells": cells, "noise": (2 * len(columns.outcomes),), **context}
-        return Graph(NextCells(columns), inputs, ("outcomes", "places"), "uniform on [0, 1)")
-    return Graph(CellsDensity(columns), {"cells": cells, **context}, ("log_prob", "log_conditionals"))
+        return Graph(NextCells(columns), inputs, ("outcomes", "places"), dtype, "uniform on [0, 1)")
+    return Graph(CellsDensity(columns), {"cells": cells, **context}, ("log_prob", "log_conditionals"), dtype)
 
 
 def noise_of(base: Base) -> str:

@@ -79,9 +79,17 @@ def formulas() -> dict[Any, Callable[..., Any]]:
         tail = op.Where(op.Less(q, double(0.0)), op.Neg(tail), tail)
         return op.CastLike(op.Where(op.LessOrEqual(op.Abs(q), double(0.425)), central, tail), x)
 
+    def scalar_tensor(s: float, dtype: int = -1, **_: Any) -> Any:
+        """onnxscript rounds the number to float32, whatever the dtype."""
+        import onnx
+
+        wanted = onnx.TensorProto.FLOAT if dtype == -1 else dtype
+        return op.Constant(value=onnx.helper.make_tensor("value", wanted, [], [s]))
+
     aten = torch.ops.aten
     return {
         aten.log1p.default: log1p,
+        aten.scalar_tensor.default: scalar_tensor,
         aten.log_sigmoid.default: log_sigmoid,
         aten.log_sigmoid_forward.default: lambda x: (log_sigmoid(x), x),
         aten.sigmoid.default: sigmoid,

@@ -30,7 +30,7 @@ def traced(graph: Graph) -> ExportedProgram:
     # The number of example rows must differ from all sizes in the model: torch treats equal sizes as the same axis.
     taken = sizes_of(graph.module)
     rows = next(n for n in count(FEWEST_EXAMPLES) if n not in taken and all(n % d for d in range(2, 11)))
-    examples = tuple(torch.full((rows, *shape), 0.5) for shape in graph.inputs.values())
+    examples = tuple(torch.full((rows, *shape), 0.5, dtype=graph.dtype) for shape in graph.inputs.values())
     free = Dim("rows")
     try:
         with quiet():
