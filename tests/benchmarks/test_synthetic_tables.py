@@ -160,7 +160,7 @@ def test_a_page_of_records(tmp_path: Path) -> None:
     assert "| training rows | 48.0 % | 0 % |" in text
     assert "| SDV TVAE | 47.0 % | 25.0 % |" in text
     assert "SDV TVAE on penguins epochs = 100" in text
-    assert "magic" not in text.split("## Detection score")[1].split("Not run so far")[0]
+    assert "magic" not in text.split("## Detection score")[1].split("Not run yet")[0]
     assert "cubicflow on magic; SDV GaussianCopula on penguins, magic; SDV TVAE on magic;" in text
     tables = [line for line in text.splitlines() if line.startswith("|")]
     assert all(line.endswith("|") for line in tables)
