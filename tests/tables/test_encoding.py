@@ -114,7 +114,7 @@ def test_the_slope_of_a_map_is_its_derivative(map: Map, y: np.ndarray) -> None:
     step = 1e-6 * np.clip(near, 1e-3, 1e2)
     difference = (map.forward(y + step)[0] - map.forward(y - step)[0]) / ((y + step) - (y - step))
     np.testing.assert_allclose(np.exp(log_slope), difference, rtol=2e-6)
-    # A rounding error of z is an error of y divided by the slope.
+    # The error of y is the rounding error of z divided by the slope.
     np.testing.assert_allclose(map.inverse(z), y, rtol=1e-9, atol=(3e-15 * np.abs(z) / np.exp(log_slope)).max())
     assert map_from_json(map.to_json()) == map
 
