@@ -156,7 +156,7 @@ def test_maps_that_are_no_symmetry_are_refused(make, message: str) -> None:
 
 
 @pytest.mark.parametrize("x", [torch.zeros(5, 8), torch.zeros(5, 3, 3), torch.zeros(5, 9, dtype=torch.uint8)])
-def test_rows_of_another_size_are_refused(x: torch.Tensor) -> None:
+def test_rows_of_another_shape_or_dtype_are_refused(x: torch.Tensor) -> None:
     symmetries = Symmetries.of_image((3, 3), "mirror")
     for use in (symmetries.draw, symmetries.images):
         with pytest.raises(ValueError, match=r"rows must be floats of shape \(N, 9\), got torch\..*of shape \(5, "):

@@ -87,7 +87,7 @@ def test_a_mixed_flow_is_saved_and_loaded(tmp_path) -> None:
     assert torch.equal(again.log_prob(x, context), flow.log_prob(x, context))
 
 
-def test_bad_bounds_are_refused() -> None:
+def test_bad_domains_and_bounds_are_refused() -> None:
     with pytest.raises(ValueError, match="domain names 3 columns, and the layer has 2"):
         Coupling([True, False], ResidualMLP, MIXED)
     with pytest.raises(ValueError, match=r"bounds\[0\] = \(1, 0\): low must be below high"):

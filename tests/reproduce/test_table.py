@@ -404,7 +404,9 @@ def test_a_model_may_be_trained_on_images_of_patches(
 
 
 @pytest.mark.parametrize(("only", "kind"), [('["bsds300"]', "squares"), ('["bsds300", "gas"]', "square")])
-def test_unknown_symmetries_are_refused(cubicflow: Command, tmp_path: Path, only: str, kind: str) -> None:
+def test_unknown_symmetries_and_other_datasets_are_refused(
+    cubicflow: Command, tmp_path: Path, only: str, kind: str
+) -> None:
     (tmp_path / "wrong.toml").write_text(f'[models.mine]\ntitle = "mine"\nonly = {only}\nsymmetries = "{kind}"\n')
     done = cubicflow("reproduce", "table-1", "-o", tmp_path / "out", "--recipe", tmp_path / "wrong.toml")
     assert done.status == 2
