@@ -1,8 +1,8 @@
-"""A model of columns that is trained in every order: each column given any of the others.
+"""A model of columns that is trained in random orders, so that it learns each column given any of the others.
 
-For every row a new order is drawn at each training step, and every column is conditioned on those before it in that
-order. Such a model answers conditions on any columns without weights. What it costs is measured by
-:mod:`benchmarks.column_ablations`, which scores it in the one order of the model beside it.
+Each training step draws a new order for every row. In that order, every column is conditioned on the columns before
+it. Such a model answers conditions on any columns without importance weights. :mod:`benchmarks.column_ablations`
+measures the price: it scores this model in the same fixed order as the default model.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROWS_AT_ONCE = 4096
 
 
 class AnyOrder(nn.Module):
-    """A conditional model for each of D columns, with the others as context, of which those that come later are unseen.
+    """D conditional models, one for each column. The context is the other columns; later columns are masked as unseen.
 
     >>> model = AnyOrder([2, 1], [0, 1], hidden_features=8)
     >>> model.log_prob(torch.tensor([[1.0, 0.25, 0.25, 0.0, 0.0, 0.5, 0.25, -1.386]])).shape
@@ -45,27 +45,27 @@ class AnyOrder(nn.Module):
         )
 
     def log_prob(self, x: Tensor) -> Tensor:
-        """(N, 4 D) -> (N,): in an order of its own for each row in training, else in the order of the columns."""
+        """Return log p, (N, 4 D) -> (N,). Training draws an order for each row; evaluation uses the column order."""
         return self.conditionals(x).sum(1)
 
     forward = log_prob
 
     def conditionals(self, x: Tensor) -> Tensor:
-        """log p of every cell given those before it, (N, D)."""
+        """Return log p of every cell given the cells before it, (N, D)."""
         cells = x.unflatten(1, (-1, CELL))
         rank = torch.arange(cells.shape[1], device=x.device).expand(cells.shape[:2])
         if self.training:
             rank = torch.rand(cells.shape[:2], device=x.device).argsort(1)
         found = []
         for i, (column, others) in enumerate(zip(self.columns, self.others, strict=True)):
-            told = cells[:, others].clone()
-            told[:, :, 0] = torch.where(rank[:, others] < rank[:, i : i + 1], told[:, :, 0], UNSEEN)
-            found.append(column.conditionals(cells[:, i], told.flatten(1))[:, 0])  # type: ignore[operator]
+            context = cells[:, others].clone()
+            context[:, :, 0] = torch.where(rank[:, others] < rank[:, i : i + 1], context[:, :, 0], UNSEEN)
+            found.append(column.conditionals(cells[:, i], context.flatten(1))[:, 0])  # type: ignore[operator]
         return torch.stack(found, dim=1)
 
 
 def any_order_model(encoder: CellEncoder, rows: int, seed: int) -> AnyOrder:
-    """With the settings that suit so many rows. Cells are hidden by the orders, not by chance as well."""
+    """Return a model with the default settings for ``rows`` rows. Cell dropout is off: the random orders hide cells."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         described = encoder.model_arguments
@@ -78,7 +78,7 @@ def any_order_model(encoder: CellEncoder, rows: int, seed: int) -> AnyOrder:
 
 @torch.no_grad()
 def log_probability(model: AnyOrder, encoder: CellEncoder, y: Floats) -> Floats:
-    """log p of rows of plain numbers, in the encoder's order and in float64."""
+    """Return log p of rows of plain numbers, in the encoder's column order and in float64."""
     model = model.double().eval()
     found = []
     for start in range(0, len(y), ROWS_AT_ONCE):

@@ -1,13 +1,13 @@
-"""What a training step with attention is made of, and what samples cost, on one GPU.
+"""Time of a training step with attention, kernel by kernel, and time of sampling, on one GPU.
 
     python -m benchmarks.attention [RUN]
 
-The model is that of Table 1's cubic-attention: 63 features, two layers of four blocks of width 256.
+The model is cubic-attention of Table 1: 63 features, two layers of four blocks of width 256.
 
-1. A captured training step, in milliseconds; the operations that its matrix products need, and what share of the GPU's
-   bfloat16 peak that is; and where the time goes, kernel by kernel.
-2. Ten thousand samples in float32, feature by feature with a memory and by whole passes, from the same noise; of RUN, a
-   folder that `cubicflow reproduce table-1` left, where one is given.
+1. One training step, captured as a CUDA graph: its milliseconds, the operations of its matrix products, their share of
+   the GPU's bfloat16 peak, and the time of each kind of kernel.
+2. Ten thousand samples in float32 from the same noise, once feature by feature with a key-value memory and once by
+   whole passes. RUN is a run folder of `cubicflow reproduce table-1`; without RUN the model is untrained.
 
 Writes docs/results/attention.md.
 """
@@ -39,9 +39,10 @@ from cubicflow.training.step import Step
 
 FEATURES, SAMPLES = 63, 10_000
 BATCHES = (512, 1024)
-PEAK = {"NVIDIA H200": 989e12, "NVIDIA H100": 989e12, "NVIDIA A100": 312e12}  # bfloat16, dense, by the datasheet
+# Operations a second in dense bfloat16, from the datasheets.
+PEAK = {"NVIDIA H200": 989e12, "NVIDIA H100": 989e12, "NVIDIA A100": 312e12}
 RESULTS = Path(__file__).parent.parent / "docs" / "results" / "attention.md"
-# Kinds of kernels, by what their names contain; the first that fits counts.
+# Each kind of kernel, with substrings of its kernels' names. The first kind that matches counts.
 KINDS = {
     "attention": ("sdpa", "fmha", "flash", "compute_dot_do_o", "convert_dq"),
     "sum, dropout and norm": ("add_norm",),
@@ -57,7 +58,7 @@ KINDS = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", nargs="?", type=Path, help="a fitted model to sample from")
+    parser.add_argument("run", nargs="?", type=Path, help="run folder of the model to sample from")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
@@ -77,7 +78,7 @@ def model() -> Any:
 
 
 def steps(name: str) -> list[str]:
-    """Times and shares of whole steps, then the kernels of one."""
+    """Return the lines of the section on training steps: times of whole steps, then the kernels of one step."""
     by_product = 2 * 8192**3 / (median_ms(product_of(8192)) / 1e3)
     rows, kernels = [], Counter[str]()
     for batch in BATCHES:
@@ -103,18 +104,20 @@ def steps(name: str) -> list[str]:
 
 
 def operations(batch: int) -> float:
-    """Of the matrix products of one step, attention's included: two for a weight and token forward, four backward."""
+    """Return the operations of one step's matrix products, with attention's: per weight and token two forward, four
+    backward."""
     flow = model()
     tokens = batch * FEATURES
     weights: int = sum(w.numel() for n, w in flow.named_parameters() if w.ndim == 2 and "positions" not in n)
-    # Scores and their sums over values, of half the pairs of tokens: 2 x 2 x T / 2 x H operations a token and block.
+    # The causal mask leaves half the pairs of tokens. Scores and weighted sums of values then take 2 x 2 x T / 2 x H
+    # operations per token and block.
     cores = [module for module in flow.modules() if isinstance(module, Transformer)]
     attention = sum(core.num_blocks * 2 * FEATURES * core.hidden_features for core in cores)
     return 3 * tokens * (2 * weights + attention)
 
 
 def captured(batch: int) -> Callable[[], None]:
-    """A step of training, as `fit` takes it on a GPU."""
+    """Return a function that takes one training step as `fit` does on a GPU: the replay of a CUDA graph."""
     config = TrainingConfig(steps=1000, batch_size=batch, precision="bf16", clip_norm=1.0, beta2=0.98).resolve(10**6)
     with join("cuda") as world:
         step = Step(model().train(), negative_log_likelihood, config, world, 1.0)
@@ -130,7 +133,7 @@ def product_of(size: int) -> Callable[[], object]:
 
 
 def samples(flow: Any) -> list[str]:
-    """With a memory and by whole passes."""
+    """Return the lines of the section on samples: with a key-value memory, and by whole passes."""
     flow.eval()
 
     def draw() -> torch.Tensor:
@@ -170,7 +173,7 @@ def timed(run: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def kinds_of(run: Callable[[], object]) -> Counter[str]:
-    """Microseconds of the kernels of one call, by kind."""
+    """Return the microseconds of one call's kernels, by kind."""
     with profile(activities=[ProfilerActivity.CUDA]) as found:
         run()
         torch.cuda.synchronize()

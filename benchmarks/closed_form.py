@@ -1,9 +1,9 @@
-"""The root of a monotone cubic in closed form, as Blinn and Peters give it, and nothing after it: no Newton step.
+"""The closed-form root of a monotone cubic by Blinn and Peters, without a Newton step after it.
 
 Blinn, "How to solve a cubic equation, part 5: back to numerics" (IEEE Computer Graphics and Applications 27(3), 2007);
 Peters, "How to solve a cubic equation, revisited" (2016), for the angle by atan2. The cubic is homogeneous,
-A x^3 + 3 B x^2 w + 3 C x w^2 + D w^3 = 0, a root is x / w, and each root is computed from the end of the polynomial
-that serves it better, so that a vanishing leading coefficient is no special case.
+A x^3 + 3 B x^2 w + 3 C x w^2 + D w^3 = 0, and a root is x / w. Each root is computed from the end of the polynomial
+that gives the smaller rounding error, so a vanishing leading coefficient is no special case.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from torch import Tensor
 
 
 def closed_form_root(start: Tensor, end: Tensor, c: Tensor) -> Tensor:
-    """t in [0, 1] with start t + (3 - 2 start - end) t^2 + (start + end - 2) t^3 = c."""
+    """Return t in [0, 1] with start t + (3 - 2 start - end) t^2 + (start + end - 2) t^3 = c."""
     a3, a2, a1, a0 = start + end - 2, (3 - 2 * start - end) / 3, start / 3, -c
     delta1, delta2, delta3 = a3 * a1 - a2 * a2, a3 * a0 - a2 * a1, a2 * a0 - a1 * a1
     discriminant = 4 * delta1 * delta3 - delta2 * delta2
-    upper = (delta1, -2 * a2 * delta1 + a3 * delta2)  # the depressed cubic seen from the leading coefficient
-    lower = (delta3, -a0 * delta2 + 2 * a1 * delta3)  # and from the constant one
+    upper = (delta1, -2 * a2 * delta1 + a3 * delta2)  # the depressed cubic, from the leading coefficient
+    lower = (delta3, -a0 * delta2 + 2 * a1 * delta3)  # the depressed cubic, from the constant coefficient
 
     # One real root.
     from_upper = a2**3 * a0 >= a3 * a1**3
@@ -51,7 +51,7 @@ def closed_form_root(start: Tensor, end: Tensor, c: Tensor) -> Tensor:
 
 
 def outer_roots(c: Tensor, d: Tensor, scaled_root: Tensor) -> tuple[Tensor, Tensor]:
-    """The two outer roots of the depressed cubic x^3 + 3 c x + d, which has three."""
+    """Return the smallest and the largest of the three real roots of the depressed cubic x^3 + 3 c x + d."""
     angle = torch.atan2(scaled_root, -d).abs() / 3
     radius = 2 * (-c).clamp(min=0).sqrt()
     cosine, sine = angle.cos(), angle.sin()

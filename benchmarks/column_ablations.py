@@ -1,23 +1,24 @@
-"""What each part of the model of columns is worth: its defaults, and one change to them at a time.
+"""Ablations of the model of columns: the defaults, and one change to the defaults at a time.
 
     python -m benchmarks.column_ablations --data FOLDER [--jobs 10] [--device cpu] [--only WORD ...] [--most-steps N]
 
-FOLDER holds penguins.csv and diamonds.csv; of each only the training rows of `cubicflow fit` are used. The others are
-scikit-learn's bundled tables and one that is drawn. The rows are divided into inner training and validation rows, four
-to one, in a few ways. Every change is trained on the former; the latter decide when to stop, and their mean log
-probability is the score. Each job is one process with one thread.
+FOLDER holds penguins.csv and diamonds.csv. Only their training rows under the split of `cubicflow fit` are used. The
+other tables are scikit-learn's bundled tables and one synthetic table. The rows of each table are divided into inner
+training and validation rows, four to one, in one or two ways. Every change is trained on the inner training rows. The
+validation rows choose the best weights, and their mean log probability is the score. Each job is one process with one
+thread.
 
 Changes:
-    start        the same settings from another seed: differences as large as this one are chance
-    order        of the columns: reversed, drawn, those with the fewest outcomes first; or another one for every row and
-                 step of training, so that each column is learned given any of the others
-    core         a transformer, instead of masked residual networks
-    bins         of the splines
-    scale        plain: even between the smallest and the largest value, instead of the column's own quantiles
-    dropout      of the networks, and of cells
+    start        another seed with the same settings; smaller differences than this one are chance
+    order        order of the columns: reversed, random, or fewest outcomes first; "random in training" draws a new
+                 order for every row and training step, so that each column is learned given any of the others
+    core         a transformer instead of masked residual networks
+    bins         number of bins of the splines
+    scale        "plain" is even between the smallest and the largest value; the default follows the quantiles
+    dropout      dropout of hidden units; "cell dropout" hides whole cells
 
-Writes a JSON record for each cell, a table and a change, to docs/results/column_ablations, and the page
-docs/results/column_ablations.md from all records there. A cell that has a record is not run again.
+A cell is one table with one change. The command writes a JSON record for each cell to docs/results/column_ablations,
+and the page docs/results/column_ablations.md from all records. A cell that has a record is not run again.
 """
 
 from __future__ import annotations
@@ -57,14 +58,14 @@ from cubicflow.tables.table_rows import TableRows, load_numbers
 from cubicflow.training import TrainingConfig, fit
 
 RECORDS = Path(__file__).parent.parent / "docs" / "results" / "column_ablations"
-FOLDS = 5  # one of them is for validation
-VALIDATIONS = 25  # in the course of a fit
-MOST_VALIDATED = 1_000  # rows that decide when to stop; all of them are scored in the end
-VERSION = 1  # of the records
+FOLDS = 5  # one fold is the validation rows
+VALIDATIONS = 25  # validations in one fit
+MOST_VALIDATED = 1_000  # validation rows that choose the best weights; the final score uses all of them
+VERSION = 1  # version of the record format
 
 
 class Source(NamedTuple):
-    """A table: where it comes from, in how many ways it is divided, and the most steps of training."""
+    """A table: the function that reads it, the number of ways to divide it, and the limit on training steps."""
 
     read: Callable[[Path], pd.DataFrame]
     divisions: int
@@ -72,7 +73,7 @@ class Source(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What is different: the settings of the model, the order of columns, their scale, or the seed."""
+    """One difference from the defaults: model settings, the order of the columns, their scale, or the seed."""
 
     part: str
     value: str
@@ -87,7 +88,7 @@ class Change(NamedTuple):
 
 
 def training_rows(name: str) -> Callable[[Path], pd.DataFrame]:
-    """The rows of a file that `cubicflow fit` trains on."""
+    """Return a reader of a CSV file's training rows, under the split of `cubicflow fit`."""
 
     def read(data: Path) -> pd.DataFrame:
         frame = pd.read_csv(data / f"{name}.csv")
@@ -97,7 +98,7 @@ def training_rows(name: str) -> Callable[[Path], pd.DataFrame]:
 
 
 def bundled(load: Callable[..., Any], **how: Any) -> Callable[[Path], pd.DataFrame]:
-    """A table of scikit-learn's; a target that is a class is a word."""
+    """Return a reader of a table bundled with scikit-learn. Class labels become words."""
 
     def read(_: Path) -> pd.DataFrame:
         found = load(as_frame=True, **how)
@@ -109,7 +110,7 @@ def bundled(load: Callable[..., Any], **how: Any) -> Callable[[Path], pd.DataFra
 
 
 def drawn(_: Path) -> pd.DataFrame:
-    """3,000 rows of words, steps, a density with an atom, and gaps, each column depending on those before it."""
+    """Draw 3,000 rows with words, counts, prices, an atom at 0 and gaps. Each column depends on earlier columns."""
     rng = np.random.default_rng(0)
     rows = 3_000
     kind = rng.choice(5, rows, p=[0.4, 0.25, 0.2, 0.1, 0.05])
@@ -124,8 +125,9 @@ def drawn(_: Path) -> pd.DataFrame:
     return frame
 
 
+# The slowest table comes first, so that no process runs alone at the end.
 TABLES = {
-    "diamonds": Source(training_rows("diamonds"), 1, 600),  # the longest first, so that no process is left alone
+    "diamonds": Source(training_rows("diamonds"), 1, 600),
     "breast cancer": Source(bundled(load_breast_cancer), 2, 600),
     "drawn": Source(drawn, 2, 600),
     "wine": Source(bundled(load_wine), 2, 600),
@@ -155,7 +157,7 @@ CHANGES = [
 
 
 def numbers_of(frame: pd.DataFrame) -> tuple[Schema, Floats]:
-    """What the columns are taken for, and the rows as plain numbers."""
+    """Return the inferred schema, and the rows as plain numbers."""
     rows = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
     found = infer(MemoryTable(rows), TableOptions(missing=Missing.MODEL), Undivided(), atoms=True)
     numbers, _ = load_numbers(found.table, PlainReader(found.schema), Undivided(), Missing.MODEL, found.rows)
@@ -163,7 +165,7 @@ def numbers_of(frame: pd.DataFrame) -> tuple[Schema, Floats]:
 
 
 def plain(cells: Cells) -> Cells:
-    """Cells on a scale that is even between the smallest and the largest value, and keeps what is beyond."""
+    """Return cells with a scale that is even between the smallest and the largest value. The tails are unchanged."""
     if not isinstance(cells, NumberCells) or cells.listed:
         return cells
     scale = cells.scale
@@ -172,7 +174,7 @@ def plain(cells: Cells) -> Cells:
 
 
 def changed(encoder: CellEncoder, change: Change) -> CellEncoder:
-    """The encoder with another order or scale, where that is the change."""
+    """Return the encoder with the change's column order or scale. Other changes leave the encoder as it is."""
     cells, names = encoder.cells, encoder.order
     if change.name == "scale plain":
         cells = {name: plain(each) for name, each in cells.items()}
@@ -187,7 +189,7 @@ def changed(encoder: CellEncoder, change: Change) -> CellEncoder:
 
 @cache
 def warm_up(device: str) -> None:
-    """A first fit, of two steps, once in a process: what it loads is not counted."""
+    """Run a fit of two steps once in a process, so that the time of imports and first calls is not measured."""
     schema, numbers = numbers_of(drawn(Path())[:100])
     encoder = CellEncoder.learn(schema, numbers, None, None)
     rows = TableRows(encoder, numbers)
@@ -196,7 +198,7 @@ def warm_up(device: str) -> None:
 
 
 def run_cell(table: str, change: Change, data: Path, device: str, most_steps: int | None) -> dict[str, Any]:
-    """Train and score every division of a table with one change; the record."""
+    """Train and score one change on every division of a table, and return the record."""
     torch.set_num_threads(1)
     warm_up(device)
     source = TABLES[table]
@@ -253,13 +255,13 @@ def path_of(folder: Path, table: str, change: str) -> Path:
 
 
 def recorded(folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
-    """The records of a folder, by table and change."""
+    """Return the records of a folder, keyed by table and change."""
     found = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
     return {(record["table"], record["change"]): record for record in found if record["version"] == VERSION}
 
 
 def is_default(table: str, change: Change, data: Path) -> bool:
-    """Whether a change of settings is none for this table."""
+    """Return whether the settings of a change equal the defaults for this table."""
     if not change.settings:
         return False
     rows = len(TABLES[table].read(data)) * (FOLDS - 1) // FOLDS
@@ -269,16 +271,20 @@ def is_default(table: str, change: Change, data: Path) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, metavar="FOLDER", help="with penguins.csv and diamonds.csv")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes side by side, of one thread each")
+    parser.add_argument(
+        "--data", type=Path, required=True, metavar="FOLDER", help="folder of penguins.csv and diamonds.csv"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=1, metavar="N", help="number of parallel processes, one thread each"
+    )
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--only", nargs="+", metavar="WORD", help="tables or parts, such as iris, order, bins")
-    parser.add_argument("--most-steps", type=int, metavar="N", help="of training; for a quick try")
-    parser.add_argument("-o", "--output", type=Path, default=RECORDS, metavar="FOLDER", help="of the records")
+    parser.add_argument("--most-steps", type=int, metavar="N", help="limit on training steps, for a quick try")
+    parser.add_argument("-o", "--output", type=Path, default=RECORDS, metavar="FOLDER", help="folder of the records")
     arguments = parser.parse_args()
     known = {*TABLES, *(change.part for change in CHANGES), *(change.name for change in CHANGES)}
-    if strange := [word for word in arguments.only or () if word not in known]:
-        parser.error(f"--only {strange[0]}: there is no such table or part; there are {', '.join(sorted(known))}")
+    if unknown := [word for word in arguments.only or () if word not in known]:
+        parser.error(f"--only {unknown[0]}: unknown table or part; choose from {', '.join(sorted(known))}")
     if arguments.jobs < 1:
         parser.error(f"--jobs should be 1 or more, got {arguments.jobs}")
     arguments.output.mkdir(parents=True, exist_ok=True)
@@ -300,7 +306,7 @@ def main() -> None:
 
 
 def run_all(cells: list[tuple[str, Change]], arguments: argparse.Namespace) -> None:
-    """Run the cells side by side, and write each one's record when it is there."""
+    """Run the cells in parallel processes, and write the record of each cell when it is done."""
     context = multiprocessing.get_context("spawn")
     how = (arguments.data, arguments.device, arguments.most_steps)
     with ProcessPoolExecutor(arguments.jobs, mp_context=context) as pool:
@@ -327,7 +333,7 @@ def seconds_of(record: dict[str, Any]) -> float:
 
 
 def write_page(folder: Path) -> None:
-    """The records of a folder as a page beside it."""
+    """Write a page of a folder's records beside the folder."""
     records = recorded(folder)
     tables = [table for table in TABLES if (table, DEFAULTS.name) in records]
     if not tables:
@@ -339,20 +345,20 @@ def write_page(folder: Path) -> None:
         "",
         f"`python -m benchmarks.column_ablations --data FOLDER`, one thread for each cell, on {first['device']} of a",
         f"machine with {first['cores']} cores, torch {first['torch']}: the defaults of `cubicflow fit`, and one change",
-        "to them at a time. The line of the defaults holds mean log probabilities of a row, in nats; those below it",
-        "hold differences from that line: above 0 is better than the defaults.",
+        "to the defaults at a time. The line of the defaults shows the mean log probability of a row, in nats. The",
+        "lines below show differences from the defaults: above 0 is better.",
         "",
-        "All rows are training rows of `cubicflow fit`; its test rows have no part in this. They are divided into",
-        "inner training and validation rows, four to one. The validation rows are scored; a thousand of them at most",
-        "also decide which weights are kept. Training is cut to the steps below, which are fewer than a fit has.",
-        "Another start shows which differences are chance. The defaults depend on the number of rows; a cell is empty",
-        "where the change is the default itself. The last column is processor time, in units of that of the defaults",
-        f"on the same tables. The records are in `{folder.name}/`.",
+        "All rows are training rows of `cubicflow fit`; the test rows are not used. The rows are divided into inner",
+        "training and validation rows, four to one. The score is the mean over the validation rows; at most a",
+        "thousand of them also choose the best weights. Training stops at the steps below, earlier than in a default",
+        "fit. The line *start: another* shows the size of differences by chance. The defaults depend on the number of",
+        "rows; a cell is empty where the change equals the default. The last column is processor time relative to the",
+        f"defaults on the same tables. The records are in `{folder.name}/`.",
         "",
     ]
     head = ["", *tables, "processor time"]
     lines += [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
-    for what, show in (
+    for title, show in (
         ("rows for training", lambda record: f"{record['divisions'][0]['training_rows']:,}"),
         ("columns", lambda record: str(record["columns"])),
         ("ways to divide the rows", lambda record: str(len(record["divisions"]))),
@@ -360,8 +366,8 @@ def write_page(folder: Path) -> None:
         ("processor seconds of a fit", lambda record: f"{seconds_of(record) / len(record['divisions']):.0f}"),
         ("**defaults**", lambda record: f"**{mean_score(record):.3f}**"),
     ):
-        last = "1" if what == "**defaults**" else ""
-        lines.append(f"| {what} | {' | '.join(show(base[table]) for table in tables)} | {last} |")
+        last = "1" if title == "**defaults**" else ""
+        lines.append(f"| {title} | {' | '.join(show(base[table]) for table in tables)} | {last} |")
     for change in CHANGES[1:]:
         there = [table for table in tables if (table, change.name) in records]
         if not there:

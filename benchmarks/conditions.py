@@ -1,10 +1,10 @@
-"""A condition on one column of a fitted table: how long 1,000 rows take, and how good they are.
+"""Sampling under a condition on one column: the time of 1,000 rows, and their effective sample size.
 
     python -m benchmarks.conditions RUN [-o docs/results/conditions.csv]
 
-RUN is a run of a model of columns, such as `cubicflow fit diamonds.csv -o RUN`. Every column is asked twice: for a
-common value, and for a rare one (of words the rarest; of numbers those beyond the 99.9 % quantile of samples). Seconds
-are those of the clock and those of the processor; torch has the threads that OMP_NUM_THREADS gives it.
+RUN is a run of a model of columns, such as `cubicflow fit diamonds.csv -o RUN`. Every column gets two conditions: its
+most common value, and a rare one (the rarest word, or numbers above the 99.9 % quantile of samples). The records hold
+wall-clock seconds and processor seconds. OMP_NUM_THREADS sets torch's threads.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""How good is a fit of a real table? The diamonds table, 53,940 rows, against two judges.
+"""Quality of a fit of a real table, by two measures: the diamonds table, 53,940 rows.
 
     python -m benchmarks.diamonds FOLDER/diamonds.csv [--model columns|flow]
 
-Both fits have the settings that `cubicflow fit diamonds.csv` has by itself; the model is chosen for the second.
+Both fits use the default settings of `cubicflow fit diamonds.csv`. --model chooses the model of the second fit.
 
-1. Its seven numeric columns, dequantised once and the same for both models: test log likelihood of the flow and of
-   scikit-learn's best full-covariance Gaussian mixture of 1 to 20 components, chosen on the validation rows.
-2. All ten columns: the cross-validated AUC of a gradient-boosting classifier told to tell real rows from sampled
-   ones. 0.5 is a coin, 1 is certainty.
+1. The seven numeric columns, dequantised once for both models: test log likelihood of a flow and of scikit-learn's
+   full-covariance Gaussian mixture. The validation rows choose its number of components, 1 to 20.
+2. All ten columns: the cross-validated AUC of a gradient-boosting classifier that separates real from sampled rows.
+   0.5 is chance, 1 is perfect separation.
 
 Writes docs/results/diamonds.md.
 """
@@ -38,7 +38,7 @@ RESULTS = Path(__file__).parent.parent / "docs" / "results" / "diamonds.md"
 
 
 def against_mixtures(path: Path) -> list[str]:
-    """Test log likelihoods of the numeric columns, dequantised once, in nats and in the data's own units."""
+    """Return table lines with the test log likelihoods of the numeric columns, in nats and the data's units."""
     table = open_table(path)
     found = infer(table, TableOptions(drop=WORDS))
     encoder = TableEncoder(found.schema)
@@ -51,8 +51,8 @@ def against_mixtures(path: Path) -> list[str]:
         noise = encoder.noise(len(y), generator)
         encoded, log_det = encoder.to_flow(y, noise)
         x.append(encoded.astype(np.float32))
-        values.append((y + noise) * steps)  # from each column's own origin, which no density minds
-        log_dets.append(log_det - np.log(steps).sum())  # per unit, not per step
+        values.append((y + noise) * steps)  # relative to each column's origin: a shift leaves the density unchanged
+        log_dets.append(log_det - np.log(steps).sum())  # density per unit instead of per step
 
     best = best_mixture(values)
     flow = suited_flow(encoder, len(x[0]), 0, {})
@@ -70,7 +70,7 @@ def against_mixtures(path: Path) -> list[str]:
 
 
 def best_mixture(values: list[NDArray[np.float64]]) -> tuple[int, NDArray[np.float64]]:
-    """The number of components that is best on validation, and its log densities of the test rows."""
+    """Return the number of components that is best on the validation rows, and the mixture's test log densities."""
     mean, std = values[0].mean(axis=0), values[0].std(axis=0)
     train, validation, test = ((rows - mean) / std for rows in values)
     scored = []
@@ -83,7 +83,7 @@ def best_mixture(values: list[NDArray[np.float64]]) -> tuple[int, NDArray[np.flo
 
 
 def real_or_sampled(path: Path, model: str) -> list[str]:
-    """The AUC of a classifier between all real rows and as many sampled ones."""
+    """Return table lines with the AUC of a classifier between all real rows and as many sampled rows."""
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         result = fit_table(path, run, model=model, say=print)
@@ -125,7 +125,7 @@ def main() -> None:
         "# Diamonds",
         "",
         f"`python -m benchmarks.diamonds diamonds.csv --model {arguments.model}`, on {where()},",
-        "with the settings that `cubicflow fit` chooses by itself.",
+        "with the default settings of `cubicflow fit`.",
         "",
         "| seven numeric columns, dequantised once | test log likelihood |",
         "|---|---|",

@@ -1,12 +1,12 @@
-"""How soon the page of `cubicflow explore` shows something, and how soon it follows a slider.
+"""Latency of the page of `cubicflow explore`: time to the first picture, and time to redraw after a slider moves.
 
     python -m benchmarks.explore RUN [-o docs/results/explore.csv]
 
 RUN is a run of a model of columns, such as `cubicflow fit diamonds.csv -o RUN`. First picture: seconds from the start
-of the command until a headless Chromium, open beforehand, has drawn the columns; the best of three. Redraw: seconds
-from a question to its answer over HTTP, after the pool is full: one column set to its value in a sampled row, and none,
-one or two more to ranges around theirs, or to their words. Processor seconds are those of the server: on a machine with
-other work they tell more than the clock's.
+of the command until a headless Chromium, already open, has drawn the columns; the best of three. Redraw: seconds from
+a request to its answer over HTTP, after the server has filled its pool of rows. Each request sets one column to its
+value in a sampled row, and up to two more columns to their word in that row or to a range around their number.
+Processor seconds are the server's. They are the better measure on a shared machine.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from cubicflow.explore.framed import unframed
 from cubicflow.tables import FittedTable
 
 REPEATS = 3
-FILLED = 240.0  # seconds after which the pool is taken for full
+FILLED = 240.0  # seconds; longest wait for the server to fill its pool
 
 
 def start(run: Path) -> tuple[subprocess.Popen[str], str]:
@@ -43,13 +43,13 @@ def start(run: Path) -> tuple[subprocess.Popen[str], str]:
 
 
 def processor(process: int) -> float:
-    """Seconds of the processor that a process has used."""
+    """Return the processor seconds that a process has used."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def first_picture(run: Path) -> tuple[float, float]:
-    """Seconds until the columns are drawn, and those of the server's processor; the best of some."""
+    """Return seconds until the columns are drawn, and the server's processor seconds; the best of three."""
     found = []
     with chromium() as browser:
         for _ in range(REPEATS):
@@ -67,7 +67,7 @@ def first_picture(run: Path) -> tuple[float, float]:
 
 
 def questions(run: Path, turns: int, seed: int = 0) -> list[dict[str, Any]]:
-    """Conditions as a person would set them: one column moves, up to two others stay at values of one row."""
+    """Return random conditions on one to three columns, at or around the values of a sampled row."""
     fitted = FittedTable.load(run)
     rows = fitted.sample(4000, seed=1).to_pandas().dropna()
     generator, found = np.random.default_rng(seed), []
@@ -109,7 +109,7 @@ def redraws(run: Path, turns: int) -> list[dict[str, Any]]:
     ask("/api/columns")
     ask("/api/data")
     end, before = time.monotonic() + FILLED, -1.0
-    while time.monotonic() < end and processor(server.pid) > before + 0.05:  # until it has nothing left to do
+    while time.monotonic() < end and processor(server.pid) > before + 0.05:  # until the server is idle
         before = processor(server.pid)
         time.sleep(2)
     results = []
@@ -131,7 +131,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
     parser.add_argument("-o", "--output", type=Path)
-    parser.add_argument("--turns", type=int, default=160, help="how many questions")
+    parser.add_argument("--turns", type=int, default=160, help="number of requests")
     arguments = parser.parse_args()
     picture, busy = first_picture(arguments.run)
     load, _, _ = os.getloadavg()

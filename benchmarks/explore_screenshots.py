@@ -1,10 +1,10 @@
-"""Pictures of every view of `cubicflow explore`, light and dark, wide and narrow, as docs/explore.md shows them.
+"""Screenshots of every view of `cubicflow explore` for docs/explore.md: light and dark, wide and narrow.
 
     python -m benchmarks.explore_screenshots --table diamonds --plane demo/grace-hopper --images fashion
 
-Each is a run folder: a model of columns of diamonds.csv (`cubicflow fit diamonds.csv -o diamonds`), the portrait of
-`make demo`, and a flow of Fashion-MNIST (`--fit-images FOLDER` fits a small one, for `--seconds`). What is not given is
-left out. Needs playwright and a Chromium (CUBICFLOW_CHROMIUM names one).
+Each option takes a run folder: a model of columns of diamonds.csv (`cubicflow fit diamonds.csv -o diamonds`), the
+portrait of `make demo`, and a flow of Fashion-MNIST (`--fit-images FOLDER` fits a small one, for `--seconds`). An
+option that is absent skips its screenshots. Needs playwright and a Chromium (CUBICFLOW_CHROMIUM holds its path).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from typing import Any, NamedTuple
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome-headless-shell")
 WAIT = 120_000  # milliseconds
-COLOURS = 40  # of a picture, which keep it small
+COLOURS = 40  # colours of a picture; few colours keep the file small
 
 
 class Shot(NamedTuple):
-    """One picture: which run, the address behind the #, what to wait for, how large, and how dark."""
+    """One screenshot: its run, the address after the #, the selector to wait for, the size and the colour scheme."""
 
     name: str
     run: str
@@ -64,7 +64,7 @@ ODD_ROWS = """carat,cut,color,clarity,depth,table,price,x,y,z
 
 @contextmanager
 def served(run: Path) -> Iterator[str]:
-    """The address of the page of a run, until the end of the block."""
+    """Start a server for a run, yield the address of its page, and stop the server at the end of the block."""
     command = [sys.executable, "-m", "cubicflow", "explore", str(run), "--no-browser", "--port", "0"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
@@ -81,12 +81,12 @@ def served(run: Path) -> Iterator[str]:
 
 @contextmanager
 def chromium() -> Iterator[Any]:
-    """A browser of this machine, without a window."""
+    """Yield a headless browser that is installed on this machine."""
     from playwright.sync_api import sync_playwright
 
     path = os.environ.get("CUBICFLOW_CHROMIUM") or next(filter(None, map(shutil.which, BROWSERS)), None)
     if path is None:
-        raise SystemExit("there is no Chromium on this machine: install one, or name it in CUBICFLOW_CHROMIUM")
+        raise SystemExit("no Chromium found: install one, or set CUBICFLOW_CHROMIUM to its path")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
         yield browser
@@ -94,7 +94,7 @@ def chromium() -> Iterator[Any]:
 
 
 def take(browser: Any, address: str, shot: Shot, path: Path) -> None:
-    """One picture, in few colours."""
+    """Take a screenshot and save it with a small palette."""
     from PIL import Image
 
     scheme = "dark" if shot.is_dark else "light"
@@ -127,7 +127,7 @@ def take(browser: Any, address: str, shot: Shot, path: Path) -> None:
 
 
 def flowing(browser: Any, address: str, path: Path) -> None:
-    """The portrait on its way to the square: five moments side by side."""
+    """Save five stages of the portrait's map to the unit square side by side."""
     from PIL import Image
 
     page = browser.new_context(viewport={"width": 760, "height": 1000}, color_scheme="light").new_page()
@@ -155,7 +155,7 @@ def flowing(browser: Any, address: str, path: Path) -> None:
 
 
 def fit_images(data: Path, run: Path, seconds: float) -> None:
-    """A small flow of Fashion-MNIST, for the picture alone."""
+    """Fit a small flow to Fashion-MNIST, good enough for a screenshot."""
     import torch
 
     from cubicflow.data.images import load_fashion_mnist
@@ -173,9 +173,11 @@ def main() -> None:
     for name in ("table", "plane", "images"):
         parser.add_argument(f"--{name}", type=Path, help="a run folder")
     parser.add_argument("-o", "--output", type=Path, default=Path("docs/images/explore"))
-    parser.add_argument("--only", help="names of pictures, with commas between")
-    parser.add_argument("--fit-images", type=Path, metavar="FOLDER", help="of Fashion-MNIST: fit --images to it first")
-    parser.add_argument("--seconds", type=float, default=900, help="of that fit")
+    parser.add_argument("--only", help="names of screenshots, separated by commas")
+    parser.add_argument(
+        "--fit-images", type=Path, metavar="FOLDER", help="folder of Fashion-MNIST; fit the run of --images to it first"
+    )
+    parser.add_argument("--seconds", type=float, default=900, help="time limit of --fit-images")
     arguments = parser.parse_args()
     if arguments.fit_images is not None:
         fit_images(arguments.fit_images, arguments.images, arguments.seconds)

@@ -1,19 +1,20 @@
-"""Gaps of the Adult table: 30 % of the cells of test rows are removed at random and filled.
+"""Imputation of the Adult table: 30 % of the cells of test rows are removed at random and filled again.
 
     python -m benchmarks.imputation FOLDER [--run RUN] [--rows 4000] [-o docs/results/imputation.csv]
 
-FOLDER holds adult-train.csv.gz and adult-test.csv.gz. A run is fitted to the training rows with the settings that
-`cubicflow fit` has by itself, unless one is given. Four ways to fill:
+FOLDER holds adult-train.csv.gz and adult-test.csv.gz. Without --run, a model is fitted to the training rows with the
+default settings of `cubicflow fit`. Four ways to fill:
 
 1. mode and median of the training rows;
 2. scikit-learn's IterativeImputer with its default regressor, fitted to 10,000 training rows that lack the same share
-   of their cells, numbers standardised. Words are codes in the order of their frequency, rounded, or a feature each,
-   of which the largest counts (then the features of one word tell one another, and it stays near its start);
+   of their cells. Numbers are standardised. Words are either codes in the order of their frequency, rounded after
+   imputation, or one-hot features, of which the largest counts. One-hot features of the same column predict one
+   another, so a one-hot imputation stays near its initial value;
 3. `cubicflow impute --mode`;
-4. one draw, and the mean of the numbers of 20 draws.
+4. `cubicflow impute`: one draw, and the mean of the numbers over 20 draws.
 
-Accuracy is the share of removed words that come back. The error of numbers is divided by the standard deviation of
-the column in the training rows, and averaged over columns: root mean square, and mean absolute.
+Accuracy is the share of removed words that are restored. Errors of numbers, root mean square and mean absolute, are
+divided by the column's standard deviation in the training rows and averaged over columns.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ DRAWS = 20
 
 
 def removed(rows: pd.DataFrame, seed: int) -> NDArray[np.bool_]:
-    """Cells to remove, of those that are there."""
+    """Draw a mask of cells to remove; missing cells are never in it."""
     found: NDArray[np.bool_] = (np.random.default_rng(seed).random(rows.shape) < SHARE) & rows.notna().to_numpy()
     return found
 
@@ -57,7 +58,7 @@ def is_number(column: pd.Series) -> bool:
 
 
 class OneHot:
-    """Numbers standardised, and a feature for each word; NaN where a value is missing."""
+    """An encoding with standardised numbers and one-hot words. Missing values are NaN."""
 
     def __init__(self, train: pd.DataFrame) -> None:
         self.numbers = [name for name in train if is_number(train[name])]
@@ -86,7 +87,7 @@ class OneHot:
 
 
 class Codes(OneHot):
-    """Numbers standardised, and a number for each word, the most frequent first."""
+    """An encoding with standardised numbers and one code for each word, the most frequent word first."""
 
     def __init__(self, train: pd.DataFrame) -> None:
         super().__init__(train)
@@ -111,7 +112,7 @@ def by_iteration(train: pd.DataFrame, rows: pd.DataFrame, features: type[OneHot]
     some = train.sample(min(FITTED_ROWS, len(train)), random_state=0)
     encoder = features(some)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that it has not converged after ten rounds
+        warnings.simplefilter("ignore")  # the imputer warns that ten rounds did not converge
         imputer = IterativeImputer(random_state=0).fit(encoder.encode(with_holes(some, removed(some, 1))))
         return encoder.decode(imputer.transform(encoder.encode(rows)), rows)
 
@@ -158,7 +159,7 @@ def main() -> None:
         found: dict[str, Any] = {"method": name, **score(test, filled, holes, train)}
         results.append({**found, "seconds": round(time.perf_counter() - start, 1)})
         print(results[-1], flush=True)
-        if arguments.output is not None:  # again after each, so that a run that is stopped leaves what it has
+        if arguments.output is not None:  # after every method, so that an interrupted run keeps its results
             pd.DataFrame(results).round(4).to_csv(arguments.output, index=False)
 
     start = time.perf_counter()

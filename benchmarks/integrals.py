@@ -1,14 +1,14 @@
-"""Integrals with known values: cubicflow.integrate beside vegas, madnis and plain Monte Carlo.
+"""Integrals with known values, by cubicflow.integrate, vegas, madnis and plain Monte Carlo.
 
     python -m benchmarks.integrals run --seeds 0:20                     every case and every method that is installed
     python -m benchmarks.integrals run --seeds 0:5 --cases camel-8 --methods cubicflow plain
     python -m benchmarks.integrals run --seeds 0:50 --cases camel-8 --evaluations 100000 --methods cubicflow
     python -m benchmarks.integrals page                                 the page and its table, from the records
 
-Every method has the same number of evaluations, adaptation and training counted. vegas is used as its manual says: five
-iterations to adapt, here with a quarter of the evaluations, then five with the rest, of which the result is made; once
-with beta = 0 and once with 0.75. Each record is a line of results/integrals/records.jsonl; a case, method and seed that
-has one is not run again. One thread, so several processes may share the seeds.
+Every method has the same number of evaluations, including those for adaptation and training. vegas is used as in its
+manual: five iterations adapt with a quarter of the evaluations, and five more with the rest give the result; once with
+beta = 0 and once with 0.75. Each record is a line of results/integrals/records.jsonl. A case, method and seed that has
+a record is not run again. A run uses one thread, so several processes can share the seeds.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class Case(NamedTuple):
 
 
 def normal_mass(low: float, high: float) -> float:
-    """Of a standard normal."""
+    """Return the probability of [low, high] under a standard normal."""
     return (math.erf(high / math.sqrt(2)) - math.erf(low / math.sqrt(2))) / 2
 
 
 def humps(features: int, centers: tuple[float, ...], width: float = 0.2) -> Case:
-    """Gaussians with their centers on the diagonal, each of integral 1 / number over all of space."""
+    """Return a sum of Gaussians centered on the diagonal. Each has the integral 1 / len(centers) over all of space."""
     scale = (2 * math.pi * width**2) ** (-features / 2) / len(centers)
 
     def function(x: Floats) -> Floats:
@@ -67,7 +67,7 @@ def humps(features: int, centers: tuple[float, ...], width: float = 0.2) -> Case
 
 
 def ring(radius: float = 0.3, width: float = 0.03) -> Case:
-    """A Gaussian profile around a circle in the middle of the square; beyond the square it is below 1e-9 of all."""
+    """Return a Gaussian profile around a circle in the middle of the square. Less than 1e-9 of it lies outside."""
     at_center = width**2 * math.exp(-(radius**2) / (2 * width**2))
     rest = radius * width * math.sqrt(math.pi / 2) * (1 + math.erf(radius / (width * math.sqrt(2))))
 
@@ -78,8 +78,9 @@ def ring(radius: float = 0.3, width: float = 0.03) -> Case:
 
 
 def sheet(features: int, width: float = 0.1) -> Case:
-    """A Gaussian of the sum of all columns: a thin layer across the diagonal, which no product of columns resembles.
-    Its integral is one over frequencies, of the Gaussian's transform times that of the sum of uniform numbers."""
+    """Return a Gaussian of the sum of all columns: a thin layer across the diagonal, far from any product of columns.
+    Its exact integral is computed over frequencies: the Fourier transform of the Gaussian times the transform of a
+    sum of uniform numbers."""
 
     def function(x: Floats) -> Floats:
         return np.asarray(np.exp(-((x.sum(1) - features / 2) ** 2) / (2 * width**2)))
@@ -136,7 +137,7 @@ def run_vegas(beta: float) -> Callable[[Case, int, int], Found]:
 
 
 def run_madnis(case: Case, evaluations: int, seed: int) -> Found:
-    """Half of the evaluations train its flow, in batches of 1,024; the other half is the result."""
+    """Train madnis's flow with half of the evaluations, in batches of 1,024, and estimate with the other half."""
     from madnis.integrator import Integrator
 
     torch.manual_seed(seed)
@@ -172,7 +173,7 @@ def _pieces(evaluations: int) -> list[int]:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Make the records that are asked for and not there."""
+    """Run the chosen cases that have no record yet."""
     first, _, last = arguments.seeds.partition(":")
     seeds = range(int(first), int(last or int(first) + 1))
     arguments.output.mkdir(parents=True, exist_ok=True)
@@ -208,7 +209,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
-    """All records of a folder."""
+    """Return all records of a folder."""
     return [json.loads(line) for file in sorted(folder.glob("*.jsonl")) for line in file.open()]
 
 
@@ -217,7 +218,7 @@ def key(record: dict[str, Any]) -> tuple[str, str, int, int]:
 
 
 def summary(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """For each case, count of evaluations and method: errors over the seeds."""
+    """Return the errors over the seeds, for each case, number of evaluations and method."""
     groups: dict[tuple[int, str, str], list[dict[str, Any]]] = defaultdict(list)
     for record in records:
         groups[record["evaluations"], record["case"], record["method"]].append(record)
@@ -271,16 +272,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
     runs = commands.add_parser("run")
-    runs.add_argument("--seeds", default="0:20", help="first:last, the last not included")
+    runs.add_argument("--seeds", default="0:20", help="first:last, without the last, as in a slice")
     runs.add_argument("--cases", nargs="+", choices=CASES)
     runs.add_argument("--methods", nargs="+", choices=METHODS)
     runs.add_argument("--evaluations", type=int, default=COUNT)
-    runs.add_argument("--records", default="records.jsonl", help="the file to add records to")
+    runs.add_argument("--records", default="records.jsonl", help="file that the records are appended to")
     runs.set_defaults(command=run)
     pages = commands.add_parser("page")
     pages.set_defaults(command=page)
     for command in (runs, pages):
-        command.add_argument("--output", type=Path, default=RECORDS, help="the folder of the records")
+        command.add_argument("--output", type=Path, default=RECORDS, help="folder of the records")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     arguments.command(arguments)

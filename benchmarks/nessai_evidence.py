@@ -1,12 +1,12 @@
-"""nessai's four-dimensional Rosenbrock problem: its default flow beside cubicflow's, against the exact evidence.
+"""nessai's four-dimensional Rosenbrock problem, with nessai's default flow and with cubicflow's.
 
     python -m benchmarks.nessai_evidence run --seeds 0:5
     python -m benchmarks.nessai_evidence page                           the page and its table, from the records
 
-The likelihood is exp(-sum of 100 (x[i+1] - x[i]^2)^2 + (1 - x[i])^2), the prior uniform on [-5, 5]^4. Its evidence is a
-chain of one-dimensional integrals, which quadrature gives to all digits. Both flows have nessai's defaults: four
-couplings, networks of eight units, and nessai's own training. Each record is a line of
-results/nessai_evidence/records.jsonl; a method and seed that has one is not run again. One thread.
+The likelihood is exp(-sum of 100 (x[i+1] - x[i]^2)^2 + (1 - x[i])^2), and the prior is uniform on [-5, 5]^4. The exact
+evidence is a chain of one-dimensional integrals, computed by quadrature to all digits. Both flows have nessai's
+defaults: four couplings, networks of eight units, and nessai's training. Each record is a line of
+results/nessai_evidence/records.jsonl. A method and seed that has a record is not run again. Runs use one thread.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ METHODS = ("nessai", "cubicflow")
 
 
 def exact_log_evidence(dimensions: int = DIMENSIONS, points: int = 4_001) -> float:
-    """By the trapezium rule, one coordinate after the other, from the last. The step is a thirtieth of the narrowest
-    peak's width, far below where the rule's error is that of rounding."""
+    """Return the log evidence by the trapezium rule, one coordinate at a time from the last. The step is a thirtieth of
+    the narrowest peak's width, so small that only rounding errors remain."""
     x = np.linspace(-BOUND, BOUND, points)
     step = np.full(points, x[1] - x[0])
     step[[0, -1]] /= 2
@@ -54,7 +54,7 @@ def exact_log_evidence(dimensions: int = DIMENSIONS, points: int = 4_001) -> flo
 
 
 def rosenbrock() -> Any:
-    """nessai's model of the problem."""
+    """Return the problem as a nessai model."""
     from nessai.model import Model
 
     class Rosenbrock(Model):  # type: ignore[misc]
@@ -78,7 +78,7 @@ def run_cell(method: str, seed: int, live_points: int) -> dict[str, Any]:
     from cubicflow.clients.nessai import NessaiFlow
 
     torch.manual_seed(seed)
-    began = time.process_time()  # of one thread: others may share the machine
+    began = time.process_time()  # processor time: other processes may share the machine
     with tempfile.TemporaryDirectory() as folder:
         sampler = FlowSampler(
             rosenbrock(),
@@ -120,7 +120,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def page(arguments: argparse.Namespace) -> None:
-    """The table of means over the seeds, as CSV and between the marks of the page."""
+    """Write the table of means over the seeds, as CSV and between the marks of the page."""
     groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for record in read_records(arguments.records / "records.jsonl"):
         groups[record["method"]].append(record)

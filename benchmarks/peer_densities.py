@@ -1,14 +1,15 @@
-"""Other packages' flows on the tables of the paper, trained by our loop on the same arrays.
+"""Flows of other packages (peers) on the tables of the paper, trained by cubicflow's loop on the same arrays.
 
     python -m benchmarks.peer_densities -o runs/table-1 --dataset miniboone
 
-Each is built to the sizes of the recipe's cell and gets its batches, its learning rate, its averaging and its early
-stopping. Training ends after the recipe's steps or its seconds for peers, whichever is first, and the learning rate
-reaches 0 there. Records go into the folder of ``cubicflow reproduce table-1``, whose table is rebuilt. What a peer
-fails with is printed, and the exit status is then 1; one that is not installed is named so in the table.
+Each peer has the sizes, batches, learning rate, weight averaging and early stopping of the recipe's cell. Training ends
+after the recipe's steps or its seconds for peers, whichever comes first. The learning rate reaches 0 at that point.
+Records go into the folder of ``cubicflow reproduce table-1``, and its table is rebuilt. The error of a peer that fails
+is printed, and the exit status is then 1. The table marks a peer that is not installed.
 
-A peer's fit cannot be stopped and resumed. With ``--seconds`` a fit begins only if it can end within them; one that is
-not over by then, its scoring included, is given up. Either way the exit status is 75, and the same command goes on.
+A peer's fit cannot be stopped and resumed. With ``--seconds``, a fit begins only if there is enough time for it. A fit
+whose training and scoring exceed the time is aborted. In both cases the exit status is 75, and running the same command
+again continues.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ from cubicflow.reproduce.table_1 import chosen_cells, write_table
 from cubicflow.training import fit
 from cubicflow.training.distributed import choose_device
 
-FAILED, UNFINISHED = 1, 75  # exit statuses; the second as that of ``cubicflow reproduce``
-SCORING_SECONDS = 60  # of test rows, after a fit: what a continuous flow may need for a quarter of a million of them
+FAILED, UNFINISHED = 1, 75  # exit statuses; ``cubicflow reproduce`` also uses 75
+SCORING_SECONDS = 60  # time to score the test rows; a continuous flow may need it for a quarter of a million rows
 
 
 class TimeIsOverError(Exception):
@@ -54,8 +55,8 @@ class TimeIsOverError(Exception):
 
 @contextmanager
 def at_most(seconds: float | None) -> Iterator[None]:
-    """Raise TimeIsOverError in the block once so many seconds have passed. The interpreter unwinds as after any error:
-    a process that is killed while it shares a GPU with others may take them along."""
+    """Raise TimeIsOverError in the block after this many seconds. The exception unwinds the interpreter normally.
+    Killing a process that shares a GPU with others may take the others down."""
 
     def give_up(*_: object) -> None:
         raise TimeIsOverError
@@ -80,13 +81,13 @@ class PeerDensity(nn.Module):
         self.flow = flow
         self._log_prob = log_prob
 
-    def log_prob(self, x: Tensor, context: Tensor | None = None) -> Tensor:  # noqa: ARG002 - none of them has any
+    def log_prob(self, x: Tensor, context: Tensor | None = None) -> Tensor:  # noqa: ARG002 - no peer here takes a context
         return self._log_prob(x)
 
 
 def nflows_coupling(features: int, sizes: Settings, device: torch.device, *, cubic: bool) -> PeerDensity:
-    """LU layers and couplings in turn. The cubic is the paper authors' own code in the paper's clipped sandwich; the
-    rational-quadratic has linear tails, as its own paper has."""
+    """Return a flow of alternating LU layers and couplings. The cubic coupling is the code of the paper's authors,
+    between a clipped sigmoid and logit as in the paper. The rational-quadratic one has linear tails as in its paper."""
     from nflows.distributions.normal import StandardNormal
     from nflows.flows.base import Flow
     from nflows.nn.nets import ResidualNet
@@ -112,14 +113,14 @@ def nflows_coupling(features: int, sizes: Settings, device: torch.device, *, cub
         return net
 
     class IntoUnit(Transform):  # type: ignore[misc] # nflows is untyped
-        """Rounding puts some of its spline's outputs an epsilon outside [0, 1], which its logit then refuses."""
+        """A clamp to [0, 1]. Rounding puts some outputs of nflows' spline an epsilon outside, and its logit raises."""
 
         def forward(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
             return inputs.clamp(0, 1), inputs.new_zeros(len(inputs))
 
     def clipped(coupling: nn.Module) -> list[nn.Module]:
         sigmoid, logit = Sigmoid(), Logit()
-        for part in (sigmoid, logit._transform):  # their temperature is no buffer, and would stay on the CPU
+        for part in (sigmoid, logit._transform):  # the temperature is no buffer: .to() would leave it on the CPU
             part.temperature = part.temperature.to(device)
         return [sigmoid, coupling, IntoUnit(), logit]
 
@@ -138,8 +139,8 @@ def nflows_coupling(features: int, sizes: Settings, device: torch.device, *, cub
 
 
 def zuko_flow(features: int, sizes: Settings, kind: str) -> PeerDensity:
-    """MAF as deep as the recipe's flow; NAF with two transforms, each of which is a network deep; CNF with its exact
-    trace, since scores have to be exact."""
+    """Return a flow of zuko. MAF has as many transforms as the recipe's flow has layers. NAF has two transforms, each a
+    deep network. CNF has the exact trace, because scores have to be exact."""
     import zuko
 
     hidden = [sizes["hidden_features"]] * 2
@@ -162,19 +163,19 @@ BUILDERS: dict[str, Callable[[int, Settings, torch.device], PeerDensity]] = {
 
 
 def peer_loss(flow: PeerDensity, batch: Batch) -> Tensor:
-    """-log p(x). It is no loss of cubicflow's own: steps with those may be replayed as CUDA graphs, and other people's
-    code reads numbers back from the GPU, which no graph can."""
+    """Return -log p(x). A separate loss function keeps CUDA graphs off: cubicflow captures steps only with its own
+    losses, and the peers' code reads values back from the GPU, which a graph cannot."""
     return -flow.log_prob(batch.x)
 
 
 def seconds_for(cell: Cell, settings: TableSettings) -> float:
-    """How long a peer may train."""
+    """Return the seconds that a peer may train."""
     seconds: Any = settings.datasets[cell.dataset].get("peer_seconds", settings.peers["seconds"])
     return float(seconds)
 
 
 def run_peer(cell: Cell, table: Benchmark, settings: TableSettings, request: Request) -> None:
-    """Train one peer in this call, and score its test rows. There is no run folder: only flows of ours can be saved."""
+    """Train one peer and score its test rows. There is no run folder: cubicflow can save only its own flows."""
     used: dict[str, Any] = all_settings(settings, cell)
     torch.manual_seed(cell.seed)
     flow = BUILDERS[cell.model](table.features, used["flow"], choose_device(request.device))
@@ -194,13 +195,13 @@ def run_peer(cell: Cell, table: Benchmark, settings: TableSettings, request: Req
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-o", "--output", type=Path, default=Path("runs/table-1"), help="the table's folder")
-    parser.add_argument("--dataset", action="append", default=[], help="only this one; repeat it")
-    parser.add_argument("--model", action="append", default=[], help="only this one; repeat it")
+    parser.add_argument("-o", "--output", type=Path, default=Path("runs/table-1"), help="folder of the table")
+    parser.add_argument("--dataset", action="append", default=[], help="run only this one; repeatable")
+    parser.add_argument("--model", action="append", default=[], help="run only this one; repeatable")
     parser.add_argument("--data", type=Path, default=None)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--seed", type=int, default=None)
-    parser.add_argument("--seconds", type=float, default=None, help="end this call after so long")
+    parser.add_argument("--seconds", type=float, default=None, help="time limit of this call")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--recipe", type=Path, default=None)
     arguments = parser.parse_args()
@@ -226,7 +227,7 @@ def main() -> int:
 
 
 def run_peers(request: Request, end: float | None) -> int:
-    """Train every peer that is asked for and has no record yet, on the tables that are there."""
+    """Train every chosen peer without a record, on the tables whose data is present. Return the exit status."""
     request.check()
     settings = table_settings(request.recipe)
     peers = settings.peers["models"]
@@ -248,7 +249,7 @@ def run_peers(request: Request, end: float | None) -> int:
         needed = seconds_for(cell, settings) + SCORING_SECONDS
         left = None if end is None else end - time.monotonic()
         if left is not None and left < needed:
-            print(f"{cell}: not begun, it may take {needed:.0f} seconds and {max(left, 0):.0f} are left")
+            print(f"{cell}: not begun, it may take {needed:.0f} seconds but only {max(left, 0):.0f} are left")
             status = status or UNFINISHED
             continue
         try:
@@ -257,7 +258,7 @@ def run_peers(request: Request, end: float | None) -> int:
         except TimeIsOverError:
             print(f"{cell}: given up, the time is over")
             status = status or UNFINISHED
-        except Exception as error:  # other people's code may fail in any way, and the rest should still be measured
+        except Exception as error:  # a peer may fail in any way; the others should still be measured
             print(f"{cell}: left out, {type(error).__name__}: {error}")
             status = FAILED
     write_table(request, settings)

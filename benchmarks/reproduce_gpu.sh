@@ -1,26 +1,26 @@
 #!/usr/bin/env bash
-# The paper's experiments side by side on one GPU, in calls that each end within ten minutes and go on when repeated.
+# Run the paper's experiments in parallel on one GPU. Each call ends within ten minutes; repeating the call continues.
 #
 #   benchmarks/reproduce_gpu.sh OUT LANE...
 #   benchmarks/reproduce_gpu.sh out bsds300:cubic bsds300:quadratic figure-3 miniboone@0 miniboone@1 \
 #       peers-miniboone:nflows-cubic,zuko-maf+figure-2
 #
-# All lanes run at the same time, one process each: the models are small, and one alone leaves the GPU mostly idle. A lane
-# is made of pieces joined by +, which run one after the other; one that fails does not keep the next from running. A
+# All lanes run at the same time, one process each: the models are small, and a single one leaves the GPU mostly idle. A
+# lane is a list of pieces joined by +. The pieces run one after the other; after a failure the next piece still runs. A
 # piece is
 #   figure-1, figure-2, figure-3, appendix
 #   DATASET[:MODEL,...][@SEED,...]          cells of table 1; by default all models and all seeds of the recipe
 #   peers-DATASET[:MODEL,...][@SEED,...]    other packages on the same arrays; by default all of them, with seed 0
 #
-# A peer's fit cannot be resumed and begins only if it can end, so it belongs at the head of a lane.
+# A peer's fit cannot be resumed, and begins only if there is enough time for it. It belongs at the head of a lane.
 #
-# CUBICFLOW_DATA names the data folder. BUDGET is the time of this call in seconds (default 540); a lane that needs more
-# saves its work and ends with status 75, and the same command goes on. Everything lies under RESULTS (default results):
-# cells that have a record there are not run again. QUICK=1 runs the short forms, which are no results. DEVICE and PYTHON
-# are cuda and python3 by default.
+# CUBICFLOW_DATA names the data folder. BUDGET is the time of this call in seconds (default 540). A lane that needs more
+# time saves its work and ends with status 75; the same command continues. All records are under RESULTS (default
+# results), and cells that have a record there are not run again. QUICK=1 runs short forms of the experiments, which are
+# for trying this script only. DEVICE and PYTHON are cuda and python3 by default.
 #
-# OUT gets lanes.log, what the lanes said, each line behind its lane's number, and results.tar.gz, the content of RESULTS
-# without the weights: tar -xzf results.tar.gz -C results
+# The command writes two files to OUT. lanes.log is the output of the lanes, each line prefixed with its lane's number.
+# results.tar.gz is the content of RESULTS without the weights: tar -xzf results.tar.gz -C results
 set -uo pipefail
 
 if (($# < 2)); then
@@ -36,15 +36,15 @@ BUDGET=${BUDGET:-540}
 PYTHON=${PYTHON:-python3}
 DEVICE=${DEVICE:-cuda}
 UNFINISHED=75
-STARTING=10 # seconds until Python has imported everything, when the clock of --seconds begins
-GRACE=20    # seconds that a lane may overrun before it is ended from outside
+STARTING=10 # seconds; time of the Python imports, before the clock of --seconds starts
+GRACE=20    # seconds that a lane may overrun before it is killed
 LOG=$OUT/lanes.log
 RECIPE=src/cubicflow/reproduce/recipes/table-1.toml
 PIECE='^([a-z0-9-]+)(:([a-z0-9-]+(,[a-z0-9-]+)*))?(@([0-9]+(,[0-9]+)*))?$'
 flags=(--device "$DEVICE")
 if [[ -n ${QUICK:-} ]]; then flags+=(--quick); fi
 
-# --- what was asked for, looked at before anything runs: a typing error should not cost ten minutes ---
+# --- check the arguments before anything runs: a typing error should not cost ten minutes ---
 
 refuse() {
   echo "$1; the head of this file says what a lane is" >&2
@@ -72,9 +72,9 @@ for lane in "$@"; do
   for piece in ${lane//+/ }; do check_piece "$piece"; done
 done
 
-# --- what a lane does ---
+# --- run a lane ---
 
-# COMMAND... in the time that is left. It ends by itself when that is over; if it does not, it is ended.
+# in_time COMMAND...: run COMMAND with the remaining time as its --seconds, and kill it if it overruns.
 in_time() {
   local left=$((BUDGET - SECONDS - STARTING))
   if ((left < STARTING)); then
@@ -113,7 +113,7 @@ run_piece() {
   return "$status"
 }
 
-# The status of two things: a failure before what is unfinished, and that before success.
+# Print the worse of two statuses: a failure is worse than unfinished, and unfinished is worse than success.
 worse() {
   if (($1 == 0 || ($1 == UNFINISHED && $2 != 0))); then echo "$2"; else echo "$1"; fi
 }
@@ -130,7 +130,7 @@ run_lane() {
   return "$status"
 }
 
-# --- NVIDIA's MPS lets kernels of several processes run at once; without it they take turns ---
+# --- NVIDIA's MPS runs kernels of several processes at once; without MPS the processes take turns ---
 
 start_mps() {
   if [[ $DEVICE != cuda* || -n ${CUDA_MPS_PIPE_DIRECTORY:-} ]] || ! command -v nvidia-cuda-mps-control; then return; fi
@@ -156,7 +156,7 @@ trap 'stop_mps >>"$LOG" 2>&1; rm -rf "$work"' EXIT
 
 export CUBICFLOW_LANES=$# OMP_NUM_THREADS=${OMP_NUM_THREADS:-2} MPLBACKEND=Agg PYTHONUNBUFFERED=1
 : >"$LOG"
-# Patches of images that are drawn once and kept: otherwise every lane would draw them, at the same time.
+# Draw and cache the image patches first. Otherwise every lane would draw them at the same time.
 if [[ " $*" == *bsds300* ]]; then
   "$PYTHON" -c 'from cubicflow.data.benchmarks import load_benchmark; load_benchmark("bsds300")' >>"$LOG" 2>&1 &
 fi
@@ -178,7 +178,7 @@ wait
 stop_mps >>"$LOG" 2>&1
 unset CUBICFLOW_LANES
 
-# --- the table, the page and the archive; lanes that end together overwrite each other's table ---
+# --- rebuild the table, then write the page and the archive; lanes that end together overwrite each other's table ---
 
 status=0
 number=0
@@ -192,7 +192,7 @@ done
 if [[ -d $RESULTS/table-1/cells ]]; then
   "$PYTHON" -m cubicflow reproduce table-1 -o "$RESULTS/table-1" "${flags[@]}" --seconds 0 >"$work/table" 2>&1
   code=$?
-  if ((code != UNFINISHED)); then # cells that are still missing are said in the table
+  if ((code != UNFINISHED)); then # the table itself lists the cells that are missing
     cat "$work/table"
     status=$(worse "$status" "$code")
   fi

@@ -1,9 +1,9 @@
-"""Rows scored a second by a model of columns and by a flow, in one run: the diamonds table.
+"""Rows a second that a model of columns and a flow score, on the diamonds table.
 
     python -m benchmarks.rows_scored FOLDER/diamonds.csv [--threads 2]
 
-Both models have the sizes that `cubicflow fit` chooses for this table. Their weights are those before training, which
-does not matter for how long a score takes. From Arrow rows to log likelihoods, the two in turn, the best of three.
+Both models have the sizes that `cubicflow fit` chooses for this table. They are untrained; training does not change the
+time of a score. The time is from Arrow rows to log likelihoods. The two models alternate; the best of three counts.
 
 Writes docs/results/rows_scored.md.
 """
@@ -30,7 +30,7 @@ ROWS = 2_048
 
 
 def untrained(rows: pa.Table) -> dict[str, FittedTable]:
-    """Both models of a table, as they are before training."""
+    """Return an untrained model of each kind for a table."""
     schema = infer(MemoryTable(rows), TableOptions(missing=Missing.MODEL), atoms=True).schema
     y = PlainReader(schema).read(rows.combine_chunks().to_batches()[0]).y
     cells = CellEncoder.learn(schema, y, None, None)
@@ -63,8 +63,8 @@ def main() -> None:
         "# Rows scored a second",
         "",
         f"`python -m benchmarks.rows_scored diamonds.csv --threads {arguments.threads}`, on a CPU with",
-        f"{os.cpu_count()} cores: {len(scored):,} rows of ten columns, both with the sizes that `cubicflow fit`",
-        "chooses. A flow is evaluated at sixteen offsets for a row with masses, a model of columns once, in float64.",
+        f"{os.cpu_count()} cores: {len(scored):,} rows of ten columns. Both models have the sizes that `cubicflow fit`",
+        "chooses. A flow is evaluated at sixteen offsets for each row, a model of columns once, in float64.",
         "",
         "| | rows a second | in units of the flow |",
         "|---|---|---|",

@@ -1,15 +1,16 @@
-"""Posteriors of simulators: cubicflow's estimator beside sbi's nsf, both against reference samples.
+"""Posteriors of simulators, by cubicflow's estimator and by sbi's nsf, compared with reference samples.
 
     python -m benchmarks.sbi_posteriors run --reference FOLDER --seeds 0:3
     python -m benchmarks.sbi_posteriors run --reference FOLDER --seeds 0:1 --tasks two_moons --methods cubicflow
     python -m benchmarks.sbi_posteriors page                            the page and its table, from the records
 
-FOLDER holds two_moons.npz, gaussian_mixture.npz and slcp.npz with observation_k (C,) and posterior_k (10,000, D),
+FOLDER holds two_moons.npz, gaussian_mixture.npz and slcp.npz with observation_k (C,) and posterior_k (10,000, D), the
 reference samples of the sbibm benchmark. A cell is a task, a method and a seed: 10,000 simulations from the prior, one
-training, 10,000 samples for each of four observations, and their C2ST as sbibm defines it: the accuracy of a classifier
-of two hidden layers in five folds, 0.5 for samples that cannot be told from the reference. Leakage is the share of the
-estimator's own samples that lie outside the prior's box. The held-out log density is that of 5,000 further simulations.
-Each record is a line of results/sbi_posteriors/records.jsonl; a cell that has one is not run again. One thread.
+training, and 10,000 samples for each of four observations. C2ST is defined as in sbibm: the accuracy of a classifier
+with two hidden layers in five folds; 0.5 means that samples and reference are indistinguishable. Leakage is the share
+of the estimator's samples outside the prior's box. The held-out log density is the mean over 5,000 further simulations.
+Each record is a line of results/sbi_posteriors/records.jsonl. A cell that has a record is not run again. Runs use one
+thread.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Task(NamedTuple):
 
     features: int
     bound: float
-    simulate: Callable[[Tensor], Tensor]  # (N, D) -> (N, C), with torch's own generator
+    simulate: Callable[[Tensor], Tensor]  # (N, D) -> (N, C), draws from torch's default generator
 
 
 def two_moons(t: Tensor) -> Tensor:
@@ -86,7 +87,7 @@ def prior_of(task: Task) -> Any:
 
 
 def simulations(task: Task, count: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Parameters (N, D) from the prior, and what the simulator makes of them (N, C)."""
+    """Draw parameters (N, D) from the prior, and simulate an observation (N, C) for each."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         parameters = task.bound * (2 * torch.rand(count, task.features) - 1)
@@ -94,7 +95,7 @@ def simulations(task: Task, count: int, seed: int) -> tuple[Tensor, Tensor]:
 
 
 def train_nsf(task: Task, parameters: Tensor, x: Tensor) -> Any:
-    """sbi's spline flow with sbi's defaults."""
+    """Train sbi's spline flow with sbi's defaults."""
     from sbi.inference import NPE
 
     inference = NPE(prior_of(task), density_estimator="nsf", show_progress_bars=False)
@@ -102,14 +103,14 @@ def train_nsf(task: Task, parameters: Tensor, x: Tensor) -> Any:
 
 
 def train_cubicflow(task: Task, parameters: Tensor, x: Tensor) -> Any:
-    """The defaults of cubicflow's builder and of its training loop."""
+    """Train cubicflow's estimator with its defaults, in cubicflow's training loop."""
     from cubicflow.clients.sbi import posterior
 
     return posterior(prior=prior_of(task)).fit(parameters, x, progress=False)
 
 
 def train_cubicflow_in_sbi(task: Task, parameters: Tensor, x: Tensor) -> Any:
-    """The defaults of cubicflow's builder, trained by sbi's loop with the learning rate that they are made for."""
+    """Train cubicflow's estimator with its defaults, in sbi's loop with the learning rate that cubicflow uses."""
     from sbi.inference import NPE
 
     from cubicflow.clients.sbi import posterior
@@ -127,7 +128,7 @@ METHODS: dict[str, Callable[[Task, Tensor, Tensor], Any]] = {
 
 
 def c2st(reference: NDArray[np.float32], samples: NDArray[np.float32], seed: int = 1) -> float:
-    """The accuracy of sbibm's classifier: two layers of 10 D units on standardised columns, in five shuffled folds."""
+    """Return the accuracy of sbibm's classifier: two layers of 10 D units, standardised columns, five random folds."""
     from sklearn.model_selection import KFold, cross_val_score
     from sklearn.neural_network import MLPClassifier
 
@@ -142,18 +143,18 @@ def c2st(reference: NDArray[np.float32], samples: NDArray[np.float32], seed: int
 
 @torch.no_grad()
 def held_out_log_density(estimator: Any, task: Task, seed: int) -> float:
-    """The mean over further simulations: what a better estimator raises, known without any reference."""
+    """Return the mean log density of further simulations. It needs no reference samples; larger is better."""
     parameters, x = simulations(task, HELD_OUT, 1_000_000 + seed)
     return float(estimator.log_prob(parameters[None], x).mean())
 
 
 def run_cell(task_name: str, method: str, seed: int, reference: Any) -> dict[str, Any]:
-    import cubicflow.clients.sbi  # noqa: F401 - both programs, before the clock runs
+    import cubicflow.clients.sbi  # noqa: F401 - imports sbi and cubicflow before the clock starts
 
     task = TASKS[task_name]
     parameters, x = simulations(task, SIMULATIONS, seed)
     torch.manual_seed(seed)
-    began = time.process_time()  # of one thread: others may share the machine
+    began = time.process_time()  # processor time: other processes may share the machine
     estimator = METHODS[method](task, parameters, x)
     seconds = time.process_time() - began
     estimator.eval()
@@ -200,7 +201,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def summary(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """For each task and method: means over observations and seeds."""
+    """Return means over observations and seeds, for each task and method."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for record in records:
         groups[record["task"], record["method"]].append(record)
@@ -223,7 +224,7 @@ def summary(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def page(arguments: argparse.Namespace) -> None:
-    """The table of means over the seeds, as CSV and between the marks of the page."""
+    """Write the table of means over the seeds, as CSV and between the marks of the page."""
     rows = summary(read_records(arguments.records / "records.jsonl"))
     with arguments.page.with_suffix(".csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, rows[0].keys(), lineterminator="\n")
@@ -248,7 +249,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
     running = commands.add_parser("run")
-    running.add_argument("--reference", type=Path, required=True, help="the folder of reference posteriors")
+    running.add_argument("--reference", type=Path, required=True, help="folder of the reference posteriors")
     running.add_argument("--seeds", default="0:3", help="first:last, as in a slice")
     running.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     running.add_argument("--methods", nargs="+", choices=METHODS, default=["nsf", "cubicflow"])
@@ -257,7 +258,7 @@ def main() -> None:
     writing.add_argument("--page", type=Path, default=PAGE)
     writing.set_defaults(function=page)
     for command in (running, writing):
-        command.add_argument("--records", type=Path, default=RECORDS, help="the folder of the records")
+        command.add_argument("--records", type=Path, default=RECORDS, help="folder of the records")
     arguments = parser.parse_args()
     arguments.function(arguments)
 

@@ -1,13 +1,13 @@
-"""Rows a second, bytes a row and memory of scoring, sampling and training a mixed table, each in a process of its own.
+"""Rows a second, bytes a row and memory of scoring, sampling and training on a mixed table.
 
     python -m benchmarks.scale --folder /tmp/scale                            two cores, with Ray where it is installed
     python -m benchmarks.scale --folder /tmp/scale --device cuda              the same on a GPU, without Ray
     python -m benchmarks.scale --folder /tmp/scale --only score --rows 100000
 
-The table has two columns of words, a count, a price in steps of 0.01, a real number, and a real number with gaps. Its
-model of columns is fitted to the first 20,000 rows. Times are those of whole commands, from the start of Python to its
-end. Memory is the largest resident set of a process (VmHWM); of Ray, that of one worker. Lines replace those of the
-same device, task, way and rows in docs/results/scale.csv.
+The table has two columns of words, a count, a price in steps of 0.01, a real number, and a real number with gaps. A
+model of columns is fitted to the first 20,000 rows. Each measurement is a command in a new process, timed from the
+start of Python to its end. Memory is the largest resident set of the process (VmHWM), or of one worker with Ray. A new
+line replaces the line with the same device, task, engine and rows in docs/results/scale.csv.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ GROUP_ROWS = 1 << 17
 FITTED_ROWS = 20_000
 KEYS = ("device", "task", "how", "rows")
 FIELDS: tuple[str, ...] = (*KEYS, "workers", "seconds", "processor_seconds", "rows_a_second")
-FIELDS += ("input_bytes", "output_bytes", "peak_mib", "load")  # bytes of a row; MiB; the machine's load at the end
+FIELDS += ("input_bytes", "output_bytes", "peak_mib", "load")  # bytes a row, MiB, load average at the end
 TASKS = ("score", "sample", "train", "memory")
 
 
 def piece(number: int, rows: int) -> pa.Table:
-    """Some rows of the table, from a seed of their own."""
+    """Draw one file's rows, from a seed that depends on the file's number."""
     rng = np.random.default_rng([7, number])
     town = rng.choice(["Ghent", "Lille", "Delft", "Basel", "Turin"], rows, p=[0.4, 0.25, 0.2, 0.1, 0.05])
     kind = np.where(rng.random(rows) < 0.3, "return", "sale")
@@ -52,7 +52,7 @@ def piece(number: int, rows: int) -> pa.Table:
 
 
 def make_table(folder: Path, rows: int) -> Path:
-    """A folder of Parquet files with so many rows."""
+    """Return a folder of Parquet files with ``rows`` rows. Write it if it does not exist."""
     lake = folder / f"lake-{rows}"
     if not lake.exists():
         making = folder / "making"
@@ -84,7 +84,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def peak_mib(pid: int) -> float:
-    """The largest resident set of a process so far; 0 for one that has ended."""
+    """Return the largest resident set of a process so far, or 0 if the process has ended."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
         return int(next(line.split()[1] for line in lines if line.startswith("VmHWM:"))) / 1024
@@ -93,7 +93,7 @@ def peak_mib(pid: int) -> float:
 
 
 def processor_seconds(pid: int) -> float:
-    """The time that processors have worked for a process; 0 for one that has ended."""
+    """Return the processor seconds of a process so far, or 0 if the process has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -109,7 +109,7 @@ def is_worker(pid: int) -> bool:
 
 
 class Measured(NamedTuple):
-    """Of a command: seconds, the seconds of processors, and the largest memory, on Ray that of one worker."""
+    """Wall-clock seconds, processor seconds and peak memory in MiB of a command. With Ray, memory is one worker's."""
 
     seconds: float
     processor_seconds: float
@@ -117,7 +117,7 @@ class Measured(NamedTuple):
 
 
 def timed(arguments: list[str], threads: int) -> Measured:
-    """Run a command."""
+    """Run a cubicflow command to its end, and measure it. Exit if the command fails."""
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "RAY_USAGE_STATS_ENABLED": "0"}
     began = time.perf_counter()
     process = subprocess.Popen([sys.executable, "-m", "cubicflow", *arguments], env=environment)
@@ -135,7 +135,7 @@ def timed(arguments: list[str], threads: int) -> Measured:
 
 
 class Records:
-    """The lines of the results, written after each measurement."""
+    """The lines of the results file, which is rewritten after each measurement."""
 
     def __init__(self, device: str) -> None:
         self.device = device
@@ -158,7 +158,7 @@ class Records:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, required=True, help="for tables and outputs")
+    parser.add_argument("--folder", type=Path, required=True, help="folder for tables and outputs")
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--workers", type=int, default=2)
@@ -200,8 +200,8 @@ def main() -> None:
             shutil.rmtree(out) if options else out.unlink()
         if "sample" in tasks:
             drawn, out = rows // 10, folder / ("drawn" if options else "drawn.parquet")
-            asked = ["sample", str(run), "-n", str(drawn), "-o", str(out), "--seed", "1"]
-            measured = timed([*asked, *engine, *on_device], workers)
+            command = ["sample", str(run), "-n", str(drawn), "-o", str(out), "--seed", "1"]
+            measured = timed([*command, *engine, *on_device], workers)
             records.add("sample", how, drawn, workers, measured, [0.0, bytes_of(out) / drawn])
             shutil.rmtree(out) if options else out.unlink()
     if "train" in tasks:
@@ -209,13 +209,13 @@ def main() -> None:
         measured = timed(["fit", str(train), "-o", str(trained), "--overwrite", *settings, *on_device], workers)
         result = json.loads((trained / "config.json").read_text())["result"]
         seen = int(result["steps"]) * 1024
-        measured = measured._replace(seconds=result["seconds"])  # of the steps alone
+        measured = measured._replace(seconds=result["seconds"])  # training steps only
         records.add("train", "one process", seen, workers, measured, [bytes_of(train) / FITTED_ROWS, 0.0])
     if "memory" in tasks:
         for fewer in (rows // 100, rows // 10, rows):
             lake, out = make_table(folder, fewer), folder / "out"
-            asked = ["score", str(run), str(lake), "-o", str(out), "--engine", "local", "--workers", str(workers)]
-            measured = timed([*asked, *on_device], workers)
+            command = ["score", str(run), str(lake), "-o", str(out), "--engine", "local", "--workers", str(workers)]
+            measured = timed([*command, *on_device], workers)
             sizes = [bytes_of(lake) / fewer, bytes_of(out) / fewer]
             records.add("memory", "engine local", fewer, workers, measured, sizes)
             shutil.rmtree(out)

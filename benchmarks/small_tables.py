@@ -1,16 +1,15 @@
-"""Held-out log likelihood on five small tables: CubicFlowDensity with its defaults against scikit-learn's densities.
+"""Held-out log likelihood on five small tables, by CubicFlowDensity with its defaults and by scikit-learn's densities.
 
     python -m benchmarks.small_tables [TABLE ...]
 
-Five folds, the same for all. Columns recorded at a fixed resolution are dequantised once, with a fixed seed, before
-anything else: every model sees the same numbers. The digits are reduced to 16 principal components of all rows, so the
-five folds are rows of one table; the components are not dequantised. KernelDensity (Gaussian, bandwidth) and
-GaussianMixture (1 to 20 components, full covariances, and the ridge on them) are tuned by cross-validation inside each
-training fold, on standardised columns, and the Jacobian of that is counted. CubicFlowDensity is given the columns as
-they are.
+All models use the same five folds. Columns recorded at a fixed resolution are dequantised once, with a fixed seed, so
+that every model sees the same numbers. The digits are reduced to 16 principal components of all rows, so that the five
+folds are rows of one table; the components are not dequantised. KernelDensity (its bandwidth) and GaussianMixture (1 to
+20 components with full covariances, and their ridge) are tuned by cross-validation inside each training fold. They see
+standardised columns, and their scores include the Jacobian of this scaling. CubicFlowDensity sees the columns unscaled.
 
-Writes docs/results/small_tables.csv and docs/results/small_tables.md. With names of tables, runs those and keeps what
-stands in the CSV of the others.
+Writes docs/results/small_tables.csv and docs/results/small_tables.md. With names of tables, runs only those tables and
+keeps the CSV's lines of the others.
 """
 
 from __future__ import annotations
@@ -35,9 +34,8 @@ from sklearn.neighbors import KernelDensity
 from cubicflow.estimator import CubicFlowDensity
 
 Floats = NDArray[np.float64]
-Record = tuple[
-    str, int, str, float, float, str
-]  # table, fold, model, held-out log likelihood, seconds, what was chosen
+# Table, fold, model, held-out log likelihood, seconds, chosen settings.
+Record = tuple[str, int, str, float, float, str]
 RESULTS = Path(__file__).parent.parent / "docs" / "results"
 CSV = RESULTS / "small_tables.csv"
 FOLDS = KFold(5, shuffle=True, random_state=0)
@@ -47,7 +45,7 @@ MIXTURE_GRID = {"n_components": list(range(1, 21)), "reg_covar": [1e-4, 1e-3, 1e
 
 
 def tables() -> dict[str, Floats]:
-    """The five tables, dequantised."""
+    """Return the five tables, dequantised."""
     digits = PCA(16, random_state=0).fit_transform(load_digits().data)
     return {
         "iris": dequantised(load_iris().data),
@@ -59,7 +57,8 @@ def tables() -> dict[str, Floats]:
 
 
 def dequantised(x: Floats) -> Floats:
-    """Uniform noise as wide as the resolution: the smallest power of ten of which all values are multiples."""
+    """Add uniform noise to each column, as wide as its resolution: the largest power of ten, at most 1, that divides
+    all its values."""
     generator = np.random.default_rng(0)
     steps = np.empty(x.shape[1])
     for i, column in enumerate(x.T):
@@ -82,7 +81,7 @@ def mixture(train: Floats, test: Floats) -> tuple[Floats, str]:
 
 
 def standardised(search: GridSearchCV, train: Floats, test: Floats) -> tuple[Floats, str]:
-    """The log densities of the test rows in the data's own units, by a model of standardised columns."""
+    """Fit a model to standardised columns, and return the log densities of the test rows in the data's units."""
     mean, std = train.mean(axis=0), train.std(axis=0)
     search.fit((train - mean) / std)
     scores = search.best_estimator_.score_samples((test - mean) / std) - np.log(std).sum()
@@ -116,7 +115,7 @@ def main() -> None:
 
 
 def recorded() -> list[Record]:
-    """What an earlier run has written."""
+    """Return the records of earlier runs."""
     if not CSV.exists():
         return []
     with CSV.open(newline="") as file:
@@ -134,8 +133,8 @@ def write(records: list[Record], shapes: dict[str, tuple[int, ...]]) -> None:
         "# Small tables",
         "",
         f"`python -m benchmarks.small_tables`, on one of {os.cpu_count()} cores: mean held-out log likelihood over",
-        "five folds, in nats and in the data's own units. The difference is to the better of the two, with twice its",
-        "standard error over the folds.",
+        "five folds, in nats and in the data's units. The difference is between CubicFlowDensity and the better of the",
+        "other two, with twice its standard error over the folds.",
         "",
         f"| table | rows, columns | {' | '.join(MODELS)} | difference | seconds a fit |",
         "|---|---|---|---|---|---|---|",

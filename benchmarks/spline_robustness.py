@@ -1,20 +1,20 @@
-"""How often, and by how much, the inverse of a spline goes wrong: ours, nflows' and a pure closed form, in one run.
+"""Failures and errors of spline inverses: cubicflow's, nflows' and a pure closed form.
 
     python -m benchmarks.spline_robustness
 
 Every method inverts a million inputs for each K, logit scale and precision: 1,000 random splines (params normal x
-scale), 1,000 inputs each, half of them uniform in x and half uniform within a bin drawn at random, so that narrow bins
-count. y is the method's own forward map of x, x̂ its own inverse of y. The columns:
+scale) with 1,000 inputs each. Half of the inputs are uniform in x. The other half are uniform within a random bin, so
+that narrow bins are tested too. y is the method's forward map of x, and x̂ is the method's inverse of y. The columns:
 
     nonfinite    inputs whose x̂ or log-slope is NaN or infinite
     outside      inputs whose x̂ is outside [0, 1]
     backward     the worst |g(x̂) - y| in units of epsilon x (1 + the steepest secant among x̂'s bin and its neighbours)
     round_trip   the worst |x̂ - x|
 
-g is evaluated from the same params by a judge written here, apart from the library: in float64 for float32 results, and
-for float64 results with mpmath to 40 digits, on the 100 inputs that a float64 judge finds worst and 100 at random.
-Ours is the reference backend.
-Where x̂ is not finite it is left out of the last two columns; where it is outside, it is clamped before it is judged.
+g is an independent implementation of the spline in this file, from the same params. float32 results are judged in
+float64. float64 results are judged with mpmath to 40 digits, on the 100 inputs with the largest errors in float64 and
+on 100 random ones. cubicflow runs its reference backend. The last two columns leave out an x̂ that is not finite, and
+clamp an x̂ outside [0, 1] first.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from cubicflow.splines.spec import make_spec
 BINS = (1, 2, 8, 10, 128)
 SCALES = (1, 3, 5, 10)
 DTYPES = (torch.float32, torch.float64)
-SAMPLE = 200  # inputs judged with mpmath in each float64 row: half the worst ones, half at random
+SAMPLE = 200  # inputs judged with mpmath in each float64 row: half the worst, half random
 MARGIN = 1e-3
 
 
 class Knots(NamedTuple):
-    """A spline as its judge sees it: K bins' sizes and the slopes at their K + 1 knots, one row for each spline."""
+    """Splines as the judge sees them: sizes of K bins and slopes at K + 1 knots, one row for each spline."""
 
     widths: Tensor
     heights: Tensor
@@ -56,7 +56,7 @@ class Knots(NamedTuple):
 @dataclass(frozen=True)
 class Method:
     name: str
-    size: Callable[[int], int]  # K -> how many params
+    size: Callable[[int], int]  # K -> number of params
     run: Callable[[Tensor, Tensor, bool], tuple[Tensor, Tensor]]  # (x, params, inverse) -> (y, log_slope)
     knots: Callable[[Tensor, int], Knots]  # the judge's construction, in params' precision
 
@@ -78,7 +78,7 @@ def floor(num_bins: int) -> float:
     return min(1e-3, 0.1 / num_bins)
 
 
-# --- the judge's own constructions -----------------------------------------------------------------------------------
+# --- the judge: an independent implementation ------------------------------------------------------------------------
 
 
 def floored(logits: Tensor) -> Tensor:
@@ -125,7 +125,7 @@ def quadratic_knots(params: Tensor, k: int) -> Knots:
 
 
 def judge(knots: Knots, x: Tensor) -> tuple[Tensor, Tensor]:
-    """g(x) and the steepest secant among x's bin and its neighbours. A quadratic is a cubic with its own slopes."""
+    """Return g(x) and the steepest secant among x's bin and its neighbours. The formula is exact for quadratics too."""
     edges = F.pad(knots.widths.cumsum(-1), (1, 0))
     k = knots.widths.shape[-1]
     index = (torch.searchsorted(edges, x, right=True) - 1).clamp(0, k - 1)
@@ -140,7 +140,7 @@ def judge(knots: Knots, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def judge_exactly(method: Method, params: Tensor, k: int, x: float, y: float) -> float:
-    """|g(x) - y| / (1 + steepest secant) for one input, with mpmath, from the unconstrained params on."""
+    """Return |g(x) - y| / (1 + steepest secant) for one input, computed from the params with mpmath."""
     import mpmath as mp
 
     with mp.workdps(40):
@@ -190,7 +190,7 @@ def judge_exactly(method: Method, params: Tensor, k: int, x: float, y: float) ->
 
 
 def run_closed_form(x: Tensor, params: Tensor, inverse: bool) -> tuple[Tensor, Tensor]:
-    """Our bins and our forward map; only the root is the closed form."""
+    """Run cubicflow's bins and forward map with the closed-form root in place of cubicflow's root."""
     spec = make_spec(x, params, family="cubic", inverse=inverse, domain="unit", slopes="steffen")
     bins = cubic_bins(params, spec.num_bins, spec.min_bin_width, spec.min_bin_height)
     return evaluate_unit(x, bins, UnitMap(cubic_shape, with_rest(closed_form_root)), inverse)
@@ -202,12 +202,13 @@ def run_nflows(x: Tensor, params: Tensor, inverse: bool) -> tuple[Tensor, Tensor
     except ImportError as error:
         raise SystemExit("this benchmark compares with nflows: pip install 'cubicflow[bench]'") from error
     k = (params.shape[-1] - 2) // 2
-    splines = max(1, 2**22 // (x.shape[1] * k))  # nflows wants params for every element: a few splines at a time
+    # nflows takes params for every element. Few splines at a time bound the memory.
+    splines = max(1, 2**22 // (x.shape[1] * k))
     pairs = []
     for piece, rows in zip(x.split(splines), params.split(splines), strict=True):
         each = rows.expand(*piece.shape, params.shape[-1])
         widths, heights, lower, upper = each.split([k, k, 1, 1], -1)
-        # Its forward map may leave [0, 1] by a rounding, for which its inverse would refuse the whole batch.
+        # Clamp to [0, 1]: nflows' forward map can exceed it by rounding, and its inverse then rejects the whole batch.
         inside = piece.clamp(0, 1)
         pairs.append(
             nflows_cubic(
@@ -248,7 +249,7 @@ METHODS = (
 
 
 def draw_inputs(widths: Tensor, per_spline: int, generator: torch.Generator) -> Tensor:
-    """(splines, per_spline) points of [0, 1]: half uniform, half uniform within a bin drawn at random."""
+    """Draw points of [0, 1], (splines, per_spline): half uniform, half uniform within a random bin."""
     splines, k = widths.shape
     half = per_spline // 2
     uniform = torch.rand(splines, per_spline - half, generator=generator, dtype=torch.float64)
@@ -276,7 +277,7 @@ def measure(method: Method, k: int, scale: float, dtype: torch.dtype, inputs: in
     unit = torch.finfo(dtype).eps
     error = torch.where(finite, (g - y.double()).abs() / (unit * (1 + steepest)), 0)
     if dtype == torch.float64:
-        # The float64 judge has roundings of its own, so it only nominates; mpmath decides.
+        # The float64 judge has rounding errors too. It only selects candidates; mpmath judges them.
         worst = error.flatten().topk(min(SAMPLE // 2, error.numel())).indices
         some = torch.randint(error.numel(), (SAMPLE // 2,), generator=generator)
         some = torch.cat([worst, some[finite.flatten()[some]]])
@@ -319,7 +320,7 @@ def markdown(rows: Iterable[Row]) -> str:
 
 
 def summary(rows: list[Row]) -> str:
-    """The worst over K and scale, and the sums of the counts."""
+    """Return a table of the largest errors over K and scale, and the sums of the counts."""
     lines = [
         "| method | precision | inputs | NaN or inf | outside | worst backward error | worst round trip |",
         "|---|---|--:|--:|--:|--:|--:|",
@@ -359,9 +360,9 @@ def main() -> None:
         writer.writerows(asdict(row).values() for row in rows)
     text = (
         "# Robustness of spline inverses\n\n"
-        f"`python -m benchmarks.spline_robustness`, {args.inputs:,} inputs in each row. Backward error in units of "
-        "epsilon x (1 + the steepest secant nearby). What is measured, and how, is described at the top of "
-        "`benchmarks/spline_robustness.py`.\n\n"
+        f"`python -m benchmarks.spline_robustness`, {args.inputs:,} inputs in each row. The backward error is in units "
+        "of epsilon x (1 + the steepest secant nearby). The head of `benchmarks/spline_robustness.py` defines all "
+        "columns.\n\n"
         f"## The worst over K and scale\n\n{summary(rows)}\n## Every row\n\n{markdown(rows)}"
     )
     (args.out / "spline_robustness.md").write_text(text)

@@ -1,11 +1,11 @@
-"""Train for one epoch on a stream of Parquet rows, score every row, and report the memory it took.
+"""Train for one epoch on a stream of Parquet rows, score every row, and report the peak memory.
 
     python benchmarks/stream_parquet.py --folder /tmp/stream
 
-The table has 8 float64 columns, once in row groups of 100,000 and once as a single row group. What is reported is the
-largest resident anonymous memory (RssAnon of /proc/self/status) of the process that trains and scores; pages of the
-memory-mapped file are the system's to drop and do not count. Each layout runs in a process of its own, and so does the
-writing of the files.
+The table has 8 float64 columns, once in row groups of 100,000 and once as a single row group. The report is the largest
+resident anonymous memory (RssAnon of /proc/self/status) of the process that trains and scores. Pages of the
+memory-mapped file do not count: the system can drop them. Each layout runs in a new process, and so does the writing of
+each file.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def write(path: Path, rows: int, group: int | None) -> None:
-    """Correlated, skewed columns, the same in both layouts."""
+    """Write correlated, skewed columns, the same in both layouts. Skip a file that exists."""
     if path.exists():
         return
     import numpy as np
@@ -71,7 +71,7 @@ def write(path: Path, rows: int, group: int | None) -> None:
 
 
 class PeakMemory(threading.Thread):
-    """Watches this process's resident anonymous memory."""
+    """A thread that records the peak of this process's resident anonymous memory, in GiB."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -105,7 +105,7 @@ def train(path: Path, layout: str, batch_size: int) -> None:
     torch.manual_seed(0)
     flow = cf.flows.tabular(COLUMNS, num_layers=2, hidden_features=32, num_bins=8)
     began = time.perf_counter()
-    steps = (rows.num_rows - 50_000) // batch_size  # 50,000 rows are kept for validation
+    steps = (rows.num_rows - 50_000) // batch_size  # 50,000 rows are validation rows
     result = fit(flow, rows, steps=steps, batch_size=batch_size, learning_rate=5e-3, validate_every=steps // 5)
     trained = time.perf_counter()
     total, scored = 0.0, 0
@@ -121,7 +121,7 @@ def train(path: Path, layout: str, batch_size: int) -> None:
         f"{memory.peak:.2f} GiB (idle {idle:.2f})"
     )
     if memory.peak > LIMIT_GIB:
-        sys.exit(f"that is more than {LIMIT_GIB} GiB")
+        sys.exit(f"peak memory {memory.peak:.2f} GiB exceeds the limit of {LIMIT_GIB} GiB")
 
 
 if __name__ == "__main__":

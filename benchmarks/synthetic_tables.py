@@ -1,14 +1,14 @@
-"""Generators of tables side by side: cubicflow's defaults, SDV and mostlyai-engine, each in an environment of its own.
+"""Comparison of table generators: cubicflow with its defaults, SDV and mostlyai-engine.
 
     python -m benchmarks.synthetic_tables FOLDER --judge PYTHON [--sdv PYTHON] [--mostlyai PYTHON]
 
 FOLDER holds penguins.csv, diamonds.csv, adult-train.csv.gz, adult-test.csv.gz, magic.csv.gz and shoppers.csv.gz.
-Each PYTHON is the interpreter of an environment: for the judge with xgboost, sdmetrics and a pandas below 3, for the
-peers with sdv and with mostlyai-engine. Every generator runs with one thread, as a process of its own.
+Each PYTHON is the interpreter of a separate environment. The judge's environment has xgboost, sdmetrics and pandas
+below 3; the peers' environments have sdv and mostlyai-engine. Every generator runs in its own process with one thread.
 
-A table and a generator with a record in results/synthetic-tables are not run again (``--again`` does); parts of tables
-and samples stay in ``--work``. In the end docs/results/synthetic_tables.md and its pictures are made of all records;
-without ``--judge`` that is all.
+A table and generator with a record in results/synthetic-tables is not run again, unless ``--again`` is given. The parts
+of the tables and the samples stay in ``--work``. The command ends by writing docs/results/synthetic_tables.md and its
+pictures from all records. Without ``--judge`` it only writes these.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ HERE = Path(__file__).parent
 RECORDS = HERE.parent / "results" / "synthetic-tables"
 RESULTS = HERE.parent / "docs" / "results"
 SCRIPTS = HERE / "synthetic"
-MOST_REASON = 300  # characters of an error
+MOST_REASON = 300  # characters of an error kept in a record
 
 
 class RunFailedError(Exception):
@@ -40,7 +40,7 @@ class RunFailedError(Exception):
 
 
 def run_script(interpreter: str, script: str, *arguments: str) -> None:
-    """Run a script of ours by another interpreter, with one thread."""
+    """Run a script of this package with another interpreter, on one thread."""
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     environment = {**os.environ, **threads}
     if interpreter != sys.executable:
@@ -58,7 +58,7 @@ def run_script(interpreter: str, script: str, *arguments: str) -> None:
 
 
 def run_one(table: str, model: str, interpreter: str, arguments: argparse.Namespace, command: str) -> None:
-    """Fit, sample and judge, and keep the record."""
+    """Fit, sample and judge one generator on one table, and write the record."""
     folder = arguments.work / table
     TABLES[table].write_parts(arguments.folder, folder)
     began = time.monotonic()
@@ -80,7 +80,7 @@ def run_one(table: str, model: str, interpreter: str, arguments: argparse.Namesp
 
 
 def write_results() -> None:
-    """The page and its pictures, from the records."""
+    """Write the page and its pictures from the records."""
     records = read_records(RECORDS, list(TABLES))
     for table in {record["table"] for record in records if "judged" in record}:
         draw(records, table, RESULTS / "synthetic_tables" / f"{table}.png")
@@ -89,25 +89,25 @@ def write_results() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, nargs="?", help="of the tables")
-    parser.add_argument("--judge", help="the interpreter of the judges")
-    parser.add_argument("--sdv", help="the interpreter with sdv")
-    parser.add_argument("--mostlyai", help="the interpreter with mostlyai-engine")
-    parser.add_argument("--table", action="append", choices=list(TABLES), help="only this one; repeat it")
-    parser.add_argument("--model", action="append", choices=list(MODELS), help="only this one; repeat it")
-    parser.add_argument("--minutes", type=float, default=15.0, help="of training, for mostlyai-engine")
-    parser.add_argument("--steps", type=int, default=10_000, help="of training, for TVAE and CTGAN")
+    parser.add_argument("folder", type=Path, nargs="?", help="folder of the tables")
+    parser.add_argument("--judge", help="interpreter with xgboost and sdmetrics")
+    parser.add_argument("--sdv", help="interpreter with sdv")
+    parser.add_argument("--mostlyai", help="interpreter with mostlyai-engine")
+    parser.add_argument("--table", action="append", choices=list(TABLES), help="run only this one; repeatable")
+    parser.add_argument("--model", action="append", choices=list(MODELS), help="run only this one; repeatable")
+    parser.add_argument("--minutes", type=float, default=15.0, help="training limit for mostlyai-engine")
+    parser.add_argument("--steps", type=int, default=10_000, help="training limit for TVAE and CTGAN")
     parser.add_argument("--work", type=Path, default=Path("runs/synthetic-tables"))
-    parser.add_argument("--again", action="store_true", help="also what has a record")
+    parser.add_argument("--again", action="store_true", help="run again what has a record")
     arguments = parser.parse_args()
     if arguments.judge is not None and arguments.folder is None:
-        parser.error("FOLDER is needed to run anything")
-    of_package = {"cubicflow": sys.executable, "sdv": arguments.sdv, "mostlyai": arguments.mostlyai}
-    told = ["--table", "--model", "--minutes", "--steps"]
-    chosen = [f"{name} {value}" for name in told for value in _values(getattr(arguments, name[2:]), parser, name)]
+        parser.error("--judge needs FOLDER, the folder of the tables")
+    interpreters = {"cubicflow": sys.executable, "sdv": arguments.sdv, "mostlyai": arguments.mostlyai}
+    recorded = ["--table", "--model", "--minutes", "--steps"]
+    chosen = [f"{name} {value}" for name in recorded for value in _values(getattr(arguments, name[2:]), parser, name)]
     command = " ".join(["python -m benchmarks.synthetic_tables FOLDER", *chosen])
     for model in arguments.model or MODELS:
-        interpreter = of_package[model.split("-")[0]]
+        interpreter = interpreters[model.split("-")[0]]
         for table in arguments.table or TABLES:
             done = record_path(RECORDS, table, model).exists() and not arguments.again
             if arguments.judge is None or interpreter is None or done:
@@ -117,7 +117,7 @@ def main() -> None:
 
 
 def _values(given: Any, parser: argparse.ArgumentParser, name: str) -> list[Any]:
-    """What was given for an option, if it is not the default."""
+    """Return an option's values as a list, empty if they are the default."""
     if given is None or given == parser.get_default(name[2:]):
         return []
     return list(given) if isinstance(given, list) else [given]

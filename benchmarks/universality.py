@@ -1,12 +1,13 @@
-"""How fast the splines approach a fixed smooth monotone function as K grows: a picture and a fitted rate.
+"""Convergence of the splines to a fixed smooth monotone function as K grows: a picture and a fitted rate.
 
     python -m benchmarks.universality
 
-The target is a stretch of tanh, rescaled to run from (0, 0) to (1, 1); it is not symmetric, so no order is gained by
-accident. Nothing is trained. Each spline has K equal widths and takes its heights from the target's values at the knots
-(the quadratic: its densities from the target's slopes), and edge or free slopes from the target's slopes. The params
-that say so are found by undoing softmax, sigmoid and softplus, so this goes through the public functions. The error is
-the largest over 100,001 points; the rate is the least-squares slope of log error against log K over K >= 16.
+The target is a piece of tanh, rescaled to run from (0, 0) to (1, 1). It is not symmetric: symmetry could raise the
+order of convergence by accident. Nothing is trained. Each spline has K equal widths. Its heights come from the target's
+values at the knots, and its edge or free slopes from the target's slopes; the quadratic spline takes its densities from
+the target's slopes. The params follow by inverting softmax, sigmoid and softplus, so that the public functions are
+tested. The error is the largest over 100,001 points. The rate is the least-squares slope of log error against log K
+over K >= 16.
 """
 
 from __future__ import annotations
@@ -28,21 +29,21 @@ MARGIN = 1e-3
 
 
 def target(x: Tensor) -> tuple[Tensor, Tensor]:
-    """The function and its derivative, which is never below 0.17."""
+    """Return the function and its derivative, which is at least 0.17."""
     low, high = math.tanh(-1.2), math.tanh(1.8)
     value = torch.tanh(3 * x - 1.2)
     return (value - low) / (high - low), 3 * (1 - value * value) / (high - low)
 
 
 def softmax_logits(shares: Tensor) -> Tensor:
-    """Logits that the floored softmax turns into ``shares``."""
+    """Return logits that the floored softmax turns into ``shares``."""
     k = shares.shape[-1]
     floor = min(1e-3, 0.1 / k)
     return ((shares - floor) / (1 - k * floor)).log()
 
 
 def ratio_logits(ratios: Tensor) -> Tensor:
-    """Logits that become slopes of ``ratios`` x secant."""
+    """Return logits that give slopes of ``ratios`` x secant."""
     return torch.logit((ratios - MARGIN) / (3 - 2 * MARGIN)) + math.log((2 - MARGIN) / (1 - MARGIN))
 
 
@@ -94,7 +95,7 @@ FAMILIES: dict[str, Callable[[Tensor, int], Tensor]] = {
 
 
 def fitted_rate(errors: dict[int, float]) -> float:
-    """The order p of error ~ K^-p over K >= 16."""
+    """Return the order p of error ~ K^-p over K >= 16."""
     points = [(math.log(k), math.log(error)) for k, error in errors.items() if k >= 16]
     return -statistics.linear_regression(*zip(*points, strict=True)).slope
 

@@ -1,11 +1,11 @@
-"""Anomalies in a real table: rows that are improbable under the density of the normal ones.
+"""Find anomalies in a real table: rows with a low density under a model of the normal rows.
 
     python examples/anomaly.py             # prints its figures, writes anomaly.png
-    python examples/anomaly.py --quick     # the same in seconds, and worse
+    python examples/anomaly.py --quick     # a short training: seconds, and worse figures
 
-Fitted to two thirds of the benign rows of scikit-learn's breast cancer data; the malignant rows are to be found among
-the rest, without ever having been seen. The score of a row is minus its log density. Beside it, an isolation forest on
-the same rows.
+The model is fitted to two thirds of the benign rows of scikit-learn's breast cancer data. It then has to find the
+malignant rows among the other rows; it has never seen a malignant row. The score of a row is minus its log density. An
+isolation forest on the same rows is the comparison.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ METHODS = ("cubicflow", "isolation forest")
 
 
 def scores_of(method: str, train: np.ndarray, rows: np.ndarray, *, quick: bool, seed: int) -> np.ndarray:
-    """How odd each row is, by a model fitted to the training rows."""
+    """Fit a model to the training rows, and return an anomaly score for each row."""
     if method == "isolation forest":
         return -IsolationForest(n_estimators=300, random_state=seed).fit(train).score_samples(rows)
     settings = {"max_steps": 20, "max_components": 4} if quick else {}

@@ -1,11 +1,11 @@
-"""A conditional density and its intervals: how a disease will have progressed in a year, given ten measurements.
+"""Prediction intervals from a conditional density: the progression of a disease after a year, given ten measurements.
 
     python examples/conditional.py             # prints its figures, writes conditional.png
-    python examples/conditional.py --quick     # the same in seconds, and worse
+    python examples/conditional.py --quick     # a short training: seconds, and worse figures
 
-scikit-learn's diabetes data, 442 rows, in five folds: every row is predicted once by a model that has not seen it. An
-interval is right if it holds as many of the true values as it promises. Beside it, a linear regression with normal
-residuals of one width, which promises the same width to everybody.
+The data is scikit-learn's diabetes table, 442 rows, in five folds: every row is predicted once, by a model that has not
+seen the row. Intervals are calibrated if the share of true values inside them equals their coverage. The comparison is
+a linear regression with normal residuals; all its intervals have the same width.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ import cubicflow as cf
 
 COVERAGES = (0.5, 0.8, 0.9)
 LEVELS = [level for coverage in COVERAGES for level in ((1 - coverage) / 2, (1 + coverage) / 2)]
-Predicted = tuple[np.ndarray, np.ndarray]  # log densities of the new rows; low and high ends of their intervals in turn
+Predicted = tuple[np.ndarray, np.ndarray]  # log densities (N,); low and high ends of the intervals, alternating (N, 6)
 
 
 def flow(x: np.ndarray, y: np.ndarray, x_new: np.ndarray, y_new: np.ndarray, quick: bool) -> Predicted:
-    """Intervals calibrated on the training rows that the members of the model have left out."""
+    """Predict with cubicflow. The intervals are calibrated on the rows that each member model did not train on."""
     settings = {"max_steps": 20} if quick else {}
     model = cf.CubicFlowConditional(random_state=0, **settings).fit(x, y)
     intervals = [model.predict_interval(x_new, coverage) for coverage in COVERAGES]
@@ -36,7 +36,7 @@ def flow(x: np.ndarray, y: np.ndarray, x_new: np.ndarray, y_new: np.ndarray, qui
 
 
 def regression(x: np.ndarray, y: np.ndarray, x_new: np.ndarray, y_new: np.ndarray, _: bool) -> Predicted:
-    """Least squares."""
+    """Predict with least squares and normal residuals."""
     model = LinearRegression().fit(x, y)
     freedom = len(x) - x.shape[1] - 1
     width = float(np.sqrt(np.square(y - model.predict(x)).sum() / freedom))

@@ -1,11 +1,11 @@
-"""A flow as an importance sampler: an integral with a known value, from samples that come with their exact density.
+"""A flow as an importance sampler: estimate an integral with a known value from samples with exact densities.
 
     python examples/importance_sampling.py             # prints its figures, writes importance_sampling.png
-    python examples/importance_sampling.py --quick     # the same in seconds, and worse
+    python examples/importance_sampling.py --quick     # a short training: seconds, and worse figures
 
-The integrand is the camel function on the unit cube, two narrow humps far apart: the usual trial of integrators in
-particle physics, and hopeless for those that adapt each axis alone. The flow learns it from its own weighted samples;
-nobody gives it data. Whatever it learned, the estimate is unbiased: a bad fit costs variance, never truth.
+The integrand is the camel function on the unit cube, two narrow humps far apart. It is a usual test of integrators in
+particle physics, and integrators that adapt each axis alone fail on it. The flow learns the integrand from its own
+weighted samples, without data. The estimate is unbiased for any flow: a bad fit only raises the variance.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ DIMENSIONS, WIDTH, CENTRES = 4, 0.1, (1 / 3, 2 / 3)
 
 
 def log_camel(x: Tensor) -> Tensor:
-    """log of the mean of two Gaussian humps, each of integral 1 over all of space."""
+    """Return the log of the mean of two Gaussian humps. Each hump has the integral 1 over all of space."""
     humps = torch.stack([-((x - centre) / WIDTH).square().sum(-1) for centre in CENTRES])
     return humps.logsumexp(0) - math.log(2) - DIMENSIONS * math.log(WIDTH * math.sqrt(math.pi))
 
 
 def true_integral() -> float:
-    """Over the cube: the humps are products, and each factor is a difference of error functions."""
+    """Return the exact integral over the cube. Humps are products; each factor is a difference of error functions."""
     one_axis = [(math.erf((1 - centre) / WIDTH) + math.erf(centre / WIDTH)) / 2 for centre in CENTRES]
     return sum(axis**DIMENSIONS for axis in one_axis) / 2
 
 
 def estimate(log_weights: Tensor) -> dict[str, float]:
-    """The integral, its standard error, and how many samples of a perfect sampler these are worth."""
+    """Return the integral, its standard error, and the effective sample size."""
     weights = log_weights.double().exp()
     return {
         "estimate": float(weights.mean()),

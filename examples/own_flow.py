@@ -1,9 +1,9 @@
-"""A flow written by hand in plain PyTorch. The only thing it borrows is the spline.
+"""A flow in plain PyTorch that uses only the spline of cubicflow.
 
     python examples/own_flow.py             # prints its figures, writes own_flow.png
-    python examples/own_flow.py --quick     # the same in seconds, and worse
+    python examples/own_flow.py --quick     # a short training: seconds, and worse figures
 
-The data are points on two rings, whose density is known, so the flow's log likelihood can be held against the truth.
+The data are points on two rings. Their density is known, so the flow's log likelihood can be compared with the truth.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ RADII, WIDTH = (1.0, 2.5), 0.15
 
 
 class SplineCoupling(nn.Module):
-    """The second coordinate goes through a spline that a network chooses from the first; then they swap places."""
+    """A coupling layer: a network maps the first coordinate to a spline for the second; then the coordinates swap."""
 
     def __init__(self, hidden: int = 64, num_bins: int = 10) -> None:
         super().__init__()
         last = nn.Linear(hidden, num_params("cubic", num_bins, "steffen"))
-        nn.init.zeros_(last.weight)  # all-zero parameters are the identity, a good place to start from
+        nn.init.zeros_(last.weight)  # zero parameters give the identity, a good initial map
         nn.init.zeros_(last.bias)
         self.network = nn.Sequential(nn.Linear(1, hidden), nn.SiLU(), nn.Linear(hidden, hidden), nn.SiLU(), last)
 
@@ -43,7 +43,7 @@ class SplineCoupling(nn.Module):
 
 
 class OwnFlow(nn.Module):
-    """Coupling layers over a standard normal."""
+    """A flow of coupling layers with a standard normal base."""
 
     def __init__(self, num_layers: int = 8) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ def main(*, quick: bool = False, picture: Path = Path("own_flow.png")) -> dict[s
 
     x = two_rings(20_000)
     with torch.no_grad():
-        below = true_log_prob(x) - flow.log_prob(x)  # its mean estimates KL(truth || flow)
+        below = true_log_prob(x) - flow.log_prob(x)  # the mean estimates KL(truth || flow)
     figures = {"nats below the truth": float(below.mean()), "standard error": float(below.std() / len(x) ** 0.5)}
     for name, value in figures.items():
         print(f"{name:<22}{value:8.4f}")

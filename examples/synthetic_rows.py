@@ -1,10 +1,10 @@
-"""Synthetic rows for a table, and whether they are of use: a classifier trained on them, tested on real rows.
+"""Synthetic rows for a table, and their use: a classifier is trained on synthetic rows and tested on real rows.
 
     python examples/synthetic_rows.py             # prints its figures, writes synthetic_rows.png
-    python examples/synthetic_rows.py --quick     # the same in seconds, and worse
+    python examples/synthetic_rows.py --quick     # a short training: seconds, and worse figures
 
-The table is scikit-learn's breast cancer data: ten measurements of cell nuclei, and a diagnosis in words. It goes in as
-a pandas frame, and new rows come out as one.
+The table is scikit-learn's breast cancer data: ten measurements of cell nuclei, and a diagnosis in words. Input and
+output are pandas frames.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ DIAGNOSIS = "diagnosis"
 
 
 def table() -> pd.DataFrame:
-    """The means; the other columns are standard errors and extremes of the same measurements."""
+    """Return the means and the diagnosis. The other columns are standard errors and extremes of these measurements."""
     data = load_breast_cancer(as_frame=True)
     return data.data.iloc[:, :10].assign(**{DIAGNOSIS: data.target_names[data.target]})
 
 
 def usefulness(rows: pd.DataFrame, test: pd.DataFrame) -> float:
-    """Area under the ROC curve, on real held-out rows, of a classifier trained on these."""
+    """Train a classifier on ``rows``, and return the area under its ROC curve on real held-out rows."""
     classifier = HistGradientBoostingClassifier(random_state=0)
     classifier.fit(rows.drop(columns=DIAGNOSIS), rows[DIAGNOSIS] == "malignant")
     malignant = classifier.predict_proba(test.drop(columns=DIAGNOSIS))[:, 1]
@@ -47,7 +47,7 @@ def main(*, quick: bool = False, picture: Path = Path("synthetic_rows.png")) -> 
     for seed in range(1 if quick else 5):
         train, test = train_test_split(rows, test_size=0.3, stratify=rows[DIAGNOSIS], random_state=seed)
         new = cf.CubicFlowDensity(random_state=seed, **settings).fit(train).sample(2_000, random_state=seed)
-        alone = train.copy()  # every column right, and no dependence left
+        alone = train.copy()  # right marginals, but independent columns
         for number, column in enumerate(train):
             alone[column] = train[column].sample(frac=1, random_state=100 * seed + number).to_numpy()
         for name, candidate in (("real", train), ("synthetic", new), ("shuffled", alone)):

@@ -1,4 +1,4 @@
-"""A file is the old one or the new one, whatever happens in between."""
+"""Atomic writes: a file has its old or its new content, never a part of the new one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_replacing_is_all_or_nothing(tmp_path: Path) -> None:
     assert names(tmp_path) == ["file"]
 
 
-def test_what_was_written_can_be_read_and_changed_on_the_way(tmp_path: Path) -> None:
+def test_the_new_file_can_be_read_and_changed_before_the_replacement(tmp_path: Path) -> None:
     with replacing(tmp_path / "file") as file:
         file.write(b"?bc")
         file.seek(0)
@@ -39,7 +39,7 @@ def test_what_was_written_can_be_read_and_changed_on_the_way(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o027, 0o077])
-def test_permissions_are_those_of_any_new_file(tmp_path: Path, umask: int) -> None:
+def test_permissions_follow_the_umask(tmp_path: Path, umask: int) -> None:
     before = os.umask(umask)
     try:
         write_atomically(tmp_path / "file", b"x")
@@ -48,7 +48,7 @@ def test_permissions_are_those_of_any_new_file(tmp_path: Path, umask: int) -> No
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o666 & ~umask
 
 
-def test_threads_that_write_one_file_do_not_meet(tmp_path: Path) -> None:
+def test_threads_can_write_the_same_file(tmp_path: Path) -> None:
     contents = [bytes([i]) * 100_000 for i in range(16)]
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda content: write_atomically(tmp_path / "file", content), contents))
@@ -56,7 +56,7 @@ def test_threads_that_write_one_file_do_not_meet(tmp_path: Path) -> None:
     assert names(tmp_path) == ["file"]
 
 
-def test_a_folder_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+def test_a_missing_folder_is_not_created(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         write_atomically(tmp_path / "gone" / "file", b"x")
     assert names(tmp_path) == []

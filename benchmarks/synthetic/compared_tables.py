@@ -1,6 +1,6 @@
-"""The five tables on which generators are compared: their files, which columns hold words, and their parts.
+"""The five tables of the generator comparison: their files, their columns of words, and their training and test rows.
 
-Adult has a training and a test file of its own. Of the others nine rows in ten, chosen at random, are for training.
+Adult comes with a training and a test file. In the other tables, a random nine tenths of the rows are training rows.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ SEED = 0
 
 @dataclass(frozen=True)
 class CompareOn:
-    """A table: its file, or the files of its two parts, the columns that hold words, truth values or codes, and those
-    that are drawn."""
+    """A table: its file (or its training and test files), the columns with words, truth values or codes, and the
+    columns shown in its picture."""
 
     name: str
     files: tuple[str, ...]
@@ -29,7 +29,7 @@ class CompareOn:
     shown: tuple[str, str, str]
 
     def write_parts(self, source: Path, folder: Path) -> None:
-        """train.csv, test.csv and table.json, from the table's files in ``source``."""
+        """Write train.csv, test.csv and table.json to ``folder``, from the table's files in ``source``."""
         folder.mkdir(parents=True, exist_ok=True)
         tables = [read_cells(source / name) for name in self.files]
         header = tables[0][0]
@@ -90,13 +90,13 @@ TABLES = {
 
 
 def read_cells(path: Path) -> list[list[str]]:
-    """The header and the rows of a CSV file, packed or not, as text."""
+    """Return the header and the rows of a CSV file as text. The file may be gzipped."""
     data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     return [row for row in csv.reader(io.StringIO(data.decode())) if row]
 
 
 def split_rows(rows: list[list[str]]) -> tuple[list[list[str]], list[list[str]]]:
-    """Nine rows in ten for training, the rest for the test, both in random order.
+    """Split rows into nine tenths for training and one tenth for the test, both in random order.
 
     >>> train, test = split_rows([[str(i)] for i in range(20)])
     >>> len(train), len(test), len({row[0] for row in train + test})

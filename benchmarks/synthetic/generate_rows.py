@@ -1,13 +1,14 @@
-"""One generator of tables: fit it to a file of training rows, and write as many sampled rows. It runs alone, in an
-environment with the generator's own package:
+"""Fit one table generator to a file of training rows, and write as many sampled rows. This script imports no other file
+of the project, because it runs in an environment with the generator's package:
 
     python generate_rows.py MODEL FOLDER [--seconds 900] [--steps 10000]
 
-FOLDER holds train.csv, test.csv and table.json, which lists the columns of words. MODEL.csv and MODEL.json are written
-beside them: samples, and what was set, how long it took, and the log probability of test rows where there is one.
+FOLDER holds train.csv, test.csv and table.json, which lists the columns of words. The script writes the samples to
+MODEL.csv. It writes the settings, the times and, if the generator has one, the log probability of test rows to
+MODEL.json.
 
-Every generator has its package's defaults. The two settings that shorten training are the packages' own: ``epochs`` of
-SDV's networks, so that they take at most so many steps of 500 rows, and ``max_training_time`` of mostlyai-engine.
+Every generator has its package's defaults. Two settings of the packages limit the training time: ``epochs`` of SDV's
+networks, for at most --steps steps of 500 rows, and ``max_training_time`` of mostlyai-engine.
 """
 
 from __future__ import annotations
@@ -30,23 +31,23 @@ PACKAGES = ("cubicflow", "sdv", "ctgan", "copulas", "mostlyai-engine", "torch", 
 
 OWN_SETTINGS = ("core", "hidden_features", "token_features", "num_blocks", "num_bins", "dropout", "cell_dropout")
 
-Sample = Callable[[int], Any]  # how many rows -> a frame
-LogMass = Callable[[], dict[str, Any]] | None  # of the test rows
-Fitted = tuple[Sample, LogMass, dict[str, Any]]  # and what was set
+Sample = Callable[[int], Any]  # number of rows -> frame
+LogMass = Callable[[], dict[str, Any]] | None  # log probability of the test rows
+Fitted = tuple[Sample, LogMass, dict[str, Any]]  # the dict holds the settings
 
 
 def read_table(path: Path, words: list[str]) -> Any:
-    """Words as text, other columns as pandas reads them."""
+    """Return a CSV file as a frame, with words as text and other columns as pandas infers them."""
     import pandas as pd
 
     rows = pd.read_csv(path, dtype=dict.fromkeys(words, "object"), keep_default_na=False, na_values=["", "NA"])
-    for name in words:  # a gap among words is None, not a word
+    for name in words:  # a gap among words is None, not NaN
         rows[name] = rows[name].astype(object).where(rows[name].notna(), None)
     return rows
 
 
 def epochs_within(steps: int, rows: int) -> int:
-    """SDV's epochs, or as many as so many steps make.
+    """Return SDV's default number of epochs, or fewer if they would exceed ``steps`` steps.
 
     >>> epochs_within(10_000, 300), epochs_within(10_000, 50_000)
     (300, 100)
@@ -114,13 +115,13 @@ def own_generator(train: Path, test: Path, run: Path) -> Fitted:
 
 
 def mean_of(scores: Any) -> dict[str, Any]:
-    """The mean of rows, and twice its standard error."""
+    """Return the mean over rows, twice its standard error, and the number of rows."""
     error = 2 * float(scores.std(ddof=1)) / len(scores) ** 0.5
     return {"mean": float(scores.mean()), "error": error, "rows": len(scores)}
 
 
 def write_rows(rows: Any, path: Path) -> None:
-    """A frame of pandas, or batches of Arrow, as CSV."""
+    """Write a pandas frame or an Arrow table as CSV."""
     if hasattr(rows, "to_csv"):
         rows.to_csv(path, index=False)
         return
@@ -130,13 +131,13 @@ def write_rows(rows: Any, path: Path) -> None:
 
 
 def processor_seconds() -> float:
-    """Of this process and those that it has started and that are over."""
+    """Return the processor seconds of this process and of its children that have ended."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(each.ru_utime + each.ru_stime for each in used)
 
 
 def versions() -> dict[str, str]:
-    """Of the packages that are there."""
+    """Return the versions of the installed packages in PACKAGES."""
     found = {}
     for name in PACKAGES:
         try:
@@ -159,7 +160,7 @@ def main() -> None:
     import torch
 
     random.seed(0)
-    np.random.seed(0)  # noqa: NPY002 - the generator that the peers draw from
+    np.random.seed(0)  # noqa: NPY002 - the peers draw from NumPy's global generator
     torch.manual_seed(0)
     marks = [(time.monotonic(), processor_seconds())]
     if model == "cubicflow":

@@ -1,11 +1,11 @@
-"""Sampled rows against real ones, by other people's judges. It runs alone, in an environment with xgboost, sdmetrics,
-scikit-learn and a pandas below 3:
+"""Compare sampled rows with real rows, by XGBoost and SDMetrics. This script imports no other file of the project,
+because it runs in an environment with xgboost, sdmetrics, scikit-learn and pandas below 3:
 
     python judge_rows.py MODEL FOLDER
 
-FOLDER holds train.csv, test.csv, the samples in MODEL.csv, and table.json, which lists the columns that hold words,
-truth values or codes; all others hold numbers. Every cell is read as text, so that a code is the same in all three
-files. MODEL-judged.json is written beside them.
+FOLDER holds train.csv, test.csv, the samples in MODEL.csv, and table.json, which lists the columns with words, truth
+values or codes; all other columns hold numbers. Every cell is read as text, so that a code is the same in all three
+files. The script writes MODEL-judged.json to FOLDER.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 SEED = 0
 FOLDS = 3
-CHANCE = 7.0  # rows that a pair of words would share by chance; e^-7 is the chance of none
+CHANCE = 7.0  # expected number of rows with a pair of words under independence; e^-7 is the chance of no such row
 SHOWN_BINS, SHOWN_WORDS = 40, 12
-OFTEN = 0.2  # of the training rows; a number as frequent as that should be as frequent among the samples
+OFTEN = 0.2  # share of the training rows; a number above it should have the same share in the samples
 
 
 def read_rows(path: str | Path, words: list[str]) -> pd.DataFrame:
-    """Numbers as floats, NaN for a gap; words as text, a gap among them."""
+    """Return a CSV file as a frame: numbers as floats with NaN for a gap, words as text with "NA" for a gap."""
     import pandas as pd
 
     rows = pd.read_csv(path, dtype=str, keep_default_na=False)
@@ -43,7 +43,7 @@ def read_rows(path: str | Path, words: list[str]) -> pd.DataFrame:
 
 
 def plain_word(word: str) -> str:
-    """One spelling for what packages write in several ways: a code as a float, a truth value, a gap.
+    """Return one spelling for codes, truth values and gaps, which packages write in several ways.
 
     >>> [plain_word(word) for word in ("3", "3.0", "true", "Feb", "nan", "")]
     ['3', '3', 'True', 'Feb', 'NA', 'NA']
@@ -56,8 +56,8 @@ def plain_word(word: str) -> str:
 
 
 def detection_score(real: pd.DataFrame, sampled: pd.DataFrame, words: list[str]) -> dict[str, Any]:
-    """The published protocol: XGBoost's default classifier, words one-hot, three shuffled stratified folds; the mean of
-    1 - (2 max(AUC, 1/2) - 1). Gaps of numbers stay gaps, which XGBoost sees."""
+    """Return the detection score by the published protocol: XGBoost's default classifier, one-hot words, three shuffled
+    stratified folds, and the mean of 1 - (2 max(AUC, 1/2) - 1). Gaps of numbers stay NaN, which XGBoost handles."""
     import pandas as pd
     from sklearn.metrics import roc_auc_score
     from sklearn.model_selection import StratifiedKFold
@@ -86,7 +86,7 @@ def detection_score(real: pd.DataFrame, sampled: pd.DataFrame, words: list[str])
 
 
 def shape_and_trend(real: pd.DataFrame, sampled: pd.DataFrame, words: list[str]) -> dict[str, Any]:
-    """SDMetrics' column shapes and column-pair trends, over all columns and all pairs."""
+    """Return SDMetrics' scores of column shapes and column-pair trends, over all columns and all pairs."""
     from sdmetrics.reports.single_table._properties import ColumnPairTrends, ColumnShapes
 
     about = {"columns": {n: {"sdtype": "categorical" if n in words else "numerical"} for n in real.columns}}
@@ -103,14 +103,14 @@ def shape_and_trend(real: pd.DataFrame, sampled: pd.DataFrame, words: list[str])
 
 
 def copies(train: pd.DataFrame, others: pd.DataFrame) -> float:
-    """The share of rows that are equal to a training row in every cell."""
+    """Return the share of rows that equal a training row in every cell."""
     known = set(train.astype(str).itertuples(index=False, name=None))
     return float(np.mean([row in known for row in others.astype(str).itertuples(index=False, name=None)]))
 
 
 def impossible(real: pd.DataFrame, sampled: pd.DataFrame, words: list[str]) -> dict[str, Any]:
-    """The share of samples with a pair of words that no real row has, although chance alone would have put the two
-    together in seven rows or more."""
+    """Return the share of samples with a pair of words that no real row has, although independent columns would have
+    it in seven rows or more."""
     import pandas as pd
 
     broken, pairs = np.zeros(len(sampled), bool), 0
@@ -127,7 +127,7 @@ def impossible(real: pd.DataFrame, sampled: pd.DataFrame, words: list[str]) -> d
 
 
 def contradicted(real: pd.DataFrame, sampled: pd.DataFrame) -> dict[str, Any]:
-    """The share of samples that contradict a column which determines another in every real row."""
+    """Return the share of samples that break a dependency: a column that determines another one in every real row."""
     broken, rules = np.zeros(len(sampled), bool), []
     rows = len(real)
     for a in real.columns:
@@ -148,7 +148,7 @@ def contradicted(real: pd.DataFrame, sampled: pd.DataFrame) -> dict[str, Any]:
 
 
 def frequent_numbers(train: pd.DataFrame, sampled: pd.DataFrame, words: list[str]) -> dict[str, Any]:
-    """Numbers that many training rows hold: their shares there and among the samples."""
+    """Return each column's most frequent number, if it is frequent, with its share of training rows and of samples."""
     found = {}
     for name in train.columns:
         if name in words:
@@ -161,13 +161,13 @@ def frequent_numbers(train: pd.DataFrame, sampled: pd.DataFrame, words: list[str
 
 
 def negatives(train: pd.DataFrame, sampled: pd.DataFrame, words: list[str]) -> float:
-    """The share of samples with a number below 0 in a column that has none."""
+    """Return the share of samples with a number below 0 in a column without numbers below 0."""
     names = [name for name in train.columns if name not in words and train[name].min() >= 0]
     return float((sampled[names] < 0).any(axis=1).mean()) if names else 0.0
 
 
 def judged(train: pd.DataFrame, test: pd.DataFrame, sampled: pd.DataFrame, words: list[str]) -> dict[str, Any]:
-    """Everything. Held-out rows are compared with as many samples."""
+    """Return all measures. Held-out rows are compared with as many samples."""
     import pandas as pd
 
     sampled = sampled[list(train.columns)]
@@ -185,7 +185,7 @@ def judged(train: pd.DataFrame, test: pd.DataFrame, sampled: pd.DataFrame, words
 
 
 def marginals(train: pd.DataFrame, sampled: pd.DataFrame, words: list[str], shown: list[str]) -> dict[str, Any]:
-    """Shares of columns that are drawn: of words, or of equal bins that hold 98 % of the training rows."""
+    """Return the shares that the picture shows: of words, or of equal bins that hold 98 % of the training rows."""
     found: dict[str, Any] = {}
     for name in shown:
         if name in words:

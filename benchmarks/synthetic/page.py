@@ -1,4 +1,4 @@
-"""From records to the page of results: tables in Markdown, and one picture for each table of data."""
+"""The page of results from the records: Markdown tables, and one picture for each table of data."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from benchmarks.synthetic.records import MODELS, Record
 
 INTRODUCTION = """# Generators of tables
 
-Rows sampled by `cubicflow fit` and `cubicflow sample` with their defaults, beside those of SDV and mostlyai-engine with
-theirs, each in an environment of its own. Of Magic, Shoppers, diamonds and penguins nine rows in ten, chosen at random,
-are for training; Adult has test rows of its own. Every generator is given the training rows, and draws as many.
+Rows sampled by `cubicflow fit` and `cubicflow sample`, by SDV and by mostlyai-engine, all with their defaults and each
+in its own environment. In Magic, Shoppers, diamonds and penguins a random nine tenths of the rows are training rows;
+Adult comes with test rows. Every generator is fitted to the training rows, and draws as many rows.
 
-The settings that `cubicflow fit` chooses by the number of rows were chosen by the log likelihood of validation rows
-within the training rows of Magic and Shoppers, on penguins and on other small tables. The bins in the tails of columns
-were made finer, and 0 a limit of whole numbers that come near it, after a look at samples of Shoppers and Adult.
+`cubicflow fit` chooses settings by the number of rows. This choice was tuned by the log likelihood of validation rows
+within the training rows of Magic and Shoppers, on penguins and on other small tables. Two defaults were changed after a
+look at samples of Shoppers and Adult: finer bins in the tails of columns, and 0 as a limit of whole numbers near 0.
 
-- *detection*: XGBoost's default classifier is asked to tell training rows from samples (words one-hot, three shuffled
-  stratified folds). The score is 1 - (2 max(AUC, 1/2) - 1): 1 is indistinguishable, 0 is told with certainty.
-  *Held out* is the same against test rows, with as many samples.
+- *detection*: XGBoost's default classifier separates training rows from samples (words one-hot, three shuffled
+  stratified folds). The score is 1 - (2 max(AUC, 1/2) - 1): 1 is indistinguishable, 0 is perfect separation.
+  *Held out* is the same score for test rows, with as many samples.
 - *shape*, *trend*: SDMetrics' scores of columns, and of pairs of columns. 1 is best.
-- *copies*: samples that equal a training row in every cell; in brackets the same of test rows.
-- *impossible*: samples with a pair of words that no row of the table has, although chance alone would have put the two
-  together in seven rows or more.
-- *contradictory*: samples that contradict a column which determines another in every row.
-- *seconds*: of the fit, by the clock and of the processor, with one thread. The machine was shared, so the second says
-  more.
+- *copies*: the share of samples that equal a training row in every cell; in brackets, the same share of test rows.
+- *impossible*: the share of samples with a pair of words that no row of the table has, although independent columns
+  would have it in seven rows or more.
+- *contradictory*: the share of samples that break a dependency: a column that determines another one in every row.
+- *seconds*: wall-clock and processor seconds of the fit, with one thread. The machine was shared, so processor seconds
+  are the better measure.
 """
 
 COMMAND = "python -m benchmarks.synthetic_tables FOLDER --judge PYTHON --sdv PYTHON --mostlyai PYTHON"
@@ -37,7 +37,7 @@ HEAD = ("generator", "detection", "held out", "shape", "trend", "copies", "impos
 
 
 def page(records: Sequence[Record], tables: Sequence[str]) -> str:
-    """The whole page."""
+    """Return the whole page."""
     parts = [INTRODUCTION, "\n".join(_best_lines(records, tables))]
     for table in tables:
         found = [record for record in records if record["table"] == table]
@@ -56,7 +56,7 @@ def markdown_row(cells: Sequence[str]) -> str:
 
 
 def _best_lines(records: Sequence[Record], tables: Sequence[str]) -> list[str]:
-    """Detection of every generator on every table."""
+    """Return the table of detection scores, a line for each generator and a column for each table."""
     scores = {(r["table"], r["model"]): r["judged"]["detection"]["score"] for r in records if "judged" in r}
     models = [model for model in MODELS if any(found == model for _, found in scores)]
     there = [table for table in tables if any(found == table for found, _ in scores)]
@@ -78,7 +78,7 @@ def _score(score: float | None, best: float) -> str:
 
 
 def _table_lines(table: str, records: Sequence[Record]) -> list[str]:
-    """Everything that was found about one table."""
+    """Return the section of one table."""
     lines = [f"## {table.capitalize()}", "", markdown_row(HEAD), markdown_row(["---"] * len(HEAD))]
     lines += [markdown_row(_cells(record)) for record in records if "judged" in record]
     judged = [record for record in records if "judged" in record]
@@ -119,18 +119,21 @@ def _percent(share: float) -> str:
 
 
 def _log_mass(model: str, mass: Record) -> str:
-    said = f"{MODELS[model]}: mean log probability of {mass['of']} {mass['mean']:.3f} ± {mass['error']:.3f} nats over"
-    said += f" {mass['rows']:,} test rows"
-    return said + (f"; independent columns {mass['independent']:.3f}." if mass.get("independent") is not None else ".")
+    line = f"{MODELS[model]}: mean log probability of {mass['of']} {mass['mean']:.3f} ± {mass['error']:.3f} nats over"
+    line += f" {mass['rows']:,} test rows"
+    return line + (f"; independent columns {mass['independent']:.3f}." if mass.get("independent") is not None else ".")
 
 
 def _frequent(records: Sequence[Record]) -> list[str]:
-    """Shares of numbers that many rows hold, and of samples below 0 in columns that never are."""
+    """Return the table of frequent numbers' shares, and of samples below 0 in columns without numbers below 0."""
     columns = {name: found[:2] for record in records for name, found in record["judged"]["frequent_numbers"].items()}
     if not columns:
         return []
-    lines = ["", "Shares of a number that a fifth of the rows or more hold, and of samples with a number below 0 in a"]
-    lines += ["column that has none:", ""]
+    lines = [
+        "",
+        "Shares of numbers that a fifth of the training rows or more hold. *Below 0*: the share of samples with",
+    ]
+    lines += ["a number below 0 in a column without such numbers.", ""]
     names = [f"{name} = {value[0]:g}" for name, value in columns.items()]
     lines += [markdown_row(["", *names, "below 0"]), markdown_row(["---"] * (len(names) + 2))]
     lines.append(markdown_row(["training rows", *(_percent(value[1]) for value in columns.values()), "0 %"]))
@@ -142,43 +145,39 @@ def _frequent(records: Sequence[Record]) -> list[str]:
 
 
 def _about(records: Sequence[Record]) -> list[str]:
-    """The command, machines, versions and settings that shorten training."""
-    lines = ["## How these were run", "", f"`{COMMAND}`", "where each PYTHON is the interpreter of an environment."]
+    """Return the section on the runs: command, machines, versions, and settings that limit training."""
+    lines = ["## How these were run", "", f"`{COMMAND}`", "Each PYTHON is the interpreter of a separate environment."]
     machines = sorted({f"{r['machine']['processor']}, threads: {r['threads']}" for r in records if "judged" in r})
-    lines += [f"On {'; '.join(machines)}. Records, each with its command, are in `results/synthetic-tables`."]
+    lines += [f"Machine: {'; '.join(machines)}. Records with their commands are in `results/synthetic-tables`."]
     packages: dict[str, set[str]] = {}
     for record in records:
         for name, version in record.get("versions", {}).items():
             packages.setdefault(name, set()).add(version)
-    told = ", ".join(f"{name} {' and '.join(sorted(packages[name]))}" for name in sorted(packages))
-    lines += [f"Versions: {told}."]
-    cut = [
+    versions = ", ".join(f"{name} {' and '.join(sorted(packages[name]))}" for name in sorted(packages))
+    lines += [f"Versions: {versions}."]
+    limits = [
         f"{MODELS[r['model']]} on {r['table']} {name} = {r['settings'][name]:g}"
         for r in records
         for name in ("epochs", "max_training_time")
         if r.get("settings", {}).get(name) is not None
     ]
-    if cut:
-        lines += ["", f"Settings of peers that are not their defaults or that bound their time: {'; '.join(cut)}."]
+    if limits:
+        lines += ["", f"Settings of peers that limit training: {'; '.join(limits)}."]
     return lines
 
 
 def _not_run(records: Sequence[Record], tables: Sequence[str]) -> list[str]:
-    """What has no record."""
+    """Return a line that names the generators and tables without a record."""
     there = {(record["table"], record["model"]) for record in records}
     missing = []
     for model, name in MODELS.items():
         lacking = [table for table in tables if (table, model) not in there]
         missing += [f"{name} on {', '.join(lacking)}"] if lacking else []
-    return (
-        ["", f"Not run so far, for want of time: {'; '.join(missing)}. The command goes on with these."]
-        if missing
-        else []
-    )
+    return ["", f"Not run yet: {'; '.join(missing)}. The command continues with these."] if missing else []
 
 
 def draw(records: Sequence[Record], table: str, path: Path) -> None:
-    """Detection scores, and three columns of the real and the sampled rows."""
+    """Draw the detection scores, and three columns of the real and the sampled rows."""
     import matplotlib.pyplot as plt
 
     found = [record for record in records if record["table"] == table and "judged" in record]
@@ -202,13 +201,13 @@ def draw(records: Sequence[Record], table: str, path: Path) -> None:
 
 
 def _draw_column(axis: Any, name: str, records: Sequence[Record], colors: dict[str, str]) -> None:
-    """The real rows as bars, those of each generator as a line."""
+    """Draw one column: the real rows as bars, the rows of each generator as a line or as dots."""
     columns = {record["model"]: record["judged"]["marginals"][name] for record in records}
     first = columns[records[0]["model"]]
     words = first.get("words")
     for model, column in columns.items():
         edges = column.get("edges") or [i - 0.5 for i in range(len(column["words"]) + 1)]
-        widths = [high - low for low, high in pairwise(edges)]  # those of records may differ
+        widths = [high - low for low, high in pairwise(edges)]  # records may differ in their bins
         real, sampled = ([share / width for share, width in zip(column[rows], widths, strict=True)] for rows in ROWS)
         if column is first:
             axis.stairs(real, edges, fill=True, color="0.85", label="training rows")

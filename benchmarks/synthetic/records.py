@@ -22,7 +22,7 @@ def record_path(folder: Path, table: str, model: str) -> Path:
 
 
 def make_record(table: str, model: str, generated: Record, judged: Record, where: Record) -> Record:
-    """What a run of a generator and of the judges has found. ``where`` has the command, the time and the machine."""
+    """Return the record of one generator and its judges. ``where`` holds the command, the time and the machine."""
     found = {name: value for name, value in judged.items() if name != "versions"}
     packages = {**generated["versions"], **judged["versions"]}
     about = {name: generated[name] for name in ("settings", "seconds", "log_mass", "threads")}
@@ -30,7 +30,7 @@ def make_record(table: str, model: str, generated: Record, judged: Record, where
 
 
 def failed_record(table: str, model: str, reason: str, where: Record) -> Record:
-    """A generator that could not be run, and why."""
+    """Return the record of a generator that failed, with the reason."""
     return {"table": table, "model": model, **where, "failed": reason}
 
 
@@ -41,6 +41,6 @@ def write_record(folder: Path, record: Record) -> None:
 
 
 def read_records(folder: Path, tables: list[str]) -> list[Record]:
-    """Those that are there, table by table, in the order of the generators."""
+    """Return the records that exist, ordered by table and then by generator."""
     paths = [record_path(folder, table, model) for table in tables for model in MODELS]
     return [json.loads(path.read_text()) for path in paths if path.exists()]

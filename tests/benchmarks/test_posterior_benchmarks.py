@@ -1,4 +1,4 @@
-"""The simulators, scores and records of the benchmarks of sbi and nessai."""
+"""Tests of the sbi and nessai benchmarks: simulators, scores and records."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_simulators_have_the_moments_of_their_definitions() -> None:
     torch.testing.assert_close(x.mean(0), t[0], atol=0.02, rtol=0)
     torch.testing.assert_close(x.var(0), torch.full((2,), 0.505), atol=0.02, rtol=0)
     t = torch.tensor([0.7, -2.9, -1.0, -0.9, 0.6])
-    x = sbi_posteriors.slcp(t.expand(n, 5)).reshape(-1, 2)  # four points each
+    x = sbi_posteriors.slcp(t.expand(n, 5)).reshape(-1, 2)  # each row is four points
     first, second, correlation = 1.0, 0.81, math.tanh(0.6)
     wanted = torch.tensor([[first**2, correlation * first * second], [correlation * first * second, second**2]])
     torch.testing.assert_close(torch.cov(x.T), wanted, atol=0.02, rtol=0)
@@ -42,15 +42,15 @@ def test_c2st_is_half_for_equal_samples_and_the_best_accuracy_for_others() -> No
     reference, same = (rng.normal(size=(200, 2)).astype(np.float32) for _ in range(2))
     assert abs(sbi_posteriors.c2st(reference, same) - 0.5) < 0.1
     shifted = same + np.array([3.0, 0.0], dtype=np.float32)
-    best = 0.9332  # of the threshold between two normals 3 apart
+    best = 0.9332  # accuracy of the best threshold between two normals 3 apart
     assert abs(sbi_posteriors.c2st(reference, shifted) - best) < 0.06
 
 
-def test_the_exact_evidence_is_that_of_quadrature() -> None:
+def test_the_exact_evidence_agrees_with_adaptive_quadrature() -> None:
     def likelihood(y: float, x: float) -> float:
         return math.exp(-100 * (y - x * x) ** 2 - (1 - x) ** 2)
 
-    # beyond one unit from the parabola there is nothing
+    # The likelihood is negligible beyond one unit from the parabola.
     found, _ = dblquad(likelihood, -2.4, 2.4, lambda x: x * x - 1, lambda x: min(5, x * x + 1), epsabs=1e-9)
     assert math.isclose(nessai_evidence.exact_log_evidence(2), math.log(found / 100), abs_tol=1e-6)
 

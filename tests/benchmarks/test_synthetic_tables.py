@@ -1,4 +1,4 @@
-"""The benchmark of generators of tables: parts of tables, judges that need no other package, records and their page."""
+"""Tests of the generator benchmark: splits of tables, judges without extra packages, records and their page."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def cells_of(path: Path) -> list[tuple[str, ...]]:
         return [tuple(row) for row in csv.reader(file)]
 
 
-def test_parts_are_nine_rows_in_ten_and_the_rest(tmp_path: Path) -> None:
+def test_nine_tenths_of_the_rows_are_training_rows(tmp_path: Path) -> None:
     rows = [f"{i},{'even' if i % 2 == 0 else 'odd, too'}" for i in range(50)]
     quoted = [row.replace("odd, too", '"odd, too"') for row in rows]
     (tmp_path / "t.csv").write_text("\n".join(["n,word", *quoted]) + "\n")
@@ -42,7 +42,7 @@ def test_parts_are_nine_rows_in_ten_and_the_rest(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "parts" / "table.json").read_text())["words"] == ["word"]
 
 
-def test_two_files_are_the_two_parts(tmp_path: Path) -> None:
+def test_two_files_are_the_training_and_the_test_rows(tmp_path: Path) -> None:
     for name, row in (("a.csv.gz", "1,x"), ("b.csv.gz", "2,y")):
         (tmp_path / name).write_bytes(gzip.compress(f"n,word\n{row}\n".encode()))
     table = CompareOn("t", ("a.csv.gz", "b.csv.gz"), ("word",), ("n", "n", "word"))
@@ -54,7 +54,7 @@ def test_two_files_are_the_two_parts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(TABLES))
-def test_real_tables_have_the_columns(name: str, real_data: Path, tmp_path: Path) -> None:
+def test_real_tables_have_the_listed_columns(name: str, real_data: Path, tmp_path: Path) -> None:
     TABLES[name].write_parts(real_data / "tables", tmp_path)
     words = json.loads((tmp_path / "table.json").read_text())["words"]
     train = read_table(tmp_path / "train.csv", words)
@@ -62,7 +62,7 @@ def test_real_tables_have_the_columns(name: str, real_data: Path, tmp_path: Path
     assert all(pd.api.types.is_numeric_dtype(train[column]) for column in others)
 
 
-def test_epochs_are_the_default_or_what_the_steps_hold() -> None:
+def test_epochs_are_the_default_or_fewer_within_the_steps() -> None:
     assert epochs_within(10_000, 500) == 300
     assert epochs_within(10_000, 50_001) == 99  # 101 steps an epoch
     assert epochs_within(1, 50_000) == 1
@@ -75,7 +75,7 @@ def frame(*rows: tuple[object, ...]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["town", "county", "size"])
 
 
-def test_words_are_spelled_in_one_way(tmp_path: Path) -> None:
+def test_codes_truth_values_and_gaps_have_one_spelling(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("code,flag,size\n3.0,true,1\n3,True,\nNA,,2.5\n")
     rows = judge_rows.read_rows(tmp_path / "a.csv", ["code", "flag"])
     assert rows["code"].tolist() == ["3", "3", "NA"]
@@ -89,14 +89,14 @@ def test_copies_are_equal_in_every_cell() -> None:
     assert judge_rows.copies(train, others) == 0.5
 
 
-def test_impossible_pairs_are_those_that_chance_would_have_made() -> None:
+def test_impossible_pairs_are_absent_pairs_that_independence_would_make() -> None:
     real = frame(*[("a", "x", 0.0)] * 20, *[("b", "y", 0.0)] * 20, ("c", "x", 0.0))
     sampled = frame(("a", "y", 0.0), ("a", "x", 0.0), ("c", "y", 0.0), ("b", "x", 0.0))
     found = judge_rows.impossible(real, sampled, ["town", "county"])
-    assert found == {"pairs": 2, "share": 0.5}  # c with y would be no surprise
+    assert found == {"pairs": 2, "share": 0.5}  # c with y is not counted: it is rare even under independence
 
 
-def test_contradictions_are_of_columns_that_determine_others() -> None:
+def test_contradictions_break_a_column_that_determines_another() -> None:
     real = frame(*[("a", "x", 1.0), ("b", "x", 2.0), ("c", "y", 1.0), ("c", "y", 2.0)] * 30)
     sampled = frame(("a", "y", 1.0), ("b", "x", 1.0), ("c", "y", 9.0), ("new", "y", 1.0))
     found = judge_rows.contradicted(real, sampled)
@@ -112,7 +112,7 @@ def test_frequent_numbers_and_negatives() -> None:
     assert judge_rows.negatives(train, sampled, ["town", "county"]) == 0.5
     shown = judge_rows.marginals(train, sampled, ["town", "county"], ["town", "size"])
     assert shown["town"] == {"words": ["a"], "real": [1.0], "sampled": [1.0]}
-    assert len(shown["size"]["real"]) == 10  # of 100 rows
+    assert len(shown["size"]["real"]) == 10  # bins for 100 rows
     assert sum(shown["size"]["real"]) == pytest.approx(1, abs=0.03)
 
 
@@ -145,7 +145,7 @@ def record(model: str, score: float) -> dict[str, object]:
     return make_record("penguins", model, generated, judged, MACHINE)
 
 
-def test_a_page_of_records(tmp_path: Path) -> None:
+def test_the_page_shows_the_records(tmp_path: Path) -> None:
     write_record(tmp_path, record("sdv-tvae", 0.4))
     write_record(tmp_path, record("cubicflow", 0.9))
     write_record(tmp_path, failed_record("penguins", "mostlyai", "ModuleNotFoundError: nothing there", MACHINE))
@@ -160,17 +160,17 @@ def test_a_page_of_records(tmp_path: Path) -> None:
     assert "| training rows | 48.0 % | 0 % |" in text
     assert "| SDV TVAE | 47.0 % | 25.0 % |" in text
     assert "SDV TVAE on penguins epochs = 100" in text
-    assert "magic" not in text.split("## Detection score")[1].split("Not run so far")[0]
+    assert "magic" not in text.split("## Detection score")[1].split("Not run yet")[0]
     assert "cubicflow on magic; SDV GaussianCopula on penguins, magic; SDV TVAE on magic;" in text
     tables = [line for line in text.splitlines() if line.startswith("|")]
     assert all(line.endswith("|") for line in tables)
 
 
-def test_the_page_in_the_documentation_is_made_of_the_records() -> None:
+def test_the_page_in_the_documentation_agrees_with_the_records() -> None:
     written = (RESULTS / "synthetic_tables.md").read_text(encoding="utf-8")
     assert page(read_records(RECORDS, list(TABLES)), list(TABLES)) == written
 
 
-def test_a_picture_of_records(tmp_path: Path) -> None:
+def test_the_picture_of_a_table_is_drawn(tmp_path: Path) -> None:
     draw([record("cubicflow", 0.9), record("sdv-tvae", 0.4)], "penguins", tmp_path / "new" / "penguins.png")
     assert (tmp_path / "new" / "penguins.png").read_bytes().startswith(b"\x89PNG")

@@ -1,4 +1,4 @@
-"""Questions on the command line: rows that meet conditions, filled gaps, constraints."""
+"""Conditions, imputation and constraints on the command line."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def run(cubicflow: Command, table: Path) -> Path:
     return folder
 
 
-def test_rows_that_meet_conditions(cubicflow: Command, run: Path, tmp_path: Path) -> None:
+def test_sampled_rows_meet_the_conditions(cubicflow: Command, run: Path, tmp_path: Path) -> None:
     given = ("--given", "kind in oak,elm", "--given", "size>5", "--given", "start<=30")
     done = cubicflow("sample", run, "-n", 200, "-o", tmp_path / "rows.csv", "--seed", 0, *given)
     assert done.status == 0, done.errors
@@ -66,7 +66,9 @@ def test_rows_that_meet_conditions(cubicflow: Command, run: Path, tmp_path: Path
         ("size", "a condition should be"),
     ],
 )
-def test_bad_conditions(cubicflow: Command, run: Path, tmp_path: Path, given: str, message: str) -> None:
+def test_bad_conditions_are_refused_with_a_remedy(
+    cubicflow: Command, run: Path, tmp_path: Path, given: str, message: str
+) -> None:
     done = cubicflow("sample", run, "-n", 20, "-o", tmp_path / "rows.csv", "--given", given)
     assert done.status == 2
     assert message in done.errors
@@ -121,7 +123,7 @@ def test_constraints_are_kept(cubicflow: Command, table: Path, run: Path, tmp_pa
         assert not (tmp_path / "other").exists()
 
 
-def test_formulas_are_protected_in_text_alone(cubicflow: Command, run: Path, table: Path, tmp_path: Path) -> None:
+def test_protect_formulas_is_refused_for_parquet(cubicflow: Command, run: Path, table: Path, tmp_path: Path) -> None:
     refused = cubicflow("impute", run, table, "-o", tmp_path / "filled.parquet", "--protect-formulas")
     assert refused.status == 2
     assert "--protect-formulas needs a .csv file or standard output" in refused.errors

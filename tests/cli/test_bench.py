@@ -1,4 +1,4 @@
-"""``cubicflow bench`` measures, and leaves a CSV, a table and a picture that agree."""
+"""``cubicflow bench``: its measurements, and the CSV file, table and picture that it writes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cubicflow.bench.memory import peak_of_run
 from cubicflow.bench.timing import Measurement, measure
 
 
-def test_measures_and_reports(cubicflow, tmp_path):
+def test_bench_measures_and_writes_its_report(cubicflow, tmp_path):
     out = tmp_path / "bench"
     done = cubicflow("bench", "-o", out, "--only", "splines", "--quick", "--device", "cpu")
     assert done.status == 0, done.errors
@@ -26,7 +26,7 @@ def test_measures_and_reports(cubicflow, tmp_path):
     assert {"cubicflow reference", "cubicflow quadratic", "cubicflow rational-quadratic"} <= {
         m.implementation for m in found
     }
-    for m in found:  # everybody holds y and log_slope
+    for m in found:  # every implementation holds y and log_slope
         assert m.implementation == workloads.FLOOR or m.peak_memory >= 2 * 4 * 2**12
     about = json.loads((out / "machine.json").read_text())
     with (out / "bench.csv").open(newline="") as file:
@@ -46,24 +46,24 @@ def test_peak_memory_on_the_cpu():
         second = first + 1
         del first
         third = torch.cat([second, second])
-        del second  # the peak was 12,000; one that adds all up would say 20,000
+        del second  # the peak is 12,000 bytes; the sum of all allocations is 20,000
         kept.append(third[:500] + 1)
 
     assert peak_of_run(run, torch.device("cpu")) == 12_000
-    assert peak_of_run(kept.clear, torch.device("cpu")) == 0  # what is only given back
+    assert peak_of_run(kept.clear, torch.device("cpu")) == 0  # only frees memory
 
 
-def test_the_profiler_behind_it_does_not_talk():
+def test_the_profiler_prints_nothing():
     code = "import torch; from cubicflow.bench.memory import peak_of_run as p; print(p(int, torch.device('cpu')))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("0\n", "")
 
 
 def test_help_says_what_to_install(cubicflow):
-    assert 'pip install "cubicflow[bench]"' in cubicflow("bench", "--help").output  # to rich, brackets are markup
+    assert 'pip install "cubicflow[bench]"' in cubicflow("bench", "--help").output  # rich takes brackets for markup
 
 
-def test_curves_are_drawn_of_what_grows(cubicflow, tmp_path):
+def test_scaling_curves_are_measured_and_drawn(cubicflow, tmp_path):
     out = tmp_path / "bench"
     done = cubicflow("bench", "-o", out, "--only", "scaling", "--quick", "--device", "cpu")
     assert done.status == 0, done.errors
@@ -84,10 +84,10 @@ def test_starts_are_timed_in_fresh_processes(cubicflow, tmp_path):
             found[f"cold start: {part}", implementation] for part in ("imports", "flow on the device", "first steps")
         ]
         assert min(parts) > 0
-        assert sum(parts) < found["cold start, POWER model", implementation]  # the rest is Python's own start
+        assert sum(parts) < found["cold start, POWER model", implementation]  # the rest is the start of Python
 
 
-def test_the_glance_compares_within_one_piece_of_work():
+def test_the_summary_compares_implementations_of_the_same_work():
     def row(work, implementation, median, peak_memory=None, at=None):
         curve = "" if at is None else "elements"
         return Measurement(work, implementation, "cuda", median, median, median, 1, peak_memory, curve, at)
@@ -95,7 +95,7 @@ def test_the_glance_compares_within_one_piece_of_work():
     work = "spline forward + backward, 1,000 elements, K = 10"
     found = [
         row(work, "cubicflow triton, captured", 0.1),
-        row(work, "cubicflow triton", 0.2, peak_memory=88_000 + 4_400),  # the gradient of params, and a twentieth more
+        row(work, "cubicflow triton", 0.2, peak_memory=88_000 + 4_400),  # the gradient of params plus 5 %
         row(work, "cubicflow reference", 5.0),
         row(work, "cubicflow quadratic, captured", 0.08),
         row(work, "cubicflow rational-quadratic", 0.3, peak_memory=88_000),
@@ -104,18 +104,18 @@ def test_the_glance_compares_within_one_piece_of_work():
         row(work, "a copy of as many bytes", 0.05),
         row("training step, D = 6, batch 512", "cubicflow", 2.0),
         row("training step, D = 6, batch 512", "its networks alone", 1.0),
-        row(work, "cubicflow triton", 7.0, at=1000),  # a point of a curve is another measurement
+        row(work, "cubicflow triton", 7.0, at=1000),  # a point of a curve is not part of the summary
     ]
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in multiples.glance(found)]
     assert lines[2:] == [
         [work, "cubicflow triton, captured", "0.1", "200", "2.00", "", "1.25", ""],
         [work, "cubicflow triton", "0.2", "100", "4.00", "", "", "1.02"],
-        [work, "cubicflow rational-quadratic", "0.3", "50", "", "", "", ""],  # against its like
+        [work, "cubicflow rational-quadratic", "0.3", "50", "", "", "", ""],  # compared with the same family
         ["training step, D = 6, batch 512", "cubicflow", "2", "", "", "2.00", "", ""],
     ]
 
 
-def test_growth_is_read_off_the_end_of_a_curve():
+def test_growth_is_the_slope_at_the_end_of_a_curve():
     points = ((4, 2.0), (8, 4.0), (16, 16.0))
     found = [
         Measurement(f"spline forward, K = {at}", "cubicflow native", "cpu", ms, ms, ms, 1, curve="bins", at=at)
@@ -124,7 +124,7 @@ def test_growth_is_read_off_the_end_of_a_curve():
     assert multiples.growth(found)[2:] == ["| spline forward, bins 4 → 16 | cubicflow native | 2 → 16 | 2.00 |"]
 
 
-def test_a_part_that_fails_leaves_the_others(monkeypatch):
+def test_after_a_failed_part_the_other_parts_still_run(monkeypatch):
     import torch
 
     def broken(*_):
@@ -138,7 +138,7 @@ def test_a_part_that_fails_leaves_the_others(monkeypatch):
         next(results)
 
 
-def test_refuses_to_overwrite_and_what_cannot_be_measured(cubicflow, tmp_path):
+def test_existing_folders_and_bad_options_are_refused(cubicflow, tmp_path):
     (tmp_path / "kept").mkdir()
     for arguments, message in (
         (("-o", tmp_path / "kept"), "exists; choose another folder"),
@@ -154,7 +154,7 @@ def test_refuses_to_overwrite_and_what_cannot_be_measured(cubicflow, tmp_path):
         assert "Traceback" not in done.errors
 
 
-def test_a_contender_that_fails_is_left_out(capsys):
+def test_an_implementation_that_fails_is_left_out(capsys):
     import torch
 
     def broken():

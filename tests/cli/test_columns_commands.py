@@ -1,4 +1,4 @@
-"""The commands on a run that is a model of columns."""
+"""The commands on a run of a model of columns."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_every_row_has_a_score(cubicflow: Command, run: Path, table: Path, tmp_p
     assert scores.shape == (ROWS,)
     assert np.isfinite(scores).all()
     alone = numbers(cubicflow("score", run, table, "-o", "-", "--observed-only").output)
-    assert (alone > scores).all()  # whether a size is there was never certain
+    assert (alone > scores).all()  # the full score includes the probability that size is present, which is below 1
     dropped = numbers(cubicflow("score", run, table, "-o", "-", "--missing", "drop").output)
     np.testing.assert_array_equal(np.isnan(dropped), frame()["size"].isna())
     strange = frame().assign(more=1)
@@ -105,7 +105,7 @@ def test_a_flow_is_compared_on_complete_rows(cubicflow: Command, run: Path, tabl
 
 
 def test_the_judge_keeps_gaps(cubicflow: Command, run: Path, table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows that lack a value are among the held-out, training and sampled rows, unless they are to be dropped."""
+    """Held-out, training and sampled rows with gaps are judged, unless ``--missing drop`` is given."""
     monkeypatch.setattr("cubicflow.tables.judging.detection.FOLDS", 2)
     seen: list[tuple[np.ndarray, ...]] = []
     monkeypatch.setattr(

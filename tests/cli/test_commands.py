@@ -1,4 +1,4 @@
-"""Every command on a table of every kind of column: what it prints, what it writes, what it refuses."""
+"""Every command on a table with every kind of column: its output, its files and its errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def refused(outcome: tuple[int, str, str], said: str) -> None:
     assert len(errors.strip().splitlines()) == 1
 
 
-def test_fit_says_what_it_found_and_what_comes_next(cubicflow: Command, table: Path, tmp_path: Path) -> None:
+def test_fit_prints_the_columns_and_the_next_commands(cubicflow: Command, table: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     small = ("--steps", 5, "--model", "flow", "--num-layers", 1, "--hidden-features", 8)
     status, output, errors = cubicflow("fit", table, "-o", run, *small)
@@ -45,7 +45,9 @@ def test_fit_says_what_it_found_and_what_comes_next(cubicflow: Command, table: P
     assert json.loads((run / "config.json").read_text())["table"]["split"]["seed"] == 3
 
 
-def test_evaluate_knows_the_file_it_was_trained_on(cubicflow: Command, run: Path, table: Path, tmp_path: Path) -> None:
+def test_evaluate_recognises_the_file_it_was_trained_on(
+    cubicflow: Command, run: Path, table: Path, tmp_path: Path
+) -> None:
     status, output, _ = cubicflow("evaluate", run, table)
     assert status == 0
     assert "this is the file that the model was fitted to" in output
@@ -77,7 +79,7 @@ def test_scores_agree_in_every_format(cubicflow: Command, run: Path, table: Path
     printed = cubicflow("score", run, table, "-o", "-").output.splitlines()
     assert len(scores) == ROWS == len(printed) - 1
     np.testing.assert_array_equal(scores, np.array(printed[1:], dtype=float))
-    # a Parquet file of the same rows scores the same
+    # A Parquet file of the same rows has the same scores.
     pq.write_table(
         pa.Table.from_pandas(make_frame().assign(born=lambda f: pd.to_datetime(f.born))), tmp_path / "t.parquet"
     )
@@ -203,8 +205,8 @@ def test_help_names_every_kind_of_column(cubicflow: Command) -> None:
     assert [kind for kind in NAMES if kind not in output] == []
 
 
-def test_the_remedy_of_an_error_is_an_option(cubicflow: Command, run: Path, tmp_path: Path) -> None:
-    """What Python says without one; a command says which option does it."""
+def test_an_error_names_the_option_that_solves_it(cubicflow: Command, run: Path, tmp_path: Path) -> None:
+    """In Python, the message names no option. On the command line, it names the option that solves the problem."""
     frame, path = make_frame(30), tmp_path / "new.csv"
     for changed, options, said in (
         (
@@ -240,7 +242,7 @@ def test_help_imports_nothing_heavy() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_reader_that_leaves_early_is_no_error(run: Path) -> None:
+def test_a_closed_pipe_is_no_error(run: Path) -> None:
     command = f"{sys.executable} -m cubicflow sample {run} -n 50000 -o - | head -n 2"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

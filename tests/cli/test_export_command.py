@@ -1,4 +1,4 @@
-"""What ``cubicflow export`` refuses: one line, exit status 2, and nothing written. (tests/export runs the files.)"""
+"""Errors of ``cubicflow export``: one line, exit status 2, and no file written. (tests/export runs exported files.)"""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def saved(tmp_path: Path) -> Path:
 
 
 def refused(cubicflow: Command, *arguments: object) -> str:
-    """The one line that a command ends with."""
+    """Return the one-line error of a command that fails."""
     status, output, errors = cubicflow("export", *arguments)
     assert (status, output) == (2, "")
     assert errors.count("\n") == 1
@@ -31,13 +31,13 @@ def refused(cubicflow: Command, *arguments: object) -> str:
     return errors
 
 
-def test_unknown_endings(cubicflow: Command, saved: Path, tmp_path: Path) -> None:
+def test_unknown_endings_are_refused(cubicflow: Command, saved: Path, tmp_path: Path) -> None:
     for name in ("model", "model.onx", "model.pt", "model.json"):
         assert "the file name must end in .onnx or .pt2" in refused(cubicflow, saved, tmp_path / name)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-def test_outputs_that_exist(cubicflow: Command, saved: Path, tmp_path: Path) -> None:
+def test_existing_outputs_are_not_overwritten(cubicflow: Command, saved: Path, tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_text("mine")
     assert "exists; choose another name, or replace it" in refused(cubicflow, saved, tmp_path / "model.onnx")
     assert (tmp_path / "model.onnx").read_text() == "mine"
@@ -45,13 +45,13 @@ def test_outputs_that_exist(cubicflow: Command, saved: Path, tmp_path: Path) -> 
     assert "is a folder" in refused(cubicflow, saved, tmp_path / "folder.pt2", "--overwrite")
 
 
-def test_an_encoding_that_exists(cubicflow: Command, run: Path, tmp_path: Path) -> None:
+def test_an_existing_encoding_is_not_overwritten(cubicflow: Command, run: Path, tmp_path: Path) -> None:
     (tmp_path / "model.json").write_text("mine")
     assert "model.json exists" in refused(cubicflow, run, tmp_path / "model.onnx")
     assert [path.name for path in tmp_path.iterdir()] == ["model.json"]
 
 
-def test_places_that_cannot_be_written(
+def test_outputs_that_cannot_be_written_are_refused(
     cubicflow: Command, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "there is no folder" in refused(cubicflow, saved, tmp_path / "none" / "model.onnx")
@@ -63,7 +63,7 @@ def test_places_that_cannot_be_written(
     assert "cannot be written: Permission denied" in refused(cubicflow, saved, tmp_path / "model.onnx")
 
 
-def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from cubicflow import atomic_files
 
     def full(_: int) -> None:
@@ -75,7 +75,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not list(tmp_path.iterdir())
 
 
-def test_runs_that_are_none(cubicflow: Command, saved: Path, tmp_path: Path) -> None:
+def test_missing_unfinished_and_damaged_runs_are_refused(cubicflow: Command, saved: Path, tmp_path: Path) -> None:
     assert "there is no such folder" in refused(cubicflow, tmp_path / "nothing", tmp_path / "model.onnx")
     config = json.loads((saved / "config.json").read_text())
     (saved / "config.json").write_text(json.dumps({**config, "result": {"finished": False}}))
@@ -86,14 +86,16 @@ def test_runs_that_are_none(cubicflow: Command, saved: Path, tmp_path: Path) -> 
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-def test_a_missing_extra(cubicflow: Command, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_is_named(
+    cubicflow: Command, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     assert "pip install 'cubicflow[onnx]'" in refused(cubicflow, saved, tmp_path / "model.onnx")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 class Sorted(Transform):
-    """Looks at values, which no graph can."""
+    """A transform with a branch on values, which a graph cannot contain."""
 
     def forward(self, x: torch.Tensor, context: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
         return (x, x.sum(1)) if bool((x > 0).all()) else (-x, x.sum(1))

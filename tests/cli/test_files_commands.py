@@ -1,4 +1,4 @@
-"""The commands on tables that are not plain CSV files; what is wrong is one line, and nothing is half written."""
+"""The commands on tables other than plain CSV files. Errors are one line, and no partial file is left."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def european(path: Path, rows: int = 120) -> pd.DataFrame:
     return frame
 
 
-def test_a_european_table_comes_back_as_it_came(cubicflow: Command, tmp_path: Path) -> None:
+def test_samples_of_a_european_table_have_its_format(cubicflow: Command, tmp_path: Path) -> None:
     path, run, rows = tmp_path / "t.csv", tmp_path / "run", tmp_path / "rows.csv"
     frame = european(path)
     status, _, errors = cubicflow("fit", path, "-o", run, "--comment", "#", *SMALL)
@@ -51,7 +51,7 @@ def test_a_european_table_comes_back_as_it_came(cubicflow: Command, tmp_path: Pa
     assert sampled["preis"].str.fullmatch(r"\d(\.\d{3})?,\d\d €|\d{1,3},\d\d €|\d{1,2}\.\d{3},\d\d €").all()
     assert sampled["tag"].str.fullmatch(r"\d\d\.\d\d\.20\d\d").all()
     assert sampled["um"].str.fullmatch(r"2024-0\d-\d\dT\d\d:00:00\+02:00").all()
-    for data in (path, rows):  # with and without a remark, delimited by semicolons and by commas
+    for data in (path, rows):  # with and without a comment line, delimited by semicolons and by commas
         status, output, errors = cubicflow("score", run, data, "-o", "-")
         assert status == 0, errors
         assert len(output.splitlines()) == 1 + (len(frame) if data == path else 300)
@@ -79,8 +79,8 @@ def test_a_table_from_standard_input(cubicflow: Command, tmp_path: Path, monkeyp
     assert line.endswith("which is not read again; give a table with --data")
 
 
-def test_a_run_never_runs_the_query_it_came_from(cubicflow: Command, tmp_path: Path, table: Path) -> None:
-    """Its folder may be a stranger's."""
+def test_the_sql_query_of_a_run_is_never_executed_again(cubicflow: Command, tmp_path: Path, table: Path) -> None:
+    """The run folder may come from an untrusted source."""
     with sqlite3.connect(tmp_path / "t.db") as database:
         make_frame(100).to_sql("pets", database, index=False)
     database.close()
@@ -109,7 +109,7 @@ def test_a_header_is_remembered(cubicflow: Command, tmp_path: Path) -> None:
     assert len(cubicflow("score", run, path, "-o", "-", "--header", 0).output.splitlines()) == 101
 
 
-def test_judging_tables_that_people_wrote(cubicflow: Command, tmp_path: Path) -> None:
+def test_european_tables_are_judged(cubicflow: Command, tmp_path: Path) -> None:
     european(tmp_path / "t.csv")
     shutil.copy(tmp_path / "t.csv", tmp_path / "u.csv")
     status, _, errors = cubicflow("judge", tmp_path / "t.csv", tmp_path / "u.csv", "--comment", "#")
@@ -146,7 +146,7 @@ def test_scores_that_fail_print_nothing(cubicflow: Command, run: Path, tmp_path:
         ("table.dat", "there is no such file"),
     ],
 )
-def test_places_that_are_wrong(cubicflow: Command, tmp_path: Path, data: str, said: str) -> None:
+def test_wrong_addresses_are_refused(cubicflow: Command, tmp_path: Path, data: str, said: str) -> None:
     status, output, errors = cubicflow("fit", data, "-o", tmp_path / "run", *SMALL)
     assert (status, output) == (2, "")
     assert said in line_of(errors)
@@ -156,7 +156,7 @@ def test_places_that_are_wrong(cubicflow: Command, tmp_path: Path, data: str, sa
 # --- more steps ---
 
 
-def test_more_steps_are_a_run_that_begins_from_the_weights(cubicflow: Command, tmp_path: Path) -> None:
+def test_a_finished_run_is_continued_by_a_new_run_with_start(cubicflow: Command, tmp_path: Path) -> None:
     table, run, longer = tmp_path / "pets.csv", tmp_path / "run", tmp_path / "longer"
     make_frame(120).to_csv(table, index=False)
     assert cubicflow("fit", table, "-o", run, *SMALL).status == 0

@@ -1,4 +1,4 @@
-"""``cubicflow fit`` as a process: interrupted, resumed, refused; and its help, which waits for nothing."""
+"""``cubicflow fit`` as a process: interrupted, resumed and refused. Its help does not import torch."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def start(*arguments):
 
 
 @pytest.mark.parametrize("kind", ["npy", pytest.param("parquet", marks=pytest.mark.soak)])
-def test_interrupted_resumed_and_refused(tmp_path, kind):
+def test_an_interrupted_fit_resumes_and_a_second_one_is_refused(tmp_path, kind):
     values = np.random.default_rng(0).normal(size=(400, 2))
     data, run = tmp_path / f"data.{kind}", tmp_path / "run"
     if kind == "npy":
@@ -61,7 +61,7 @@ def test_interrupted_resumed_and_refused(tmp_path, kind):
     assert "saved. To resume:" in said
     assert "--resume" in said
 
-    # Both go for the same folder: one finds a run that it was not told to touch, the other goes on with it.
+    # Two processes start on the same folder. The one without --resume is refused; the one with --resume continues.
     refused, resumed = start(*command), start(*command, "--resume")
     said = refused.communicate()[1]
     assert refused.returncode == 2
@@ -72,7 +72,7 @@ def test_interrupted_resumed_and_refused(tmp_path, kind):
     assert json.loads((run / "config.json").read_text())["result"]["finished"]
 
 
-def test_help_does_not_wait_for_torch():
+def test_help_does_not_import_torch():
     program = (
         "import sys\n"
         "sys.argv = ['cubicflow', 'fit', '--help']\n"

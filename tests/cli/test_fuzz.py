@@ -1,4 +1,4 @@
-"""Mangled tables and run folders: a clean exit, 0 or 2, and never a trace."""
+"""Randomly damaged tables and run folders: the exit status is 0 or 2, without a traceback."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cubicflow.tables import TableError, TableOptions, infer, open_table
 
 from .conftest import Command, make_frame
 
-# Random changes do not shrink to anything shorter, so no time is spent on it.
+# Random changes do not shrink to simpler examples, so shrinking is off.
 QUIET: dict[str, Any] = {
     "deadline": None,
     "phases": [Phase.reuse, Phase.generate],
@@ -30,7 +30,7 @@ QUIET: dict[str, Any] = {
 
 
 def mangle(content: bytes, random: random.Random) -> bytes:
-    """A few cuts, insertions, repeats and changed bytes."""
+    """Return the content after one to four random cuts, insertions, repeats or changes."""
     for _ in range(random.randint(1, 4)):
         place, length = random.randrange(len(content) + 1), random.choice([1, 1, 2, 8, 100, 4000])
         noise = random.choice(
@@ -96,7 +96,7 @@ def other_value(random: random.Random) -> Any:
 
 
 def mangle_json(value: Any, random: random.Random) -> Any:
-    """One value somewhere inside is changed, or one key is gone."""
+    """Return the value with one nested value changed or one key removed."""
     if isinstance(value, dict) and value and random.random() < 0.93:
         key = random.choice(list(value))
         if random.random() < 0.1:

@@ -1,4 +1,4 @@
-"""``cubicflow judge``: of a run, of two tables, in the report, and what it refuses."""
+"""``cubicflow judge`` on a run and on two tables, its part of the report, and its errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def refused(outcome: Outcome, *said: str) -> None:
 
 
 def cities(rows: int, seed: int, *, mixed: bool = False) -> pd.DataFrame:
-    """A country for each city, unless they are mixed up."""
+    """Return rows in which the city determines the country. With ``mixed`` the countries are shuffled."""
     rng = np.random.default_rng(seed)
     city = rng.choice(["Paris", "Lyon", "Rome", "Milan"], rows)
     country = np.where(np.isin(city, ["Paris", "Lyon"]), "France", "Italy")
@@ -59,7 +59,7 @@ def own_run(run: Path, tmp_path: Path) -> Path:
 # --- two tables ---
 
 
-def test_two_tables(cubicflow: Command, files: dict[str, Path], tmp_path: Path) -> None:
+def test_two_tables_are_compared(cubicflow: Command, files: dict[str, Path], tmp_path: Path) -> None:
     output = tmp_path / "judge.json"
     status, printed, errors = cubicflow(
         "judge", files["real"], files["sampled"], "--train", files["train"], "-o", output
@@ -81,7 +81,7 @@ def test_two_tables(cubicflow: Command, files: dict[str, Path], tmp_path: Path) 
     refused(cubicflow("judge", files["real"], files["sampled"], "-o", output), "--overwrite")
 
 
-def test_copies_are_told(cubicflow: Command, files: dict[str, Path]) -> None:
+def test_copies_of_training_rows_are_reported(cubicflow: Command, files: dict[str, Path]) -> None:
     status, printed, _ = cubicflow("judge", files["real"], files["copied"], "--train", files["train"], "-o", "-")
     assert status == 0
     found = json.loads(printed)
@@ -93,7 +93,7 @@ def test_copies_are_told(cubicflow: Command, files: dict[str, Path]) -> None:
     assert "are copies of training rows" in found["verdict"]
 
 
-def test_what_is_left_out_is_said(cubicflow: Command, files: dict[str, Path]) -> None:
+def test_measures_that_are_left_out_are_reported(cubicflow: Command, files: dict[str, Path]) -> None:
     status, printed, errors = cubicflow("judge", files["real"], files["sampled"])
     assert status == 0
     assert "copies and closest rows are left out" in errors
@@ -106,8 +106,8 @@ def test_what_is_left_out_is_said(cubicflow: Command, files: dict[str, Path]) ->
     assert "the training rows equal the real rows" in errors
 
 
-def test_numbers_that_are_names(cubicflow: Command, files: dict[str, Path]) -> None:
-    """As numbers, 10 to 14 are shifted by nothing a bin could see; as words, they are what they are."""
+def test_the_option_words_makes_codes_words(cubicflow: Command, files: dict[str, Path]) -> None:
+    """The shape score of codes is that of numbers by default, and that of words with --words."""
     sampled = pd.read_csv(files["sampled"])
     sampled["code"] = sampled["code"].replace(14, 13)
     sampled.to_csv(files["sampled"], index=False)
@@ -174,7 +174,7 @@ def test_a_run_and_the_file_it_was_fitted_to(cubicflow: Command, own_run: Path, 
 
 
 def test_a_run_judges_the_rows_that_it_samples(cubicflow: Command, own_run: Path, table: Path, tmp_path: Path) -> None:
-    """A run beside new rows gives what its samples in a file give."""
+    """Judging a run against new rows gives the same result as judging its samples from a file."""
     new, samples, train = (tmp_path / f"{name}.csv" for name in ("new", "samples", "train"))
     make_frame(60, seed=1).to_csv(new, index=False)
     assert cubicflow("sample", own_run, "-n", 60, "-o", samples, "--seed", 3).status == 0
@@ -197,7 +197,7 @@ def test_without_the_fitted_file(cubicflow: Command, own_run: Path, table: Path,
     assert "the fitted file is missing or has changed" in errors
     assert json.loads(printed)["closeness"] is None
     found = json.loads(cubicflow("judge", own_run, new, "--train", table, "-o", "-").output)
-    assert found["rows"]["train"] == 160  # of the fitted file, the part for training
+    assert found["rows"]["train"] == 160  # the training rows of the fitted file
 
 
 def test_training_rows_that_are_the_held_out_rows(cubicflow: Command, own_run: Path, tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_runs_that_cannot_be_judged(cubicflow: Command, own_run: Path, table: Pa
 # --- the report ---
 
 
-def test_the_report_shows_what_was_said(cubicflow: Command, own_run: Path, table: Path) -> None:
+def test_the_report_shows_the_judgement(cubicflow: Command, own_run: Path, table: Path) -> None:
     assert cubicflow("judge", own_run, table).status == 0
     found = json.loads((own_run / "judge.json").read_text())
     found["notes"].append("<b>bold</b>")
@@ -261,7 +261,7 @@ def test_the_report_shows_what_was_said(cubicflow: Command, own_run: Path, table
     assert found["verdict"] in text
     assert all(f"<td>{ours}</td><td>{real}</td>" in text for _, ours, real in found["lines"])
     assert "&lt;b&gt;bold&lt;/b&gt;" in text
-    # of other weights, or damaged, it is not shown
+    # A judgement of other weights, or a damaged one, is not shown.
     assert read_judgement(own_run) is not None
     for broken in ({**found, "weights": "of another fit"}, [], {"weights": found["weights"], "lines": 3}):
         (own_run / "judge.json").write_text(json.dumps(broken))

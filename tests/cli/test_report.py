@@ -1,4 +1,4 @@
-"""The report: complete on its own, and looked at in a real browser where there is one."""
+"""The report is self-contained. It is also opened in a real browser, if one is installed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def report(cubicflow: Command, run: Path, tmp_path: Path) -> Path:
     return page
 
 
-def test_the_page_needs_nothing_else(cubicflow: Command, run: Path, report: Path) -> None:
+def test_the_page_is_self_contained(cubicflow: Command, run: Path, report: Path) -> None:
     for name in PICTURES:
         assert (report.parent / name).read_bytes().startswith(b"\x89PNG")
     text = report.read_text()
@@ -63,10 +63,10 @@ def test_pictures_that_are_links_are_replaced(cubicflow: Command, run: Path, tmp
     assert not (tmp_path / "pictures" / "report.html").is_symlink()
 
 
-def test_one_line_says_how_good_the_fit_is(
+def test_one_line_gives_the_quality_of_the_fit(
     cubicflow: Command, run: Path, table: Path, report: Path, tmp_path: Path
 ) -> None:
-    """The numbers are those of evaluate: the table is so small that the report scores all of it."""
+    """The numbers equal those of evaluate, because the report scores all rows of a small table."""
     text = report.read_text()
     evaluated = cubicflow("evaluate", run, table).output
     gain = re.search(r"the model (gains|loses) (\S+ ± \S+) nats a row", evaluated)
@@ -108,10 +108,10 @@ def test_names_are_escaped(cubicflow: Command, tmp_path: Path) -> None:
     text = (tmp_path / "run" / "plots" / "report.html").read_text()
     assert "&lt;b&gt;size&lt;/b&gt;" in text
     assert "<b>size" not in text
-    assert cubicflow("fit", table, "-o", tmp_path / "run", *small, "--overwrite").status == 0  # plots are no obstacle
+    assert cubicflow("fit", table, "-o", tmp_path / "run", *small, "--overwrite").status == 0  # despite the plots
 
 
-def test_a_table_that_moved_is_asked_for(
+def test_a_table_that_moved_is_given_with_data(
     cubicflow: Command, conditional_run: Path, table: Path, tmp_path: Path
 ) -> None:
     moved = tmp_path / "run"
@@ -124,8 +124,8 @@ def test_a_table_that_moved_is_asked_for(
     assert cubicflow("plot", moved, "--data", table, "--rows", 60).status == 0
 
 
-def test_in_a_browser(report: Path, tmp_path: Path) -> None:
-    """Chromium, with no way to a network, shows the pictures: their colours are on the screen."""
+def test_the_report_renders_in_a_browser(report: Path, tmp_path: Path) -> None:
+    """Chromium without a network shows the pictures: their colours are on the screen."""
     from matplotlib.colors import to_rgb
     from matplotlib.image import imread
 

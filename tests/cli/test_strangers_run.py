@@ -1,4 +1,4 @@
-"""A stranger's run, whatever is in it: one line, exit status 2, in no time and little memory."""
+"""Run folders with hostile content: one line of error, exit status 2, little time and little memory."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def copy(run: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(params=["flow", "columns"])
 def either(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A copy of a run of either model."""
+    """Return a copy of a run, once of a flow and once of a model of columns."""
     run = request.getfixturevalue("run" if request.param == "flow" else "columns_run")
     return Path(shutil.copytree(run, tmp_path / "run"))
 
@@ -65,7 +65,7 @@ def refused(outcome: tuple[int, str, str], words: str) -> None:
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize("everywhere", [True, False])
-def test_weights_that_are_not_finite(
+def test_weights_that_are_not_finite_are_refused(
     cubicflow: Command, either: Path, table: Path, bad: float, everywhere: bool
 ) -> None:
     def spoil(_: str, value: Tensor) -> Tensor:
@@ -80,11 +80,11 @@ def test_weights_that_are_not_finite(
         load_model(either)
 
 
-def test_weights_that_are_finite_and_absurd(cubicflow: Command, either: Path, table: Path) -> None:
+def test_huge_finite_weights_give_finite_scores_or_an_error(cubicflow: Command, either: Path, table: Path) -> None:
     change_weights(either, lambda _, value: torch.full_like(value, 1e38) if value.is_floating_point() else value)
     refused(cubicflow("sample", either, "-n", 5, "-o", "-"), "not finite")
     scored = cubicflow("score", either, table, "-o", "-")
-    if scored[0] == 0:  # a model of columns scores in float64, in which these weights overflow nothing
+    if scored[0] == 0:  # a model of columns scores in float64, where these weights do not overflow
         assert all(math.isfinite(float(score)) for score in scored[1].splitlines()[1:])
     else:
         refused(scored, "is not a number")
@@ -92,7 +92,7 @@ def test_weights_that_are_finite_and_absurd(cubicflow: Command, either: Path, ta
 
 
 def test_a_row_of_probability_zero_has_a_score(cubicflow: Command, copy: Path, table: Path) -> None:
-    """Its log is -inf, which is a score. Here the last layer carries all rows to where the base is 0 in float32."""
+    """The score -inf is valid. Here the last layer maps all rows to points where the base density is 0 in float32."""
     last = max(
         name for name in load_file(copy / "model.safetensors") if name.endswith("bias") and "network" not in name
     )
@@ -103,8 +103,10 @@ def test_a_row_of_probability_zero_has_a_score(cubicflow: Command, copy: Path, t
 
 
 @pytest.mark.parametrize("change", [lambda v: v * 0, lambda v: v + 100, lambda v: -v, lambda v: v.flip(0) + 2**40])
-def test_whole_numbers_that_name_no_column(cubicflow: Command, copy: Path, change: Callable[[Tensor], Tensor]) -> None:
-    """A permutation with a number twice would be a density of something else, without a word."""
+def test_indices_that_are_no_permutation_are_refused(
+    cubicflow: Command, copy: Path, change: Callable[[Tensor], Tensor]
+) -> None:
+    """A permutation that repeats an index would silently give a wrong density."""
     names = [name for name, value in load_file(copy / "model.safetensors").items() if value.dtype == torch.int64]
     assert len(names) >= 3
     weights = (copy / "model.safetensors").read_bytes()
@@ -121,7 +123,7 @@ KINDS = ("pipe", "device", "folder", "deep", "large")
 
 
 def put(path: Path, kind: str) -> None:
-    """Something else in the place of a file."""
+    """Replace a file by something else."""
     path.unlink(missing_ok=True)
     match kind:
         case "pipe":
@@ -146,15 +148,15 @@ def little_memory() -> Iterator[None]:
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_files_that_are_none(cubicflow: Command, either: Path, name: str, kind: str) -> None:
+def test_pipes_devices_and_other_odd_files_are_refused(cubicflow: Command, either: Path, name: str, kind: str) -> None:
     put(either / name, kind)
     with little_memory():
         refused(cubicflow("sample", either, "-n", 5, "-o", "-"), name)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_metrics_and_judgements_that_are_none(copy: Path, kind: str) -> None:
-    """The metrics are refused, or what is whole in them is used; a judgement is left out of the page."""
+def test_odd_metrics_and_judgement_files_do_no_harm(copy: Path, kind: str) -> None:
+    """Metrics are refused, or their valid lines are used. A judgement is left out of the page."""
     for name in ("metrics.jsonl", "judge.json"):
         put(copy / name, kind)
     with little_memory():
@@ -166,7 +168,7 @@ def test_metrics_and_judgements_that_are_none(copy: Path, kind: str) -> None:
         assert read_judgement(copy) is None
 
 
-def test_metrics_that_no_run_has_written(cubicflow: Command, copy: Path) -> None:
+def test_invalid_lines_of_metrics_are_skipped(cubicflow: Command, copy: Path) -> None:
     lines: list[dict[str, Any]] = [
         {"step": 10**400, "loss": 1.0},
         {"step": 3, "loss": 10**400},
@@ -235,7 +237,9 @@ COLUMNS: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
 
 
 @pytest.mark.parametrize(("change", "words"), COLUMNS)
-def test_sizes_of_a_model_of_columns(columns: Path, change: Callable[[dict[str, Any]], Any], words: str) -> None:
+def test_huge_sizes_of_a_model_of_columns_are_refused(
+    columns: Path, change: Callable[[dict[str, Any]], Any], words: str
+) -> None:
     edit(columns, change)
     built = []
     with pytest.MonkeyPatch.context() as patch:
@@ -281,13 +285,15 @@ CRAFTED: list[Callable[[dict[str, Any]], Any]] = [
 
 
 @pytest.mark.parametrize("change", CRAFTED)
-def test_crafted_descriptions_of_columns(cubicflow: Command, columns: Path, change: Callable[..., Any]) -> None:
+def test_invalid_descriptions_of_columns_are_refused(
+    cubicflow: Command, columns: Path, change: Callable[..., Any]
+) -> None:
     edit(columns, change)
     refused(cubicflow("sample", columns, "-n", 5, "-o", "-"), "config.json")
 
 
 def test_a_deep_network_of_columns_can_be_loaded(cubicflow: Command, table: Path, tmp_path: Path) -> None:
-    """Its blocks are parts of one tensor, so there are more blocks than tensors."""
+    """All blocks share one tensor, so a valid model has more blocks than tensors."""
     options = ("--steps", 1, "--model", "columns", "--num-blocks", 60, "--hidden-features", 2)
     assert cubicflow("fit", table, "-o", tmp_path / "deep", *options).status == 0
     assert cubicflow("sample", tmp_path / "deep", "-n", 3, "-o", "-").status == 0

@@ -1,4 +1,4 @@
-"""Ten million rows pass through in the memory of a few."""
+"""Scoring ten million rows takes about as much memory as scoring a few."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def peak_megabytes(*command: object) -> int:
 
 @pytest.mark.soak
 def test_scores_of_ten_million_rows(cubicflow: Command, tmp_path: Path) -> None:
-    """The table takes 160 MB as it is; a program that held it, its encoding and its scores would need four times that
-    above what few rows need. The bound is two thirds of that, for what torch and arrow keep for later."""
+    """The table takes 160 MB. A program that held the table, its encoding and its scores would need four times as much
+    on top of the memory for few rows. The bound is two thirds of that, because torch and arrow cache some memory."""
     rng = np.random.default_rng(0)
     schema = pa.schema({"a": pa.float64(), "b": pa.float64()})
     with pq.ParquetWriter(tmp_path / "big.parquet", schema) as big:

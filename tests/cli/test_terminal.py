@@ -1,4 +1,4 @@
-"""Text that is not only text: what a terminal would obey is written out, and formulas can be kept from spreadsheets."""
+"""Control characters are escaped in the output, and formulas can be protected from spreadsheets."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ ODD = {"size": f"si{RED}ze", "kind": f"ki{BACK}nd", "legs": f"le\x07gs{TITLE}"}
 FAST = ("--steps", 2, "--hidden-features", 4)
 
 
-def obeyed(text: str) -> list[str]:
-    """Characters that a terminal does something about, besides ending lines."""
+def control_characters(text: str) -> list[str]:
+    """Return the control characters in a text, except line ends."""
     return [one for one in text if unicodedata.category(one) in ("Cc", "Cf", "Cs", "Zl", "Zp") and one != "\n"]
 
 
-def test_every_character_that_is_obeyed_is_escaped() -> None:
+def test_every_control_character_is_escaped() -> None:
     for number in range(0x110000):
         one = chr(number)
-        if obeyed(one) or one == "\n":
+        if control_characters(one) or one == "\n":
             assert escaped(one).isascii()
             assert escaped(one).startswith("\\")
         else:
@@ -53,7 +53,7 @@ def test_names_are_shown_escaped(cubicflow: Command, odd: Path, tmp_path: Path, 
     ]
     said += [cubicflow("fit", odd, "-o", tmp_path / "other", "--drop", f"no{RED}")]
     for outcome in said:
-        assert obeyed(outcome.output) + obeyed(outcome.errors) == []
+        assert control_characters(outcome.output) + control_characters(outcome.errors) == []
     config = json.loads((run / "config.json").read_text())
     config[f"s{RED}ection"] = config["flow"][f"k{TITLE}ey"] = 1
     config["flow"]["type"] = f"F{RED}low"
@@ -61,7 +61,7 @@ def test_names_are_shown_escaped(cubicflow: Command, odd: Path, tmp_path: Path, 
     status, output, errors = cubicflow("sample", run, "-n", 3, "-o", "-")
     assert status == 2
     assert "F\\x1b[31mlow" in errors
-    assert obeyed(output) + obeyed(errors) == []
+    assert control_characters(output) + control_characters(errors) == []
 
 
 FORMULAS = ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "plain", "a=b", "＝1"]
@@ -81,7 +81,7 @@ def test_formulas(cubicflow: Command, formulas: Path, tmp_path: Path) -> None:
         done = cubicflow("sample", run, "-n", 60, "--seed", 0, "-o", tmp_path / name, *options)
         assert done.status == 0, done.errors
     plain, safe = (pd.read_csv(tmp_path / f"{name}.csv") for name in ("plain", "protected"))
-    assert set(plain["=word"]) == set(FORMULAS)  # the default keeps values as they are
+    assert set(plain["=word"]) == set(FORMULAS)  # the default leaves values unchanged
     kept = {"plain", "a=b"}
     expected = [word if word in kept else f"'{word}" for word in plain["=word"]]
     assert safe["'=word"].tolist() == expected

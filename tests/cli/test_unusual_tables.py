@@ -1,4 +1,4 @@
-"""Tables of one row, of none, of weights, of words with signs in them: what the commands say of them."""
+"""The commands on tables with one row, without rows, with weights, and with words that look like operators."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def fit(cubicflow: Command, table: Path, run: Path, *options: object) -> str:
     return output
 
 
-def test_one_test_row_is_no_proof(cubicflow: Command, tmp_path: Path) -> None:
+def test_one_test_row_has_an_unknown_error(cubicflow: Command, tmp_path: Path) -> None:
     path = tmp_path / "ten.csv"
     pd.DataFrame({"x": RNG.standard_normal(10)}).to_csv(path, index=False)
     assert re.search(r"test log likelihood -\d+\.\d+ ± unknown nats over 1 rows", fit(cubicflow, path, tmp_path / "a"))
@@ -43,7 +43,7 @@ def test_one_test_row_is_no_proof(cubicflow: Command, tmp_path: Path) -> None:
     assert output.endswith("at least two rows are needed to say which model is better\n")
 
 
-def test_all_commands_weigh_rows_alike(cubicflow: Command, weighted: Path, tmp_path: Path) -> None:
+def test_all_commands_use_the_weights_of_rows(cubicflow: Command, weighted: Path, tmp_path: Path) -> None:
     fitted = fit(cubicflow, weighted, tmp_path / "run", "--weights", "w")
     test = next(line for line in fitted.splitlines() if line.startswith("test log")).split()[3:6]
     evaluated = cubicflow("evaluate", tmp_path / "run", weighted).output
@@ -52,7 +52,7 @@ def test_all_commands_weigh_rows_alike(cubicflow: Command, weighted: Path, tmp_p
     assert f"run: {' '.join(test)} nats" in compared
 
 
-def test_rows_without_weight_are_nothing_to_score(cubicflow: Command, weighted: Path, tmp_path: Path) -> None:
+def test_rows_of_weight_zero_have_an_unknown_score(cubicflow: Command, weighted: Path, tmp_path: Path) -> None:
     frame = pd.read_csv(weighted)
     frame.loc[Split().parts_of(np.arange(len(frame))) == 2, "w"] = 0
     frame.to_csv(weighted, index=False)
@@ -76,7 +76,7 @@ def test_rows_without_weight_are_nothing_to_score(cubicflow: Command, weighted: 
     assert "every row has weight 0, so no row can be scored" in errors
 
 
-def test_no_rows_get_a_header(cubicflow: Command, run: Path, table: Path, tmp_path: Path) -> None:
+def test_scores_of_no_rows_are_a_header_alone(cubicflow: Command, run: Path, table: Path, tmp_path: Path) -> None:
     empty = tmp_path / "empty.csv"
     empty.write_text(table.read_text().splitlines()[0] + "\n")
     for ending in ("csv", "parquet", "npy"):
@@ -89,7 +89,7 @@ def test_no_rows_get_a_header(cubicflow: Command, run: Path, table: Path, tmp_pa
     assert cubicflow("score", run, empty, "-o", "-").output == '"log_likelihood"\n'
 
 
-def test_a_model_is_given_what_was_never_seen(cubicflow: Command, tmp_path: Path) -> None:
+def test_context_values_need_not_be_in_the_training_rows(cubicflow: Command, tmp_path: Path) -> None:
     path, run, rows = tmp_path / "pay.csv", tmp_path / "run", tmp_path / "rows.csv"
     pay, k, size = RNG.choice(["<=50", ">50"], 100), RNG.integers(0, 5, 100), RNG.integers(0, 90, 100) / 4
     pd.DataFrame({"x": RNG.standard_normal(100), "pay": pay, "k": k, "size": size}).to_csv(path, index=False)
@@ -105,7 +105,7 @@ def test_a_model_is_given_what_was_never_seen(cubicflow: Command, tmp_path: Path
     assert "column 'pay' holds '=50', which the fitted table did not; it held '<=50', '>50'" in errors
 
 
-def test_a_closed_standard_output_is_told(run: Path) -> None:
+def test_a_closed_standard_output_is_an_error(run: Path) -> None:
     command = f"{sys.executable} -m cubicflow sample {run} -n 5 -o - >&-"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert done.returncode == 2

@@ -1,4 +1,4 @@
-"""What fit and evaluate say beside the log likelihood, and what they say where it goes wrong."""
+"""Output of fit and evaluate besides the log likelihood, and their warnings and errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NUMBER = r"\d+\.\d{3} ± \d+\.\d{3} nats"
 SMALL = ("--model", "flow", "--num-layers", 1, "--hidden-features", 4, "--device", "cpu")
 
 
-def test_fit_and_evaluate_say_the_same(cubicflow: Command, tmp_path: Path) -> None:
+def test_fit_and_evaluate_print_the_same_scores(cubicflow: Command, tmp_path: Path) -> None:
     table, run = tmp_path / "pets.csv", tmp_path / "run"
     frame = make_frame(120)
     frame.loc[[3, 50], "size"] = None
@@ -41,8 +41,8 @@ def test_fit_and_evaluate_say_the_same(cubicflow: Command, tmp_path: Path) -> No
     assert "all 118 rows are used, 826 values" in evaluated
 
 
-def test_a_model_that_knows_its_rows_by_heart_is_told(cubicflow: Command, tmp_path: Path) -> None:
-    """Sixty-four training rows of noise, and no validation before the last step."""
+def test_overfitting_is_warned_about(cubicflow: Command, tmp_path: Path) -> None:
+    """The table is 64 training rows of noise, and the first validation is at the last step."""
     table, run = tmp_path / "noise.csv", tmp_path / "run"
     pd.DataFrame(np.random.default_rng(0).standard_normal((80, 8))).add_prefix("c").to_csv(table, index=False)
     how = ("--steps", 300, "--validate-every", 300, "--learning-rate", 0.01, "--dropout", 0, "--device", "cpu")
@@ -52,7 +52,9 @@ def test_a_model_that_knows_its_rows_by_heart_is_told(cubicflow: Command, tmp_pa
     assert "the model has memorised its training rows" in errors
 
 
-def test_a_huge_learning_rate_is_blamed_on_itself(cubicflow: Command, table: Path, tmp_path: Path) -> None:
+def test_divergence_from_a_huge_learning_rate_names_the_learning_rate(
+    cubicflow: Command, table: Path, tmp_path: Path
+) -> None:
     how = (*SMALL, "--steps", 50, "--learning-rate", 1e9)
     status, _, errors = cubicflow("fit", table, "-o", tmp_path / "run", *how)
     assert status == 2
@@ -61,7 +63,7 @@ def test_a_huge_learning_rate_is_blamed_on_itself(cubicflow: Command, table: Pat
     assert "outliers;" not in line
 
 
-def test_resuming_with_another_table_is_answered_in_words(cubicflow: Command, run: Path, tmp_path: Path) -> None:
+def test_resuming_with_another_table_names_the_different_columns(cubicflow: Command, run: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.csv"
     make_frame().drop(columns=["legs", "tame"]).assign(age=3.25).to_csv(other, index=False)
     status, _, errors = cubicflow("fit", other, "-o", run, *SMALL, "--resume")

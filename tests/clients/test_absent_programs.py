@@ -1,4 +1,4 @@
-"""What a client says where its program is absent or too old."""
+"""Errors of a client whose program is absent or too old."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_releases_are_compared_as_numbers(monkeypatch: pytest.MonkeyPatch) -> No
         installed.demand("sbi", "0.11")
 
 
-def test_importing_cubicflow_imports_neither() -> None:
+def test_importing_cubicflow_imports_neither_sbi_nor_nessai() -> None:
     import subprocess
 
     code = "import sys, cubicflow, cubicflow.clients; print(sorted({'sbi', 'nessai'} & set(sys.modules)))"

@@ -15,13 +15,13 @@ from nessai.model import Model
 
 from cubicflow.clients.nessai import NessaiFlow
 
-# What nessai's own code warns about is not ours to cure.
+# nessai's own code emits these warnings.
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
 QUICK = {"max_epochs": 15, "patience": 5}
 
 
 class Gaussian(Model):
-    """A standard normal with a uniform prior on [-5, 5]^D: the evidence is 10^-D, but for the tails."""
+    """A standard normal with a uniform prior on [-5, 5]^D. The evidence is 10^-D, up to the tails."""
 
     def __init__(self, dims: int) -> None:
         self.names = [f"x{i}" for i in range(dims)]
@@ -35,7 +35,7 @@ class Gaussian(Model):
 
 
 class Rosenbrock(Gaussian):
-    """nessai's own example: a curved valley."""
+    """The Rosenbrock likelihood, an example of nessai."""
 
     def log_likelihood(self, x: Any) -> Any:
         x = self.unstructured_view(x)
@@ -75,8 +75,8 @@ def test_a_short_run_on_rosenbrock(tmp_path: Path) -> None:
     assert (np.diff(rows["logL"][: run.ns.iteration]) >= 0).all()
 
 
-def test_nessais_own_training_finds_a_correlated_normal(tmp_path: Path) -> None:
-    """Against the normal's own density, through nessai's FlowModel, which trains, samples and inverts."""
+def test_nessais_training_learns_a_correlated_normal(tmp_path: Path) -> None:
+    """nessai's FlowModel trains, samples and inverts. Its density is compared with the exact normal density."""
     torch.manual_seed(0)
     rows = np.random.default_rng(0).multivariate_normal([0, 0], [[1, 0.9], [0.9, 1]], 800)
     model = FlowModel(
@@ -90,7 +90,7 @@ def test_nessais_own_training_finds_a_correlated_normal(tmp_path: Path) -> None:
     x, log_prob = model.sample_and_log_prob(2_000)
     determinant = math.log(1 - 0.9**2) / 2
     wanted = -determinant - math.log(2 * math.pi) - (x[:, 0] ** 2 + x[:, 1] ** 2 - 1.8 * x[:, 0] * x[:, 1]) / 0.38
-    assert 0 <= (log_prob - wanted).mean() + 0.02 < 0.2  # the divergence, which is 0 or more, from 2,000 samples
+    assert 0 <= (log_prob - wanted).mean() + 0.02 < 0.2  # the divergence is not negative; 2,000 samples estimate it
     z, again = model.forward_and_log_prob(x)
     np.testing.assert_allclose(again, log_prob, atol=1e-3)
     back, log_det = model.inverse(z)
@@ -98,7 +98,7 @@ def test_nessais_own_training_finds_a_correlated_normal(tmp_path: Path) -> None:
     np.testing.assert_allclose(-(z**2).sum(1) / 2 - math.log(2 * math.pi) - log_det, log_prob, atol=1e-3)
 
 
-def test_a_reset_begins_again_as_a_whole(tmp_path: Path) -> None:
+def test_a_reset_restores_the_initial_flow(tmp_path: Path) -> None:
     model = FlowModel({"flow": NessaiFlow, "n_inputs": 3, "n_neurons": 8}, output=str(tmp_path))
     model.initialise()
     with torch.no_grad():
@@ -106,7 +106,7 @@ def test_a_reset_begins_again_as_a_whole(tmp_path: Path) -> None:
             parameter.add_(torch.randn_like(parameter))
     x = np.random.default_rng(0).normal(size=(5, 3))
     model.reset_model(weights=True)
-    z, log_prob = model.forward_and_log_prob(x)  # the identity, but for the order of the columns
+    z, log_prob = model.forward_and_log_prob(x)  # the identity, up to the order of the columns
     np.testing.assert_allclose(np.sort(z, axis=1), np.sort(x, axis=1), atol=1e-5)
     np.testing.assert_allclose(log_prob, -(x**2).sum(1) / 2 - 1.5 * math.log(2 * math.pi), rtol=1e-5)
     model.model.freeze_transform()
@@ -115,7 +115,7 @@ def test_a_reset_begins_again_as_a_whole(tmp_path: Path) -> None:
     assert all(parameter.requires_grad for parameter in model.model.parameters())
 
 
-def test_a_context_has_a_sample_for_each_of_its_rows() -> None:
+def test_each_row_of_a_context_gets_one_sample() -> None:
     flow = NessaiFlow(2, 8, 2, 1, context_features=3)
     x, log_prob = flow.sample_and_log_prob(5, torch.randn(5, 3))
     assert x.shape == (5, 2)

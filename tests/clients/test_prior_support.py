@@ -1,4 +1,4 @@
-"""From a prior's support to all of space and back, against autograd and torch's own bijections."""
+"""The map from a prior's support to all of space and back, compared with autograd and torch's bijections."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def supported() -> PriorSupport:
     return PriorSupport(LOW, HIGH).double()
 
 
-def test_the_log_det_is_that_of_autograd_and_the_inverse_comes_back() -> None:
+def test_the_log_det_agrees_with_autograd_and_the_inverse_undoes_the_map() -> None:
     x = torch.tensor([[0.5, 3.0, -7.0, 2.0], [-1.999, 1.001, 3.999, -40.0]], dtype=torch.float64)
     support = supported()
     z, log_det = support(x)
@@ -39,7 +39,7 @@ def test_the_log_det_is_that_of_autograd_and_the_inverse_comes_back() -> None:
     torch.testing.assert_close(log_det_back, -log_det)
 
 
-def test_the_inverse_is_torchs_own_bijection() -> None:
+def test_the_inverse_agrees_with_torchs_bijection() -> None:
     z = torch.linspace(-6, 6, 13, dtype=torch.float64)[:, None].expand(-1, 4)
     x, log_det = supported().inverse(z)
     own = [
@@ -85,11 +85,11 @@ def test_gradients_are_finite_in_every_kind_of_column() -> None:
         (object(), [(-math.inf, math.inf)] * 2),
     ],
 )
-def test_bounds_are_those_of_the_prior(prior: object, wanted: list[tuple[float, float]]) -> None:
+def test_the_bounds_of_a_prior_are_found(prior: object, wanted: list[tuple[float, float]]) -> None:
     assert prior_bounds(prior, 2) == wanted
 
 
-def test_bounds_of_priors_side_by_side() -> None:
+def test_the_bounds_of_joined_priors_are_found() -> None:
     utils = pytest.importorskip("sbi.utils")
     one = torch.ones(1)
     box = utils.BoxUniform(torch.zeros(2), 2 * torch.ones(2))

@@ -1,4 +1,4 @@
-"""cubicflow's estimators inside the real sbi: its contract, its trainers, and densities against quadrature."""
+"""cubicflow's estimators inside the real sbi: sbi's contract, sbi's trainers, and densities against quadrature."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch.distributions import Exponential, Uniform
 
 from cubicflow.clients.sbi import likelihood, posterior
 
-# What sbi's own code warns about (few epochs, pickles of its own) is not ours to cure.
+# sbi's own code emits these warnings, about few epochs and its pickles.
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
 SMALL: dict[str, Any] = {"num_layers": 2, "hidden_features": 16, "num_bins": 6}
 NOISE = 0.3
@@ -39,7 +39,7 @@ def trainer(kind: Any, prior: Any, builder: Any) -> Any:
     return kind(prior, density_estimator=builder, show_progress_bars=False)
 
 
-def shaken(estimator: Any) -> Any:
+def perturbed(estimator: Any) -> Any:
     with torch.no_grad():
         for parameter in estimator.parameters():
             parameter.add_(0.2 * torch.randn_like(parameter))
@@ -49,8 +49,8 @@ def shaken(estimator: Any) -> Any:
 @torch.no_grad()
 def test_the_density_integrates_to_one_over_the_box_and_is_zero_beyond() -> None:
     prior = box()
-    estimator = shaken(posterior(prior=prior, **SMALL)(*simulated(prior)))
-    x = torch.tensor([[0.9, 2.8]])  # near a corner, where a flow on all of space would leak
+    estimator = perturbed(posterior(prior=prior, **SMALL)(*simulated(prior)))
+    x = torch.tensor([[0.9, 2.8]])  # near a corner: a flow on all of space would leak out of the box
     middles = (torch.arange(400) + 0.5) / 400
     grid = torch.cartesian_prod(2 * middles - 1, 3 * middles)  # (160000, 2)
     log_prob = estimator.log_prob(grid[:, None], x)  # (160000, 1)
@@ -65,7 +65,7 @@ def test_the_density_integrates_to_one_over_the_box_and_is_zero_beyond() -> None
 
 def test_shapes_are_those_of_sbis_contract() -> None:
     theta, x = simulated(box(), 50)
-    estimator = shaken(posterior(prior=box(), **SMALL)(theta, x))
+    estimator = perturbed(posterior(prior=box(), **SMALL)(theta, x))
     one_by_one = torch.stack([estimator.log_prob(t[None, None], c[None])[0, 0] for t, c in zip(theta, x, strict=True)])
     torch.testing.assert_close(estimator.log_prob(theta, x), one_by_one[None], atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(estimator.loss(theta, x), -one_by_one, atol=1e-4, rtol=1e-4)
@@ -80,8 +80,8 @@ def test_shapes_are_those_of_sbis_contract() -> None:
     assert estimator.sample((7,), x[:2]).shape == (7, 2, 2)
 
 
-def test_both_loops_learn_a_posterior_that_is_known() -> None:
-    """x = theta + noise with theta uniform: inside the box the posterior is a normal cut to the box."""
+def test_both_training_loops_learn_a_known_posterior() -> None:
+    """With x = theta + noise and a uniform theta, the posterior is a normal truncated to the box."""
     prior = box()
     theta, x = simulated(prior, 1_500)
     held, given = simulated(prior, 2_000)
@@ -98,7 +98,7 @@ def test_both_loops_learn_a_posterior_that_is_known() -> None:
         assert truth - 0.2 < found < truth + 0.05
 
 
-def test_a_posterior_of_sbis_and_a_second_round() -> None:
+def test_an_sbi_posterior_can_be_refined_in_a_second_round() -> None:
     prior = box()
     inference = trainer(NPE, prior, posterior(prior=prior, **SMALL))
     inference.append_simulations(*simulated(prior)).train(max_num_epochs=1)
@@ -107,21 +107,21 @@ def test_a_posterior_of_sbis_and_a_second_round() -> None:
     inference.append_simulations(theta, x, proposal=first).train(max_num_epochs=1, num_atoms=5)
     second = inference.build_posterior().set_default_x(torch.tensor([[0.0, 1.0]]))
     samples = second.sample((50,), show_progress_bars=False)
-    # sbi corrects for the share of samples outside the prior: there is none.
+    # sbi corrects for the share of samples outside the prior. The share is 0 here.
     torch.testing.assert_close(
         second.log_prob(samples), second.log_prob(samples, norm_posterior=False), atol=1e-5, rtol=1e-5
     )
     assert float(second.leakage_correction(torch.tensor([[0.0, 1.0]]), show_progress_bars=False)) == 1
 
 
-def test_an_estimator_of_our_loop_is_one_of_sbis_posteriors() -> None:
+def test_an_estimator_trained_by_cubicflow_makes_an_sbi_posterior() -> None:
     prior = box()
     theta, x = simulated(prior)
     estimator = posterior(prior=prior, **SMALL).fit(theta, x, steps=5, progress=False)
     found = NPE(prior, show_progress_bars=False).build_posterior(estimator)
     samples = found.sample((10,), x=x[:1], show_progress_bars=False)
     assert samples.shape == (10, 2)
-    loaded = pickle.loads(pickle.dumps(found))  # as sbi's users keep their posteriors
+    loaded = pickle.loads(pickle.dumps(found))  # sbi's users save posteriors with pickle
     torch.testing.assert_close(loaded.log_prob(samples, x=x[:1]), found.log_prob(samples, x=x[:1]))
 
 
@@ -133,7 +133,7 @@ def test_a_likelihood_in_two_rounds() -> None:
         estimator = inference.append_simulations(theta, x).train(max_num_epochs=1)
     assert estimator.input_shape == estimator.condition_shape == (2,)
     ours = likelihood(**SMALL).fit(*inference.get_simulations()[:2], steps=5, progress=False)
-    for likely in (estimator, ours):  # what sbi's MCMC climbs
+    for likely in (estimator, ours):  # sbi's MCMC evaluates this potential
         potential = inference.build_posterior(likely).potential(theta[:5], x=x[:1])
         wanted = likely.log_prob(x[:1, None].expand(1, 5, 2), theta[:5])[0] + prior.log_prob(theta[:5])
         torch.testing.assert_close(potential, wanted, atol=1e-4, rtol=1e-4)
@@ -151,7 +151,7 @@ def test_an_embedding_net_is_trained_with_the_flow(ours: bool) -> None:
         estimator = builder.fit(theta, images, steps=20, progress=False)
     else:
         estimator = trainer(NPE, prior, builder).append_simulations(theta, images).train(max_num_epochs=1)
-    assert torch.equal(net[1].weight, before)  # the builder may be used again
+    assert torch.equal(net[1].weight, before)  # the builder's network is unchanged
     assert not torch.equal(estimator.embedding_net[1].weight, before)
     assert estimator.condition_shape == (2, 5)
     assert estimator.net.context_features == 3
@@ -161,16 +161,16 @@ def test_an_embedding_net_is_trained_with_the_flow(ours: bool) -> None:
 def test_parameters_with_one_bound_stay_on_their_side() -> None:
     one = torch.ones(1)
     prior = MultipleIndependent([Exponential(one), Uniform(-one, one)], validate_args=False)
-    estimator = shaken(posterior(prior=prior, **SMALL)(*simulated(prior)))
+    estimator = perturbed(posterior(prior=prior, **SMALL)(*simulated(prior)))
     samples = estimator.sample((1000,), torch.zeros(1, 2))[:, 0]
     assert prior.support.check(samples).all()
     assert samples[:, 0].max() > 1
 
 
 @torch.no_grad()
-def test_one_parameter() -> None:
+def test_a_single_parameter_works() -> None:
     prior = BoxUniform(torch.zeros(1), torch.ones(1))
-    estimator = shaken(posterior(prior=prior, **SMALL)(*simulated(prior)))
+    estimator = perturbed(posterior(prior=prior, **SMALL)(*simulated(prior)))
     middles = (torch.arange(4_000) + 0.5) / 4_000
     log_prob = estimator.log_prob(middles[:, None, None], torch.tensor([[0.3]]))
     assert math.isclose(float(log_prob.double().exp().mean()), 1, rel_tol=1e-3)
@@ -191,7 +191,7 @@ def test_failed_simulations_follow_sbis_convention() -> None:
     theta, x = simulated(prior, 100)
     x[:10, 0] = math.nan
     builder = posterior(prior=prior, **SMALL)
-    trainer(NPE, prior, builder).append_simulations(theta, x).train(max_num_epochs=1)  # sbi leaves them out
+    trainer(NPE, prior, builder).append_simulations(theta, x).train(max_num_epochs=1)  # sbi drops failed simulations
     with pytest.warns(UserWarning, match="10 of 100 simulations have NaN or inf in x; they are left out of training"):
         builder.fit(theta, x, steps=2, progress=False)
     with pytest.raises(ValueError, match="10 of 100 simulations have NaN or inf in x; leaving them out would bias"):
@@ -213,7 +213,7 @@ def test_conditions_of_another_shape_are_refused_in_one_line() -> None:
         estimator.log_prob(torch.zeros(4, 5), torch.zeros(4, 2))
 
 
-def test_what_cannot_be_built_is_refused_in_one_line() -> None:
+def test_bad_arguments_are_refused_in_one_line() -> None:
     theta, x = simulated(box(), 20)
     normal = torch.distributions.MultivariateNormal(torch.zeros(2), torch.eye(2))
     with pytest.raises(ValueError, match=r"the prior lacks a bound in columns \[0, 1\]; give a prior on a box"):

@@ -1,4 +1,4 @@
-"""Small files in the forms of the benchmark tables, made up."""
+"""Small synthetic files in the formats of the benchmark tables."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def miniboone_rows(signal: int, background: int) -> np.ndarray:
     rows = random.gamma(2.0, size=(signal + background, 50))
     for column in (5, 13, 44):
         rows[:, column] = np.where(random.random(len(rows)) < 0.1, 0.0, rows[:, column])
-    rows[[7, 20], 0] = -999.0  # outliers, dropped before columns are judged
-    rows[signal:, 30] = 0.0  # repeated in the background only
+    rows[[7, 20], 0] = -999.0  # outliers: dropped before columns are selected
+    rows[signal:, 30] = 0.0  # many equal values, in the background only
     return np.array([[float(f"{value:.6e}") for value in row] for row in rows])
 
 

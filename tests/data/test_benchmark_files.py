@@ -1,4 +1,4 @@
-"""Benchmark files that are missing, partial, damaged or not those asked for, and what a loaded table says of itself."""
+"""Missing, partial, damaged and wrong benchmark files, and the labels of loaded tables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .made_up_benchmarks import miniboone_rows, miniboone_text, power_text, put,
 pytestmark = pytest.mark.usefixtures("cache")
 
 
-def test_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loaded_table_has_its_provenance_and_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path / "power/household_power_consumption.txt", power_text(800))
     found = load_benchmark("power", tmp_path)
     size = Size(len(found.train), len(found.validation), len(found.test), 6)
@@ -54,27 +54,27 @@ def test_missing_data_names_files_origin_and_folder(tmp_path: Path, name: str) -
         assert part in message
 
 
-def test_half_a_form_is_said_to_be_half(tmp_path: Path) -> None:
+def test_the_missing_file_of_a_pair_is_named(tmp_path: Path) -> None:
     put(tmp_path / "hepmass/1000_train.csv", "")
     with pytest.raises(MissingDataError, match=r"Still missing: \S*1000_test.csv"):
         load_benchmark("hepmass", tmp_path)
 
 
-def test_a_form_that_is_asked_for_is_the_one_that_is_read(tmp_path: Path) -> None:
+def test_only_the_requested_form_is_read(tmp_path: Path) -> None:
     put(tmp_path / "power/household_power_consumption.txt", power_text(300))
     with pytest.raises(MissingDataError, match=r"data\.npy") as caught:
         load_benchmark("power", tmp_path, form="published")
     assert "household" not in str(caught.value)
 
 
-def test_unknown_names() -> None:
+def test_unknown_names_are_refused() -> None:
     with pytest.raises(ValueError, match="there are power, gas, hepmass, miniboone, bsds300"):
         load_benchmark("mnist")
     with pytest.raises(ValueError, match="its forms are 'published', 'raw', 'splits'"):
         load_benchmark("miniboone", form="csv")
 
 
-def test_folders(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_data_folder_is_found(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert data_folder(tmp_path) == tmp_path
     assert data_folder() == cache / "data"
     monkeypatch.setenv("CUBICFLOW_DATA", str(tmp_path / "named"))
@@ -87,7 +87,7 @@ def test_folders(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -
     assert cache_folder() == Path.home() / ".cache" / "cubicflow"
 
 
-def test_damaged_files(tmp_path: Path) -> None:
+def test_damaged_files_are_refused(tmp_path: Path) -> None:
     text = power_text(100)
     path = tmp_path / "power/household_power_consumption.txt"
     cases = [

@@ -1,7 +1,7 @@
-"""The five tables: each recipe against a second implementation written out here, on files in each public format.
+"""The five tables: each recipe is compared with a second implementation in this file, on every public format.
 
-The second implementations follow the code that introduced the benchmarks, step by step, with pandas and in-place
-numpy where it used them. Last come the real files, where there are some.
+The second implementations follow the code that introduced the benchmarks, step by step, with its pandas and in-place
+numpy operations. The last tests use the real files, if they are present.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def test_power_from_packed_text(tmp_path: Path, ending: str, packer) -> None:
 
 
 def gas_frame(n: int) -> pd.DataFrame:
-    """16 sensors, several of them nearly copies of others, one of them a copy upside down."""
+    """Return 16 sensors. Several are nearly copies of others; the last is a negated copy."""
     random = np.random.default_rng(1)
     base = random.standard_normal((n, 9)) * 100 + 3000
     copies = [0, 0, 1, 2, 2, 2, 3, 4, 5, 6, 6, 7, 8, 1, 0]
@@ -140,7 +140,7 @@ def gas_text(frame: pd.DataFrame) -> str:
 def test_gas_from_published_rows(tmp_path: Path) -> None:
     frame = gas_frame(400)
     expected = reference_gas(frame)
-    assert 8 <= expected[0].shape[1] < 16, "the test must drop columns"
+    assert 8 <= expected[0].shape[1] < 16, "the test data must have columns to drop"
     put(tmp_path / "gas/data.npy", b"")
     np.save(tmp_path / "gas/data.npy", frame.drop(columns=["Meth", "Eth", "Time"]).to_numpy())
     assert_is(load_benchmark("gas", tmp_path), expected)
@@ -171,7 +171,7 @@ def test_gas_text_is_read_whole_and_redrawn_by_a_quarter(tmp_path: Path, monkeyp
     assert "seed 0" in loaded.note
 
 
-def test_gas_pickle_is_refused_unless_asked_for(tmp_path: Path) -> None:
+def test_gas_pickle_is_refused_unless_requested(tmp_path: Path) -> None:
     frame = gas_frame(400)
     (tmp_path / "gas").mkdir()
     frame.to_pickle(tmp_path / "gas/ethylene_CO.pickle")
@@ -182,15 +182,15 @@ def test_gas_pickle_is_refused_unless_asked_for(tmp_path: Path) -> None:
     assert_is(load_benchmark("gas", tmp_path, form="pickle"), reference_gas(frame))
 
 
-def test_gas_pickle_never_runs_unasked(tmp_path: Path) -> None:
-    """A pickle that would leave a mark, were it opened."""
+def test_gas_pickle_is_never_opened_unless_requested(tmp_path: Path) -> None:
+    """The pickle creates a folder when it is opened."""
     mark = tmp_path / "opened"
     # Protocol 0: the global os.mkdir, called with the mark's path.
     put(tmp_path / "gas/ethylene_CO.pickle", f"cos\nmkdir\n(V{mark}\ntR.")
     with pytest.raises(MissingDataError):
         load_benchmark("gas", tmp_path)
     assert not mark.exists()
-    with pytest.raises(ValueError, match="pandas"):  # and the test is not vacuous
+    with pytest.raises(ValueError, match="pandas"):  # the test is not vacuous: this call opens the pickle
         load_benchmark("gas", tmp_path, form="pickle")
     assert mark.exists()
 
@@ -202,8 +202,8 @@ def hepmass_frame(n: int, seed: int) -> pd.DataFrame:
     random = np.random.default_rng(seed)
     frame = pd.DataFrame(random.standard_normal((n, 27)) * 2 + 1, columns=[f"f{i}" for i in range(27)])
     for column in (3, 9, 17):
-        frame[f"f{column}"] = random.integers(4, size=n).astype(float)  # discrete: these must go
-    frame["f20"] = np.where(np.arange(n) < 5, -9.0, frame["f20"])  # at most five times the smallest: this must stay
+        frame[f"f{column}"] = random.integers(4, size=n).astype(float)  # discrete columns must be dropped
+    frame["f20"] = np.where(np.arange(n) < 5, -9.0, frame["f20"])  # five equal values: the column must stay
     frame.insert(0, "# label", (random.random(n) < 0.5).astype(float))
     return frame
 
@@ -240,7 +240,7 @@ def test_hepmass(tmp_path: Path, extra: str) -> None:
     put(tmp_path / "hepmass/1000_train.csv", hepmass_csv(train, extra=None))
     put(tmp_path / "hepmass/1000_test.csv.gz", gzip.compress(hepmass_csv(test, extra=extra).encode()))
     expected = reference_hepmass(train, test)
-    assert expected[0].shape[1] == 24, "three discrete columns must go"
+    assert expected[0].shape[1] == 24, "three discrete columns are dropped"
     assert_is(load_benchmark("hepmass", tmp_path), expected)
 
 

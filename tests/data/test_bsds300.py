@@ -1,4 +1,4 @@
-"""BSDS300: images from archives and folders, patches against a loop that draws one by one, the cache, real images."""
+"""BSDS300: images from archives and folders, patches against a plain loop, the cache, and the real images."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ pytestmark = pytest.mark.usefixtures("cache")
 def assert_is(benchmark: Benchmark, expected: list[np.ndarray]) -> None:
     for rows, reference in zip((benchmark.train, benchmark.validation, benchmark.test), expected, strict=True):
         assert rows.dtype == np.float32
-        # The same float64 operations, rounded once; values are below 1 and sums of 64 may be taken in another order.
+        # Both run the same float64 operations and round once. Values are below 1; sums of 64 may differ in order.
         np.testing.assert_allclose(rows, reference, rtol=1e-7, atol=1e-7)
 
 
 def bsds_images() -> dict[str, np.ndarray]:
-    """Ten training and four test images of two shapes; lossless, but .jpg by name, which is all that is looked at."""
+    """Return ten training and four test images of two shapes. They are lossless, but the loader needs .jpg names."""
     random = np.random.default_rng(3)
     shapes = [(20, 31), (31, 20)]
     names = [f"train/{i}.jpg" for i in range(10)] + [f"test/{i}.jpg" for i in range(4)]
@@ -48,7 +48,7 @@ def bsds_archive(images: dict[str, np.ndarray], mode: str = "w") -> bytes:
 
 
 def reference_patches(images: list[np.ndarray], n: int, seed: list[int]) -> np.ndarray:
-    """One patch at a time."""
+    """Draw one patch at a time."""
     random = np.random.RandomState(seed)
     which = random.randint(len(images), size=n)
     down, across = random.random_sample(n), random.random_sample(n)
@@ -116,7 +116,7 @@ def test_bsds300_cache_is_used_checked_and_optional(
     np.testing.assert_array_equal(bsds300.cached_redraw(images, rows, 0).train, first.train)
     np.testing.assert_array_equal(np.load(files[1]), first.train)
 
-    monkeypatch.setenv("CUBICFLOW_CACHE", str(put(tmp_path / "a file", "")))  # which cannot be a folder
+    monkeypatch.setenv("CUBICFLOW_CACHE", str(put(tmp_path / "a file", "")))  # a file cannot be a folder
     np.testing.assert_array_equal(bsds300.cached_redraw(images, rows, 0).train, first.train)
 
 
@@ -168,7 +168,7 @@ def test_bsds300_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_bsds300_published_reads_each_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same without h5py: a stand-in with the two things that are used of it."""
+    """A stub replaces h5py, with the two methods that the loader uses."""
     splits = {
         name: np.random.default_rng(0).random((n, 63)) for name, n in (("test", 3), ("train", 5), ("validation", 2))
     }
@@ -204,7 +204,7 @@ def gaussian_scores(train: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def test_real_bsds300(real_data: Path) -> None:
-    """A full-covariance Gaussian scores on some of the rows as on all, within 0.3 and twice its own standard error."""
+    """A full-covariance Gaussian scores some of the rows as it scores all, within 0.3 and two standard errors."""
     images = real_data / "bsds300/images.tar"
     if not images.exists():
         pytest.skip(f"{images} is not there")

@@ -1,4 +1,4 @@
-"""Tables that commands know by name."""
+"""Built-in tables, which commands open by name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def cache(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
-def test_opens_by_name_and_is_kept(name):
+def test_a_built_in_table_opens_by_name_and_is_cached(name):
     table = open_table(name)
     assert table.names == ["x", "y"]
     rows = np.concatenate([np.column_stack([batch["x"], batch["y"]]) for batch in table.batches()])
@@ -28,12 +28,12 @@ def test_opens_by_name_and_is_kept(name):
     assert built_in_table(name).stat().st_mtime_ns == made
 
 
-def test_a_file_of_that_name_comes_first(cache):
+def test_a_file_with_the_name_takes_precedence(cache):
     (cache / "gaussians").mkdir()
     with pytest.raises(TableError, match="gaussians"):
         open_table("gaussians")
 
 
-def test_other_names_are_told_which_there_are():
+def test_an_unknown_name_lists_the_built_in_tables():
     with pytest.raises(TableError, match=r"no built-in table of that name \(gaussians, grace-hopper\)"):
         open_table("gausians")

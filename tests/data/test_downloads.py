@@ -1,4 +1,4 @@
-"""Downloads, from a server on this machine: what arrives, what is checked, and that nothing half-done stays."""
+"""Downloads from a local server: the files, the checks, and that no partial file remains."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_fetch(site, tmp_path: Path) -> None:
     assert files_under(tmp_path) == ["a/b/file"]
     assert calls[-1] == (len(content), len(content))
     assert [done for done, _ in calls] == sorted(done for done, _ in calls)
-    assert len(calls) > 2, "a large file reports more than its end"
+    assert len(calls) > 2, "a large file reports its progress before the end"
 
 
 def test_fetched_files_have_ordinary_permissions(site, tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_only_the_web_is_fetched(tmp_path: Path, url: str) -> None:
 
 @pytest.fixture
 def published(site, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
-    """The archive of published arrays, with tiny contents."""
+    """Serve the archive of published arrays, with tiny contents."""
     array = io.BytesIO()
     np.save(array, np.random.default_rng(0).random((200, 8)))
     files = {member: name.encode() for name, member in downloads.PUBLISHED_ARRAYS.files.items()}
@@ -144,7 +144,7 @@ def test_one_archive_serves_all_tables(site, published: dict[str, bytes], tmp_pa
     assert site.asked == ["/data.tar.gz"]
 
 
-def test_files_that_are_there_are_not_replaced(published: dict[str, bytes], tmp_path: Path) -> None:
+def test_existing_files_are_not_replaced(published: dict[str, bytes], tmp_path: Path) -> None:
     (tmp_path / "power").mkdir()
     (tmp_path / "power/data.npy").write_bytes(b"mine")
     download("miniboone", tmp_path)
@@ -161,7 +161,7 @@ def test_a_damaged_archive_is_not_opened(site, published: dict[str, bytes], tmp_
 
 @pytest.fixture
 def raw(site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The raw files' addresses on the local server, with their real last parts."""
+    """Serve the raw files from the local server, under their real file names."""
     moved = {
         name: tuple(
             downloads.Source(f"{site.url}/{source.url.rpartition('/')[2]}", source.files, source.check)
@@ -197,7 +197,7 @@ def test_raw_files_land_where_the_loader_looks(site, tmp_path: Path, name: str) 
 
 
 @pytest.mark.usefixtures("raw")
-def test_gas_is_raw_unless_told(tmp_path: Path) -> None:
+def test_gas_is_downloaded_as_raw_text_by_default(tmp_path: Path) -> None:
     (path,) = download("gas", tmp_path)
     assert path == tmp_path / "gas/ethylene_CO.txt"
     assert path.read_bytes() == b"gas"
@@ -212,7 +212,7 @@ def test_gas_is_raw_unless_told(tmp_path: Path) -> None:
         (make_tar({"ethylene_CO.txt": os.urandom(100_000)})[:50_000], "is not a complete zip or tar archive"),
     ],
 )
-def test_bad_archives(site, tmp_path: Path, content: bytes, message: str) -> None:
+def test_bad_archives_are_refused(site, tmp_path: Path, content: bytes, message: str) -> None:
     site.pages["/data.zip"] = content
     with pytest.raises(DownloadError, match=message):
         download("gas", tmp_path)
@@ -226,14 +226,14 @@ def test_the_default_folder_is_the_one_the_loader_reads(cache: Path, monkeypatch
     assert download("miniboone", source="raw") == [cache / "named/miniboone/MiniBooNE_PID.txt"]
 
 
-def test_wrong_arguments(tmp_path: Path) -> None:
+def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="there are bsds300, gas, hepmass, miniboone, power"):
         download("mnist", tmp_path)
     with pytest.raises(ValueError, match="'published' or 'raw'"):
         download("gas", tmp_path, source="zenodo")
 
 
-def test_addresses_are_of_the_web_and_destinations_are_the_loaders() -> None:
+def test_addresses_are_https_and_the_loader_knows_every_file() -> None:
     every = [downloads.PUBLISHED_ARRAYS, *(source for found in downloads.RAW_FILES.values() for source in found)]
     known = {name for forms in BENCHMARKS.values() for form in forms for names in form.files for name in names}
     for source in every:

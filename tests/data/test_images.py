@@ -1,4 +1,4 @@
-"""Fashion-MNIST: the idx format on files made here, downloads from a server of our own, and the real files."""
+"""Fashion-MNIST: the idx format on synthetic files, downloads from a local server, and the real files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def idx(array: np.ndarray) -> bytes:
 
 @pytest.fixture
 def tiny() -> dict[str, bytes]:
-    """The four files, unpacked, with 30 and 10 pictures of 3 x 5."""
+    """Return the four files, uncompressed, with 30 and 10 images of 3 x 5 pixels."""
     random = np.random.default_rng(0)
     files = {}
     for stem in images.SHA256:
@@ -51,7 +51,7 @@ def test_splits(folder: Path, tiny: dict[str, bytes]) -> None:
     assert len(images.load_fashion_mnist(folder, validation=0, verify=False).validation) == 0
 
 
-def test_unpacked_files_do_as_well(folder: Path) -> None:
+def test_uncompressed_files_are_read_too(folder: Path) -> None:
     packed = images.load_fashion_mnist(folder, validation=4, verify=False)
     for path in (folder / "fashion-mnist").glob("*.gz"):
         path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
@@ -85,7 +85,7 @@ def test_validation_size(folder: Path, validation: int) -> None:
         images.load_fashion_mnist(folder, validation=validation, verify=False)
 
 
-def test_damaged_idx(tmp_path: Path) -> None:
+def test_damaged_idx_files_are_refused(tmp_path: Path) -> None:
     good = idx(np.zeros((4, 2), np.uint8))
     cases = {
         "floats": (good[:2] + b"\x0d" + good[3:], "not an idx file of unsigned bytes"),
@@ -101,7 +101,7 @@ def test_damaged_idx(tmp_path: Path) -> None:
             images.read_idx(tmp_path / name)
 
 
-def test_files_that_do_not_belong_together(folder: Path) -> None:
+def test_files_of_different_lengths_are_refused(folder: Path) -> None:
     files = folder / "fashion-mnist"
     (files / "t10k-labels-idx1-ubyte.gz").write_bytes((files / "train-labels-idx1-ubyte.gz").read_bytes())
     with pytest.raises(ValueError, match="files do not fit"):
@@ -124,7 +124,7 @@ def test_download(served, tmp_path: Path) -> None:
     assert images.load_fashion_mnist(tmp_path, validation=4).train.shape == (26, 3, 5)
     asked = len(served.asked)
     images.download_fashion_mnist(tmp_path)
-    assert len(served.asked) == asked, "files that are there are left alone"
+    assert len(served.asked) == asked, "existing files are not downloaded again"
 
 
 @pytest.mark.parametrize("fault", ["other content", "not gzip", "missing", "cut short"])
@@ -152,7 +152,7 @@ def test_bad_downloads_leave_nothing(served, tmp_path: Path, fault: str) -> None
 def test_real_fashion_mnist(real_data: Path) -> None:
     if not (real_data / "fashion-mnist").is_dir():
         pytest.skip(f"{real_data} has no fashion-mnist")
-    loaded = images.load_fashion_mnist(real_data)  # which checks the sha256 of all four
+    loaded = images.load_fashion_mnist(real_data)  # checks the sha256 of all four files
     assert loaded.train.shape == (54_000, 28, 28)
     assert loaded.validation.shape == (6_000, 28, 28)
     assert loaded.test.shape == (10_000, 28, 28)

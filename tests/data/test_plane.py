@@ -1,4 +1,4 @@
-"""Densities on the unit square: their truth against scipy, their samples against their truth."""
+"""Densities on the unit square: log densities against scipy, and samples against the densities."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cubicflow.data.plane import GaussianGrid, ImageDensity, gaussian_grid, read
 
 
 def brute_force_log_prob(x: np.ndarray, side: int, std: float) -> np.ndarray:
-    """The definition: side**2 two-dimensional normals, divided by their mass on the square."""
+    """Return the log density by definition: side**2 two-dimensional normals, divided by their mass on the square."""
     density, mass = np.zeros(len(x)), 0.0
     for i in range(side):
         for j in range(side):
@@ -54,9 +54,9 @@ def test_masses_of_gaussians_against_quadrature(side: int, std: float) -> None:
 
 def test_masses_of_a_picture_are_those_of_its_points() -> None:
     picture = ImageDensity(np.random.default_rng(0).random((8, 8)))
-    edges = np.array([0, 0.3, 0.55, 1])  # none is an edge of pixels
+    edges = np.array([0, 0.3, 0.55, 1])  # inner edges differ from the edges of pixels
     expected = np.zeros((3, 3))
-    fine = (np.arange(400) + 0.5) / 400  # every edge, of pixels and of blocks, is a multiple of 1 / 400
+    fine = (np.arange(400) + 0.5) / 400  # all edges of pixels and blocks are multiples of 1 / 400
     for i, j in itertools.product(range(3), repeat=2):
         y, x = (fine[(fine > edges[n]) & (fine < edges[n + 1])] for n in (i, j))
         points = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)
@@ -64,7 +64,7 @@ def test_masses_of_a_picture_are_those_of_its_points() -> None:
     np.testing.assert_allclose(picture.masses(edges), expected, rtol=1e-12)
 
 
-def test_the_225_gaussians_are_those_of_the_paper() -> None:
+def test_the_225_gaussians_agree_with_the_paper() -> None:
     grid = GaussianGrid()
     assert (grid.side, grid.std) == (15, 1 / 150)
     np.testing.assert_allclose(grid.centres, [(i + 0.5) / 15 for i in range(15)])
@@ -87,7 +87,7 @@ def test_expected_log_prob_agrees_with_adaptive_quadrature() -> None:
 
 @pytest.mark.parametrize(("side", "std"), [(1, 1e-4), (15, 1e-5), (15, 1e-7)])
 def test_narrow_gaussians_have_the_entropy_of_gaussians_far_apart(side: int, std: float) -> None:
-    expected = -np.log(2 * np.pi * np.e * std**2 * side**2)  # of two axes, each a mixture that does not overlap
+    expected = -np.log(2 * np.pi * np.e * std**2 * side**2)  # two axes, each a mixture without overlap
     assert GaussianGrid(side, std).expected_log_prob() == pytest.approx(expected, abs=1e-6)
 
 
@@ -147,7 +147,7 @@ def test_image_samples_fall_on_pixels_in_proportion_and_upright() -> None:
     counts = np.zeros((4, 4))
     for row in range(4):
         for column in range(4):
-            inside = (x[:, 0] // 0.25 == column) & (x[:, 1] // 0.25 == 3 - row)  # y upwards
+            inside = (x[:, 0] // 0.25 == column) & (x[:, 1] // 0.25 == 3 - row)  # y points up
             counts[row, column] = inside.sum()
     assert (counts[weights == 0] == 0).all()
     expected = n * weights / weights.sum()
@@ -168,7 +168,7 @@ def test_image_density_is_normalised_and_knows_its_entropy() -> None:
 
 
 def test_image_points_never_round_into_the_next_pixel() -> None:
-    # All the weight in the pixels before zero-weight ones, far from 0, where float32 is coarsest.
+    # All weight is in one pixel, next to a pixel of weight zero and far from 0, where float32 is coarsest.
     weights = np.zeros((512, 512))
     weights[0, 510] = 1
     density = ImageDensity(weights)
@@ -215,7 +215,7 @@ def test_picture_files(tmp_path) -> None:
     assert by_light[:, 0].min() >= 5 / 16
 
 
-def test_transparent_pixels_are_paper(tmp_path) -> None:
+def test_transparent_pixels_are_white(tmp_path) -> None:
     image = pytest.importorskip("PIL.Image")
     path = tmp_path / "clear.png"
     image.new("RGBA", (4, 4), (0, 0, 0, 0)).save(path)
@@ -243,7 +243,7 @@ def test_built_in_picture_is_upright() -> None:
 
 
 @pytest.mark.parametrize("ending", ["png", "tiff"])
-def test_pictures_of_16_bits_are_those_of_8(tmp_path, ending: str) -> None:
+def test_16_bit_pictures_equal_8_bit_pictures(tmp_path, ending: str) -> None:
     image = pytest.importorskip("PIL.Image")
     ramp = np.tile(np.arange(256, dtype=np.uint16), (256, 1))
     image.fromarray(ramp * 257).save(tmp_path / f"deep.{ending}")

@@ -1,4 +1,4 @@
-"""Rows behind one interface: every epoch is a shuffle, a resumed one goes on, shares make up the global batch."""
+"""Sources of rows: every epoch is a shuffle, a resumed epoch continues, and processes share the global batch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ N, D = 1000, 3
 
 @pytest.fixture
 def table():
-    """Row i begins with i, so that rows can be told apart after any shuffle."""
+    """Return rows whose first value is the row's number, so that a shuffle can be checked."""
     values = np.random.default_rng(0).normal(size=(N, D))
     values[:, 0] = np.arange(N)
     return values
@@ -100,7 +100,7 @@ def test_shares_make_up_the_global_batch(rows, world_size):
     whole = numbers(rows.epoch(Order(64, seed=3), 1))
     shares = [numbers(rows.epoch(Order(64, 3, rank, world_size), 1)) for rank in range(world_size)]
     together = [list(itertools.chain(*parts)) for parts in zip(*shares, strict=True)]
-    if isinstance(rows, ParquetRows):  # each process has a stretch of its own: other batches, as many of them
+    if isinstance(rows, ParquetRows):  # each process has its own stretch: different batches, but as many
         assert [len(batch) for batch in together] == [64] * (N // 64)
         assert len(set(itertools.chain(*together))) == 64 * (N // 64)
     else:
@@ -111,8 +111,8 @@ def test_shares_make_up_the_global_batch(rows, world_size):
 
 @pytest.mark.parametrize("world_size", [2, 3, 7])
 @pytest.mark.parametrize("batch_size", [7, 50, 333])
-def test_each_process_reads_a_stretch_of_its_own(tmp_path, table, world_size, batch_size):
-    """Files of 100 rows in row groups of 40: a process reads those that hold its stretch, and no other."""
+def test_each_process_reads_only_its_own_stretch(tmp_path, table, world_size, batch_size):
+    """Files hold 100 rows in row groups of 40. A process reads only the row groups of its stretch."""
     for i in range(0, N, 100):
         write_parquet(tmp_path / f"{i:04d}.parquet", table[i : i + 100], 40)
     rows = ParquetRows(tmp_path, window_rows=200)
@@ -146,7 +146,7 @@ def test_split_is_disjoint_complete_and_repeatable(rows):
     assert sorted(kept + held_out) == list(range(N))
     assert len(kept) == training.num_rows
     assert len(held_out) == validation.num_rows
-    assert abs(len(held_out) - 100) <= 40  # drawn one by one from a stream: a binomial, 4 standard deviations
+    assert abs(len(held_out) - 100) <= 40  # a binomial, because a stream draws row by row; 4 standard deviations
     assert flat(rows.split(100, seed=5)[1].in_order(50)) == held_out
     assert flat(rows.split(100, seed=6)[1].in_order(50)) != held_out
     epoch = flat(training.epoch(Order(50, seed=0), 0))
@@ -169,7 +169,7 @@ def test_summary_keeps_its_digits_under_a_large_offset():
     assert abs(float(summary.std) - x.std()) < 1e-6
 
 
-def test_weighted_summary_is_that_of_repeated_rows(table):
+def test_weighted_summary_equals_the_summary_of_repeated_rows(table):
     counts = np.random.default_rng(1).integers(1, 4, size=N)
     summary = TensorRows(torch.tensor(table), weights=torch.tensor(counts)).summary
     repeated = np.repeat(table, counts, axis=0)
@@ -178,11 +178,11 @@ def test_weighted_summary_is_that_of_repeated_rows(table):
     assert summary.mean_weight == pytest.approx(counts.mean())
 
 
-def test_fingerprints_tell_rows_apart(table, tmp_path):
+def test_different_rows_have_different_fingerprints(table, tmp_path):
     changed = table.copy()
     changed[1, 2] += 1
     prints = {make_rows(kind, table, tmp_path).fingerprint() for kind in KINDS}
-    assert len(prints) == 1  # of the values alone, wherever they are kept and however they are cut
+    assert len(prints) == 1  # the values alone decide, not the storage or the batches
     for kind in ("tensor", "npy", "row groups"):
         assert make_rows(kind, changed, tmp_path).fingerprint() not in prints
         assert make_rows(kind, table[:-1], tmp_path).fingerprint() not in prints
@@ -199,7 +199,7 @@ def test_fingerprints_of_every_dtype(dtype):
     assert TensorRows(x).fingerprint() != TensorRows(x.to(torch.int16)).fingerprint()
 
 
-def test_fingerprints_know_context_and_weights_apart():
+def test_fingerprints_distinguish_context_from_weights():
     x, ones = torch.zeros(5, 2), torch.ones(5)
     given = [(x,), (x, ones[:, None]), (x, None, ones), (x, ones[:, None], ones), (x, 2 * ones[:, None], ones)]
     assert len({TensorRows(*parts).fingerprint() for parts in given}) == len(given)
@@ -207,12 +207,12 @@ def test_fingerprints_know_context_and_weights_apart():
 
 
 def test_fingerprints_of_very_many_rows():
-    """The number of the last is not a float32. They take no memory of their own."""
+    """The last row's number is not exact in float32. The expanded tensor takes no memory."""
     rows = TensorRows(torch.zeros(1, 1, dtype=torch.uint8).expand(2**25, 1))
     assert len(rows.fingerprint()) == 32
 
 
-def test_whether_any_row_counts(table, tmp_path):
+def test_has_weight_finds_any_positive_weight(table, tmp_path):
     weights = np.zeros(N)
     path = write_parquet(tmp_path / "x.parquet", table, 100, w=weights)
     assert not ParquetRows(path, weights="w").has_weight()
@@ -263,7 +263,7 @@ def test_a_giant_row_group_is_read_a_few_rows_at_a_time(tmp_path, monkeypatch):
     rows.encode = lambda batch: seen.append(batch.num_rows) or encode(batch)
     next(rows.epoch(Order(32), 0))
     assert max(seen) <= 2**14
-    assert sum(seen) <= 4 * 2**14  # two windows ahead at most, each within one piece
+    assert sum(seen) <= 4 * 2**14  # at most two windows ahead, each within one piece
 
 
 def test_resuming_skips_row_groups_without_reading_them(table, tmp_path):
@@ -272,7 +272,7 @@ def test_resuming_skips_row_groups_without_reading_them(table, tmp_path):
     encode = rows.encode
     rows.encode = lambda batch: seen.append(batch.num_rows) or encode(batch)
     list(rows.epoch(Order(50), 0, 16))
-    assert sum(seen) < 400  # of 1000 rows, 800 are over
+    assert sum(seen) < 400  # 800 of 1000 rows are done
 
 
 def test_uniform_hash_is_uniform():
@@ -281,7 +281,7 @@ def test_uniform_hash_is_uniform():
     assert distance < 1.95 / np.sqrt(100_000)  # Kolmogorov-Smirnov at 0.1 %
 
 
-# --- what is refused ---
+# --- errors ---
 
 
 def test_rows_that_are_not_finite_are_named(table, tmp_path):
@@ -318,14 +318,14 @@ def test_missing_truth_values_are_not_finite(tmp_path):
 
 
 @pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf")])
-def test_weights_that_are_not_weights(bad):
+def test_negative_and_non_finite_weights_are_refused(bad):
     weights = torch.ones(5)
     weights[3] = bad
     with pytest.raises(ValueError, match="weights must be finite and 0 or more; row 3 has"):
         _ = TensorRows(torch.zeros(5, 1), weights=weights).summary
 
 
-def test_shapes_that_do_not_belong_together():
+def test_shapes_that_do_not_match_are_refused():
     with pytest.raises(ValueError, match=r"x must have shape \(rows, columns\).*reshape\(-1, 1\)"):
         TensorRows(torch.zeros(5))
     with pytest.raises(ValueError, match=r"context must have shape \(5, C\)"):
@@ -338,7 +338,7 @@ def test_shapes_that_do_not_belong_together():
         _ = TensorRows(torch.zeros(5, 2), weights=torch.zeros(5)).summary
 
 
-def test_files_that_are_not_what_they_should_be(tmp_path, table):
+def test_damaged_missing_and_unsuitable_files_are_refused(tmp_path, table):
     (tmp_path / "x.npy").write_bytes(b"not numpy")
     with pytest.raises(ValueError, match=r"not a complete .npy file"):
         as_rows(tmp_path / "x.npy")
@@ -370,7 +370,7 @@ def test_files_that_are_not_what_they_should_be(tmp_path, table):
         ParquetRows(empty)
 
 
-def test_no_pickles_in_npy(tmp_path):
+def test_pickles_in_npy_files_are_refused(tmp_path):
     np.save(tmp_path / "x.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
     with pytest.raises(ValueError, match=r"not a complete .npy file of numbers"):
         as_rows(tmp_path / "x.npy")

@@ -1,4 +1,4 @@
-"""Symmetries of rows against NumPy's own flips and transposes, and their draws against counting."""
+"""Symmetries of rows compared with NumPy's flips and transposes, and the frequencies of random draws."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TRANSPOSED = [lambda a, mirror=mirror: mirror(np.swapaxes(a, -1, -2)) for mirror
 
 
 def images_of(shape: tuple[int, ...], kind: str) -> tuple[np.ndarray, np.ndarray]:
-    """Seven random images (7, ...), and every image of each (maps, 7, ...), moved one by one."""
+    """Return seven random images (7, ...), and each of them under every map (maps, 7, ...)."""
     images = np.random.default_rng(0).standard_normal((7, *shape))
     maps = MIRRORS if kind == "mirror" else MIRRORS + TRANSPOSED
     return images, np.stack([np.stack([move(image) for image in images]) for move in maps])
@@ -27,7 +27,7 @@ def images_of(shape: tuple[int, ...], kind: str) -> tuple[np.ndarray, np.ndarray
     ("shape", "kind"),
     [((3, 5), "mirror"), ((2, 3, 4), "mirror"), ((8, 8), "mirror"), ((8, 8), "square"), ((3, 4, 4), "square")],
 )
-def test_images_are_numpys_bit_for_bit(shape: tuple[int, ...], kind: str, dtype: torch.dtype) -> None:
+def test_images_equal_numpys_bit_for_bit(shape: tuple[int, ...], kind: str, dtype: torch.dtype) -> None:
     images, expected = images_of(shape, kind)
     rows = torch.from_numpy(images).to(dtype).flatten(1)
     found = Symmetries.of_image(shape, kind).images(rows)
@@ -38,8 +38,8 @@ def test_images_are_numpys_bit_for_bit(shape: tuple[int, ...], kind: str, dtype:
 @pytest.mark.parametrize(
     ("shape", "kind"), [((3, 5), "mirror"), ((2, 3, 4), "mirror"), ((8, 8), "square"), ((3, 4, 4), "square")]
 )
-def test_images_whose_mean_was_removed(shape: tuple[int, ...], kind: str) -> None:
-    """The whole image is moved, and the pixel that is last then is dropped."""
+def test_images_with_their_mean_removed_are_mapped_as_whole_images(shape: tuple[int, ...], kind: str) -> None:
+    """The rows lack the last pixel. The whole image is mapped, and the pixel that is then last is dropped."""
     images, expected = images_of(shape, kind)
     mean = images.reshape(7, -1).mean(1)
     rows = images.reshape(7, -1)[:, :-1] - mean[:, None]
@@ -47,7 +47,7 @@ def test_images_whose_mean_was_removed(shape: tuple[int, ...], kind: str) -> Non
     symmetries = Symmetries.of_image(shape, kind, mean_removed=True)
     found = symmetries.images(torch.from_numpy(rows)).numpy().reshape(expected.shape)
     np.testing.assert_allclose(found, expected, atol=1e-13)
-    # In float32 every value but minus the sum of the others is the very value.
+    # In float32 every value is exact, except the one that is minus the sum of the others.
     narrow = torch.from_numpy(rows).float()
     found = symmetries.images(narrow).numpy().reshape(expected.shape)
     moved = found != expected.astype(np.float32)
@@ -57,7 +57,7 @@ def test_images_whose_mean_was_removed(shape: tuple[int, ...], kind: str) -> Non
 
 @pytest.mark.parametrize("mean_removed", [False, True])
 @pytest.mark.parametrize("kind", ["mirror", "square"])
-def test_one_map_after_another_is_one_of_them(kind: str, mean_removed: bool) -> None:
+def test_the_composition_of_two_maps_is_a_map(kind: str, mean_removed: bool) -> None:
     matrices = Symmetries.of_image((4, 4), kind, mean_removed=mean_removed).matrices
     assert len(matrices) == len(matrices.unique(dim=0)) == {"mirror": 4, "square": 8}[kind]
     for first, second in product(matrices, repeat=2):
@@ -72,7 +72,7 @@ def test_permutations_of_columns() -> None:
 
 
 @pytest.mark.parametrize("mean_removed", [False, True])
-def test_draws_are_images_and_every_map_is_as_likely(mean_removed: bool) -> None:
+def test_draws_are_images_and_all_maps_are_equally_likely(mean_removed: bool) -> None:
     symmetries = Symmetries.of_image((3, 3), "square", mean_removed=mean_removed)
     n = 4_000
     x = torch.randn(n, symmetries.features, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -82,7 +82,7 @@ def test_draws_are_images_and_every_map_is_as_likely(mean_removed: bool) -> None
     is_image = (drawn - images).abs().amax(-1) < 1e-12  # (8, n)
     assert torch.equal(is_image.sum(0), torch.ones(n, dtype=torch.int64))
     assert chisquare(is_image.sum(1).numpy()).pvalue > 1e-3
-    # Neighbours are drawn independently: all pairs of maps are as likely.
+    # Neighbouring rows are drawn independently: all pairs of maps are equally likely.
     which = is_image.double().argmax(0)
     pairs = np.bincount((8 * which[::2] + which[1::2]).numpy(), minlength=64)
     assert chisquare(pairs).pvalue > 1e-3
@@ -101,7 +101,7 @@ def test_draws_follow_the_seed() -> None:
     assert symmetries.draw(x[:0]).shape == (0, 9)
 
 
-def test_no_setting_makes_them_less_precise() -> None:
+def test_autocast_does_not_reduce_the_precision() -> None:
     symmetries, x = Symmetries.of_image((3, 3), "mirror"), torch.rand(50, 9)
     with torch.autocast("cpu", torch.bfloat16):
         drawn = symmetries.draw(x)
@@ -109,7 +109,7 @@ def test_no_setting_makes_them_less_precise() -> None:
     assert torch.equal(drawn.sort(1).values, x.sort(1).values)
 
 
-def test_rotations_in_float32_keep_volumes_well_enough() -> None:
+def test_float32_rotations_are_accepted() -> None:
     matrix = torch.linalg.qr(torch.randn(60, 60, generator=torch.Generator().manual_seed(0)))[0]
     assert torch.equal(Symmetries(matrix[None]).matrices, matrix[None].double())
 
@@ -150,13 +150,13 @@ def test_other_maps_have_another_fingerprint() -> None:
         (lambda: Symmetries.of_image((0, 4), "mirror"), r"shape must be .* got \(0, 4\)"),
     ],
 )
-def test_what_is_no_symmetry_is_refused(make, message: str) -> None:
+def test_maps_that_are_no_symmetry_are_refused(make, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
 
 
 @pytest.mark.parametrize("x", [torch.zeros(5, 8), torch.zeros(5, 3, 3), torch.zeros(5, 9, dtype=torch.uint8)])
-def test_rows_that_the_maps_are_not_for_are_refused(x: torch.Tensor) -> None:
+def test_rows_of_another_shape_or_dtype_are_refused(x: torch.Tensor) -> None:
     symmetries = Symmetries.of_image((3, 3), "mirror")
     for use in (symmetries.draw, symmetries.images):
         with pytest.raises(ValueError, match=r"rows must be floats of shape \(N, 9\), got torch\..*of shape \(5, "):

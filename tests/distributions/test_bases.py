@@ -1,4 +1,4 @@
-"""Base densities against torch's own distributions and against quadrature."""
+"""Base densities compared with torch's distributions and with quadrature."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cubicflow.distributions import NormalMixture, StandardNormal, Uniform
 
 
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 2.0])
-def test_standard_normal_is_torchs(temperature: float) -> None:
+def test_standard_normal_equals_torchs(temperature: float) -> None:
     z = torch.randn(100, 3, dtype=torch.float64)
     expected = Normal(torch.zeros(3, dtype=torch.float64), temperature).log_prob(z).sum(-1)
     assert torch.allclose(StandardNormal(3).double().log_prob(z, temperature), expected, rtol=1e-14)
@@ -28,7 +28,7 @@ def trained_mixture() -> NormalMixture:
 
 
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 2.0])
-def test_mixture_is_torchs(temperature: float) -> None:
+def test_mixture_equals_torchs(temperature: float) -> None:
     base = trained_mixture()
     parts = Independent(Normal(base.means, temperature * base.log_scales.exp()), 1)
     expected = MixtureSameFamily(Categorical(logits=base.logits), parts)
@@ -37,7 +37,7 @@ def test_mixture_is_torchs(temperature: float) -> None:
 
 
 def test_mixture_samples_follow_their_density() -> None:
-    """Means and variances of 100,000 samples, within five standard errors of the exact ones."""
+    """Means and variances of 100,000 samples are within five standard errors of the exact values."""
     base = trained_mixture()
     weights = base.logits.softmax(0)[:, None]
     mean = (weights * base.means).sum(0)

@@ -1,4 +1,4 @@
-"""Frames with words, steps and gaps: the density is a model of columns, and an estimator like any other."""
+"""CubicFlowDensity on frames with words, steps and gaps, where it fits a model of columns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FEW_STEPS = {"max_steps": 60, "hidden_features": 16, "random_state": 0}
 
 
 def trees(rows: int = 300) -> pd.DataFrame:
-    """A kind of tree that says how high it is, and whether its rings were counted."""
+    """Return trees whose kind determines the height's distribution and how often the rings are missing."""
     rng = np.random.default_rng(0)
     kind = rng.choice(["ash", "beech", "oak"], rows, p=[0.5, 0.3, 0.2])
     rings = pd.Series(rng.poisson(40, rows)).astype("Int32")
@@ -60,7 +60,7 @@ def test_gaps_are_scored_and_sampled(fitted: cf.CubicFlowDensity) -> None:
     assert np.isfinite(fitted.score_samples(drawn)).all()
 
 
-def test_gaps_of_other_libraries_come_back_as_theirs() -> None:
+def test_samples_have_the_missing_values_of_their_library() -> None:
     columns: dict[str, Any] = {
         "rings": [None, *range(40, 60)] * 4,
         "kind": ["oak", None, "ash"] * 28,
@@ -79,7 +79,7 @@ def test_gaps_of_other_libraries_come_back_as_theirs() -> None:
                        for name in columns)  # fmt: skip
 
 
-def test_it_is_the_model_of_the_command_line_s_rule() -> None:
+def test_the_model_is_chosen_by_the_kinds_of_columns() -> None:
     rng = np.random.default_rng(1)
     real = pd.DataFrame(rng.normal(size=(60, 2)), columns=["a", "b"])
     quick = {"n_members": 2, "max_steps": 5, "random_state": 0}
@@ -93,15 +93,15 @@ def test_it_is_the_model_of_the_command_line_s_rule() -> None:
     }
     for what, (table, expected) in cases.items():
         assert cf.CubicFlowDensity(**quick).fit(table).model_ == expected, what
-    told = cf.CubicFlowDensity(**quick, kinds={0: "stepped"}).fit(real.round(1).to_numpy())
-    assert told.model_ == "columns"
+    with_kinds = cf.CubicFlowDensity(**quick, kinds={0: "stepped"}).fit(real.round(1).to_numpy())
+    assert with_kinds.model_ == "columns"
     for asked in ("columns", "flow"):
         assert cf.CubicFlowDensity(**quick, model=asked).fit(real.round(1)).model_ == asked
     with pytest.raises(ValueError, match="model must be auto, columns or flow, got 'rows'"):
         cf.CubicFlowDensity(model="rows").fit(real)
 
 
-def test_arrays_may_lack_values_where_columns_are_asked_for() -> None:
+def test_arrays_with_gaps_need_the_model_of_columns() -> None:
     x = np.random.default_rng(2).normal(size=(200, 2))
     x[:, 1] += 3 * x[:, 0]
     x[::5, 0] = np.nan
@@ -120,7 +120,7 @@ def test_a_flow_refuses_gaps() -> None:
         cf.CubicFlowDensity(model="flow").fit(trees())
 
 
-def test_what_no_training_row_had_has_a_probability(fitted: cf.CubicFlowDensity) -> None:
+def test_a_word_outside_the_training_rows_has_a_probability(fitted: cf.CubicFlowDensity) -> None:
     rows = trees()[:20]
     strange = fitted.score_samples(rows.assign(kind="elm"))
     assert np.isfinite(strange).all()
@@ -132,8 +132,8 @@ def test_what_no_training_row_had_has_a_probability(fitted: cf.CubicFlowDensity)
         fitted.score_samples(np.zeros((3, 4)))
 
 
-def test_weights_and_rows_that_repeat_lead_to_like_densities() -> None:
-    """Words alone: a weight of 3 moves the shares as three rows would."""
+def test_a_weight_acts_like_repeated_rows() -> None:
+    """On words alone, a weight of 3 changes the shares as three equal rows would."""
     words = pd.DataFrame({"word": ["a", "b"] * 60, "size": ["small", "large", "large"] * 40})
     heavy = cf.CubicFlowDensity(**FEW_STEPS).fit(words, sample_weight=np.where(words["word"] == "a", 3.0, 1.0))
     every = pd.DataFrame({"word": ["a", "a", "b", "b"], "size": ["small", "large"] * 2})
@@ -159,7 +159,7 @@ def test_pickles_clones_and_searches(fitted: cf.CubicFlowDensity) -> None:
     assert np.isfinite(search.fit(frame).cv_results_["mean_test_score"]).all()
 
 
-def test_a_second_fit_forgets_the_first() -> None:
+def test_a_second_fit_replaces_the_first() -> None:
     density = cf.CubicFlowDensity(n_members=2, max_steps=5, random_state=0).fit(trees())
     x = np.random.default_rng(0).normal(size=(40, 2))
     again = density.fit(x)

@@ -1,4 +1,4 @@
-"""Conditional densities: quantiles against numeric inversion, coverage against the truth."""
+"""Conditional densities: quantiles against numeric inversion, and coverage on new rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import cubicflow as cf
 
 
 def skewed(rows: int, seed: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """y whose place, width and shape depend on x."""
+    """Return x, and y with a location, scale and skewness that depend on x."""
     generator = np.random.default_rng(seed)
     x = generator.uniform(-2, 2, size=(rows, 2))
     return x, x[:, 0] ** 2 + np.exp(0.5 * x[:, 1]) * generator.exponential(size=rows)
@@ -35,7 +35,7 @@ def test_quantiles_invert_the_integral_of_the_density(model: cf.CubicFlowConditi
     assert np.interp(found, y, cumulative) == pytest.approx(levels, abs=1e-6)
 
 
-def test_quantiles_increase_and_have_the_shapes_they_say(model: cf.CubicFlowConditional) -> None:
+def test_quantiles_increase_and_have_the_documented_shapes(model: cf.CubicFlowConditional) -> None:
     x, _ = skewed(20, 5)
     levels = np.linspace(0.01, 0.99, 25)
     found = model.quantiles(x, levels)
@@ -55,17 +55,17 @@ def test_samples_follow_the_quantiles(model: cf.CubicFlowConditional) -> None:
         assert below == pytest.approx(np.full(2, level), abs=4 * np.sqrt(level * (1 - level) / 4_000))
 
 
-def test_intervals_cover_new_rows_as_they_say(model: cf.CubicFlowConditional) -> None:
+def test_intervals_have_their_coverage_on_new_rows(model: cf.CubicFlowConditional) -> None:
     x, y = skewed(4_000, 1)
     for coverage in (0.5, 0.9):
         interval = model.predict_interval(x, coverage)
         covered = float(((interval[:, 0] <= y) & (y <= interval[:, 1])).mean())
-        # 300 rows calibrate, 4,000 judge: binomial errors of both
+        # Binomial errors of the 300 calibration rows and of the 4,000 new rows.
         error = np.sqrt(coverage * (1 - coverage) * (1 / 300 + 1 / 4_000))
         assert covered == pytest.approx(coverage, abs=3 * error)
 
 
-def test_held_out_coverage_is_what_new_rows_see(model: cf.CubicFlowConditional) -> None:
+def test_held_out_coverage_predicts_the_coverage_of_new_rows(model: cf.CubicFlowConditional) -> None:
     x, y = skewed(4_000, 1)
     interval = model.predict_interval(x, 0.8, calibrated=False)
     covered = float(((interval[:, 0] <= y) & (y <= interval[:, 1])).mean())
@@ -76,7 +76,7 @@ def test_held_out_coverage_is_what_new_rows_see(model: cf.CubicFlowConditional) 
     assert scipy.stats.kstest(levels, "uniform").pvalue > 1e-3
 
 
-def test_a_flow_beats_the_regression_it_began_as(model: cf.CubicFlowConditional) -> None:
+def test_training_improves_on_the_initial_regression(model: cf.CubicFlowConditional) -> None:
     x, y = skewed(2_000, 2)
     regression = cf.CubicFlowConditional(n_members=3, max_steps=0, random_state=0).fit(*skewed(300, 0))
     assert model.score(x, y) > regression.score(x, y) + 0.3
@@ -108,7 +108,7 @@ def test_several_columns_are_predicted_by_their_mean() -> None:
 
 
 @pytest.mark.parametrize("weight", [1 / 5_500, 0.01, 3.0])
-def test_equal_weights_of_any_size_leave_intervals_as_they_are(weight: float) -> None:
+def test_equal_weights_do_not_change_intervals(weight: float) -> None:
     generator = np.random.default_rng(0)
     x = generator.normal(size=(5_500, 1))
     y = x[:, 0] + generator.normal(size=5_500)
@@ -123,13 +123,13 @@ def test_outliers_leave_intervals_finite_and_wide_enough() -> None:
     x = generator.normal(size=(60, 1))
     y = x[:, 0] + generator.standard_cauchy(60)
     model = cf.CubicFlowConditional(max_steps=10, random_state=0).fit(x, y)
-    assert set(model.held_out_levels_) & {0.0, 1.0}  # rounded, for the outliers
+    assert set(model.held_out_levels_) & {0.0, 1.0}  # levels of the outliers are rounded to 0 or 1
     widths = [np.diff(model.predict_interval(x, coverage), axis=1) for coverage in (0.5, 0.9, 0.98, 0.999)]
     assert np.isfinite(widths).all()
     assert (np.diff(widths, axis=0) >= 0).all()
 
 
 @pytest.mark.parametrize("calibrated", [True, False])
-def test_coverage_lies_between_none_and_all(model: cf.CubicFlowConditional, calibrated: bool) -> None:
+def test_coverage_must_lie_between_0_and_1(model: cf.CubicFlowConditional, calibrated: bool) -> None:
     with pytest.raises(ValueError, match=r"coverage must be strictly between 0 and 1, got 1\.0"):
         model.predict_interval(np.zeros((1, 2)), 1.0, calibrated=calibrated)

@@ -1,4 +1,4 @@
-"""Densities: normalised, honest about held-out rows, and fitted by steps that are right on their own."""
+"""Densities: normalisation, held-out scores, samples, and each step of the fit on its own."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_density_of_two_columns_integrates_to_one() -> None:
     x[:, 1] += 1e-3 * x[:, 0] ** 2
     density = cf.CubicFlowDensity(**SMALL).fit(x)
     centre, spread = x.mean(axis=0), x.std(axis=0)
-    # the trapezoidal rule converges geometrically for smooth densities that vanish at the ends
+    # The trapezoidal rule converges geometrically for smooth densities that vanish at the ends.
     axes = [np.linspace(c - 14 * s, c + 14 * s, 401) for c, s in zip(centre, spread, strict=True)]
     grid = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 2)
     values = np.exp(density.score_samples(grid))
@@ -44,7 +44,7 @@ def test_a_density_of_two_columns_integrates_to_one() -> None:
     assert total == pytest.approx(1, abs=1e-3)
 
 
-def test_units_count() -> None:
+def test_scores_change_with_the_units_by_the_jacobian() -> None:
     x = np.random.default_rng(0).normal(size=(60, 2))
     metres = cf.CubicFlowDensity(**SMALL).fit(x)
     centimetres = cf.CubicFlowDensity(**SMALL).fit(100 * x)
@@ -52,7 +52,7 @@ def test_units_count() -> None:
     assert difference == pytest.approx(np.full(60, 2 * np.log(100)), abs=1e-3)
 
 
-def test_the_held_out_score_is_what_new_rows_score() -> None:
+def test_the_held_out_score_predicts_the_score_of_new_rows() -> None:
     generator = np.random.default_rng(3)
     scale = generator.normal(size=(5, 5))
     train, test = (generator.normal(size=(n, 5)) @ scale for n in (200, 4_000))
@@ -61,7 +61,7 @@ def test_the_held_out_score_is_what_new_rows_score() -> None:
     truth = scipy.stats.multivariate_normal(np.zeros(5), covariance)
     error = 2 * truth.logpdf(train).std() / np.sqrt(200)
     assert abs(density.held_out_score_ - density.score(test)) < error + 0.1  # members see four fifths of the rows
-    # the full-covariance normal of 200 rows loses (parameters / 2N) = 20 / 400 nats to the truth
+    # A full-covariance normal fitted to 200 rows is (parameters / 2N) = 20 / 400 nats below the truth.
     assert truth.logpdf(test).mean() - density.score(test) < 0.15
 
 
@@ -70,7 +70,7 @@ def test_samples_have_the_moments_of_the_rows() -> None:
     x = generator.normal(size=(150, 2)) @ [[1.0, 0.8], [0.0, 0.5]] + [5.0, -7.0]
     density = cf.CubicFlowDensity(**SMALL).fit(x)
     drawn = density.sample(20_000, random_state=0)
-    # 150 rows and two members that saw 120 of them each: errors of the mean are some 1/11 of a standard deviation
+    # Each of two members sees 120 of 150 rows: the error of the mean is about 1/11 of a standard deviation.
     assert drawn.mean(axis=0) == pytest.approx(x.mean(axis=0), abs=0.2)
     assert np.corrcoef(drawn.T)[0, 1] == pytest.approx(np.corrcoef(x.T)[0, 1], abs=0.1)
 
@@ -87,7 +87,7 @@ def test_expectation_maximisation_agrees_with_scikit_learn() -> None:
     assert ours.log_prob(x).mean() == pytest.approx(theirs.score(x), abs=1e-3)
 
 
-def test_weights_of_expectation_maximisation_are_repetitions() -> None:
+def test_weights_of_expectation_maximisation_act_like_repeated_rows() -> None:
     generator = np.random.default_rng(0)
     x, counts = generator.normal(size=(40, 3)), generator.integers(1, 4, 40)
     weighted = fit_normals(x, counts.astype(float), 1, 2.0, np.random.default_rng(0))
@@ -121,20 +121,20 @@ def test_stacking_finds_the_mixing_weights_of_a_known_mixture() -> None:
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_values_that_are_no_numbers_are_refused(bad: float) -> None:
+def test_values_that_are_not_finite_are_refused(bad: float) -> None:
     x: Any = np.random.default_rng(0).normal(size=(20, 2))
     x[3, 1] = bad
     with pytest.raises(ValueError, match="Input X contains"):
         cf.CubicFlowDensity(**SMALL).fit(x)
 
 
-def test_equal_rows_are_no_density() -> None:
+def test_equal_rows_are_refused() -> None:
     with pytest.raises(ValueError, match="all rows are the same"):
         cf.CubicFlowDensity(**SMALL).fit(np.ones((20, 2)))
 
 
 def degenerate(case: str) -> Any:
-    """Rows that lie in a plane."""
+    """Return rows that lie in a hyperplane."""
     generator = np.random.default_rng(0)
     x = generator.normal(size=(120, 3))
     return {
@@ -176,7 +176,7 @@ def test_a_copy_of_a_column_is_sampled_as_a_copy() -> None:
     assert np.corrcoef(drawn[:, 0], drawn[:, 1])[0, 1] == pytest.approx(np.corrcoef(x[:, 0], x[:, 1])[0, 1], abs=0.2)
 
 
-def test_a_covariance_that_is_not_singular_is_left_as_it_is() -> None:
+def test_a_regular_covariance_is_not_changed() -> None:
     x = np.random.default_rng(0).normal(size=(100, 2)) @ [[1.0, 1.0], [0.0, 1e-4]]  # a correlation of 1 - 5e-9
     found = fit_normals(x, np.ones(100), 1, 0.0, np.random.default_rng(0))
     assert found.covariances[0] == pytest.approx(np.cov(x.T, bias=True), rel=1e-12)

@@ -1,4 +1,4 @@
-"""Frames of three libraries: typed like the command line's tables, sampled back as what they were."""
+"""Frames of three libraries: columns get the same kinds as on the command line, and samples have the input's type."""
 
 from __future__ import annotations
 
@@ -101,21 +101,21 @@ def test_masses_of_a_flow_sum_to_one_nearly(columns: dict[str, Any]) -> None:
     density = cf.CubicFlowDensity(**SMALL, model="flow").fit(frame)
     every = pd.MultiIndex.from_product([["ash", "beech", "oak"], [False, True]], names=["kind", "marked"])
     masses = np.exp(density.score_samples(every.to_frame(index=False).astype(frame.dtypes.to_dict())))
-    assert masses.sum() == pytest.approx(1, abs=0.05)  # a quadrature with sixteen points
+    assert masses.sum() == pytest.approx(1, abs=0.05)  # the error of a quadrature with sixteen points
 
 
-def test_arrays_are_real_unless_told(columns: dict[str, Any]) -> None:
+def test_array_columns_are_real_by_default(columns: dict[str, Any]) -> None:
     x = np.stack([columns["height"], columns["rings"]], axis=1)
     real = cf.CubicFlowDensity(**SMALL).fit(x)
     assert [column.kind for column in real.schema_.columns] == ["real", "real"]
-    told = cf.CubicFlowDensity(**SMALL, kinds={1: "integer"}).fit(x)
-    assert [column.kind for column in told.schema_.columns] == ["real", "integer"]
-    drawn = told.sample(50, random_state=0)
+    with_kinds = cf.CubicFlowDensity(**SMALL, kinds={1: "integer"}).fit(x)
+    assert [column.kind for column in with_kinds.schema_.columns] == ["real", "integer"]
+    drawn = with_kinds.sample(50, random_state=0)
     assert np.array_equal(drawn[:, 1], np.round(drawn[:, 1]))
     assert not np.array_equal(real.sample(50, random_state=0)[:, 1], drawn[:, 1])
 
 
-def test_changed_columns_are_refused_and_the_difference_is_spelled_out(columns: dict[str, Any]) -> None:
+def test_changed_columns_are_refused_and_named(columns: dict[str, Any]) -> None:
     frame = pandas_frame(columns)
     density = cf.CubicFlowDensity(**SMALL, model="flow").fit(frame)
     with pytest.raises(ValueError, match="column 'rings' is missing; column 'years' is new"):
@@ -142,7 +142,7 @@ def test_changed_columns_are_refused_and_the_difference_is_spelled_out(columns: 
     ],
     ids=["lists", "names", "commas", "infinite"],
 )
-def test_columns_of_no_use_are_refused_without_talk_of_a_command_line(
+def test_errors_about_useless_columns_name_no_command_line_option(
     estimator: Any, column: list[Any], message: str, columns: dict[str, Any]
 ) -> None:
     frame = pd.DataFrame({**columns, "odd": column})
@@ -151,7 +151,7 @@ def test_columns_of_no_use_are_refused_without_talk_of_a_command_line(
         estimator(1, max_steps=2).fit(frame, *targets)
 
 
-def test_a_row_of_weight_zero_is_a_row_left_out(columns: dict[str, Any]) -> None:
+def test_a_row_of_weight_zero_is_ignored(columns: dict[str, Any]) -> None:
     frame = pandas_frame(columns)
     weights = np.ones(150)
     weights[100:] = 0
@@ -196,16 +196,16 @@ def test_a_word_in_rows_of_weight_zero_alone_is_not_seen(make: Any, columns: dic
     assert np.array_equal(model.predict(given[:-1]), removed.predict(given[:-1]))
 
 
-def test_kinds_of_arrays_are_those_of_a_frame(columns: dict[str, Any]) -> None:
+def test_kinds_given_for_an_array_act_like_those_of_a_frame(columns: dict[str, Any]) -> None:
     x = np.stack([np.array(columns["marked"], dtype=float), columns["height"]], axis=1)
     y = columns["rings"].astype(float)
     settings = {"n_members": 2, "max_steps": 5, "random_state": 0}
-    told = cf.CubicFlowConditional(**settings, kinds={0: "categorical", "y0": "integer"}).fit(x, y)
-    assert [column.kind for column in told.schema_.columns] == ["categorical", "real", "integer"]
+    with_kinds = cf.CubicFlowConditional(**settings, kinds={0: "categorical", "y0": "integer"}).fit(x, y)
+    assert [column.kind for column in with_kinds.schema_.columns] == ["categorical", "real", "integer"]
     framed = cf.CubicFlowConditional(**settings, kinds={"a": "categorical", "b": "real", "y0": "integer"})
     framed.fit(pd.DataFrame(x, columns=["a", "b"]), y)
-    assert np.array_equal(told.log_prob(x, y), framed.log_prob(pd.DataFrame(x, columns=["a", "b"]), y))
-    drawn = told.sample(x[:5], 3, random_state=0)
+    assert np.array_equal(with_kinds.log_prob(x, y), framed.log_prob(pd.DataFrame(x, columns=["a", "b"]), y))
+    drawn = with_kinds.sample(x[:5], 3, random_state=0)
     assert np.array_equal(drawn, np.round(drawn))
 
 
@@ -224,7 +224,7 @@ def test_wrong_kinds_of_arrays_are_refused(estimator: Any, kinds: dict[Any, str]
         estimator(max_steps=2, kinds=kinds).fit(x, x[:, 0])
 
 
-def test_x_may_have_columns_named_as_those_of_an_array_y(columns: dict[str, Any]) -> None:
+def test_x_may_have_the_default_column_names_of_an_array_y(columns: dict[str, Any]) -> None:
     given = pd.DataFrame({"y0": columns["height"], "_y1": columns["rings"]})
     y = np.stack([columns["height"] + 1, columns["rings"] - 3.0], axis=1)
     settings = {"n_members": 2, "max_steps": 5, "random_state": 0}
@@ -236,7 +236,7 @@ def test_x_may_have_columns_named_as_those_of_an_array_y(columns: dict[str, Any]
 
 
 @pytest.mark.parametrize("estimator", [cf.CubicFlowDensity, cf.CubicFlowConditional])
-def test_too_few_rows_to_type_are_refused_without_talk_of_parts(estimator: Any, columns: dict[str, Any]) -> None:
+def test_errors_about_too_few_rows_name_no_parts_of_a_split(estimator: Any, columns: dict[str, Any]) -> None:
     frame = pandas_frame(columns)[["rings", "height"]]
     with pytest.raises(ValueError, match=r"n_samples=9: .* at least 10 rows with a weight; give more rows"):
         estimator(max_steps=2).fit(frame[:9], columns["height"][:9])

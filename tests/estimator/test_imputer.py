@@ -1,4 +1,4 @@
-"""The imputer in scikit-learn's manner."""
+"""The imputer with scikit-learn's interface."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def frame(rows: int = 300) -> pd.DataFrame:
     return made
 
 
-def test_a_frame_comes_back_as_it_was_with_its_gaps_filled() -> None:
+def test_only_the_gaps_of_a_frame_are_changed() -> None:
     rows = frame()
     imputer = CubicFlowImputer(most_likely=True, **SETTINGS)
     filled = imputer.fit_transform(rows)
@@ -35,7 +35,7 @@ def test_a_frame_comes_back_as_it_was_with_its_gaps_filled() -> None:
     assert filled.notna().all().all()
     there = rows["kind"].notna()
     pd.testing.assert_frame_equal(filled[there], rows[there])
-    likely = np.where(rows.loc[~there, "size"] > 2, "oak", "ash")  # the size comes later and tells
+    likely = np.where(rows.loc[~there, "size"] > 2, "oak", "ash")  # the later column size determines the kind
     assert (filled.loc[~there, "kind"] == likely).mean() > 0.95
     pd.testing.assert_frame_equal(pickle.loads(pickle.dumps(imputer)).transform(rows), filled)
     assert list(imputer.get_feature_names_out()) == list(rows.columns)

@@ -1,4 +1,4 @@
-"""The two estimators as members of scikit-learn: its own checks, pipelines, searches, pickles, weights."""
+"""The two estimators in scikit-learn: its estimator checks, pipelines, searches, pickles and weights."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ FEW_STEPS = {"n_members": 2, "max_steps": 10, "max_components": 3}
 
 
 @parametrize_with_checks([cf.CubicFlowDensity(**FEW_STEPS), cf.CubicFlowConditional(n_members=2, max_steps=10)])
-def test_its_own_checks(estimator: Any, check: Any) -> None:
+def test_scikit_learns_checks_pass(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
 @pytest.mark.soak
 @parametrize_with_checks([cf.CubicFlowDensity(), cf.CubicFlowConditional()])
-def test_its_own_checks_with_defaults(estimator: Any, check: Any) -> None:
+def test_scikit_learns_checks_pass_with_default_settings(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
@@ -62,7 +62,7 @@ def test_weights_that_sum_to_one_count_as_rows(rows: np.ndarray[Any, Any]) -> No
     assert np.array_equal(plain.score_samples(rows), scaled.score_samples(rows))
 
 
-def test_pickles_hold_safetensors_and_come_back_bit_for_bit(rows: np.ndarray[Any, Any]) -> None:
+def test_pickles_hold_safetensors_and_restore_the_model_bit_for_bit(rows: np.ndarray[Any, Any]) -> None:
     density = cf.CubicFlowDensity(**FEW_STEPS, random_state=0).fit(rows)
     model = cf.CubicFlowConditional(n_members=2, max_steps=10, random_state=0).fit(rows[:, :2], rows[:, 2])
     for estimator in (density, model):
@@ -89,7 +89,7 @@ def test_pipelines_and_searches(rows: np.ndarray[Any, Any]) -> None:
     assert np.isfinite(found.cv_results_["mean_test_score"]).all()
 
 
-def test_the_same_seed_gives_the_same_fit_and_torch_s_own_randomness_is_left_alone(rows: np.ndarray[Any, Any]) -> None:
+def test_a_seed_repeats_the_fit_and_leaves_torchs_generator_unchanged(rows: np.ndarray[Any, Any]) -> None:
     import torch
 
     torch.manual_seed(5)
@@ -101,7 +101,7 @@ def test_the_same_seed_gives_the_same_fit_and_torch_s_own_randomness_is_left_alo
     assert np.array_equal(first.score_samples(rows), second.score_samples(rows))
 
 
-def test_progress_is_shown_when_asked(rows: np.ndarray[Any, Any], capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_shown_on_request(rows: np.ndarray[Any, Any], capsys: pytest.CaptureFixture[str]) -> None:
     cf.CubicFlowDensity(**FEW_STEPS, random_state=0).fit(rows)
     assert capsys.readouterr().err == ""
     cf.CubicFlowDensity(**FEW_STEPS, random_state=0, verbose=True).fit(rows)

@@ -1,4 +1,4 @@
-"""The programs in examples/, each in its quick form: what it finds is held against what is known beforehand."""
+"""The programs in examples/, each with --quick. Their figures are compared with known values."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def names_of(example: str) -> dict[str, Any]:
-    """What a program defines."""
+    """Return the names that a program defines."""
     return runpy.run_path(str(EXAMPLES / f"{example}.py"))
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Callable[[str], dict[str, Any]]:
-    """Runs an example, and returns its names with its figures as ``figures``."""
+    """Return a function that runs an example, and returns its names with its figures as ``figures``."""
 
     def run_quickly(name: str) -> dict[str, Any]:
         names = names_of(name)
@@ -47,8 +47,8 @@ def test_own_flow_learns_more_than_a_normal(run: Callable[[str], dict[str, Any]]
     assert -4 * figures["standard error"] < figures["nats below the truth"] < below / 2
 
 
-def test_own_flows_log_densities_are_those_of_its_map() -> None:
-    """Against the Jacobian of the whole map, and the way back."""
+def test_own_flows_log_density_agrees_with_its_jacobian() -> None:
+    """The log density is compared with the Jacobian of the whole map. The inverse restores the input."""
     flow = names_of("own_flow")["OwnFlow"](3).double()
     torch.manual_seed(0)
     with torch.no_grad():
@@ -70,7 +70,7 @@ def test_own_flows_log_densities_are_those_of_its_map() -> None:
         torch.testing.assert_close(z, x)
 
 
-def test_importance_sampling_is_right_and_sharper(run: Callable[[str], dict[str, Any]]) -> None:
+def test_importance_sampling_is_unbiased_and_reduces_the_error(run: Callable[[str], dict[str, Any]]) -> None:
     figures = run("importance_sampling")["figures"]
     for sampler in ("plain Monte Carlo", "flow"):
         row = figures[sampler]
@@ -78,8 +78,8 @@ def test_importance_sampling_is_right_and_sharper(run: Callable[[str], dict[str,
     assert figures["flow"]["error"] < figures["plain Monte Carlo"]["error"]
 
 
-def test_the_camels_integral() -> None:
-    """The closed form, against a sum over a grid of the same function."""
+def test_the_camels_integral_agrees_with_a_grid() -> None:
+    """The closed form agrees with a sum of the same function over a grid."""
     names = names_of("importance_sampling")
     middle = (torch.arange(40).double() + 0.5) / 40
     grid = torch.cartesian_prod(*[middle] * names["DIMENSIONS"])
@@ -88,21 +88,21 @@ def test_the_camels_integral() -> None:
 
 
 def test_synthetic_rows_carry_the_dependence(run: Callable[[str], dict[str, Any]]) -> None:
-    """More is learned from them than from rows whose columns are right and whose dependence is lost; and no copies."""
+    """A classifier learns more from them than from rows with independent columns, and they are no copies."""
     found = run("synthetic_rows")["figures"]
     assert found["shuffled"][0] < found["synthetic"][0] <= 1
     assert found["distance"][0] > 0.5 * found["distance_real"][0]
 
 
 def test_anomalies_are_found(run: Callable[[str], dict[str, Any]]) -> None:
-    """Of 331 rows 212 are malignant, so chance has a precision of 0.64 and an area of 0.5."""
+    """212 of 331 rows are malignant, so chance has a precision of 0.64 and an area of 0.5."""
     for figures in run("anomaly")["figures"].values():
         assert 0.8 < figures["precision"][0] <= 1
         assert 0.8 < figures["area"][0] <= 1
 
 
-def test_intervals_hold_what_they_promise(run: Callable[[str], dict[str, Any]]) -> None:
-    """Within 4 standard errors of a share of 89 rows."""
+def test_intervals_have_their_coverage(run: Callable[[str], dict[str, Any]]) -> None:
+    """The tolerance is 4 standard errors of a share of 89 rows."""
     for row in run("conditional")["figures"].values():
         for promised in (0.5, 0.8, 0.9):
             assert abs(row[f"{promised:.0%}"] - promised) < 4 * (promised * (1 - promised) / 89) ** 0.5

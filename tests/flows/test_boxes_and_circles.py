@@ -1,4 +1,4 @@
-"""Flows whose columns live on an interval, on a circle and on the line, side by side."""
+"""Flows with columns on an interval, on a circle and on the line."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_samples_stay_inside_and_come_with_their_density() -> None:
     assert flow.log_prob(outside).tolist() == [-math.inf, -math.inf]
 
 
-def test_the_density_agrees_across_the_seam_also_where_the_angle_tells_the_others() -> None:
+def test_the_density_is_continuous_across_the_seam_of_a_circle() -> None:
     flow = mixed()
     x = flow.sample(500, seed=1)
     low, high = x.clone(), x.clone()
@@ -65,7 +65,7 @@ def test_the_density_agrees_across_the_seam_also_where_the_angle_tells_the_other
     ids=["coupling", "fourier", "masked", "transformer"],
 )
 def test_layers_with_mixed_domains(layer) -> None:
-    """Round trip, log-det against autograd, and a network that knows no seam."""
+    """The inverse undoes the layer, the log-det agrees with autograd, and the network is continuous across the seam."""
     layer = shaken(layer(), by=2.0).double()
     x = torch.rand(6, 3, generator=torch.Generator().manual_seed(0)).double()
     z, log_det = layer(x)
@@ -87,7 +87,7 @@ def test_a_mixed_flow_is_saved_and_loaded(tmp_path) -> None:
     assert torch.equal(again.log_prob(x, context), flow.log_prob(x, context))
 
 
-def test_what_is_refused() -> None:
+def test_bad_domains_and_bounds_are_refused() -> None:
     with pytest.raises(ValueError, match="domain names 3 columns, and the layer has 2"):
         Coupling([True, False], ResidualMLP, MIXED)
     with pytest.raises(ValueError, match=r"bounds\[0\] = \(1, 0\): low must be below high"):

@@ -1,4 +1,4 @@
-"""Flow: densities, samples, context, temperature, the torch distribution, and everything refused."""
+"""Flow: densities, samples, context, temperature, the torch distribution, and errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_log_prob_is_base_plus_log_det() -> None:
 
 
 def test_density_integrates_to_one() -> None:
-    """Trapezium rule on a grid: its error for a smooth density that vanishes at the border is far below 1e-3."""
+    """The trapezium rule on a grid has an error far below 1e-3 for a smooth density that vanishes at the border."""
     flow = small(2)
     axis = torch.linspace(-25, 25, 1501, dtype=torch.float64)
     grid = torch.cartesian_prod(axis, axis)
@@ -38,7 +38,7 @@ def test_density_integrates_to_one() -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 1.5])
-def test_samples_come_with_the_samplers_own_density(temperature: float) -> None:
+def test_samples_come_with_the_density_of_the_sampler(temperature: float) -> None:
     flow = small(2)
     x, log_prob = flow.sample_and_log_prob(50, temperature=temperature, seed=1)
     z, log_det = flow.to_noise(x)
@@ -82,7 +82,7 @@ def test_pieces_give_the_same_results() -> None:
 
 
 def test_pieces_bound_the_memory() -> None:
-    """Nothing a piece makes is larger than a piece's share; only inputs and outputs have all the rows."""
+    """Tensors inside a piece have at most the rows of a piece. Only inputs and outputs have all rows."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     rows, batch_size, largest = 4096, 128, 0
@@ -99,7 +99,7 @@ def test_pieces_bound_the_memory() -> None:
     flow = small(2)
     with torch.no_grad(), Largest():
         flow.log_prob(torch.randn(rows, 2, dtype=torch.float64), batch_size=batch_size)
-    widest = 16 * 16  # a network's weights; params of a piece are batch_size x 14
+    widest = 16 * 16  # weights of a network; params of a piece have batch_size x 14 elements
     assert largest <= max(rows * 2, batch_size * 16, widest)
 
 
@@ -111,7 +111,7 @@ def test_seeds_and_generators_repeat_samples() -> None:
     assert torch.equal(first, second)
 
 
-def test_counts_may_be_numpys() -> None:
+def test_counts_may_be_numpy_integers() -> None:
     flow = small(2)
     assert flow.sample(np.int64(3)).shape == (3, 2)
     assert cf.Mixture([flow]).sample(np.uint8(3)).shape == (3, 2)
@@ -119,7 +119,7 @@ def test_counts_may_be_numpys() -> None:
 
 @pytest.mark.parametrize("backend", ["auto", "reference"])
 def test_hessians_of_torch_func(backend: str) -> None:
-    """Forward over reverse, through the backend that has a forward mode, against a double backward pass."""
+    """Forward-over-reverse agrees with a double backward pass."""
     flow = small(3, backend=backend)
     row = torch.randn(3, dtype=torch.float64)
     expected = torch.autograd.functional.hessian(flow.log_prob, row)
@@ -130,10 +130,11 @@ def test_one_dimensional_data() -> None:
     flow = small(1)
     axis = torch.linspace(-40, 40, 20001, dtype=torch.float64)
     assert abs(flow.log_prob(axis[:, None]).exp().sum() * (axis[1] - axis[0]) - 1) < 1e-5
-    told = small(1, context_features=2)
+    conditional = small(1, context_features=2)
     context = torch.randn(2, dtype=torch.float64)
-    assert abs(told.log_prob(axis[:, None], context).exp().sum() * (axis[1] - axis[0]) - 1) < 1e-5
-    assert not torch.allclose(told.log_prob(axis[:, None], context), told.log_prob(axis[:, None], context + 1))
+    assert abs(conditional.log_prob(axis[:, None], context).exp().sum() * (axis[1] - axis[0]) - 1) < 1e-5
+    log_prob = conditional.log_prob(axis[:, None], context)
+    assert not torch.allclose(log_prob, conditional.log_prob(axis[:, None], context + 1))
 
 
 def test_both_directions_train() -> None:
@@ -201,7 +202,7 @@ class TestMixture:
         assert torch.allclose(mixture.log_prob(x), expected, rtol=1e-6)
 
     def test_samples_follow_it(self) -> None:
-        """Two flows moved far apart: the share of samples near each is its weight, within five standard errors."""
+        """Of two flows far apart, each has the share of samples given by its weight, within five standard errors."""
         left, right = small(1), small(1)
         with torch.no_grad():
             left.transform.transforms[0].bias.add_(50)
@@ -218,7 +219,7 @@ class TestMixture:
         scaled, plain = cf.Mixture(flows, weights=[3 * size, size]), cf.Mixture(flows, weights=[3, 1])
         assert torch.allclose(scaled.log_prob(x), plain.log_prob(x), rtol=1e-12)
 
-    def test_is_of_its_members_dtype(self, tmp_path) -> None:
+    def test_has_the_dtype_of_its_members(self, tmp_path) -> None:
         mixture = cf.Mixture([small(2), small(2)], weights=[3, 1])
         assert mixture.log_weights.dtype == torch.float64
         mixture.save(tmp_path)
@@ -273,13 +274,13 @@ class TestMixture:
         (lambda _: cf.flows.plane().sample(1, temperature=0.5), "a uniform base supports only temperature 1"),
     ],
 )
-def test_refusals_say_what_to_do(call, message: str) -> None:
+def test_errors_name_the_remedy(call, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call(small(2).float())
 
 
 class TestCheck:
-    def test_a_sound_flow(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_a_correct_flow_passes(self, capsys: pytest.CaptureFixture[str]) -> None:
         flow = small(3, context_features=1)
         report = flow.check(torch.randn(50, 3, dtype=torch.float64), torch.randn(50, 1, dtype=torch.float64))
         assert report.rows == 50
@@ -290,17 +291,17 @@ class TestCheck:
         assert "log-det against autograd, largest error" in capsys.readouterr().out
 
     @pytest.mark.parametrize(
-        ("batch", "told", "rows"),
+        ("batch", "context_shape", "rows"),
         [((3, 4), None, 12), ((), None, 1), ((5,), (), 5), ((5,), (1,), 5), ((2, 5), (5,), 10), ((), (4,), 4)],
     )
-    def test_any_batch_shape(self, batch: tuple, told: tuple | None, rows: int) -> None:
-        flow = small(3, context_features=0 if told is None else 2)
+    def test_any_batch_shape(self, batch: tuple, context_shape: tuple | None, rows: int) -> None:
+        flow = small(3, context_features=0 if context_shape is None else 2)
         x = torch.randn(*batch, 3, dtype=torch.float64)
-        report = flow.check(x, None if told is None else torch.randn(*told, 2, dtype=torch.float64))
+        report = flow.check(x, None if context_shape is None else torch.randn(*context_shape, 2, dtype=torch.float64))
         assert (report.rows, report.non_finite) == (rows, 0)
         assert max(report.round_trip, report.log_dets_cancel, report.jacobian_error) < 1e-9
 
-    def test_a_broken_flow_shows(self) -> None:
+    def test_a_wrong_flow_is_detected(self) -> None:
         flow = small(2)
         layer = flow.transform.transforms[1]
         forward = layer.forward
@@ -312,13 +313,13 @@ class TestCheck:
     def test_far_tails_and_rows_outside(self) -> None:
         x = torch.randn(100, 2, dtype=torch.float64)
         x[:10] = 1e3
-        assert cf.flows.tabular(2, num_layers=1).double().check(x).far_tails == 0.1  # the identity: noise is data
+        assert cf.flows.tabular(2, num_layers=1).double().check(x).far_tails == 0.1  # an identity flow
         u = torch.rand(10, 2)
         u[:3] = 2.0
         report = cf.flows.plane(num_bins=8).check(u)
         assert (report.non_finite, report.far_tails) == (3, pytest.approx(0.3))
 
-    def test_leaves_the_mode_as_it_was(self) -> None:
+    def test_leaves_the_training_mode_unchanged(self) -> None:
         flow = small(2).train()
         flow.check(torch.randn(5, 2, dtype=torch.float64))
         assert flow.training

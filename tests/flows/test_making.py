@@ -1,4 +1,4 @@
-"""A flow that is opened is built without values, and without what torch needs to compute none."""
+"""Loading builds a flow on the meta device, without values and without importing torch's compiler."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_scaled_and_filled_tensors_have_their_shapes() -> None:
 
 
 def test_opening_a_model_of_columns_does_not_import_the_compiler() -> None:
-    """It takes seconds, of every command and of every worker."""
+    """The import would cost every command and every worker seconds."""
     code = (
         "import sys, torch\n"
         "from cubicflow.flows.serialization import build_flow\n"

@@ -1,4 +1,4 @@
-"""A flow inside other programs: torch's wrappers and distributions, Pyro where it is installed, losses with context."""
+"""A flow inside other programs: torch's wrappers and distributions, Pyro if installed, and losses with context."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def small(features: int = 2, **settings) -> cf.Flow:
     return shaken(cf.flows.tabular(features, num_layers=2, hidden_features=16, num_bins=6, **settings))
 
 
-def test_calling_a_flow_is_its_log_prob_so_wrappers_see_it() -> None:
+def test_calling_a_flow_returns_log_prob_so_that_wrappers_work() -> None:
     flow, x = small(context_features=1), torch.randn(5, 2)
     context = torch.randn(5, 1)
     assert torch.equal(flow(x, context), flow.log_prob(x, context))
@@ -59,7 +59,7 @@ def test_the_support_of_a_box_is_the_box() -> None:
 
 
 def test_losses_give_context_to_the_target() -> None:
-    """The target of a row is a normal around its context; with the exact answer as the flow, both losses are known."""
+    """The target of a row is a normal around its context. With the exact flow, both losses have known values."""
     flow, context = small(1, context_features=1), torch.tensor([[0.0], [50.0]])
 
     def log_density(x, context):
@@ -101,7 +101,7 @@ def test_pyro_prior_guide_and_plate() -> None:
 
 
 def test_ddp_around_a_flow_has_the_gradients_of_the_flow(tmp_path) -> None:
-    """In a group of one, where the wrapper's hooks still run: they are what would synchronise."""
+    """The group has one process. The wrapper's hooks, which synchronise gradients, still run."""
     flow, x = small(), torch.randn(6, 2)
     flow.log_prob(x).mean().backward()
     wanted = [parameter.grad.clone() for parameter in flow.parameters()]

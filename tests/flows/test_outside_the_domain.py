@@ -1,4 +1,4 @@
-"""Where a flow has no density its log density is -inf, and NaN marks its own row alone."""
+"""Outside the domain of a flow its log density is -inf, and a NaN affects only its own row."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PLANES = {
 
 
 @pytest.mark.parametrize("make", PLANES.values(), ids=list(PLANES))
-def test_beside_the_unit_square(make) -> None:
+def test_outside_the_unit_square_the_log_density_is_minus_infinity(make) -> None:
     flow = shaken(make(), 0.1)
     for far in (math.inf, -math.inf, 1e38, -1e38, 1.5, -0.1):
         for row in ([0.5, far], [far, 0.5], [far, far]):
@@ -38,7 +38,7 @@ def test_beside_the_unit_square(make) -> None:
 
 
 @pytest.mark.parametrize("make", PLANES.values(), ids=list(PLANES))
-def test_nan_stays_nan(make) -> None:
+def test_a_nan_makes_only_its_row_nan(make) -> None:
     flow = shaken(make(), 0.1)
     for row in ([0.5, math.nan], [math.nan, 0.5], [math.nan, 0.7]):
         log_prob = flow.log_prob(torch.tensor([row, [0.5, 0.5]]))
@@ -48,12 +48,12 @@ def test_nan_stays_nan(make) -> None:
 def small_image() -> cf.Flow:
     torch.manual_seed(0)
     flow = cf.flows.image((1, 4, 4), num_layers=2, hidden_features=6, num_bins=4)
-    flow.log_prob(256 * torch.rand(64, 1, 4, 4))  # actnorm
+    flow.log_prob(256 * torch.rand(64, 1, 4, 4))  # initialises actnorm
     return shaken(flow, 0.1)
 
 
 @pytest.mark.parametrize("pixel", [-50.0, 300.0, math.inf, -math.inf, 1e38])
-def test_pixels_that_do_not_exist(pixel: float) -> None:
+def test_impossible_pixel_values_have_density_zero(pixel: float) -> None:
     x = 256 * torch.rand(2, 1, 4, 4, generator=torch.Generator().manual_seed(0))
     x[0, 0, 1, 2] = pixel
     log_prob = small_image().log_prob(x)
@@ -61,7 +61,7 @@ def test_pixels_that_do_not_exist(pixel: float) -> None:
     assert log_prob[1].isfinite()
 
 
-def test_a_pixel_that_is_nan() -> None:
+def test_a_nan_pixel_makes_only_its_image_nan() -> None:
     x = torch.full((2, 1, 4, 4), 100.0)
     x[0, 0, 1, 2] = math.nan
     assert small_image().log_prob(x).isnan().tolist() == [True, False]

@@ -1,4 +1,4 @@
-"""The recipes: what they build, and that samples follow log_prob for every one of them."""
+"""The recipes: the flows that they build, and that samples of every recipe follow log_prob."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def parts(flow: cf.Flow) -> Counter[str]:
 
 
 def chi_square_p_value(counts: torch.Tensor, masses: torch.Tensor) -> float:
-    """Of observed counts against cell masses; cells expecting fewer than 10 are pooled."""
+    """Return the p-value of observed counts against cell masses. Cells that expect fewer than 10 are pooled."""
     expected = masses / masses.sum() * counts.sum()
     small = expected < 10
     observed = torch.cat([counts[~small], counts[small].sum()[None]])
@@ -52,8 +52,8 @@ TABULAR = {
 
 @pytest.mark.parametrize("settings", TABULAR.values(), ids=list(TABULAR))
 def test_tabular_samples_follow_log_prob(settings: dict) -> None:
-    """Chi-square on a 40 x 40 grid over the samples' range; cell masses by a 5 x 5 midpoint rule. A sound flow fails
-    one time in ten thousand, and the seed is fixed."""
+    """The test is chi-square on a 40 x 40 grid over the samples' range, with cell masses by a 5 x 5 midpoint rule. A
+    correct flow fails once in ten thousand times, and the seed is fixed."""
     torch.manual_seed(0)
     flow = shaken(cf.flows.tabular(2, num_layers=2, hidden_features=12, num_bins=5, **settings), by=0.2).double()
     x = flow.sample(20_000, seed=1, batch_size=10_000)
@@ -70,7 +70,7 @@ def test_tabular_samples_follow_log_prob(settings: dict) -> None:
     counts = torch.bincount(index[:, 0] * cells + index[:, 1], minlength=cells * cells).double()
     assert chi_square_p_value(counts, masses.flatten()) > 1e-4
     assert abs(inside.double().mean() - masses.sum()) < 5 * math.sqrt(0.01 / 20_000) + 5e-3, (
-        "absolute mass, not shape alone"
+        "the absolute mass is right, not only the shape"
     )
 
 
@@ -92,12 +92,12 @@ def test_plane_samples_follow_log_prob_which_integrates_to_one(settings: dict) -
 
 @pytest.mark.parametrize("settings", [{}, {"paper": True}, {"family": "affine"}], ids=str)
 def test_image_samples_follow_log_prob(settings: dict) -> None:
-    """Images of four pixels: sixteen cells of four dimensions, their masses by a midpoint rule of 24 points an axis."""
+    """Images have four pixels. Masses of sixteen four-dimensional cells are by a midpoint rule, 24 points an axis."""
     torch.manual_seed(0)
     flow = cf.flows.image(
         (1, 2, 2), num_levels=1, num_layers=2, hidden_features=6, num_bins=4, logit_margin=0.2, **settings
     )
-    flow.log_prob(256 * torch.rand(256, 1, 2, 2))  # actnorm
+    flow.log_prob(256 * torch.rand(256, 1, 2, 2))  # initialises actnorm
     flow = shaken(flow, by=0.05).double()
     axis = (torch.arange(24, dtype=torch.float64) + 0.5) / 24 * 256
     grid = torch.cartesian_prod(axis, axis, axis, axis).reshape(-1, 1, 2, 2)
@@ -113,7 +113,7 @@ def test_image_samples_follow_log_prob(settings: dict) -> None:
     assert abs(share - masses.sum()) < 5 * math.sqrt(float(share * (1 - share)) / 20_000) + 5e-3
 
 
-def test_tabular_is_the_papers_stack() -> None:
+def test_tabular_has_the_papers_layers() -> None:
     flow = cf.flows.tabular(6, paper=True)
     found = parts(flow)
     assert (found["LULinear"], found["Coupling"], found["Sigmoid"], found["Logit"]) == (10, 10, 20, 10)
@@ -127,7 +127,7 @@ def test_tabular_is_the_papers_stack() -> None:
     assert flow.log_prob(torch.randn(5, 6)).isfinite().all()
 
 
-def test_every_difference_from_the_paper_is_switchable_alone() -> None:
+def test_each_difference_from_the_paper_has_its_own_switch() -> None:
     paper, default = TabularConfig.make(True, {"features": 4}), TabularConfig.make(False, {"features": 4})
     names = [name for name in vars(paper) if getattr(paper, name) != getattr(default, name)]
     assert set(names) == {"clip", "mask", "linear_bias", "final_linear", "identity_start", "scale_logits"}
@@ -152,7 +152,7 @@ def test_masks_alternate() -> None:
     assert [c.mask for c in couplings] == [[True, False, True], [False, True, False], [True, False, True]]
 
 
-def test_bases_and_parts_by_argument() -> None:
+def test_arguments_choose_the_base_and_the_parts() -> None:
     assert isinstance(cf.flows.tabular(2, base_components=4).base, NormalMixture)
     assert parts(cf.flows.tabular(3, linear=False))["LULinear"] == 0
     assert parts(cf.flows.tabular(1))["Elementwise"] == 10
@@ -161,7 +161,7 @@ def test_bases_and_parts_by_argument() -> None:
     assert parts(cf.flows.tabular(3, identity_maps=False))["Elementwise"] == 0
 
 
-def test_plane_is_the_papers() -> None:
+def test_plane_has_the_papers_layers() -> None:
     flow = cf.flows.plane()
     couplings = [m for m in flow.modules() if type(m).__name__ == "Coupling"]
     assert [c.mask for c in couplings] == [[True, False], [False, True]]
@@ -184,13 +184,13 @@ def test_image_is_a_glow_of_two_scales() -> None:
     flow.eval()
     z, _ = flow.to_noise(x)
     assert z.shape == (16, 784)
-    assert torch.allclose(flow.from_noise(z)[0], x, atol=0.02)  # 1e-4 of a pixel's range through logit, and back
+    assert torch.allclose(flow.from_noise(z)[0], x, atol=0.02)  # 1e-4 of a pixel's range, through the logit and back
     assert flow.sample(2).shape == (2, 1, 28, 28)
     assert flow.sample(2, temperature=0.5).isfinite().all()
 
 
 def test_image_likelihood_counts_the_preprocessing() -> None:
-    """At its start the flow is logit preprocessing, actnorm and permutations: compare with those written out."""
+    """An untrained flow is logit preprocessing, actnorm and permutations. The test writes these out."""
     torch.manual_seed(0)
     flow = cf.flows.image((1, 2, 2), num_levels=1, num_layers=1, hidden_features=4, logit_margin=0.1).double()
     x = 256 * torch.rand(100, 1, 2, 2, dtype=torch.float64)
@@ -246,8 +246,8 @@ def attention(features: int, **settings) -> cf.Flow:
     return cf.flows.tabular(features, layer="autoregressive", network="transformer", **settings)
 
 
-def test_attention_reads_the_features_there_and_back() -> None:
-    """Two layers, of which every feature sees the earlier ones in the first, and the later ones in the second."""
+def test_attention_layers_have_opposite_orders() -> None:
+    """A feature sees the earlier features in the first layer, and the later ones in the second."""
     flow = attention(4, order=[2, 0, 3, 1])
     first, second = (layer for layer in flow.modules() if isinstance(layer, cf.transforms.Autoregressive))
     assert (first.order, second.order) == ([2, 0, 3, 1], [1, 3, 0, 2])
@@ -270,7 +270,7 @@ def test_attention_starts_at_the_identity_and_whitens_by_columns() -> None:
 
 
 def test_large_calls_of_attention_run_in_pieces(monkeypatch) -> None:
-    """Without gradients, so many tokens at once; the result does not tell."""
+    """Without gradients, large inputs run in pieces, with the same result."""
     flow = shaken(attention(5)).double()
     x = torch.randn(1200, 5, dtype=torch.float64)
     seen = []

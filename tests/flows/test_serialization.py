@@ -1,4 +1,4 @@
-"""Saved flows come back bit for bit; damaged or hostile files are refused by name, and nothing in them runs."""
+"""Saved flows load bit for bit. Damaged or hostile files are refused by name, and no code in them runs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_reloaded_flows_are_bit_identical(make, tmp_path: Path) -> None:
     torch.manual_seed(0)
     flow = make()
     flow.save(tmp_path / "run")
-    torch.manual_seed(1)  # a new random permutation must not matter
+    torch.manual_seed(1)  # the loaded permutation must not depend on the seed
     loaded = cf.load(tmp_path / "run", device="cpu")
     assert not loaded.training
     x = flow.sample(6, seed=0)
@@ -83,13 +83,13 @@ def test_conditional_flows_and_mixtures(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 @pytest.mark.parametrize("device", ["cuda", "cuda:1", torch.device("cuda")])
-def test_a_gpu_that_is_not_there(tmp_path: Path, device: str | torch.device) -> None:
+def test_a_missing_gpu_is_refused(tmp_path: Path, device: str | torch.device) -> None:
     cf.flows.tabular(2, num_layers=1, hidden_features=8).save(tmp_path)
     with pytest.raises(ValueError, match="needs a GPU, and torch finds none; leave out device="):
         cf.load(tmp_path, device=device)
 
 
-def test_a_loaded_flow_trains_on(tmp_path: Path) -> None:
+def test_a_loaded_flow_can_be_trained(tmp_path: Path) -> None:
     small().save(tmp_path)
     flow = cf.load(tmp_path).train()
     flow.log_prob(torch.randn(4, 3)).sum().backward()
@@ -183,7 +183,7 @@ class TestDamage:
         refused(run, "config.json", "not valid JSON")
 
     @pytest.mark.parametrize("content", ["[]", "{}", '{"format": "other"}', "1", "null"])
-    def test_not_a_config(self, run: Path, content: str) -> None:
+    def test_a_file_that_is_no_config(self, run: Path, content: str) -> None:
         (run / "config.json").write_text(content)
         refused(run, "config.json", "not a cubicflow config")
 
@@ -216,7 +216,7 @@ class TestDamage:
         refused(run, "model.safetensors", f"should be torch.float32 of shape (3,), but is {dtype}")
 
 
-def test_counts_of_batches_are_no_columns(tmp_path: Path) -> None:
+def test_batch_norm_counters_are_saved(tmp_path: Path) -> None:
     flow = cf.flows.tabular(2, num_layers=1, hidden_features=8, norm="batch")
     flow.train().log_prob(torch.randn(20, 2))
     flow.eval().save(tmp_path)
@@ -247,7 +247,7 @@ class TestHostility:
         edit(run, lambda config: config.update(flow=description))
         refused(run, "config.json", "invalid description of a flow")
 
-    def test_a_giant_costs_nothing(self, run: Path) -> None:
+    def test_a_huge_model_is_refused_before_it_is_built(self, run: Path) -> None:
         def giant(config: dict) -> None:
             config["flow"]["transform"]["transforms"][1]["network"]["hidden_features"] = 10**9
 

@@ -1,4 +1,4 @@
-"""Whitening: what leaves the first layer, constant columns, weights."""
+"""Whitening: the output of the first layer, constant columns, and weights."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def correlated_rows(n: int = 4_000) -> np.ndarray:
     return random.normal(size=(n, 5)) @ mix + random.normal(size=5) * 10
 
 
-def test_rows_leave_the_first_layer_white() -> None:
+def test_the_first_layer_whitens_the_rows() -> None:
     x = correlated_rows()
     flow = cf.flows.whiten(cf.flows.tabular(5, num_layers=2, hidden_features=8).double(), x)
     z, log_det = flow.to_noise(torch.from_numpy(x))
-    # Behind the layer there is nothing but permutations yet. The ridge on the correlations shrinks the direction of
-    # their smallest eigenvalue by its share of that.
+    # The other layers are still permutations. The ridge on the correlations shrinks the direction of the smallest
+    # eigenvalue by the ratio of the ridge to that eigenvalue.
     share = RIDGE / np.linalg.eigvalsh(np.corrcoef(x.T))[0]
     assert share < 1e-3
     assert np.allclose(np.cov(z.detach().numpy().T, bias=True), np.eye(5), atol=2 * share)
@@ -33,7 +33,7 @@ def test_rows_leave_the_first_layer_white() -> None:
     assert np.allclose(flow.from_noise(z)[0].detach(), x, atol=1e-8)
 
 
-def test_a_weight_is_as_good_as_copies() -> None:
+def test_a_weight_acts_like_copies_of_a_row() -> None:
     x = correlated_rows(50)
     counts = np.random.default_rng(1).integers(0, 4, size=50)
     make = partial(cf.flows.tabular, 5, num_layers=1, hidden_features=8, seed=3)
@@ -84,7 +84,7 @@ def test_bad_weights(weights, words) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("jitter", [0.0, 1e-12], ids=["equal", "equal in float32"])
 def test_constant_columns_keep_scale_1(dtype: torch.dtype, jitter: float) -> None:
-    """Whatever the rounding of their mean. A jitter that float64 sees is a column like others there."""
+    """A constant column keeps scale 1 despite rounding of its mean. In float64, a visible jitter is a normal column."""
     x = np.random.default_rng(0).normal(size=(1000, 2))
     x[:, 1] = 0.1 + jitter * np.arange(1000) / 1000
     assert (x[:, 1] - x[:, 1].mean()).any()
@@ -98,14 +98,14 @@ def test_constant_columns_keep_scale_1(dtype: torch.dtype, jitter: float) -> Non
     assert z.abs().max() < 5
 
 
-def test_rows_without_weight_do_not_count() -> None:
+def test_rows_of_weight_zero_are_ignored() -> None:
     x = np.random.default_rng(0).normal(size=(100, 2))
     x[1:, 1] = 0.1
     weights = np.ones(100)
     weights[0] = 0
     flow = cf.flows.whiten(cf.flows.tabular(2, num_layers=1).double(), x, weights)
     _, log_det = flow.to_noise(torch.from_numpy(x[1:]))
-    assert np.allclose(log_det.detach(), -0.5 * np.log(x[1:, 0].var()), atol=1e-6), "its second column is constant"
+    assert np.allclose(log_det.detach(), -0.5 * np.log(x[1:, 0].var()), atol=1e-6), "the second column is constant"
 
 
 def test_a_layer_without_bias_scales_and_does_not_shift() -> None:

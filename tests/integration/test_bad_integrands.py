@@ -1,4 +1,4 @@
-"""What is refused, and what is kept when an integrand fails."""
+"""Bad arguments are refused, and evaluations are kept when an integrand fails."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SQUARE = [(0, 1)] * 2
         (lambda x: 1 / 0, "f raised ZeroDivisionError: division by zero"),
     ],
 )
-def test_answers_that_are_no_numbers_are_one_line(answer, message: str) -> None:
+def test_bad_return_values_raise_a_one_line_error(answer, message: str) -> None:
     with pytest.raises(IntegrandError, match=message) as caught:
         cf.integrate(answer, SQUARE, 1_000)
     assert "\n" not in str(caught.value)
@@ -45,12 +45,12 @@ def test_answers_that_are_no_numbers_are_one_line(answer, message: str) -> None:
         (5, "bounds must be a sequence"),
     ],
 )
-def test_bounds_that_are_none(bounds, message: str) -> None:
+def test_bad_bounds_are_refused(bounds, message: str) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
         cf.integrate(lambda x: x[:, 0], bounds, 1_000)
 
 
-def test_settings_that_are_none() -> None:
+def test_bad_settings_are_refused() -> None:
     f = lambda x: x[:, 0]  # noqa: E731
     with pytest.raises(ValueError, match="evaluations=500 is too few for 20 columns; give at least 2,000"):
         cf.integrate(f, [(0, 1)] * 20, 500)
@@ -66,7 +66,7 @@ def test_settings_that_are_none() -> None:
         Integrator(f, SQUARE).result()
 
 
-def test_zero_everywhere_is_said_in_words() -> None:
+def test_an_integrand_that_is_zero_everywhere_gives_a_warning() -> None:
     found = cf.integrate(lambda x: 0 * x[:, 0], SQUARE, 2_000)
     assert found.estimate == 0
     assert found.error == math.inf
@@ -75,21 +75,21 @@ def test_zero_everywhere_is_said_in_words() -> None:
         found.unweighted_samples()
 
 
-def test_weights_that_few_points_dominate_are_said_in_words() -> None:
+def test_weights_dominated_by_few_points_give_a_warning() -> None:
     found = cf.integrate(lambda x: np.exp(-(((x - 0.3) / 1e-2) ** 2).sum(1) / 2), [(0, 1)] * 6, 1_000)
     assert "The error cannot be trusted" in found.warning
     assert found.warning in str(found)
 
 
-def test_an_integrand_that_raises_loses_nothing() -> None:
-    """Interrupted and repaired, the result is that of a run that was never interrupted, and no point is asked twice."""
-    asked: list[np.ndarray] = []
+def test_evaluations_before_an_error_are_kept() -> None:
+    """After an error and a repair, the result equals that of an uninterrupted run, and no point is evaluated twice."""
+    points_seen: list[np.ndarray] = []
 
     def fails_at(call: int):
         def f(x):
-            if len(asked) == call:
+            if len(points_seen) == call:
                 raise RuntimeError("the license server is gone")
-            asked.append(x.copy())
+            points_seen.append(x.copy())
             return np.exp(-(x**2).sum(1))
 
         return f
@@ -97,8 +97,8 @@ def test_an_integrand_that_raises_loses_nothing() -> None:
     with pytest.raises(IntegrandError, match=r"the license server is gone.*evaluations made before are kept") as caught:
         cf.integrate(fails_at(7), SQUARE, 4_000, batch_size=300)
     integrator = caught.value.integrator
-    assert integrator.evaluations == sum(map(len, asked))
+    assert integrator.evaluations == sum(map(len, points_seen))
     found = integrator.run(f=fails_at(-1))
-    points = np.concatenate(asked)
+    points = np.concatenate(points_seen)
     assert len(points) == found.evaluations == len(np.unique(points, axis=0))
     assert found.estimate == cf.integrate(lambda x: np.exp(-(x**2).sum(1)), SQUARE, 4_000).estimate

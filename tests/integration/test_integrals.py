@@ -1,4 +1,4 @@
-"""Integrals against values known in closed form or by quadrature."""
+"""Integrals compared with values in closed form or by quadrature."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scipy.special import ive
 import cubicflow as cf
 from cubicflow.integration import Circle, Integrator, Line
 
-SIGMAS = 4.5  # a chance of 1e-5 for each of a few dozen checks
+SIGMAS = 4.5  # each of a few dozen checks fails by chance with probability 1e-5
 
 
 def within(found: cf.integration.Integral, exact: float, relative: float) -> bool:
@@ -29,7 +29,7 @@ def camel(features: int):
 
 
 @pytest.mark.parametrize("features", [1, 4, 8])
-def test_two_humps_that_no_grid_separates(features: int) -> None:
+def test_two_humps_on_the_diagonal_are_integrated(features: int) -> None:
     f, exact = camel(features)
     assert within(cf.integrate(f, [(0, 1)] * features, 40_000, seed=1), exact, 2e-3)
 
@@ -43,7 +43,7 @@ def test_a_box_with_a_sign() -> None:
 
 
 def test_all_of_space_and_a_circle() -> None:
-    """A normal in units of its own times a von Mises density: both have closed forms."""
+    """The integrand is a shifted and scaled normal times a von Mises density. Both have closed forms."""
     kappa = 3.0
     exact = math.sqrt(2 * math.pi) * 5 * 2 * math.pi * ive(0, kappa)
 
@@ -59,10 +59,10 @@ def test_a_narrow_peak_is_found_step_by_step() -> None:
     assert within(cf.integrate(f, [(0, 1)] * 2, 60_000, flow=False), 2 * math.pi * width**2, 2e-2)
 
 
-def test_a_flow_takes_over_where_columns_hang_together() -> None:
-    """A thin layer across the diagonal of a cube, by quadrature over the density of a sum of uniform numbers."""
+def test_a_flow_is_trained_for_dependent_columns() -> None:
+    """The integrand is a thin layer across a cube. Its exact value is an integral over a sum of uniform numbers."""
 
-    def density(s):  # of the sum of three
+    def density(s):  # density of the sum of three uniform numbers
         return sum((-1) ** k * math.comb(3, k) * max(s - k, 0) ** 2 for k in range(4)) / 2
 
     exact = quad(lambda s: density(s) * math.exp(-((s - 1.5) ** 2) / (2 * 0.05**2)), 1, 2)[0]
@@ -79,7 +79,7 @@ def test_a_flow_takes_over_where_columns_hang_together() -> None:
 
 
 def test_a_flow_on_a_circle() -> None:
-    """A wave that winds around the torus; its integral is a Bessel function."""
+    """The integrand is a wave around a torus. Its integral is a Bessel function."""
     exact = (2 * math.pi) ** 2 * ive(0, 8.0)
 
     def f(x):
@@ -90,8 +90,8 @@ def test_a_flow_on_a_circle() -> None:
 
 
 @pytest.mark.soak
-def test_errors_are_honest() -> None:
-    """Pulls of many small integrals have a standard deviation near 1: 0.8 to 1.3 is five standard errors wide."""
+def test_reported_errors_are_calibrated() -> None:
+    """The pulls of 50 small integrals have a standard deviation near 1; 0.8 to 1.3 is five standard errors wide."""
     f, exact = camel(3)
     found = [cf.integrate(f, [(0, 1)] * 3, 3_000, seed=seed) for seed in range(50)]
     pulls = np.array([(one.estimate - exact) / one.error for one in found])
@@ -99,7 +99,7 @@ def test_errors_are_honest() -> None:
     assert abs(pulls.mean()) < 0.6
 
 
-def test_weighted_and_unweighted_samples_are_of_the_density() -> None:
+def test_weighted_and_unweighted_samples_follow_the_density() -> None:
     f, exact = camel(2)
     found = cf.integrate(f, [(0, 1)] * 2, 20_000)
     x, weights = found.weighted_samples()
@@ -114,7 +114,7 @@ def test_weighted_and_unweighted_samples_are_of_the_density() -> None:
     assert (plain[:, 0] ** 2).mean() == pytest.approx(second * one / exact, rel=0.02)
 
 
-def test_points_in_torch_and_answers_in_either() -> None:
+def test_points_may_be_tensors_and_values_of_either_library() -> None:
     exact = 0.25
     for arrays, f in (
         ("torch", lambda x: x.prod(1)),
@@ -126,7 +126,7 @@ def test_points_in_torch_and_answers_in_either() -> None:
     assert cf.integrate(lambda x: trained(x.float())[:, 0], [(0, 1)] * 2, 1_000, arrays="torch").evaluations > 900
 
 
-def test_going_on_uses_what_was_there_and_the_same_seed_repeats() -> None:
+def test_a_second_run_reuses_evaluations_and_a_seed_repeats() -> None:
     f, exact = camel(3)
     counted = []
 

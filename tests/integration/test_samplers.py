@@ -1,4 +1,4 @@
-"""The parts of an integrator, each against something that shares no code with it."""
+"""The parts of an integrator, each compared with an independent implementation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def rough_mixture(circles: list[bool], products: int = 2, intervals: int = 6, se
     return ProductMixture(nodes, heights, torch.rand(products, generator=generator) + 0.1, circles)
 
 
-def test_every_factor_is_a_density_and_closes_on_a_circle() -> None:
+def test_every_factor_is_a_density_and_is_continuous_on_a_circle() -> None:
     mixture = rough_mixture([True])
     for k in range(len(mixture)):
 
@@ -37,7 +37,7 @@ def test_every_factor_is_a_density_and_closes_on_a_circle() -> None:
         assert density(0.0) == pytest.approx(density(1.0))
 
 
-def test_draws_are_the_inverse_of_the_distribution_function_with_its_density() -> None:
+def test_draws_invert_the_distribution_function_and_have_its_density() -> None:
     mixture = rough_mixture([False, True])
     u = torch.rand(50, 2, generator=torch.Generator().manual_seed(1)).double()
     for k in range(len(mixture)):
@@ -49,7 +49,7 @@ def test_draws_are_the_inverse_of_the_distribution_function_with_its_density() -
         torch.testing.assert_close(((moved - noise) / step).log().sum(1), log_density, atol=1e-4, rtol=0)
 
 
-def test_expectation_maximisation_climbs_and_tells_two_humps_apart() -> None:
+def test_expectation_maximisation_increases_the_likelihood_and_separates_two_humps() -> None:
     generator = torch.Generator().manual_seed(0)
     centers = torch.tensor([[0.3, 0.3, 0.3], [0.7, 0.7, 0.7]]).double()
     u = (centers[torch.arange(4000) % 2] + 0.05 * torch.randn(4000, 3, generator=generator)).clamp(0.01, 0.99)
@@ -67,7 +67,7 @@ def test_expectation_maximisation_climbs_and_tells_two_humps_apart() -> None:
     assert scores[-1] == pytest.approx(-entropy, abs=0.1)
 
 
-def test_shares_are_those_of_a_general_optimiser() -> None:
+def test_shares_agree_with_a_general_optimiser() -> None:
     rng = np.random.default_rng(0)
     ratios, weights = rng.gamma(2.0, size=(200, 3)), rng.gamma(1.0, size=200)
 
@@ -80,8 +80,8 @@ def test_shares_are_those_of_a_general_optimiser() -> None:
     assert second_moment(np.log(np.maximum(found.numpy(), 1e-12))) == pytest.approx(exact, rel=1e-3)
 
 
-def test_weights_are_those_of_the_mixture_of_all_rounds() -> None:
-    """Two rounds from known blends, and every weight written out."""
+def test_weights_use_the_mixture_of_all_rounds() -> None:
+    """The test computes every weight of two rounds from known blends."""
     circles = [False, False]
     blends = [
         Blend([even_mixture(2, circles)], torch.ones(1)),
@@ -98,7 +98,7 @@ def test_weights_are_those_of_the_mixture_of_all_rounds() -> None:
     assert fold.estimate()[0] == pytest.approx(float((u.sum(1) / total).sum()))
 
 
-def test_tempered_weights_are_worth_what_was_asked() -> None:
+def test_tempered_weights_have_the_requested_effective_size() -> None:
     weights = torch.rand(1000, generator=torch.Generator().manual_seed(0)).double() ** 30
     flat = tempered(weights, 200)
     assert worth_of(weights) < 100 < 200 <= worth_of(flat) < 300
@@ -107,7 +107,7 @@ def test_tempered_weights_are_worth_what_was_asked() -> None:
     torch.testing.assert_close(tempered(even, 200), even)
 
 
-def test_the_way_from_the_cube_has_the_volume_it_says() -> None:
+def test_the_log_det_of_the_map_from_the_cube_agrees_with_autograd() -> None:
     bounds = Bounds([(-1, 3), Line(2, 5), Circle(0, 10)])
     u = torch.tensor([[0.2, 0.7, 0.9]], dtype=torch.float64)
     jacobian = torch.autograd.functional.jacobian(lambda row: bounds.from_cube(row[None])[0][0], u[0])

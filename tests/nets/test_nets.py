@@ -1,4 +1,4 @@
-"""The networks of the layers: where they start, what they see, what they refuse."""
+"""The networks of the layers: initial outputs, dependence on the inputs, and errors."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def test_without_identity_start_the_outputs_differ_from_zero(kind, shape) -> Non
 
 @every_net
 def test_scaled_outputs_do_not_grow_with_width(kind, shape) -> None:
-    """Weights of one size, as training leaves them: unscaled, the outputs of a network 16 times as wide are 4 times as
-    large."""
+    """With weights of a fixed size, as after training, the unscaled outputs of a network 16 times as wide are 4 times
+    as large."""
 
     def spread(width: int, scale_output: bool) -> float:
         torch.manual_seed(0)
@@ -75,8 +75,8 @@ def test_config_rebuilds_the_network(kind, shape) -> None:
     assert {k: v.shape for k, v in twin.state_dict().items()} == {k: v.shape for k, v in net.state_dict().items()}
 
 
-def test_waves_of_every_octave() -> None:
-    """The first layer sees x, sin and cos: with the identity in its place, compare with them written out."""
+def test_inputs_are_encoded_by_waves_of_every_octave() -> None:
+    """The encoding is x, sin and cos. The test writes them out."""
     net = FourierMLP(2, 4, octaves=3, hidden_features=14)
     x = torch.rand(5, 2)
     waves = [w(torch.pi * 2**j * x[:, i]) for w in (torch.sin, torch.cos) for i in range(2) for j in range(3)]
@@ -95,7 +95,7 @@ def test_layer_norm() -> None:
 @pytest.mark.parametrize("features", [1, 2, 5])
 @pytest.mark.parametrize("context_features", [0, 3])
 def test_causal_outputs_see_earlier_features_and_nothing_else(kind, features: int, context_features: int) -> None:
-    """The Jacobian of the outputs of feature i is zero from feature i on, and with a generic net nowhere before."""
+    """The Jacobian of feature i's outputs is zero from feature i on. Before i, a random net has no zeros."""
     torch.manual_seed(0)
     net = kind(
         features, 4 * features, hidden_features=64, context_features=context_features, identity_start=False
@@ -111,8 +111,8 @@ def test_causal_outputs_see_earlier_features_and_nothing_else(kind, features: in
         assert (jacobian[i, :, i:] == 0).all()
         assert (jacobian[i, :, :i].abs().sum(0) > 0).all()
     if context_features:
-        told = torch.autograd.functional.jacobian(lambda c: net(row[None], c[None])[0], context[0])
-        assert (told.reshape(features, 4, -1).abs().sum((1, 2)) > 0).all()  # the first feature too
+        jacobian_of_context = torch.autograd.functional.jacobian(lambda c: net(row[None], c[None])[0], context[0])
+        assert (jacobian_of_context.reshape(features, 4, -1).abs().sum((1, 2)) > 0).all()  # including the first feature
 
 
 @pytest.mark.parametrize(
@@ -131,14 +131,14 @@ def test_causal_outputs_see_earlier_features_and_nothing_else(kind, features: in
         (lambda: ResidualMLP(3, 4)(torch.zeros(1, 3), torch.zeros(1, 2)), "context_features=0, but context was given"),
     ],
 )
-def test_refusals_say_what_was_wrong(make, message: str) -> None:
+def test_errors_name_the_wrong_argument(make, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
 
 
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
 def test_derivatives_of_exact_products(bias: bool) -> None:
-    """The function that GPUs use, against finite differences, in both modes and to second order."""
+    """The autograd function for GPUs agrees with finite differences, in both modes and to second order."""
     torch.manual_seed(0)
     shapes = [(3, 5), (4, 5), (4,)][: 2 + bias]
     tensors = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
@@ -164,7 +164,7 @@ def transformer(features: int = 4, **settings) -> CausalTransformer:
 @pytest.mark.parametrize("features", [1, 4])
 @pytest.mark.parametrize("context_features", [0, 2])
 @pytest.mark.parametrize("rows", [0, 5])
-def test_one_feature_after_the_other_is_a_whole_pass(features: int, context_features: int, rows: int) -> None:
+def test_stepping_feature_by_feature_equals_a_whole_pass(features: int, context_features: int, rows: int) -> None:
     net = transformer(features, context_features=context_features)
     x = torch.randn(rows, features, dtype=torch.float64)
     context = torch.randn(rows, context_features, dtype=torch.float64) if context_features else None
@@ -176,7 +176,7 @@ def test_one_feature_after_the_other_is_a_whole_pass(features: int, context_feat
         next_outputs(x[:, -1])
 
 
-def test_a_transformer_tells_the_features_and_their_order_apart() -> None:
+def test_a_transformer_depends_on_the_order_of_features() -> None:
     net = transformer()
     x = torch.randn(5, 4, dtype=torch.float64)
     swapped = x[:, [1, 0, 2, 3]]
@@ -184,7 +184,7 @@ def test_a_transformer_tells_the_features_and_their_order_apart() -> None:
 
 
 def test_a_transformer_multiplies_features_exactly_under_autocast() -> None:
-    """Two inputs that bfloat16 cannot tell apart must give different outputs: a location is read from them."""
+    """Two inputs that are equal in bfloat16 must give different outputs, because locations are computed from them."""
     net = transformer().float()
     x = torch.full((1, 4), 1.0)
     near = x + 1e-3
@@ -211,6 +211,6 @@ def test_a_transformer_multiplies_features_exactly_under_autocast() -> None:
         ),
     ],
 )
-def test_what_a_transformer_refuses(act, message: str) -> None:
+def test_a_transformer_refuses_bad_arguments(act, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         act()

@@ -1,4 +1,4 @@
-"""The core of the attention networks: against torch's own layers, and steps against whole passes."""
+"""The core of the attention networks, compared with torch's layers, and steps compared with whole passes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def tokens(n: int = 5, length: int = 4) -> Tensor:
 
 
 @pytest.mark.parametrize("causal", [True, False])
-def test_is_the_pre_norm_encoder_of_torch(causal: bool) -> None:
+def test_equals_torchs_pre_norm_encoder(causal: bool) -> None:
     core = made(causal=causal)
     layers = []
     for i in range(2):
@@ -49,7 +49,7 @@ def test_is_the_pre_norm_encoder_of_torch(causal: bool) -> None:
     assert torch.allclose(core(x), core.norms[-1](expected), rtol=0, atol=1e-12)
 
 
-def test_a_long_sequence_goes_through_torch_own_attention_with_the_same_result(monkeypatch) -> None:
+def test_a_long_sequence_uses_torchs_attention_with_the_same_result(monkeypatch) -> None:
     core, x = made(), tokens(length=9)
     written_out = core(x)
     monkeypatch.setattr("cubicflow.nets.products.FEW_TOKENS", 0)
@@ -57,17 +57,17 @@ def test_a_long_sequence_goes_through_torch_own_attention_with_the_same_result(m
 
 
 @pytest.mark.parametrize("grad", [True, False])
-def test_steps_are_the_columns_of_a_whole_pass(grad: bool) -> None:
+def test_steps_equal_a_whole_pass(grad: bool) -> None:
     core, x = made(), tokens(length=6)
     with torch.set_grad_enabled(grad):
         memory = core.memory(length=6)
-        first = core(x[:, :2], memory)  # any number while the memory is empty
+        first = core(x[:, :2], memory)  # the first call may pass several tokens
         rest = [core(x[:, i : i + 1], memory) for i in range(2, 6)]
         assert memory.seen == 6
         assert torch.allclose(torch.cat([first, *rest], dim=1), core(x), rtol=0, atol=1e-12)
 
 
-def test_gradients_through_steps_are_those_of_a_whole_pass() -> None:
+def test_gradients_through_steps_equal_those_of_a_whole_pass() -> None:
     core, x = made(), tokens().requires_grad_()
     memory = core.memory(length=4)
     steps = torch.cat([core(x[:, i : i + 1], memory) for i in range(4)], dim=1)
@@ -105,17 +105,17 @@ def test_a_nan_stays_in_its_row() -> None:
     assert found[2, 1:].isnan().all()
 
 
-def test_autocast_is_for_the_branches_alone() -> None:
+def test_autocast_affects_only_the_branches() -> None:
     core, x = made().float(), tokens().float()
     exact = core(x)
     with torch.autocast("cpu", torch.bfloat16):
         found = core(x)
     assert found.dtype == torch.float32
     error = (found - exact).norm() / exact.norm()
-    assert 1e-5 < error < 2e-2  # of products with 8 bits; a stream of 8 bits would repeat its values
+    assert 1e-5 < error < 2e-2  # the error of products with 8 bits
 
 
-def test_dropout_is_on_the_branches_in_training_alone_and_follows_the_seed() -> None:
+def test_dropout_acts_only_in_training_and_follows_the_seed() -> None:
     core, x = made(dropout=0.5), tokens()
     draws = []
     for seed in (3, 3, 4):
@@ -156,7 +156,7 @@ def test_refusals(act, message: str) -> None:
         act()
 
 
-def test_after_the_first_call_tokens_follow_one_by_one() -> None:
+def test_after_the_first_call_only_one_token_at_a_time_is_accepted() -> None:
     core, memory = made(), made().memory(4)
     core(tokens(length=1), memory)
     with pytest.raises(ValueError, match="pass one token at a time; got 2 tokens"):

@@ -1,4 +1,4 @@
-"""Figures from arrays: what is drawn is what was given."""
+"""Figures from arrays: the drawn values equal the given values."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_the_training_curve_shows_every_series() -> None:
     (axes,) = training_curve(history).axes
     assert [line.get_label() for line in axes.lines] == ["training", "validation", "validation, averaged weights"]
     np.testing.assert_allclose(axes.lines[1].get_ydata(), [6 / i for i in range(1, 50)])
-    assert training_curve([]).axes  # a run without metrics is drawn empty
+    assert training_curve([]).axes  # a run without metrics has an empty figure
     assert training_curve([{"step": 1, "loss": 2.0}]).axes
     (axes,) = training_curve([{"step": i, "loss": loss} for i, loss in enumerate([np.nan, 3.0, np.inf, 2.0])]).axes
     np.testing.assert_allclose(axes.lines[0].get_ydata(), [3.0, 2.0])
@@ -60,7 +60,7 @@ def test_corners_have_data_below_and_samples_above(columns: int) -> None:
     np.testing.assert_allclose(np.asarray(below.collections[0].get_array()).reshape(20, 20), np.sqrt(counts.T))
 
 
-def test_the_most_telling_columns_go_together() -> None:
+def test_the_most_dependent_columns_are_chosen() -> None:
     shared = RNG.standard_normal(300)
     panels = [panel(f"c{i}", shared + 0.1 * RNG.standard_normal(300) if i % 3 == 0 else None) for i in range(12)]
     chosen = [found.name for found in most_correlated(panels, 4)]
@@ -68,7 +68,7 @@ def test_the_most_telling_columns_go_together() -> None:
 
 
 def test_bins_follow_the_steps_of_a_column() -> None:
-    """No comb of empty and double bins: every bin holds the same whole number of steps."""
+    """Every bin holds the same whole number of steps. Otherwise empty and double bins would alternate."""
     column = Integer("price", "int64", grid=Grid(0, 1, 0, 100))
     values = pa.array(np.arange(1000) % 100)
     found = make_panel(column, values, values)
@@ -84,8 +84,8 @@ def test_bins_follow_the_steps_of_a_column() -> None:
     assert levels.labels == ("a", "b")
 
 
-def test_learned_splines_are_the_layers_own() -> None:
-    """Every curve is what the layer does to that feature of that row."""
+def test_drawn_splines_are_those_of_the_layer() -> None:
+    """Every curve is the layer's map of one feature of one row."""
     torch.manual_seed(0)
     flow = cf.flows.tabular(3, num_layers=2, hidden_features=8, identity_start=False).eval()
     x = torch.randn(20, 3)
@@ -106,7 +106,7 @@ def test_the_rare_of_many_words_are_drawn_together() -> None:
     rows = pa.array([word for i, word in enumerate(words) for _ in range(1 + 3 * (i % 4))])
     column = Categorical("word", "string", levels=words)
     drawn = make_panel(column, rows, rows.slice(0, 50))
-    often = [word for i, word in enumerate(words) if i % 4 == 3]  # ten rows each; then seven rows each
+    often = [word for i, word in enumerate(words) if i % 4 == 3]  # ten rows each; the next have seven
     assert len(drawn.labels) == 12
     assert set(often) < set(drawn.labels)
     assert drawn.labels[-1] == "19 others"

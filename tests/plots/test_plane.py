@@ -1,4 +1,4 @@
-"""The figure of plane densities: its layout, and that points end up where they are."""
+"""The figure of plane densities: its layout, and the position of points."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from cubicflow.data.plane import GaussianGrid, ImageDensity
 from cubicflow.plots.plane import TITLES, PlaneRow, histogram_image, plane_figure, truth_image
 
 
-def test_points_are_counted_where_they_lie():
+def test_points_are_counted_in_their_pixel():
     image = histogram_image(np.array([[0.9, 0.1], [0.9, 0.1], [0.1, 0.6]]), 4)
     assert image.sum() == 3
-    assert image[0, 3] == 2, "x to the right, y upwards from the first row"
+    assert image[0, 3] == 2, "x points right, y points up from the first row"
     assert image[2, 0] == 1
 
 
@@ -24,8 +24,8 @@ def test_four_titled_columns_and_a_named_row_for_each_density():
     assert [axis.get_title() for axis in axes[1]] == ["", "", "", ""]
     assert [axis.get_ylabel() for axis in axes[:, 0]] == ["one", "two"]
     data, true, model, drawn = (axis.images[0].get_clim() for axis in axes[0])
-    assert true == model == (0, np.quantile(truth, 0.995)), "one scale for both densities"
-    assert data == drawn == (0, np.quantile(counts / counts.mean(), 0.995)), "one scale for data and samples"
+    assert true == model == (0, np.quantile(truth, 0.995)), "both densities have the same scale"
+    assert data == drawn == (0, np.quantile(counts / counts.mean(), 0.995)), "data and samples have the same scale"
     plt.close(figure)
 
 
@@ -40,7 +40,7 @@ def test_the_panel_of_the_truth_is_the_picture():
     plt.close(figure)
 
 
-def test_the_truth_of_gaussians_is_that_of_the_middles_of_pixels():
+def test_the_true_density_is_evaluated_at_the_middles_of_pixels():
     grid = GaussianGrid(side=2, std=0.1)
     image = truth_image(grid, 8)
     for row, column in ((0, 0), (1, 6), (5, 2)):

@@ -1,1 +1,1 @@
-"""A draw of the project's prose for a reader who did not write it: ``python -m tests.reading SEED``."""
+"""Random passages of the project's prose, for a reader who did not write them: ``python -m tests.reading SEED``."""

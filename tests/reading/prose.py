@@ -16,7 +16,7 @@ DIRECTIVES = ("# noqa", "# type:", "# pragma", "#!")
 
 
 class Passage(NamedTuple):
-    """A piece of prose, and where it starts."""
+    """A piece of prose, with the file and line where it starts."""
 
     file: Path
     line: int
@@ -40,7 +40,7 @@ def comments() -> list[Passage]:
     for file, source in _sources(*SOURCES):
         lines = source.splitlines()
         for first, last in _blocks(source):
-            if lines[first - 1].lstrip().startswith("#"):  # on lines of its own: show the code below it
+            if lines[first - 1].lstrip().startswith("#"):  # a full-line comment: show the code below it
                 text = "\n".join(line.strip() for line in lines[first - 1 : last + 1])
             else:
                 text = lines[first - 1].strip()

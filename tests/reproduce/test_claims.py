@@ -1,4 +1,4 @@
-"""What the records must say for each of the paper's claims to hold, and that less is not enough."""
+"""The verdict on each of the paper's claims, for records that support the claim and for records that do not."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def verdict(beginning: str, experiment: str, results: dict[str, Any], **about: A
         ({"largest_round_trip_error": 1e-9}, FAILS),
     ],
 )
-def test_smooth_and_invertible(found: dict[str, float], expected: str) -> None:
+def test_the_claim_of_smooth_and_invertible_splines(found: dict[str, float], expected: str) -> None:
     right = {"smallest_slope": 0.07, "largest_relative_jump_of_slope": 7e-8, "largest_round_trip_error": 5e-16}
     assert verdict("The cubic spline is increasing", "figure-1", right | found) == expected
 
@@ -47,7 +47,7 @@ def test_quadratics_cannot_pass_through_arbitrary_knots(found: dict[str, float],
 @pytest.mark.parametrize(
     ("found", "expected"), [({}, HOLDS), ({"reached": False}, FAILS), ({"parameters": 100_001}, FAILS)]
 )
-def test_plane(found: dict[str, Any], expected: str) -> None:
+def test_the_claim_about_plane_densities(found: dict[str, Any], expected: str) -> None:
     right = {"density": "225 Gaussians", "gap": 0.006, "reached": True, "parameters": 69_896}
     results = {"densities": [right, right | found]}
     assert verdict("Two coupling layers", "figure-2", results, settings={"most_parameters": 100_000}) == expected
@@ -68,13 +68,15 @@ def pair(dataset: str, verdict: str, first: str = "cubic", paper: str | None = N
         (("worse", "worse"), {"left_out": "the data is not here"}, "cannot be rerun here"),
     ],
 )
-def test_cubic_against_quadratic(verdicts: tuple[str, str], about: dict[str, Any], expected: str) -> None:
+def test_the_claim_about_cubic_and_quadratic_on_bsds300(
+    verdicts: tuple[str, str], about: dict[str, Any], expected: str
+) -> None:
     dataset = {"left_out": None, "comparable": True, "provenance": "exact"} | about
     results = {
         "datasets": {"bsds300": dataset},
         "comparisons": [
             *(pair("bsds300", said, paper="worse") for said in verdicts),
-            pair("miniboone", "better", paper="worse"),  # has no say
+            pair("miniboone", "better", paper="worse"),  # not part of the claim
         ],
     }
     assert verdict("BSDS300", "table-1", results) == expected
@@ -88,7 +90,7 @@ def test_cubic_against_quadratic(verdicts: tuple[str, str], about: dict[str, Any
         (("better", "better"), FAILS),
     ],
 )
-def test_coupling_keeps_up(verdicts: tuple[str, str], expected: str) -> None:
+def test_the_claim_that_coupling_layers_are_competitive(verdicts: tuple[str, str], expected: str) -> None:
     autoregressive = [
         pair(dataset, said, first="cubic-autoregressive")
         for dataset, said in zip(("miniboone", "bsds300"), verdicts, strict=True)
@@ -107,13 +109,13 @@ def test_coupling_keeps_up(verdicts: tuple[str, str], expected: str) -> None:
     ],
 )
 def test_autoregressive_flows_improve_on_the_papers_table(mean: float, about: dict[str, Any], expected: str) -> None:
-    """Against the best of the paper's own table: what was published later is not in it."""
+    """The comparison is with the best entry of the paper's table. Later publications do not count."""
     published = {"tan": "159.80 ± 0.07", "trade": "165.00", "maf": "156.36 ± 0.28"}
     test = {"mean": mean, "error": 0.3}
     results = {
         "rows": [
             {"dataset": "bsds300", "model": "cubic-attention", "test": test},
-            {"dataset": "bsds300", "model": "cubic", "test": {"mean": 200.0, "error": 0.1}},  # has no say
+            {"dataset": "bsds300", "model": "cubic", "test": {"mean": 200.0, "error": 0.1}},  # not part of the claim
         ],
         "titles": {"cubic-attention": "attention"},
         "datasets": {"bsds300": {"published": published, "provenance": "redrawn", **about}},
@@ -125,6 +127,6 @@ def test_autoregressive_flows_improve_on_the_papers_table(mean: float, about: di
     ("reached", "remarks", "expected"),
     [(True, "shirts and shoes", HOLDS), (True, "", "see the pictures"), (False, "shirts", "see the pictures")],
 )
-def test_clothes_need_a_number_and_an_eye(reached: bool, remarks: str, expected: str) -> None:
+def test_the_claim_about_images_needs_a_number_and_a_remark(reached: bool, remarks: str, expected: str) -> None:
     results = {"bits_per_dim": 2.887, "error": 0.017, "reached": reached}
     assert verdict("The same layers in a Glow-like flow", "figure-3", results, remarks=remarks) == expected

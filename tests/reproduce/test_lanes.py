@@ -1,4 +1,4 @@
-"""Experiments side by side: what one process sees of another's files, and the script that runs them in lanes."""
+"""Experiments in parallel: files that other processes read, and the script that runs experiments in lanes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from cubicflow.reproduce.recipe_files import load_recipe
 from .conftest import Command
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "reproduce_gpu.sh"
-# Stands for Python: notes its arguments and how many lanes it was told of, leaves a record, and fails where it is told.
-# MPS is the other stub, for NVIDIA's daemon: it notes whether it was started or what it was told.
+# STUB replaces Python. It logs its arguments and the number of lanes, writes a record, and fails for some arguments.
+# MPS replaces NVIDIA's daemon. It logs its start and its standard input.
 STUB = """#!{python}
 import os, pathlib, sys
 arguments = " ".join(sys.argv[1:])
@@ -45,7 +45,7 @@ if [ "$1" = -d ]; then echo "started in $CUDA_MPS_PIPE_DIRECTORY" >>"$CALLS"; el
 def test_other_processes_never_see_half_a_record(
     cubicflow: Command, table_data: Path, tiny_table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Just before any file appears under its name, whatever is there can be read."""
+    """Just before a file is moved to its final name, all existing records can be read."""
     out = tmp_path / "out"
     settings = table_settings(load_recipe("table-1", tiny_table))
     seen: list[int] = []
@@ -64,10 +64,10 @@ def test_other_processes_never_see_half_a_record(
         seen.clear()
         done = cubicflow("reproduce", "table-1", "-o", out, *common, *models, "--overwrite")
         assert done.status == 0, done.errors
-        recorded = seen[seen.index(0) :]  # the records of before are removed first, one after the other
+        recorded = seen[seen.index(0) :]  # earlier records are removed first, one after the other
         assert recorded == sorted(recorded)
         assert set(seen) == {0, 1, 2}
-    assert not list(out.glob("**/.*"))  # nothing is left of the temporary files
+    assert not list(out.glob("**/.*"))  # no temporary file remains
 
 
 def test_scores_are_kept_to_a_64th_of_a_nat_in_half_the_space(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_scores_are_kept_to_a_64th_of_a_nat_in_half_the_space(tmp_path: Path) ->
         load_scores(tmp_path / "scores.npz")
 
 
-def test_times_beside_others_are_marked(
+def test_times_of_parallel_runs_are_marked(
     cubicflow: Command, table_data: Path, tiny_table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "results" / "table-1"
@@ -110,7 +110,7 @@ def test_times_beside_others_are_marked(
     ]
     assert "longer than they would have alone" in page
     assert ", shared by up to 7 processes" in page
-    assert "--seconds 900" not in page  # how long a call might take is no part of what was run
+    assert "--seconds 900" not in page  # the time limit of a call is not part of the recorded command
     monkeypatch.setenv("CUBICFLOW_LANES", "many")
     done = cubicflow("reproduce", "figure-1", "--quick", "-o", tmp_path / "figure-1")
     assert done.status == 2
@@ -119,7 +119,7 @@ def test_times_beside_others_are_marked(
 
 @pytest.fixture
 def script(tmp_path: Path) -> Any:
-    """The script with a stub for Python: call it with lanes, get what was run and what it returned."""
+    """Return a function that runs the script on lanes with a stub for Python, and returns its result and the calls."""
     stub = tmp_path / "python"
     stub.write_text(STUB.format(python=sys.executable))
     stub.chmod(0o755)
@@ -153,12 +153,12 @@ def test_lanes_run_their_pieces_and_the_table_is_made_once_at_the_end(script: An
     ]
     (peer,) = [call for call in calls if "peer_densities" in call]
     assert "--dataset bsds300 --model zuko-maf --seed 0 --device cpu --seconds 5" in peer
-    assert any("load_benchmark" in call for call in calls[:1])  # drawn before the lanes need it
-    assert any("appendix" in call for call in calls)  # although figure-3 before it failed
+    assert any("load_benchmark" in call for call in calls[:1])  # the patches are drawn before the lanes start
+    assert any("appendix" in call for call in calls)  # runs although figure-3 failed before
     assert calls[-2].startswith("alone -m cubicflow reproduce table-1")
     assert calls[-2].endswith("--seconds 0")
     assert calls[-1].startswith("alone -m cubicflow reproduce page")
-    assert done.returncode == 2, done.stderr  # figure-3's
+    assert done.returncode == 2, done.stderr  # the status of figure-3
     assert "--- lane 3, figure-3+appendix: status 2" in done.stdout
     assert "--- lane 1, miniboone:cubic,affine@0,3+figure-1: status 0" in done.stdout
     log = (tmp_path / "out" / "lanes.log").read_text()
@@ -173,15 +173,15 @@ def test_lanes_run_their_pieces_and_the_table_is_made_once_at_the_end(script: An
 def test_an_unfinished_lane_is_no_failure(script: Any) -> None:
     done, _ = script("miniboone:quadratic", "figure-1")
     assert done.returncode == 75
-    done, calls = script("miniboone:cubic", "figure-1", BUDGET="15")  # Python alone may take that long to start
+    done, calls = script("miniboone:cubic", "figure-1", BUDGET="15")  # the start of Python may take that long
     assert done.returncode == 75
     assert "no time is left for" in done.stdout
     assert calls
-    assert all(call.startswith("alone") for call in calls)  # the table and the page
+    assert all(call.startswith("alone") for call in calls)  # only the table and the page
 
 
 @pytest.mark.parametrize("works", [True, False])
-def test_the_gpu_is_shared_through_mps_where_that_works(script: Any, tmp_path: Path, works: bool) -> None:
+def test_the_gpu_is_shared_through_mps_if_mps_works(script: Any, tmp_path: Path, works: bool) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "nvidia-cuda-mps-control").write_text(MPS)
     (tmp_path / "bin" / "nvidia-cuda-mps-control").chmod(0o755)
@@ -197,9 +197,7 @@ def test_the_gpu_is_shared_through_mps_where_that_works(script: Any, tmp_path: P
     assert all((started < lane < told) is works for lane in lanes)
     assert not Path(calls[started].removeprefix("started in ")).exists()
     assert len([call for call in calls if call.startswith(("started", "told"))]) == 2
-    assert not any(
-        "started" in call for call in script("figure-1", PATH=path)[1]
-    )  # on the CPU there is nothing to share
+    assert not any("started" in call for call in script("figure-1", PATH=path)[1])  # the CPU needs no MPS
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The page of results: every number from a record, quick runs left out, every claim with a verdict."""
+"""The page of results: numbers come from records, quick runs are left out, and every claim has a verdict."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_the_page_is_made_from_records(cubicflow: Command, tmp_path: Path) -> No
     assert claims.count("| holds |") == 2
 
 
-def test_quick_runs_are_no_results(cubicflow: Command, tmp_path: Path) -> None:
+def test_quick_runs_are_not_on_the_page(cubicflow: Command, tmp_path: Path) -> None:
     assert cubicflow("reproduce", "figure-1", "--quick", "-o", tmp_path / "figure-1").status == 0
     assert cubicflow("reproduce", "page", "-o", tmp_path).status == 0
     page = (tmp_path / "README.md").read_text()
@@ -52,10 +52,10 @@ def test_a_quick_run_does_not_replace_results(cubicflow: Command, tmp_path: Path
     assert f"{folder} holds results of a full run, and --quick would replace them" in done.errors
     assert (folder / "figure-1.json").read_bytes() == record
     assert cubicflow("reproduce", "figure-1", "--quick", "--overwrite", "-o", folder).status == 0
-    assert cubicflow("reproduce", "figure-1", "-o", folder).status == 0  # a result may replace a trial
+    assert cubicflow("reproduce", "figure-1", "-o", folder).status == 0  # a full run may replace a quick run
 
 
-def test_somebody_elses_page_is_kept(cubicflow: Command, tmp_path: Path) -> None:
+def test_a_foreign_readme_is_not_overwritten(cubicflow: Command, tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("# My project\n")
     done = cubicflow("reproduce", "page", "-o", tmp_path)
     assert done.status == 2
@@ -72,7 +72,7 @@ def test_a_damaged_record_is_named(cubicflow: Command, tmp_path: Path, content: 
     assert "figure-1.json is damaged; run again: cubicflow reproduce figure-1" in done.errors
 
 
-def test_remarks_and_pictures_that_are_not_there(cubicflow: Command, tmp_path: Path) -> None:
+def test_remarks_are_shown_and_missing_pictures_are_named(cubicflow: Command, tmp_path: Path) -> None:
     folder = tmp_path / "figure-1"
     assert cubicflow("reproduce", "figure-1", "-o", folder).status == 0
     (folder / "figure-1.png").unlink()
@@ -115,7 +115,7 @@ SHARPNESS = {
 
 
 def plane_page(cubicflow: Command, folder: Path, results: dict[str, Any]) -> str:
-    """The page of a record of figure 2 with these results."""
+    """Write a record of figure 2 with these results, and return the page."""
     (folder / "figure-2").mkdir(parents=True)
     settings = {"flow": {"num_layers": 2, "num_bins": 128}, "points": 1_000_000, "test_points": 1000, "pixels": 512}
     record = {
@@ -140,7 +140,7 @@ def plane_page(cubicflow: Command, folder: Path, results: dict[str, Any]) -> str
     return (folder / "README.md").read_text()
 
 
-def test_what_limits_the_sharpness_is_told_where_it_was_measured(cubicflow: Command, tmp_path: Path) -> None:
+def test_the_page_gives_the_limits_of_the_sharpness(cubicflow: Command, tmp_path: Path) -> None:
     new = {"panels": ["data", "true density", "model density", "model samples"], "densities": [{**ROW, **SHARPNESS}]}
     page = plane_page(cubicflow, tmp_path / "new", new)
     assert "From left to right: data, true density, model density, model samples." in page
@@ -151,7 +151,7 @@ def test_what_limits_the_sharpness_is_told_where_it_was_measured(cubicflow: Comm
     assert "the points cost Gauss 0.0030 ± 0.0005 of 0.0080." in page
 
 
-def test_a_record_from_before_the_sharpness_was_measured(cubicflow: Command, tmp_path: Path) -> None:
+def test_a_record_without_sharpness_is_shown_too(cubicflow: Command, tmp_path: Path) -> None:
     page = plane_page(cubicflow, tmp_path / "old", {"densities": [ROW]})
     assert "From left to right: data, model density, model samples." in page
     assert "Gauss: 0.008 ± 0.001 nats below the true density" in page
@@ -167,7 +167,7 @@ def test_a_record_from_before_the_sharpness_was_measured(cubicflow: Command, tmp
         (("--device", "nope"), "device must be 'auto', 'cpu', 'cuda' or 'cuda:N', got 'nope'"),
     ],
 )
-def test_options_are_looked_at_by_every_experiment(
+def test_every_experiment_checks_its_options(
     cubicflow: Command, tmp_path: Path, options: tuple[object, ...], message: str
 ) -> None:
     done = cubicflow("reproduce", "figure-1", "-o", tmp_path / "out", *options)
@@ -175,7 +175,7 @@ def test_options_are_looked_at_by_every_experiment(
     assert message in done.errors
 
 
-def test_the_table_on_the_page(cubicflow: Command, table_data: Path, tiny_table: Path, tmp_path: Path) -> None:
+def test_the_page_shows_table_1(cubicflow: Command, table_data: Path, tiny_table: Path, tmp_path: Path) -> None:
     folder = tmp_path / "results" / "table-1"
     models = ("--model", "cubic", "--model", "quadratic", "--model", "cubic-autoregressive")
     common = ("--data", table_data, "--recipe", tiny_table, "--dataset", "miniboone", "--device", "cpu")
@@ -184,7 +184,7 @@ def test_the_table_on_the_page(cubicflow: Command, table_data: Path, tiny_table:
     page = (tmp_path / "results" / "README.md").read_text()
     found = json.loads((folder / "table-1.json").read_text())["results"]
     pair = next(pair for pair in found["comparisons"] if pair["first"] == "cubic")
-    assert page.count(f"{pair['mean']:+.3f} ± {pair['error']:.3f}") == 2  # in the table and among the claims
+    assert page.count(f"{pair['mean']:+.3f} ± {pair['error']:.3f}") == 2  # once in the table and once among the claims
     assert "- Table 1, GAS: the data is not here; it comes from" in page
     (pair,) = [pair for pair in found["relatives"] if pair["first"] == "cubic-autoregressive"]
     scores = {

@@ -1,4 +1,4 @@
-"""Peers in the table: trained by a loss of their own, begun only if they can end, given up when the time is over."""
+"""Peers in Table 1: their loss is never captured in a graph, and the time limit of a call is kept."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cubicflow.training.losses import SINGLE_PASS
 
 
 class Normal(nn.Module):
-    """Stands for another package's flow; a slow one takes its time over test rows."""
+    """A stub for another package's flow. ``pause`` makes the scoring of test rows slow."""
 
     def __init__(self, features: int, pause: float = 0.0) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ def run(table_data: Path, tiny_table: Path, tmp_path: Path, monkeypatch: pytest.
     return call
 
 
-def test_a_peer_is_trained_by_a_loss_that_is_never_replayed(
+def test_the_loss_of_a_peer_is_never_captured_in_a_graph(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     losses = []
@@ -85,7 +85,7 @@ def test_bad_options_are_refused(
     assert message in capsys.readouterr().err
 
 
-def test_tables_that_are_not_whole_are_left_out(
+def test_incomplete_tables_are_left_out(
     run: Any, table_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run() == 0
@@ -99,14 +99,14 @@ def test_tables_that_are_not_whole_are_left_out(
     assert (tmp_path / "all" / "table-1.md").exists()
 
 
-def test_a_peer_that_cannot_end_is_not_begun(run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_peer_that_needs_more_time_is_not_begun(run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--seconds", 0) == 75
     assert run("--seconds", 30) == 75
     assert "not begun, it may take 61 seconds" in capsys.readouterr().out
     assert (tmp_path / "out" / "table-1.json").exists()
 
 
-def test_a_peer_that_does_not_end_is_given_up(
+def test_a_peer_that_exceeds_the_time_is_aborted(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(peer_densities, "SCORING_SECONDS", 0)
@@ -117,6 +117,6 @@ def test_a_peer_that_does_not_end_is_given_up(
     assert not list(tmp_path.glob("out/cells/**/record.json"))
 
 
-def test_what_a_peer_fails_with_is_said(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_error_of_a_peer_is_printed(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(pause="soon") == 1
     assert "left out, TypeError" in capsys.readouterr().out

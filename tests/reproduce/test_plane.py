@@ -1,4 +1,4 @@
-"""Figure 2 at a size for tests: its files, its gap, its bound on parameters, its pictures."""
+"""Figure 2 at a small size: its files, its gap, its bound on parameters, and its pictures."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_picture_and_the_gaussians(cubicflow: Command, recipe: Path, tmp_path:
     figures = plt.get_fignums()
     done = cubicflow("reproduce", "figure-2", "-o", out, "--recipe", recipe, "--image", drawing, "--device", "cpu")
     assert done.status == 0, done.errors
-    assert plt.get_fignums() == figures  # none stays open
+    assert plt.get_fignums() == figures  # no figure stays open
     record = json.loads((out / "figure-2.json").read_text())
     rows = {row["density"]: row for row in record["results"]["densities"]}
     assert list(rows) == ["225 Gaussians", "My Drawing"]
@@ -72,7 +72,7 @@ def test_a_picture_and_the_gaussians(cubicflow: Command, recipe: Path, tmp_path:
     for line, row in zip(lines, rows.values(), strict=True):
         assert float(line["histogram_gap"]) == row["histogram_gap"]
         assert line["blocks"] == ("" if row["blocks"] is None else str(row["blocks"]))
-    # The saved model on the same unseen points has the recorded score.
+    # The saved model gives the recorded score on the same test points.
     flow = cf.load(out / "runs" / "225-gaussians")
     points = GaussianGrid().sample(500, 1)
     with torch.no_grad():
@@ -86,7 +86,7 @@ def test_a_picture_and_the_gaussians(cubicflow: Command, recipe: Path, tmp_path:
     assert gaussians["training_gap"] == pytest.approx(training_gap, abs=1e-6)
 
 
-def test_beginning_again_removes_runs_and_nothing_else(cubicflow: Command, recipe: Path, tmp_path: Path) -> None:
+def test_overwrite_removes_runs_and_nothing_else(cubicflow: Command, recipe: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     command = ("reproduce", "figure-2", "--recipe", recipe, "--data", tmp_path, "--device", "cpu", "-o", out)
     assert cubicflow(*command).status == 0
@@ -99,7 +99,7 @@ def test_beginning_again_removes_runs_and_nothing_else(cubicflow: Command, recip
     first = (run / "model.safetensors").stat().st_mtime_ns
     done = cubicflow(*command, "--overwrite", "--seconds", 0)
     assert done.status == 75
-    assert (run / "model.safetensors").stat().st_mtime_ns == first  # without time nothing begins, and nothing is lost
+    assert (run / "model.safetensors").stat().st_mtime_ns == first  # without time no run begins, and no run is removed
     (run / "thesis.txt").unlink()
     assert cubicflow(*command, "--overwrite").status == 0
     assert (run / "model.safetensors").stat().st_mtime_ns > first
@@ -108,7 +108,7 @@ def test_beginning_again_removes_runs_and_nothing_else(cubicflow: Command, recip
         assert json.loads((folder / "config.json").read_text()) == {"model_type": "bert"}
 
 
-def test_without_pictures_grace_hopper_sits_and_the_absent_are_named(
+def test_without_pictures_the_built_in_one_is_used_and_missing_ones_are_named(
     cubicflow: Command, recipe: Path, tmp_path: Path
 ) -> None:
     done = cubicflow("reproduce", "figure-2", "-o", tmp_path / "out", "--recipe", recipe, "--device", "cpu")
@@ -120,7 +120,7 @@ def test_without_pictures_grace_hopper_sits_and_the_absent_are_named(
     assert str(tmp_path) not in json.dumps(record["notes"])
 
 
-def test_grace_hopper_sits_beside_the_pictures_that_are_there(cubicflow: Command, recipe: Path, tmp_path: Path) -> None:
+def test_the_built_in_picture_is_added_to_the_pictures_found(cubicflow: Command, recipe: Path, tmp_path: Path) -> None:
     (tmp_path / "data" / "plane").mkdir(parents=True)
     draw(tmp_path / "data" / "plane" / "gauss.jpg")
     command = ("reproduce", "figure-2", "-o", tmp_path / "out", "--recipe", recipe, "--device", "cpu")
@@ -139,7 +139,7 @@ def test_the_quick_form(cubicflow: Command, tmp_path: Path) -> None:
     record = json.loads((out / "figure-2.json").read_text())
     gaps = {row["density"]: row["gap"] for row in record["results"]["densities"]}
     assert gaps.keys() == {"225 Gaussians", "Drawing"}
-    # A uniform density would be 1.769 nats below the Gaussians and 0.193 below this ramp of grey.
+    # A uniform density is 1.769 nats below the Gaussians and 0.193 nats below this ramp of grey.
     assert 0 < gaps["225 Gaussians"] < 1
     assert 0 < gaps["Drawing"] < 0.1
 
@@ -152,10 +152,10 @@ def test_pictures_whose_files_would_have_one_name_are_refused(
     done = cubicflow("reproduce", "figure-2", "-o", tmp_path / "out", "--recipe", recipe, "--device", "cpu", *images)
     assert done.status == 2
     assert f"{names[-1]} needs a name with letters or digits that no other picture has; rename it" in done.errors
-    assert not (tmp_path / "out" / "runs").exists()  # before anything was trained
+    assert not (tmp_path / "out" / "runs").exists()  # the error comes before any training
 
 
-def test_a_name_in_another_script(cubicflow: Command, recipe: Path, tmp_path: Path) -> None:
+def test_a_picture_may_have_a_name_in_another_script(cubicflow: Command, recipe: Path, tmp_path: Path) -> None:
     image = draw(tmp_path / "Гаусс.png")
     out = tmp_path / "out"
     done = cubicflow("reproduce", "figure-2", "-o", out, "--recipe", recipe, "--device", "cpu", "--image", image)

@@ -1,4 +1,4 @@
-"""Means, errors, paired differences and mixtures of scores, against SciPy and against cf.Mixture."""
+"""Means, errors, paired differences and mixtures of scores, compared with SciPy and with cf.Mixture."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import cubicflow as cf
 from cubicflow.reproduce.scores import Difference, estimate, mixture_scores, paired_difference
 
 
-def test_one_seed_is_the_paired_t_statistic() -> None:
+def test_one_seed_gives_the_error_of_a_paired_t_statistic() -> None:
     random = np.random.default_rng(0)
     first, second = random.normal(size=(2, 500))
     found = paired_difference({7: first, 8: second}, {7: second})
@@ -36,7 +36,7 @@ def test_several_seeds_widen_the_error_by_their_spread() -> None:
     assert estimate(list(first.values())).spread == pytest.approx(np.std([0.5, -0.5, 0.3], ddof=1))
 
 
-def test_one_seed_borrows_the_spread_of_refits_once_for_each_side() -> None:
+def test_with_one_seed_the_spread_of_refits_counts_once_per_model() -> None:
     random = np.random.default_rng(2)
     first, second = random.normal(size=(2, 300))
     found = paired_difference({0: first}, {0: second}, refits=0.4)
@@ -44,7 +44,7 @@ def test_one_seed_borrows_the_spread_of_refits_once_for_each_side() -> None:
     assert found.error == pytest.approx(2 * np.sqrt(stats.sem(first - second) ** 2 + 0.4**2 + 0.4**2))
 
 
-def test_two_seeds_that_are_alike_by_chance_borrow_it_too_and_three_tell_for_themselves() -> None:
+def test_with_two_equal_seeds_the_spread_of_refits_counts_but_not_with_three() -> None:
     rows = np.random.default_rng(3).normal(size=(2, 300))
 
     def error(shifts: list[float], refits: float) -> float:
@@ -74,7 +74,7 @@ def test_verdicts(mean: float, error: float, verdict: str) -> None:
     assert Difference(mean, error, 10, 1).verdict == verdict
 
 
-def test_a_mixture_of_scores_is_the_mixture_of_flows() -> None:
+def test_a_mixture_of_scores_equals_the_mixture_of_flows() -> None:
     torch.manual_seed(0)
     flows = [cf.flows.tabular(3, num_layers=1, hidden_features=8, identity_start=False, seed=seed) for seed in range(3)]
     x = torch.randn(50, 3)

@@ -1,4 +1,4 @@
-"""Sharpness in pixels: gaps of averaged truths and of histograms, against loops over pixels and points."""
+"""Sharpness in pixels: gaps of averaged densities and of histograms, compared with loops over pixels and points."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from cubicflow.reproduce.sharpness import (
 
 @pytest.fixture
 def picture() -> ImageDensity:
-    """16 x 16 random pixels, some of weight 0."""
+    """Return a density of 16 x 16 random pixels, some of weight 0."""
     weights = np.random.default_rng(0).random((16, 16))
     weights[weights < 0.1] = 0
     return ImageDensity(weights)
 
 
 def gap_by_pixels(picture: ImageDensity, size: int) -> float:
-    """The definition, pixel by pixel: the mean of log p - log p_blocks, with the blocks laid from the lower left."""
+    """Return the mean of log p - log p_blocks by a loop over pixels. The blocks start at the lower left."""
     upright, gap = picture.probabilities[::-1], 0.0
     for row, column in itertools.product(range(picture.size), repeat=2):
         mass = upright[row, column]
@@ -40,14 +40,14 @@ def gap_by_pixels(picture: ImageDensity, size: int) -> float:
     return gap
 
 
-def test_gaps_of_blocks_are_those_of_a_loop_over_pixels(picture: ImageDensity) -> None:
+def test_gaps_of_blocks_agree_with_a_loop_over_pixels(picture: ImageDensity) -> None:
     sizes = block_sizes(picture, 16)
-    assert sizes == list(range(1, 17))  # also those that do not divide 16
+    assert sizes == list(range(1, 17))  # including sizes that do not divide 16
     expected = [gap_by_pixels(picture, size) for size in range(1, 17)]
     np.testing.assert_allclose(gaps_of_blocks(picture, sizes, 16), expected, rtol=0, atol=1e-13)
 
 
-def test_pixels_have_no_gap_and_one_block_has_that_of_the_uniform_density(picture: ImageDensity) -> None:
+def test_pixels_have_no_gap_and_one_block_has_the_gap_of_the_uniform_density(picture: ImageDensity) -> None:
     pixels, square = gaps_of_blocks(picture, [1, 16], 16)
     assert pixels == pytest.approx(0, abs=1e-14)
     assert square == pytest.approx(picture.expected_log_prob(), abs=1e-14)
@@ -64,7 +64,7 @@ def test_gaps_of_gaussians_against_points() -> None:
     grid, size, pixels = GaussianGrid(side=3, std=0.05), 3, 32
     points = grid.sample(200_000, 0)
     edges = block_edges(size, pixels)
-    # Each point's own block, and the truth's mean over it at 9 x 9 nodes of Gauss and Legendre.
+    # The block of each point, and the mean of the true density over it at 9 x 9 Gauss-Legendre nodes.
     nodes, weights = np.polynomial.legendre.leggauss(9)
     x = (edges[:-1, None] + np.diff(edges)[:, None] * (nodes + 1) / 2).ravel()
     y_grid, x_grid = np.meshgrid(x, x, indexing="ij")
@@ -90,7 +90,7 @@ def test_sizes_are_interpolated_in_their_logarithm() -> None:
     assert size_with_gap(0.31, sizes, gaps) is None
 
 
-def test_a_picture_averaged_over_blocks_is_as_sharp_as_they_are(picture: ImageDensity) -> None:
+def test_the_sharpness_of_a_picture_averaged_over_blocks_is_the_block_size(picture: ImageDensity) -> None:
     sizes = block_sizes(picture, 16)
     gaps = gaps_of_blocks(picture, sizes, 16)
     averaged = picture.probabilities.reshape(4, 4, 4, 4).mean(axis=(1, 3), keepdims=True)
@@ -103,7 +103,7 @@ def test_a_picture_averaged_over_blocks_is_as_sharp_as_they_are(picture: ImageDe
 
 
 def histogram_score(train: np.ndarray, test: np.ndarray, size: int, added: float, pixels: int) -> np.ndarray:
-    """Log densities of points under the histogram of others, by comparing blocks one by one."""
+    """Return log densities of test points under a histogram of training points, by comparing their blocks."""
     first, last = ((points * pixels).astype(int) // size for points in (train, test))
     side = -(-pixels // size)
     widths = np.minimum(size, pixels - size * np.arange(side)) / pixels
@@ -112,7 +112,7 @@ def histogram_score(train: np.ndarray, test: np.ndarray, size: int, added: float
     return np.log((same + added) / (len(train) + added * side**2) / areas)
 
 
-def test_the_histogram_is_the_best_when_points_are_left_out(picture: ImageDensity) -> None:
+def test_the_histogram_maximises_the_leave_one_out_score(picture: ImageDensity) -> None:
     points = picture.sample(150, 0)
     scores = {
         (size, added): np.mean(
@@ -140,8 +140,8 @@ def test_the_gap_of_a_histogram_is_its_mean_over_all_pixels(picture: ImageDensit
     assert found.gap == pytest.approx(float(masses @ (log_density - scores)[filled]), abs=1e-12)
 
 
-def test_what_points_cost_a_histogram_is_half_the_difference_of_its_gaps(picture: ImageDensity) -> None:
-    """A histogram is a fit of maximum likelihood, and its best density is the truth's own averages."""
+def test_the_cost_of_finite_points_is_half_the_difference_of_the_gaps(picture: ImageDensity) -> None:
+    """A histogram is a maximum-likelihood fit. Its best density is the true density averaged over blocks."""
     points, draws = 20_000, 1_000
     truth = picture.probabilities[::-1]
     filled = truth > 0

@@ -1,4 +1,4 @@
-"""Figure 1 and the appendix: what they record, against SciPy's splines and its linear programs."""
+"""The records of Figure 1 and of the appendix, compared with SciPy's splines and linear programs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_figure_1_is_the_hermite_spline_of_its_params(cubicflow: Command, tmp_pa
     assert found["largest_round_trip_error"] < 1e-13
 
 
-def test_the_appendix_shows_knots_that_only_the_cubic_reaches(cubicflow: Command, tmp_path: Path) -> None:
+def test_only_the_cubic_passes_through_the_knots_of_the_appendix(cubicflow: Command, tmp_path: Path) -> None:
     done = cubicflow("reproduce", "appendix", "-o", tmp_path, "--quick")
     assert done.status == 0, done.errors
     assert (tmp_path / "appendix.png").exists()
@@ -64,7 +64,7 @@ def test_the_appendix_shows_knots_that_only_the_cubic_reaches(cubicflow: Command
 
 @pytest.mark.parametrize("bins", [1, 2, 3, 7, 10])
 def test_the_best_quadratic_slopes_solve_the_linear_program(bins: int) -> None:
-    """Maximise m with d_k >= m and d_k + d_{k+1} = 2 s_k."""
+    """The linear program maximises m subject to d_k >= m and d_k + d_{k+1} = 2 s_k."""
     random = np.random.default_rng(bins)
     for _ in range(20):
         widths, heights = random.dirichlet(np.ones(bins)) + 0.01, random.dirichlet(np.ones(bins)) + 0.01

@@ -1,4 +1,4 @@
-"""Table 1 on a small made-up table: its records, its paired differences, going on after a stop, what it refuses."""
+"""Table 1 on a small synthetic table: records, paired differences, continuing after a stop, and errors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 def scores(folder: Path, model: str) -> np.ndarray:
-    """(seeds, rows)"""
+    """Return the recorded test scores, (seeds, rows)."""
     paths = [folder / "cells" / "miniboone" / model / f"seed-{seed}" / "test_scores.npz" for seed in (0, 1)]
     return np.stack([load_scores(path).astype(float) for path in paths])
 
@@ -43,7 +43,7 @@ def command(table_data: Path, tiny_table: Path) -> tuple[object, ...]:
     return ("reproduce", "table-1", "--data", table_data, "--recipe", tiny_table, *CELLS)
 
 
-def test_the_table_says_what_the_scores_say(
+def test_the_table_agrees_with_the_scores(
     cubicflow: Command, command: tuple[object, ...], table_data: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
@@ -54,7 +54,7 @@ def test_the_table_says_what_the_scores_say(
     difference = cubic - quadratic
     (pair,) = [pair for pair in results["comparisons"] if pair["first"] == "cubic"]
     of_rows = difference.mean(0).std(ddof=1) / np.sqrt(ROWS["test"])
-    refits = np.mean([cubic.mean(1).var(ddof=1), quadratic.mean(1).var(ddof=1)])  # two seeds may be alike by chance
+    refits = np.mean([cubic.mean(1).var(ddof=1), quadratic.mean(1).var(ddof=1)])  # two seeds may agree by chance
     of_seeds = np.sqrt(max(difference.mean(1).var(ddof=1), 2 * refits) / 2)
     assert pair["mean"] == pytest.approx(difference.mean(), rel=1e-6)
     assert pair["error"] == pytest.approx(2 * np.hypot(of_rows, of_seeds), rel=1e-6)
@@ -70,7 +70,7 @@ def test_the_table_says_what_the_scores_say(
     flow = cf.load(out / "cells" / "miniboone" / "cubic" / "seed-1" / "run")
     with torch.no_grad():
         again = flow.log_prob(torch.from_numpy(np.load(table_data / "miniboone" / "test.npy"))).numpy()
-    np.testing.assert_allclose(again, cubic[1], rtol=1e-5, atol=1 / 128)  # scores are kept to 1 / 64
+    np.testing.assert_allclose(again, cubic[1], rtol=1e-5, atol=1 / 128)  # scores are rounded to 1 / 64
     row = next(row for row in results["rows"] if row["model"] == "cubic")
     assert row["mixture"]["mean"] == pytest.approx(np.log(np.exp(cubic).mean(0)).mean(), rel=1e-6)
 
@@ -90,7 +90,7 @@ def test_a_recorded_cell_is_not_scored_again(
     assert read(out)["results"] == before
 
 
-def test_a_model_may_have_seeds_of_its_own(
+def test_a_model_may_have_its_own_seeds(
     cubicflow: Command, command: tuple[object, ...], tiny_table: Path, tmp_path: Path
 ) -> None:
     tiny_table.write_text(tiny_table.read_text() + "\n[models.quadratic]\nseeds = [3]\n")
@@ -111,7 +111,7 @@ def test_a_model_may_have_seeds_of_its_own(
         ("[training]\nlearning_rat = 1", "no training setting 'learning_rat'; did you mean 'learning_rate'?"),
     ],
 )
-def test_names_that_nobody_knows_are_refused(
+def test_unknown_names_are_refused(
     cubicflow: Command, command: tuple[object, ...], tmp_path: Path, text: str, message: str
 ) -> None:
     (tmp_path / "typing_errors.toml").write_text(text)
@@ -149,7 +149,7 @@ def test_a_model_for_no_dataset_is_refused(
         ("[datasets.iris]\nseeds = [0]", "has a dataset 'iris'; known are power, gas"),
     ],
 )
-def test_a_recipe_of_the_wrong_kind_is_refused_at_once(
+def test_a_recipe_with_wrong_types_or_names_is_refused(
     cubicflow: Command, table_data: Path, tmp_path: Path, change: str, message: str
 ) -> None:
     recipe = tmp_path / "mine.toml"
@@ -164,8 +164,8 @@ def test_a_recipe_of_the_wrong_kind_is_refused_at_once(
     ("reach", "aim", "met"),
     [(-3.5, -2.5, ["the goal", "the aim"]), (-2, -1, ["neither", "the goal"]), (0, 1, ["neither"] * 2)],
 )
-def test_fits_and_their_mixture_are_held_against_the_goals(reach: float, aim: float, met: list[str]) -> None:
-    # Two fits, each right where the other is wrong: -3 nats a row on average, -1.67 as a mixture.
+def test_fits_and_their_mixture_are_compared_with_the_goals(reach: float, aim: float, met: list[str]) -> None:
+    # Each of two fits is good on rows where the other is bad: -3 nats a row on average, -1.67 as a mixture.
     low, high = np.float32(-5), np.float32(-1)
     halves = [np.repeat([low, high], 50), np.repeat([high, low], 50)]
     about = {
@@ -209,7 +209,7 @@ def test_damaged_scores_are_named(cubicflow: Command, command: tuple[object, ...
         done = cubicflow(*command, "-o", out)
         assert done.status == 2
         assert f"{path} is damaged; remove {path.parent}, and the same command runs that cell again" in done.errors
-        assert "pickle" not in done.errors  # numpy's advice
+        assert "pickle" not in done.errors  # NumPy's message suggests pickle
     path.write_bytes(whole)
     record = path.with_name("record.json")
     record.write_bytes(record.read_bytes()[:100])
@@ -218,12 +218,12 @@ def test_damaged_scores_are_named(cubicflow: Command, command: tuple[object, ...
     before = [other.stat().st_mtime_ns for other in others]
     shutil.rmtree(path.parent)
     assert cubicflow(*command, "-o", out).status == 0
-    assert path.read_bytes() == whole  # that cell again, and no other
+    assert path.read_bytes() == whole  # only the damaged cell is run again
     assert [other.stat().st_mtime_ns for other in others] == before
     assert cubicflow(*command, "-o", out, "--overwrite").status == 0
 
 
-def test_what_begins_again_and_is_stopped_ends_with_the_same_numbers(
+def test_a_stopped_and_continued_table_has_the_same_numbers(
     cubicflow: Command, command: tuple[object, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     undisturbed, stopped = tmp_path / "undisturbed", tmp_path / "stopped"
@@ -244,16 +244,16 @@ def test_what_begins_again_and_is_stopped_ends_with_the_same_numbers(
     assert "To continue: cubicflow reproduce table-1" in done.errors
     assert "--overwrite" not in done.errors
     assert len(list(stopped.glob("cells/*/*/*/record.json"))) == 1
-    (row,) = read(stopped)["results"]["rows"]  # the table is of what was finished
+    (row,) = read(stopped)["results"]["rows"]  # the table shows finished cells only
     assert (row["model"], row["seeds"]) == ("cubic", [0])
     assert f"{row['test']['mean']:.2f}" in (stopped / "table-1.md").read_text()
     assert cubicflow(*command, "-o", stopped).status == 0
-    assert taken == 48  # 4 cells of 12 steps: none was taken twice
+    assert taken == 48  # 4 cells of 12 steps, and no step twice
     for model in ("cubic", "quadratic"):
         np.testing.assert_array_equal(scores(stopped, model), scores(undisturbed, model))
 
 
-def test_a_cell_that_fails_does_not_keep_the_others_from_running(
+def test_after_a_failed_cell_the_other_cells_still_run(
     cubicflow: Command, command: tuple[object, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain_fit = cf.training.fit
@@ -293,7 +293,7 @@ def test_without_any_time_only_the_table_is_rebuilt(
     assert not (out / "cells" / "miniboone" / "affine").exists()
 
 
-def test_a_call_ends_when_its_time_is_over(
+def test_a_call_keeps_its_time_limit(
     cubicflow: Command, command: tuple[object, ...], tmp_path: Path, tiny_table: Path
 ) -> None:
     tiny_table.write_text(tiny_table.read_text().replace("steps = 12", "steps = 100_000_000"))
@@ -310,7 +310,7 @@ def test_missing_data_is_named_with_its_origin(cubicflow: Command, table_data: P
     assert done.status == 2
     assert "HEPMASS was not found" in done.errors
     assert "https://archive.ics.uci.edu/dataset/347" in done.errors
-    # Without a name everything that is not there, or not whole, is left out, and the table says so.
+    # Without --dataset, missing and incomplete tables are left out, and the table names them.
     done = cubicflow("reproduce", "table-1", "-o", tmp_path / "out", "--data", table_data)
     assert done.status == 2
     assert f"nothing was run: no dataset is complete in {table_data}" in done.errors
@@ -360,7 +360,7 @@ def test_records_of_another_recipe_are_refused(
         (("figure-1", "--seconds", "-1"), "seconds must be a number, 0 or more, got -1.0"),
     ],
 )
-def test_wrong_commands_are_one_line(
+def test_wrong_commands_give_a_one_line_error(
     cubicflow: Command, arguments: tuple[str, ...], message: str, tmp_path: Path
 ) -> None:
     done = cubicflow("reproduce", *arguments, "-o", tmp_path / "out")
@@ -382,7 +382,7 @@ def test_a_model_may_be_trained_on_images_of_patches(
     rows: int,
     symmetries: str | None,
 ) -> None:
-    """What the run was trained on is in its config; scores are those of the test rows as they are."""
+    """The config names the symmetries of the training rows. The test rows are scored unchanged."""
     patches = np.random.default_rng(0).normal(size=(228, 64)).astype(np.float32)
     train, validation, test = np.split((patches - patches.mean(1, keepdims=True))[:, :-1], [128, 178])
     table = Benchmark("bsds300", train, validation, test, None, "partial", "Made up.")
@@ -405,7 +405,9 @@ def test_a_model_may_be_trained_on_images_of_patches(
 
 
 @pytest.mark.parametrize(("only", "kind"), [('["bsds300"]', "squares"), ('["bsds300", "gas"]', "square")])
-def test_symmetries_are_known_ones_of_patches(cubicflow: Command, tmp_path: Path, only: str, kind: str) -> None:
+def test_unknown_symmetries_and_other_datasets_are_refused(
+    cubicflow: Command, tmp_path: Path, only: str, kind: str
+) -> None:
     (tmp_path / "wrong.toml").write_text(f'[models.mine]\ntitle = "mine"\nonly = {only}\nsymmetries = "{kind}"\n')
     done = cubicflow("reproduce", "table-1", "-o", tmp_path / "out", "--recipe", tmp_path / "wrong.toml")
     assert done.status == 2

@@ -1,6 +1,6 @@
-"""The attacks, one after the other: python -m tests.soak [NAME ...]. Prints a line of counts for each.
+"""Run the attacks one after the other, and print a line of counts for each: python -m tests.soak [NAME ...].
 
-Ends with status 1 if anything failed; each failure is a line on standard error, with what repeats it.
+The exit status is 1 if any attempt failed. Each failure is a line on standard error that says how to repeat it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ATTACKS = {
 
 
 def run(name: str, folder: Path, options: argparse.Namespace) -> Counts:
-    """One attack, in a folder of its own."""
+    """Run one attack in a new folder."""
     folder.mkdir()
     match name:
         case "kills":
@@ -75,7 +75,7 @@ def main() -> None:
             counts = run(name, Path(folder) / name, options)
             failed = failed or bool(counts.failures)
             seconds = time.monotonic() - started
-            sys.stdout.write(f"{name:<10} {ATTACKS[name]}: {counts.said()}, {seconds:,.0f} s\n")
+            sys.stdout.write(f"{name:<10} {ATTACKS[name]}: {counts.summary()}, {seconds:,.0f} s\n")
             sys.stdout.flush()
     sys.exit(1 if failed else 0)
 

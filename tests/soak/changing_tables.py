@@ -1,4 +1,4 @@
-"""Tables that change between and during passes, in many ways and at every batch: which are accepted all the same?"""
+"""Change tables between and during passes, in many ways and after every batch. No changed table may be accepted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cubicflow.tables.source import Table
 from cubicflow.tables.table_rows import load_numbers
 
 ROWS = 100
-FEW = 30  # rows in a batch, so that a pass has several
+FEW = 30  # rows in a batch; a pass has several batches
 FORMATS = ("t.csv", "t.csv.gz", "t.parquet", "folder", "t.npy", "t.npz")
 
 
@@ -54,7 +54,7 @@ def files(path: Path) -> list[Path]:
 
 
 def in_place(path: Path, change: Callable[[bytearray], None]) -> None:
-    """Other bytes in the same file."""
+    """Change the bytes of a file in place."""
     with files(path)[-1].open("r+b") as file:
         content = bytearray(file.read())
         change(content)
@@ -79,7 +79,7 @@ def dates_kept(path: Path, change: Callable[[Path], None]) -> None:
 
 
 def flip(content: bytearray) -> None:
-    """A digit in the middle, of the same length."""
+    """Flip one bit of the middle byte."""
     middle = len(content) // 2
     content[middle] = content[middle] ^ 1
 
@@ -138,7 +138,7 @@ WAYS: dict[str, Callable[[Path], None]] = {
 
 
 class Moment:
-    """Does something after so many batches of all passes."""
+    """An action that runs after a number of batches, counted over all passes."""
 
     def __init__(self, batches: int, what: Callable[[], object]) -> None:
         self.left, self.what, self.happened = batches, what, False
@@ -162,7 +162,7 @@ class Moment:
 
 
 def read(path: Path, moment: Moment) -> tuple[np.ndarray, str]:
-    """What a fit reads of a table, and the fingerprint that it notes."""
+    """Return the rows that a fit reads from a table, and the fingerprint that it records."""
     table = open_table(path)
     moment.watch(table)
     found = infer(table)
@@ -173,8 +173,8 @@ def read(path: Path, moment: Moment) -> tuple[np.ndarray, str]:
 
 
 def attack(folder: Path, name: str, whens: Iterator[int] | None = None) -> Counts:
-    """Every way of changing a table of one format, after each number of batches, or those that are told. A table that
-    is not refused must have the rows and the fingerprint of before."""
+    """Change a table of one format in every way, after every number of batches or after those in ``whens``. A table
+    that is not refused must have its original rows and fingerprint."""
     honest = folder / "honest" / name
     honest.parent.mkdir(parents=True)
     write(honest, numbers())
@@ -193,7 +193,7 @@ def attack(folder: Path, name: str, whens: Iterator[int] | None = None) -> Count
             except TableError:
                 counts.add("refused")
             else:
-                if not moment.happened:  # all was read by then
+                if not moment.happened:  # all batches were read before the change
                     break
                 if (rows.shape, found) != (expected.shape, mark) or not (rows == expected).all():
                     counts.fail(f"{name}: {way}, {when} batches in, is accepted")

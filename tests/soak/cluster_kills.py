@@ -1,4 +1,4 @@
-"""Kill workers of a Ray cluster with SIGKILL in the middle of jobs, and compare every byte with that of one process."""
+"""Kill workers of a Ray cluster with SIGKILL during jobs, and compare the output byte by byte with a local run."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from cubicflow.tables import FittedTable, fit_table
 
 ROWS = 4_000
 BLOCK_ROWS = 40
-PATIENCE = 300  # seconds for a worker to be there
+PATIENCE = 300  # seconds to wait for a worker
 
 
 class Killer(threading.Thread):
-    """Kills workers of this process's cluster: the next one whenever some more parts are there."""
+    """A thread that kills a worker of this process's cluster each time a given number of parts is written."""
 
     def __init__(self, folder: Path, moments: list[int]) -> None:
         super().__init__(daemon=True)
@@ -47,7 +47,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 def attack(folder: Path, number: int, seed: int = 0) -> Counts:
-    """At least so many kills, in scoring and in sampling by turns, by two workers."""
+    """Kill workers at least ``number`` times, alternating between scoring and sampling with two workers."""
     counts, rng = Counts(), random.Random(seed)
     values = np.random.default_rng(0)
     kind = values.choice(["ash", "oak", "elm"], ROWS)

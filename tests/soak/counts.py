@@ -1,15 +1,15 @@
-"""What an attack counts: its attempts by their outcome, and its failures in words."""
+"""Counts of an attack: its attempts by outcome, and a line for each failure."""
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
 
-OFTEN = 100  # attempts between lines that say how far an attack is
+OFTEN = 100  # attempts between progress lines
 
 
 class Counts(Counter[str]):
-    """Attempts by outcome. ``failures`` has a line for each that must not be."""
+    """A counter of attempts by outcome. ``failures`` holds a line for each failed attempt."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -18,7 +18,7 @@ class Counts(Counter[str]):
     def add(self, outcome: str) -> None:
         self[outcome] += 1
         if self.total() % OFTEN == 0:
-            sys.stderr.write(f"so far: {self.said()}\n")
+            sys.stderr.write(f"so far: {self.summary()}\n")
 
     def fail(self, line: str) -> None:
         self.failures.append(line)
@@ -27,9 +27,9 @@ class Counts(Counter[str]):
     def join(self, other: Counts) -> None:
         self.update(other)
         self.failures += other.failures
-        sys.stderr.write(f"so far: {self.said()}\n")
+        sys.stderr.write(f"so far: {self.summary()}\n")
 
-    def said(self) -> str:
-        """One line: all attempts, the failures, and what became of the rest."""
+    def summary(self) -> str:
+        """Return one line with the attempts, the failures and the other outcomes."""
         outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(self.items()))
         return f"{self.total():,} attempts, {len(self.failures):,} failures ({outcomes})"

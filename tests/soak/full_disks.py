@@ -1,7 +1,6 @@
-"""Disks that are full at every level: a clear error, no half-written file under its name, and the run goes on later.
+"""Full disks, at every fill level: the error is clear, no partial file has a final name, and the run can continue.
 
-The limit is the system's on the size of one file (RLIMIT_FSIZE), set in a forked worker: a write beyond it fails, as a
-write to a full disk does.
+A limit on the size of one file (RLIMIT_FSIZE) in a forked worker simulates the full disk: a write beyond it fails.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ LEVELS = 40
 
 def limit(size: int) -> None:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # there is no room for words; the status tells
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # messages would hit the limit too; the exit status is enough
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 

@@ -1,4 +1,4 @@
-"""Values that nobody expects where a number, a name or a list should be, and other bytes in the place of a file's."""
+"""Hostile JSON values in place of numbers, names and lists, and random damage to the bytes of files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-DEEP = 900  # as deep as a parser of JSON goes
+DEEP = 900  # nesting depth near the limit of Python's JSON parser
 WORDS = ("", "x", "nan", "0", "../../etc/passwd", "/dev/zero", "\x1b[31m", "\0", "=1+1", "a" * 10_000, "é", "\ud800")
 NUMBERS = (0, 1, -1, 2, 7, 0.5, -0.0, 1e-320, 1e38, 1e308, -1e308, 2**31, 2**53, 2**63, 10**18, 10**400, float("nan"),
            float("inf"), -float("inf"))  # fmt: skip
@@ -23,7 +23,7 @@ def _deep(depth: int) -> Any:
 
 
 def hostile(rng: random.Random) -> Any:
-    """A value of any kind."""
+    """Return a random hostile value of any type."""
     match rng.randrange(8):
         case 0 | 1 | 2:
             return rng.choice(NUMBERS)
@@ -40,7 +40,7 @@ def hostile(rng: random.Random) -> Any:
 
 
 def places(value: Any, before: Path = ()) -> Iterator[Path]:
-    """Paths to everything in a JSON value."""
+    """Yield the path of every value inside a JSON value."""
     items: Any = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in items:
         yield (*before, key)
@@ -48,7 +48,7 @@ def places(value: Any, before: Path = ()) -> Iterator[Path]:
 
 
 def changed(value: Any, rng: random.Random) -> Any:
-    """A JSON value with some things in it replaced, removed, doubled, renamed or exchanged."""
+    """Return a JSON value with some parts replaced, removed, doubled, renamed or exchanged."""
     result = copy.deepcopy(value)
     for _ in range(rng.choice([1, 1, 1, 2, 3])):
         known = list(places(result))
@@ -82,18 +82,18 @@ def changed(value: Any, rng: random.Random) -> Any:
                     for key in other_way:
                         donor = donor[key]
                     parent[last] = copy.deepcopy(donor[other])
-                except (KeyError, IndexError, TypeError):  # it was in what is changed already
+                except (KeyError, IndexError, TypeError):  # the donor is in a part that has already changed
                     parent[last] = hostile(rng)
     return result
 
 
 def as_text(value: Any) -> bytes:
-    """JSON as a stranger writes it: NaN and infinities as Python has them, half surrogates and all."""
+    """Return non-standard JSON, with Python's NaN and infinities and with lone surrogates."""
     return json.dumps(value).encode()
 
 
 def damaged(content: bytes, rng: random.Random) -> bytes:
-    """Other bytes: some flipped, cut, doubled, put in or set to zero."""
+    """Return the bytes with some flipped, cut, doubled, inserted or set to zero."""
     data = bytearray(content)
     for _ in range(rng.choice([1, 1, 2, 5])):
         place = rng.randrange(len(data) + 1)

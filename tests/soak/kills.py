@@ -1,8 +1,8 @@
-"""Kill a run at every filesystem operation, and at random moments, and see that it can go on.
+"""Kill a run at every filesystem operation and at random moments, and check that it can continue.
 
-A worker counts the operations that Python reports to its audit hooks, and ends without any clean-up just before the one
-it was told. After each kill a copy of the folder is resumed, and another is overwritten: both must end with the weights
-of a run that nobody killed, and leave its files alone in the folder.
+A worker counts the operations that Python reports to its audit hooks, and exits without clean-up just before a given
+operation. After each kill, one copy of the folder is resumed and another one is overwritten. Both must end with the
+weights and the files of a run that was never killed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LEFT = ["config.json", "metrics.jsonl", "model.safetensors"]
 
 
 def train(run: Path, steps: int, **flags: bool) -> None:
-    check_folder(run, may_exist=any(flags.values()))  # as the command line does before it reads a table
+    check_folder(run, may_exist=any(flags.values()))  # the command line does this before it reads a table
     torch.manual_seed(5)
     flow = cf.flows.tabular(2, num_layers=1, hidden_features=4, num_blocks=1, num_bins=4, dropout=0.1)
     x = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
@@ -41,7 +41,7 @@ def train(run: Path, steps: int, **flags: bool) -> None:
 
 
 def die_at(operation: int, folder: Path) -> None:
-    """End this process just before an operation below the folder."""
+    """Make this process exit just before a given operation on a file in the folder."""
     remaining = [operation]
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
@@ -63,7 +63,7 @@ def names(folder: Path) -> list[str]:
 
 
 class Scene:
-    """Folders for one kind of run: whole, as it is before a kill, and after one."""
+    """The folders of one kind of run: complete, before a kill, and after a kill."""
 
     def __init__(self, folder: Path, begun: str, steps: int) -> None:
         folder.mkdir(parents=True)
@@ -78,7 +78,7 @@ class Scene:
         self.expected = read_tensors(self.whole / "model.safetensors", None)
         if begun == "overwrite":
             shutil.copytree(self.whole, self.start)
-        elif begun == "resume":  # after some steps
+        elif begun == "resume":  # a run interrupted after some steps
             self._interrupt()
 
     def _interrupt(self) -> None:
@@ -93,7 +93,7 @@ class Scene:
                 return
 
     def kill(self, prepare: Callable[[], None]) -> int:
-        """The exit status of a run that was told to die."""
+        """Start a run that kills itself, and return its exit status."""
         shutil.rmtree(self.killed, ignore_errors=True)
         if self.start.exists():
             shutil.copytree(self.start, self.killed)
@@ -105,7 +105,7 @@ class Scene:
         return forked(work).status
 
     def go_on(self, counts: Counts, what: str) -> None:
-        """Resume and overwrite copies of the folder, and compare."""
+        """Resume one copy of the folder, overwrite another one, and compare both with the complete run."""
         for flag in ("resume", "overwrite"):
             shutil.rmtree(self.again, ignore_errors=True)
             if self.killed.exists():
@@ -122,7 +122,7 @@ class Scene:
 
 
 def kill_everywhere(folder: Path, begun: str, steps: int) -> Counts:
-    """Kills at every operation of a run that begins in no folder, or overwrites or resumes what is there."""
+    """Kill a run at every operation. The run starts in a new folder, or overwrites or resumes a folder."""
     scene, counts = Scene(folder, begun, steps), Counts()
     for operation in range(10_000):
         status = scene.kill(lambda at=operation: die_at(at, scene.killed))
@@ -136,20 +136,20 @@ def kill_everywhere(folder: Path, begun: str, steps: int) -> Counts:
 
 
 def kill_at_random(folder: Path, begun: str, steps: int, number: int, rng: random.Random) -> Counts:
-    """Kills at random moments, in the middle of whatever is done then."""
+    """Kill a run at random moments."""
     scene, counts = Scene(folder, begun, steps), Counts()
     longest = 1.5 * scene.seconds
     while counts.total() < number:
         moment = rng.uniform(0.001, longest)
 
         def alarm(moment: float = moment) -> None:
-            signal.setitimer(signal.ITIMER_REAL, moment)  # its signal ends a process that has no handler, at once
+            signal.setitimer(signal.ITIMER_REAL, moment)  # without a handler, the signal ends the process at once
 
         status = scene.kill(alarm)
         if status == -signal.SIGALRM:
             scene.go_on(counts, f"{begun}, killed after {moment:.4f} seconds")
             counts.add("killed at a random moment")
-        elif status == 0:  # it was faster than that
+        elif status == 0:  # the run ended before the kill
             longest = max(0.9 * longest, 0.01)
         else:
             counts.fail(f"{begun}: ends with status {status} within {moment:.4f} seconds")
@@ -157,7 +157,7 @@ def kill_at_random(folder: Path, begun: str, steps: int, number: int, rng: rando
 
 
 def attack(folder: Path, number: int, seed: int = 0) -> Counts:
-    """At least so many kills: at every operation of ever longer runs, and a third of them at random."""
+    """Kill runs at least ``number`` times: at every operation of ever longer runs, and a third at random moments."""
     counts, rng, steps = Counts(), random.Random(seed), 2
     while counts.total() < number:
         for begun in BEGUN:

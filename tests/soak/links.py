@@ -1,4 +1,4 @@
-"""Links in the places where a run or a command writes: is a file outside of the run changed?"""
+"""Put links where a run or a command writes. No file outside the run may change."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Link = Callable[[Path, Path], None]
 
 
 def attack(victims: list[Victim], folder: Path) -> Counts:
-    """Every name of a run as a link, in either sense, to a file or a folder, under every command that writes."""
+    """Replace every file name of a run by a symbolic or a hard link, and run every command that writes."""
     counts = Counts()
     links: dict[str, Link] = {"a link": Path.symlink_to, "a hard link": Path.hardlink_to}
     for victim in victims:
@@ -39,10 +39,10 @@ def attack(victims: list[Victim], folder: Path) -> Counts:
                         shutil.rmtree(place)
                     place.unlink(missing_ok=True)
                     link(place, outside if name == "plots" and kind == "a link" else mine)
-                    told = ("plot", run, "--rows", 10) if flag == "plot" else ("fit", *victim.fit, "-o", run, flag)
+                    arguments = ("plot", run, "--rows", 10) if flag == "plot" else ("fit", *victim.fit, "-o", run, flag)
                     if flag == "plot" and (name != "plots" or not victim.finished):
                         continue
-                    ended = forked(lambda told=told: command(*told))
+                    ended = forked(lambda arguments=arguments: command(*arguments))
                     what = f"{victim.name}, {name} as {kind}, {flag}"
                     if mine.read_text() != MINE or [*outside.iterdir()] != [mine]:
                         counts.fail(f"{what}: written through")

@@ -1,8 +1,7 @@
-"""Mutations of a run folder: whatever is in a stranger's files, a command works or refuses in one line.
+"""Mutations of a run folder. Whatever the files contain, a command must work or fail with a one-line error.
 
-Each attempt changes a file of an honest run and runs one command on it, in a forked worker. A failure is a traceback, a
-warning of Python's, an end by a signal, a command that takes too long, or one that takes over 200 MB more than the most
-that an honest run takes.
+Each attempt changes one file of a valid run, and runs one command on it in a forked worker. A failure is a traceback, a
+Python warning, an end by a signal, a timeout, or a peak memory more than 200 MB above that of the valid runs.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from tests.soak.hostile_values import as_text, changed, damaged, hostile
 from tests.soak.victims import Victim
 from tests.soak.workers import Ended, command, forked, series, warm_up
 
-MOST_MEMORY = 200_000  # KB above the honest runs
-BATCH = 25  # in one worker
+MOST_MEMORY = 200_000  # KB above the peak of the valid runs
+BATCH = 25  # attempts in one worker
 Header = dict[str, Any]
 
 
-# --- safetensors, by hand: the library refuses to write most of what is wanted here ---
+# --- safetensors files by hand: the library refuses to write invalid ones ---
 
 
 def split_file(content: bytes) -> tuple[Header, bytes]:
@@ -41,7 +40,7 @@ def join_file(header: Any, data: bytes) -> bytes:
 
 
 def spoiled_tensor(content: bytes, rng: random.Random) -> bytes:
-    """Some numbers of a tensor are other numbers."""
+    """Change some numbers of a tensor."""
     header, data = split_file(content)
     name = rng.choice([name for name in header if name != "__metadata__"])
     first, last = header[name]["data_offsets"]
@@ -66,7 +65,7 @@ def other_header(content: bytes, rng: random.Random) -> bytes:
 
 
 def checkpoint_numbers(content: bytes, rng: random.Random) -> bytes:
-    """Other numbers under a digest that is right."""
+    """Change the numbers of a checkpoint, and correct its digest."""
     header, data = split_file(content)
     about = header["__metadata__"]
     numbers = json.loads(about["numbers"])
@@ -75,13 +74,13 @@ def checkpoint_numbers(content: bytes, rng: random.Random) -> bytes:
 
 
 def checkpoint_tensors(content: bytes, rng: random.Random) -> bytes:
-    """Other tensors under a digest that is right."""
+    """Change the tensors of a checkpoint, and correct its digest."""
     header, data = split_file(spoiled_tensor(content, rng))
     return signed(header, data)
 
 
 def signed(header: Header, data: bytes) -> bytes:
-    """With the digest that the checkpoint's reader computes."""
+    """Return the file with the digest that the checkpoint's reader computes."""
     from safetensors.torch import load
 
     from cubicflow.training.checkpoint import digest
@@ -89,7 +88,7 @@ def signed(header: Header, data: bytes) -> bytes:
     about = header["__metadata__"]
     try:
         about["sha256"] = digest(load(join_file(header, data)), about["numbers"])
-    except Exception:  # no tensors can be made of it
+    except Exception:  # the content is no valid safetensors file
         about["sha256"] = hashlib.sha256(data).hexdigest()
     return join_file(header, data)
 
@@ -98,7 +97,7 @@ def signed(header: Header, data: bytes) -> bytes:
 
 
 def other_config(content: bytes, rng: random.Random) -> bytes:
-    """Anything anywhere; or something in the part that a model is built from, or in that of the table."""
+    """Change config.json anywhere, or within one section."""
     config = json.loads(content)
     section = rng.choice([None, "flow", "table", "result", "training", "data"])
     if section not in config:
@@ -107,7 +106,7 @@ def other_config(content: bytes, rng: random.Random) -> bytes:
 
 
 def other_lines(content: bytes, rng: random.Random) -> bytes:
-    """Lines of metrics with other values."""
+    """Change values in lines of the metrics."""
     lines = [json.loads(line) for line in content.splitlines()] or [{"step": 1, "loss": 1.0}]
     return b"".join(as_text(changed(line, rng)) + b"\n" for line in lines) + as_text(hostile(rng))
 
@@ -133,22 +132,22 @@ INTERRUPTED: list[tuple[str, Mutation]] = [
 
 
 def mutate(victim: Victim, folder: Path, rng: random.Random) -> str:
-    """A copy of a run in ``folder``, with one file changed; says which and how."""
+    """Copy a run to ``folder``, change one file, and return which file and how."""
     shutil.copytree(victim.run, folder)
     name, mutation = rng.choice(FINISHED if victim.finished else INTERRUPTED)
     path = folder / name
     try:
         changed_bytes = mutation(path.read_bytes(), rng)
-    except RecursionError:  # too deep to be written
+    except RecursionError:  # too deeply nested to be written
         changed_bytes = b"[" * 100_000
     path.write_bytes(changed_bytes)
-    if not victim.finished and rng.random() < 0.5:  # or the checkpoint before it would do
+    if not victim.finished and rng.random() < 0.5:  # otherwise the previous checkpoint is the fallback
         (folder / "checkpoint-previous.safetensors").unlink(missing_ok=True)
     return f"{name} by {mutation.__name__}"
 
 
 def commands(victim: Victim, run: Path, rng: random.Random) -> tuple[object, ...]:
-    """One command on a run."""
+    """Return a random command on a run."""
     resume, *others = every_command(victim, run)
     if not victim.finished:
         return resume
@@ -157,7 +156,7 @@ def commands(victim: Victim, run: Path, rng: random.Random) -> tuple[object, ...
 
 
 def every_command(victim: Victim, run: Path) -> list[tuple[object, ...]]:
-    """Those that are quick, the one that goes on with a run first."""
+    """Return the quick commands on a run. The first one resumes the run."""
     return [
         ("fit", *victim.fit, "-o", run, "--resume"),
         ("sample", run, "-n", 5, "-o", "-", "--seed", 0),
@@ -168,7 +167,7 @@ def every_command(victim: Victim, run: Path) -> list[tuple[object, ...]]:
 
 
 def verdict(ended: Ended, honest: int) -> str | None:
-    """What is wrong with the end of a command, or None."""
+    """Return the fault of a command's result, or None if there is none."""
     if ended.late:
         return "takes too long"
     if ended.status < 0:
@@ -186,21 +185,22 @@ def verdict(ended: Ended, honest: int) -> str | None:
 
 
 def attack(victims: list[Victim], folder: Path, number: int, seed: int = 0, first: int = 0) -> Counts:
-    """So many mutations of the runs, each told by the seed and its number, from ``first`` on."""
+    """Try ``number`` mutations of the runs. The seed and the mutation's number, from ``first`` on, determine each."""
     counts = Counts()
     done = [victim for victim in victims if victim.finished]
     plots = [("plot", victim.run, "-o", folder / f"{victim.run.name}-plots", "--rows", 10) for victim in done]
-    warm_up([told for victim in done for told in every_command(victim, victim.run)] + plots)
-    honest = max(forked(lambda told=told: command(*told, "--overwrite"), 120).memory for told in plots)
+    warm_up([arguments for victim in done for arguments in every_command(victim, victim.run)] + plots)
+    honest = max(forked(lambda plot=plot: command(*plot, "--overwrite"), 120).memory for plot in plots)
     last = first + number
     while first < last:
         numbers = range(first, min(first + BATCH, last))
         attempts = [prepare(victims, folder / f"mutated-{i}", seed, i) for i in numbers]
-        ends = series([lambda told=told: command(*told) for _, told in attempts], honest + MOST_MEMORY)
-        for (what, told), ended in zip(attempts, ends, strict=False):
+        works = [lambda arguments=arguments: command(*arguments) for _, arguments in attempts]
+        ends = series(works, honest + MOST_MEMORY)
+        for (what, arguments), ended in zip(attempts, ends, strict=False):
             wrong = verdict(ended, honest)
             if wrong is not None:
-                counts.fail(f"{what}, {told[0]}: {wrong}")
+                counts.fail(f"{what}, {arguments[0]}: {wrong}")
             counts.add("refused" if ended.status == 2 else "worked" if ended.status == 0 else "failed")
         for i in numbers:
             shutil.rmtree(folder / f"mutated-{i}", ignore_errors=True)
@@ -209,7 +209,7 @@ def attack(victims: list[Victim], folder: Path, number: int, seed: int = 0, firs
 
 
 def prepare(victims: list[Victim], run: Path, seed: int, number: int) -> tuple[str, tuple[object, ...]]:
-    """A mutated run, what it is, and a command on it."""
+    """Make a mutated run, and return its description and a command on it."""
     rng = random.Random(f"{seed} {number}")
     victim = rng.choice(victims)
     how = mutate(victim, run, rng)

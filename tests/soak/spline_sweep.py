@@ -1,4 +1,4 @@
-"""Spline evaluations on both backends, over parameters and inputs of all sizes: not finite, or beyond bounds?"""
+"""Evaluate splines on both backends, with parameters and inputs of all sizes. Results must be finite and in bounds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXTREME = (0.0, -0.0, 1e-30, -1e-30, 1e-7, 0.5, 1.0, 13.0, 88.0, 200.0, 1e4, 1e3
 
 
 def inputs(generator: torch.Generator, domain: str, dtype: torch.dtype) -> Tensor:
-    """Places of all sizes, the extreme ones among them."""
+    """Draw inputs of all sizes, including the extreme ones."""
     if domain == "unit":
         u = torch.rand(ROWS, generator=generator, dtype=torch.float64)
         x = torch.where(u < 0.5, (2 * u) ** 8, 1 - (2 - 2 * u) ** 8)
@@ -31,7 +31,7 @@ def inputs(generator: torch.Generator, domain: str, dtype: torch.dtype) -> Tenso
 
 
 def attack(evaluations: int, seed: int = 0) -> Counts:
-    """At least so many evaluations, counted by backend."""
+    """Run at least ``evaluations`` evaluations, counted by backend."""
     counts, generator = Counts(), torch.Generator().manual_seed(seed)
     cases = [
         (backend, domain, dtype, bins, scale, slopes, inverse)

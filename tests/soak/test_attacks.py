@@ -1,4 +1,4 @@
-"""The attacks notice what they are there to notice: holes that are made on purpose."""
+"""The attacks detect faults that are injected on purpose."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.soak.workers import Ended, forked, series
 from cubicflow.tables.watched_files import WatchedFiles
 
 
-def test_how_workers_end() -> None:
+def test_workers_report_status_errors_memory_and_timeouts() -> None:
     assert forked(lambda: sys.exit(2))[:2] == (2, "")
     failed = forked(lambda: 1 // 0)
     assert failed.status == 1
@@ -29,7 +29,7 @@ def test_how_workers_end() -> None:
     assert forked(lambda: bytearray(300 << 20)).memory - forked(lambda: None).memory > 200_000
 
 
-def test_a_series_ends_with_what_kills_it() -> None:
+def test_a_series_ends_with_the_work_that_kills_it() -> None:
     works = [lambda: sys.exit(2), lambda: None, lambda: os.kill(os.getpid(), signal.SIGKILL), lambda: None]
     assert [ended.status for ended in series(works, 1 << 40)] == [2, 0, -signal.SIGKILL]
     ends = series([lambda: None, lambda: bytearray(300 << 20), lambda: None], forked(lambda: None).memory + 200_000)
@@ -49,12 +49,12 @@ def test_a_series_ends_with_what_kills_it() -> None:
         (Ended(0, "", 300_100, False), "takes 300,000 KB more"),
     ],
 )
-def test_what_is_a_failure(ended: Ended, said: str | None) -> None:
+def test_faults_of_a_command_are_recognised(ended: Ended, said: str | None) -> None:
     found = verdict(ended, 100)
     assert found is None if said is None else found is not None and found.startswith(said)
 
 
-def test_mutations_are_told_by_their_seed() -> None:
+def test_mutations_are_determined_by_their_seed() -> None:
     honest = {"a": [1, 2.5, {"b": "x"}], "c": None}
     found = [as_text(changed(honest, random.Random(seed))) for seed in range(200)]
     assert found == [as_text(changed(honest, random.Random(seed))) for seed in range(200)]
@@ -64,13 +64,13 @@ def test_mutations_are_told_by_their_seed() -> None:
     assert sum(damaged(content, random.Random(seed)) != content for seed in range(100)) > 90
 
 
-def test_a_change_that_nobody_looks_for_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_undetected_change_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(WatchedFiles, "check", lambda _: None)
     counts = changing_tables.attack(tmp_path, "t.parquet", iter([6]))
     assert any("other values" in line for line in counts.failures)
 
 
-def test_the_sweep_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_sweep_counts_evaluations_and_failures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spline_sweep, "ROWS", 1000)
     counts = spline_sweep.attack(20_000)
     assert counts.failures == []

@@ -1,4 +1,4 @@
-"""Loads and fits in four threads: failures, and differences from the same work done one after the other."""
+"""Load and fit in four threads, and compare the results with the same work in one thread."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOADS = 40
 
 
 def in_threads(work: Callable[[int], Any], numbers: Iterable[int]) -> list[Any]:
-    """The results, or the exceptions."""
+    """Return the result or the exception of each work."""
 
     def caught(number: int) -> Any:
         try:
@@ -41,7 +41,7 @@ def is_same(one: Any, other: Any) -> bool:
 
 
 def loads(folder: Path, counts: Counts) -> None:
-    """Of flows in both dtypes and of a model of columns."""
+    """Load flows in both dtypes and a model of columns."""
     flow = cf.flows.tabular(3, num_layers=2, hidden_features=16)
     flow.save(folder / "float32")
     flow.double().save(folder / "float64")
@@ -58,7 +58,7 @@ def loads(folder: Path, counts: Counts) -> None:
 
 
 def fits(folder: Path, counts: Counts) -> None:
-    """Of a flow with dropout, and of both models of a table."""
+    """Fit a flow with dropout, and both models of a table."""
     x = torch.randn(300, 2, generator=torch.Generator().manual_seed(0))
     table = make_table(folder / "t.csv", 120)
 

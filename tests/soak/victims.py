@@ -1,4 +1,4 @@
-"""Honest runs to be attacked: a flow and a model of columns, each finished, and each interrupted with a checkpoint."""
+"""Valid runs to attack: a flow and a model of columns, each once finished and once interrupted with a checkpoint."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def make_table(path: Path, rows: int = 60) -> Path:
 
 
 def make_victims(folder: Path) -> list[Victim]:
-    """The runs, each made by the command line."""
+    """Make the runs with the command line."""
     found = []
     for model, settings in MODELS.items():
         table = make_table(folder / ("t.csv" if model == "flow" else "gaps.csv"))
@@ -54,7 +54,7 @@ def make_victims(folder: Path) -> list[Victim]:
 
 
 def _interrupted(run: Path, fit: tuple[object, ...]) -> None:
-    """Killed after its second checkpoint."""
+    """Start a fit that is killed after its second checkpoint."""
     from cubicflow.training import run_folder
 
     original, saved = run_folder.RunFolder.save, []

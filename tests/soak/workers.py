@@ -1,4 +1,4 @@
-"""Forked workers: each does one attempt, under limits of memory and time, after all modules were imported."""
+"""Forked workers. Each runs attempts under limits of memory and time, with all modules already imported."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-SECONDS = 20.0  # of one attempt
-MOST_BYTES = 4 << 30  # of address space, beyond which an allocation fails
+SECONDS = 20.0  # time limit of one attempt
+MOST_BYTES = 4 << 30  # address space; an allocation beyond it fails
 KILLED = 9
 
 
 class Ended(NamedTuple):
-    """How a worker ended: its exit status (negative for a signal), what it wrote, and the most memory it had (KB)."""
+    """The end of a worker: exit status (negative for a signal), standard error, peak memory in KB, and timeout."""
 
     status: int
     errors: str
@@ -31,7 +31,7 @@ class Ended(NamedTuple):
 
 
 def forked(work: Callable[[], object], seconds: float = SECONDS, *, limits: bool = True) -> Ended:
-    """Do the work in a process of its own. Its exit status is that of SystemExit, or 1 after any other exception."""
+    """Run the work in a forked process. Its exit status is that of SystemExit, or 1 after any other exception."""
     with tempfile.TemporaryFile() as written:
         child = os.fork()
         if child == 0:
@@ -43,9 +43,8 @@ def forked(work: Callable[[], object], seconds: float = SECONDS, *, limits: bool
             found, status, used = os.wait4(child, os.WNOHANG)
             if found:
                 break
-            if (
-                time.monotonic() - started > 3 * seconds and not late
-            ):  # it sleeps: time on the processor is limited below
+            # RLIMIT_CPU bounds the processor time. The wall clock catches a process that sleeps.
+            if time.monotonic() - started > 3 * seconds and not late:
                 late = True
                 os.kill(child, signal.SIGKILL)
             time.sleep(pause)
@@ -58,7 +57,7 @@ def forked(work: Callable[[], object], seconds: float = SECONDS, *, limits: bool
 
 def _work(work: Callable[[], object], errors: int, seconds: float, limits: bool) -> None:
     status = 1
-    gc.disable()  # or it would copy every page that it looks at
+    gc.disable()  # the collector would write to, and so copy, every shared page
     try:
         nothing = os.open(os.devnull, os.O_RDWR)
         for descriptor, target in ((0, nothing), (1, nothing), (2, errors)):
@@ -70,13 +69,13 @@ def _work(work: Callable[[], object], errors: int, seconds: float, limits: bool)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         status = _status_of(work)
     finally:
-        with suppress(OSError):  # what is here must end here, or it would go on as a second parent
+        with suppress(OSError):  # the child must exit here; otherwise it would continue as a second parent
             sys.stderr.flush()
         os._exit(status)
 
 
 def _status_of(work: Callable[[], object]) -> int:
-    """The exit status of a process that does the work."""
+    """Run the work, and return the exit status that its process should have."""
     try:
         work()
     except SystemExit as stop:
@@ -92,13 +91,13 @@ def _address_space() -> int:
 
 
 def series(works: Sequence[Callable[[], object]], most_memory: int, seconds: float = SECONDS) -> list[Ended]:
-    """Do the works one after the other in one worker, which costs less than a worker for each. A worker that is ended
-    by a signal, or has more memory than told, does no more: the list ends with that work."""
+    """Run the works one after the other in one worker, which is cheaper than a worker for each. A worker that is killed
+    by a signal, or exceeds ``most_memory``, stops: the list ends with that work."""
     with tempfile.TemporaryFile() as written, tempfile.TemporaryFile("w+") as reports:
 
         def work() -> None:
             for one in works:
-                signal.setitimer(signal.ITIMER_PROF, seconds)  # its signal ends a process that has no handler
+                signal.setitimer(signal.ITIMER_PROF, seconds)  # without a handler, the signal ends the process
                 status = _status_of(one)
                 sys.stderr.flush()
                 errors = os.pread(written.fileno(), 1 << 20, 0).decode(errors="replace")
@@ -130,7 +129,7 @@ def series(works: Sequence[Callable[[], object]], most_memory: int, seconds: flo
 
 
 def command(*arguments: object) -> None:
-    """Run a command of the command line; ends in SystemExit."""
+    """Run a command of the command line. Always raises SystemExit."""
     from cubicflow.cli import main
 
     sys.argv = ["cubicflow", *map(str, arguments)]
@@ -144,9 +143,9 @@ def warm_up(commands: list[tuple[object, ...]]) -> None:
     try:
         for descriptor in (1, 2):
             os.dup2(nothing, descriptor)
-        for told in commands:
+        for arguments in commands:
             with suppress(SystemExit):
-                command(*told)
+                command(*arguments)
         sys.stdout.flush()
         gc.collect()
         gc.freeze()

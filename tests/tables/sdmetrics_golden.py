@@ -1,6 +1,6 @@
-"""Two small tables, and SDMetrics' scores of them in sdmetrics_golden.json.
+"""Two small tables, whose SDMetrics scores are recorded in sdmetrics_golden.json.
 
-SDMetrics wants an older pandas than ours, so its scores are recorded, in an environment with sdmetrics alone:
+SDMetrics needs an older pandas than cubicflow. Record its scores in a separate environment with sdmetrics:
 
     python tests/tables/sdmetrics_golden.py
 """
@@ -19,7 +19,7 @@ WORDS = ("kind", "tame", "shade")
 
 
 def make_table(rows: int, factor: int, shift: int) -> dict[str, list[Any]]:
-    """Every kind of column, some with gaps, from arithmetic alone."""
+    """Return columns of every kind, some with gaps, without random numbers."""
     mixed = [(i * factor + shift) % 101 for i in range(rows)]
     return {
         "size": [None if i % 11 == 3 else (m + shift) / 8 - (m % 7) ** 2 / 5 for i, m in enumerate(mixed)],
@@ -33,12 +33,12 @@ def make_table(rows: int, factor: int, shift: int) -> dict[str, list[Any]]:
 
 
 def make_tables() -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
-    """Real and sampled rows."""
+    """Return real and sampled rows."""
     return make_table(60, 37, 0), make_table(45, 29, 5)
 
 
 def main() -> None:
-    """Record the scores."""
+    """Write SDMetrics' scores to the JSON file."""
     import numpy as np
     import pandas as pd
     import sdmetrics  # type: ignore[import-not-found]
@@ -53,7 +53,7 @@ def main() -> None:
         frame["born"] = pd.to_datetime(frame["born"])
     kinds = {"born": "datetime", "tame": "boolean", **dict.fromkeys(("size", "count", "fixed"), "numerical")}
     about = {"columns": {name: {"sdtype": kinds.get(name, "categorical")} for name in real.columns}}
-    # the two properties of the QualityReport; the report of 0.32 itself leaves out weakly related pairs
+    # Compute the two properties of the QualityReport. The report of version 0.32 leaves out weakly related pairs.
     shape, trend = ColumnShapes(), ColumnPairTrends()
     means = [found.get_score(real, sampled, about) for found in (shape, trend)]
     shapes = shape.details.set_index("Column")["Score"]

@@ -1,4 +1,4 @@
-"""Tables that are hard to fit or to trust: each gets the right treatment, or one clear line."""
+"""Difficult tables: each is handled, or refused with a one-line error."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def refused(table: Any, option: str | None, **options: Any) -> str:
     return str(error.value)
 
 
-# --- whole numbers that float64 cannot tell apart ---
+# --- whole numbers that are equal in float64 ---
 
 
-def test_25_digits_that_repeat_come_back_digit_by_digit(tmp_path: Path) -> None:
+def test_numbers_of_25_digits_that_repeat_are_words(tmp_path: Path) -> None:
     codes = [10**24 + int(i) for i in RNG.integers(0, 7, N)]
     assert len(set(map(float, codes))) == 1
     found = infer(open_table(csv(tmp_path / "t.csv", x=X, code=codes)))
@@ -52,19 +52,19 @@ def test_25_digits_that_repeat_come_back_digit_by_digit(tmp_path: Path) -> None:
     assert column.decode(column.encode(text)).to_pylist() == text.to_pylist()
 
 
-def test_25_digits_that_never_repeat_are_refused(tmp_path: Path) -> None:
+def test_numbers_of_25_digits_that_never_repeat_are_refused(tmp_path: Path) -> None:
     table = csv(tmp_path / "t.csv", x=X, code=[10**24 + i for i in range(N)])
     said = refused(open_table(table), "--drop code")
     assert "whole numbers have 25 digits, but only 16 can be kept" in said
     assert said.endswith("leave it out")
 
 
-def test_25_digits_that_stay_apart_are_a_quantity(tmp_path: Path) -> None:
+def test_numbers_of_25_digits_that_differ_in_float64_are_a_quantity(tmp_path: Path) -> None:
     amounts = [int(i) * 10**18 + 1 for i in RNG.permutation(10**6)[:N]]
     assert infer(open_table(csv(tmp_path / "t.csv", x=X, amount=amounts))).schema["amount"].kind == "real"
 
 
-def test_decimals_that_become_equal_are_refused() -> None:
+def test_decimals_that_are_equal_in_float64_are_refused() -> None:
     codes = pa.array([str(10**24 + i) for i in range(N)]).cast(pa.decimal128(25, 0))
     said = refused(MemoryTable(pa.table({"x": X, "code": codes})), "--drop code")
     assert "'code' holds decimals that differ only beyond their 16th digit" in said
@@ -85,7 +85,7 @@ def test_a_nul_byte_is_refused_with_its_row(tmp_path: Path, zipped: bool) -> Non
     assert "row 42, column 'word', holds a NUL byte" in said
 
 
-# --- words in number ---
+# --- many different words ---
 
 
 def test_near_identifiers_are_named_with_their_share() -> None:
@@ -96,7 +96,7 @@ def test_near_identifiers_are_named_with_their_share() -> None:
     assert warning.startswith("'name' holds 250 different words in 300 rows (83 % of its values are distinct)")
 
 
-def test_ten_thousand_words_are_taken_and_named() -> None:
+def test_ten_thousand_words_are_accepted_with_a_note() -> None:
     rows = 25_000
     words = [f"w{i % 10_000}" for i in range(rows)]
     found = infer(MemoryTable(pa.table({"x": RNG.standard_normal(rows), "word": words})))
@@ -116,7 +116,7 @@ def test_ten_thousand_words_as_context_are_refused() -> None:
 # --- few rows ---
 
 
-def test_more_columns_than_rows_are_said() -> None:
+def test_more_columns_than_rows_give_a_note() -> None:
     wide = MemoryTable(pa.table({f"c{i}": RNG.standard_normal(50) for i in range(300)}))
     (warning,) = infer(wide).warnings
     assert "40 training rows for 300 columns" in warning
@@ -136,7 +136,7 @@ def test_a_column_of_gaps_is_named(tmp_path: Path, missing: str) -> None:
 
 
 @pytest.mark.parametrize("missing", ["error", "drop"])
-def test_a_gap_in_every_row_is_not_answered_by_leaving_out_rows(missing: str) -> None:
+def test_gaps_in_every_row_do_not_suggest_dropping_rows(missing: str) -> None:
     columns = {name: [None if i % 4 in places else float(i) for i in range(N)] for name, places in GAPS.items()}
     said = refused(MemoryTable(pa.table({"w": X, **columns})), "--drop b", missing=missing)
     assert "every row lacks a value, in 'a' (75), 'b' (150), 'c' (75)" in said
@@ -182,7 +182,7 @@ def test_copies_across_the_split_are_counted() -> None:
     assert f"{expected} of {held_out} validation and test rows are exact copies of training rows" in message
 
 
-def test_weights_do_not_hide_copies_and_other_tables_are_not_accused() -> None:
+def test_copies_are_found_despite_weights_and_only_within_the_table() -> None:
     table = MemoryTable(pa.table({"x": np.repeat(X, 2), "w": np.arange(2.0 * N) + 1}))
     found = infer(table, TableOptions(weights="w"))
     parts = load_parts(table, TableEncoder(found.schema), Split(), "error", found.rows)
@@ -193,8 +193,8 @@ def test_weights_do_not_hide_copies_and_other_tables_are_not_accused() -> None:
     assert copied_rows(load_parts(plain, TableEncoder(found.schema), Split(), "error", N)).message() is None
 
 
-def test_rows_that_must_repeat_are_said_to() -> None:
-    """Three truth values make eight different rows: a test row is a copy because there are no others."""
+def test_copies_in_a_table_with_few_possible_rows_are_explained() -> None:
+    """Three truth values have only eight different rows, so every test row is a copy."""
     every = list(itertools.product([False, True], repeat=3)) * 30
     columns = dict(zip("abc", map(list, zip(*every, strict=True)), strict=True))
     table = MemoryTable(pa.table(columns))
@@ -217,7 +217,7 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_resuming_with_other_columns_says_which(begun: Path, tmp_path: Path) -> None:
+def test_resuming_with_other_columns_names_them(begun: Path, tmp_path: Path) -> None:
     other = csv(tmp_path / "other.csv", x=X, z=X**2)
     with pytest.raises(RunFolderError) as error:
         fit_table(other, begun / "run", settings=TINY, model="flow", resume=True, **SMALL)
@@ -228,14 +228,14 @@ def test_resuming_with_other_columns_says_which(begun: Path, tmp_path: Path) -> 
     assert "features" not in said
 
 
-def test_resuming_with_columns_of_another_kind_or_role_says_so(begun: Path) -> None:
+def test_resuming_with_columns_of_another_kind_or_role_is_refused(begun: Path) -> None:
     options = TableOptions(drop=("y",), context=("x",))
     said = r"column 'x' was real and is real \(context\); column 'y' was real and is dropped"
     with pytest.raises(RunFolderError, match=said):
         fit_table(begun / "t.csv", begun / "run", options, TINY, model="flow", resume=True, **SMALL)
 
 
-def test_resuming_with_other_rows_says_so(begun: Path, tmp_path: Path) -> None:
+def test_resuming_with_other_rows_is_refused(begun: Path, tmp_path: Path) -> None:
     lines = (begun / "t.csv").read_text().splitlines(keepends=True)
     other = tmp_path / "other.csv"
     other.write_text("".join(lines[:201]))
@@ -243,12 +243,12 @@ def test_resuming_with_other_rows_says_so(begun: Path, tmp_path: Path) -> None:
         fit_table(other, begun / "run", settings=TINY, model="flow", resume=True, **SMALL)
 
 
-def test_resuming_with_the_same_table_goes_on(begun: Path) -> None:
+def test_resuming_with_the_same_table_continues(begun: Path) -> None:
     again = fit_table(begun / "t.csv", begun / "run", settings=TINY, model="flow", resume=True, **SMALL)
     assert again.fit.steps == 3
 
 
-def test_a_run_of_an_older_version_goes_on(begun: Path, tmp_path: Path) -> None:
+def test_a_run_of_an_older_version_can_be_resumed(begun: Path, tmp_path: Path) -> None:
     shutil.copytree(begun / "run", tmp_path / "run")
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     del config["table"]["independent"]
@@ -258,7 +258,7 @@ def test_a_run_of_an_older_version_goes_on(begun: Path, tmp_path: Path) -> None:
     assert again.fitted.independent is None
 
 
-def test_a_fit_says_its_warnings(tmp_path: Path) -> None:
+def test_a_fit_reports_its_warnings(tmp_path: Path) -> None:
     said: list[str] = []
     table = csv(tmp_path / "t.csv", x=[*X, *X], name=[f"n{i % 250}" for i in range(N)] * 2)
     fit_table(table, tmp_path / "run", settings=TINY, model="flow", say=said.append, **SMALL)

@@ -1,4 +1,4 @@
-"""Tables that change between and during passes: refused, or read as they were when they were opened."""
+"""Tables that change between or during passes are refused, or read as they were when they were opened."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from cubicflow.tables import TableError, open_table
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_no_change_is_accepted_silently(tmp_path: Path, name: str) -> None:
-    """Each way in the first and in the second pass; make soak does it after every batch of every pass."""
+    """Each change happens in the first and in the second pass. ``make soak`` tries it after every batch."""
     counts = attack(tmp_path, name, iter([0] if name == "t.npz" else [1, 6] if "csv" not in name else [1, 3]))
     assert counts.failures == []
     assert len(WAYS) >= 20
-    # An archive is in memory before its first batch; all others are refused, whatever the change.
+    # An archive is in memory before its first batch. Every change of the other formats is refused.
     assert counts["refused"] == (2 if name != "t.npz" else 1) * len(WAYS)
 
 
-def test_what_is_said(tmp_path: Path) -> None:
+def test_the_error_names_the_changed_file(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     write(path, numbers())
     table = open_table(path)
@@ -34,21 +34,21 @@ def test_what_is_said(tmp_path: Path) -> None:
         table.fingerprint()
 
 
-def test_a_file_of_numbers_that_is_written_through_a_map(tmp_path: Path) -> None:
-    """A page that is mapped and written already can change without a trace in the file's dates."""
+def test_a_change_through_a_memory_map_is_refused(tmp_path: Path) -> None:
+    """A page that is already mapped and written can change without a new modification time."""
     path = tmp_path / "t.npy"
     write(path, numbers())
     mapped = np.load(path, mmap_mode="r+")
     mapped[0] = mapped[0]
     table = open_table(path)
     assert sum(map(len, table.batches())) == ROWS
-    table._watched = None  # whatever the dates say here
+    table._watched = None  # ignores the modification time
     mapped[50, 1] = 7
     with pytest.raises(TableError, match="changed while it was read"):
         _ = list(table.batches(["x1"]))
 
 
-def test_a_folder_that_gains_a_part(tmp_path: Path) -> None:
+def test_a_folder_that_gains_a_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "folder"
     write(path, numbers())
     table = open_table(path)

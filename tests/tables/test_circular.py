@@ -1,4 +1,4 @@
-"""Columns whose two ends are one point: angles and hours."""
+"""Circular columns, such as angles and hours."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KINDS = {"angle": "circular:-3.141592653589793:3.141592653589793", "hour": "circ
 
 
 def rows(n: int = 400) -> pa.Table:
-    """Angles around the seam, a number that follows them, and hours around midnight."""
+    """Return angles around the seam, a number that depends on them, and hours around midnight."""
     rng = np.random.default_rng(0)
     angle = rng.vonmises(3.0, 2.0, n)
     hour = np.mod(np.round(rng.normal(23, 3, n) + 2 * np.sin(angle)), 24).astype(int)
@@ -38,13 +38,13 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> FittedTable:
     return FittedTable.load(folder / "run")
 
 
-def test_kinds_and_what_they_count(fitted: FittedTable) -> None:
+def test_circular_columns_have_their_kinds_and_units(fitted: FittedTable) -> None:
     assert [column.kind for column in fitted.schema.columns] == ["circular", "real", "circular steps"]
     assert [column.describe() for column in fitted.schema.columns][::2] == ["density per unit", "mass per step of 1"]
 
 
-def test_the_density_agrees_across_the_seam(fitted: FittedTable) -> None:
-    """That of the angle itself, and of what is conditioned on it."""
+def test_the_density_is_continuous_across_the_seam(fitted: FittedTable) -> None:
+    """This holds for the density of the angle and for densities given the angle."""
     near = np.pi - 1e-12
     score = fitted.score(pa.table({"angle": [-near, near] * 2, "size": [-0.5, -0.5, 0.3, 0.3], "hour": [1, 1, 22, 22]}))
     assert np.exp(score[::2] - score[1::2]) == pytest.approx(1, abs=1e-5)
@@ -57,7 +57,7 @@ def test_a_whole_turn_changes_nothing(fitted: FittedTable) -> None:
 
 
 def conditionals(fitted: FittedTable, name: str, values: np.ndarray) -> np.ndarray:
-    """p of these values of a column, given the columns before it in a row, without what is left for the unseen."""
+    """Return p of values of one column given the earlier columns of a row, without the share for unseen values."""
     encoder = fitted.cells
     assert encoder is not None
     row = {"angle": np.full(len(values), 3.0), "size": np.full(len(values), -0.4), "hour": np.full(len(values), 23)}
@@ -76,7 +76,7 @@ def test_the_angles_integrate_to_1(fitted: FittedTable) -> None:
 
 
 def test_a_range_across_midnight(fitted: FittedTable) -> None:
-    """The probability of the range is the sum of those of its hours, each within its error."""
+    """The probability of the range agrees with the sum over its hours, within the errors."""
     hours = fitted.conditional("hour", {}).masses([22, 23, 0, 1, 2])
     night = fitted.conditional("size", {"hour": (22, 2)})
     error = float(np.hypot(night.probability_error, np.linalg.norm(hours.errors)))
@@ -110,8 +110,8 @@ def test_masses_of_a_closed_spline_are_differences(bins: int) -> None:
     torch.testing.assert_close(back, low, rtol=1e-7, atol=1e-9)
 
 
-def test_training_and_scoring_see_one_density() -> None:
-    """In training an interval is two points of a spline; the same spline is its mass in a score."""
+def test_training_and_scoring_use_the_same_density() -> None:
+    """Training evaluates an interval at two points of a spline. A score takes the mass under the same spline."""
     torch.manual_seed(0)
     model = ColumnsModel([1, 1], [1, 2], circles=[0, 1], hidden_features=8).double()
     for weight in model.parameters():
@@ -123,10 +123,10 @@ def test_training_and_scoring_see_one_density() -> None:
     torch.testing.assert_close(model.eval().log_prob(cells), model.train().log_prob(cells), rtol=0, atol=1e-3)
 
 
-def test_a_circle_to_condition_on() -> None:
+def test_a_circular_column_can_be_context() -> None:
     column = infer(MemoryTable(rows()), TableOptions(kinds=KINDS, context=("angle",))).schema.context[0]
-    told = column.context(pa.array([0.0, np.pi / 2, TURN]))
-    np.testing.assert_allclose(told, [[-1, 0], [0, -1], [-1, 0]], atol=1e-12)
+    features = column.context(pa.array([0.0, np.pi / 2, TURN]))
+    np.testing.assert_allclose(features, [[-1, 0], [0, -1], [-1, 0]], atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_a_circle_to_condition_on() -> None:
         ({"kinds": {"word": "circular:24"}}, "cannot be circular"),
     ],
 )
-def test_what_is_refused(options: dict[str, dict[str, str]], message: str) -> None:
+def test_bad_options_are_refused(options: dict[str, dict[str, str]], message: str) -> None:
     table = rows().append_column("word", pa.array(["a", "b"] * 200))
     with pytest.raises(TableError, match=message):
         infer(MemoryTable(table), TableOptions(**options))  # type: ignore[arg-type]

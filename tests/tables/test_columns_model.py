@@ -1,4 +1,4 @@
-"""The model of columns on cells: normalised, causal, and sampled as it says, for parameters that nobody trained."""
+"""The model of columns on cells, with random parameters: normalised, causal, and sampled from its density."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from cubicflow.tables.columns_model import STRANGER_PENALTY, ColumnsModel
 CORES = ("mlp", "attention")
 
 
-def wild(*columns: tuple[int, int], context: tuple[tuple[int, int], ...] = (), core: str = "mlp") -> ColumnsModel:
-    """A model with these (outcomes, shape) whose parameters are far from where they start, in float64."""
+def random_model(
+    *columns: tuple[int, int], context: tuple[tuple[int, int], ...] = (), core: str = "mlp"
+) -> ColumnsModel:
+    """Return a model of columns with these (outcomes, shape), with perturbed parameters and in float64."""
     torch.manual_seed(0)
-    (outcomes, shapes), told = zip(*columns, strict=True), tuple(zip(*context, strict=True)) or ((), ())
+    (outcomes, shapes), context_sizes = zip(*columns, strict=True), tuple(zip(*context, strict=True)) or ((), ())
     sizes = {"hidden_features": 8, "token_features": 4, "num_heads": 2, "num_bins": 4}
-    model = ColumnsModel(outcomes, shapes, *told, core=core, **sizes).double().eval()
+    model = ColumnsModel(outcomes, shapes, *context_sizes, core=core, **sizes).double().eval()
     for parameter in model.parameters():
         parameter.data += 0.25 * torch.randn_like(parameter)
     return model
@@ -33,7 +35,7 @@ def word(kind: int, log_size: float = 0.0) -> Tensor:
 
 
 def step(low: float, high: float, kind: int = 0) -> Tensor:
-    """The interval [low, high)."""
+    """Return the cell of the interval [low, high)."""
     return torch.tensor([kind, low, 1 - high, math.log(high - low)], dtype=torch.float64)
 
 
@@ -43,24 +45,24 @@ def point(place: float, log_slope: float = 0.0) -> Tensor:
 
 @pytest.mark.parametrize("core", CORES)
 def test_all_rows_of_a_table_of_words_sum_to_one(core: str) -> None:
-    model = wild((3, 0), (2, 0), (4, 0), core=core)
+    model = random_model((3, 0), (2, 0), (4, 0), core=core)
     rows = [torch.cat([word(k) for k in kinds]) for kinds in itertools.product(range(3), range(2), range(4))]
     torch.testing.assert_close(model.log_prob(torch.stack(rows)).exp().sum(), torch.tensor(1.0, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("core", CORES)
 def test_all_steps_gaps_and_atoms_sum_to_one(core: str) -> None:
-    """Of every word and every step: a number in one of 7 steps, an atom, or a gap."""
-    model = wild((2, 0), (3, 1), core=core)
+    """The second column is a number in one of 7 steps, an atom or a gap."""
+    model = random_model((2, 0), (3, 1), core=core)
     edges = [0.0, 1e-9, 0.1, 0.15, 0.5, 0.8, 0.999, 1.0]
     cells = [step(*ends) for ends in itertools.pairwise(edges)] + [word(1), word(2)]
     rows = torch.stack([torch.cat([word(k), cell]) for k in range(2) for cell in cells])
     torch.testing.assert_close(model.log_prob(rows).exp().sum(), torch.tensor(1.0, dtype=torch.float64))
 
 
-def test_strangers_are_unlikely_and_everything_still_sums_to_one() -> None:
-    """Of two words that were never together the second is a factor less likely after the first, and only after it."""
-    plain = wild((3, 0), (2, 0))
+def test_pairs_never_seen_together_are_unlikely_and_the_total_is_one() -> None:
+    """After the first of two words that were never seen together, and only then, the second is less likely."""
+    plain = random_model((3, 0), (2, 0))
     again = ColumnsModel(**{**plain.config(), "strangers": [[0, 1, 1, 0]]}).double().eval()
     again.load_state_dict(plain.state_dict())
     rows = torch.stack([torch.cat([word(a), word(b)]) for a in range(3) for b in range(2)])
@@ -79,7 +81,7 @@ def test_strangers_are_unlikely_and_everything_still_sums_to_one() -> None:
 
 
 def test_a_density_integrates_to_one_beside_its_atoms() -> None:
-    model = wild((2, 0), (2, 2))
+    model = random_model((2, 0), (2, 2))
     places = np.linspace(0, 1, 4001)
     rows = torch.stack([torch.cat([word(1), point(place)]) for place in places])
     density = model.conditionals(rows)[:, 1].exp().detach().numpy()
@@ -89,26 +91,26 @@ def test_a_density_integrates_to_one_beside_its_atoms() -> None:
 
 
 @pytest.mark.parametrize("core", CORES)
-def test_a_column_depends_on_those_before_it_alone(core: str) -> None:
-    model = wild((3, 0), (1, 1), (2, 2), (1, 1), context=((2, 0), (1, 1)), core=core)
-    told = torch.cat([word(1), step(0.2, 0.4)])[None]
+def test_a_column_depends_only_on_earlier_columns(core: str) -> None:
+    model = random_model((3, 0), (1, 1), (2, 2), (1, 1), context=((2, 0), (1, 1)), core=core)
+    context_cells = torch.cat([word(1), step(0.2, 0.4)])[None]
     row = torch.cat([word(2), step(0.5, 0.6), point(0.3), step(0.1, 0.2)])[None]
     others = [word(0), step(0.9, 0.95), point(0.7), step(0.4, 0.5)]
-    before = model.conditionals(row, told)
+    before = model.conditionals(row, context_cells)
     for i, other in enumerate(others):
         changed = row.clone()
         changed[:, CELL * i : CELL * (i + 1)] = other
-        after = model.conditionals(changed, told)
+        after = model.conditionals(changed, context_cells)
         assert torch.equal(after[:, :i], before[:, :i])
         assert (after[:, i + 1 :] != before[:, i + 1 :]).all()
-    assert (model.conditionals(row, told.flip(1).roll(1)) != before).all()
-    torch.testing.assert_close(model.log_prob(row, told), before.sum(1))
+    assert (model.conditionals(row, context_cells.flip(1).roll(1)) != before).all()
+    torch.testing.assert_close(model.log_prob(row, context_cells), before.sum(1))
 
 
 @pytest.mark.parametrize("core", CORES)
-def test_samples_come_as_often_as_they_are_probable(core: str) -> None:
-    """A word, then a number that falls into one of five steps or is an atom: 12 different rows."""
-    model = wild((2, 0), (2, 1), core=core)
+def test_frequencies_of_samples_agree_with_their_probabilities(core: str) -> None:
+    """A row is a word, and a number in one of five steps or an atom: 12 different rows."""
+    model = random_model((2, 0), (2, 1), core=core)
     edges = torch.tensor([0.0, 0.1, 0.3, 0.35, 0.9, 1.0], dtype=torch.float64)
 
     def settle(i: int, kind: Tensor, u: Tensor) -> Tensor:
@@ -128,19 +130,19 @@ def test_samples_come_as_often_as_they_are_probable(core: str) -> None:
 
 
 @pytest.mark.parametrize("core", CORES)
-def test_sampling_step_by_step_is_the_whole_pass(core: str) -> None:
-    model = wild((3, 0), (1, 1), (2, 2), context=((2, 0), (1, 1)), core=core)
-    told = torch.cat([word(1), step(0.2, 0.4)]).expand(6, -1)
+def test_sampling_step_by_step_equals_a_whole_pass(core: str) -> None:
+    model = random_model((3, 0), (1, 1), (2, 2), context=((2, 0), (1, 1)), core=core)
+    context_cells = torch.cat([word(1), step(0.2, 0.4)]).expand(6, -1)
     tokens = torch.randn(6, 4, model.positions.shape[1], dtype=torch.float64)
     whole = model.network(tokens)
     next_column = model.network.one_by_one(6, tokens[:, :2])
     steps = [next_column(None), next_column(tokens[:, 2]), next_column(tokens[:, 3])]
     torch.testing.assert_close(torch.stack(steps, dim=1), whole)
-    assert model.sample(6, lambda i, kind, u: point(0.5).expand(6, -1), told).shape == (6, 3 * CELL)
+    assert model.sample(6, lambda i, kind, u: point(0.5).expand(6, -1), context_cells).shape == (6, 3 * CELL)
 
 
-def test_what_is_never_drawn_and_what_is_unseen() -> None:
-    model = wild((3, 0), (2, 1))
+def test_excluded_outcomes_are_never_drawn_and_unseen_cells_have_a_score() -> None:
+    model = random_model((3, 0), (2, 1))
     seen = []
     model.sample(500, lambda i, kind, u: seen.append(kind) or word(0).expand(500, -1), never=[2, -1])
     assert set(seen[0].tolist()) == {0, 1}
@@ -150,16 +152,16 @@ def test_what_is_never_drawn_and_what_is_unseen() -> None:
     assert torch.isfinite(model.log_prob(strange)).all()
 
 
-def test_the_loss_of_training_is_near_the_exact_one() -> None:
-    """In training, narrow intervals have the mean density of two points, wide ones the difference of their ends."""
-    model = wild((1, 1), (1, 1)).float()
+def test_the_training_loss_is_near_the_exact_loss() -> None:
+    """Training takes the mean density of two points for narrow intervals, and a difference of ends for wide ones."""
+    model = random_model((1, 1), (1, 1)).float()
     low = torch.linspace(0.001, 0.7, 40)
     rows = torch.stack([torch.cat([step(a, a + w), step(a, a + 0.2)]) for a in low.tolist() for w in (1e-7, 0.2)])
     exact = model.conditionals(rows)
     torch.testing.assert_close(model.train().conditionals(rows.float()).double(), exact, rtol=0, atol=2e-3)
 
 
-def test_outcomes_begin_with_given_frequencies() -> None:
+def test_outcomes_start_with_given_frequencies() -> None:
     model = ColumnsModel([3, 1], [0, 1], hidden_features=8).eval()
     shares = torch.tensor([0.7, 0.2, 0.1])
     model.start_from([shares, torch.ones(1)])
@@ -177,15 +179,15 @@ def test_bad_columns_are_refused() -> None:
         ColumnsModel([2], [0]).log_prob(torch.zeros(3, 5))
 
 
-def test_octaves_are_how_sharply_a_network_sees_a_place() -> None:
-    """The fastest of k octaves has n = 2^(k - 1) half periods on [0, 1]; sums of them turn at most 2 n times."""
+def test_octaves_bound_the_oscillations_of_an_embedding() -> None:
+    """The fastest of k octaves has n = 2^(k - 1) half periods on [0, 1]. A sum has at most 2 n turning points."""
     places = torch.linspace(0.01, 0.99, 400, dtype=torch.float64)
     cells = torch.stack([point(float(place)) for place in places])[:, None]
     for octaves, most in ((1, 2), (4, 16)):
         model = ColumnsModel([1, 2], [2, 0], hidden_features=8, token_features=4, octaves=octaves).double()
-        model.places.data[:, :2] = 0  # waves alone
-        told = model._embed(cells, [0])[:, 0]  # (400, 4)
-        turns = (told.diff(dim=0).sign().diff(dim=0) != 0).sum(dim=0)
+        model.places.data[:, :2] = 0  # leaves only the waves
+        embedded = model._embed(cells, [0])[:, 0]  # (400, 4)
+        turns = (embedded.diff(dim=0).sign().diff(dim=0) != 0).sum(dim=0)
         assert int(turns.max()) <= most
         again = ColumnsModel(**model.config())
         assert {name: p.shape for name, p in again.named_parameters()} == {

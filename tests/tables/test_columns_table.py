@@ -54,7 +54,7 @@ def table(made: pd.DataFrame) -> pa.Table:
 
 
 def scored(fitted: FittedTable, column: str, values: list[object]) -> np.ndarray:
-    """log p of one column's values, the other cells as in the first row: those before it do not move."""
+    """Return log p of one column's values given the earlier cells of the first row."""
     assert fitted.cells is not None
     made = pd.concat([frame()[:1]] * len(values), ignore_index=True)
     made[column] = values
@@ -73,16 +73,16 @@ def test_a_mixed_table_gets_a_model_of_columns(fitted: FittedTable) -> None:
 
 
 def test_everything_a_column_can_hold_sums_to_one(fitted: FittedTable) -> None:
-    """The whole grid and far beyond, the gap, the atoms, and what is left for the unseen."""
+    """The sum is over the grid, far beyond it, the gap, the atoms, and the share for unseen values."""
     left = {name: cells.unseen for name, cells in fitted.cells.cells.items()}
     sizes = np.round(np.arange(-400, 3000) / 10, 1)
     steps = scored(fitted, "size", sizes.tolist())
     gap = scored(fitted, "size", [None])
     assert abs(np.exp(steps).sum() + np.exp(gap).sum() + left["size"] - 1) < 1e-7
     unseen = ~np.isin(sizes, frame()["size"])
-    assert (np.exp(steps[unseen & (sizes >= 0)]) > 0).all()  # of values that no row of the table has
+    assert (np.exp(steps[unseen & (sizes >= 0)]) > 0).all()  # including values that are in no row
     assert (unseen & (sizes >= 0)).sum() > 1000
-    legs = scored(fitted, "legs", list(range(5)))  # piled up at both ends, so nothing can lie beyond
+    legs = scored(fitted, "legs", list(range(5)))  # values pile up at both ends, so the ends are hard limits
     assert abs(np.exp(legs).sum() + left["legs"] - 1) < 1e-7
     towns = scored(fitted, "town", [f"town {i}" for i in range(8)])
     assert abs(np.exp(towns).sum() + left["town"] - 1) < 1e-7
@@ -91,7 +91,7 @@ def test_everything_a_column_can_hold_sums_to_one(fitted: FittedTable) -> None:
     assert abs(np.exp(seen).sum() + left["seen"] - 1) < 1e-7
 
 
-def test_a_density_and_its_atom_have_the_mass_one(fitted: FittedTable) -> None:
+def test_a_density_and_its_atom_have_total_mass_one(fitted: FittedTable) -> None:
     grid = np.linspace(1e-9, 200, 20_001)
     density = np.exp(scored(fitted, "hours", grid.tolist()))
     atom = np.exp(scored(fitted, "hours", [0.0]))[0]
@@ -99,12 +99,12 @@ def test_a_density_and_its_atom_have_the_mass_one(fitted: FittedTable) -> None:
     assert abs(np.trapezoid(density, grid) + atom + fitted.cells.cells["hours"].unseen - 1) < 2e-3
 
 
-def test_samples_hold_what_the_table_holds(fitted: FittedTable) -> None:
+def test_samples_agree_with_the_table(fitted: FittedTable) -> None:
     samples = fitted.sample(4000, seed=1)
     assert samples.schema.names == list(frame().columns)
     made, data = samples.to_pandas(), frame()
     pairs = set(zip(made["town"], made["county"], strict=True))
-    assert pairs <= set(zip(data["town"], data["county"], strict=True))  # no contradiction
+    assert pairs <= set(zip(data["town"], data["county"], strict=True))  # no sample breaks the dependency
     assert abs((made["hours"] == 0).mean() - (data["hours"] == 0).mean()) < 0.1
     assert (made["hours"] >= 0).all()
     for name in ("size", "seen"):
@@ -118,8 +118,8 @@ def test_samples_hold_what_the_table_holds(fitted: FittedTable) -> None:
         fitted.sample(5, temperature=0.5)
 
 
-def test_a_rule_that_a_row_breaks_has_a_finite_price(fitted: FittedTable) -> None:
-    """The county is certain, but for a chance of half a row; all counties of a town sum to what the column has."""
+def test_a_row_that_breaks_a_dependency_has_a_finite_score(fitted: FittedTable) -> None:
+    """The county is certain up to half a row. The probabilities of all counties sum to the column's total."""
     kept, broken = scored(fitted, "county", ["county 0", "county 1"]), scored(fitted, "county", ["county 2"])
     town = int(frame()["town"][0].split()[1])
     right = f"county {town // 3}"
@@ -130,7 +130,7 @@ def test_a_rule_that_a_row_breaks_has_a_finite_price(fitted: FittedTable) -> Non
     assert [(rule.determinant, rule.dependent) for rule in fitted.cells.rules] == [("town", "county")]
 
 
-def test_strange_cells_have_a_probability_and_are_counted(fitted: FittedTable) -> None:
+def test_unseen_values_have_a_probability_and_are_counted(fitted: FittedTable) -> None:
     made = frame()
     made["size"] = made["size"].astype(object)
     made.loc[0, "town"], made.loc[1, "size"], made.loc[2, "hours"], made.loc[3, "legs"] = "Atlantis", 2.345, -1.0, None
@@ -148,8 +148,8 @@ def test_strange_cells_have_a_probability_and_are_counted(fitted: FittedTable) -
         list(fitted.score_table(cf.tables.source.MemoryTable(strange), unseen="guess"))
 
 
-def test_observed_values_alone(fitted: FittedTable) -> None:
-    """Of a complete row: the values given that all are there. Of a gap: nothing."""
+def test_observed_only_scores_condition_on_the_gaps(fitted: FittedTable) -> None:
+    """A complete row is scored given that all values are present. A gap scores 0."""
     whole, observed = fitted.score(table(frame())), fitted.score(table(frame()), observed_only=True)
     complete = frame()[["size", "seen"]].notna().all(axis=1).to_numpy()
     assert (observed[complete] > whole[complete]).all()
@@ -169,7 +169,7 @@ def test_observed_values_alone(fitted: FittedTable) -> None:
     assert abs(np.exp(given_there).sum() - total / (1 - gap / (1 - left))) < 1e-6
 
 
-def test_it_comes_back_bit_by_bit(fitted: FittedTable, tmp_path: Path) -> None:
+def test_a_pickle_is_exact_and_damaged_configs_are_refused(fitted: FittedTable, tmp_path: Path) -> None:
     again = pickle.loads(pickle.dumps(fitted))
     np.testing.assert_array_equal(again.score(table(frame())), fitted.score(table(frame())))
     run = Path(fitted.source).parent / "run"
@@ -192,7 +192,7 @@ def test_it_comes_back_bit_by_bit(fitted: FittedTable, tmp_path: Path) -> None:
             FittedTable.load(tmp_path)
 
 
-def test_a_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
+def test_a_resumed_fit_equals_an_uninterrupted_one(tmp_path: Path) -> None:
     frame().to_csv(tmp_path / "t.csv", index=False)
     calls = iter(range(10_000))
     from cubicflow.training import TrainingInterrupted, loop
@@ -229,7 +229,7 @@ def test_context_may_have_gaps_and_weights_count(tmp_path: Path) -> None:
         fit_table(tmp_path / "gap.csv", tmp_path / "other", options, **TRAINING)
 
 
-def test_which_model_a_table_gets(tmp_path: Path) -> None:
+def test_the_model_follows_from_the_columns_of_a_table(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     reals = pd.DataFrame(rng.normal(size=(100, 2)), columns=["a", "b"])
     said: list[str] = []
@@ -261,8 +261,8 @@ def test_rare_words_share_an_outcome() -> None:
     assert isinstance(cells, WordCells)
     assert cells.outcomes == 3
     shares = [float(np.exp(cells.encode(np.array([k]))[0, 3])) for k in range(32)]
-    assert abs(sum(shares) - 3 * (1 - cells.unseen)) < 1e-9  # of each outcome, all
-    assert 0.2 < cells.unseen < 0.4  # as many as there are words that came once
+    assert abs(sum(shares) - 3 * (1 - cells.unseen)) < 1e-9  # each outcome has all its probability
+    assert 0.2 < cells.unseen < 0.4  # about the share of words that occur once
     rng = np.random.default_rng(0)
     drawn = cells.decode(np.full(3000, 2), rng.random(3000), rng.random(3000))
     rare = {i for i, level in enumerate(column.levels) if str(level).startswith("rare")}
@@ -287,7 +287,7 @@ def test_atoms_stand_out_from_their_neighbourhood() -> None:
     rng = np.random.default_rng(0)
     smooth = rng.normal(size=5000)
     assert len(find_atoms(smooth)) == 0
-    assert len(find_atoms(np.round(smooth, 1))) == 0  # every value has many rows, and so have its neighbours
+    assert len(find_atoms(np.round(smooth, 1))) == 0  # values repeat, but so do their neighbours
     assert find_atoms(np.concatenate([smooth, np.full(100, 0.2), np.full(60, -1.0)])).tolist() == [-1.0, 0.2]
 
 
@@ -304,7 +304,7 @@ def test_a_column_of_one_value_and_gaps(tmp_path: Path) -> None:
 
 
 def test_steps_that_are_never_negative_have_0_as_a_limit() -> None:
-    """Near 0 it is a limit, though no value is 0; far from it, it is none."""
+    """0 is a limit of values near 0, even if no value is 0. It is no limit of values far from 0."""
     rng = np.random.default_rng(0)
     near, far = rng.integers(12, 5000, 600), rng.integers(1900, 2000, 600)
     found = cf.tables.infer(cf.tables.source.MemoryTable(pa.table({"near": near, "far": far}))).schema.model

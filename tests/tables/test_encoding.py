@@ -1,4 +1,4 @@
-"""Rows to a flow's numbers and back: nothing lost, every Jacobian counted, probabilities that sum to one."""
+"""Encoding and decoding of rows for a flow: exact values, Jacobians, and probabilities that sum to one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ finite = st.floats(-1e6, 1e6, allow_subnormal=False)
 
 
 def columns() -> st.SearchStrategy[pa.Array]:
-    """A column of any kind, with at least two values."""
+    """Return a strategy for columns of every kind, with at least two different values."""
 
     def of(values: st.SearchStrategy[Any], type: pa.DataType) -> st.SearchStrategy[pa.Array]:
         lists = st.lists(values, min_size=N, max_size=N).filter(lambda column: len(set(column)) > 1)
@@ -63,15 +63,15 @@ def columns() -> st.SearchStrategy[pa.Array]:
 )
 @given(st.lists(columns(), min_size=1, max_size=4), st.integers(0, 2**32 - 1))
 def test_decoding_undoes_encoding(tmp_path: Path, arrays: list[pa.Array], seed: int) -> None:
-    """On every type of column. Real numbers come back to rounding, all else exactly.
+    """This holds for every type of column: up to rounding for real numbers, exactly for all others.
 
-    The noise stays 1/16 off the ends of a step: where a sixtieth of the mass is spread over 2^41 codes, one of them is
-    8e-15 of the probability, and the rounding of z, some 2e-16, is a fortieth of that.
+    The noise stays 1/16 away from the ends of a step. If a sixtieth of the mass is spread over 2^41 codes, one code has
+    a probability of 8e-15, and the rounding error of z, about 2e-16, is a fortieth of that.
     """
     path = tmp_path / "t.parquet"
     table = pa.table({f"c{i}": array for i, array in enumerate(arrays)})
     pq.write_table(table, path)
-    table = pq.read_table(path)  # a file has no timestamps in seconds
+    table = pq.read_table(path)  # Parquet has no timestamps in seconds
     schema = infer(open_table(path)).schema
     encoder = TableEncoder(schema)
     (batch,) = open_table(path).batches()
@@ -107,21 +107,21 @@ MAPS: list[tuple[Map, Any]] = [
 
 @pytest.mark.parametrize(("map", "y"), MAPS)
 def test_the_slope_of_a_map_is_its_derivative(map: Map, y: np.ndarray) -> None:
-    """Against central differences, whose error here is below 1e-6 relative; and the inverse is one."""
+    """Central differences have a relative error below 1e-6 here. The inverse undoes the map."""
     z, log_slope = map.forward(y)
     assert (np.diff(z) * np.sign(np.diff(y)) > 0).all()
     near = np.min([np.abs(y - limit) for limit in (*map.limits, 0.0) if np.isfinite(limit)], axis=0)
     step = 1e-6 * np.clip(near, 1e-3, 1e2)
     difference = (map.forward(y + step)[0] - map.forward(y - step)[0]) / ((y + step) - (y - step))
     np.testing.assert_allclose(np.exp(log_slope), difference, rtol=2e-6)
-    # z is rounded, which y feels as that rounding divided by the slope
+    # The error of y is the rounding error of z divided by the slope.
     np.testing.assert_allclose(map.inverse(z), y, rtol=1e-9, atol=(3e-15 * np.abs(z) / np.exp(log_slope)).max())
     assert map_from_json(map.to_json()) == map
 
 
 @given(st.lists(st.integers(-50, 3000), min_size=1, max_size=400), st.booleans(), st.booleans(), st.integers(1, 8))
 def test_histograms_hold_every_code(codes: list[int], low: bool, high: bool, most: int) -> None:
-    """Bins in order, all mass accounted for, pooled or not; codes outside stay finite at open ends."""
+    """The bins hold all codes, pooled or not. Codes outside are finite at open ends."""
     seen = CodeCounts(most * 40)
     for part in np.array_split(np.array(codes), 3):
         seen.update(part, None)
@@ -148,8 +148,8 @@ def table_of(folder: Path, **values: Any) -> Table:
 
 
 def test_masses_sum_to_one(tmp_path: Path) -> None:
-    """Over all combinations of two discrete columns. Under the identity the integrand is constant in every step, so the
-    sixteen offsets are exact; under a random flow they are a quadrature."""
+    """The sum is over all combinations of two discrete columns. Under the identity the integrand is constant in every
+    step, so the sixteen offsets are exact. Under a random flow they are a quadrature."""
     rng = np.random.default_rng(0)
     table = table_of(tmp_path, c=rng.choice(["a", "b", "c"], 500, p=[0.7, 0.2, 0.1]), n=rng.integers(1, 6, 500))
     encoder = TableEncoder(infer(table).schema)
@@ -159,15 +159,15 @@ def test_masses_sum_to_one(tmp_path: Path) -> None:
     )
     numbers = encoder.read(every)
     total = np.exp(log_likelihood(identity_flow(2), encoder, numbers)).sum()
-    assert total == pytest.approx(1, abs=1e-6)  # float32 in the flow
+    assert total == pytest.approx(1, abs=1e-6)  # the flow is in float32
     torch.manual_seed(0)
     flow = cf.flows.tabular(2, num_layers=2, hidden_features=16, identity_start=False)
     total = np.exp(log_likelihood(flow, encoder, numbers)).sum()
     assert total == pytest.approx(1, abs=0.03)
 
 
-def test_densities_are_in_the_data_s_own_units(tmp_path: Path) -> None:
-    """A density column integrates to one over its own axis, jointly with the masses of a discrete one."""
+def test_densities_are_in_the_units_of_the_data(tmp_path: Path) -> None:
+    """The density of a real column, summed over the values of a discrete column, integrates to one."""
     rng = np.random.default_rng(0)
     table = table_of(tmp_path, x=rng.gamma(3.0, 1000.0, 600), b=rng.random(600) < 0.3)
     schema = infer(table, TableOptions(transforms={"x": "log"})).schema
@@ -182,8 +182,8 @@ def test_densities_are_in_the_data_s_own_units(tmp_path: Path) -> None:
     assert total == pytest.approx(1, abs=0.02)
 
 
-def test_scores_against_torch(tmp_path: Path) -> None:
-    """Identity flow, one real column: the score is the normal density of the training rows' mean and spread."""
+def test_scores_agree_with_torch(tmp_path: Path) -> None:
+    """With an identity flow, the score of a real column is the normal density of the training rows' mean and spread."""
     values = np.random.default_rng(0).normal(50.0, 7.0, 300)
     table = table_of(tmp_path, x=values)
     schema = infer(table).schema
@@ -198,12 +198,12 @@ def test_offsets_are_spread_and_fixed() -> None:
     points = offsets(40)
     np.testing.assert_allclose(np.sort(points, axis=0), np.repeat((np.arange(16)[:, None] + 0.5) / 16, 40, axis=1))
     correlation = np.corrcoef(points.T) - np.eye(40)
-    assert np.abs(correlation).max() < 0.75  # no two columns move together
+    assert np.abs(correlation).max() < 0.75  # no two columns are strongly correlated
     assert np.abs(np.corrcoef(points[:, :8].T) - np.eye(8)).max() < 0.35
     np.testing.assert_array_equal(offsets(3), points[:, :3])
 
 
-def test_context_and_given_values(tmp_path: Path) -> None:
+def test_given_values_equal_the_context_of_a_row(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     table = table_of(
         tmp_path, x=rng.standard_normal(200), c=rng.choice(["a", "b", "c"], 200), n=rng.integers(0, 9, 200)
@@ -215,8 +215,8 @@ def test_context_and_given_values(tmp_path: Path) -> None:
     context = encoder.read(batch).context
     assert context is not None
     row = batch.to_pylist()[5]
-    told, columns = encoder.context_from({"c": row["c"], "n": str(row["n"])}, 3)
-    np.testing.assert_array_equal(told, np.repeat(context[5:6], 3, axis=0))
+    repeated, columns = encoder.context_from({"c": row["c"], "n": str(row["n"])}, 3)
+    np.testing.assert_array_equal(repeated, np.repeat(context[5:6], 3, axis=0))
     samples = encoder.decode(np.zeros((3, 1)), columns)
     assert samples.schema.names == ["x", "c", "n"]
     assert samples.to_pylist()[0]["c"] == row["c"]
@@ -230,8 +230,8 @@ def test_context_and_given_values(tmp_path: Path) -> None:
             encoder.context_from(given_values, 1)
 
 
-def test_streaming_is_the_same_as_reading_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However the file is cut, and whether numbers are kept in memory or in a file."""
+def test_streaming_equals_reading_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The result depends neither on the batches nor on whether numbers are kept in memory or in a file."""
     rng = np.random.default_rng(0)
     frame = {
         "x": rng.standard_normal(5000),
@@ -284,8 +284,8 @@ def test_epochs_have_fresh_noise_and_can_be_resumed(tmp_path: Path) -> None:
     assert rows.fingerprint() == load_parts(table, encoder, Split(), "error", 2000, tmp_path).train.fingerprint()
 
 
-def test_fingerprints_are_of_the_numbers_not_of_what_they_become(tmp_path: Path) -> None:
-    """Processors may disagree on a last bit of the encoding, and a run goes on elsewhere all the same."""
+def test_fingerprints_depend_on_the_values_not_on_their_encoding(tmp_path: Path) -> None:
+    """Processors may differ in the last bit of the encoding. A run must still resume on another machine."""
     table = table_of(tmp_path, a=np.random.default_rng(0).normal(size=2000))
     encoder = TableEncoder(infer(table).schema)
     parts = load_parts(table, encoder, Split(), "error", 2000, tmp_path)
@@ -302,8 +302,8 @@ def test_fingerprints_are_of_the_numbers_not_of_what_they_become(tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ["penguins", "diamonds"])
-def test_real_tables_come_back(real_data: Path, name: str) -> None:
-    """Encoded and decoded, a real table loads in pandas as it did before."""
+def test_real_tables_survive_encoding_and_decoding(real_data: Path, name: str) -> None:
+    """pandas reads the decoded table as it reads the original."""
     path = real_data / "tables" / f"{name}.csv"
     if not path.exists():
         pytest.skip(f"no real table: {path} is not there")
@@ -319,7 +319,7 @@ def test_real_tables_come_back(real_data: Path, name: str) -> None:
 
 @pytest.mark.parametrize("transform", ["log", "asinh"])
 def test_a_transform_of_whole_numbers(tmp_path: Path, transform: str) -> None:
-    """Shaped instead of binned: still the same integers back, and masses that sum to one."""
+    """With a transform instead of a histogram, the integers are restored and the masses sum to one."""
     table = table_of(tmp_path, n=np.random.default_rng(0).poisson(5, 400))
     encoder = TableEncoder(infer(table, TableOptions(transforms={"n": transform})).schema)
     assert isinstance(encoder.maps[0], Scaled)
@@ -329,7 +329,7 @@ def test_a_transform_of_whole_numbers(tmp_path: Path, transform: str) -> None:
     first = 0 if transform == "log" else -200
     every = pa.RecordBatch.from_arrays([pa.array(np.arange(first, 3000))], names=["n"])
     total = np.exp(log_likelihood(identity_flow(1), encoder, encoder.read(every))).sum()
-    assert total == pytest.approx(1, abs=2e-3)  # sixteen midpoints of a log-normal density from 0 to 1
+    assert total == pytest.approx(1, abs=2e-3)  # the error of sixteen midpoints of a log-normal density on [0, 1]
 
 
 def test_categoricals_of_pandas_stay_categoricals(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A fitted table in somebody else's program: Arrow batches in, scores and rows out."""
+"""FittedTable in other programs: it takes Arrow batches, and returns scores and rows."""
 
 from __future__ import annotations
 
@@ -54,19 +54,19 @@ def conditional(tmp_path_factory: pytest.TempPathFactory) -> FittedTable:
     return fit(tmp_path_factory.mktemp("conditional"), options)
 
 
-def test_scores_are_those_of_the_file(fitted: FittedTable) -> None:
-    """The text of a file and the values of a batch are the same rows, wherever they are cut."""
+def test_scores_of_batches_equal_those_of_the_file(fitted: FittedTable) -> None:
+    """Rows from the text of a file and rows from Arrow batches of any size have the same scores."""
     from_file = np.concatenate([scores.log_likelihood for scores in fitted.score_table(open_table(fitted.source))])
     whole = fitted.score(rows())
     assert whole.dtype == np.float64
     np.testing.assert_array_equal(whole, from_file)
     pieces = [fitted.score(batch) for batch in rows().to_batches(max_chunksize=50)]
-    np.testing.assert_allclose(np.concatenate(pieces), whole, atol=1e-5)  # float32 sums of other batch sizes
+    np.testing.assert_allclose(np.concatenate(pieces), whole, atol=1e-5)  # float32 sums differ between batch sizes
     assert fitted.score(rows().slice(0, 0)).shape == (0,)
 
 
-def test_batches_of_other_libraries_are_taken(fitted: FittedTable) -> None:
-    """Words as dictionaries and as views, numbers in other widths, columns in another order."""
+def test_batches_of_other_libraries_are_accepted(fitted: FittedTable) -> None:
+    """Words may be dictionaries or views, numbers may have other widths, and columns may have another order."""
     changed = rows().set_column(0, "word", rows()["word"].dictionary_encode())
     changed = changed.set_column(3, "rings", rows()["rings"].cast(pa.int16())).select(rows().column_names[::-1])
     np.testing.assert_array_equal(fitted.score(changed), fitted.score(rows()))
@@ -113,14 +113,14 @@ def test_samples_have_the_columns_of_the_table(fitted: FittedTable) -> None:
             fitted.sample(number)  # type: ignore[arg-type]
 
 
-def test_samples_are_given_plain_values(conditional: FittedTable) -> None:
+def test_samples_accept_python_values_as_context(conditional: FittedTable) -> None:
     values: dict[str, Any] = {"word": "oak", "rings": 7, "felled": dt.date(2024, 2, 1), "tall": True}
     samples = conditional.sample(5, values, seed=0)
     assert [{name: row[name] for name in values} for row in samples.to_pylist()] == [values] * 5
     assert "price" not in samples.column_names  # weights are not sampled
     as_text = {"word": "oak", "rings": "7", "felled": "2024-02-01", "tall": "true"}
     assert samples.equals(conditional.sample(5, as_text, seed=0))
-    assert np.isfinite(conditional.score(samples)).all()  # and not needed
+    assert np.isfinite(conditional.score(samples)).all()  # a score needs no weights
     for given, said in (
         ({**values, "word": "elm"}, "holds 'elm', which the fitted table did not"),
         ({"word": "oak"}, "the model is conditional: give a value for 'rings', 'tall', 'felled'"),
@@ -132,18 +132,18 @@ def test_samples_are_given_plain_values(conditional: FittedTable) -> None:
 
 
 @pytest.mark.parametrize("which", ["fitted", "conditional"])
-def test_it_travels_in_a_pickle(which: str, request: pytest.FixtureRequest) -> None:
+def test_a_pickle_restores_the_model(which: str, request: pytest.FixtureRequest) -> None:
     model = request.getfixturevalue(which)
     packed = pickle.dumps(model)
-    assert b"torch.nn" not in packed  # plain values and bytes, so that another version of torch can read them
+    assert b"torch.nn" not in packed  # only plain values and bytes, which every version of torch can read
     again = pickle.loads(packed)
     assert again.schema == model.schema
     assert again.to_json() == model.to_json()
     np.testing.assert_array_equal(again.score(rows()), model.score(rows()))
 
 
-def test_an_engine_needs_the_pickle_alone(fitted: FittedTable, tmp_path: Path) -> None:
-    """Another process, which never saw the run folder, scores a batch that came over a wire."""
+def test_another_process_needs_only_the_pickle(fitted: FittedTable, tmp_path: Path) -> None:
+    """Another process without the run folder scores a batch from an Arrow stream."""
     (tmp_path / "model").write_bytes(pickle.dumps(fitted))
     with pa.ipc.new_stream(tmp_path / "rows", rows().schema) as stream:
         stream.write_table(rows())
@@ -156,7 +156,7 @@ def test_an_engine_needs_the_pickle_alone(fitted: FittedTable, tmp_path: Path) -
     np.testing.assert_allclose(np.load(tmp_path / "scores.npy"), fitted.score(rows()), atol=1e-5)
 
 
-def test_it_is_reached_lazily() -> None:
+def test_importing_cubicflow_does_not_import_torch_or_pyarrow() -> None:
     script = (
         "import sys, cubicflow as cf\n"
         "assert not {'torch', 'pyarrow'} & set(sys.modules), 'imported too early'\n"
@@ -167,8 +167,8 @@ def test_it_is_reached_lazily() -> None:
     assert cf.tables.FittedTable is FittedTable
 
 
-def test_the_config_keeps_what_it_kept(fitted: FittedTable) -> None:
-    """The keys of the table's section, in their order, are those of every run folder so far, and the marginals."""
+def test_the_keys_of_the_config_are_stable(fitted: FittedTable) -> None:
+    """The table's section has the keys of earlier run folders in their order, and then the marginals."""
     kept = ["source", "fingerprint", "missing", "split", "parts", "schema", "independent"]
     assert list(fitted.to_json()) == kept
     assert type(fitted.to_json()["missing"]) is str

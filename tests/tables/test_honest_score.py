@@ -1,4 +1,4 @@
-"""What a score is worth: marginals against scipy and brute force, gains and gaps against their definitions."""
+"""Marginals compared with scipy and brute force, and gains and gaps compared with their definitions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ N = 400
 @pytest.mark.parametrize("rows", [1, 3, 20, 500])
 def test_a_curve_is_a_density(rows: int) -> None:
     curve = fit_quantile_curve(RNG.gamma(2.0, 1.0, rows))
-    # beyond the outermost knots the tails are exponential: 60 logits hold all but e^-60 of them
+    # The tails beyond the outermost knots are exponential: 60 logits hold all but e^-60 of the mass.
     knots = np.asarray(curve.places)
     rates = np.diff(curve.logits)[[0, -1]] / np.diff(knots)[[0, -1]]
     ends = [knots[0] - 60 / rates[0], *knots, knots[-1] + 60 / rates[1]]
@@ -47,14 +47,14 @@ def test_a_curve_is_a_density(rows: int) -> None:
 
 
 @pytest.mark.parametrize("truth", [stats.norm(), stats.t(3), stats.expon(), stats.uniform(), stats.lognorm(1.0)])
-def test_a_curve_comes_near_the_truth(truth: stats.rv_continuous) -> None:
-    """Its loss against the true density, on other rows, is a few hundredths of a nat, as of a good estimate."""
+def test_a_curve_is_close_to_the_true_density(truth: stats.rv_continuous) -> None:
+    """The loss against the true density on new rows is a few hundredths of a nat."""
     seen, other = (truth.rvs(size=4000, random_state=np.random.default_rng(i)) for i in range(2))
     lost = truth.logpdf(other) - fit_quantile_curve(seen).log_density(other)
     assert -0.03 < lost.mean() < 0.03
 
 
-def test_weights_are_copies_of_rows() -> None:
+def test_weights_act_like_copies_of_rows() -> None:
     values = RNG.standard_normal(200)
     twice = fit_quantile_curve(np.sort(values), np.full(200, 7.5))
     assert twice == fit_quantile_curve(np.sort(values))
@@ -70,7 +70,7 @@ def test_a_column_that_is_mostly_one_value_has_finite_scores() -> None:
 
 @pytest.mark.parametrize("ends", [(None, None), (0, None), (0, 40)])
 def test_masses_of_codes_are_differences_of_the_distribution_function(ends: tuple[int | None, int | None]) -> None:
-    """Against the map itself: z is standard normal, so a code holds Phi(z(code + 1)) - Phi(z(code))."""
+    """Under the map z is standard normal, so the mass of a code is Phi(z(code + 1)) - Phi(z(code))."""
     counts = CodeCounts()
     counts.update(RNG.binomial(40, 0.3, 500).astype(np.int64), None)
     histogram = histogram_of_codes(counts, *ends)
@@ -93,8 +93,8 @@ def learned(table: MemoryTable, options: TableOptions | None = None) -> tuple[Ta
     return encoder, IndependentColumns.learn(encoder.columns, encoder.read(batch).y[train])
 
 
-def test_independent_columns_in_the_data_s_own_units() -> None:
-    """Words, steps and densities, standardised and by a logarithm, against frequencies and scipy."""
+def test_independent_columns_score_in_the_units_of_the_data() -> None:
+    """Words, steps and densities, standardised or with a logarithm, agree with frequencies and scipy."""
     word, count = RNG.choice(["a", "b"], 4000, p=[0.8, 0.2]), RNG.poisson(3, 4000)
     length, price = RNG.normal(1000, 50, 4000), RNG.lognormal(3, 1, 4000)
     rows = pa.table({"word": word, "count": count, "length": length, "price": price})
@@ -105,7 +105,7 @@ def test_independent_columns_in_the_data_s_own_units() -> None:
     assert abs((truth - independent.log_prob(y)).mean()) < 0.05
 
 
-def test_a_step_with_a_transform_counts_masses() -> None:
+def test_steps_with_a_transform_have_masses() -> None:
     count = RNG.geometric(0.05, 3000)
     rows = pa.table({"count": count, "x": RNG.standard_normal(3000)})
     encoder, independent = learned(MemoryTable(rows), TableOptions(transforms={"count": "log"}))
@@ -117,11 +117,11 @@ def test_a_step_with_a_transform_counts_masses() -> None:
     assert abs((stats.geom(0.05).logpmf(count) - masses).mean()) < 0.05
 
 
-def test_marginals_are_kept_as_json_and_nothing_else_is_believed() -> None:
+def test_marginals_survive_json_and_invalid_json_is_refused() -> None:
     rows = pa.table({"word": ["a", "b"] * 200, "x": RNG.standard_normal(N)})
     encoder, independent = learned(MemoryTable(rows))
     kept = json.loads(json.dumps(independent.to_json()))
-    assert kept[0] is None  # the column's own histogram
+    assert kept[0] is None  # the column's histogram is used
     assert IndependentColumns.from_json(kept, encoder.columns) == independent
     for wrong in (
         None,
@@ -172,11 +172,11 @@ def of(mean: float, error: float, gain: float) -> Score:
 @pytest.mark.parametrize(
     ("train", "test", "warned"),
     [
-        (of(-1.0, 0.1, 4.0), of(-3.0, 0.2, 2.0), True),  # 9 standard errors, half of the gain
-        (of(-1.0, 0.1, 4.0), of(-1.9, 0.2, 3.1), False),  # 8 standard errors, less than a quarter of the gain
-        (of(-1.0, 0.1, 4.0), of(-3.0, 2.0, 2.0), False),  # half of the gain, 2 standard errors
-        (of(-3.0, 0.1, 2.0), of(-1.0, 0.2, 4.0), False),  # training rows score less
-        (of(-1.0, 0.1, 4.0), Score(Mean(50, -3.0, 0.2)), False),  # nothing to compare with
+        (of(-1.0, 0.1, 4.0), of(-3.0, 0.2, 2.0), True),  # a gap of 9 standard errors and half of the gain
+        (of(-1.0, 0.1, 4.0), of(-1.9, 0.2, 3.1), False),  # 8 standard errors, but less than a quarter of the gain
+        (of(-1.0, 0.1, 4.0), of(-3.0, 2.0, 2.0), False),  # half of the gain, but only 2 standard errors
+        (of(-3.0, 0.1, 2.0), of(-1.0, 0.2, 4.0), False),  # training rows score lower
+        (of(-1.0, 0.1, 4.0), Score(Mean(50, -3.0, 0.2)), False),  # no independent columns to compare with
         (of(-1.0, 0.1, 4.0), of(-3.0, math.nan, 2.0), False),  # a single test row
     ],
 )
@@ -184,15 +184,15 @@ def test_a_large_gap_is_a_warning(train: Score, test: Score, warned: bool) -> No
     assert any("memorised its training rows" in line for line in score_warnings(test, train)) == warned
 
 
-def test_a_gap_is_blamed_on_single_columns_where_they_have_it_too() -> None:
-    """Half of the gap or more is that of independent columns: 2.0 and 1.5 in the first, 2.0 and 0.5 in the second."""
+def test_a_gap_is_attributed_to_single_columns_if_they_have_it_too() -> None:
+    """The gap and the gap of independent columns are 2.0 and 1.5 in the first case, 2.0 and 0.5 in the second."""
     (single,) = score_warnings(of(-3.0, 0.1, 3.5), of(-1.0, 0.1, 4.0))
     assert "it comes from single columns" in single
     (heart,) = score_warnings(of(-3.0, 0.1, 2.5), of(-1.0, 0.1, 4.0))
     assert "memorised its training rows" in heart
 
 
-def test_a_model_that_is_worse_than_none_is_a_warning() -> None:
+def test_a_model_worse_than_independent_columns_is_a_warning() -> None:
     (warning,) = score_warnings(of(-3.0, 0.1, -0.5))
     assert warning.startswith("test rows score 0.500 ± 0.100 nats less than by independent columns")
     assert score_warnings(of(-3.0, 1.0, -0.5)) == []
@@ -205,7 +205,7 @@ def test_a_model_that_is_worse_than_none_is_a_warning() -> None:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two columns that say the same, and one gap."""
+    """Fit a table of two strongly dependent columns with one gap."""
     folder = tmp_path_factory.mktemp("honest")
     x = RNG.standard_normal(N)
     y = x + 0.1 * RNG.standard_normal(N)
@@ -216,7 +216,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_gain_of_a_normal_pair_is_its_mutual_information(run: Path) -> None:
-    """corr = 1 / sqrt(1.01): the information is -log(1 - corr^2) / 2 = 2.31 nats, of which a short fit finds most."""
+    """With corr = 1 / sqrt(1.01) the mutual information is -log(1 - corr^2) / 2 = 2.31 nats. A short fit finds most."""
     scored = score_parts(FittedTable.load(run / "run"), open_table(run / "t.csv"))
     gain = scored.parts["test"].gain
     assert gain is not None
@@ -225,7 +225,7 @@ def test_the_gain_of_a_normal_pair_is_its_mutual_information(run: Path) -> None:
 
 
 def test_marginals_come_from_training_rows_alone(run: Path, tmp_path: Path) -> None:
-    """Other test rows, inside the range of all rows, leave them as they are."""
+    """Other test rows within the range of all rows do not change the marginals."""
     lines = (run / "t.csv").read_text().splitlines()
     for i in np.flatnonzero(Split(0).parts_of(np.arange(N)) == 2):
         lines[i + 1] = "0.123456789,0.123456789"
@@ -239,7 +239,7 @@ def test_marginals_come_from_training_rows_alone(run: Path, tmp_path: Path) -> N
     assert other.fitted.independent.marginals == first.independent.marginals
 
 
-def test_an_older_run_has_no_marginals_and_scores_all_the_same(run: Path, tmp_path: Path) -> None:
+def test_an_older_run_without_marginals_can_score(run: Path, tmp_path: Path) -> None:
     shutil.copytree(run / "run", tmp_path / "run")
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     kept = config["table"].pop("independent")
@@ -254,7 +254,7 @@ def test_an_older_run_has_no_marginals_and_scores_all_the_same(run: Path, tmp_pa
         FittedTable.load(tmp_path / "run")
 
 
-def test_one_column_alone_has_nothing_to_depend_on(tmp_path: Path) -> None:
+def test_a_single_column_has_no_gain(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("x\n" + "".join(f"{x!r}\n" for x in RNG.standard_normal(50).tolist()))
     result = fit_table(tmp_path / "t.csv", tmp_path / "run", steps=2, progress=False)
     assert result.fitted.independent is None

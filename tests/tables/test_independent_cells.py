@@ -1,4 +1,4 @@
-"""What independent columns score beside a model of columns."""
+"""Scores of independent columns, for comparison with a model of columns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cubicflow.tables.table_error import TableError
 
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory: pytest.TempPathFactory) -> FittedTable:
-    """A table of words with gaps and of steps, fitted for no time at all."""
+    """Fit a table of words with gaps and of steps for one training step."""
     folder = tmp_path_factory.mktemp("independent")
     rng = np.random.default_rng(0)
     word = rng.choice(["a", "b", None], 400, p=[0.6, 0.3, 0.1])
@@ -23,8 +23,8 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> FittedTable:
     return FittedTable.load(folder / "run", "cpu")
 
 
-def test_their_probabilities_sum_to_one_with_the_frequencies_of_the_training_rows(fitted: FittedTable) -> None:
-    """Summed over every word and gap, and over all steps between the limits, seen or not."""
+def test_probabilities_sum_to_one_and_follow_the_training_frequencies(fitted: FittedTable) -> None:
+    """The sum is over all words, the gap, and all steps between the limits."""
     words, sizes = [0.0, 1.0, np.nan], np.arange(40.0)
     y = np.array([[word, size] for word in words for size in sizes])
     scores = fitted.log_independent(y)
@@ -32,15 +32,15 @@ def test_their_probabilities_sum_to_one_with_the_frequencies_of_the_training_row
     masses = np.exp(scores).reshape(len(words), len(sizes))
     unseen = fitted.needed_cells.cells["word"].unseen, fitted.needed_cells.cells["size"].unseen
     assert masses.sum() == pytest.approx((1 - unseen[0]) * (1 - unseen[1]), abs=1e-6)
-    # independent: the joint is the product of what its margins are
+    # The columns are independent: the joint is the product of its margins.
     expected = np.outer(masses.sum(1), masses.sum(0)) / masses.sum()
     assert np.allclose(masses, expected, rtol=1e-9)
     levels = [*fitted.schema.model[0].levels, None]  # type: ignore[attr-defined] # a column of words
     shares = dict(zip(levels, masses.sum(1) / masses.sum(), strict=True))
-    assert shares == pytest.approx({"a": 0.6, "b": 0.3, None: 0.1}, abs=0.07)  # of 320 rows
+    assert shares == pytest.approx({"a": 0.6, "b": 0.3, None: 0.1}, abs=0.07)  # the error of shares of 320 rows
 
 
-def test_shares_are_kept_and_checked(fitted: FittedTable) -> None:
+def test_shares_are_saved_and_checked(fitted: FittedTable) -> None:
     kept = fitted.needed_cells.to_json()
     again = CellEncoder.from_json(fitted.schema, kept)
     assert again.shares == fitted.needed_cells.shares

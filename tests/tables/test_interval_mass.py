@@ -1,4 +1,4 @@
-"""The probability of an interval under a spline: against exact rational arithmetic, and against differences."""
+"""The probability of an interval under a spline, compared with exact rational arithmetic and with differences."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FLOOR = 1e-3
 
 
 def exact_mass(low: float, width: float, params: Tensor) -> Fraction:
-    """F(b) - F(a) of the spline with these very float64 bins, in rational arithmetic: nothing is rounded."""
+    """Return F(b) - F(a) of the spline with these float64 bins, in exact rational arithmetic."""
     bins = cubic_bins(params, BINS, FLOOR, FLOOR)
     sizes, rises, starts, ends = ([Fraction(v) for v in part.tolist()] for part in bins[:4])
     total = sum(rises)
@@ -36,13 +36,13 @@ def exact_mass(low: float, width: float, params: Tensor) -> Fraction:
 
 
 @pytest.mark.parametrize("size", [1e-1, 1e-3, 1e-6, 1e-9, 1e-12, 1e-15])
-def test_masses_of_any_size_are_right_to_nine_digits(size: float) -> None:
+def test_masses_of_any_size_are_correct_to_nine_digits(size: float) -> None:
     generator = torch.Generator().manual_seed(0)
     n = 60
     params = 2 * torch.randn(n, 2 * BINS + 2, generator=generator, dtype=torch.float64)
     low = torch.rand(n, generator=generator, dtype=torch.float64) * (1 - size)
     knots = cubic_bins(params, BINS, FLOOR, FLOOR).widths.cumsum(-1)
-    # half of the intervals lie across a knot
+    # Half of the intervals contain a knot.
     crossing = torch.arange(n) % 2 == 0
     low = torch.where(crossing, knots[torch.arange(n), torch.arange(n) % (BINS - 1)] - size / 3, low).clamp(0, 1 - size)
     width = torch.full_like(low, size)
@@ -52,7 +52,7 @@ def test_masses_of_any_size_are_right_to_nine_digits(size: float) -> None:
 
 
 def test_an_interval_at_either_end_keeps_its_precision() -> None:
-    """1e-30 from the upper end cannot be told by a number near 1; its distance from that end can."""
+    """A float64 near 1 cannot represent 1 - 1e-30. The distance from the upper end can be 1e-30."""
     params = torch.randn(2 * BINS + 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     tiny = torch.tensor(1e-30, dtype=torch.float64)
     for low, high, place in ((0 * tiny, 1 - tiny, 0.0), (1 - tiny, 0 * tiny, 1.0)):
@@ -69,7 +69,7 @@ def test_masses_of_a_partition_sum_to_one() -> None:
     torch.testing.assert_close((log_masses.exp() * width).sum(1), torch.ones(5, dtype=torch.float64))
 
 
-def test_gradients_are_those_of_the_difference() -> None:
+def test_gradients_equal_those_of_the_difference() -> None:
     generator = torch.Generator().manual_seed(3)
     params = torch.randn(40, 2 * BINS + 2, generator=generator, dtype=torch.float64, requires_grad=True)
     low = torch.rand(40, generator=generator, dtype=torch.float64) * 0.8

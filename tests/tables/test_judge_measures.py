@@ -1,4 +1,4 @@
-"""The measures of the judge, each beside SDMetrics, brute force or what must come out."""
+"""The measures of the judge, each compared with SDMetrics, with brute force or with a known value."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def matched() -> Matched:
 # --- SDMetrics ---
 
 
-def test_shapes_are_those_of_sdmetrics(matched: Matched) -> None:
+def test_shapes_agree_with_sdmetrics(matched: Matched) -> None:
     assert [name for name, wordy in zip(matched.names, matched.is_word, strict=True) if wordy] == list(WORDS)
     scores = dict(zip(matched.names, shape(*matched.tables, matched.is_word), strict=True))
-    # for a word that only the samples have, SDMetrics adds a millionth of a row to the real ones
+    # For a word that is only in the samples, SDMetrics adds a millionth of a row to the real rows.
     assert scores == pytest.approx(RECORDED["shape"], abs=1e-6 / 45)
 
 
 @pytest.mark.parametrize(("edges", "recorded"), [("real", "trend"), ("own", "trend of the report")])
-def test_trends_are_those_of_sdmetrics(matched: Matched, edges: str, recorded: str) -> None:
+def test_trends_agree_with_sdmetrics(matched: Matched, edges: str, recorded: str) -> None:
     found = trend(*matched.tables, matched.is_word, edges)  # type: ignore[arg-type]
     scores = {f"{matched.names[pair.first]}, {matched.names[pair.second]}": pair.score for pair in found}
     assert len(scores) == 21
@@ -49,7 +49,7 @@ def test_trends_are_those_of_sdmetrics(matched: Matched, edges: str, recorded: s
         assert scores[name] == pytest.approx(score, abs=1e-12), name
 
 
-def test_errors_are_those_of_the_quality_report() -> None:
+def test_errors_agree_with_the_quality_report() -> None:
     real, sampled = make_tables()
     found = judge(pa.table(real), pa.table(sampled))
     assert found.errors.shape == pytest.approx(1 - RECORDED["shape mean"], abs=1e-8)
@@ -65,7 +65,7 @@ def test_many_words_are_counted_like_few(monkeypatch: pytest.MonkeyPatch, matche
 
 
 @pytest.mark.parametrize("unit", [1e-200, 1e300])
-def test_units_do_not_matter(unit: float) -> None:
+def test_scores_do_not_depend_on_the_units(unit: float) -> None:
     rng = np.random.default_rng(8)
     plain = [np.stack([rng.normal(size=50), rng.normal(size=50), rng.integers(0, 3, 50)], axis=1) for _ in range(2)]
     is_word = np.array([False, False, True])
@@ -97,7 +97,7 @@ def a_table(rng: np.random.Generator, rows: int) -> np.ndarray:
 IS_WORD = np.array([True, False, False])
 
 
-def test_two_halves_of_a_table_cannot_be_told_apart() -> None:
+def test_two_halves_of_a_table_are_indistinguishable() -> None:
     rows = a_table(np.random.default_rng(0), 1200)
     found = detection(rows[:600], rows[600:], IS_WORD)
     assert abs(found.auc - 0.5) < 4 * np.sqrt(1201 / (12 * 600**2))  # the AUC of noise has variance (2n + 1) / (12 n^2)
@@ -106,7 +106,7 @@ def test_two_halves_of_a_table_cannot_be_told_apart() -> None:
     assert detection(rows[:600], rows[600:], IS_WORD) == found
 
 
-def test_shuffled_columns_are_told_apart() -> None:
+def test_shuffled_columns_are_detected() -> None:
     rng = np.random.default_rng(0)
     real, other = a_table(rng, 500), a_table(rng, 800)
     shuffled = np.stack([rng.permutation(column) for column in other.T], axis=1)
@@ -116,17 +116,17 @@ def test_shuffled_columns_are_told_apart() -> None:
     assert found.score < 0.1
 
 
-def test_only_gaps_differ() -> None:
+def test_a_difference_in_gaps_alone_is_detected() -> None:
     rows = a_table(np.random.default_rng(0), 1000)
     filled = rows[500:].copy()
     filled[:, 2] = -filled[:, 1]
-    # the gaps are a fifth of the real rows: found for certain, and the rest are coins
+    # A fifth of the real rows has gaps and is certain to be found. The other rows are guesses.
     assert detection(rows[:500], filled, IS_WORD).auc == pytest.approx(0.6, abs=0.06)
 
 
 @pytest.mark.parametrize(("words", "least"), [(250, 0.99), (400, 0.9)])
-def test_words_without_an_order_are_told_apart(words: int, least: float) -> None:
-    """Even words in the one, odd words in the other, all equally often: no few thresholds divide them."""
+def test_differences_of_unordered_words_are_detected(words: int, least: float) -> None:
+    """One table holds the even words, the other one the odd words. A few thresholds cannot separate them."""
     even = np.tile(np.arange(0.0, words, 2), 14)[:, None]
     assert detection(even, even + 1, np.array([True])).auc > least > detection(even, even + 1, np.array([False])).auc
 
@@ -134,7 +134,7 @@ def test_words_without_an_order_are_told_apart(words: int, least: float) -> None
 # --- copies and closest rows ---
 
 
-def test_closest_rows_by_brute_force() -> None:
+def test_closest_rows_agree_with_brute_force() -> None:
     rng = np.random.default_rng(1)
     train, rows = a_table(rng, 60), a_table(rng, 40)
     train[5, 0] = rows[7, 0] = np.nan
@@ -182,8 +182,8 @@ def test_large_tables_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- dependencies ---
 
 
-def test_dependencies_by_brute_force() -> None:
-    """Every rule that holds in all rows and has the evidence, and no other."""
+def test_dependencies_agree_with_brute_force() -> None:
+    """Exactly those dependencies are found that hold in all rows and have enough evidence."""
     rng = np.random.default_rng(4)
     city = rng.integers(0, 12, 500)
     codes = np.stack([city, city // 3, city % 2 + 2 * (city // 6), rng.integers(0, 3, 500), np.full(500, 3)], axis=1)
@@ -201,35 +201,35 @@ def test_row_numbers_and_few_repeats_determine_nothing() -> None:
     rng = np.random.default_rng(5)
     number, pairs, word = np.arange(600), np.arange(600) // 2, rng.integers(0, 5, 600)
     assert find_dependencies(np.stack([number, word], axis=1)) == []
-    # each value of the first column twice: half of the rows repeat, which is just enough
+    # Each value of the first column occurs twice: half of the rows repeat, which is just enough.
     assert find_dependencies(np.stack([pairs, word[pairs]], axis=1)) == [Dependency(0, 1)]
     fifth = np.arange(1000) * 4 // 5  # a fifth of the rows repeat
     assert find_dependencies(np.stack([fifth, fifth % 5], axis=1)) == []
     few = np.stack([np.arange(80) % 4, np.arange(80) % 2], axis=1)
-    assert find_dependencies(few) == []  # 76 repeats
+    assert find_dependencies(few) == []  # 76 repeats are too few
     assert find_dependencies(np.tile(few, (2, 1))) == [Dependency(0, 1)]
 
 
-def test_a_rare_value_is_no_evidence() -> None:
-    """Where nearly all rows have the same b, nothing contradicts it whatever determines it."""
+def test_a_rare_value_is_too_little_evidence() -> None:
+    """If nearly all rows have the same b, agreement with a rule is no evidence for it."""
     group = np.arange(400) % 10
     rare = np.zeros(400, dtype=np.int64)
     rare[group == 3] = 1
-    assert find_dependencies(np.stack([group, rare], axis=1)) == [Dependency(0, 1)]  # 0.9^390
+    assert find_dependencies(np.stack([group, rare], axis=1)) == [Dependency(0, 1)]  # has a chance of 0.9^390
     almost = np.zeros(400, dtype=np.int64)
     almost[0] = 1
-    single = np.where(np.arange(400) == 0, 10, group)  # a value of its own for that one row
-    assert find_dependencies(np.stack([single, almost], axis=1)) == []  # 0.9975^389
+    single = np.where(np.arange(400) == 0, 10, group)  # a separate value for that row
+    assert find_dependencies(np.stack([single, almost], axis=1)) == []  # has a chance of 0.9975^389
 
 
-def test_accidents_are_as_rare_as_the_rule_says() -> None:
-    """Independent columns with as many values as half of the rows: no rule is found in a hundred tables."""
+def test_dependencies_by_chance_are_rare() -> None:
+    """A hundred tables of independent columns, with about half as many values as rows, have no dependency."""
     rng = np.random.default_rng(6)
     found = [find_dependencies(rng.integers(0, [100, 120, 2, 3], (240, 4))) for _ in range(100)]
     assert not any(found)
 
 
-def test_contradictions_by_brute_force() -> None:
+def test_contradictions_agree_with_brute_force() -> None:
     rng = np.random.default_rng(7)
     known = rng.integers(0, 30, 300)
     known = np.stack([known, known % 4], axis=1)
@@ -247,7 +247,7 @@ def test_a_row_that_breaks_two_rules_counts_once() -> None:
     city = np.arange(300.0) % 6
     real = np.stack([city, city // 2, city // 3], axis=1)
     sampled = real.copy()
-    sampled[:30, 1:] = 9  # values that no rule has seen
+    sampled[:30, 1:] = 9  # values outside every rule
     sampled[30:45, 1] = 9
     found = count_contradictions(real, sampled, None, ["a", "b", "c"])
     by_name = {(rule.determinant, rule.dependent): rule.sampled for rule in found.rules}
@@ -256,12 +256,12 @@ def test_a_row_that_breaks_two_rules_counts_once() -> None:
     assert found.held_out is None
 
 
-def test_gaps_are_values_of_rules() -> None:
+def test_a_gap_is_a_value_in_dependencies() -> None:
     garage = np.where(np.arange(300) % 3 == 0, np.nan, np.arange(300.0) % 3)
     built = np.where(np.isnan(garage), np.nan, 1900 + garage)
     real = np.stack([garage, built], axis=1)
     sampled = real.copy()
-    sampled[0, 1] = 1901  # a year of no garage
+    sampled[0, 1] = 1901  # a year, although there is no garage
     found = count_contradictions(real, sampled, real, ["garage", "built"])
     assert {(rule.determinant, rule.dependent) for rule in found.rules} == set(combinations(("garage", "built"), 2)) | {
         ("built", "garage")

@@ -1,4 +1,4 @@
-"""One contract for every kind of column; a new one is a class and its place in the registry."""
+"""The contract of every kind of column. A new kind needs only a class and a place in the registry."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_every_kind_is_here() -> None:
 
 @pytest.mark.parametrize("kind", REGISTRY)
 @pytest.mark.parametrize("role", ["model", "context"])
-def test_the_contract(kind: str, role: str) -> None:
+def test_every_kind_keeps_the_contract(kind: str, role: str) -> None:
     if role == "context" and "context" not in kinds()[kind].roles:
         return
     column, values = column_of(kind, role)
@@ -67,7 +67,7 @@ def test_the_contract(kind: str, role: str) -> None:
     if kind != "dropped":
         back = column.decode(y + 0.5 * column.counts_mass)
         assert back.type == values.type
-        if kind in ("real", "circular"):  # rounded to the digits of the sample
+        if kind in ("real", "circular"):  # decoded values are rounded to the digits of the column
             np.testing.assert_allclose(back.to_numpy(), values.to_numpy(), rtol=1e-12)
         else:
             assert back.equals(values)
@@ -79,14 +79,14 @@ def test_the_contract(kind: str, role: str) -> None:
         panel = make_panel(column, values, values[:50])
         assert panel.data.shape == (N,)
         assert bool(panel.labels) is column.is_list
-        if not column.is_circle:  # which no flow sees
+        if not column.is_circle:  # a flow has no circular columns
             z, log_slope = column.needed_map.forward(y + 0.5 * column.counts_mass)
             assert np.isfinite(z).all()
             assert np.isfinite(log_slope).all()
 
 
 @pytest.mark.parametrize("kind", REGISTRY)
-def test_text_reads_as_the_values_do(kind: str) -> None:
+def test_text_is_read_like_values(kind: str) -> None:
     column, values = column_of(kind)
     texts = pa.array([str(value).lower() if kind == "boolean" else str(value) for value in values.to_pylist()])
     np.testing.assert_array_equal(column.encode(texts), column.encode(values))
@@ -137,7 +137,7 @@ def test_json_is_not_trusted(kind: str, changes: dict[str, Any]) -> None:
 
 
 class Colour(Categorical):
-    """A toy: words such as #ff8800."""
+    """A kind for this test: words such as #ff8800."""
 
     kind: ClassVar[str] = "colour"
 
@@ -150,7 +150,7 @@ class Colour(Categorical):
         return f"mass of each of {len(self.levels)} colours"
 
 
-def test_a_new_kind_is_a_class_and_its_place_in_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_kind_needs_only_a_class_and_a_place_in_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(kinds(), "colour", Colour)
     monkeypatch.setattr("cubicflow.tables.inference.NAMES", [*NAMES, "colour"])
     rows = pa.table({"paint": RNG.choice(["#ff8800", "#00ff00"], N).tolist(), "word": VALUES["categorical"]})
@@ -163,8 +163,8 @@ def test_a_new_kind_is_a_class_and_its_place_in_the_registry(monkeypatch: pytest
     assert encoder.decode_numbers(encoder.read(rows.to_batches()[0]).y)["paint"].equals(rows["paint"].combine_chunks())
 
 
-def test_no_kind_is_named_outside_of_the_kinds() -> None:
-    """No chain of ifs decides by the name of a kind, so that a new one needs nothing else."""
+def test_no_code_outside_of_the_kinds_names_a_kind() -> None:
+    """No code branches on the name of a kind, so that a new kind needs no other change."""
     source = Path(__file__).parents[2] / "src" / "cubicflow"
     named = re.compile(r"(?<!dtype)\.kind\s*(==|!=|in\b|not in\b)")
     guilty = [

@@ -1,4 +1,4 @@
-"""Every kind of file and every place gives the rows that the same table gives as CSV, read once."""
+"""Every kind of file and every source gives the same rows as a CSV file, and is read once."""
 
 from __future__ import annotations
 
@@ -114,13 +114,13 @@ MAKERS = [as_xlsx, as_jsonl, as_jsonl_gz, as_feather, as_stream, as_sqlite, as_d
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_the_schema_is_that_of_the_csv(tmp_path: Path, make: Any) -> None:
+def test_the_schema_equals_that_of_the_csv(tmp_path: Path, make: Any) -> None:
     expected = infer(open_table(write_csv(tmp_path / "plain.csv"))).schema
     where = make(tmp_path)
     found = infer(open_table(where))
     kinds = {column.name: (column.kind, getattr(column, "levels", None)) for column in found.schema.columns}
     known = {column.name: (column.kind, getattr(column, "levels", None)) for column in expected.columns}
-    # SQLite has no truth values, and JSON no dates without a time
+    # SQLite has no truth values, and JSON has no dates without a time.
     differ = {as_sqlite: {"known"}}.get(make, set())
     assert {name: kind for name, kind in kinds.items() if name not in differ} == {
         name: kind for name, kind in known.items() if name not in differ
@@ -131,7 +131,7 @@ def test_the_schema_is_that_of_the_csv(tmp_path: Path, make: Any) -> None:
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_a_fingerprint_is_that_of_the_rows(tmp_path: Path, make: Any) -> None:
+def test_a_fingerprint_depends_on_the_rows(tmp_path: Path, make: Any) -> None:
     where = make(tmp_path)
     assert open_table(where).fingerprint() == open_table(where).fingerprint()
     assert open_table(where).fingerprint() == infer(open_table(where)).table.fingerprint()
@@ -150,7 +150,7 @@ def test_a_duckdb_query_may_read_files_without_a_database(tmp_path: Path) -> Non
     assert sum(map(len, table.batches())) == sum(count > 3 for count in DATA["count"])
 
 
-def test_queries_that_are_wrong(tmp_path: Path) -> None:
+def test_wrong_queries_are_refused(tmp_path: Path) -> None:
     for where in (as_sqlite(tmp_path), as_duckdb(tmp_path)):
         plain = where.partition("?")[0]
         assert "the query returns no row; change the query" in refusal(f"{plain}?query=SELECT * FROM trees WHERE 1 = 0")
@@ -165,7 +165,7 @@ def test_queries_that_are_wrong(tmp_path: Path) -> None:
     assert sqlite3.connect(tmp_path / "t.db").execute("SELECT count(*) FROM trees").fetchone() == (ROWS,)
 
 
-def test_json_lines_that_are_wrong(tmp_path: Path) -> None:
+def test_wrong_json_lines_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     path.write_text("".join(json.dumps({"a": i, "b": {"c": i}}) + "\n" for i in range(30)))
     assert "these do not: 'b'" in refusal(path)
@@ -178,7 +178,7 @@ def test_json_lines_that_are_wrong(tmp_path: Path) -> None:
     assert sum(batch.column("b").null_count for batch in open_table(path).batches()) == 5
 
 
-def test_arrow_files_that_are_wrong(tmp_path: Path) -> None:
+def test_wrong_arrow_files_are_refused(tmp_path: Path) -> None:
     path = Path(as_feather(tmp_path))
     content = path.read_bytes()
     for damaged in (content[:-200], content[: len(content) // 2], b"ARROW1" + b"\0" * 100, b"PAR1 and more"):
@@ -233,7 +233,7 @@ def test_sheets_headers_and_cells(tmp_path: Path) -> None:
     assert [column.role for column in infer(index).schema.columns] == ["dropped", "model", "model"]
 
 
-def test_files_that_are_no_workbooks(tmp_path: Path) -> None:
+def test_files_that_are_no_workbooks_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.xlsx"
     path.write_text("a,b\n1,2\n")
     assert "not a readable workbook" in refusal(path)
@@ -256,7 +256,7 @@ def test_a_package_that_is_absent_is_named(
 
 
 class Input(io.TextIOWrapper):
-    """Standard input that holds these bytes."""
+    """A stub for standard input with given bytes."""
 
     def __init__(self, content: bytes) -> None:
         super().__init__(io.BytesIO(content))
@@ -293,7 +293,7 @@ def test_standard_input_of_any_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert pa.Table.from_batches(table.batches()).equals(pa.Table.from_batches(direct.batches()))
 
 
-def test_standard_input_that_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_standard_input_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def sent(content: bytes) -> str:
         monkeypatch.setattr(sys, "stdin", Input(content))
         return refusal("-")
@@ -315,7 +315,7 @@ class Quiet(SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[str]:
-    """The folder of the test, served on this machine."""
+    """Serve the folder of the test from this machine."""
     served = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path)))
     thread = threading.Thread(target=served.serve_forever)
     thread.start()
@@ -334,14 +334,14 @@ def test_a_table_at_a_url(tmp_path: Path, server: str) -> None:
         assert open_table(f"{url}?key=1").source() == url
         assert table.fingerprint() == open_table(path).fingerprint()
     (tmp_path / "plain").write_bytes(Path(parquet(tmp_path)).read_bytes())
-    assert open_table(f"{server}/plain?download=1").names == list(DATA)  # known by its bytes
+    assert open_table(f"{server}/plain?download=1").names == list(DATA)  # its first bytes show the format
     assert f"{server}/none.csv: could not be read: the server answered 404" in refusal(f"{server}/none.csv")
     (tmp_path / "bad.csv").write_text("a,b\n1\n")
     assert refusal(f"{server}/bad.csv").startswith(f"{server}/bad.csv: not every line")
 
 
 def test_a_table_in_an_object_store(tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By arrow's own client; a server of plain files answers as a store does."""
+    """Arrow's client reads from a plain file server, which answers like an object store."""
     for name, value in (("ACCESS_KEY_ID", "a"), ("SECRET_ACCESS_KEY", "b"), ("EC2_METADATA_DISABLED", "true")):
         monkeypatch.setenv(f"AWS_{name}", value)
     (tmp_path / "bucket").mkdir()
@@ -353,7 +353,7 @@ def test_a_table_in_an_object_store(tmp_path: Path, server: str, monkeypatch: py
     assert "could not be read: Path does not exist" in refusal(f"s3://bucket/none.csv{there}")
 
 
-def test_places_that_do_not_answer() -> None:
+def test_sources_that_do_not_answer_are_refused() -> None:
     url = "http://127.0.0.1:9/t.csv"
     assert refusal(url).startswith(f"{url}: could not be read: the server does not answer (")
     assert refusal("memory://none/t.csv").startswith("memory://none/t.csv: could not be read")
@@ -361,7 +361,7 @@ def test_places_that_do_not_answer() -> None:
     assert "give it as text, not as a Path" in refusal(Path("https://example.org/t.csv"))
 
 
-def test_the_copy_of_a_table_goes_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_temporary_copy_is_removed_with_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "copies"))
     (tmp_path / "copies").mkdir()
     monkeypatch.setattr(sys, "stdin", Input(b"a,b\n1,2\n"))

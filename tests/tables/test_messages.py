@@ -1,4 +1,4 @@
-"""What Python says names no option of the command line; what the command line says does."""
+"""Messages in Python name no command-line option; messages on the command line do."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GOOD = {"x": RNG.standard_normal(N), "n": RNG.integers(0, 9, N), "word": RNG.cho
 
 
 def test_no_message_names_an_option() -> None:
-    """Every text in the first argument of every TableError, and of every ValueError of the estimators."""
+    """The test reads the first argument of every TableError and ValueError in the sources."""
     guilty, seen = [], 0
     for path in [path for folder in ("tables", "estimator", "plots") for path in (SOURCE / folder).rglob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -91,15 +91,15 @@ def test_values_are_refused_in_plain_words(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("estimator", [cf.CubicFlowDensity, cf.CubicFlowConditional])
-def test_estimators_speak_python(estimator: Any) -> None:
+def test_messages_of_estimators_name_no_option(estimator: Any) -> None:
     targets = () if estimator is cf.CubicFlowDensity else (np.arange(float(N)),)
     for columns, _, said, option in REFUSED:
-        if not columns or option == "--missing drop":  # gaps are refused by scikit-learn's own words
+        if not columns or option == "--missing drop":  # scikit-learn refuses gaps with its own message
             continue
         with pytest.raises(ValueError, match=r"column|lacks values") as refused:
             estimator(1, max_steps=2).fit(pd.DataFrame({**GOOD, **columns}), *targets)
         assert "--" not in str(refused.value), said
-    flow = {} if targets else {"model": "flow"}  # a model of columns takes gaps and unseen words
+    flow = {} if targets else {"model": "flow"}  # a model of columns accepts gaps and unseen words
     with pytest.raises(ValueError, match="lacks values, in 'x'") as refused:
         estimator(1, max_steps=2, **flow).fit(pd.DataFrame({**GOOD, "x": [None, *range(N - 1)]}), *targets)
     assert "--" not in str(refused.value)

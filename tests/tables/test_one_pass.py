@@ -1,4 +1,4 @@
-"""A CSV file is read once; what is read again is the same, or it is said that it is not."""
+"""A fit reads a file once. Batches that are read again come from a copy."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def write(folder: Path, content: bytes, name: str = "t.csv") -> Path:
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """How often each file is opened, and how often a CSV is parsed."""
+    """Count how often each file is opened, and how often a CSV is parsed."""
     counts: dict[str, int] = {}
     original, parse = Path.open, arrow_csv.open_csv
 
@@ -43,7 +43,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
         return original(path, *args, **options)
 
     def count_parses(source: Any, **options: Any) -> Any:
-        assert not isinstance(source, str | Path)  # arrow would open it itself
+        assert not isinstance(source, str | Path)  # arrow would open a path itself
         counts["parsed"] = counts.get("parsed", 0) + 1
         return parse(source, **options)
 
@@ -53,7 +53,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
 
 def test_a_fit_reads_a_csv_once(tmp_path: Path, opened: dict[str, int]) -> None:
-    """It is opened for its first line, which is no pass over it, and once to be read and fingerprinted."""
+    """The file is opened once for its first line, and once to be read and fingerprinted."""
     path = write(tmp_path, TEXT.encode())
     opened.clear()
     fit_table(
@@ -67,7 +67,7 @@ def test_a_fit_reads_a_csv_once(tmp_path: Path, opened: dict[str, int]) -> None:
 def test_a_fit_reads_other_kinds_once(
     tmp_path: Path, opened: dict[str, int], monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """What is opened or asked again is counted; what is gone cannot be."""
+    """The test counts the calls of each reader."""
     frame = pd.read_csv(io.StringIO(TEXT))
     path, where = tmp_path / f"t.{kind}", str(tmp_path / f"t.{kind}")
     if kind == "xlsx":
@@ -108,7 +108,7 @@ def test_a_fit_reads_other_kinds_once(
 
 
 def blocks_by_definition(path: Path) -> str:
-    """The size, and 64 evenly spaced blocks of 64 KiB, or all of a file that has no more."""
+    """Return the digest of the size and of 64 evenly spaced blocks of 64 KiB, or of a whole smaller file."""
     content = path.read_bytes()
     digest = hashlib.sha256(len(content).to_bytes(8, "big"))
     if len(content) <= 1 << 22:
@@ -123,7 +123,7 @@ def blocks_by_definition(path: Path) -> str:
 @pytest.mark.parametrize("name", ["t.csv", "t.csv.gz"])
 @pytest.mark.parametrize("size", [2000, 1 << 22, (1 << 22) + 1, 9_000_001])
 def test_the_fingerprint_comes_with_the_rows(tmp_path: Path, opened: dict[str, int], name: str, size: int) -> None:
-    noise = np.random.default_rng(0).integers(0, 10**9, size // 8)  # does not compress, so that .gz is large too
+    noise = np.random.default_rng(0).integers(0, 10**9, size // 8)  # does not compress, so that .gz files are large too
     text = "n,word\n" + "".join(f"{value},{value % 7}\n" for value in noise.tolist())
     path = write(tmp_path, text.encode()[: size - 1].rpartition(b"\n")[0].ljust(size - 1) + b"\n", name)
     table = open_table(path).spooled(["word"])
@@ -136,22 +136,22 @@ def test_the_fingerprint_comes_with_the_rows(tmp_path: Path, opened: dict[str, i
         assert path.stat().st_size == size
 
 
-def test_a_spool_in_a_file_is_one_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_spool_in_a_file_equals_one_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path, TEXT.encode())
     kept = infer(open_table(path), spool=tmp_path)
     monkeypatch.setattr("cubicflow.tables.csv_file.MOST_IN_MEMORY", 0)
-    monkeypatch.setattr("cubicflow.tables.csv_file.BLOCK_BYTES", 512)  # several batches
+    monkeypatch.setattr("cubicflow.tables.csv_file.BLOCK_BYTES", 512)  # gives several batches
     spooled = infer(open_table(path), spool=tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["t.csv"]
     assert [c.kind for c in spooled.schema.columns] == [c.kind for c in kept.schema.columns]
-    path.unlink()  # nobody opens it again
+    path.unlink()  # the file is not opened again
     first, second = (pa.Table.from_batches(found.table.batches(["word", "n"])) for found in (kept, spooled))
     assert first.combine_chunks().equals(second.combine_chunks())
     assert first.num_rows == len(LINES)
     assert second.column("n").num_chunks > 1
 
 
-def test_a_disk_that_is_full_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(**options: Any) -> Any:
         raise OSError(28, "No space left on device")
 

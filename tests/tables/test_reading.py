@@ -1,4 +1,4 @@
-"""Every way a file can be wrong gets one message that names it and says what to do."""
+"""Errors of bad files: one line that names the file and the remedy."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def write(folder: Path, text: str | bytes, name: str = "table.csv") -> Path:
         ("a,b\n" + "\n".join(f"{i}," for i in range(30)), "column 'b' has no values at all"),
     ],
 )
-def test_bad_csv(tmp_path: Path, text: str, said: str) -> None:
+def test_bad_csv_files_are_refused(tmp_path: Path, text: str, said: str) -> None:
     assert said in refusal(write(tmp_path, text))
 
 
@@ -67,7 +67,7 @@ def test_wrong_encodings_are_named(tmp_path: Path) -> None:
     assert infer(open_table(write(tmp_path, GOOD.encode("utf-8-sig")))).schema.columns[0].name == "a"
 
 
-def test_paths_that_are_no_tables(tmp_path: Path) -> None:
+def test_paths_that_are_no_tables_are_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for path, said in (
         (tmp_path / "none.csv", "no such file"),
@@ -96,7 +96,7 @@ def test_quoted_newlines_and_delimiters_are_values(tmp_path: Path) -> None:
 
 
 def test_a_type_is_decided_by_all_rows(tmp_path: Path) -> None:
-    """Numbers for a hundred thousand rows, and then a word: by then the first blocks have long been read."""
+    """A column holds numbers for many rows and then a word, long after the first blocks have been read."""
     path = write(tmp_path, "a,b\n" + "1,2\n2,3\n" * 400_000 + "x,2.5\n" * 2)
     schema = infer(open_table(path)).schema
     assert set(schema["a"].levels) == {"1", "2", "x"}
@@ -135,7 +135,7 @@ def test_text_kept_as_views(tmp_path: Path) -> None:
     assert batch.column("w").take(pa.array([2, 0])).to_pylist() == ["a longer word than twelve", "a"]
 
 
-def test_parquet_columns_that_are_no_values(tmp_path: Path) -> None:
+def test_parquet_columns_of_unsupported_types_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     pq.write_table(pa.table({"a": list(range(20)), "l": [[1]] * 20}), path)
     assert "--drop l" in refusal(path)
@@ -172,7 +172,7 @@ def test_numpy_tables(tmp_path: Path) -> None:
     assert "never loads" in refusal(tmp_path / "o.npy")
 
 
-def test_numpy_files_are_known_by_their_bytes(tmp_path: Path) -> None:
+def test_numpy_files_are_recognised_by_their_bytes(tmp_path: Path) -> None:
     np.save(tmp_path / "one.npy", np.zeros((3, 2)))
     np.savez(tmp_path / "several.npz", a=np.arange(3), b=np.ones(3))
     (tmp_path / "one.npy").rename(tmp_path / "one.npz")
@@ -182,14 +182,14 @@ def test_numpy_files_are_known_by_their_bytes(tmp_path: Path) -> None:
     assert batch.to_pydict() == {"a": [0, 1, 2], "b": [1.0, 1.0, 1.0]}
 
 
-def test_a_fingerprint_knows_its_file(tmp_path: Path) -> None:
+def test_a_fingerprint_identifies_its_file(tmp_path: Path) -> None:
     path = write(tmp_path, GOOD)
     before = open_table(path).fingerprint()
     assert before == open_table(write(tmp_path, GOOD, "copy.csv")).fingerprint()
     assert before != open_table(write(tmp_path, GOOD.replace("29,", "28,"))).fingerprint()
 
 
-def test_lines_may_end_in_any_way(tmp_path: Path) -> None:
+def test_all_line_ends_are_accepted(tmp_path: Path) -> None:
     expected = infer(open_table(write(tmp_path, GOOD))).schema
     for end in ("\r", "\r\n"):
         assert infer(open_table(write(tmp_path, GOOD.replace("\n", end)))).schema == expected
@@ -217,7 +217,7 @@ def test_delimiters_in_quotes_do_not_count(tmp_path: Path) -> None:
         (["01234", "98765", "45678"], None),
     ],
 )
-def test_words_that_are_nearly_numbers_are_told(tmp_path: Path, words: list[str], said: str | None) -> None:
+def test_words_that_are_nearly_numbers_give_a_note(tmp_path: Path, words: list[str], said: str | None) -> None:
     lines = "".join(f'{i / 7},"{words[i % len(words)]}"\n' for i in range(40))
     path = write(tmp_path, "x,c\n" + lines)
     found = infer(open_table(path))
@@ -254,12 +254,12 @@ def test_decimals_of_any_width(tmp_path: Path) -> None:
         infer(table)
 
 
-def test_a_pipe_is_no_file(tmp_path: Path) -> None:
+def test_a_pipe_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "t.csv")
     assert "read several times, and a pipe only once; save it as a file first" in refusal(tmp_path / "t.csv")
 
 
-def test_weights_that_are_zero_where_they_count(tmp_path: Path) -> None:
+def test_weights_that_are_zero_in_all_training_rows_are_refused(tmp_path: Path) -> None:
     train = Split().parts_of(np.arange(40)) == 0
     for weights, said in ((np.where(train, 0, 1), "all zero in the training rows"), (np.zeros(40), "all 0.0")):
         lines = "".join(f"{i / 7},{weight}\n" for i, weight in enumerate(weights))

@@ -1,4 +1,4 @@
-"""What a column is taken for, what the user may say about it, and what a schema refuses later."""
+"""The inferred kind of a column, the user's options, and tables that do not match a schema."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def parquet(folder: Path, **columns: Any) -> Path:
     return path
 
 
-def kind_of(folder: Path, values: Any, told: str | None = None) -> str:
-    options = TableOptions(kinds={} if told is None else {"c": told})
+def kind_of(folder: Path, values: Any, requested_kind: str | None = None) -> str:
+    options = TableOptions(kinds={} if requested_kind is None else {"c": requested_kind})
     return infer(open_table(parquet(folder, c=values, other=RNG.standard_normal(N))), options).schema["c"].kind
 
 
@@ -45,7 +45,7 @@ def kind_of(folder: Path, values: Any, told: str | None = None) -> str:
         (np.round(RNG.standard_normal(N) * 30, 1).astype(np.float32), "stepped"),
         (np.round(RNG.standard_normal(N), 1).astype(np.float16), "stepped"),
         (RNG.integers(0, 90, N) / 8, "stepped"),
-        (RNG.integers(0, 90, N) * 0.1 + 0.2, "stepped"),  # with arithmetic's rounding errors
+        (RNG.integers(0, 90, N) * 0.1 + 0.2, "stepped"),  # with rounding errors
         (np.log(RNG.integers(1, 9, N)), "levels"),
         (np.full(N, 3.0), "constant"),
         (["same"] * N, "constant"),
@@ -56,12 +56,12 @@ def kind_of(folder: Path, values: Any, told: str | None = None) -> str:
         (pa.array([f"{v:.2f}" for v in RNG.standard_normal(N)]).cast(pa.decimal128(8, 2)), "stepped"),
     ],
 )
-def test_kinds(tmp_path: Path, values: Any, kind: str) -> None:
+def test_the_kind_of_a_column_is_inferred(tmp_path: Path, values: Any, kind: str) -> None:
     assert kind_of(tmp_path, values) == kind
 
 
 @pytest.mark.parametrize(
-    ("values", "told", "kind"),
+    ("values", "requested_kind", "kind"),
     [
         (RNG.integers(0, 50, N), "real", "real"),
         (RNG.integers(0, 5, N), "categorical", "categorical"),
@@ -77,12 +77,12 @@ def test_kinds(tmp_path: Path, values: Any, kind: str) -> None:
         (RNG.standard_normal(N), "number", "should be one of real"),
     ],
 )
-def test_what_the_user_says_goes_where_it_can(tmp_path: Path, values: Any, told: str, kind: str) -> None:
+def test_a_requested_kind_is_used_or_refused(tmp_path: Path, values: Any, requested_kind: str, kind: str) -> None:
     if " " in kind:
         with pytest.raises(TableError, match=kind):
-            kind_of(tmp_path, values, told)
+            kind_of(tmp_path, values, requested_kind)
     else:
-        assert kind_of(tmp_path, values, told) == kind
+        assert kind_of(tmp_path, values, requested_kind) == kind
 
 
 @given(
@@ -93,7 +93,7 @@ def test_what_the_user_says_goes_where_it_can(tmp_path: Path, values: Any, told:
     st.sampled_from([np.float64, np.float32]),
 )
 def test_a_grid_is_found_exactly(origin: int, step: int, decimals: int, codes: set[int], dtype: Any) -> None:
-    """Against a brute-force greatest common divisor of whole numbers, in batches."""
+    """The reference is a brute-force greatest common divisor of whole numbers."""
     whole = np.array([origin + step * code for code in codes])
     values = (whole / 10**decimals).astype(dtype).astype(np.float64)
     finder = GridFinder(float(np.finfo(dtype).eps))
@@ -109,7 +109,7 @@ def test_a_grid_is_found_exactly(origin: int, step: int, decimals: int, codes: s
     assert grid.count == (whole.max() - whole.min()) // expected + 1
 
 
-def test_words_are_ordered_by_what_they_go_with(tmp_path: Path) -> None:
+def test_words_are_ordered_by_a_dependent_number(tmp_path: Path) -> None:
     word = RNG.choice(["small", "large", "medium"], N)
     size = np.array([{"small": 0.0, "medium": 3.0, "large": 9.0}[w] for w in word]) + RNG.standard_normal(N)
     levels = infer(open_table(parquet(tmp_path, word=word, size=size))).schema["word"].levels
@@ -117,7 +117,7 @@ def test_words_are_ordered_by_what_they_go_with(tmp_path: Path) -> None:
 
 
 def test_hard_limits(tmp_path: Path) -> None:
-    """Zero, and ends where values pile up, are limits; the thin end of a tail is not."""
+    """Zero and ends with many values are limits. The thin end of a tail is no limit."""
     columns = {
         "count": RNG.poisson(3, N),
         "stars": RNG.integers(1, 6, N),
@@ -153,7 +153,7 @@ def test_bounds_and_transforms(tmp_path: Path) -> None:
             infer(open_table(path), TableOptions(**options))
 
 
-def test_long_tails_are_tamed_and_spikes_told(tmp_path: Path) -> None:
+def test_long_tails_get_asinh_and_spikes_give_a_note(tmp_path: Path) -> None:
     path = parquet(tmp_path, tail=RNG.standard_cauchy(N) ** 5, spike=np.where(RNG.random(N) < 0.3, 0, RNG.random(N)))
     found = infer(open_table(path))
     assert found.schema["tail"].map.to_json()["shape"] == "asinh"
@@ -161,8 +161,8 @@ def test_long_tails_are_tamed_and_spikes_told(tmp_path: Path) -> None:
     assert any("of 'spike' is exactly 0" in note for note in found.notes)
 
 
-def test_weights(tmp_path: Path) -> None:
-    """A weight of 2 counts as the row twice: means, histograms, everything."""
+def test_weights_act_like_repeated_rows(tmp_path: Path) -> None:
+    """Means and histograms with a weight of 2 equal those with the row twice."""
     x, n, w = RNG.standard_normal(N), RNG.integers(0, 4, N), RNG.integers(1, 3, N)
     weighted = infer(open_table(parquet(tmp_path, x=x, n=n, w=w.astype(float))), TableOptions(weights="w")).schema
     train = Split().parts_of(np.arange(N)) == 0
@@ -200,7 +200,7 @@ def test_a_schema_survives_json_and_refuses_other_tables(tmp_path: Path) -> None
     assert "infinite" in message(x=np.full(N, np.inf))
 
 
-def test_a_text_table_is_held_to_the_schema(tmp_path: Path) -> None:
+def test_a_text_table_must_match_the_schema(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("n,d\n" + "\n".join(f"{i % 7},2024-01-{1 + i % 20:02}" for i in range(60)))
     schema = infer(open_table(path)).schema
@@ -233,7 +233,7 @@ def test_options_from_text() -> None:
 
 @settings(max_examples=30)
 @given(st.integers(0, 10**6), st.integers(0, 2**40))
-def test_splits_are_exact_and_do_not_depend_on_how_rows_come(seed: int, start: int) -> None:
+def test_splits_are_exact_and_do_not_depend_on_the_batches(seed: int, start: int) -> None:
     split = Split(seed)
     start -= start % 10
     parts = split.parts_of(np.arange(start, start + 1000))

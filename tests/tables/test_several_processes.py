@@ -1,4 +1,4 @@
-"""A table fitted by several processes: the loss of one of them changes nothing."""
+"""A table fitted by several processes: killing one of them does not change the result."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STEPS = 400
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Words, steps, real numbers and gaps, in a folder of two files."""
+    """Write words, steps, real numbers and gaps to a folder of two files."""
     rng = np.random.default_rng(0)
     folder = tmp_path_factory.mktemp("parts")
     kind = rng.choice(["ash", "oak", "elm"], 400)
@@ -67,8 +67,8 @@ def lines(run: Path) -> list[dict[str, float]]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds torchrun's workers in /proc")
-def test_a_killed_process_changes_nothing(table: Path, tmp_path: Path) -> None:
-    """Both runs have two processes. One of the second run's is killed in the middle, and torchrun starts it again."""
+def test_killing_a_process_does_not_change_the_result(table: Path, tmp_path: Path) -> None:
+    """Both runs have two processes. In the second run, one process is killed, and torchrun starts it again."""
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     finish(start(table, whole), whole)
     agent = start(table, cut)

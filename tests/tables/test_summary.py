@@ -1,4 +1,4 @@
-"""Means of rows with their errors, against their textbook definitions."""
+"""Means of rows with their errors, compared with the textbook definitions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RNG = np.random.default_rng(0)
 
 
 def mean_of(values: list[float], weights: list[float] | None = None) -> Mean:
-    """Seen in two pieces, the second of which may be empty."""
+    """Return the mean of values that are added in two pieces. The second piece may be empty."""
     mean = MeanOfRows()
     for part in (slice(0, 3), slice(3, None)):
         mean.update(np.array(values)[part], None if weights is None else np.array(weights)[part])
@@ -27,22 +27,23 @@ def test_the_error_is_twice_the_standard_error() -> None:
 
 
 def test_the_error_of_a_weighted_mean_is_unbiased() -> None:
-    """Its square over many draws is four times the variance of the mean, sum w^2 / (sum w)^2 for unit normals.
+    """The mean square of the error is four times the variance of the mean, sum w^2 / (sum w)^2 for unit normals.
 
-    The mean of 4,000 squares, whose relative spread is about 1, is known to 1.6 %: 5 % are three of these.
+    The relative spread of the squares is about 1, so the mean of 4,000 squares has an error of 1.6 %. The tolerance of
+    5 % is three times that.
     """
     weights = np.array([1.0, 0.2, 3.0, 0.5, 1.5])
     squares = [mean_of(RNG.standard_normal(5).tolist(), weights.tolist()).error ** 2 for _ in range(4000)]
     assert np.mean(squares) == pytest.approx(4 * (weights**2).sum() / weights.sum() ** 2, rel=0.05)
 
 
-def test_one_row_has_no_known_error() -> None:
+def test_the_error_of_one_row_is_unknown() -> None:
     for one in (mean_of([-2.5]), mean_of([-2.5, 7.0], [0.3, 0.0])):
         assert math.isnan(one.error)
         assert str(one) == "-2.500 ± unknown nats"
 
 
-def test_rows_without_weight_have_no_score() -> None:
+def test_rows_of_weight_zero_have_no_score() -> None:
     assert str(mean_of([1.0, 2.0], [0.0, 0.0])) == "unknown (nothing to score: every weight is 0)"
 
 

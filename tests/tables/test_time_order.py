@@ -1,4 +1,4 @@
-"""Rows in the order of time: the remark, and the split that tests on the latest rows."""
+"""Rows in the order of time: the note about them, and the split whose test rows are the latest."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def said(places: Any, **more: Any) -> list[str]:
     return [note for note in infer(table(places, **more)).notes if "rows are sorted by" in note]
 
 
-def test_rows_in_order_are_remarked_on() -> None:
+def test_rows_in_order_give_a_note() -> None:
     for places in (np.arange(N), np.arange(N)[::-1], np.arange(N) // 3):
         (note,) = said(places)
         assert note.startswith("rows are sorted by 'day'; the model ignores their order")
@@ -48,13 +48,13 @@ def test_rows_in_order_are_remarked_on() -> None:
 
 def test_the_order_is_seen_across_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cubicflow.tables.source.BATCH_ROWS", 10)
-    rises = np.concatenate([np.arange(50, N), np.arange(50)])  # falls once, between two batches
+    rises = np.concatenate([np.arange(50, N), np.arange(50)])  # decreases once, between two batches
     assert not said(rises)
     assert said(np.arange(N))
 
 
 def parts_by_hand(places: Any) -> np.ndarray[Any, Any]:
-    """By the definition: sort, the last tenth tests, the tenth before it validates, equal times together."""
+    """Return the parts by definition: the last tenth is the test, the tenth before is validation, ties together."""
     ordered = sorted(places)
     first, second = ordered[int(0.8 * len(places))], ordered[int(0.9 * len(places))]
     return np.array([0 if place < first else 1 if place < second else 2 for place in places])
@@ -73,7 +73,7 @@ def test_the_latest_rows_are_the_test(places: Any) -> None:
     assert not any("rows are sorted by" in note for note in inferred.notes)
 
 
-def test_a_split_by_a_column_that_is_left_out() -> None:
+def test_a_dropped_column_can_define_the_split() -> None:
     found = infer(table(np.arange(N)), TableOptions(drop=("day",)), TimeSplit(0, "day"))
     assert found.schema["day"].role == "dropped"
     assert list(found.parts.values()) == [80, 10, 10]
@@ -93,12 +93,12 @@ def test_a_split_by_a_column_that_is_left_out() -> None:
         (table(np.arange(N), t=[None, *range(N - 1)]), "t", "row 1 has no time in column 't'"),
     ],
 )
-def test_splits_that_cannot_be(data: MemoryTable, column: str, message: str) -> None:
+def test_impossible_splits_are_refused(data: MemoryTable, column: str, message: str) -> None:
     with pytest.raises(TableError, match=message):
         infer(data, split=TimeSplit(0, column))
 
 
-def test_splits_that_make_no_sense() -> None:
+def test_invalid_split_options_are_refused() -> None:
     for text in ("day", "time:", "", "space:day"):
         with pytest.raises(TableError, match="split should be time: and the name of a column"):
             split_from(text, 0)
@@ -108,8 +108,8 @@ def test_splits_that_make_no_sense() -> None:
             Split.from_json({**good, **change})
 
 
-def test_a_run_knows_its_split(tmp_path: Path) -> None:
-    """The scores of the parts of the file are those of its rows, taken by hand."""
+def test_a_run_saves_its_split(tmp_path: Path) -> None:
+    """The score of the test part equals the score of the same rows selected by hand."""
     path = tmp_path / "t.csv"
     lines = [f"{day:%d.%m.%Y},{x:.6f},{i % 3}" for i, (day, x) in enumerate(zip(days(np.arange(N)), X, strict=True))]
     path.write_text("day,x,k\n" + "\n".join(lines) + "\n")

@@ -1,4 +1,4 @@
-"""The scale of a column: a distribution function on all of its values, and its inverse."""
+"""The scale of a column: a distribution function over its values, and the inverse."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ def of_codes(codes: np.ndarray, *, ends: tuple[int | None, int | None] = (None, 
 
 
 def lumpy(rows: int = 2000) -> np.ndarray:
-    """Half of the rows at a few round numbers, the others anywhere."""
+    """Return codes of which half are a few round numbers."""
     rng = np.random.default_rng(0)
     return np.where(rng.random(rows) < 0.5, rng.choice([100, 500, 999], rows), rng.integers(0, 1000, rows))
 
 
 @pytest.mark.parametrize("ends", [(None, None), (0, None), (0, 999)])
-def test_all_codes_together_have_the_mass_one(ends: tuple[int | None, int | None]) -> None:
-    """Also those that were never seen, each with a mass of its own, and those beyond the ends."""
+def test_all_codes_together_have_mass_one(ends: tuple[int | None, int | None]) -> None:
+    """The sum includes codes that were never seen, each with a positive mass, and codes beyond the ends."""
     scale = of_codes(lumpy(), ends=ends)
     codes = np.arange(-20_000.0, 21_000.0)
     log_masses = scale.log_mass(codes)
     np.testing.assert_allclose(np.exp(log_masses).sum(), 1, atol=1e-9)
     inside = (codes >= 0) & (codes < 1000)
     assert np.isfinite(log_masses[inside]).all()
-    assert len(np.setdiff1d(codes[inside], lumpy())) > 100  # unseen ones are among them
+    assert len(np.setdiff1d(codes[inside], lumpy())) > 100  # many of them are unseen
     assert np.isfinite(log_masses[codes < 0]).all() == (ends[0] is None)
     assert np.isfinite(log_masses[codes > 999]).all() == (ends[1] is None)
 
 
-def test_places_are_sums_of_masses() -> None:
+def test_positions_are_cumulative_masses() -> None:
     scale = of_codes(lumpy())
     codes = np.arange(-50.0, 1050.0)
     low, high = scale.distances(codes)[0], scale.distances(codes + 1)[1]
@@ -55,8 +55,8 @@ def test_a_tail_keeps_its_relative_precision() -> None:
     assert (low <= 1).all()
 
 
-def test_seen_codes_weigh_more_where_values_repeat() -> None:
-    """A column that holds few of many possible values gives them its mass; a smooth column does not."""
+def test_seen_codes_have_more_mass_if_values_repeat() -> None:
+    """A column with few of many possible values gives most of its mass to them. A smooth column does not."""
     rng = np.random.default_rng(1)
     few = rng.choice(rng.integers(0, 100_000, 400), 3000)
     other_rows = rng.choice(few, 1000)
@@ -71,7 +71,7 @@ def test_codes_between_values_that_always_repeat_keep_some_mass() -> None:
     assert np.isfinite(scale.log_mass(np.arange(9001.0))).all()
 
 
-def test_atoms_have_no_place() -> None:
+def test_atoms_are_not_on_the_scale() -> None:
     scale = of_codes(lumpy(), atoms=(100.0, 500.0))
     masses = np.exp(scale.log_mass(np.arange(-20_000.0, 21_000.0)))
     np.testing.assert_allclose(masses.sum(), 1, atol=1e-9)
@@ -92,7 +92,7 @@ def test_the_density_of_reals_integrates_to_one(ends: tuple[float | None, float 
     np.testing.assert_allclose(scale.inverse(scale.distances(inside)[0]), inside)
 
 
-def test_json_comes_back_and_nonsense_is_refused() -> None:
+def test_a_scale_survives_json_and_invalid_json_is_refused() -> None:
     scale = of_codes(lumpy())
     assert UnitScale.from_json(scale.to_json()) == scale
     good = scale.to_json()
@@ -104,8 +104,8 @@ def test_json_comes_back_and_nonsense_is_refused() -> None:
 
 @pytest.mark.parametrize("steps", [False, True])
 def test_a_long_tail_keeps_its_mean(steps: bool) -> None:
-    """Half of what such a column sums to lies in one row out of fifty: a single bin for the last of them would make
-    its mean four times as large. Two standard errors of the mean are 8 % of it."""
+    """One row in fifty holds half of such a column's sum. A single bin for the largest rows would make the mean four
+    times as large. Two standard errors of the mean are 8 %."""
     values = np.exp(np.random.default_rng(3).normal(6, 2, 20_000))
     scale = of_codes(np.floor(values).astype(np.int64)) if steps else scale_of_values(values, None, (0.0, None))
     drawn = scale.inverse((np.arange(200_000) + 0.5) / 200_000)
@@ -114,11 +114,11 @@ def test_a_long_tail_keeps_its_mean(steps: bool) -> None:
 
 
 @pytest.mark.parametrize("ends", [(None, None), (0.0, 1e6)])
-def test_little_lies_far_beyond_what_was_seen(ends: tuple[float | None, float | None]) -> None:
-    """Half a row's worth is beyond each end, and nine tenths of it no further than the next value may be."""
+def test_little_mass_lies_far_beyond_the_seen_values(ends: tuple[float | None, float | None]) -> None:
+    """The mass of half a row is beyond each end, and nine tenths of that mass are near the end."""
     values = np.random.default_rng(4).uniform(1000, 2000, 5000)
     scale = scale_of_values(values, None, ends)
-    spacing = 1.0  # of the rows near an end, times a few
+    spacing = 1.0  # a few times the distance between rows near an end
     low, high = scale.distances(np.array([values.min(), values.max()]))
     far_low, far_high = scale.distances(np.array([values.min() - spacing, values.max() + spacing]))
     np.testing.assert_allclose([low[0], high[1]], 0.5 / 5000, rtol=0.05)

@@ -1,4 +1,4 @@
-"""Packed tables that unpack to absurdly much more."""
+"""Decompression bombs: compressed tables that expand far beyond their size."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROWS = 400_000
 
 
 def write(path: Path) -> Path:
-    """A few kilobytes that hold megabytes."""
+    """Write a file of a few kilobytes that expands to megabytes."""
     zeros = np.zeros(ROWS)
     match path.suffix:
         case ".gz":
@@ -30,9 +30,11 @@ def write(path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", ["t.csv.gz", "t.npz", "t.parquet"])
-def test_bombs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_decompression_bombs_are_refused_unless_the_ratio_is_raised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     path = write(tmp_path / name)
-    assert sum(map(len, open_table(path).batches())) == ROWS  # little enough for any file
+    assert sum(map(len, open_table(path).batches())) == ROWS  # below the size that is always allowed
     monkeypatch.setattr("cubicflow.tables.unpacking.FREE_BYTES", 1 << 20)
     said = (
         rf"t\.{path.suffix[1:] if path.suffix != '.gz' else 'csv.gz'}: [\d,]+ bytes unpack to [\d,]+ or more, over 200 "
@@ -43,8 +45,8 @@ def test_bombs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> No
     assert sum(map(len, open_table(path).batches())) == ROWS
 
 
-def test_rows_that_a_file_only_announces(tmp_path: Path) -> None:
-    """Runs of one value: nothing is packed, and 800 MB come of some kilobytes."""
+def test_runs_of_one_value_that_expand_too_far_are_refused(tmp_path: Path) -> None:
+    """Run-length encoding alone expands some kilobytes to 800 MB."""
     rows = 10**5
     column = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int8)), pa.array(["x"]))
     with pq.ParquetWriter(tmp_path / "t.parquet", pa.schema({"a": column.type})) as writer:
@@ -55,8 +57,8 @@ def test_rows_that_a_file_only_announces(tmp_path: Path) -> None:
         next(open_table(tmp_path / "t.parquet").batches())
 
 
-def test_a_size_that_is_a_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An archive says how large its members are; what it says is all that is read."""
+def test_a_false_member_size_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At most the size that an archive states for a member is read."""
     path = write(tmp_path / "t.npz")
     monkeypatch.setattr("cubicflow.tables.unpacking.FREE_BYTES", 1 << 20)
     with zipfile.ZipFile(path) as archive:
@@ -69,8 +71,8 @@ def test_a_size_that_is_a_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         open_table(path)
 
 
-@pytest.mark.parametrize("told", ["much", "0", "-3", "nan", "inf"])
-def test_a_ratio_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str) -> None:
-    monkeypatch.setenv("CUBICFLOW_UNPACK_RATIO", told)
-    with pytest.raises(TableError, match=f"CUBICFLOW_UNPACK_RATIO should be a number from 1 to 1e9, got '{told}'"):
+@pytest.mark.parametrize("ratio", ["much", "0", "-3", "nan", "inf"])
+def test_invalid_ratios_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ratio: str) -> None:
+    monkeypatch.setenv("CUBICFLOW_UNPACK_RATIO", ratio)
+    with pytest.raises(TableError, match=f"CUBICFLOW_UNPACK_RATIO should be a number from 1 to 1e9, got '{ratio}'"):
         _ = list(open_table(write(tmp_path / "t.csv.gz")).batches())

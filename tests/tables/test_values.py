@@ -1,4 +1,4 @@
-"""Values that belong are taken, whatever their size or type; others are refused; samples are values of the column."""
+"""Values of a column are accepted in any size and type, other values are refused, and samples are valid values."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def schema_of(options: TableOptions | None = None, **columns: Any) -> Schema:
 
 
 def numbers(schema: Schema, **columns: Any) -> Any:
-    """The first column of what an encoder reads: of the context if there is one."""
+    """Return what an encoder reads of these columns: the context if there is one, else the numbers."""
     rows = len(next(iter(columns.values())))
     found = TableEncoder(schema).read(pa.RecordBatch.from_pydict({"other": OTHER[:rows], **columns}))
     return found.y if found.context is None else found.context
@@ -45,7 +45,7 @@ def samples_of(schema: Schema, name: str, z: Sequence[float]) -> pa.Array:
 
 
 @pytest.mark.parametrize("role", ["model", "context"])
-def test_far_from_zero_is_not_far_from_what_was_fitted(role: str) -> None:
+def test_values_far_from_zero_but_near_the_fitted_ones_are_accepted(role: str) -> None:
     values = RNG.normal(5e14, 2e13, N)
     options = TableOptions(context=("c",) if role == "context" else (), kinds={"c": "real"})
     schema = schema_of(options, c=values)
@@ -57,8 +57,8 @@ def test_far_from_zero_is_not_far_from_what_was_fitted(role: str) -> None:
         numbers(schema, c=[1e30])
 
 
-def test_casts_keep_a_value_or_drop_it() -> None:
-    """Against Python's own comparison of numbers, which is exact between types."""
+def test_casts_keep_a_value_exactly_or_give_null() -> None:
+    """Python's comparison of numbers is the reference. It is exact between types."""
     whole, fractions = [1, -1, 300, 2**53 + 1], [1.0, 1.5, 300.0, 1e30]
     for values, type in (
         (pa.array(fractions), pa.int64()),
@@ -79,7 +79,7 @@ def test_casts_keep_a_value_or_drop_it() -> None:
 
 
 @pytest.mark.parametrize("value", [1, 9007199254740993, 2**62 + 1])
-def test_a_constant_is_one_value(tmp_path: Path, value: int) -> None:
+def test_a_constant_accepts_only_its_value(tmp_path: Path, value: int) -> None:
     path = tmp_path / "t.csv"
     pd.DataFrame({"x": OTHER, "k": value}).to_csv(path, index=False)
     table = open_table(path)
@@ -123,7 +123,7 @@ def test_samples_of_whole_decimals_fit_their_type() -> None:
 
 
 def test_samples_of_half_floats_are_finite() -> None:
-    bell = RNG.normal(20, 4, N)  # its ends are thin, so no hard limits are found there
+    bell = RNG.normal(20, 4, N)  # thin ends, so no hard limits are inferred
     columns = {"real": RNG.uniform(5e4, 6.5e4, N), "integer": np.round(bell), "stepped": np.round(bell)}
     for kind, values in columns.items():
         schema = schema_of(TableOptions(kinds={"c": kind}), c=values.astype(np.float16))
@@ -141,7 +141,7 @@ def test_samples_of_half_floats_are_finite() -> None:
 def test_samples_stay_inside_hard_limits(
     limits: tuple[float | None, float | None], decimals: int | None, type: str, z: float
 ) -> None:
-    """Compared as decimals, so exactly, with the limits as they were written."""
+    """The comparison with the limits is exact, because it uses decimals."""
     low, high = limits
     column = Real("c", type, decimals=decimals, map=Scaled("bounded", low=low, high=high))
     sample = Decimal(column.decode(np.array([column.map.inverse(np.array([z]))[0]]))[0].as_py())  # type: ignore[union-attr]
@@ -165,8 +165,8 @@ def test_samples_of_the_logarithm_of_steps_can_be_scored() -> None:
     numbers(schema, c=samples)
 
 
-def test_a_density_can_be_given_what_was_never_seen() -> None:
-    """Features grow with the value, on the grid, between its points and beyond its ends."""
+def test_context_values_may_be_unseen() -> None:
+    """Features increase with the value: on the grid, between its points and beyond its ends."""
     options = TableOptions(context=("rooms", "size", "day"))
     days = [dt.date(2024, 1, 1) + dt.timedelta(days=7 * int(week)) for week in RNG.integers(0, 50, N)]
     seen = {"rooms": RNG.integers(1, 6, N), "size": np.round(RNG.normal(9, 2, N) * 4) / 4, "day": days}
@@ -189,27 +189,27 @@ def test_a_density_can_be_given_what_was_never_seen() -> None:
         numbers(schema, **{**given, "size": [np.inf] * 7})
 
 
-def test_what_was_given_is_written_as_it_was_given() -> None:
+def test_given_context_values_are_written_unchanged() -> None:
     options = TableOptions(context=("rooms", "word", "day"))
     days = [dt.date(2024, 1, 1) + dt.timedelta(days=7 * (i % 30)) for i in range(N)]
     schema = schema_of(options, rooms=RNG.integers(1, 6, N), word=RNG.choice(["a", "b"], N), day=days)
     encoder = TableEncoder(schema)
-    told = {"rooms": "6", "word": "b", "day": "2024-01-02"}
-    _, arrays = encoder.context_from(told, 2)
+    given_values = {"rooms": "6", "word": "b", "day": "2024-01-02"}
+    _, arrays = encoder.context_from(given_values, 2)
     assert {name: array.type for name, array in arrays.items()} == {c.name: c.arrow_type for c in schema.context}
     assert arrays["day"].to_pylist() == [dt.date(2024, 1, 2)] * 2
-    assert encoder.context_from({**told, "rooms": "2.5"}, 2)[1]["rooms"].to_pylist() == [2.5, 2.5]
+    assert encoder.context_from({**given_values, "rooms": "2.5"}, 2)[1]["rooms"].to_pylist() == [2.5, 2.5]
     with pytest.raises(TableError, match="'word' holds 'c', which the fitted table did not"):
-        encoder.context_from({**told, "word": "c"}, 2)
+        encoder.context_from({**given_values, "word": "c"}, 2)
 
 
-def test_an_estimator_is_given_what_was_never_seen() -> None:
+def test_an_estimator_accepts_unseen_context_values() -> None:
     frame = pd.DataFrame({"rooms": RNG.integers(1, 6, 60), "far": RNG.normal(5e14, 2e13, 60)})
     fitted = CubicFlowConditional(2, max_steps=5, random_state=0).fit(frame, frame["rooms"] + RNG.standard_normal(60))
     assert np.isfinite(fitted.predict(pd.DataFrame({"rooms": [6, 0], "far": [5e14, 6e14]}))).all()
 
 
-def test_a_constant_decimal_is_written_as_it_stands() -> None:
+def test_a_constant_decimal_is_written_unchanged() -> None:
     price = pa.array(["9.50"] * N).cast(pa.decimal128(4, 2))
     schema = schema_of(price=price)
     assert schema["price"].describe() == "always 9.50: probability 1"
@@ -235,6 +235,6 @@ def test_dates_are_written_as_dates(tmp_path: Path) -> None:
             TableEncoder(found.schema).read(pa.RecordBatch.from_pylist([row]))
 
 
-def test_a_number_beyond_its_type_is_none_of_its_values() -> None:
+def test_a_number_beyond_its_type_becomes_null() -> None:
     cast = exact_cast(pa.array([1.5, 1e5, np.inf]), pa.float16())
     assert cast.is_null().to_pylist() == [False, True, False]

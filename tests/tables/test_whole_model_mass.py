@@ -1,5 +1,5 @@
-"""A mass F(b) - F(a) of a model with float32 weights, from a table's value to its probability: against the same model
-in float64, with rational arithmetic for the difference."""
+"""Masses F(b) - F(a) of a model with float32 weights, from a table's value to its probability. The reference is the
+same model in float64, with rational arithmetic for the difference."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from cubicflow.training import fit
 
 from .test_interval_mass import BINS, exact_mass
 
-LEAST = 1e-12  # of the masses
-MOST_ERROR = 1e-6  # relative
+LEAST = 1e-12  # smallest mass that is compared
+MOST_ERROR = 1e-6  # relative error
 
 
 def frame() -> pd.DataFrame:
-    """A word, a count with gaps, and prices whose tail is long: all of them masses."""
+    """Return a word, a count with gaps, and prices with a long tail. All of these columns have masses."""
     rng = np.random.default_rng(0)
     kind = rng.integers(0, 4, 600)
     made = pd.DataFrame({"kind": [f"kind {k}" for k in kind], "count": rng.poisson(30 + 10 * kind).astype(float)})
@@ -61,7 +61,7 @@ def model(request: pytest.FixtureRequest) -> tuple[ColumnsModel, CellEncoder]:
     if request.param == "trained":
         rows = TableRows(encoder, y)
         made = fit(made, rows, rows, steps=150, learning_rate=5e-3, progress=False, device="cpu").flow
-    else:  # far from anything that was trained: bins and slopes of all sizes
+    else:  # random weights: bins and slopes of all sizes
         torch.manual_seed(0)
         for parameter in made.parameters():
             parameter.data += 0.25 * torch.randn_like(parameter)
@@ -76,8 +76,8 @@ SWEPT = {
 
 
 @pytest.mark.parametrize("column", SWEPT)
-def test_masses_down_to_1e_12_are_those_of_float64(model: tuple[ColumnsModel, CellEncoder], column: str) -> None:
-    """In the tails, within steps that are narrow on the unit interval, and in the middle."""
+def test_masses_down_to_1e_12_agree_with_float64(model: tuple[ColumnsModel, CellEncoder], column: str) -> None:
+    """The values are in the tails, in steps that are narrow on the unit interval, and in the middle."""
     flow, encoder = model
     values = SWEPT[column]
     rows = pd.concat([frame().dropna()[:1]] * len(values), ignore_index=True).assign(**{column: values})
@@ -108,8 +108,8 @@ def test_masses_down_to_1e_12_are_those_of_float64(model: tuple[ColumnsModel, Ce
 
 
 def exact_log_mass(cell: torch.Tensor, log_left: float, params: torch.Tensor) -> float:
-    """log (F(b) - F(a)) of a cell's interval, without what is left for the unseen. It is measured from the nearer end
-    of [0, 1]; seen from the upper end, the spline has its bins and the slopes of its ends in the other order."""
+    """Return log (F(b) - F(a)) of a cell's interval, without the share for unseen values. Distances are from the nearer
+    end of [0, 1]. From the upper end, the spline's bins and end slopes are in reverse order."""
     _, low, high, log_size = cell.tolist()
     if high < low:
         widths, heights, slopes = params.split([BINS, BINS, 2])

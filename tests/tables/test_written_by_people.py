@@ -1,4 +1,4 @@
-"""Headers, remarks, numbers and dates as people write them: read when all rows agree, said, and written back so."""
+"""Headers, comments, numbers and dates in everyday formats: read if all rows agree, reported, and written back."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def french(value: float) -> str:
         (lambda value: f"{value:,.2f}".replace(",", "'"), "numbers"),
     ],
 )
-def test_numbers_are_read_said_and_written_back(tmp_path: Path, written: Any, described: str) -> None:
+def test_numbers_are_read_reported_and_written_back(tmp_path: Path, written: Any, described: str) -> None:
     texts = [written(value) for value in NUMBERS]
     path = write(tmp_path / "t.csv", x=texts, y=list(range(40)))
     found = infer(open_table(path))
@@ -81,7 +81,7 @@ def test_numbers_are_read_said_and_written_back(tmp_path: Path, written: Any, de
     [("mdy", "/", "%m/%d/%Y"), ("dmy", ".", "%d.%m.%Y"), ("dmy", "/", "%d/%m/%Y"), ("ymd", "/", "%Y/%m/%d")],
 )
 @pytest.mark.parametrize("clock", ["", " %H:%M:%S"])
-def test_dates_are_read_said_and_written_back(
+def test_dates_are_read_reported_and_written_back(
     tmp_path: Path, order: str, separator: str, pattern: str, clock: str
 ) -> None:
     times = [dt.datetime.combine(day, dt.time(i % 24, 59, 7)) for i, day in enumerate(DAYS)]
@@ -95,7 +95,7 @@ def test_dates_are_read_said_and_written_back(
     assert DateFormat(order, separator).from_plain(pa.array(expected)).to_pylist() == texts
 
 
-def test_short_days_come_back_short(tmp_path: Path) -> None:
+def test_days_without_leading_zeros_are_written_without_them(tmp_path: Path) -> None:
     texts = [f"{day.day}.{day.month}.{day.year}" for day in DAYS]
     found = infer(open_table(write(tmp_path / "t.csv", day=texts, y=list(RNG.uniform(size=40)))))
     plain = pa.Table.from_batches(found.table.batches(["day"])).column(0)
@@ -107,7 +107,7 @@ def kinds(path: Path, **options: Any) -> dict[str, str]:
     return {column.name: column.kind for column in infer(open_table(path), TableOptions(**options)).schema.columns}
 
 
-def test_what_one_column_leaves_open_another_decides(tmp_path: Path) -> None:
+def test_an_ambiguous_column_is_decided_by_another(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     open_dates = [f"{1 + i % 12:02d}/{1 + i % 9:02d}/2024" for i in range(40)]
     thousands = [f"{1 + i % 9},{100 + 7 * (i % 18)}" for i in range(40)]
@@ -121,20 +121,20 @@ def test_what_one_column_leaves_open_another_decides(tmp_path: Path) -> None:
 
     whole = [int(text.replace(",", "")) for text in thousands]
     small = [float(text.replace(",", ".")) for text in thousands]
-    assert read(n=thousands)["n"] == whole  # in a file with commas between columns
+    assert read(n=thousands)["n"] == whole  # the delimiter is a comma, so it is no decimal comma
     assert read(n=thousands, delimiter=";")["n"] == small
-    assert read(n=thousands, delimiter="\t")["n"] == thousands  # nothing tells
+    assert read(n=thousands, delimiter="\t")["n"] == thousands  # ambiguous: the column stays words
     assert read(n=thousands, x=[f"{i},5" for i in range(40)])["n"] == small
-    assert read(n=thousands, x=[i / 8 for i in range(40)], delimiter=";")["n"] == whole  # a column with points
+    assert read(n=thousands, x=[i / 8 for i in range(40)], delimiter=";")["n"] == whole  # x has decimal points
     points = [text.replace(",", ".") for text in thousands]
     assert read(n=points)["n"] == small
-    assert read(n=points, x=[f"{i},5" for i in range(40)])["n"] == whole  # a point among decimal commas
+    assert read(n=points, x=[f"{i},5" for i in range(40)])["n"] == whole  # points separate thousands, as x has commas
     assert read(d=open_dates)["d"] == open_dates
     clear = [f"{1 + i % 28:02d}/12/2024" for i in range(40)]
     assert read(d=open_dates, e=clear)["d"][1] == dt.date(2024, 2, 2)
     assert read(d=open_dates, e=clear)["d"][9] == dt.date(2024, 1, 10)
     assert read(d=open_dates, x=[european(value) for value in NUMBERS])["d"][9] == dt.date(2024, 1, 10)
-    assert read(d=open_dates, x=[american(value) for value in NUMBERS])["d"] == open_dates  # or British
+    assert read(d=open_dates, x=[american(value) for value in NUMBERS])["d"] == open_dates  # American or British
 
 
 def test_columns_that_do_not_agree_stay_words(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_columns_that_do_not_agree_stay_words(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("offset", ["+02:00", "-0330", "Z", "+00:00", "+05"])
 @pytest.mark.parametrize("between", ["T", " "])
-def test_zones_come_back_as_they_came(tmp_path: Path, offset: str, between: str) -> None:
+def test_time_zones_are_written_as_they_were_read(tmp_path: Path, offset: str, between: str) -> None:
     texts = [f"2024-05-{1 + i % 28:02d}{between}{i % 24:02d}:30:00{offset}" for i in range(40)]
     found = infer(open_table(write(tmp_path / "t.csv", t=texts, y=list(RNG.uniform(size=40)))))
     column = found.schema["t"]
@@ -166,7 +166,7 @@ def test_zones_come_back_as_they_came(tmp_path: Path, offset: str, between: str)
     assert found.table.formats["t"].from_plain(values.cast(pa.string())).to_pylist() == texts
 
 
-def test_several_zones_are_told(tmp_path: Path) -> None:
+def test_several_time_zones_give_a_note(tmp_path: Path) -> None:
     texts = [f"2024-05-{1 + i % 28:02d} {i % 24:02d}:30:00{'+01:00' if i % 2 else '+02:00'}" for i in range(40)]
     found = infer(open_table(write(tmp_path / "t.csv", t=texts, y=list(range(40)))))
     assert "'t' holds times at different offsets from UTC; samples are in UTC" in found.notes
@@ -188,15 +188,15 @@ def test_several_zones_are_told(tmp_path: Path) -> None:
         "number",
     ],
 )
-def test_formats_of_a_stranger_are_checked(value: Any) -> None:
+def test_formats_from_an_untrusted_file_are_checked(value: Any) -> None:
     with pytest.raises(TableError):
         format_from_json(value)
     with pytest.raises(TableError):
         Reading.from_json({"formats": {"a": value}})
 
 
-def test_a_number_written_by_hand_is_one_that_is_read() -> None:
-    """Against Python's own numbers: every format reads what it writes."""
+def test_every_number_format_reads_what_it_writes() -> None:
+    """The test reads back every written number in every format."""
     for decimal, group in ((".", ","), (",", "."), (",", " "), (".", "'")):
         for before, after in (("", ""), ("$", ""), ("", " €"), ("", "%")):
             format = NumberFormat(decimal, group, before, after)
@@ -206,7 +206,7 @@ def test_a_number_written_by_hand_is_one_that_is_read() -> None:
             assert format.to_plain(plain.filter(pa.array([True] * 3 + [False] * 117))).null_count == 0
 
 
-# --- headers and remarks ---
+# --- headers and comments ---
 
 
 def test_a_header_may_be_chosen(tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def test_a_header_may_be_chosen(tmp_path: Path) -> None:
         (",1.5,2.5\n0,1,2\n", True),
     ],
 )
-def test_a_first_row_that_looks_like_values_is_asked_about(tmp_path: Path, text: str, asked: bool) -> None:
+def test_a_first_row_that_looks_like_values_is_refused(tmp_path: Path, text: str, asked: bool) -> None:
     path = tmp_path / "t.csv"
     path.write_text(text)
     said = refusal(path)
@@ -272,7 +272,7 @@ def test_an_index_without_a_name_is_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("comment", ["#", "//"])
-def test_lines_of_remarks_are_left_out(tmp_path: Path, comment: str) -> None:
+def test_comment_lines_are_left_out(tmp_path: Path, comment: str) -> None:
     lines = GOOD.splitlines()
     for place in (0, 1, 7, len(lines)):
         lines.insert(place, f'{comment} a remark, with "one quote')
@@ -298,7 +298,7 @@ def test_remarks_are_found_however_the_file_is_cut(monkeypatch: pytest.MonkeyPat
     assert WithoutComments(io.BytesIO(text), b"#").read() == expected
 
 
-def test_what_is_said_of_a_table_without_use_for_it_is_refused(tmp_path: Path) -> None:
+def test_reading_options_that_do_not_apply_are_refused(tmp_path: Path) -> None:
     from cubicflow.tables import fit_table
 
     np.save(tmp_path / "x.npy", np.zeros((30, 2)))

@@ -1,4 +1,4 @@
-"""One registry of transforms, one contract. A public transform that is not in the registry fails the last test."""
+"""The contract of every transform, over a registry. The last test fails for a public transform not in the registry."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ attention = partial(CausalTransformer, hidden_features=12, num_blocks=1, num_hea
 
 @dataclass(frozen=True)
 class Case:
-    """How to build one transform, and what it is fed."""
+    """A transform to test: its constructor, and its inputs."""
 
     make: Callable[[], Transform]
-    shape: tuple[int, ...]  # of one input
+    shape: tuple[int, ...]  # shape of one input
     unit: bool = False  # inputs in (0, 1)
     unit_out: bool = False  # outputs in (0, 1)
 
@@ -119,14 +119,14 @@ every_transform = pytest.mark.parametrize("case", REGISTRY.values(), ids=list(RE
 
 
 def ready(case: Case, dtype: torch.dtype, seed: int = 0) -> Transform:
-    """A transform away from its starting point, initialised, in evaluation mode."""
+    """Return a perturbed and initialised transform, in evaluation mode."""
     torch.manual_seed(seed)
     transform = case.make()
     with torch.no_grad():
         for parameter in transform.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
     transform = transform.to(dtype)
-    transform(case.inputs(64, dtype, seed=1), context_for(transform, 64, dtype))  # actnorm looks at its first batch
+    transform(case.inputs(64, dtype, seed=1), context_for(transform, 64, dtype))  # the first batch initialises actnorm
     return transform.eval()
 
 
@@ -137,7 +137,7 @@ def context_for(transform: Transform, n: int, dtype: torch.dtype) -> Tensor | No
 
 
 def jacobian(function: Callable[[Tensor], Tensor], row: Tensor) -> Tensor:
-    """(D, D) by autograd, row by row: the transforms' own log-dets play no part in it."""
+    """Return the Jacobian (D, D) of one row by autograd, independent of the transform's log-det."""
     found = torch.autograd.functional.jacobian(function, row)
     return found.reshape(row.numel(), row.numel())
 
@@ -159,8 +159,7 @@ def test_shapes_and_dtypes(case: Case, n: int) -> None:
 @every_transform
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_round_trip(case: Case, dtype: torch.dtype) -> None:
-    """An output off by a few roundings comes back off by that times the inverse Jacobian; 64 covers the depth of the
-    deepest case."""
+    """Rounding errors of the output are multiplied by the inverse Jacobian. The factor 64 covers the deepest case."""
     transform = ready(case, dtype)
     x, context = case.inputs(20, dtype), context_for(transform, 20, dtype)
     z, log_det = transform(x, context)
@@ -168,24 +167,24 @@ def test_round_trip(case: Case, dtype: torch.dtype) -> None:
     double = copy.deepcopy(transform).double()
     eps = torch.finfo(dtype).eps
     for i in range(20):
-        told = None if context is None else context[i : i + 1].double()
-        gain = jacobian(lambda row, t=told: double.inverse(row[None], t)[0][0], z[i].double())
+        row_context = None if context is None else context[i : i + 1].double()
+        gain = jacobian(lambda row, t=row_context: double.inverse(row[None], t)[0][0], z[i].double())
         bound = 64 * eps * (1 + x[i].abs().max() + torch.linalg.matrix_norm(gain, 2) * (1 + z[i].abs().max()))
         assert (back[i] - x[i]).abs().max() <= bound
-    tolerance = 1e-9 if dtype == torch.float64 else 1e-3  # log-slopes move by up to 1 / bin width for one unit of x
+    tolerance = 1e-9 if dtype == torch.float64 else 1e-3  # a log-slope changes by up to 1 / bin width per unit of x
     assert torch.allclose(log_det, -log_det_back, rtol=0, atol=tolerance)
 
 
 @every_transform
-def test_log_det_is_that_of_the_jacobian_in_both_directions(case: Case) -> None:
+def test_log_det_agrees_with_the_jacobian_in_both_directions(case: Case) -> None:
     transform = ready(case, torch.float64)
     x, context = case.inputs(4, torch.float64), context_for(transform, 4, torch.float64)
     z, log_det = transform(x, context)
     _, log_det_back = transform.inverse(z, context)
     for i in range(4):
-        told = None if context is None else context[i : i + 1]
-        forward = jacobian(lambda row, t=told: transform(row[None], t)[0][0], x[i])
-        backward = jacobian(lambda row, t=told: transform.inverse(row[None], t)[0][0], z[i])
+        row_context = None if context is None else context[i : i + 1]
+        forward = jacobian(lambda row, t=row_context: transform(row[None], t)[0][0], x[i])
+        backward = jacobian(lambda row, t=row_context: transform.inverse(row[None], t)[0][0], z[i])
         assert abs(forward.slogdet().logabsdet - log_det[i]) < 1e-10
         assert abs(backward.slogdet().logabsdet - log_det_back[i]) < 1e-10
 
@@ -208,7 +207,7 @@ def test_gradients_are_finite_and_reach_every_parameter(case: Case, direction: s
 
 
 @every_transform
-def test_state_moves_to_another_instance(case: Case) -> None:
+def test_a_state_dict_loads_into_another_instance(case: Case) -> None:
     transform, other = ready(case, torch.float32, seed=0), ready(case, torch.float32, seed=1)
     other.load_state_dict(transform.state_dict())
     x, context = case.inputs(5, torch.float32), context_for(transform, 5, torch.float32)
@@ -217,8 +216,8 @@ def test_state_moves_to_another_instance(case: Case) -> None:
 
 
 @every_transform
-def test_compiles_whole(case: Case) -> None:
-    """Both directions in one graph, which costs half of two."""
+def test_compiles_as_one_graph(case: Case) -> None:
+    """Both directions are in one graph, which compiles in half the time of two."""
     transform = ready(case, torch.float64)
     x, context = case.inputs(5, torch.float64), context_for(transform, 5, torch.float64)
 
@@ -244,7 +243,7 @@ def test_vmap_over_batches(case: Case) -> None:
 
 
 def test_one_flow_through_inductor() -> None:
-    """The default compiler, once: a flow of LU, coupling and splines, with its backward."""
+    """The default compiler runs once, on a flow of LU, coupling and splines with its backward pass."""
     torch.manual_seed(0)
     flow = cf.flows.tabular(3, num_layers=1, hidden_features=8, num_bins=4)
     x = torch.randn(16, 3)

@@ -1,4 +1,4 @@
-"""What single transforms promise beyond the common contract."""
+"""Properties of single transforms beyond the common contract."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class TestHalves:
         assert torch.equal(join(*parts, halves), x)
 
     def test_derivatives_of_both_modes(self, first, second) -> None:
-        """Against finite differences, of a function that is not linear, so that second derivatives are not zero."""
+        """Compare with finite differences of a nonlinear function, so that second derivatives are not zero."""
         halves = self.halves(first, second)
 
         def function(x: torch.Tensor) -> torch.Tensor:
@@ -76,7 +76,7 @@ class TestHalves:
         assert torch.autograd.gradgradcheck(function, (x,))
 
     def test_forward_over_reverse_under_vmap(self, first, second) -> None:
-        """Hessians of ``torch.func``, against a double backward pass."""
+        """Hessians of ``torch.func`` agree with a double backward pass."""
         halves = self.halves(first, second)
 
         def function(row: torch.Tensor) -> torch.Tensor:
@@ -95,24 +95,24 @@ class TestHalves:
 
 
 class TestCoupling:
-    def test_the_network_sees_the_other_half_before_its_own_maps(self) -> None:
+    def test_the_network_sees_the_other_half_before_the_identity_maps(self) -> None:
         layer = shaken(Coupling([True, False, False], mlp))
         seen = []
         layer.network.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
         x = torch.randn(5, 3)
         z, _ = layer(x)
         assert torch.equal(seen[0], x[:, 1:])
-        assert not torch.allclose(z[:, 1:], x[:, 1:]), "the other half is transformed as well"
+        assert not torch.allclose(z[:, 1:], x[:, 1:]), "the other half is transformed too"
         layer.inverse(z)
-        assert torch.allclose(seen[1], x[:, 1:], atol=1e-5), "the inverse undoes those maps first"
+        assert torch.allclose(seen[1], x[:, 1:], atol=1e-5), "the inverse undoes the identity maps first"
 
-    def test_without_identity_maps_the_other_half_stays(self) -> None:
+    def test_without_identity_maps_the_other_half_is_unchanged(self) -> None:
         x = torch.randn(5, 3)
         z, _ = shaken(Coupling([True, False, False], mlp, transform_identity=False))(x)
         assert torch.equal(z[:, 1:], x[:, 1:])
 
     def test_image_params_are_a_view(self) -> None:
-        """The network's channels reach the spline strided, without a copy of the largest tensor there is."""
+        """The spline gets a strided view of the network's output, which is the largest tensor."""
         from cubicflow.nets import ResidualConv
 
         layer = Coupling([True, False, True], partial(ResidualConv, hidden_features=4))
@@ -166,9 +166,9 @@ class TestActNorm:
         assert torch.allclose(z.var((0, 2, 3), correction=0), torch.ones(3), atol=1e-4)
         shift = layer.shift.clone()
         layer(x + 10)
-        assert torch.equal(layer.shift, shift), "the second batch changes nothing"
+        assert torch.equal(layer.shift, shift), "the second batch does not change the layer"
 
-    def test_a_loaded_layer_does_not_begin_again(self) -> None:
+    def test_a_loaded_layer_is_not_initialised_again(self) -> None:
         trained = ActNorm(2)
         trained(torch.randn(50, 2) * 4)
         loaded = ActNorm(2)
@@ -189,16 +189,16 @@ class TestActNorm:
         assert z.tolist() == [[-1, 0], [1, 0]]
         assert log_det.isfinite().all()
 
-    def test_features_whose_mean_is_rounded_are_constant_all_the_same(self) -> None:
+    def test_constant_features_are_found_despite_a_rounded_mean(self) -> None:
         layer = ActNorm(2).double()
         x = torch.full((1000, 2), 0.1, dtype=torch.float64)
         x[0, 1] = 0.2
-        assert (x - x.mean(0))[:, 0].any(), "the mean of equal numbers is not always that number"
+        assert (x - x.mean(0))[:, 0].any(), "the mean of equal numbers is rounded here"
         layer(x)
         assert layer.log_scale[0] == 0
         assert torch.allclose(layer.log_scale[1], x[:, 1].std(correction=0).log())
 
-    def test_unfitted_layers_say_what_to_do(self) -> None:
+    def test_unfitted_layers_raise_with_a_remedy(self) -> None:
         for call in (lambda: ActNorm(2).eval()(torch.zeros(3, 2)), lambda: ActNorm(2).inverse(torch.zeros(3, 2))):
             with pytest.raises(RuntimeError, match="call the flow once on a batch in training mode"):
                 call()
@@ -207,7 +207,7 @@ class TestActNorm:
 
 
 class TestSigmoid:
-    def test_clip_acts_where_a_logit_is_taken_with_the_log_det_of_the_clipped_value(self) -> None:
+    def test_the_logit_clips_and_returns_the_log_det_of_the_clipped_value(self) -> None:
         p = torch.tensor([[0.0, 1e-9, 0.5, 1 - 1e-9, 1.0]], dtype=torch.float64)
         x, log_det = Logit(1e-6)(p)
         clipped = p.clamp(1e-6, 1 - 1e-6)
@@ -215,10 +215,10 @@ class TestSigmoid:
         assert torch.allclose(log_det, -(clipped.log() + (1 - clipped).log()).sum(1))
 
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-    def test_without_clip_there_is_no_density_from_the_ends_on(self, dtype: torch.dtype) -> None:
+    def test_without_clip_the_density_is_zero_at_and_beyond_the_ends(self, dtype: torch.dtype) -> None:
         p = torch.tensor([[0.0], [-0.1], [-math.inf], [1.0], [1.1], [math.inf]], dtype=dtype)
         x, log_det = Logit()(p)
-        assert x.isfinite().all(), "layers behind it make NaN of what is not"
+        assert x.isfinite().all(), "later layers would turn infinite values into NaN"
         first, last = (torch.nextafter(torch.tensor(end, dtype=dtype), torch.tensor(0.5)) for end in (0.0, 1.0))
         ends = torch.stack([first.log() - torch.log1p(-first), last.log() - torch.log1p(-last)])
         assert torch.equal(x.flatten(), ends.repeat_interleave(3))
@@ -233,7 +233,7 @@ class TestSigmoid:
             assert x.isnan().tolist() == [[True, False], [False, False]]
             assert log_det.isnan().tolist() == [True, False]
 
-    def test_the_papers_sandwich_agrees_with_the_real_line_inside_the_clip(self) -> None:
+    def test_the_papers_sigmoid_and_logit_agree_with_the_real_line_inside_the_clip(self) -> None:
         params = torch.randn(4, 22, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
         real, unit = Elementwise(4).double(), Elementwise(4, ElementMap(domain="unit")).double()
         with torch.no_grad():
@@ -244,7 +244,7 @@ class TestSigmoid:
         for expected, found in zip(real(x), sandwich(x), strict=True):
             assert torch.allclose(expected, found, rtol=1e-9, atol=1e-9)
         far = torch.full((1, 4), 40.0, dtype=torch.float64)
-        assert (sandwich(far)[0] < 14).all(), "the sandwich saturates where the real line does not"
+        assert (sandwich(far)[0] < 14).all(), "the clipped sigmoid and logit saturate, the real line does not"
         assert (real(far)[0] > 30).all()
 
     def test_a_clip_that_is_rounded_away_still_clips(self) -> None:
@@ -265,7 +265,7 @@ def test_standardise_of_data() -> None:
     assert torch.allclose(z[:, :2].std(0, correction=0), torch.ones(2), atol=1e-5)
     assert log_det.isfinite().all()
     tenths = torch.full((1000, 1), 0.1, dtype=torch.float64)
-    assert tenths.std(correction=0) != 0, "rounding alone"
+    assert tenths.std(correction=0) != 0, "only rounding makes it differ from 0"
     assert Standardise.of(tenths).std == 1
     with pytest.raises(ValueError, match="at least one row"):
         Standardise.of(torch.zeros(0, 2))
@@ -282,7 +282,7 @@ def test_squeeze_gathers_blocks() -> None:
     assert torch.equal(z, torch.nn.functional.pixel_unshuffle(x, 2))
 
 
-def test_levels_may_be_one_and_the_same_layer() -> None:
+def test_levels_may_share_a_layer() -> None:
     layer = MultiScale([Compose([])] * 2, (1, 8, 8))
     x = torch.randn(3, 1, 8, 8)
     z, _ = layer(x)
@@ -300,9 +300,9 @@ def test_autoregressive_jacobian_is_triangular() -> None:
 
 
 @pytest.mark.parametrize("family", ["cubic", "quadratic", "linear", "rational_quadratic"])
-def test_affine_first_is_the_composition_and_exact_in_the_tails(family: str) -> None:
-    """Against the two maps one after the other, and in the tails, where a spline on the real line has slope 1: there
-    the composition is (x - m) exp(-s) plus a constant, however far out."""
+def test_affine_first_equals_the_composition_and_is_exact_in_the_tails(family: str) -> None:
+    """The map equals the two maps one after the other. In the tails a spline on the real line has slope 1, so the
+    composition is (x - m) exp(-s) plus a constant, at any distance."""
     bend, both = ElementMap(family, 5), ElementMap(family, 5, affine_first=True)
     assert both.num_params == bend.num_params + 2
     params = torch.randn(7, both.num_params, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -321,7 +321,7 @@ def test_affine_first_is_the_composition_and_exact_in_the_tails(family: str) -> 
         assert torch.allclose(back, far, rtol=1e-12)
 
 
-def test_files_of_before_affine_first_describe_the_same_map() -> None:
+def test_the_default_config_omits_affine_first_as_in_older_files() -> None:
     assert "affine_first" not in ElementMap().config()
     assert ElementMap(**ElementMap(affine_first=True).config()).affine_first
 

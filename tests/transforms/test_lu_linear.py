@@ -1,4 +1,4 @@
-"""Linear layers: against dense matrices, whatever was written into them, and several of them in one Compose."""
+"""Linear layers, compared with dense matrices, after changes of their weights, and several in one Compose."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TestLULinear:
         solved = torch.linalg.solve(dense, (z - layer.bias).T).T
         assert torch.allclose(layer.inverse(z)[0], solved, rtol=1e-9, atol=1e-9)
 
-    def test_starts_as_its_permutation(self) -> None:
+    def test_starts_as_a_permutation(self) -> None:
         layer = LULinear(6, seed=3)
         x = torch.randn(4, 6)
         assert torch.equal(layer(x)[0], x[:, layer.permutation])
@@ -35,8 +35,8 @@ class TestLULinear:
         assert torch.equal(LULinear(6, seed=3).permutation, layer.permutation)
 
     @pytest.mark.parametrize("features", [5, ALWAYS_INVERTED + 1])
-    def test_inverses_follow_every_change(self, features: int) -> None:
-        """In no_grad mode, with few rows and with many, against solves with the dense matrix."""
+    def test_inverses_follow_every_change_of_the_weights(self, features: int) -> None:
+        """The reference solves with the dense matrix, without gradients, with few rows and with many."""
         layer = shaken(LULinear(features)).double()
         rows = torch.randn(ROWS_WORTH_AN_INVERSE * features, features, dtype=torch.float64)
 
@@ -54,22 +54,22 @@ class TestLULinear:
         assert agrees()
         with torch.no_grad():
             layer.factors.mul_(1.5)
-        assert agrees(), "an in-place change"
+        assert agrees(), "after an in-place change"
         layer.factors.data.mul_(0.5)
         layer.log_diagonal.data.add_(0.2)
-        assert agrees(), "a write past autograd, which counts no new version"
+        assert agrees(), "after a write that autograd's version counter misses"
         layer.load_state_dict(shaken(LULinear(features), by=0.7).double().state_dict())
-        assert agrees(), "loading"
+        assert agrees(), "after loading"
         layer.load_state_dict(shaken(LULinear(features), by=0.1).double().state_dict(), assign=True)
-        assert agrees(), "loading by assignment"
+        assert agrees(), "after loading by assignment"
         layer.float()
-        assert agrees(), "moving"
-        for fused in (False, True):  # fused steps count no new version
+        assert agrees(), "after a change of dtype"
+        for fused in (False, True):  # fused steps do not raise the version counter
             optimizer = torch.optim.Adam(layer.parameters(), lr=0.05, fused=fused)
             for direction in (layer, layer.inverse):
                 sum(out.square().sum() for out in direction(rows.float())).backward()
                 optimizer.step()
-                assert agrees(), "an optimiser's step"
+                assert agrees(), "after an optimiser's step"
 
     def test_samples_after_fused_steps_through_the_inverse(self) -> None:
         flow = cf.flows.tabular(2, num_layers=2, hidden_features=16).double()
@@ -107,11 +107,11 @@ class TestLULinear:
         assert torch.allclose(found, expected, rtol=1e-12, atol=1e-12)
 
     @pytest.mark.parametrize("direction", ["forward", "inverse"])
-    def test_whole_numbers_are_not_cut_off(self, direction: str) -> None:
+    def test_integer_inputs_are_refused(self, direction: str) -> None:
         with pytest.raises(TypeError, match=r"floating-point inputs, got torch.int64; pass x.float\(\)"):
             getattr(LULinear(2), direction)(torch.tensor([[1, 2]]))
 
-    def test_autocast_does_not_reach_it(self) -> None:
+    def test_autocast_does_not_change_the_result(self) -> None:
         layer, x = shaken(LULinear(16)), torch.randn(8, 16)
         with torch.autocast("cpu", dtype=torch.bfloat16):
             z, _ = layer(x)
@@ -119,7 +119,7 @@ class TestLULinear:
         assert torch.equal(z, layer(x)[0])
         assert torch.allclose(back, x, atol=1e-4)
 
-    def test_conv1x1_is_it_on_every_pixel(self) -> None:
+    def test_conv1x1_is_lu_linear_on_every_pixel(self) -> None:
         layer = shaken(Conv1x1(3, seed=0))
         x = torch.randn(2, 3, 4, 5)
         z, log_det = layer(x)
@@ -130,7 +130,7 @@ class TestLULinear:
 
 
 def one_by_one(parts: list, x: torch.Tensor, method: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """The parts in turn, each by itself."""
+    """Apply the parts one after the other, outside Compose."""
     log_det = torch.zeros(len(x), dtype=x.dtype)
     for part in parts if method == "forward" else reversed(parts):
         x, log_det_part = getattr(part, method)(x)
@@ -141,11 +141,11 @@ def one_by_one(parts: list, x: torch.Tensor, method: str) -> tuple[torch.Tensor,
 @pytest.mark.parametrize("gradients", [True, False])
 @pytest.mark.parametrize("method", ["forward", "inverse"])
 class TestInCompose:
-    def test_as_one_by_one(self, method: str, gradients: bool) -> None:
+    def test_equals_the_layers_one_by_one(self, method: str, gradients: bool) -> None:
         parts = [shaken(LULinear(3, seed=1)), Elementwise(3), shaken(LULinear(3, seed=2), by=0.6)]
         self.agrees(parts, method, gradients)
 
-    def test_a_layer_that_comes_twice_counts_twice(self, method: str, gradients: bool) -> None:
+    def test_a_layer_used_twice_counts_twice(self, method: str, gradients: bool) -> None:
         layer = shaken(LULinear(3))
         self.agrees([layer, Elementwise(3), layer], method, gradients)
 
@@ -180,8 +180,8 @@ def test_hooks_of_linear_layers_fire() -> None:
     assert seen == ["before", "after"]
 
 
-def test_a_layer_without_memory_takes_none() -> None:
+def test_a_layer_on_the_meta_device_takes_no_memory() -> None:
     with torch.device("meta"):
-        layer = LULinear(10**9, seed=0)  # a permutation of so many would take gigabytes
+        layer = LULinear(10**9, seed=0)  # a real permutation would take gigabytes
     assert layer.permutation.is_meta
     assert layer.permutation.shape == (10**9,)

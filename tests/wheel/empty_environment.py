@@ -1,9 +1,9 @@
-"""Run by the Python of an environment that has cubicflow's wheel and what it depends on, and nothing else.
+"""Check a wheel in an environment with cubicflow's wheel and its required dependencies only.
 
     python tests/wheel/empty_environment.py [--pure]
 
-Imports, fits, scores, samples, saves, loads; then asks for what needs an extra, which must be named in one line. With
---pure the native library must be absent, and said to be so once; without, it must work.
+The script imports, fits, scores, samples, saves and loads. Then it calls what needs an extra; each error must name the
+extra in one line. With --pure the native library must be absent, with one warning; otherwise it must work.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def main(pure: bool) -> None:
 
 
 def missing_extras() -> None:
-    """What an absent package is needed for fails with one line that names the extra."""
+    """Check that every call that needs an absent package fails with one line that names the extra."""
     import cubicflow as cf
     from cubicflow.export import export_model
 

@@ -1,4 +1,4 @@
-"""Conditions on any columns: against the enumerated joint, against rows that meet them by chance, and bad ones."""
+"""Conditions on any columns, compared with the enumerated joint and with rejection sampling; and bad conditions."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from cubicflow.tables.asking.question import upper_bound
 
 @pytest.fixture(scope="module")
 def joint(of_words: FittedTable) -> pd.DataFrame:
-    """Every row of words with its probability, from the scores of whole rows. The unseen has no part in samples, so
-    what all rows have together counts as 1."""
+    """Return every row of words with its probability, from the scores of whole rows. Samples hold no unseen words, so
+    the probabilities of all rows are normalised to 1."""
     levels = [column.levels for column in of_words.schema.columns]
     rows = pd.DataFrame(list(product(*levels)), columns=list("abcde"))
     p = np.exp(of_words.score(pa.Table.from_pandas(rows)))
@@ -56,7 +56,7 @@ def test_few_paths_are_enumerated(of_words: FittedTable, joint: pd.DataFrame) ->
 
 
 def coverage(fitted: FittedTable, joint: pd.DataFrame, count: int) -> tuple[float, float]:
-    """The share of masses within two of their errors, and the largest total variation."""
+    """Return the share of masses within two of their errors, and the largest total variation."""
     within, furthest = [], 0.0
     for seed, (column, given) in enumerate(random_questions(joint, count)):
         answer = fitted.conditional(column, given, effective_size=4_000, seed=seed)
@@ -79,7 +79,7 @@ def test_particles_agree_with_enumeration_within_their_errors(
 
 
 @pytest.mark.soak
-def test_errors_of_two_hundred_questions(
+def test_errors_of_two_hundred_conditions_are_calibrated(
     of_words: FittedTable, joint: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(question, "MOST_PATHS", 0)
@@ -113,7 +113,7 @@ def plain(of_mixed: FittedTable) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("condition", CONDITIONS)
-def test_rows_meet_the_condition_and_are_like_those_that_do_by_chance(
+def test_rows_meet_the_condition_and_agree_with_rejection_sampling(
     of_mixed: FittedTable, plain: pd.DataFrame, condition: str
 ) -> None:
     meets = CONDITIONS[condition]
@@ -133,7 +133,7 @@ def test_rows_meet_the_condition_and_are_like_those_that_do_by_chance(
     assert set(rows["town"] + rows["county"]) <= set(plain["town"] + plain["county"])
 
 
-def test_conditions_together(of_mixed: FittedTable) -> None:
+def test_several_conditions_hold_at_once(of_mixed: FittedTable) -> None:
     texts = ["county=county 1", "size>7", "hours>0", "legs in 2,4"]
     rows = of_mixed.sample(300, texts, seed=1).to_pandas()
     assert (rows["county"] == "county 1").all()
@@ -147,8 +147,8 @@ def test_conditions_together(of_mixed: FittedTable) -> None:
     assert of_mixed.sample(0, ["hours>0"]).num_rows == 0
 
 
-def test_a_number_after_the_conditions(of_mixed: FittedTable) -> None:
-    """Masses, density, distribution function and quantiles of one column belong together."""
+def test_the_law_of_a_number_after_the_conditions_is_consistent(of_mixed: FittedTable) -> None:
+    """Masses, density, distribution function and quantiles of one column agree."""
     answer = of_mixed.conditional("hours", ["legs=2", "size>5"], effective_size=1_000)
     atom = answer.masses([0.0]).masses[0]
     grid = np.concatenate([np.linspace(1e-6, 30, 301), np.linspace(30.2, 120, 100)])
@@ -167,9 +167,9 @@ def test_a_number_after_the_conditions(of_mixed: FittedTable) -> None:
     assert last.quantiles([0.99]).values == [4]
 
 
-def test_a_number_before_the_conditions(of_mixed: FittedTable) -> None:
-    """The density of a column that comes before a condition is a ratio of probabilities: it has the mass that
-    weighted rows have."""
+def test_the_density_of_a_number_before_the_conditions_agrees_with_weighted_rows(of_mixed: FittedTable) -> None:
+    """The density of a column before a condition is a ratio of probabilities. Its integral agrees with the mass of
+    weighted rows."""
     answer = of_mixed.conditional("hours", ["share>0"], effective_size=4_000)
     grid = np.linspace(0.5, 14.5, 8)
     density = answer.density(grid)
@@ -198,14 +198,14 @@ BAD = {
 
 
 @pytest.mark.parametrize("text", BAD)
-def test_bad_conditions(of_mixed: FittedTable, text: str) -> None:
+def test_bad_conditions_are_refused(of_mixed: FittedTable, text: str) -> None:
     with pytest.raises(TableError) as refused:
         of_mixed.sample(5, [text])
     assert BAD[text] in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
-def test_contradictions(of_mixed: FittedTable) -> None:
+def test_contradictory_conditions_are_refused(of_mixed: FittedTable) -> None:
     for texts, message in (
         (["size>8", "size<3"], "contradict one another"),
         (["town=town 0", "county=county 2"], "determines 'county'"),
@@ -218,11 +218,13 @@ def test_contradictions(of_mixed: FittedTable) -> None:
     assert of_mixed.probability(["size>8", "size<9"]).values > 0
 
 
-def test_what_is_too_rare_is_said_with_a_bound(of_mixed: FittedTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_condition_too_rare_to_answer_is_refused_with_a_bound(
+    of_mixed: FittedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
     texts = ["share>150", "town=town 0"]
     found = of_mixed.probability(texts)
     monkeypatch.setattr(question, "MOST_PARTICLES", 4096)
-    monkeypatch.setattr(question, "FEWEST", 1e6)  # as if particles were hardly ever effective
+    monkeypatch.setattr(question, "FEWEST", 1e6)  # no number of particles is enough
     with pytest.raises(TableError, match="too rare to answer") as refused:
         of_mixed.sample(10_000, texts, seed=0)
     said = re.search(r"about (\S+), at most (\S+) with 95% confidence", str(refused.value))
@@ -231,7 +233,7 @@ def test_what_is_too_rare_is_said_with_a_bound(of_mixed: FittedTable, monkeypatc
     assert float(found.values) < float(said[2]) < 1e-2
 
 
-def test_the_bound_is_that_of_the_binomial_where_all_are_zeros_or_ones() -> None:
+def test_the_bound_agrees_with_clopper_and_pearson_for_zeros_and_ones() -> None:
     from scipy.stats import beta
 
     for hits, n in ((0, 500), (3, 500), (250, 500)):
@@ -241,7 +243,7 @@ def test_the_bound_is_that_of_the_binomial_where_all_are_zeros_or_ones() -> None
 
 def test_columns_with_odd_names() -> None:
     names = ["a", "a in b", "x<y", "in"]
-    assert read_condition("a in b>3", names).column == "a"  # the shortest
+    assert read_condition("a in b>3", names).column == "a"  # the shortest matching name
     assert read_condition("x<y>=3", names).values == ("3",)
     assert read_condition('a in "p, q",r', names).values == ("p, q", "r")
     assert read_condition("in in 1..2", names).relation == "range"

@@ -1,4 +1,4 @@
-"""Constraints: kept in every sample, refused where rows break them or they contradict one another."""
+"""Constraints hold in every sample. They are refused if rows break them or if they contradict one another."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def frame(rows: int = 600) -> pd.DataFrame:
 
 
 def breaks(rows: pd.DataFrame) -> int:
-    """Counted here by other means."""
+    """Return the number of rows that break a constraint, by an independent count."""
     known = set(zip(frame()["town"], frame()["shop"], strict=True))
     wrong = (
         (rows["start"] > rows["end"])
@@ -69,7 +69,7 @@ def fitted(folder: Path) -> FittedTable:
     return FittedTable.load(folder / "run")
 
 
-def test_every_sample_keeps_them(fitted: FittedTable) -> None:
+def test_every_sample_meets_the_constraints(fitted: FittedTable) -> None:
     said: list[str] = []
     batches = list(fitted.sample_batches(2_000, seed=0, say=said.append))
     rows = pd.concat([batch.to_pandas() for batch in batches])
@@ -87,11 +87,11 @@ def test_every_sample_keeps_them(fitted: FittedTable) -> None:
 
 
 @pytest.mark.soak
-def test_none_of_a_hundred_thousand_breaks_one(fitted: FittedTable) -> None:
+def test_a_hundred_thousand_samples_meet_the_constraints(fitted: FittedTable) -> None:
     assert breaks(fitted.sample(100_000, seed=0).to_pandas()) == 0
 
 
-def test_a_flow_draws_again(folder: Path) -> None:
+def test_a_flow_draws_again_until_constraints_hold(folder: Path) -> None:
     how = {"model": "flow", **TRAINING, "steps": 10, "validate_every": 5}
     settings = {"num_layers": 1, "hidden_features": 8}
     options = TableOptions(drop=("town", "shop", "opened", "closed"))
@@ -118,14 +118,14 @@ BAD = {
 
 
 @pytest.mark.parametrize("text", BAD)
-def test_bad_constraints(folder: Path, text: str) -> None:
+def test_bad_constraints_are_refused(folder: Path, text: str) -> None:
     with pytest.raises(TableError, match=BAD[text]) as refused:
         fit_table(folder / "t.csv", folder / "bad", constraints=[text], **TRAINING)
     assert repr(text) in str(refused.value)
     assert not (folder / "bad").exists()
 
 
-def test_contradictions(fitted: FittedTable) -> None:
+def test_contradictory_constraints_are_refused(fitted: FittedTable) -> None:
     for texts in (["start > end"], ["start + 1 <= net", "net <= start"], ["net = 3", "net = 4"]):
         with pytest.raises(TableError, match="contradict one another"):
             fitted.sample(5, constraints=texts)
@@ -135,7 +135,7 @@ def test_contradictions(fitted: FittedTable) -> None:
         fitted.sample(5, seed=0, constraints=["start >= 1000"])
 
 
-def test_names_with_signs_in_them(fitted: FittedTable) -> None:
+def test_column_names_may_contain_operators(fitted: FittedTable) -> None:
     from cubicflow.tables.schema import Schema
 
     columns = fitted.schema["start"], fitted.schema["end"]
@@ -165,7 +165,7 @@ def test_feasibility_agrees_with_linear_programming() -> None:
     assert verdicts == {True, False}
 
 
-def test_a_run_keeps_its_constraints_and_trusts_nothing(folder: Path, fitted: FittedTable) -> None:
+def test_a_run_saves_its_constraints_and_invalid_ones_are_refused(folder: Path, fitted: FittedTable) -> None:
     assert [each.text for each in fitted.constraints] == list(KEPT)
     path = folder / "run" / "config.json"
     text = path.read_text()
@@ -176,7 +176,7 @@ def test_a_run_keeps_its_constraints_and_trusts_nothing(folder: Path, fitted: Fi
         with pytest.raises(FlowFileError):
             FittedTable.load(folder / "run")
     config = json.loads(text)
-    del config["table"]["constraints"]  # a run of before
+    del config["table"]["constraints"]  # as in an older run
     path.write_text(json.dumps(config))
     assert FittedTable.load(folder / "run").constraints == ()
     path.write_text(text)

@@ -1,4 +1,4 @@
-"""Filled gaps: only gaps change, and they are drawn as the enumerated joint says."""
+"""Imputation changes only gaps, and draws them from the enumerated joint."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def table(frame: pd.DataFrame) -> pa.Table:
     return pa.Table.from_pandas(frame, preserve_index=False)
 
 
-def test_words_are_drawn_as_the_joint_says(of_words: FittedTable) -> None:
-    """Gaps in the first and the third column, with the others known: 6 ways to fill them."""
+def test_words_are_drawn_from_the_joint(of_words: FittedTable) -> None:
+    """The first and the third column are gaps, with 6 ways to fill them; the other columns are known."""
     row = {"a": None, "b": "b1", "c": None, "d": "d2", "e": "e0"}
     ways = pd.DataFrame([{**row, "a": a, "c": c} for a, c in product(["a0", "a1", "a2"], ["c0", "c1"])])
     p = np.exp(of_words.score(table(ways)))
@@ -30,7 +30,7 @@ def test_words_are_drawn_as_the_joint_says(of_words: FittedTable) -> None:
     assert (np.abs(counts.to_numpy() / 3_000 - share) < 4.5 * error).all()
     assert (filled["filled"] == "a,c").all()
     best = of_words.impute(table(pd.DataFrame([row] * 20)), seed=0, most_likely=True)[0].to_pandas()
-    for name in "ac":  # 64 particles tell words apart whose probabilities differ by a tenth or more
+    for name in "ac":  # 64 particles distinguish probabilities that differ by 0.1 or more
         of_word = ways.assign(p=share).groupby(name)["p"].sum()
         assert (best[name].map(of_word) > of_word.max() - 0.2).all()
 
@@ -63,8 +63,8 @@ def test_only_gaps_change(of_mixed: FittedTable) -> None:
     assert found[0].equals(of_mixed.impute(table(rows), draws=2, seed=1)[0])
 
 
-def test_what_comes_later_counts(of_mixed: FittedTable) -> None:
-    """Hours are about 3 more than the size, and come after it."""
+def test_later_columns_inform_the_imputation(of_mixed: FittedTable) -> None:
+    """The later column hours is about 3 larger than the size."""
     rows = mixed(400).assign(size=np.nan)
     rows = rows[rows["hours"] > 0].reset_index(drop=True)
     filled = of_mixed.impute(table(rows), seed=0)[0].to_pandas()
@@ -73,7 +73,7 @@ def test_what_comes_later_counts(of_mixed: FittedTable) -> None:
     assert seeing > guessing + 0.1
 
 
-def test_bad_tables(of_mixed: FittedTable) -> None:
+def test_bad_tables_are_refused(of_mixed: FittedTable) -> None:
     with pytest.raises(TableError, match="has a column 'filled'"):
         of_mixed.impute(table(mixed(20).assign(filled=1)))
     with pytest.raises(TableError, match="draws should be"):
