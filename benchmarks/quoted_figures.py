@@ -1,7 +1,7 @@
 """Write the figures that the pages quote, from the records of the runs.
 
     python -m benchmarks.quoted_figures            # update README.md and the pages under docs/
-    python -m benchmarks.quoted_figures --check    # change nothing; exit with status 1 if a page differs from the records
+    python -m benchmarks.quoted_figures --check    # change nothing; exit with status 1 if a page differs
 
 A page marks the place of a figure by a pair of comments, on lines of their own or within a sentence:
 
@@ -87,8 +87,7 @@ def _inverses(root: Path) -> list[str]:
         total = {name: sum(int(row[name]) for row in mine) for name in ("inputs", "nonfinite", "outside")}
         counts[method] = f"{total['nonfinite']:,} and {total['outside']:,}"
     return [
-        f"[inverse](docs/results/index.md#inverses) of {total['inputs']:,} float32 inputs: NaN or inf, and outside the "
-        "domain",
+        f"[inverse](docs/results/index.md#inverses) of {total['inputs']:,} float32 inputs: not finite, out of domain",
         counts["cubic, steffen"],
         f"{counts['nflows cubic']} (nflows, cubic)",
     ]
@@ -140,7 +139,7 @@ def _integral(root: Path) -> list[str]:
         return f"{float(row['error']):.1e} in {float(row['seconds']):.1f} s"
 
     return [
-        "[integral](docs/results/integrals.md) of two Gaussians in 16 dimensions, 1,000,000 evaluations: relative error",
+        "[integral](docs/results/integrals.md) of two Gaussians in 16 dimensions, 10^6 evaluations: relative error",
         cell("cubicflow"),
         f"{cell(vegas)} (vegas), {cell('madnis')} (madnis)",
     ]
@@ -237,9 +236,13 @@ def imputation(root: Path) -> str:
 def explore(root: Path) -> str:
     """Return the table of times of the page that explores a fit."""
     first, *redraws = _csv(root, "docs/results/explore.csv")
-    rows = [["first picture, best of three", f"{float(first['seconds']):.2f}", f"{float(first['processor_seconds']):.2f}"]]
+    rows = [
+        ["first picture, best of three", f"{float(first['seconds']):.2f}", f"{float(first['processor_seconds']):.2f}"]
+    ]
     for label, level in (("redraw, median", 0.5), ("redraw, 95th percentile", 0.95)):
-        values = [np.quantile([float(row[name]) for row in redraws], level) for name in ("seconds", "processor_seconds")]
+        values = [
+            np.quantile([float(row[name]) for row in redraws], level) for name in ("seconds", "processor_seconds")
+        ]
         rows.append([label, *(f"{value:.3f}" for value in values)])
     return _table(["", "seconds of the clock", "seconds of the server's processor"], rows)
 

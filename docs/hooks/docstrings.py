@@ -1,7 +1,7 @@
 """Docstrings as Markdown.
 
-Examples become code blocks. A role such as :func:`name` becomes the name alone. An entry for two arguments ("a, b: ...")
-becomes one entry for each.
+Examples become code blocks. A role such as :func:`name` becomes the name alone. An entry for two arguments
+("a, b: ...") becomes one entry for each.
 """
 
 from __future__ import annotations

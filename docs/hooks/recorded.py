@@ -10,9 +10,9 @@ A page marks a table by a block of this kind, in YAML:
     cells: {"K = {}": largest_error max .1e}
     ```
 
-``where`` keeps the rows with these values. ``by`` makes one line for each combination of values. A cell names a column of
-the file, the function that reduces several values to one (sum, max, min, or only, which allows a single value), and a
-format. With ``across``, there is one such cell for every value of that column; the heading names the value. Without
+``where`` keeps the rows with these values. ``by`` makes one line for each combination of values. A cell names a column
+of the file, the function that reduces several values to one (sum, max, min, or only, which allows a single value), and
+a format. With ``across``, there is one such cell for every value of that column; the heading names the value. Without
 ``cells``, the table shows every column unchanged.
 
 The hook also adds the pages of docs/results to the navigation, and the rerun of the paper, which ``cubicflow reproduce

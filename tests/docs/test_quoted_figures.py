@@ -70,7 +70,9 @@ def test_scores_of_the_paper_agree_with_the_page_of_the_rerun() -> None:
 def records(tmp_path: Path) -> Path:
     """Return a folder with a copy of every record that the figures are made of."""
     for name in ("docs/results", "results"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("*.png", "cells", "column_ablations"))
+        shutil.copytree(
+            ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("*.png", "cells", "column_ablations")
+        )
     return tmp_path
 
 
