@@ -86,8 +86,9 @@ def _inverses(root: Path) -> list[str]:
         mine = [row for row in rows if row["method"] == method]
         total = {name: sum(int(row[name]) for row in mine) for name in ("inputs", "nonfinite", "outside")}
         counts[method] = f"{total['nonfinite']:,} and {total['outside']:,}"
+    inputs = f"{total['inputs']:,} float32 inputs"
     return [
-        f"[inverse](docs/results/index.md#inverses) of {total['inputs']:,} float32 inputs: not finite, out of domain",
+        f"[inverse](docs/results/index.md#inverses) of {inputs}: results not finite, and results out of the domain",
         counts["cubic, steffen"],
         f"{counts['nflows cubic']} (nflows, cubic)",
     ]
