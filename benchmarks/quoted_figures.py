@@ -81,16 +81,18 @@ def measured(root: Path) -> str:
 
 def _inverses(root: Path) -> list[str]:
     rows = [row for row in _csv(root, "docs/results/spline_robustness.csv") if row["dtype"] == "float32"]
-    counts = {}
-    for method in ("cubic, steffen", "nflows cubic"):
-        mine = [row for row in rows if row["method"] == method]
-        total = {name: sum(int(row[name]) for row in mine) for name in ("inputs", "nonfinite", "outside")}
-        counts[method] = f"{total['nonfinite']:,} and {total['outside']:,}"
-    inputs = f"{total['inputs']:,} float32 inputs"
+
+    def total(column: str, method: str) -> str:
+        return f"{sum(int(row[column]) for row in rows if row['method'] == method):,}"
+
+    ours, theirs = (
+        f"{total('nonfinite', method)} and {total('outside', method)}" for method in ("cubic, steffen", "nflows cubic")
+    )
+    inputs = f"{total('inputs', 'cubic, steffen')} float32 inputs"
     return [
         f"[inverse](docs/results/index.md#inverses) of {inputs}: results not finite, and results out of the domain",
-        counts["cubic, steffen"],
-        f"{counts['nflows cubic']} (nflows, cubic)",
+        ours,
+        f"{theirs} (nflows, cubic)",
     ]
 
 
