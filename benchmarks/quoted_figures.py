@@ -26,9 +26,10 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.synthetic.records import MODELS
+
 ROOT = Path(__file__).parents[1]
 MARKED = re.compile(r"(<!-- figures: (\w+) -->)(\n?)(.*?)(<!-- end -->)", re.DOTALL)
-PEERS = {"sdv-tvae": "SDV TVAE", "sdv-ctgan": "SDV CTGAN", "sdv-gaussian-copula": "SDV GaussianCopula"}
 IMPUTERS = {
     "mode and median": "mode and median of the training rows",
     "IterativeImputer, codes": "scikit-learn's IterativeImputer, words as codes",
@@ -128,7 +129,7 @@ def _synthetic_rows(root: Path) -> list[str]:
     return [
         "[synthetic rows](docs/results/synthetic_tables.md) of penguins: detection score, 1 is perfect",
         f"{ours:.3f}",
-        f"{scores[best]:.3f} ({PEERS.get(best, best)}, the best of {len(scores)} peers)",
+        f"{scores[best]:.3f} ({MODELS[best]}, the best of {len(scores)} peers)",
     ]
 
 
