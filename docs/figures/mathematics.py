@@ -20,7 +20,7 @@ IMAGES = DOCS / "images"
 
 
 def steffen() -> None:
-    """Slopes of parabolas overshoot beside a step; Steffen's never do."""
+    """Draw an interpolant with the slopes of parabolas, which overshoot beside a step, and with Steffen's slopes."""
     x_knots = torch.tensor([0.0, 0.15, 0.3, 0.45, 0.55, 0.75, 1.0], dtype=torch.float64)
     y_knots = torch.tensor([0.0, 0.03, 0.05, 0.08, 0.85, 0.93, 1.0], dtype=torch.float64)
     x = torch.linspace(0, 1, 1001, dtype=torch.float64)
@@ -45,7 +45,7 @@ def steffen() -> None:
 
 
 def hermite(x: Tensor, x_knots: Tensor, y_knots: Tensor, slopes: Tensor) -> tuple[Tensor, Tensor]:
-    """The cubic through any knots with any slopes, monotone or not, and its slope; written out as in a textbook."""
+    """Return the cubic through any knots with any slopes, monotone or not, and its slope, by the textbook formula."""
     k = torch.searchsorted(x_knots[1:-1], x, right=True)
     width = x_knots.diff()[k]
     t = (x - x_knots[k]) / width
@@ -56,7 +56,7 @@ def hermite(x: Tensor, x_knots: Tensor, y_knots: Tensor, slopes: Tensor) -> tupl
 
 
 def real_line() -> None:
-    """There and back in float32: the clipped sandwich, and the map without a clip."""
+    """Draw round trips in float32, of the clipped map (sigmoid, spline, logit) and of the map without a clip."""
     params = torch.randn(22, generator=torch.Generator().manual_seed(3))
     x = torch.linspace(-40, 40, 4001)
     sandwich = Compose([Sigmoid(clip=1e-6), Elementwise(1, ElementMap(domain="unit")), Logit(clip=1e-6)])
@@ -73,14 +73,14 @@ def real_line() -> None:
         left.set(title="the map of one element, float32", xlabel="x", ylabel="y")
         left.legend(frameon=False)
         for (name, back), style in zip(there_and_back.items(), ("C1--", "C0-"), strict=True):
-            worst = (back - x).abs()[: len(x) // 50 * 50].reshape(-1, 50).amax(1)  # of 50 neighbours
+            worst = (back - x).abs()[: len(x) // 50 * 50].reshape(-1, 50).amax(1)  # largest of 50 neighbours
             right.semilogy(x[25 : len(worst) * 50 : 50], worst.clamp(min=1e-8), style, label=name, linewidth=1.3)
         right.set(title="there and back: largest |error|, float32", xlabel="x")
     save(figure, "real_line")
 
 
 def inverse() -> None:
-    """The recorded backward errors of the inverses, every K and scale a dot."""
+    """Draw the recorded backward errors of the inverses, one dot for each K and scale."""
     with (DOCS / "results" / "spline_robustness.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     figure, panels = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True, layout="constrained")

@@ -1,5 +1,8 @@
-"""Docstrings as Markdown: examples become code blocks, roles such as :func:`name` the name alone, and an entry for two
-arguments ("a, b: ...") an entry for each."""
+"""Docstrings as Markdown.
+
+Examples become code blocks. A role such as :func:`name` becomes the name alone. An entry for two arguments
+("a, b: ...") becomes one entry for each.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ SHARED = re.compile(r"^( +)((?:\w+, )+\w+): (.*(?:\n\1 +.*)*)", re.MULTILINE)
 
 
 class ReadableDocstrings(griffe.Extension):
-    """Rewrites every docstring that the reference shows."""
+    """Griffe extension that converts every docstring of the reference."""
 
     def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
         if obj.docstring is not None:
@@ -22,7 +25,7 @@ class ReadableDocstrings(griffe.Extension):
 
 
 def as_markdown(docstring: str) -> str:
-    """A docstring as the reference can render it."""
+    """Return a docstring as Markdown that the reference can render."""
     fenced = EXAMPLE.sub(lambda found: f"```pycon\n{found[0].rstrip()}\n```\n", docstring)
     return SHARED.sub(_one_for_each, ROLE.sub(r"`\1`", fenced))
 

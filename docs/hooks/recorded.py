@@ -1,6 +1,6 @@
-"""Tables of recorded figures, read from their CSV files when the site is built: no number on a page is typed by hand.
+"""Tables of recorded figures, read from their CSV files when the site is built.
 
-A page asks for a table by a block of this kind, in YAML:
+A page marks a table by a block of this kind, in YAML:
 
     ```recorded
     file: results/universality.csv
@@ -10,11 +10,13 @@ A page asks for a table by a block of this kind, in YAML:
     cells: {"K = {}": largest_error max .1e}
     ```
 
-``where`` keeps the rows with these values, ``by`` makes a line of each combination of values, and each cell is a column
-of the file, how to make one value of several (sum, max, min, or only, which refuses several), and a format. With
-``across`` there is one such cell for every value of that column, which the heading names. Without ``cells`` every
-column is shown as it stands. The pages of docs/results enter the navigation on their own, and so does the rerun of the
-paper, which ``cubicflow reproduce page -o results`` writes outside docs, beside its records.
+``where`` keeps the rows with these values. ``by`` makes one line for each combination of values. A cell names a column
+of the file, the function that reduces several values to one (sum, max, min, or only, which allows a single value), and
+a format. With ``across``, there is one such cell for every value of that column; the heading names the value. Without
+``cells``, the table shows every column unchanged.
+
+The hook also adds the pages of docs/results to the navigation, and the rerun of the paper, which ``cubicflow reproduce
+page -o results`` writes beside its records.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ Row = dict[str, str]
 
 
 def on_config(config: Any) -> None:
-    """Put every page of results into the navigation."""
+    """Add every page of results to the navigation."""
     pages = sorted(Path(config["docs_dir"], "results").glob("*.md"), key=lambda page: (page.stem != "index", page.stem))
     rerun = [{"The paper, rerun": RERUN_PAGE}] if RERUN.exists() else []
     for part in config["nav"]:
@@ -47,7 +49,7 @@ def on_config(config: Any) -> None:
 
 
 def on_files(files: Files, *, config: Any) -> None:
-    """Add the rerun of the paper, with the pictures it shows."""
+    """Add the page of the paper's rerun, and its pictures."""
     if RERUN.exists():
         for name in (RERUN.name, *PICTURE.findall(RERUN.read_text(encoding="utf-8"))):
             uri = f"{Path(RERUN_PAGE).parent.as_posix()}/{name}"
@@ -57,12 +59,12 @@ def on_files(files: Files, *, config: Any) -> None:
 def on_page_markdown(markdown: str, *, page: Any, config: Any, **_: Any) -> str:
     """Replace each block by its table."""
     if page.file.src_uri == RERUN_PAGE:
-        return FILE_LINK.sub(r"\1", markdown)  # to files that are not part of the site
+        return FILE_LINK.sub(r"\1", markdown)  # remove links to files that are not part of the site
     return BLOCK.sub(lambda found: table(yaml.safe_load(found[1]), Path(config["docs_dir"])), markdown)
 
 
 def table(wanted: dict[str, Any], folder: Path) -> str:
-    """A block as a Markdown table."""
+    """Return the Markdown table of a block."""
     with (folder / wanted["file"]).open(newline="") as file:
         rows = list(csv.DictReader(file))
     for column, values in wanted.get("where", {}).items():

@@ -1,4 +1,4 @@
-"""Every example on every page runs: Python as it stands, commands on a small table. Training is cut to a few steps."""
+"""Every example on every page runs: Python blocks unchanged, commands on a small table. Training takes few steps."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from cubicflow.training import TrainingConfig
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-# What a page says about a block, in a comment above it: the peer that it needs, or that it cannot run everywhere.
+# A comment above a block names the package that it needs, or says that it needs a network or data.
 PYTHON = re.compile(r"(?:<!-- needs: (\w+) -->\n)?^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^    (cubicflow .*?)(?:\s+#.*)?$", re.MULTILINE)
 INLINE = re.compile(r"`(cubicflow [a-z].*?)`", re.DOTALL)
-TOO_LONG = ("bench", "export", "reproduce", "explore")  # a page is served until somebody ends it
+TOO_LONG = ("bench", "export", "reproduce", "explore")  # the server of explore runs until it is stopped
 ELSEWHERE = ("network", "data")
 
 
@@ -48,7 +48,7 @@ def page_name(page: Path) -> str:
 
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder to work in, where training ends after a few steps."""
+    """Return an empty working folder; training stops after a few steps."""
     resolve = TrainingConfig.resolve
 
     def shortened(config: TrainingConfig, *args: object, **settings: bool) -> TrainingConfig:
@@ -63,7 +63,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if examples(page)], ids=page_name)
 def test_python_runs(page: Path, workplace: Path) -> None:
-    """The blocks of a page, one after the other, as a reader would paste them."""
+    """The blocks of a page run one after the other, in one namespace."""
     import matplotlib.image
 
     matplotlib.image.imsave("portrait.jpg", np.random.default_rng(0).random((64, 64)))
@@ -72,17 +72,17 @@ def test_python_runs(page: Path, workplace: Path) -> None:
         if example.needs and example.needs not in ELSEWHERE and find_spec(example.needs) is None:
             continue
         tree = ast.parse(example.code, str(page))
-        if example.needs in ELSEWHERE:  # what it imports must still be there
+        if example.needs in ELSEWHERE:  # only the imports can be checked
             tree.body = [part for part in tree.body if isinstance(part, ast.Import | ast.ImportFrom)]
         ast.increment_lineno(tree, example.line)
         with warnings.catch_warnings():
-            if example.needs:  # what a peer's own code warns about is not ours to cure
+            if example.needs:  # ignore warnings raised in the code of a peer
                 warnings.simplefilter("ignore")
             exec(compile(tree, str(page), "exec"), names)
 
 
 def test_commands_run(workplace: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    """Each command once, in the order of the pages and in one folder, as one reader would try them."""
+    """Each command runs once, in the order of the pages and in one folder."""
     rng = np.random.default_rng(0)
     for name in ("table.csv", "new.csv"):
         size, kind = rng.normal(3, 1, 120), rng.choice(["a", "b"], 120)
@@ -106,7 +106,7 @@ def test_commands_run(workplace: Path, monkeypatch: pytest.MonkeyPatch, capfd: p
 
 @pytest.fixture
 def options(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[[str], str]:
-    """The help of a command."""
+    """Return a function that returns the help text of a command."""
 
     def help_of(name: str) -> str:
         monkeypatch.setattr(sys, "argv", ["cubicflow", name, "--help"])
@@ -119,7 +119,7 @@ def options(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
 
 def test_commands_exist(options: Callable[[str], str]) -> None:
-    """Those that would take too long, and those in the middle of a sentence, name commands and options that exist."""
+    """Commands that are too long to run, and commands within a sentence, use commands and options that exist."""
     text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
     used: dict[str, set[str]] = {}
     for command in {*COMMAND.findall(text), *INLINE.findall(text)}:

@@ -1,4 +1,4 @@
-"""The reference shows every public name, and every public name shows an example. (The examples run as doctests.)"""
+"""The reference has every public name, and every public name has an example. (The examples run as doctests.)"""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DIRECTIVE = re.compile(r"^::: (\S+)\n((?:    .*\n)*)", re.MULTILINE)
 
 
 def resolve(identifier: str) -> Any:
-    """A module, or something in one."""
+    """Return a module, or an object in a module, by its full name."""
     try:
         return importlib.import_module(identifier)
     except ModuleNotFoundError:
@@ -28,7 +28,7 @@ def resolve(identifier: str) -> Any:
 
 
 def names_of(module: ModuleType, settings: dict[str, Any]) -> list[str]:
-    """What the reference shows of a module: the members asked for, or __all__, or what it defines."""
+    """Return the names that the reference shows of a module: the listed members, or __all__, or all definitions."""
     members = settings.get("options", {}).get("members") or getattr(module, "__all__", None)
     if members is not None:
         return list(members)
@@ -40,7 +40,7 @@ def names_of(module: ModuleType, settings: dict[str, Any]) -> list[str]:
 
 
 def shown() -> dict[str, Any]:
-    """Everything in the reference, by its full name."""
+    """Return every object of the reference by its full name."""
     found = {}
     for page in sorted(REFERENCE.glob("*.md")):
         for identifier, settings in DIRECTIVE.findall(page.read_text(encoding="utf-8")):

@@ -1,4 +1,4 @@
-"""The documentation builds without a warning, and what was built needs no network."""
+"""The documentation builds without a warning, and its pages need no network."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytest.importorskip("mkdocs")
 pytest.importorskip("mkdocstrings")
 
 ROOT = Path(__file__).parents[2]
-# What a browser would fetch while it shows a page; links that wait for a click are no part of it.
+# Addresses that a browser fetches while it shows a page; links to click on are not among them.
 FETCHED = re.compile(r"<(?:script|img|link|iframe)\b[^>]*?(?:src|href)=[\"']?((?:https?:)?//[^\"'\s>]+)")
 
 
@@ -44,7 +44,7 @@ def test_pages_fetch_nothing_from_elsewhere(site: Path) -> None:
 
 
 def test_recorded_figures_are_those_of_the_file(site: Path) -> None:
-    """One cell of each table, taken from the CSV file by hand."""
+    """One cell of each table equals the value computed here from the CSV file."""
     text = (site / "results" / "index.html").read_text(encoding="utf-8")
     rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall(r"<tr>.*?</tr>", text, flags=re.DOTALL)]
     cells = {tuple(row[:2]): row[2:] for row in rows if len(row) > 2}
@@ -59,7 +59,7 @@ def test_recorded_figures_are_those_of_the_file(site: Path) -> None:
 
 
 def test_the_reference_has_every_public_name(site: Path) -> None:
-    """What the pages ask for was rendered: a name that is also a module's, for one, would be passed over."""
+    """Every public name was rendered. For example, a name that is also the name of a module could be skipped."""
     text = "".join(page.read_text(encoding="utf-8") for page in (site / "api").glob("*.html"))
     anchors = set(re.findall(r'<h\d id="(cubicflow\.[\w.]+)"', text))
     modules = [value for name in cf.__all__ if isinstance(value := getattr(cf, name), ModuleType)]
@@ -75,7 +75,7 @@ def test_the_reference_has_every_public_name(site: Path) -> None:
 
 def test_examples_in_docstrings_are_code(site: Path) -> None:
     text = (site / "api" / "splines.html").read_text(encoding="utf-8")
-    text = re.sub(r"<details.*?</details>", "", text, flags=re.DOTALL)  # the sources, which stand as they are
+    text = re.sub(r"<details.*?</details>", "", text, flags=re.DOTALL)  # source code is not Markdown
     assert "&gt;&gt;&gt; " in text
-    assert "<blockquote>" not in text  # what Markdown makes of >>> outside a block
+    assert "<blockquote>" not in text  # Markdown renders >>> outside a block as a quotation
     assert ":func:" not in text

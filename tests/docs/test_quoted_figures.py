@@ -1,0 +1,105 @@
+"""The figures that the pages quote are those of the recorded runs."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from benchmarks import quoted_figures
+from cubicflow.bench import bench_report
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "docs" / "results"
+MARKED_PAGES = [page for page in quoted_figures.pages() if "<!-- figures: " in page.read_text(encoding="utf-8")]
+
+
+@pytest.mark.parametrize("page", MARKED_PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_pages_quote_the_records(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert quoted_figures.filled(text) == text, "run: python -m benchmarks.quoted_figures"
+
+
+def test_every_figure_is_quoted_on_a_page() -> None:
+    text = "".join(page.read_text(encoding="utf-8") for page in MARKED_PAGES)
+    assert {name for _, name, *_ in quoted_figures.MARKED.findall(text)} == set(quoted_figures.FIGURES)
+
+
+@pytest.mark.parametrize("folder", sorted(p.parent for p in RESULTS.glob("speed/*/bench.csv")), ids=lambda f: f.name)
+def test_pages_of_times_are_made_of_the_recorded_ones(folder: Path) -> None:
+    assert (folder / "bench.md").read_text(encoding="utf-8") == bench_report.page(folder)
+
+
+def test_readme_agrees_with_the_pages_of_other_generators() -> None:
+    """Those pages are written from the same records by other code."""
+
+    def rows(name: str, start: str) -> list[str]:
+        text = (ROOT / name).read_text(encoding="utf-8")
+        found = [line for line in text.splitlines() if line.startswith(f"| {start} |")]
+        assert found, f"{name} has no row {start}"
+        return found
+
+    table = [line.strip("| ").split(" | ") for line in quoted_figures.measured(ROOT).splitlines()]
+    inverse, step, patches, penguins, integral = table[2:]
+    nonfinite, outside = inverse[2].removesuffix(" (nflows, cubic)").split(" and ")
+    nflows = rows("docs/results/spline_robustness.md", "nflows cubic | float32 | 20,000,000")
+    assert f"| {nonfinite} | {outside} |" in nflows[0]
+    for machine, milliseconds in zip(("cpu", "gpu"), step[1].split(" and "), strict=True):
+        ours = rows(f"docs/results/speed/{machine}/bench.md", "training step, D = 63, batch 512 | cubicflow")
+        assert f"| cubicflow | {milliseconds} |" in ours[0]
+    attention = rows("results/README.md", "cubic autoregressive, attention, all eight symmetries of a patch")
+    assert attention[0].endswith(f" {patches[1]} |")
+    assert any(f"| {penguins[1]} |" in row for row in rows("docs/results/synthetic_tables.md", "cubicflow"))
+    camel = rows("docs/results/integrals.md", "camel, D = 16 | 1,000,000 | cubicflow")
+    error, seconds = integral[1].removesuffix(" s").split(" in ")
+    assert f"| {error} |" in camel[0]
+    assert camel[0].endswith(f"| {seconds} |")
+
+
+def test_scores_of_the_paper_agree_with_the_page_of_the_rerun() -> None:
+    rerun = (ROOT / "results" / "README.md").read_text(encoding="utf-8")
+    rows = [row.split(" | ")[-1].removesuffix(" nats |") for row in quoted_figures.paper(ROOT).splitlines()[3:-1]]
+    assert len(rows) == 6
+    assert all(f" {score} |" in rerun for score in rows)
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Path:
+    """Return a folder with a copy of every record that the figures are made of."""
+    for name in ("docs/results", "results"):
+        shutil.copytree(
+            ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("*.png", "cells", "column_ablations")
+        )
+    return tmp_path
+
+
+def test_a_changed_csv_record_changes_the_page(records: Path) -> None:
+    path = records / "docs" / "results" / "spline_robustness.csv"
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    next(row for row in rows if row["method"] == "cubic, steffen" and row["dtype"] == "float32")["nonfinite"] = "3"
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    changed = quoted_figures.filled(text, records)
+    assert changed == text.replace("| 0 and 0 |", "| 3 and 0 |") != text
+
+
+def test_a_changed_json_record_changes_the_page(records: Path) -> None:
+    path = records / "results" / "table-1" / "table-1.json"
+    record = json.loads(path.read_text(encoding="utf-8"))
+    (pair,) = [pair for pair in record["results"]["ablations"] if pair["first"] == "cubic-mirrored"]
+    pair["mean"] += 1
+    path.write_text(json.dumps(record), encoding="utf-8")
+    text = (ROOT / "docs" / "choosing_settings.md").read_text(encoding="utf-8")
+    assert quoted_figures.filled(text, records) == text.replace("-->1.06<!--", "-->2.06<!--") != text
+
+
+def test_an_unknown_name_is_refused() -> None:
+    with pytest.raises(SystemExit, match="unknown figure 'height'"):
+        quoted_figures.filled("<!-- figures: height -->12<!-- end -->")
