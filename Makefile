@@ -13,6 +13,10 @@ STAMP  := $(VENV)/.installed
 # Two workers, one thread each: the suite is many small tensors, which more threads only slow down.
 PYTEST := OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/pytest -n 2 --dist worksteal
 
+# Bytecode of what was imported is kept: importing torch without it takes twice as long, and the tests start a hundred
+# processes that do.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test docs soak wheel sanitize lint types contracts unit clean
 
 demo: $(STAMP)
@@ -75,10 +79,17 @@ docs: $(STAMP)
 NATIVE := $(wildcard src/cubicflow/splines/backends/native/csrc/*)
 
 # Bytecode is made of what is imported, when it is: making it of everything takes as long as the rest of the installation.
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
+
+# Two processes unpack half of the bytes each. The last line installs whatever they have not, such as everything where a
+# large package has no wheel, and checks the rest.
+LARGE := torch triton ray polars-runtime-32
 $(STAMP): pyproject.toml constraints.txt setup.py $(NATIVE)
 	$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else f"cubicflow needs Python 3.11 or newer, found {v[0]}.{v[1]}; try: make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev]'
+	-$(PIP) --no-deps -c constraints.txt $(LARGE) & \
+	$(PIP) --no-deps $$(grep -vE '^(#|(normflows|$(subst $() ,|,$(LARGE)))==)' constraints.txt); wait $$!
+	$(PIP) -c constraints.txt -e '.[dev]'
 	touch $(STAMP)
 
 clean:

@@ -17,6 +17,7 @@ QUIET = {
     "RAY_DEDUP_LOGS": "1",
     "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
     "RAY_enable_metrics_collection": "0",
+    "RAY_prestart_worker_first_driver": "0",  # a process that nothing runs in takes seconds to start
 }
 
 

@@ -18,7 +18,7 @@ import pytest
 from cubicflow.clusters import TableScorer, sample_files, score_files
 from cubicflow.tables import FittedTable
 
-from .conftest import BLOCK_ROWS, Command, Scene, parts
+from .conftest import BLOCK_ROWS, ROWS, Command, Scene, parts
 from .ray_workers import FullFolder, actors_below, cluster
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # what Ray warns about is not ours to cure
@@ -49,23 +49,41 @@ class Killer(threading.Thread):
             time.sleep(0.005)
 
 
-def test_samples_by_one_two_and_four_workers_of_which_one_is_killed(ray: Any, scene: Scene, tmp_path: Path) -> None:
-    expected = tmp_path / "local"
-    sample_files(scene.columns, 700, str(expected), seed=5, block_rows=SMALL_BLOCKS)
-    for workers in (1, 2, 4):
-        out = tmp_path / str(workers)
-        killer = Killer(out, after=3)
-        if workers == 2:
-            killer.start()
-        how = {"engine": "ray", "workers": workers}
-        done = sample_files(scene.columns, 700, str(out), seed=5, block_rows=SMALL_BLOCKS, **how)
-        assert done.blocks == len(parts(expected)) == 35
-        assert parts(out) == parts(expected), workers
-        if workers == 2:
-            killer.join(timeout=1)
-            assert killer.killed
-            assert not Path(f"/proc/{killer.killed}").exists()
-            assert len(list(out.iterdir())) == 36  # the note of the job, and nothing half-written
+@pytest.fixture(scope="module")
+def local_samples(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The parts that one process writes."""
+    folder = tmp_path_factory.mktemp("samples") / "local"
+    sample_files(scene.columns, ROWS, str(folder), seed=5, block_rows=SMALL_BLOCKS)
+    return parts(folder)
+
+
+def samples_by_ray(scene: Scene, out: Path, workers: int) -> dict[str, bytes]:
+    how = {"engine": "ray", "workers": workers}
+    done = sample_files(scene.columns, ROWS, str(out), seed=5, block_rows=SMALL_BLOCKS, **how)
+    assert done.blocks == 35
+    return parts(out)
+
+
+def test_samples_by_two_workers_of_which_one_is_killed(
+    ray: Any, scene: Scene, tmp_path: Path, local_samples: dict[str, bytes]
+) -> None:
+    out = tmp_path / "two"
+    killer = Killer(out, after=3)
+    killer.start()
+    assert samples_by_ray(scene, out, 2) == local_samples
+    killer.join(timeout=1)
+    assert killer.killed
+    assert not Path(f"/proc/{killer.killed}").exists()
+    assert len(list(out.iterdir())) == 36  # the note of the job, and nothing half-written
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("workers", [1, 4])
+def test_samples_by_other_numbers_of_workers(
+    ray: Any, scene: Scene, tmp_path: Path, local_samples: dict[str, bytes], workers: int
+) -> None:
+    """Every worker is a process that imports torch; the test before this one starts three."""
+    assert samples_by_ray(scene, tmp_path / "out", workers) == local_samples
 
 
 def test_a_function_of_batches(ray: Any, scene: Scene) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -29,11 +32,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(params=HERE or [0], ids=lambda level: library.LEVELS[level])
 def level(request, monkeypatch) -> int:
-    """Every kernel this processor runs, not the best alone."""
+    """Every instruction set of this processor, not the best alone. Each is a test of its own."""
     if isinstance(LOADED, str):
         pytest.skip(LOADED)
     monkeypatch.setattr(launch, "load", lambda: LOADED._replace(level=request.param))
     return request.param
+
+
+@contextmanager
+def at_level(level: int) -> Iterator[None]:
+    """The native backend with one instruction set, forward and backward."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launch, "load", lambda: LOADED._replace(level=level))
+        yield
+
+
+# A test that compares with the reference loops over these, since it then computes the reference once. A test that takes
+# the fixture `level` computes the reference once for every instruction set.
+AT_LEVELS = {library.LEVELS[level]: partial(at_level, level) for level in HERE}
 
 
 @pytest.fixture(scope="session", params=[case for case in CASES if case.record.native is not None], ids=str)
@@ -58,8 +74,12 @@ def with_gradients(function, x, params, seed=2, **options):
     return [y, log_slope, *torch.autograd.grad((y, log_slope), (x, params), grads)]
 
 
-def assert_close(found, wanted):
-    """A gradient of these splines (bins down to 1e-3, slopes down to 1e-3 of the secant) may hold 1e6 roundings."""
+def assert_close(found, wanted, about=None):
+    """A gradient of these splines (bins down to 1e-3, slopes down to 1e-3 of the secant) may hold 1e6 roundings.
+
+    ``about`` is printed where the assertion fails.
+    """
     for got, want in zip(found, wanted, strict=True):
-        assert got.shape == want.shape
-        assert ((got - want).abs() <= 1e-9 * want.abs().max().clamp(min=1)).all() if want.numel() else True
+        assert got.shape == want.shape, about
+        if want.numel():
+            assert ((got - want).abs() <= 1e-9 * want.abs().max().clamp(min=1)).all(), about

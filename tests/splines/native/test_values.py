@@ -17,7 +17,7 @@ from cubicflow.splines.backends.native import launch, library
 from cubicflow.splines.spec import make_spec
 
 from ..accuracy import SCALES, assert_as_exact_as_the_reference, assert_gradients_as_exact_as_the_references
-from .conftest import LOADED, assert_close, needs_library, points, with_gradients
+from .conftest import AT_LEVELS, LOADED, assert_close, needs_library, points, with_gradients
 
 # --- the kernel's own functions --------------------------------------------------------------------------------------
 
@@ -65,26 +65,29 @@ SHAPES = {  # x, leading axes of params
 }
 
 
+def assert_agrees_with_the_reference(spline, x, params, **options):
+    wanted = with_gradients(spline, x, params, backend="reference", **options)
+    for level, at_level in AT_LEVELS.items():
+        with at_level():
+            found = with_gradients(spline, x, params, backend="native", **options)
+        assert_close(found, wanted, about=(level, x.shape, params.shape))
+
+
+@needs_library
 @pytest.mark.parametrize("k", [1, 2, 3, 8, 10, 33])
-def test_agrees_with_the_reference(level, spline, domain, inverse, k):
+def test_agrees_with_the_reference(spline, domain, inverse, k):
     for shape, leading in SHAPES.values():
         for scale in (0.0, 1.0, 3.0):
             x, params = points(*shape, domain=domain), spline.params(*leading, num_bins=k, scale=scale)
-            options = {"domain": domain, "inverse": inverse}
-            assert_close(
-                with_gradients(spline, x, params, backend="native", **options),
-                with_gradients(spline, x, params, backend="reference", **options),
-            )
+            assert_agrees_with_the_reference(spline, x, params, domain=domain, inverse=inverse)
 
 
+@needs_library
 @pytest.mark.parametrize("k", [64, 128, 256, 300])
-def test_agrees_with_the_reference_for_many_bins(level, spline, inverse, k):
+def test_agrees_with_the_reference_for_many_bins(spline, inverse, k):
     for shape, leading in [SHAPES["own"], SHAPES["features"]]:
         x, params = points(*shape), spline.params(*leading, num_bins=k)
-        assert_close(
-            with_gradients(spline, x, params, backend="native", inverse=inverse),
-            with_gradients(spline, x, params, backend="reference", inverse=inverse),
-        )
+        assert_agrees_with_the_reference(spline, x, params, inverse=inverse)
 
 
 def test_agrees_with_the_reference_for_given_floors(level, spline, inverse):
@@ -106,25 +109,29 @@ def test_no_bins_are_too_many():
     assert_close(found, wanted)
 
 
+@needs_library
 @pytest.mark.parametrize("num_bins", [1, 2, 8, 10, 128])
 @pytest.mark.parametrize("scale", [0.01, 1.0, 30.0])
-def test_float32_is_as_exact_as_the_reference(level, spline, domain, inverse, num_bins, scale):
+def test_float32_is_as_exact_as_the_reference(spline, domain, inverse, num_bins, scale):
     about = {"domain": domain, "inverse": inverse, "num_bins": num_bins, "scale": scale}
-    assert_as_exact_as_the_reference(native.evaluate, spline, **about, count=40_000)
+    assert_as_exact_as_the_reference(native.evaluate, spline, **about, count=40_000, variants=AT_LEVELS)
 
 
+@needs_library
 @pytest.mark.soak
 @pytest.mark.parametrize("num_bins", [1, 2, 3, 8, 10, 16, 32, 33, 128])
-@pytest.mark.parametrize("scale", SCALES)
-def test_float32_is_as_exact_as_the_reference_at_length(level, spline, domain, inverse, num_bins, scale):
-    about = {"domain": domain, "inverse": inverse, "num_bins": num_bins, "scale": scale}
-    assert_as_exact_as_the_reference(native.evaluate, spline, **about, count=1_000_000)
+def test_float32_is_as_exact_as_the_reference_at_length(spline, domain, inverse, num_bins):
+    """A million inputs a cell take minutes; the test before this one has 40,000 and fewer cells."""
+    for scale in SCALES:
+        about = {"domain": domain, "inverse": inverse, "num_bins": num_bins, "scale": scale}
+        assert_as_exact_as_the_reference(native.evaluate, spline, **about, count=1_000_000, variants=AT_LEVELS)
 
 
+@needs_library
 @pytest.mark.parametrize("scale", [1.0, 10.0])
-def test_gradients_in_float32_are_as_exact_as_the_references(level, spline, domain, inverse, scale):
+def test_gradients_in_float32_are_as_exact_as_the_references(spline, domain, inverse, scale):
     about = {"domain": domain, "inverse": inverse, "num_bins": 10, "scale": scale}
-    assert_gradients_as_exact_as_the_references("native", spline, **about, count=40_000)
+    assert_gradients_as_exact_as_the_references("native", spline, **about, count=40_000, variants=AT_LEVELS)
 
 
 @pytest.mark.parametrize("leading", [(64,), ()], ids=["own", "shared"])
@@ -216,12 +223,12 @@ EMPTY = {  # x, leading axes of params
 }
 
 
-@pytest.mark.parametrize(("shape", "leading"), EMPTY.values(), ids=EMPTY)
+@needs_library
 @pytest.mark.parametrize("layout", ["as it is", "expanded"])
-def test_empty(level, spline, inverse, dtype, shape, leading, layout):
+def test_empty(spline, inverse, dtype, layout):
     """Expanded, an empty axis has stride 0 like one that elements share; and there are no params to read."""
 
-    def results(backend):
+    def results(backend, shape, leading):
         def full(sizes):
             return [size or 1 for size in sizes] if layout == "expanded" else sizes
 
@@ -231,9 +238,14 @@ def test_empty(level, spline, inverse, dtype, shape, leading, layout):
         outputs = spline(*used, inverse=inverse, backend=backend)
         return [*outputs, *torch.autograd.grad(outputs, (x, params, *used), [torch.ones_like(y) for y in outputs])]
 
-    for got, want in zip(results("native"), results("reference"), strict=True):
-        assert (got.shape, got.dtype) == (want.shape, want.dtype)
-        assert not got.any()  # of gradients: no element has moved them
+    for name, (shape, leading) in EMPTY.items():
+        wanted = results("reference", shape, leading)
+        for level, at_level in AT_LEVELS.items():
+            with at_level():
+                found = results("native", shape, leading)
+            for got, want in zip(found, wanted, strict=True):
+                assert (got.shape, got.dtype) == (want.shape, want.dtype), (name, level)
+                assert not got.any(), (name, level)  # of gradients: no element has moved them
 
 
 def test_the_library_reads_no_params_where_there_are_none(level):

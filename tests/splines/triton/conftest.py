@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
+from tests.triton_interpreter import patch_once_a_launch
 from torch import Tensor
 
 from cubicflow import splines
@@ -26,6 +29,14 @@ def device(request) -> str:
     if device == "cpu" and not backend._interpreted():
         pytest.skip("Triton was imported without TRITON_INTERPRET=1, which tests/conftest.py sets")
     return device
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_interpreter() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        if backend._interpreted():
+            patch_once_a_launch(patch)
+        yield
 
 
 def spline(family: str, x: Tensor, params: Tensor, backend: str = "triton", **options) -> tuple[Tensor, Tensor]:
