@@ -105,7 +105,7 @@ def test_an_interrupt_leaves_nothing(site, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("url", ["file:///etc/hostname", "ftp://example.org/x", "nothing"])
-def test_only_the_web_is_fetched(tmp_path: Path, url: str) -> None:
+def test_only_http_addresses_are_fetched(tmp_path: Path, url: str) -> None:
     with pytest.raises(ValueError, match="url must start with http:// or https://"):
         fetch(url, tmp_path / "file")
 

@@ -106,7 +106,7 @@ def test_temperature_zero_is_the_mode() -> None:
     assert base.log_prob(mode[:1], 0.0).item() == math.inf
 
 
-def test_uniform_has_no_temperature_but_one() -> None:
+def test_uniform_refuses_temperatures_other_than_one() -> None:
     with pytest.raises(ValueError, match=r"supports only temperature 1, got 0\.5"):
         Uniform(2).sample(1, 0.5)
 

@@ -104,7 +104,7 @@ def test_config_is_readable_and_versioned(tmp_path: Path) -> None:
     assert config["flow"]["transform"]["transforms"][1]["element_map"]["num_bins"] == 4
 
 
-def test_a_config_that_could_not_be_read_again_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_config_too_large_to_load_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cubicflow.flows.serialization.MAX_CONFIG_BYTES", 100)
     with pytest.raises(
         ValueError, match=r"config\.json would have [\d,]+ bytes, and at most 100 are read: .*round them"

@@ -61,7 +61,7 @@ def pair(dataset: str, verdict: str, first: str = "cubic", paper: str | None = N
 @pytest.mark.parametrize(
     ("verdicts", "about", "expected"),
     [
-        (("worse", "worse"), {}, HOLDS),  # as in the paper, by the paper's models and by ours
+        (("worse", "worse"), {}, HOLDS),  # as in the paper, for the paper's models and for cubicflow's
         (("worse", "better"), {}, "holds for some pairs"),
         (("indistinguishable", "better"), {}, FAILS),
         (("worse", "worse"), {"comparable": False}, "not comparable: not the published test rows"),

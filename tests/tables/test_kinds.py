@@ -192,8 +192,8 @@ def test_half_floats_can_be_words() -> None:
     assert schema["c"].decode(schema["c"].encode(values)).equals(values)
 
 
-def test_what_is_wrong_with_a_kind_is_said_briefly() -> None:
-    """A stranger's file may hold megabytes in its place."""
+def test_the_error_about_a_kind_is_short() -> None:
+    """An untrusted file may hold megabytes in place of a kind."""
     with pytest.raises(TableError, match=r"has the unknown kind .*; the kinds are real") as refused:
         column_from_json({"name": "x" * 10**6, "kind": [10**1000] * 10**4})
     assert len(str(refused.value)) < 1000

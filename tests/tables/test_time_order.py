@@ -30,27 +30,27 @@ def table(places: Any, **more: Any) -> MemoryTable:
     return MemoryTable(pa.table({"day": days(places), "x": X[: len(places)], **more}))
 
 
-def said(places: Any, **more: Any) -> list[str]:
+def order_notes(places: Any, **more: Any) -> list[str]:
     return [note for note in infer(table(places, **more)).notes if "rows are sorted by" in note]
 
 
 def test_rows_in_order_give_a_note() -> None:
     for places in (np.arange(N), np.arange(N)[::-1], np.arange(N) // 3):
-        (note,) = said(places)
+        (note,) = order_notes(places)
         assert note.startswith("rows are sorted by 'day'; the model ignores their order")
         assert note.endswith("split by time:day")
-    assert not said(RNG.permutation(N))
+    assert not order_notes(RNG.permutation(N))
     swapped = np.arange(N)
     swapped[[70, 71]] = 71, 70
-    assert not said(swapped)
-    assert not said(np.zeros(N))
+    assert not order_notes(swapped)
+    assert not order_notes(np.zeros(N))
 
 
 def test_the_order_is_seen_across_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cubicflow.tables.source.BATCH_ROWS", 10)
     rises = np.concatenate([np.arange(50, N), np.arange(50)])  # decreases once, between two batches
-    assert not said(rises)
-    assert said(np.arange(N))
+    assert not order_notes(rises)
+    assert order_notes(np.arange(N))
 
 
 def parts_by_hand(places: Any) -> np.ndarray[Any, Any]:
@@ -63,7 +63,7 @@ def parts_by_hand(places: Any) -> np.ndarray[Any, Any]:
 @pytest.mark.parametrize(
     "places", [np.arange(N), np.arange(N)[::-1], np.arange(N) // 3, np.arange(N)[::-1] // 7, np.arange(N) ** 2]
 )
-def test_the_latest_rows_are_the_test(places: Any) -> None:
+def test_the_latest_rows_are_the_test_rows(places: Any) -> None:
     split = TimeSplit(0, "day").resolved(table(places))
     found = split.parts_of(np.arange(N))
     assert found.tolist() == parts_by_hand(places).tolist()

@@ -72,7 +72,7 @@ def test_numbers_are_read_reported_and_written_back(tmp_path: Path, written: Any
     format = found.table.formats["x"]
     assert format_from_json(format.to_json()) == format
     assert format.from_plain(pa.array([f"{value:.2f}" for value in NUMBERS])).to_pylist() == texts
-    later = open_table(path, Reading(formats=found.table.formats))  # as a run reads it again, in batches
+    later = open_table(path, Reading(formats=found.table.formats))  # a run reads the file like this, in batches
     assert pa.Table.from_batches(later.batches(["x"])).column(0).cast(pa.float64()).to_pylist() == NUMBERS
 
 
@@ -291,7 +291,7 @@ def open_plain(folder: Path) -> Any:
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 1000])
-def test_remarks_are_found_however_the_file_is_cut(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+def test_comments_are_found_for_every_block_size(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     monkeypatch.setattr("cubicflow.tables.text.comment_lines.CHUNK", size)
     text = b'#x\na,"b\n#c"\r\n  # y\n\n1,"2""\n#3"\n#z'
     expected = b'a,"b\n#c"\r\n\n1,"2""\n#3"\n'

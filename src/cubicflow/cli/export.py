@@ -19,9 +19,7 @@ def export(
     sampler: Annotated[
         bool, typer.Option("--sampler", help="Export the sampler (noise to rows) instead of the log density of rows.")
     ] = False,
-    precision: Annotated[
-        str, typer.Option(help="float32, or float64, as precise as cubicflow score.")
-    ] = "float32",
+    precision: Annotated[str, typer.Option(help="float32, or float64, as precise as cubicflow score.")] = "float32",
     overwrite: Overwrite = False,
 ) -> None:
     """Export a model as a graph in one file, for programs without cubicflow.
