@@ -154,7 +154,11 @@ def test_bad_input_at_score_time(cubicflow: Command, run: Path, table: Path, tmp
         changed.to_csv(path, index=False)
         refused(cubicflow("score", run, path, "-o", tmp_path / "s.csv"), said)
         assert [file.name for file in tmp_path.iterdir()] == ["new.csv"]
-    for folder, said in ((tmp_path / "none", "no such folder"), (table, "not a folder"), (tmp_path, "no saved flow")):
+    for folder, said in (
+        (tmp_path / "none", "no such folder"),
+        (table, "not a folder"),
+        (tmp_path, "does not hold a saved flow"),
+    ):
         refused(cubicflow("evaluate", folder, table), said)
         refused(cubicflow("sample", folder, "-n", 3, "-o", "-"), said)
         refused(cubicflow("plot", folder), said)

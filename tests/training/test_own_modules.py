@@ -333,7 +333,7 @@ def test_only_registered_classes_are_ever_constructed(x, run):
     fit(coupled(NetWithConfig()), x, run=run, **SETTINGS)
     path = run / "config.json"
     path.write_text(path.read_text().replace('"NetWithConfig"', '"Spy"'))
-    with pytest.raises(FlowFileError, match="'Spy' is not a class"):
+    with pytest.raises(FlowFileError, match="'Spy' is neither a class of cubicflow nor a registered class"):
         cf.load(run)
     assert built == []
     cf.register(Spy)

@@ -282,7 +282,7 @@ def test_a_finished_run_whose_model_is_damaged(x, make_flow, run):
     refused(r"cannot resume: .*model.safetensors: there is no such file.*--overwrite", make_flow(), x, run, resume=True)
     make_flow(hidden_features=16).save(run / "other")
     model.write_bytes((run / "other" / "model.safetensors").read_bytes())
-    with pytest.raises(RunFolderError, match=r"model.safetensors: does not fit"):
+    with pytest.raises(RunFolderError, match=r"model.safetensors: the weights do not match config"):
         fit(make_flow(), x, run=run, resume=True, **SETTINGS)
 
 
