@@ -81,14 +81,13 @@ NATIVE := $(wildcard src/cubicflow/splines/backends/native/csrc/*)
 # Bytecode is made of what is imported, when it is: making it of everything takes as long as the rest of the installation.
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 
-# Two processes unpack half of the bytes each. The last line installs whatever they have not, such as everything where a
-# large package has no wheel, and checks the rest.
-LARGE := torch triton ray polars-runtime-32
+# Two processes install half of the pinned packages each, one a core. The last line installs whatever they have not, such
+# as a half in which one package has no wheel for this platform, and checks the rest. normflows is for benchmarks alone.
 $(STAMP): pyproject.toml constraints.txt setup.py $(NATIVE)
 	$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else f"cubicflow needs Python 3.11 or newer, found {v[0]}.{v[1]}; try: make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
-	-$(PIP) --no-deps -c constraints.txt $(LARGE) & \
-	$(PIP) --no-deps $$(grep -vE '^(#|(normflows|$(subst $() ,|,$(LARGE)))==)' constraints.txt); wait $$!
+	-$(PIP) --no-deps $$(grep -i '^[a-o]' constraints.txt | grep -v '^normflows') & \
+	$(PIP) --no-deps $$(grep -i '^[p-z]' constraints.txt); wait $$!
 	$(PIP) -c constraints.txt -e '.[dev]'
 	touch $(STAMP)
 

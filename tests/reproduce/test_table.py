@@ -323,7 +323,16 @@ def test_missing_data_is_named_with_its_origin(cubicflow: Command, table_data: P
     assert f"there is no folder {tmp_path / 'nowhere'}" in done.errors
 
 
+def test_the_quick_form_on_one_real_table(cubicflow: Command, real_data: Path, tmp_path: Path) -> None:
+    command = ("reproduce", "table-1", "--quick", "-o", tmp_path, "--data", real_data, "--device", "cpu")
+    done = cubicflow(*command, "--dataset", "power", "--model", "cubic")
+    assert done.status == 0, done.errors
+    assert {(row["dataset"], row["model"]) for row in read(tmp_path)["results"]["rows"]} == {("power", "cubic")}
+
+
+@pytest.mark.soak
 def test_the_quick_form_on_real_tables(cubicflow: Command, real_data: Path, tmp_path: Path) -> None:
+    """Every model on every table takes minutes; the test before this one trains one model on one table."""
     command = ("reproduce", "table-1", "--quick", "-o", tmp_path, "--data", real_data, "--device", "cpu")
     done = cubicflow(*command)
     assert done.status == 0, done.errors
