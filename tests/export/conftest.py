@@ -19,7 +19,7 @@ from cubicflow.splines.backends import reference
 from cubicflow.training import fit
 from cubicflow.transforms import Compose, Coupling, ElementMap, LULinear
 
-ROWS = (1, 2, 3, 17, 2_000)
+ROWS = (1, 2, 3, 17, 10_000)
 COPIES = 24
 
 
