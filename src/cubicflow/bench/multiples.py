@@ -1,4 +1,7 @@
-"""The summary of a run: ratios of our times to nflows, to a copy of as many bytes and to the networks alone; growth."""
+"""The summary of a benchmark run: time ratios, memory ratios, and the growth of times along curves.
+
+Our times are compared with nflows, with a copy of as many bytes, and with the networks alone.
+"""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ class Rule:
 
 
 def find_rules(names: Sequence[str], y: Floats) -> list[Rule]:
-    """Return one rule for every column that others determine, by the first column that does.
+    """Return one rule for every column that another column determines. The first such column is the determinant.
 
     Rules form no cycles: among columns that determine one another, the first in the table is free.
     """
