@@ -77,7 +77,7 @@ def test_what_the_kernel_leaves_to_torch(device: str) -> None:
     from cubicflow.accel import one_query
 
     queries, keys = torch.randn(2, 1, 1, 8, device=device), torch.randn(2, 1, 300, 8, device=device)
-    assert not one_query.can_attend(queries, keys, keys)  # more tokens than fit
-    assert not one_query.can_attend(queries, keys[:, :, :6], keys[:, :, ::50])  # laid out in two ways
+    assert not one_query.can_attend(queries, keys, keys)  # more than MAX_TOKENS tokens
+    assert not one_query.can_attend(queries, keys[:, :, :6], keys[:, :, ::50])  # keys and values with different strides
     assert not one_query.can_attend(queries.double(), keys[:, :, :9].double(), keys[:, :, :9].double())
     assert not one_query.can_attend(queries[:0], keys[:0, :, :9], keys[:0, :, :9])

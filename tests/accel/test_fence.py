@@ -49,7 +49,7 @@ def test_everything_works_without_shortcuts_and_without_private_names(accelerate
     assert accelerated["kinds"] == ["LightCalls", "FastParts"]
     for name, values in found.items():
         for mine, theirs in zip(values, accelerated[name], strict=True):
-            # Adam divides gradients by their size, so rounding shows in full where they are tiny.
+            # Adam divides gradients by their size, so rounding errors of tiny gradients become large.
             tolerance = 2e-3 if name in ("training", "flow", "loaded") else 1e-5
             torch.testing.assert_close(torch.tensor(mine), torch.tensor(theirs), rtol=tolerance, atol=tolerance)
 

@@ -16,7 +16,7 @@ from cubicflow.tables import FittedTable, fit_table
 __all__ = ["Command", "cubicflow"]
 
 ROWS = 700
-PER_FILE = (300, 0, 250, 150)  # one file is empty, and no file ends where a block does
+PER_FILE = (300, 0, 250, 150)  # rows of each file; one file is empty, and no file ends at the end of a block
 BLOCK_ROWS = 64
 
 

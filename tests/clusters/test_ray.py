@@ -21,7 +21,7 @@ from cubicflow.tables import FittedTable
 from .conftest import BLOCK_ROWS, ROWS, Command, Scene, parts
 from .ray_workers import FullFolder, actors_below, cluster
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # what Ray warns about is not ours to cure
+pytestmark = pytest.mark.filterwarnings("ignore")  # ignore the warnings of Ray's own code
 
 SMALL_BLOCKS = 20
 
@@ -74,7 +74,7 @@ def test_samples_by_two_workers_of_which_one_is_killed(
     killer.join(timeout=1)
     assert killer.killed
     assert not Path(f"/proc/{killer.killed}").exists()
-    assert len(list(out.iterdir())) == 36  # the note of the job, and nothing half-written
+    assert len(list(out.iterdir())) == 36  # 35 parts and _job.json, without temporary files
 
 
 @pytest.mark.soak

@@ -36,7 +36,7 @@ def check_refused(done: object, *words: str) -> None:
 
 
 def test_no_cluster_at_the_address(scene: Scene, tmp_path: Path, cubicflow: Command) -> None:
-    with socket.socket() as taken:  # bound and not listening: nobody answers there
+    with socket.socket() as taken:  # bound but not listening, so connections are refused
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         how = ["--engine", "ray", "--address", address]
@@ -102,7 +102,7 @@ def test_a_full_disk(scene: Scene, tmp_path: Path, cubicflow: Command, monkeypat
     check_refused(cubicflow(*asked), f"{out}/part-00000000.parquet: File too large")
     assert [path.name for path in out.iterdir()] == ["_job.json"]
     monkeypatch.undo()
-    again = cubicflow(*asked, "--resume")  # when there is room again
+    again = cubicflow(*asked, "--resume")  # the disk has free space again
     assert again.status == 0, again.errors
     assert len(parquet.read_table(out)) == len(scene.rows)
 

@@ -100,7 +100,7 @@ def test_shares_make_up_the_global_batch(rows, world_size):
     whole = numbers(rows.epoch(Order(64, seed=3), 1))
     shares = [numbers(rows.epoch(Order(64, 3, rank, world_size), 1)) for rank in range(world_size)]
     together = [list(itertools.chain(*parts)) for parts in zip(*shares, strict=True)]
-    if isinstance(rows, ParquetRows):  # each process has its own stretch: different batches, but as many
+    if isinstance(rows, ParquetRows):  # each process reads its own stretch of rows: other batches, but the same number
         assert [len(batch) for batch in together] == [64] * (N // 64)
         assert len(set(itertools.chain(*together))) == 64 * (N // 64)
     else:
@@ -263,7 +263,7 @@ def test_a_giant_row_group_is_read_a_few_rows_at_a_time(tmp_path, monkeypatch):
     rows.encode = lambda batch: seen.append(batch.num_rows) or encode(batch)
     next(rows.epoch(Order(32), 0))
     assert max(seen) <= 2**14
-    assert sum(seen) <= 4 * 2**14  # at most two windows ahead, each within one piece
+    assert sum(seen) <= 4 * 2**14  # at most two windows are read ahead, and each window lies in one chunk
 
 
 def test_resuming_skips_row_groups_without_reading_them(table, tmp_path):

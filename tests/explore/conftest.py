@@ -150,7 +150,7 @@ def serving(run: Path) -> Iterator[Page]:
         yield Page(port, explorer)
         server.should_exit = server.force_exit = True
         thread.join(10)
-        explorer.close()  # a thread in a kernel must not see the interpreter end
+        explorer.close()  # end the worker threads: the interpreter must not exit while a thread runs a kernel
 
 
 @pytest.fixture(scope="session")
@@ -199,7 +199,7 @@ class Tab:
         self.page.on("requestfailed", self._failed)
 
     def _failed(self, request: Any) -> None:
-        if request.failure != "net::ERR_ABORTED":  # of a view that was left before it was drawn
+        if request.failure != "net::ERR_ABORTED":  # the browser aborts requests of a view that is closed early
             self.wrong.append(f"{request.url} failed: {request.failure}")
 
     def open(self, page: Page, view: str) -> Any:

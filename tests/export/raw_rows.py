@@ -105,7 +105,7 @@ def to_line(map: dict[str, Any], y: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 
 def from_line(map: dict[str, Any], z: np.ndarray) -> np.ndarray:
     if map["type"] != "histogram":
-        assert map.get("shape", "identity") == "identity"  # all that the tests need
+        assert map.get("shape", "identity") == "identity"  # the tests need no other shape
         t = map.get("mean", 0.0) + map.get("std", 1.0) * z
         return (t - map.get("start", 0.0)) / map.get("unit", 1.0)
     edges, slopes, lower, upper = tables_of(map)

@@ -103,7 +103,7 @@ def test_sampler_in_onnxruntime(conditional_flow: cf.Flow, exported: Path) -> No
         "dtype": "float32",
         "noise": "standard normal",
     }
-    assert str(Path(cf.__file__).parent).encode() not in path.read_bytes()  # nothing of the machine it was made on
+    assert str(Path(cf.__file__).parent).encode() not in path.read_bytes()  # the file holds no path of this machine
 
 
 WITHOUT_CUBICFLOW = """

@@ -74,7 +74,7 @@ def columns_error(fitted: FittedTable, table: pa.Table) -> np.ndarray:
 
         return score
 
-    numbers_of_cells = [i for i in range(cells.shape[1]) if i % 4]  # all but the outcomes
+    numbers_of_cells = [i for i in range(cells.shape[1]) if i % 4]  # all numbers of cells except outcomes
     rounded = ruled(double)(cells.float().double()) - ruled(double)(cells)
     return rounded.abs().numpy() + eager_error(ruled(single), ruled(double), cells.float(), nudged=numbers_of_cells)
 
@@ -98,10 +98,10 @@ def test_raw_rows_of_a_mixed_table(mixed_run: Path, tmp_path: Path) -> None:
     path, encoding = export_run(mixed_run, tmp_path / "model.onnx", precision="float64")
     assert encoding == tmp_path / "model.json"
     service, fitted = Service(encoding, runtime(path)), FittedTable.load(mixed_run)
-    assert service.about["rules"]  # kind determines soft
+    assert service.about["rules"]  # the column kind determines the column soft
     for number in ROWS:
         rows = with_unseen_values(new_rows(number, seed=number))
-        # Two float64 programs: their cells and their networks differ by roundings, which a steep spline multiplies.
+        # Both programs use float64. Their cells and networks differ by rounding errors, which a steep spline amplifies.
         np.testing.assert_allclose(service.score(raw(rows)), fitted.score(rows), rtol=1e-9, atol=1e-9)
 
 
@@ -135,7 +135,7 @@ def test_samples_of_a_mixed_table(tmp_path: Path) -> None:
     names = [column.name for column in fitted.schema.model]
     agree = np.ones(number, bool)
     for i, name in enumerate(names):
-        # A uniform number within a rounding of an outcome's end goes to its neighbour, and so do all cells after it.
+        # A uniform number at the boundary of two outcomes may round to either one. All later cells then differ too.
         agree &= np.isclose(found[name], expected[:, i], rtol=1e-4, atol=1e-4, equal_nan=True)
     assert agree.mean() > 0.999
 
@@ -155,7 +155,7 @@ def test_a_flow_on_a_table(tmp_path: Path, context: tuple[str, ...]) -> None:
     double = FittedTable.load(run)
     double.flow.double()
     exact = double.score(new)
-    # Each score is the mean over 16 offsets, so its errors do not cancel by luck: one evaluation tells.
+    # Each score is a mean over 16 offsets, so one evaluation estimates the error reliably.
     check_float32(service.score(raw(new)), exact, np.abs(fitted.score(new) - exact).max())
     if context:
         return

@@ -19,8 +19,8 @@ from .conftest import Case, at_and_beside
 Pair = tuple[Tensor, Tensor]
 Variants = Mapping[str, Callable[[], AbstractContextManager[None]]]
 ONE_VARIANT: Variants = {"the only kernel": nullcontext}
-SCALES = [0.01, 0.1, 1.0, 3.0, 5.0, 10.0, 30.0]  # of params
-FIRST = 16  # results whose backward errors are found first: those whose bounds are largest
+SCALES = [0.01, 0.1, 1.0, 3.0, 5.0, 10.0, 30.0]  # standard deviations of params
+FIRST = 16  # results in the first group, which has the largest bounds
 
 
 def assert_as_exact_as_the_reference(
@@ -122,7 +122,7 @@ def largest_backward_error(spec: SplineSpec, x: Tensor, params: Tensor, y: Tenso
     of_y, of_x = (y - exact).abs() / (1 + y.abs()), (back - x).abs() / (1 + x.abs())
     bounds, order = torch.minimum(of_y, of_x).flatten().sort(descending=True)
     largest, start, number = 0.0, 0, FIRST
-    while start < len(order) and bounds[start] > largest:  # the others are below the largest without a bisection
+    while start < len(order) and bounds[start] > largest:  # the remaining bounds are below the largest error
         bound, worst = bounds[start : start + number], order[start : start + number]
         rows = params[worst // x.shape[-1], 0]
         found = bisected(spec, *(tensor.flatten()[worst] for tensor in (x, y, exact)), rows, bound)

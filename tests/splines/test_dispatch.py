@@ -105,4 +105,4 @@ def test_the_default_floor_shrinks_with_many_bins(install):
 def test_the_reference_takes_every_call():
     reference = dispatch.BACKENDS["reference"]
     assert reference.unavailable() is None
-    assert list(dispatch.BACKENDS)[-1] == "reference"  # so that "auto" asks it last
+    assert list(dispatch.BACKENDS)[-1] == "reference"  # "auto" tries the reference last

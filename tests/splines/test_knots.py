@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cubicflow.splines import linear_spline
 
-# |computed g(x) - g(x)| <= 16 epsilon (1 + steepest secant nearby): the bound that the inverse is held to as well.
+# The error of g(x), and of the inverse, is at most UNITS epsilon (1 + steepest secant nearby).
 UNITS = 16
 
 bins = st.one_of(st.integers(1, 12), st.sampled_from([16, 17, 64, 128]))
@@ -30,7 +30,7 @@ def test_finite_and_inside_everywhere_with_finite_gradients(case, domain, invers
         assert ((y >= 0) & (y <= 1)).all()
         inside = torch.ones_like(y, dtype=torch.bool)
     else:
-        inside = x.isfinite()  # logit(0) and logit(1) are there too
+        inside = x.isfinite()  # excludes logit(0) and logit(1)
         assert (y[~inside] == x[~inside]).all()
     assert y[inside].isfinite().all()
     assert log_slope.isfinite().all()
@@ -101,8 +101,8 @@ def test_endpoints_are_fixed_exactly(case, inverse, dtype):
         secants = bins.heights / bins.widths
         want = torch.stack([(secants * bins.start)[:, 0].log(), (secants * bins.end)[:, -1].log()])
         error = (log_slope - (-want if inverse else want)).abs()
-        # The slope at an end is a quotient of two softmaxes, times a ratio: its relative error is a few roundings of
-        # logits of size 20, and its logarithm has one more.
+        # The slope at an end is a quotient of two softmaxes, times a ratio. Its relative error is a few roundings of
+        # logits of size 20. The logarithm adds one rounding.
         assert (error <= 64 * torch.finfo(dtype).eps * (1 + want.abs())).all()
 
 
@@ -117,7 +117,7 @@ def test_knots_map_to_knots(case, dtype):
 
 
 def test_a_knot_belongs_to_the_bin_on_its_right(inverse):
-    """Only a linear spline shows it: its slope jumps at the knot, here at (1/2, 1/2 floored softmax of log 3)."""
+    """Only the slope of a linear spline jumps at a knot. Here the knot is at x = 1/2."""
     params = torch.tensor([0.0, 0.0, 0.0, 0.0], dtype=torch.float64)
     params[0] += torch.log(torch.tensor(2.0, dtype=torch.float64))
     heights = 1e-3 + (1 - 4e-3) * params.softmax(-1)
@@ -134,8 +134,8 @@ def test_real_line_is_the_unit_spline_between_sigmoid_and_logit(case, inverse):
     y, log_slope = case(x, params[:, None], inverse=inverse)
     u = torch.sigmoid(x)
     g, log_g_slope = case(u, params[:, None], inverse=inverse, domain="unit")
-    # Far from both ends the sandwich loses nothing but roundings of g, magnified by logit's slope 1 / (g (1 - g)) and
-    # by the spline's.
+    # Far from both ends, logit(g(sigmoid(x))) has only the rounding errors of g, times the slope 1 / (g (1 - g)) of the
+    # logit and the slope of the spline.
     bins = case.bins(params)
     stretch = bins.widths / bins.heights if inverse else bins.heights / bins.widths
     steepest = (stretch / torch.minimum(bins.start, bins.end) if inverse else stretch * 3).amax(-1)[:, None]
@@ -144,5 +144,5 @@ def test_real_line_is_the_unit_spline_between_sigmoid_and_logit(case, inverse):
     bound = UNITS * torch.finfo(torch.float64).eps * (1 + steepest) / (g * (1 - g))
     assert ((y - torch.logit(g)).abs() <= bound).all()
     sandwich = log_g_slope + torch.log(u * (1 - u)) - torch.log(g * (1 - g))
-    # Slopes may differ by the second derivative times a rounding; 1e-8 is far above that and far below any mistake.
+    # Slopes may differ by the second derivative times a rounding error, which is far below 1e-8.
     assert (log_slope - sandwich).abs().max() <= 1e-8

@@ -82,7 +82,7 @@ def test_special_shapes(a, b, dtype):
 def test_straight_lines_are_the_identity(dtype):
     c = torch.rand(1000, dtype=dtype, generator=torch.Generator().manual_seed(0)) / 2
     t = solve_unit_cubic(torch.ones_like(c), torch.ones_like(c), c)
-    # q = tau^2 + 2 t tau + t^2 is 1 to within its three products and two sums, half an epsilon each.
+    # q = tau^2 + 2 t tau + t^2 is 1 up to the rounding of three products and two sums, half an epsilon each.
     assert ((t - c).abs() <= 2.5 * torch.finfo(dtype).eps * c).all()
 
 
@@ -107,7 +107,7 @@ ratio = st.one_of(st.floats(0, 3), st.floats(1e-9, 1e-2), st.floats(2.99, 3))
 def test_any_bin(a, b, c):
     a, b, c = (torch.tensor(v, dtype=torch.float64) for v in (a, b, c))
     t = solve_unit_cubic(a, b, c)
-    # A subnormal c has no relative precision left; 1e-300 clears it.
+    # A subnormal c has no relative precision, so the bound also allows an absolute error of 1e-300.
     slope = a * (1 - t) ** 2 + 2 * (3 - a - b) * t * (1 - t) + b * t * t
     assert 0 <= t <= 1
     assert abs(f(t, a, b) - c) <= 4 * EPS * (c + max(slope, 0) * t) + 1e-300

@@ -38,7 +38,7 @@ def test_agrees_with_the_cpu(x, make_flow, precision):
     on_gpu = fit(make_flow(dropout=0.0), x, device="cuda", **settings)
     on_cpu = fit(make_flow(dropout=0.0), x, device="cpu", **{**settings, "precision": "float32"})
     assert next(on_gpu.flow.parameters()).is_cuda
-    # TF32 keeps 10 bits and bf16 8; the losses are of order 2.
+    # TF32 keeps 10 bits of the significand and bf16 keeps 8. The losses are of order 2.
     tolerance = {"float32": 1e-2, "tf32": 2e-2, "bf16": 0.1}[precision]
     assert on_gpu.validation_loss == pytest.approx(on_cpu.validation_loss, abs=tolerance)
 
@@ -127,7 +127,7 @@ def test_gradients_of_weights_on_a_second_stream_are_the_same():
     batches = torch.randn(5, 64, 6, device="cuda").unbind(0)
     forked, plain = taken(False, batches), taken(False, batches, fork=False)
     for mine, theirs in zip(forked.weights.params, plain.weights.params, strict=True):
-        # Adam divides gradients by their size, so that differences in rounding show in full where they are tiny.
+        # Adam divides gradients by their size, so rounding errors of tiny gradients become large.
         torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-3)
 
 
@@ -236,7 +236,7 @@ def test_exact_products_do_not_heed_the_settings_of_the_matrix_units():
     grads_wide = torch.autograd.grad(y_wide.square().sum(), wide)
     for mine, exact in zip((y, *grads), (y_wide, *grads_wide), strict=True):
         error = (mine.double() - exact).norm() / exact.norm()
-        assert error < 1e-6  # TF32, of 10 bits, would be off by 3e-4
+        assert error < 1e-6  # TF32 has 10 bits; its error would be 3e-4
 
 
 @pytest.mark.parametrize("context_features", [0, 2])
@@ -253,7 +253,7 @@ def test_pieces_that_are_replayed_are_those_that_are_not(context_features):
                 [call(*(part for part in parts if part is not None)) for parts in zip_parts(x, context, 1_000)]
             )
             assert torch.equal(call(x, context, batch_size=1_000), whole)
-        flow.transform.transforms[-1].bias.add_(1.0)  # what is written after a call is seen by the next
+        flow.transform.transforms[-1].bias.add_(1.0)  # the next call must use the changed bias
         again = flow.log_prob(x, context, batch_size=1_000)
         assert torch.allclose(again, flow.log_prob(x, context, batch_size=20_000), atol=1e-4)
 

@@ -391,7 +391,7 @@ def test_a_run_is_forgotten_and_what_lies_beside_it_is_kept(x, make_flow, run):
     (run / "thesis.txt").write_text("mine")
     forget_run(run)
     assert contents(run) == {"thesis.txt": b"mine"}
-    forget_run(run)  # holds no run any more
+    forget_run(run)  # the folder holds no run any more
     forget_run(run / "nowhere")
     (run / "thesis.txt").unlink()
     fit(make_flow(), x, run=run, **SETTINGS)

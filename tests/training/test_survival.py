@@ -36,8 +36,8 @@ def metrics_without_times(run):
 
 
 def acting_at(step, action):
-    """A loss that does something at the beginning of a step, and is otherwise the usual one."""
-    steps = iter(range(-1, 10**9))  # the pass that initialises layers comes first
+    """Return the negative log likelihood as a loss that also calls ``action`` at the start of a step."""
+    steps = iter(range(-1, 10**9))  # call -1 initialises layers
 
     def loss(flow, batch):
         if flow.training and next(steps) == step:
@@ -164,7 +164,8 @@ def test_a_signal_that_comes_last_is_answered_once_all_is_saved(x, make_flow, tm
 
     def loss(flow, batch):
         calls[flow.training] += 1
-        at_the_end = calls[True] == 9 if when == "last step" else calls[False] == 4  # two validations of two sets
+        # Each of the two validations computes the loss of the raw and of the averaged weights.
+        at_the_end = calls[True] == 9 if when == "last step" else calls[False] == 4
         if at_the_end and flow.training == (when == "last step"):
             os.kill(os.getpid(), number)
         return negative_log_likelihood(flow, batch)
@@ -329,7 +330,7 @@ def test_damaged_newest_checkpoint_falls_back(x, make_flow, tmp_path, assert_sam
     damage(tmp_path / "run" / NEWEST)
     resumed = fit(make_flow(), x, run=tmp_path / "run", resume=True, **{**settings, "progress": True})
     said = capsys.readouterr().err
-    assert "resuming at step 19" in said or "resuming at step 20" in said  # 20 were saved twice, as two files
+    assert "resuming at step 19" in said or "resuming at step 20" in said  # step 20 may be in both checkpoint files
     if damage is not Path.unlink:
         assert "damaged" in said
     assert_same(resumed.flow, fit(make_flow(), x, **settings).flow)
@@ -403,7 +404,7 @@ def test_full_disk_is_a_clear_error_and_loses_nothing(x, make_flow, mounted, ass
     with pytest.raises(RunFolderError, match=r"No space left on device. The checkpoint of step 12 is kept: make room"):
         fit(make_flow(), x, run=run, loss=acting_at(12, fill), **settings)
     assert read_checkpoint(run / NEWEST).numbers["step"] == 12
-    assert not [p.name for p in run.iterdir() if p.name.startswith(".")]  # nothing half written is left
+    assert not [p.name for p in run.iterdir() if p.name.startswith(".")]  # no temporary file is left
     (disk / "filler").unlink()
     resumed = fit(make_flow(), x, run=run, resume=True, **settings)
     assert_same(resumed.flow, fit(make_flow(), x, **settings).flow)
@@ -463,7 +464,7 @@ def test_non_finite_loss_stops_and_keeps_the_last_good_state(x, make_flow, tmp_p
     flow = make_flow(dropout=0.0)
     with pytest.raises(NonFiniteLossError, match=r"the loss of step 10 is not finite. Likely cause: .*keeps the last"):
         fit(flow, x, steps=30, run=run, loss=poisoned, **settings)
-    before = []  # the weights that the step began with, in a run that nothing disturbs
+    before = []  # the weights before each step of an undisturbed run
 
     def recording(flow, batch):
         before.append([param.detach().clone() for param in flow.parameters()])
@@ -480,12 +481,12 @@ def test_non_finite_loss_stops_and_keeps_the_last_good_state(x, make_flow, tmp_p
 
 @pytest.mark.parametrize("at", [0, 10])
 def test_a_step_that_is_not_finite_leaves_the_statistics_of_batch_norm(x, make_flow, tmp_path, at):
-    """Rows that are not finite reach the running means before any loss is known."""
+    """Rows that are not finite change the running means before the loss is computed."""
     before = []
 
     def poisoned(flow, batch):
         before.append({name: value.clone() for name, value in flow.named_buffers()})
-        rows = batch.x * torch.nan if len(before) > at + 1 or at == 0 else batch.x  # the first call initialises
+        rows = batch.x * torch.nan if len(before) > at + 1 or at == 0 else batch.x  # the first call initialises layers
         return negative_log_likelihood(flow, Batch(rows))
 
     flow = make_flow(norm="batch", dropout=0.0)

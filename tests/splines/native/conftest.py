@@ -47,8 +47,8 @@ def at_level(level: int) -> Iterator[None]:
         yield
 
 
-# A test that compares with the reference loops over these, since it then computes the reference once. A test that takes
-# the fixture `level` computes the reference once for every instruction set.
+# Context managers that select an instruction set. A test that compares with the reference loops over them, so that it
+# computes the reference once. A test with the fixture `level` would compute the reference for every instruction set.
 AT_LEVELS = {library.LEVELS[level]: partial(at_level, level) for level in HERE}
 
 

@@ -49,7 +49,7 @@ def test_what_it_refuses_and_why(call, message):
 def test_auto_takes_it_on_the_cpu():
     found, named = (cubic_spline(points(9), torch.ones(9, 12), backend=backend)[0] for backend in ("auto", "native"))
     assert torch.equal(found, named)
-    assert linear_spline(X, PARAMS)[0].shape == (3,)  # by the reference
+    assert linear_spline(X, PARAMS)[0].shape == (3,)  # the reference runs, because linear splines have no kernel
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_without_the_library_auto_goes_on_and_the_name_says_what_to_do(monkeypat
 
 @needs_library
 def test_a_library_of_another_version_is_not_used(monkeypatch, reload):
-    for constant in library.CONSTANTS:  # the size of struct spline_call among them
+    for constant in library.CONSTANTS:  # including the size of struct spline_call
         library.load.cache_clear()
         with monkeypatch.context() as patch:
             patch.setitem(library.CONSTANTS, constant, library.CONSTANTS[constant] * 1.001)
@@ -107,7 +107,7 @@ def test_a_library_of_other_sources_is_not_used(monkeypatch, tmp_path, reload, c
     assert advice in native.unavailable()
     with pytest.raises(RuntimeError, match="built from other sources"):
         cubic_spline(X, PARAMS, backend="native")
-    assert (cubic_spline(X, PARAMS)[0].abs() <= 1e-6).all()  # by the reference
+    assert (cubic_spline(X, PARAMS)[0].abs() <= 1e-6).all()  # the reference runs instead
 
 
 def test_a_missing_library_is_said_once_with_the_remedy(monkeypatch, tmp_path, reload):

@@ -14,7 +14,7 @@ from cubicflow.splines.backends import triton as backend
 
 from ..conftest import CASES
 
-# Those that have a Triton kernel, the cubics by their slopes.
+# The families that have a Triton kernel. The names of cubics are the names of their slopes.
 FAMILIES = {case.slopes or case.family: (case.family, case.slopes) for case in CASES if case.record.triton is not None}
 
 

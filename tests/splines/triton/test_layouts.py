@@ -8,7 +8,7 @@ import torch
 from .conftest import assert_close, draw, gradients, points, spline
 
 pytest.importorskip("triton", reason="Triton is for Linux only")
-# numpy, in the interpreter, warns of what floating point does by design: exp2(-inf), 0 / 0 in branches not taken.
+# The interpreter computes with NumPy, which warns about exp2(-inf) and about 0 / 0 in branches that are not taken.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
 

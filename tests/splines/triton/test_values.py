@@ -14,7 +14,7 @@ from .conftest import FAMILIES, assert_close, draw, gradients, points, spline
 
 triton = pytest.importorskip("triton", reason="Triton is for Linux only")
 tl = pytest.importorskip("triton.language")
-# numpy, in the interpreter, warns of what floating point does by design: exp2(-inf), 0 / 0 in branches not taken.
+# The interpreter computes with NumPy, which warns about exp2(-inf) and about 0 / 0 in branches that are not taken.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
 
@@ -173,7 +173,7 @@ def test_at_and_beside_the_knots(cubic, inverse, num_bins, scale, device):
         assert ((g - there.double().cpu()).abs() <= 16 * unit).all()
 
 
-# --- what is not a number ---------------------------------------------------------------------------------------------
+# --- NaN and infinities -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("num_bins", [1, 10, 33])
