@@ -17,7 +17,7 @@ from cubicflow.accel import choice, private
 
 SOURCES = Path(cubicflow.__file__).parent
 PROGRAM = Path(__file__).with_name("everything.py")
-# torch._C, torch._anything, x._forward_hooks, forward_ad._current_level, torch._dynamo, ...
+# Private names of torch, such as torch._C, torch._dynamo, forward_ad._current_level and x._forward_hooks.
 PRIVATE = re.compile(
     r"(?<![\w.])(torch(\.\w+)*|nn(\.\w+)*|forward_ad|profiler)\._[a-z]\w*|_(forward|backward)_(pre_)?hooks"
 )

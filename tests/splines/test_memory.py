@@ -43,7 +43,7 @@ def measure(case, num_bins, inverse):
 def test_a_shared_spline_costs_elements_plus_params(cubic, inverse):
     product = 4 * ELEMENTS * 128  # bytes of a float32 tensor (ELEMENTS, 128)
     largest, kept = measure(cubic, 128, inverse)
-    assert largest <= 8 * ELEMENTS  # an int64 index is the largest value of an element
+    assert largest <= 8 * ELEMENTS  # at most one int64 index per element
     assert kept <= product / 2
     # The memory kept for each element does not depend on K. Only the shared tables of the spline, a few dozen, do.
     few_bins = measure(cubic, 8, inverse)[1]

@@ -48,7 +48,7 @@ def memory_ratio(measurement: Measurement) -> float | None:
 
 
 def glance(measurements: Sequence[Measurement]) -> list[str]:
-    """Return a Markdown table of all works that are not points of a curve and not parts of a cold start.
+    """Return a Markdown table of all workloads that are not points of a curve and not parts of a cold start.
 
     Our rational-quadratic spline is compared with that of nflows only. It has more params than the cubic spline, so the
     ratios to numbers of bytes do not apply.

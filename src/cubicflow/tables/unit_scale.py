@@ -377,7 +377,7 @@ def ring_of_values(values: Floats, weights: Floats | None, ends: tuple[float, fl
 
 
 def ring_of_codes(values: Floats, weights: Floats | None, count: int) -> UnitScale:
-    """Return the scale of codes 0 ... count - 1 on a circle. Each code has a bin; many codes share bins.
+    """Return the scale of codes 0 ... count - 1 on a circle. Each code has its own bin, unless there are many codes.
 
     >>> ring_of_codes(np.array([0.0, 0.0, 2.0]), None, 4).masses
     (0.5, 0.1, 0.3, 0.1)
