@@ -1,4 +1,4 @@
-"""Which device the tests of kernels run on, which examples Hypothesis tries, and where real data lies."""
+"""The device of kernel tests, the profiles of Hypothesis, and the folder of real data."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
-    """A folder of real data: the one CUBICFLOW_DATA names, or one that lies beside the checkout."""
+    """Return the folder of real data: the folder in CUBICFLOW_DATA, or a folder beside the checkout."""
     beside = Path(__file__).resolve().parents[2] / "shared" / "data"
     folder = Path(os.environ.get("CUBICFLOW_DATA", beside))
     if not folder.is_dir():

@@ -1,4 +1,4 @@
-"""The fence around the shortcuts: everything works without them, and nothing outside of them is private."""
+"""Everything works without the shortcuts, and only the shortcuts use private names of torch."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_private_names_of_torch_are_used_in_one_package():
 
 
 def test_this_torch_has_all_private_names():
-    """A reminder rather than a need: each name that is gone costs a shortcut."""
+    """A missing name only disables a shortcut. This test is a reminder to update the name."""
     assert private.missing() == set()
     assert private.hooks_are_known()
 

@@ -55,8 +55,7 @@ def actors_below(pid: int) -> list[int]:
 
 
 class FullFolder(JobFolder):
-    """A folder of parts on a disk that has room for files of 100 bytes: the system's limit on the size of a file makes
-    a write beyond it fail, as on a full disk."""
+    """A job folder on a full disk: the system's limit on file sizes makes every write beyond 100 bytes fail."""
 
     def write(self, *args: Any) -> None:
         before = resource.getrlimit(resource.RLIMIT_FSIZE)

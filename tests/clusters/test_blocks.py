@@ -1,4 +1,4 @@
-"""Blocks cover every row once, and what is in a block depends on nothing else."""
+"""Blocks cover every row once. The content of a block does not depend on other blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole jobs in one process: the same numbers as without blocks, whatever the workers; cut short, they go on."""
+"""Whole jobs in one process give the numbers of one batch, for any number of workers and after interruptions."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_overwrite_replaces_a_job_and_nothing_else(scene: Scene, tmp_path: Path)
 
 
 def spoiled(scene: Scene, folder: Path) -> tuple[str, dict[int, str]]:
-    """Files with a strange word in rows 5 and 400, which a flow refuses; and those rows."""
+    """Return files with an unknown word in rows 5 and 400, which a flow refuses, and the numbers of these rows."""
     folder.mkdir()
     kinds = scene.rows.column("kind").to_pylist()
     kinds[5], kinds[400] = "yew", "fir"
@@ -178,7 +178,7 @@ def test_a_bad_row_is_named(scene: Scene, tmp_path: Path, cubicflow: Command) ->
 
 
 def test_a_stopped_job_leaves_no_worker_behind(scene: Scene, tmp_path: Path) -> None:
-    """Held by the traceback, the workers would end when the error is collected as garbage, in whatever thread."""
+    """A traceback that holds the workers would keep them alive until the error is garbage collected, in any thread."""
     data, _ = spoiled(scene, tmp_path / "lake")
     before = set(threading.enumerate())
     with pytest.raises(ValueError, match="yew") as scored:
@@ -246,7 +246,7 @@ def test_bad_files_are_set_aside(scene: Scene, tmp_path: Path, cubicflow: Comman
 
 
 def test_input_and_output_in_a_store(scene: Scene, tmp_path: Path) -> None:
-    """fsspec's store in memory stands for those that are not on this machine."""
+    """fsspec's memory store stands for stores that are not on this machine."""
     fsspec = pytest.importorskip("fsspec")
     store = fsspec.filesystem("memory")
     store.mkdir("/lake")

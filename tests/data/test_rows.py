@@ -389,7 +389,7 @@ def test_draws_have_rows_but_no_data():
 
 
 def test_an_epoch_may_be_closed_by_the_thread_that_reads_ahead(table, tmp_path, monkeypatch):
-    """The garbage collector runs in whatever thread allocates, and closes an epoch that nobody reads any more."""
+    """The garbage collector runs in any thread that allocates, and closes an abandoned epoch there."""
     rows = make_rows("row groups", table, tmp_path)
     seen, closed, errors = threading.Event(), threading.Event(), []
     windows = rows._windows

@@ -1,4 +1,4 @@
-"""The page in a real browser: every view, numbers against enumeration, scores against the command line, escaping."""
+"""The page in a real browser: every view, numbers against enumeration, scores against the commands, and escaping."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_it_is_readable_on_a_telephone(served: Serve, mixed_run: Path, browser: 
 
 
 def joint(run: Path) -> pd.DataFrame:
-    """All rows that the lists' model can have, with their probabilities, by scoring each of them."""
+    """Return all rows that the model of lists can have, with their probabilities, from the score of each row."""
     values = [sorted(column.unique().tolist()) for _, column in make_lists().items()]
     rows = pd.DataFrame(itertools.product(*values), columns=make_lists().columns)
     scores = FittedTable.load(run).score(pa.Table.from_pandas(rows, preserve_index=False))

@@ -1,4 +1,4 @@
-"""Answers from the pool against enumeration by scores: masses within their errors, honest effective sizes."""
+"""Answers from the pool agree with enumeration by scores: masses within their errors, and effective sizes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_masses_are_those_of_enumeration(
 
 
 def test_a_density_is_the_mean_of_laws(mixed_run: Path) -> None:
-    """Of numbers, given a later column: bins of the pool's answer against those of rows that `sample` draws."""
+    """Given a later column, the bins of numbers agree with the bins of rows that `sample` draws."""
     fitted = FittedTable.load(mixed_run)
     subject = ColumnsSubject(fitted)
     subject.pool().grow_to(1 << 15)

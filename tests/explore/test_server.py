@@ -1,4 +1,4 @@
-"""The server: who is answered, what is not a run or no longer one, limits, and how it ends."""
+"""The server: access control, folders that are not or no longer runs, limits, and the end of the process."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Serve = Callable[[Path], Page]
 
 
 def ask(page: Page, path: str, body: bytes | None = None, **headers: str) -> tuple[int, bytes, http.client.HTTPMessage]:
-    """One request, by hand: the token is in the cookie unless a header says otherwise."""
+    """Send one request. The token is in the cookie unless a header replaces the cookie."""
     given = {"Host": f"127.0.0.1:{page.port}", "Cookie": f"cubicflow-{page.port}={TOKEN}"}
     given |= {name.replace("_", "-"): value for name, value in headers.items()}
     if body is not None:
@@ -179,7 +179,7 @@ def test_a_damaged_run(lists_run: Path, tmp_path: Path) -> None:
 
 
 def test_a_run_that_is_training(lists_run: Path, tmp_path: Path) -> None:
-    """Shown as it stands, by the best weights of its checkpoint; and anew when it has gone on."""
+    """The page shows the best weights of the checkpoint, and reloads the run when its training has continued."""
     run = copied(lists_run, tmp_path)
     config = json.loads((run / "config.json").read_text())
     finished = json.dumps(config)

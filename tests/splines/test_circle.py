@@ -1,4 +1,4 @@
-"""Splines of the circle: the seam, the rotation, and values against scipy's periodic construction."""
+"""Splines on the circle: the seam, the rotation, and values against scipy's periodic construction."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_gradients(family):
 
 
 def test_float32_is_as_exact_as_on_the_interval(family):
-    """Errors against float64, at the same params: the 99.9th percentile is at most twice that of the unit interval."""
+    """The 99.9th percentile of errors against float64 is at most twice that on the unit interval."""
     x = torch.rand(20_000, generator=torch.Generator().manual_seed(2))
     params = made(*family, 8, 3.0, rows=(20_000,), dtype=torch.float32)
     params[:, -1] = 0.0  # no rotation on the circle; an edge slope of 1 secant on the interval

@@ -1,4 +1,4 @@
-"""The tables of families and domains: everything that knows of either looks it up there, and no backend guesses."""
+"""The tables of families and domains: all code looks up families and domains there, and no backend guesses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PARAMS = torch.linspace(-1, 1, 10, dtype=torch.float64)
 
 @pytest.fixture
 def _fresh_specs():
-    """Specs are remembered; those of what a test made up must not outlive it."""
+    """Clear the cache of specs, so that the specs of a made-up family or domain do not outlive its test."""
     yield
     spec._known_spec.cache_clear()
 
@@ -33,7 +33,7 @@ def sine_bins(params, num_bins, min_bin_width, min_bin_height):
 
 
 def sine_shape(t, tau, start, end):
-    """f(t) = sin(pi t / 2)^2, for t away from the ends."""
+    """Return the shape of f(t) = sin(pi t / 2)^2, for t away from the ends."""
     f = torch.sin(torch.pi * t / 2).square()
     return Shape(f / t, (1 - f) / tau, torch.pi / 2 * torch.sin(torch.pi * t))
 

@@ -1,4 +1,4 @@
-"""Derivatives of first and second order, in both directions, against difference quotients, each other and formulas."""
+"""Derivatives of first and second order, in both directions, against difference quotients, one another and formulas."""
 
 from __future__ import annotations
 
@@ -31,8 +31,11 @@ def test_gradgradcheck(case, domain, inverse, smooth_inputs, k):
 
 
 def assert_slopes_agree(x, y, log_slope, eps, condition=1):
-    """y's derivative by autograd is exp(log_slope), to a few roundings of the steepest slope of each row: autograd adds
-    up terms of the size of the secant even where the slope itself is small."""
+    """Assert that autograd's derivative of y equals exp(log_slope), up to a few roundings of the steepest slope of each
+    row.
+
+    Autograd adds terms of the size of the secant, even where the slope itself is small.
+    """
     slope = torch.autograd.grad(y.sum(), x)[0]
     want = log_slope.detach().exp()
     assert ((slope - want).abs() <= 32 * eps * condition * want.amax(-1, keepdim=True)).all()
@@ -54,7 +57,7 @@ def test_log_slope_is_the_log_of_autograds_slope_far_out(case, inverse):
 
 
 def test_the_inverse_functions_gradients_follow_from_the_forward_ones(case, domain, smooth_inputs):
-    """x = g^-1(y; p): dx/dy = 1 / g' and dx/dp = -g_p / g', with g's derivatives from autograd at x."""
+    """x = g^-1(y; p) gives dx/dy = 1 / g' and dx/dp = -g_p / g', with the derivatives of g from autograd at x."""
     y, params = smooth_inputs(case, 4, domain, inverse=True, per_bin=2)
     x, _ = case(y, params, inverse=True, domain=domain)
     weights = torch.linspace(-1, 2, x.numel(), dtype=torch.float64)
@@ -69,7 +72,10 @@ def test_the_inverse_functions_gradients_follow_from_the_forward_ones(case, doma
 
 
 def test_double_backward_through_the_inverse_is_right(cubic):
-    """(g^-1)'' = -g'' / g'^3: a reattached Newton step would return 0 here, or half of it."""
+    """Compare with (g^-1)'' = -g'' / g'^3.
+
+    A single Newton step attached to the root would give 0, or half of this value.
+    """
     params = cubic.params(num_bins=3, seed=2)
     x = torch.linspace(0.05, 0.95, 19, dtype=torch.float64, requires_grad=True)
     y, _ = cubic(x, params, domain="unit")
@@ -85,7 +91,7 @@ def test_double_backward_through_the_inverse_is_right(cubic):
 
 
 def test_third_derivative_of_the_inverse_is_right():
-    """In the unit bin with K = 1, from the formula (g^-1)''' = (3 g''^2 - g' g''') / g'^5."""
+    """Compare with (g^-1)''' = (3 g''^2 - g' g''') / g'^5, in the unit bin with K = 1."""
     a, b, t = 0.6, 1.9, 0.37
     g1 = a + 2 * (3 - 2 * a - b) * t + 3 * (a + b - 2) * t * t
     g2 = 2 * (3 - 2 * a - b) + 6 * (a + b - 2) * t
@@ -99,7 +105,7 @@ def test_third_derivative_of_the_inverse_is_right():
 
 
 def test_gradients_at_ties_of_min_are_finite(cubic, domain, inverse):
-    """Zero params put every min() of the slopes, and every pair of secants, at a tie."""
+    """With zero params, all arguments of every min() of slopes are equal, and so are all secants."""
     params = torch.zeros_like(cubic.params(num_bins=6)).requires_grad_()
     x = torch.linspace(0, 1, 25, dtype=torch.float64)
     x = (torch.logit(x[1:-1]) if domain == "real" else x).requires_grad_()
@@ -154,7 +160,7 @@ def test_forward_mode_in_x_and_params_at_once_is_the_difference_quotient(case, d
 
 @pytest.mark.parametrize("argument", [0, 1], ids=["x", "params"])
 def test_forward_mode_agrees_with_reverse_mode_in_every_order(case, domain, inverse, smooth_inputs, argument):
-    """Jacobians, and all four ways to a Hessian: torch drops tangents in some of them where a Function is involved."""
+    """Compare Jacobians, and all four ways to compute a Hessian. torch drops tangents of a Function in some of them."""
     x, params = (value.detach() for value in smooth_inputs(case, 2, domain, inverse))
 
     def function(x, params):

@@ -1,4 +1,4 @@
-"""The cubic through given knots, against scipy's Hermite spline with Steffen's slopes written out here."""
+"""The cubic through given knots, against scipy's Hermite spline with Steffen's slopes, which are written out here."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def random_knots(seed, k, low=-3.0):
 
 
 def steffen(x, y):
-    """Steffen (1990), equations 8 to 11 inside and 24 to 26 at the two ends, knot by knot."""
+    """Return Steffen's slopes knot by knot: equations 8 to 11 of Steffen (1990) inside, 24 to 26 at the two ends."""
     h, s = np.diff(x), np.diff(y) / np.diff(x)
     if len(h) == 1:
         return np.array([s[0], s[0]])
@@ -96,7 +96,7 @@ def test_narrow_bins_among_wide_ones_keep_their_precision():
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_flat_end_at_zero_is_approached_with_relative_precision(sign, inverse):
-    """Steffen's slopes of the first bin are 0 and twice its secant, so that y = 1e-3 x^2 there."""
+    """Steffen's slopes of the first bin are 0 and twice its secant, so y = 1e-3 x^2 in this bin."""
     xk, yk = torch.tensor([0.0, 1.0, 2.0]), torch.tensor([0.0, 1e-3, 2.0])
     height, x = yk[1].double(), 10.0 ** torch.linspace(-15, -3.1, 60)
     if inverse:
@@ -114,7 +114,7 @@ def test_a_flat_end_at_zero_is_approached_with_relative_precision(sign, inverse)
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_knot_at_zero_is_left_with_relative_precision(sign, inverse):
-    """Float32 against float64."""
+    """Compare float32 with float64."""
     xk, yk = torch.tensor([-1.0, 0.0, 1.0]), torch.tensor([-1.0, 0.0, 1e-3])
     if sign < 0:
         xk, yk = -xk.flip(0), -yk.flip(0)
@@ -134,7 +134,7 @@ def test_one_bin_without_slopes_is_a_straight_line(dtype):
 
 
 def test_slopes_of_three_secants_are_allowed():
-    """The largest monotone slopes, computed by the caller with a rounding of their own; f' touches 0 in the middle."""
+    """The caller's slopes are the largest monotone slopes, up to rounding. f' is 0 in the middle of a bin."""
     generator = torch.Generator().manual_seed(0)
     xk, yk = (torch.rand(200, 2, generator=generator).add(1e-3).cumsum(-1) for _ in range(2))
     slopes = (3 * (yk.diff() / xk.diff())).expand(-1, 2)

@@ -1,4 +1,4 @@
-"""At the knots, an ulp beside them, and across them: the places where a piecewise map goes wrong."""
+"""Splines at knots, an ulp beside knots and across knots, where piecewise maps fail most often."""
 
 from __future__ import annotations
 
@@ -63,8 +63,11 @@ def test_backward_error_at_and_beside_knots(case, dtype, k, scale, seed):
 @settings(max_examples=25, deadline=None)
 @given(k=bins, scale=scales, seed=seeds)
 def test_increasing(case, inverse, dtype, k, scale, seed):
-    """Two neighbours in order of x come out in order of y, but for roundings. The forward map's are in units of y; the
-    inverse's are backward errors, so they are judged after being sent forward in float64."""
+    """Neighbouring x in increasing order have y in increasing order, up to rounding.
+
+    The rounding errors of the forward map are in units of y. Those of the inverse are backward errors, so they are
+    measured after the forward map in float64.
+    """
     params = case.params(3, num_bins=k, scale=scale, dtype=dtype, seed=seed)
     x = case.awkward_inputs(params, inverse, seed).sort(-1).values
     y, _ = case(x, params[:, None], inverse=inverse, domain="unit")
@@ -77,8 +80,10 @@ def test_increasing(case, inverse, dtype, k, scale, seed):
 @settings(max_examples=25, deadline=None)
 @given(k=st.integers(2, 40), scale=st.sampled_from([0.01, 0.3, 1.0, 3.0, 10.0]), seed=seeds)
 def test_c1_across_knots(c1, k, scale, seed):
-    """The slopes an ulp to the left and to the right of each interior knot agree: their difference is at most the
-    second derivative times the distance and the knot's own roundings."""
+    """The slopes a few ulps to the left and to the right of each interior knot agree.
+
+    Their difference is at most the second derivative times the distance, including the rounding errors of the knot.
+    """
     params = c1.params(num_bins=k, scale=scale, seed=seed)
     knots = c1.knots(params)[1:-1]
     slopes, bends = [], []

@@ -1,4 +1,4 @@
-"""One spline shared by a million elements: memory for the elements plus memory for the spline, not their product."""
+"""A spline shared by a million elements needs memory for the elements plus the spline, not for their product."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ELEMENTS = 2**20
 
 
 class Allocations(TorchDispatchMode):
-    """Remembers the largest tensor that any operation, forward or backward, returned."""
+    """A mode that records the largest tensor that any operation, forward or backward, returns."""
 
     largest = 0
 

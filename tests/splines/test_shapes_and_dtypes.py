@@ -1,4 +1,4 @@
-"""Shapes, precisions and the values at the edge of floating point."""
+"""Shapes, dtypes, and values at the limits of floating point."""
 
 from __future__ import annotations
 

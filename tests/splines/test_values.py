@@ -1,4 +1,4 @@
-"""Values and slopes against constructions that share no code with the library: scipy, numpy and mpmath."""
+"""Values and slopes against constructions with scipy, numpy and mpmath that share no code with the library."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def edges(sizes):
 
 
 def steffen_written_out(w, h, first, last):
-    """Steffen (1990), equations 9 and 11, knot by knot, for increasing data."""
+    """Return Steffen's slopes knot by knot for increasing data: equations 9 and 11 of Steffen (1990)."""
     s = h / w
     slopes = [first * s[0]]
     for i in range(1, len(w)):
@@ -101,7 +101,7 @@ def test_linear_is_numpys_interp():
 
 
 def test_rational_quadratic_is_gregory_and_delbourgos_formula():
-    """Equation 4 of Durkan et al. (2019), in their symbols, and its derivative by a complex step."""
+    """Compare with equation 4 of Durkan et al. (2019), in their symbols, and with its derivative by a complex step."""
     rng = np.random.default_rng(0)
     for k in (1, 2, 7, 32):
         params = rng.standard_normal(3 * k + 1)
@@ -126,7 +126,7 @@ def test_rational_quadratic_is_gregory_and_delbourgos_formula():
 
 
 def exact_real_line(params, k, x, slopes):
-    """y and log-slope of logit(g(sigmoid(x))) with mpmath, in 150 digits: enough for 1 - g at |x| = 200."""
+    """Return y and log-slope of logit(g(sigmoid(x))) with mpmath, in 150 digits: enough for 1 - g at |x| = 200."""
     with mp.workdps(150):
         p = [mp.mpf(float(v)) for v in params]
         floor, m = mp.mpf(min(1e-3, 0.1 / k)), mp.mpf(1e-3)
@@ -180,7 +180,7 @@ def test_the_real_line_against_mpmath(cubic, k, dtype):
 
 
 def test_tails_are_lines_of_slope_one(case, dtype, inverse):
-    """y = x + log(slope of the spline at the edge), from the first bin's f = t (a + ...), however far out."""
+    """At any distance, y = x + log(slope of the spline at the edge), because the first bin has f = t (a + ...)."""
     params = case.params(6, num_bins=5, scale=3, dtype=dtype)
     bins = case.bins(params.double())
     secants = bins.heights / bins.widths

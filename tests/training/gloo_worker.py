@@ -1,4 +1,7 @@
-"""One of several processes that train together: python gloo_worker.py OUT. Alone, the same run on whole batches."""
+"""One of several processes that train together: python gloo_worker.py OUT.
+
+Without torchrun, one process trains on whole batches.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run that a test kills: python kill_worker.py RUN STEPS. Run again, it goes on."""
+"""A run that a test kills: python kill_worker.py RUN STEPS. Another call resumes the run."""
 
 from __future__ import annotations
 

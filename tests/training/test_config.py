@@ -1,4 +1,4 @@
-"""Settings: checked, named when they are wrong, and chosen where they are left out."""
+"""Settings: their checks, their error messages, and their defaults."""
 
 from __future__ import annotations
 
@@ -136,7 +136,10 @@ def only_weight_of(row):
 
 
 def test_no_weight_after_the_split(x, make_flow):
-    """Of 20 rows two are for validation. Whichever part the only row that counts falls into, the other has none."""
+    """Two of 20 rows are for validation.
+
+    Only one row has a weight, so either the training or the validation rows have none.
+    """
     remedy = "give validation= rows, another seed, or validation_fraction=0"
     said = []
     for row in range(20):

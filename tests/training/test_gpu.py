@@ -1,4 +1,4 @@
-"""The loop on a GPU: it learns, resumes, and keeps rows where it runs."""
+"""The training loop on a GPU: it learns, resumes, and keeps rows on its device."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a G
 
 @pytest.fixture
 def compiled_kernels(request):
-    """Where Triton is interpreted, a flow on a GPU takes the reference, whose gradients add in no fixed order."""
+    """Skip if Triton is interpreted: a flow on a GPU then uses the reference, whose gradients are summed in no fixed
+    order.
+    """
     if request.config.getoption("--device") == "cpu":
         pytest.skip("needs --device cuda")
 
@@ -80,7 +82,10 @@ def test_images(make_flow):
 
 
 def taken(captured: bool, batches, *, fork: bool = True, symmetries=None, **settings):
-    """A small flow after one step on each batch; the kernels of plain steps are those of captured ones if they fork."""
+    """Return the step object after one step on each batch.
+
+    With ``fork``, plain steps use the kernels of captured steps.
+    """
     torch.manual_seed(0)
     flow = cf.flows.tabular(6, num_layers=3, hidden_features=32, **settings).cuda()
     config = TrainingConfig(steps=1000, batch_size=len(batches[0]), precision="float32").resolve(10_000)
@@ -132,7 +137,7 @@ def test_gradients_of_weights_on_a_second_stream_are_the_same():
 
 
 class Waiting(cf.transforms.Transform):
-    """Reads a number back in the middle of a step."""
+    """A module that reads a number back from the GPU in the middle of a step."""
 
     def forward(self, x, context=None):
         assert float(x.detach().abs().sum()) > 0
@@ -181,7 +186,7 @@ def test_a_captured_step_that_is_not_finite_changes_nothing(norm):
 
 
 def shared_network_flow() -> cf.Flow:
-    """One network in two couplings: autograd adds two gradients for each of its weights."""
+    """Return a flow in which two couplings share a network: autograd adds two gradients for each weight."""
     torch.manual_seed(0)
     network = cf.nets.ResidualMLP(3, 3 * 22, hidden_features=256, identity_start=False)
     masks = ([True, False] * 3, [False, True] * 3)
@@ -190,7 +195,7 @@ def shared_network_flow() -> cf.Flow:
 
 
 def test_a_network_in_two_couplings_gets_both_gradients():
-    """On a second stream the two gradients would be added without waiting for either."""
+    """On a second stream, the two gradients would be added before they are computed."""
     x = torch.randn(4096, 6, device="cuda")
     flow, said = shared_network_flow(), []
     config = TrainingConfig(steps=1000, batch_size=len(x), precision="float32", clip_norm=None).resolve(10_000)

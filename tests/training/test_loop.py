@@ -1,4 +1,4 @@
-"""The loop: it learns, it is repeatable, and it keeps the best."""
+"""The training loop: it learns, it is repeatable, and it keeps the best weights."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cubicflow.training.step import Step
 
 
 def mean_loss(flow, x, weights=None):
-    """The loop's own figure, computed again by hand."""
+    """Return the validation loss, computed independently of the loop."""
     with torch.no_grad():
         losses = -flow.log_prob(x).double()
     weights = torch.ones(len(x)) if weights is None else weights
@@ -53,7 +53,7 @@ def test_is_repeatable_and_leaves_the_global_generator_alone(x, make_flow, asser
 
 @pytest.mark.parametrize(("beta2", "decay"), [(0.999, 0.0), (0.9, 0.1)])
 def test_adam_clipping_and_cosine_agree_with_a_plain_loop(x, make_flow, beta2, decay):
-    """An independent loop of a few lines: torch's own AdamW, clip_grad_norm_ and CosineAnnealingLR."""
+    """Compare with a short loop of torch's own AdamW, clip_grad_norm_ and CosineAnnealingLR."""
     steps, lr = 20, 3e-3
     flow = make_flow(dropout=0.0).double()
     plain = make_flow(dropout=0.0).double()
@@ -83,7 +83,7 @@ def test_adam_clipping_and_cosine_agree_with_a_plain_loop(x, make_flow, beta2, d
 
 
 def test_averages_are_the_weighted_history(x, make_flow):
-    """The average after n steps is a sum over the history with weights that a reader of the schedule can compute."""
+    """The average after n steps is a sum over the history. The test computes its weights from the schedule."""
     flow = make_flow()
     history = []
 
@@ -107,7 +107,7 @@ def test_averages_are_the_weighted_history(x, make_flow):
 
 
 def test_early_stopping_keeps_the_best(x, make_flow):
-    """Three hundred parameters on 30 rows overfit at once."""
+    """Three hundred parameters overfit 30 rows quickly."""
     flow = make_flow(hidden_features=64, num_bins=16, dropout=0.0)
     settings = {"steps": 2000, "learning_rate": 2e-2, "validate_every": 5, "patience": 6, "batch_size": 30}
     result = fit(flow, x[:30], x[300:], progress=False, **settings)
@@ -131,7 +131,7 @@ def test_time_budget_ends_the_run_and_the_schedule(x, make_flow):
 
 
 def test_row_weights_are_those_of_repeated_rows(x, make_flow):
-    """A weight of 3 is a row three times: the same loss, so the same gradient, on a full batch."""
+    """On a full batch, a row with weight 3 gives the same loss and gradient as three equal rows."""
     counts = torch.randint(1, 4, (100,), generator=torch.Generator().manual_seed(1))
     repeated = x[:100].repeat_interleave(counts, dim=0).double()
     settings = {"steps": 10, "validation_fraction": 0.0, "progress": False, "clip_norm": None}
@@ -167,7 +167,7 @@ def test_reverse_kl_finds_a_density_without_data():
 
 
 def test_a_loss_may_differentiate_on_its_way():
-    """Score matching (Hyvarinen): of a normal with standard deviation 2, the loss s^2 / 2 + s' is at best -1/8."""
+    """The loss of score matching (Hyvarinen), s^2 / 2 + s', is at least -1/8 for a normal with standard deviation 2."""
     generator = torch.Generator().manual_seed(0)
     x = 2 * torch.randn(400, 1, generator=generator)
 

@@ -1,4 +1,4 @@
-"""Runs of flows that are made of the user's own modules: trained, resumed, saved and, once registered, loaded."""
+"""Runs of flows with the user's own modules: they are trained, resumed, saved and, if registered, loaded."""
 
 from __future__ import annotations
 
@@ -292,7 +292,7 @@ def test_networks_in_two_layers_stay_one_and_train_as_one(x, tmp_path):
 
 @pytest.mark.parametrize("layer", ["coupling", "autoregressive"])
 def test_only_what_shares_says_so(tmp_path, layer):
-    """Masked networks have equal buffers in one place of memory, which is no concern of anybody's."""
+    """Masked networks may share the memory of equal buffers. Such buffers are not recorded as shared tensors."""
     cf.flows.tabular(2, num_layers=2, hidden_features=8, layer=layer).save(tmp_path)
     assert "shared_tensors" not in json.loads((tmp_path / "config.json").read_text())
 
@@ -400,7 +400,7 @@ def test_two_classes_of_one_name():
 
 
 def test_a_class_that_is_defined_again_replaces_itself():
-    """As in a notebook whose cell is run again."""
+    """Running a notebook cell again defines its class again."""
     source = "class Cell(NetWithConfig):\n    pass\n"
     versions = []
     for _ in range(2):

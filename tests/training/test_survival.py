@@ -1,4 +1,4 @@
-"""What a run survives: kill -9, Ctrl-C, a full disk, a damaged checkpoint, a loss that is not finite."""
+"""A run survives kill -9, Ctrl-C, a full disk, a damaged checkpoint, and a loss that is not finite."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def start(run, steps):
 
 
 def kill_until_finished(run, steps, kills, chance):
-    """Kill the worker that often, at random moments after it begins to train; then let it finish."""
+    """Kill the worker several times at random moments after its training begins. Then let it finish."""
     landed = 0
     for _ in range(kills):
         worker = start(run, steps)
@@ -98,7 +98,7 @@ def test_many_kills_end_bit_identical(tmp_path, assert_same):
 
 @pytest.mark.soak
 def test_kills_while_starting(tmp_path, assert_same):
-    """At any moment from the first import on."""
+    """The worker is killed at any moment from its first import on."""
     chance = random.Random(1)
     whole = start(tmp_path / "whole", 50)
     assert whole.wait() == 0
@@ -116,7 +116,9 @@ def test_kills_while_starting(tmp_path, assert_same):
 
 @pytest.fixture
 def ctrl_c():
-    """As at a terminal: what a shell starts in the background is told to ignore it, and so are its children."""
+    """Restore the default handler of SIGINT, as at a terminal: a shell makes background processes and their children
+    ignore SIGINT.
+    """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -189,7 +191,7 @@ def test_without_a_run_folder_ctrl_c_is_the_usual_one(x, make_flow):
 
 
 class StopAt:
-    """Asks to stop after so many steps, and counts how often it is asked."""
+    """A stop function that returns True at call number ``step``, and counts its calls."""
 
     def __init__(self, step):
         self.step, self.asked = step, 0
@@ -231,7 +233,7 @@ def test_stop_is_asked_once_after_each_step(x, make_flow):
 
 
 def test_a_deadline_that_ends_in_the_last_validation_ends_nothing_else(x, make_flow, tmp_path, assert_same):
-    """A run that is finished is its result, and no signal is sent."""
+    """The finished run returns its result, and no signal is sent."""
     deadline = Deadline(3600)
 
     def loss(flow, batch):
@@ -293,7 +295,7 @@ def test_stop_that_is_no_function(x, make_flow, tmp_path):
 
 
 def interrupted_run(x, make_flow, run, **settings):
-    """A run that stopped at step 20, with checkpoints of steps 19 and 20."""
+    """Make a run that stopped at step 20, with checkpoints of steps 19 and 20."""
     loss = acting_at(19, lambda: os.kill(os.getpid(), signal.SIGINT))
     settings = {"steps": 40, "validate_every": 4, "checkpoint_seconds": 0, "progress": False, **settings}
     with pytest.raises(TrainingInterrupted):
@@ -370,7 +372,7 @@ def test_checkpoints_hold_no_pickle_and_refuse_other_files(tmp_path, x, make_flo
 
 @pytest.fixture
 def mounted(tmp_path):
-    """Mount a small tmpfs, where this user may."""
+    """Mount a small tmpfs, if this user may."""
     folders = []
 
     def mount(options):
@@ -411,7 +413,7 @@ def test_full_disk_is_a_clear_error_and_loses_nothing(x, make_flow, mounted, ass
 
 
 def test_file_size_limit_is_a_clear_error_and_loses_nothing(x, make_flow, tmp_path, assert_same):
-    """The same where nothing can be mounted: from some step on, no file may grow beyond a few bytes."""
+    """This is the same test without a mount: from some step on, no file may grow beyond a few bytes."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     settings = {"steps": 30, "validate_every": 4, "checkpoint_seconds": 0, "progress": False}
     run = tmp_path / "run"
@@ -427,7 +429,7 @@ def test_file_size_limit_is_a_clear_error_and_loses_nothing(x, make_flow, tmp_pa
 
 
 def test_no_room_at_all_is_a_clear_error(x, make_flow, tmp_path):
-    """Not even the name of the process fits into the lock."""
+    """There is no space even for the process id in the lock file."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
     try:

@@ -1,4 +1,4 @@
-"""Which calls the native backend takes, what it says without its library, and how that is built."""
+"""Which calls the native backend takes, its messages without the library, and the build of the library."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_library_of_another_version_is_not_used(monkeypatch, reload):
 @needs_library
 @pytest.mark.parametrize("change", ["edited", "added", "renamed"])
 def test_a_library_of_other_sources_is_not_used(monkeypatch, tmp_path, reload, change):
-    """Sources beside the library that are not those it was built from, as after a pull or a switch of branches."""
+    """The library was built from other sources than those beside it, as after a pull or a switch of branches."""
     root = tmp_path / "checkout"
     sources = root / "src" / "cubicflow" / "splines" / "backends" / "native" / "csrc"
     shutil.copytree(library.SOURCES, sources)
@@ -138,7 +138,7 @@ def test_an_installed_library_has_no_sources_beside_it(monkeypatch, tmp_path, re
 
 
 def test_a_call_is_described_to_c_as_c_declares_it():
-    """The fields of both structs, their types and their order, read from the header."""
+    """The fields of both structs agree with the header: their names, types and order."""
     header = (library.SOURCES / "call.h").read_text()
     types = {"int64_t": ctypes.c_int64, "double": ctypes.c_double, "struct axes": library.Axes}
     for name, structure in (("axes", library.Axes), ("spline_call", library.Call)):

@@ -1,4 +1,4 @@
-"""The native kernels against the reference, at every instruction set this processor has."""
+"""The native kernels against the reference, with every instruction set of this processor."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_float32_is_as_exact_as_the_reference(spline, domain, inverse, num_bins,
 @pytest.mark.soak
 @pytest.mark.parametrize("num_bins", [1, 2, 3, 8, 10, 16, 32, 33, 128])
 def test_float32_is_as_exact_as_the_reference_at_length(spline, domain, inverse, num_bins):
-    """A million inputs a cell take minutes; the test before this one has 40,000 and fewer cells."""
+    """A million inputs per case take minutes. The previous test has 40,000 inputs and fewer cases."""
     for scale in SCALES:
         about = {"domain": domain, "inverse": inverse, "num_bins": num_bins, "scale": scale}
         assert_as_exact_as_the_reference(native.evaluate, spline, **about, count=1_000_000, variants=AT_LEVELS)
@@ -150,7 +150,7 @@ def test_equal_secants_share_the_gradient_of_their_minimum(level, inverse, dtype
 
 
 def test_a_spline_shared_by_many_sums_its_gradients_exactly(level, spline):
-    """In single precision one after the other, 2^18 terms would lose three digits."""
+    """Sequential summation of 2^18 terms in single precision would lose three digits."""
     x, params = points(1 << 18, dtype=torch.float32), spline.params(num_bins=8, dtype=torch.float32)
 
     def ones(x, params):
@@ -259,7 +259,7 @@ def test_the_library_reads_no_params_where_there_are_none(level):
 
 
 def layouts(params):
-    """The same params (6, 5, P), laid out otherwise."""
+    """Return the same params (6, 5, P) in several memory layouts."""
     wide = torch.zeros(6, 5, 2 * params.shape[-1], dtype=params.dtype)
     wide[..., ::2] = params
     yield "channels first", params.permute(0, 2, 1).contiguous().permute(0, 2, 1)
@@ -299,7 +299,7 @@ def test_expanded_params(level, spline):
 
 @pytest.fixture
 def eager_threads(monkeypatch):
-    """Threads for any work at all, and torch's own number of them back afterwards."""
+    """Use threads for calls of any size, and restore torch's number of threads afterwards."""
     before = torch.get_num_threads()
     monkeypatch.setattr(library, "GRAIN", 1)
     yield

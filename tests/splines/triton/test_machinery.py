@@ -1,4 +1,4 @@
-"""The Triton backend as autograd, tracers, transforms, graphs and the dispatcher see it."""
+"""The Triton backend under autograd, tracers, transforms, CUDA graphs and the dispatcher."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_refusals(device):
     ids=["no device", "no Triton"],
 )
 def test_without_what_it_needs(prepare, message):
-    """The package imports, auto runs, and the named backend says what is missing."""
+    """The package imports, auto runs, and the named backend says which package is missing."""
     program = f"""
 {prepare}
 import torch
