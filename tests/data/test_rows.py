@@ -146,7 +146,8 @@ def test_split_is_disjoint_complete_and_repeatable(rows):
     assert sorted(kept + held_out) == list(range(N))
     assert len(kept) == training.num_rows
     assert len(held_out) == validation.num_rows
-    assert abs(len(held_out) - 100) <= 40  # a binomial, because a stream draws row by row; 4 standard deviations
+    # A stream draws row by row, so the count is binomial. The tolerance is 4 standard deviations.
+    assert abs(len(held_out) - 100) <= 40
     assert flat(rows.split(100, seed=5)[1].in_order(50)) == held_out
     assert flat(rows.split(100, seed=6)[1].in_order(50)) != held_out
     epoch = flat(training.epoch(Order(50, seed=0), 0))
