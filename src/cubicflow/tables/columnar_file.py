@@ -74,7 +74,7 @@ def _parts(path: Path) -> list[Path]:
 
 
 def _announced_bytes(file: parquet.ParquetFile, columns: list[str]) -> int:
-    """Return the unpacked size of some columns, in bytes: the size in the metadata, or 8 bytes a value if that is more."""
+    """Return the unpacked size of some columns in bytes: the size in the metadata, at least 8 bytes for each value."""
     metadata = file.metadata
     pages = 0
     for number in range(metadata.num_row_groups):
