@@ -99,7 +99,8 @@ def redraws(run: Path, turns: int) -> list[dict[str, Any]]:
     headers = {"Cookie": f"cubicflow-{port}={token}", "X-Cubicflow": "1"}
 
     def ask(path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=600)  # the server closes idle ones
+        # Every request has a new connection, because the server closes idle connections.
+        connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=600)
         connection.request("GET" if body is None else "POST", path, None if body is None else json.dumps(body), headers)
         answer = connection.getresponse()
         content = answer.read()

@@ -46,7 +46,7 @@ from cubicflow.training import fit
 from cubicflow.training.distributed import choose_device
 
 FAILED, UNFINISHED = 1, 75  # exit statuses; ``cubicflow reproduce`` also uses 75
-SCORING_SECONDS = 60  # time to score the test rows; a continuous flow may need it for a quarter of a million rows
+SCORING_SECONDS = 60  # time to score the test rows: a continuous flow may need a minute for a quarter of a million
 
 
 class TimeIsOverError(Exception):

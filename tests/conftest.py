@@ -1,4 +1,4 @@
-"""Which device the tests of kernels run on, which examples Hypothesis tries, and where real data lies."""
+"""The device of kernel tests, the profiles of Hypothesis, and the folder of real data."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# `make test` says the same thing twice; `make soak` looks for examples nobody has seen.
+# `make test` runs the same examples every time. `make soak` searches for new examples.
 settings.register_profile("repeatable", derandomize=True)
 settings.register_profile("search", derandomize=False, print_blob=True)
 settings.load_profile("repeatable")
 
-# Triton reads this when it is imported, which any test may do. Workers of xdist have what the first process set.
+# Triton reads TRITON_INTERPRET when it is imported, and any test may import Triton. Workers of xdist inherit the
+# environment of the first process.
 if "PYTEST_XDIST_WORKER" not in os.environ and not any("cuda" in argument for argument in sys.argv):
     os.environ.setdefault("TRITON_INTERPRET", "1")
-os.environ.setdefault("SCIPY_ARRAY_API", "1")  # without it scikit-learn skips one of its checks
+os.environ.setdefault("SCIPY_ARRAY_API", "1")  # without this variable scikit-learn skips one of its checks
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -31,7 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
-    """A folder of real data: the one CUBICFLOW_DATA names, or one that lies beside the checkout."""
+    """Return the folder of real data: the folder in CUBICFLOW_DATA, or a folder beside the checkout."""
     beside = Path(__file__).resolve().parents[2] / "shared" / "data"
     folder = Path(os.environ.get("CUBICFLOW_DATA", beside))
     if not folder.is_dir():

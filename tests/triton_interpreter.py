@@ -1,4 +1,4 @@
-"""Triton's interpreter, which runs kernels on the CPU, at a third of its time."""
+"""Make Triton's interpreter, which runs kernels on the CPU, three times as fast."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def patch_once_a_launch(patch: pytest.MonkeyPatch) -> None:
     from triton import language
     from triton.runtime import interpreter
 
-    if not hasattr(interpreter, "_LangPatchScope"):  # another version of Triton, which is slower and as good
+    if not hasattr(interpreter, "_LangPatchScope"):  # other versions of Triton stay slow
         return
     plain = interpreter._patch_lang
-    patched: set[str] = set()  # by the launch that runs
+    patched: set[str] = set()  # modules that the current launch has patched
 
     @cache
     def visible_from(module: str) -> set[str]:

@@ -1,4 +1,7 @@
-"""What a user does, in one short program: run with and without shortcuts by test_fence.py, whose results must agree."""
+"""A short program that uses every part of cubicflow.
+
+test_fence.py runs it with and without shortcuts, and compares the results.
+"""
 
 from __future__ import annotations
 

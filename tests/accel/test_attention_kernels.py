@@ -1,4 +1,4 @@
-"""The kernels of the transformer: the same numbers as the plain way, from the same draws."""
+"""The kernels of the transformer give the same numbers as the plain code, from the same random draws."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ pytest.importorskip("triton")
 
 @pytest.fixture
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """With ``--device cuda`` a GPU; else the CPU, where Triton interprets kernels as if for a GPU of two processors."""
+    """Return a GPU with ``--device cuda``, else the CPU, where Triton interprets kernels as if for a GPU of two
+    processors.
+    """
     chosen = str(request.config.getoption("--device"))
     if chosen == "cpu":
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(multi_processor_count=2))
@@ -28,7 +30,7 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("adds", [True, False])
 def test_sum_dropout_and_norm(device: str, features: int, rows: int, dropout: float, adds: bool) -> None:
-    """Against the plain way in float64: float32 in the kernel is as near as float32 without it."""
+    """Compare with the plain code in float64. The kernel in float32 is as accurate as the plain code in float32."""
     from cubicflow.accel import fused_norms
 
     torch.manual_seed(0)
@@ -77,7 +79,7 @@ def test_what_the_kernel_leaves_to_torch(device: str) -> None:
     from cubicflow.accel import one_query
 
     queries, keys = torch.randn(2, 1, 1, 8, device=device), torch.randn(2, 1, 300, 8, device=device)
-    assert not one_query.can_attend(queries, keys, keys)  # more tokens than fit
-    assert not one_query.can_attend(queries, keys[:, :, :6], keys[:, :, ::50])  # laid out in two ways
+    assert not one_query.can_attend(queries, keys, keys)  # more than MAX_TOKENS tokens
+    assert not one_query.can_attend(queries, keys[:, :, :6], keys[:, :, ::50])  # keys and values with different strides
     assert not one_query.can_attend(queries.double(), keys[:, :, :9].double(), keys[:, :, :9].double())
     assert not one_query.can_attend(queries[:0], keys[:0, :, :9], keys[:0, :, :9])

@@ -1,4 +1,4 @@
-"""The fence around the shortcuts: everything works without them, and nothing outside of them is private."""
+"""Everything works without the shortcuts, and only the shortcuts use private names of torch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cubicflow.accel import choice, private
 
 SOURCES = Path(cubicflow.__file__).parent
 PROGRAM = Path(__file__).with_name("everything.py")
-# torch._C, torch._anything, x._forward_hooks, forward_ad._current_level, torch._dynamo, ...
+# Private names of torch, such as torch._C, torch._dynamo, forward_ad._current_level and x._forward_hooks.
 PRIVATE = re.compile(
     r"(?<![\w.])(torch(\.\w+)*|nn(\.\w+)*|forward_ad|profiler)\._[a-z]\w*|_(forward|backward)_(pre_)?hooks"
 )
@@ -49,7 +49,7 @@ def test_everything_works_without_shortcuts_and_without_private_names(accelerate
     assert accelerated["kinds"] == ["LightCalls", "FastParts"]
     for name, values in found.items():
         for mine, theirs in zip(values, accelerated[name], strict=True):
-            # Adam divides gradients by their size, so rounding shows in full where they are tiny.
+            # Adam divides gradients by their size, so rounding errors of tiny gradients become large.
             tolerance = 2e-3 if name in ("training", "flow", "loaded") else 1e-5
             torch.testing.assert_close(torch.tensor(mine), torch.tensor(theirs), rtol=tolerance, atol=tolerance)
 
@@ -65,7 +65,7 @@ def test_private_names_of_torch_are_used_in_one_package():
 
 
 def test_this_torch_has_all_private_names():
-    """A reminder rather than a need: each name that is gone costs a shortcut."""
+    """A missing name only disables a shortcut. This test is a reminder to update the name."""
     assert private.missing() == set()
     assert private.hooks_are_known()
 

@@ -1,4 +1,4 @@
-"""Flat weights and the fused optimiser do what the plain ones do, and their checkpoints are the same."""
+"""Flat weights and the fused optimiser give the same results and the same checkpoints as the plain ones."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_run_goes_on_with_other_parts(parts_of, first, tmp_path):
 @pytest.mark.parametrize("kind", [Adam, FusedAdam])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_adam_is_torchs(kind, dtype):
-    """Against the class in its plain form, one parameter at a time, with a void step in between."""
+    """Compare with torch's AdamW in its plain form, one parameter at a time, with a void step in between."""
     torch.manual_seed(0)
     shapes = [(50,)] if kind is FusedAdam else [(50,), (3, 4), ()]
     tensors = [torch.randn(shape, dtype=dtype) for shape in shapes]

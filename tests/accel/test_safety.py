@@ -1,4 +1,4 @@
-"""Which flows are captured, and what is said of the others."""
+"""Which flows are captured, and the messages about all other flows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_flows_of_our_own_are_safe(flow):
 
 
 class Wavering(nn.Module):
-    """Decides in Python at every call."""
+    """A module that branches in Python at every call."""
 
     def __init__(self) -> None:
         super().__init__()

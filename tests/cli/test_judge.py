@@ -168,7 +168,7 @@ def test_a_run_and_the_file_it_was_fitted_to(cubicflow: Command, own_run: Path, 
     refused(cubicflow("judge", own_run, table), "--overwrite")
     before = (own_run / "judge.json").read_bytes()
     assert cubicflow("judge", own_run, table, "--overwrite").status == 0
-    assert (own_run / "judge.json").read_bytes() == before  # the same seed, the same samples
+    assert (own_run / "judge.json").read_bytes() == before  # the same seed gives the same samples
     assert cubicflow("judge", own_run, table, "--overwrite", "--seed", 5).status == 0
     assert (own_run / "judge.json").read_bytes() != before
 

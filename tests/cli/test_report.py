@@ -108,7 +108,7 @@ def test_names_are_escaped(cubicflow: Command, tmp_path: Path) -> None:
     text = (tmp_path / "run" / "plots" / "report.html").read_text()
     assert "&lt;b&gt;size&lt;/b&gt;" in text
     assert "<b>size" not in text
-    assert cubicflow("fit", table, "-o", tmp_path / "run", *small, "--overwrite").status == 0  # despite the plots
+    assert cubicflow("fit", table, "-o", tmp_path / "run", *small, "--overwrite").status == 0  # plots are allowed
 
 
 def test_a_table_that_moved_is_given_with_data(

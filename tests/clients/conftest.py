@@ -1,4 +1,4 @@
-"""What the tests of clients share."""
+"""Common fixtures of the tests of clients."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """sbi and nessai write logs into the folder that they run in."""
+    """Run in an empty folder: sbi and nessai write logs into the working folder."""
     monkeypatch.chdir(tmp_path)

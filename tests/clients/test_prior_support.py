@@ -98,5 +98,5 @@ def test_the_bounds_of_joined_priors_are_found() -> None:
 
 
 def test_a_prior_of_other_parameters_is_refused() -> None:
-    with pytest.raises(ValueError, match="the prior has 3 parameters, and the simulations 2; give their prior"):
+    with pytest.raises(ValueError, match="the prior has 3 parameters, but the simulations have 2; give the prior"):
         prior_bounds(Independent(Uniform(torch.zeros(3), torch.ones(3)), 1), 2)

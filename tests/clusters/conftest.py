@@ -16,12 +16,12 @@ from cubicflow.tables import FittedTable, fit_table
 __all__ = ["Command", "cubicflow"]
 
 ROWS = 700
-PER_FILE = (300, 0, 250, 150)  # one file is empty, and no file ends where a block does
+PER_FILE = (300, 0, 250, 150)  # rows of each file; one file is empty, and no file ends at the end of a block
 BLOCK_ROWS = 64
 
 
 def mixed(rows: int, seed: int = 0) -> pa.Table:
-    """Words, steps, real numbers and gaps, with a key."""
+    """Return words, steps, real numbers and gaps, with a key."""
     rng = np.random.default_rng(seed)
     kind = rng.choice(["ash", "oak", "elm"], rows)
     size = np.round(rng.gamma(2.0, 2.0, rows) + (kind == "oak"), 1)
@@ -32,7 +32,7 @@ def mixed(rows: int, seed: int = 0) -> pa.Table:
 
 
 class Scene(NamedTuple):
-    """Where the files and the runs are. The files in name order are ``rows``."""
+    """The places of the files and of the runs. The rows of all files, in name order, are ``rows``."""
 
     folder: Path
     rows: pa.Table
@@ -73,11 +73,11 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
 
 
 def parts(folder: Path | str) -> dict[str, bytes]:
-    """The parts of a job, by their names."""
+    """Return the parts of a job by file name."""
     return {path.name: path.read_bytes() for path in sorted(Path(folder).glob("part-*.parquet"))}
 
 
 def scores(folder: Path | str) -> np.ndarray:
-    """Those of a folder, in order, NaN for a gap."""
+    """Return the scores in a folder, in row order; NaN for a missing score."""
     table = pa.concat_tables(parquet.read_table(path) for path in sorted(Path(folder).glob("part-*.parquet")))
     return table.column("log_likelihood").to_numpy()

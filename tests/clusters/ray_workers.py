@@ -17,15 +17,15 @@ QUIET = {
     "RAY_DEDUP_LOGS": "1",
     "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
     "RAY_enable_metrics_collection": "0",
-    "RAY_prestart_worker_first_driver": "0",  # a process that nothing runs in takes seconds to start
+    "RAY_prestart_worker_first_driver": "0",  # an idle worker takes seconds to start
 }
 
 
 @contextmanager
 def cluster(cpus: int) -> Iterator[Any]:
-    """Ray with so many workers at most, whatever the cores."""
+    """Run a local Ray cluster with at most ``cpus`` workers, for any number of cores."""
     os.environ.update(QUIET)
-    # A worker finds the packages, and the tests' own modules, where this process does.
+    # Workers import the packages and the modules of the tests from the same folders as this process.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
     import ray
     import ray.data
@@ -40,7 +40,7 @@ def cluster(cpus: int) -> Iterator[Any]:
 
 
 def actors_below(pid: int) -> list[int]:
-    """The processes below this one in which Ray runs our workers."""
+    """Return the ids of the descendants of process ``pid`` that run a BlockWorker."""
     found = []
     for task in Path(f"/proc/{pid}/task").iterdir():
         for child in (task / "children").read_text().split():
@@ -49,14 +49,13 @@ def actors_below(pid: int) -> list[int]:
                 if title.startswith(b"ray::") and b"BlockWorker" in title:
                     found.append(int(child))
                 found += actors_below(int(child))
-            except (FileNotFoundError, ProcessLookupError):  # it has ended
+            except (FileNotFoundError, ProcessLookupError):  # the process has ended
                 continue
     return found
 
 
 class FullFolder(JobFolder):
-    """A folder of parts on a disk that has room for files of 100 bytes: the system's limit on the size of a file makes
-    a write beyond it fail, as on a full disk."""
+    """A job folder on a full disk: the system's limit on file sizes makes every write beyond 100 bytes fail."""
 
     def write(self, *args: Any) -> None:
         before = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -1,4 +1,4 @@
-"""Blocks cover every row once, and what is in a block depends on nothing else."""
+"""Blocks cover every row once. The content of a block does not depend on other blocks."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_patterns_find_what_a_shell_finds(tmp_path: Path, monkeypatch: pytest.Mo
     }.items():
         found = find_files(f"{tmp_path}/{pattern}")
         assert sorted(Path(file).relative_to(tmp_path) for file in found) == sorted(map(Path, expected)), pattern
-        if "?" not in pattern:  # which begins the query of a URL
+        if "?" not in pattern:  # in a URL, ? starts the query
             urls = find_files(f"file://{tmp_path}/{pattern}")
             assert [Path(url.removeprefix("file://")) for url in urls] == [Path(file) for file in found]
     monkeypatch.chdir(tmp_path)
@@ -74,7 +74,7 @@ def test_patterns_find_what_a_shell_finds(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_file_in_a_store_is_whole_under_its_name() -> None:
-    """fsspec's store in memory, where a rename is a copy and a removal, as in an object store."""
+    """In fsspec's memory store a rename is a copy and a removal, as in an object store."""
     pytest.importorskip("fsspec")
     write_whole("memory://shelf/part", b"12345")
     store, path = opened("memory://shelf/part")

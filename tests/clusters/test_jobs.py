@@ -1,4 +1,4 @@
-"""Whole jobs in one process: the same numbers as without blocks, whatever the workers; cut short, they go on."""
+"""Whole jobs in one process give the numbers of one batch, for any number of workers and after interruptions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_scores_are_those_of_the_model_in_the_order_of_the_rows(scene: Scene, tm
     result = score_files(scene.columns, scene.files, str(tmp_path / "out"), keys=["id"], block_rows=BLOCK_ROWS)
     found = parquet.read_table(tmp_path / "out")
     assert found.column("id").to_pylist() == list(range(ROWS))
-    # by an independent way: all rows as one batch, not in blocks
+    # The expected scores are computed independently: all rows in one batch, without blocks.
     expected = scene.model("columns").score(scene.rows)
     np.testing.assert_allclose(found.column("log_likelihood").to_numpy(), expected, rtol=1e-9)
     assert (result.rows, result.blocks, result.before, result.skipped) == (ROWS, BLOCKS, 0, [])
@@ -91,13 +91,13 @@ def test_a_job_that_was_cut_short_goes_on(scene: Scene, tmp_path: Path, cubicflo
     for name in list(done)[1::3]:
         (cut / name).unlink()
         del done[name]
-    (cut / ".part-00000001.parquet.0123456789abcdef").write_bytes(b"half")  # what a killed worker leaves
+    (cut / ".part-00000001.parquet.0123456789abcdef").write_bytes(b"half")  # the temporary file of a killed worker
     again = ["score", scene.columns, scene.files, "-o", cut, "--engine", "local", "--block-rows", BLOCK_ROWS]
     ended = cubicflow(*again, "--resume")
     assert ended.status == 0, ended.errors
     assert f"{len(done)} of {BLOCKS} blocks were finished in an earlier run" in ended.errors
     assert parts(cut) == parts(whole)
-    assert {name: (cut / name).stat().st_mtime_ns for name in done} == done  # none was done twice
+    assert {name: (cut / name).stat().st_mtime_ns for name in done} == done  # no finished block was computed again
     assert sorted(path.name for path in cut.iterdir()) == sorted(path.name for path in whole.iterdir())
 
 
@@ -153,11 +153,11 @@ def test_overwrite_replaces_a_job_and_nothing_else(scene: Scene, tmp_path: Path)
     assert len(list(out.iterdir())) == 3
 
 
-# --- what is bad in the input ---
+# --- invalid input ---
 
 
 def spoiled(scene: Scene, folder: Path) -> tuple[str, dict[int, str]]:
-    """Files with a strange word in rows 5 and 400, which a flow refuses; and those rows."""
+    """Return files with an unknown word in rows 5 and 400, which a flow refuses, and the numbers of these rows."""
     folder.mkdir()
     kinds = scene.rows.column("kind").to_pylist()
     kinds[5], kinds[400] = "yew", "fir"
@@ -178,7 +178,7 @@ def test_a_bad_row_is_named(scene: Scene, tmp_path: Path, cubicflow: Command) ->
 
 
 def test_a_stopped_job_leaves_no_worker_behind(scene: Scene, tmp_path: Path) -> None:
-    """Held by the traceback, the workers would end when the error is collected as garbage, in whatever thread."""
+    """A traceback that holds the workers would keep them alive until the error is garbage collected, in any thread."""
     data, _ = spoiled(scene, tmp_path / "lake")
     before = set(threading.enumerate())
     with pytest.raises(ValueError, match="yew") as scored:
@@ -215,7 +215,7 @@ def test_an_evaluation_sets_bad_rows_aside(scene: Scene, tmp_path: Path, cubicfl
 
 
 def damage(path: Path) -> None:
-    """Zeros over the pages in the middle of a file; its footer stays."""
+    """Overwrite the pages in the first half of a file with zeros. Its footer stays intact."""
     content = bytearray(path.read_bytes())
     content[4 : len(content) // 2] = bytes(len(content) // 2 - 4)
     path.write_bytes(content)
@@ -236,7 +236,7 @@ def test_bad_files_are_set_aside(scene: Scene, tmp_path: Path, cubicflow: Comman
     done = cubicflow("score", scene.columns, lake, "-o", out, *how, "--on-error", "skip")
     assert done.status == 0, done.errors
     assert "1 files and 100 rows were skipped" in done.errors
-    table = parquet.read_table(out)  # rows of the file that has no footer have no number
+    table = parquet.read_table(out)  # the number of rows of a file without a footer is unknown
     good = [*range(100), *range(300, 400)]
     assert [i for i in table.column("id").to_pylist() if i is not None] == good
     found = table.column("log_likelihood").to_numpy()
@@ -246,7 +246,7 @@ def test_bad_files_are_set_aside(scene: Scene, tmp_path: Path, cubicflow: Comman
 
 
 def test_input_and_output_in_a_store(scene: Scene, tmp_path: Path) -> None:
-    """fsspec's store in memory stands for those that are not on this machine."""
+    """fsspec's memory store stands for stores that are not on this machine."""
     fsspec = pytest.importorskip("fsspec")
     store = fsspec.filesystem("memory")
     store.mkdir("/lake")

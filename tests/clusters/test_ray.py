@@ -1,4 +1,4 @@
-"""A real Ray cluster on this machine: the outputs of one process, whatever the workers, and whichever of them dies."""
+"""A Ray cluster on this machine gives the output of one process, for any number of workers and if a worker dies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cubicflow.tables import FittedTable
 from .conftest import BLOCK_ROWS, ROWS, Command, Scene, parts
 from .ray_workers import FullFolder, actors_below, cluster
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # what Ray warns about is not ours to cure
+pytestmark = pytest.mark.filterwarnings("ignore")  # ignore the warnings of Ray's own code
 
 SMALL_BLOCKS = 20
 
@@ -33,7 +33,7 @@ def ray() -> Iterator[Any]:
 
 
 class Killer(threading.Thread):
-    """Kills one worker of this process's cluster, once some parts are there."""
+    """A thread that kills one worker of this process's cluster as soon as some parts exist."""
 
     def __init__(self, folder: Path, after: int) -> None:
         super().__init__(daemon=True)
@@ -51,7 +51,7 @@ class Killer(threading.Thread):
 
 @pytest.fixture(scope="module")
 def local_samples(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """The parts that one process writes."""
+    """Return the parts that one process writes."""
     folder = tmp_path_factory.mktemp("samples") / "local"
     sample_files(scene.columns, ROWS, str(folder), seed=5, block_rows=SMALL_BLOCKS)
     return parts(folder)
@@ -74,7 +74,7 @@ def test_samples_by_two_workers_of_which_one_is_killed(
     killer.join(timeout=1)
     assert killer.killed
     assert not Path(f"/proc/{killer.killed}").exists()
-    assert len(list(out.iterdir())) == 36  # the note of the job, and nothing half-written
+    assert len(list(out.iterdir())) == 36  # 35 parts and _job.json, without temporary files
 
 
 @pytest.mark.soak
@@ -82,12 +82,12 @@ def test_samples_by_two_workers_of_which_one_is_killed(
 def test_samples_by_other_numbers_of_workers(
     ray: Any, scene: Scene, tmp_path: Path, local_samples: dict[str, bytes], workers: int
 ) -> None:
-    """Every worker is a process that imports torch; the test before this one starts three."""
+    """Every worker is a process that imports torch, which takes long. The previous test starts three workers."""
     assert samples_by_ray(scene, tmp_path / "out", workers) == local_samples
 
 
 def test_a_function_of_batches(ray: Any, scene: Scene) -> None:
-    """As a pipeline of one's own calls it."""
+    """Call the scorer as a user's own Ray pipeline does."""
     rows = ray.data.from_arrow(scene.rows)
     how = {"batch_format": "pyarrow", "batch_size": 100, "concurrency": 1}
     found = rows.map_batches(TableScorer, fn_constructor_args=[str(scene.columns), "cpu"], **how)

@@ -1,4 +1,4 @@
-"""What is wrong with a job is one line and exit status 2, and nothing is half-written."""
+"""An invalid job prints one line, exits with status 2 and leaves no partial file."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def check_refused(done: object, *words: str) -> None:
 
 
 def test_no_cluster_at_the_address(scene: Scene, tmp_path: Path, cubicflow: Command) -> None:
-    with socket.socket() as taken:  # bound and not listening: nobody answers there
+    with socket.socket() as taken:  # bound but not listening, so connections are refused
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         how = ["--engine", "ray", "--address", address]
@@ -102,13 +102,16 @@ def test_a_full_disk(scene: Scene, tmp_path: Path, cubicflow: Command, monkeypat
     check_refused(cubicflow(*asked), f"{out}/part-00000000.parquet: File too large")
     assert [path.name for path in out.iterdir()] == ["_job.json"]
     monkeypatch.undo()
-    again = cubicflow(*asked, "--resume")  # when there is room again
+    again = cubicflow(*asked, "--resume")  # the disk has free space again
     assert again.status == 0, again.errors
     assert len(parquet.read_table(out)) == len(scene.rows)
 
 
 def test_no_permission() -> None:
-    """A folder in which anyone may look and nobody may write; root, who may anyway, becomes somebody else."""
+    """Everyone may read the folder, and no one may write to it.
+
+    Root could write anyway, so the test runs as another user.
+    """
     root = not os.geteuid()
     with tempfile.TemporaryDirectory() as folder:
         closed = Path(folder, "closed")
@@ -126,7 +129,7 @@ def test_no_permission() -> None:
 
 
 class Refusing(BaseHTTPRequestHandler):
-    """An object store that knows nobody."""
+    """An object store that refuses all credentials."""
 
     def do_GET(self) -> None:
         body = b"<?xml version='1.0'?><Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
@@ -165,7 +168,7 @@ def test_an_object_store_without_credentials(scene: Scene, tmp_path: Path, cubic
 
 
 def test_a_folder_that_a_worker_does_not_see(scene: Scene, tmp_path: Path) -> None:
-    """On another machine the path is another folder, in which no job was started."""
+    """On another machine the same path is another folder, which has no job."""
     outcome = SampleWork(scene.model("columns"), JobFolder(str(tmp_path)), seed=0)(Block(0, 0, 5))
     assert outcome.refused is not None
     assert "does not see this folder; give a path that all workers share" in outcome.refused[0]

@@ -1,4 +1,4 @@
-"""Fixtures for the data loaders: an empty cache, and a web server of our own."""
+"""Fixtures of the data loaders: an empty cache and a local web server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 @pytest.fixture
 def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache folder, and no data folder but what the test names."""
+    """Return an empty cache folder. The only data folder is the one that a test sets."""
     folder = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("CUBICFLOW_CACHE", str(folder))
     monkeypatch.delenv("CUBICFLOW_DATA", raising=False)
@@ -22,7 +22,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 
 @dataclass
 class Site:
-    """A web server on this machine: what it serves, what was asked of it."""
+    """A web server on this machine, with the files that it serves and the requests that it received."""
 
     url: str
     pages: dict[str, bytes] = field(default_factory=dict)

@@ -116,7 +116,7 @@ def test_bsds300_cache_is_used_checked_and_optional(
     np.testing.assert_array_equal(bsds300.cached_redraw(images, rows, 0).train, first.train)
     np.testing.assert_array_equal(np.load(files[1]), first.train)
 
-    monkeypatch.setenv("CUBICFLOW_CACHE", str(put(tmp_path / "a file", "")))  # a file cannot be a folder
+    monkeypatch.setenv("CUBICFLOW_CACHE", str(put(tmp_path / "a file", "")))  # the cache folder is a file
     np.testing.assert_array_equal(bsds300.cached_redraw(images, rows, 0).train, first.train)
 
 

@@ -100,7 +100,7 @@ def test_shares_make_up_the_global_batch(rows, world_size):
     whole = numbers(rows.epoch(Order(64, seed=3), 1))
     shares = [numbers(rows.epoch(Order(64, 3, rank, world_size), 1)) for rank in range(world_size)]
     together = [list(itertools.chain(*parts)) for parts in zip(*shares, strict=True)]
-    if isinstance(rows, ParquetRows):  # each process has its own stretch: different batches, but as many
+    if isinstance(rows, ParquetRows):  # each process reads its own stretch of rows: other batches, but the same number
         assert [len(batch) for batch in together] == [64] * (N // 64)
         assert len(set(itertools.chain(*together))) == 64 * (N // 64)
     else:
@@ -146,7 +146,8 @@ def test_split_is_disjoint_complete_and_repeatable(rows):
     assert sorted(kept + held_out) == list(range(N))
     assert len(kept) == training.num_rows
     assert len(held_out) == validation.num_rows
-    assert abs(len(held_out) - 100) <= 40  # a binomial, because a stream draws row by row; 4 standard deviations
+    # A stream draws row by row, so the count is binomial. The tolerance is 4 standard deviations.
+    assert abs(len(held_out) - 100) <= 40
     assert flat(rows.split(100, seed=5)[1].in_order(50)) == held_out
     assert flat(rows.split(100, seed=6)[1].in_order(50)) != held_out
     epoch = flat(training.epoch(Order(50, seed=0), 0))
@@ -263,7 +264,7 @@ def test_a_giant_row_group_is_read_a_few_rows_at_a_time(tmp_path, monkeypatch):
     rows.encode = lambda batch: seen.append(batch.num_rows) or encode(batch)
     next(rows.epoch(Order(32), 0))
     assert max(seen) <= 2**14
-    assert sum(seen) <= 4 * 2**14  # at most two windows ahead, each within one piece
+    assert sum(seen) <= 4 * 2**14  # at most two windows are read ahead, and each window lies in one chunk
 
 
 def test_resuming_skips_row_groups_without_reading_them(table, tmp_path):
@@ -389,7 +390,7 @@ def test_draws_have_rows_but_no_data():
 
 
 def test_an_epoch_may_be_closed_by_the_thread_that_reads_ahead(table, tmp_path, monkeypatch):
-    """The garbage collector runs in whatever thread allocates, and closes an epoch that nobody reads any more."""
+    """The garbage collector runs in any thread that allocates, and closes an abandoned epoch there."""
     rows = make_rows("row groups", table, tmp_path)
     seen, closed, errors = threading.Event(), threading.Event(), []
     windows = rows._windows

@@ -29,7 +29,7 @@ ROWS = 240
 
 
 def make_table(rows: int = ROWS, seed: int = 0) -> pd.DataFrame:
-    """Words, whole numbers, real numbers, dates and gaps, under a name that no page should obey."""
+    """Return words, whole numbers, real numbers, dates and gaps. One name contains HTML, which a page must escape."""
     rng = np.random.default_rng(seed)
     kind = rng.choice(["cat", "dog", EVIL], rows)
     size = np.round(rng.normal(3, 1, rows) + (kind == "cat"), 2)
@@ -47,7 +47,7 @@ def make_table(rows: int = ROWS, seed: int = 0) -> pd.DataFrame:
 
 
 def make_lists(rows: int = 600, seed: int = 0) -> pd.DataFrame:
-    """Columns of a few values each, which depend on one another: the joint distribution can be enumerated."""
+    """Return dependent columns with few values each, so that the joint distribution can be enumerated."""
     rng = np.random.default_rng(seed)
     a = rng.choice(["ash", "elm", "oak"], rows, p=[0.5, 0.3, 0.2])
     b = rng.poisson(1 + 2 * (a == "oak"), rows).clip(0, 4)
@@ -58,7 +58,7 @@ def make_lists(rows: int = 600, seed: int = 0) -> pd.DataFrame:
 
 
 def make_counts(rows: int = 900, seed: int = 0) -> pd.DataFrame:
-    """Words, a number with many values that depends on them, and words that depend on it."""
+    """Return words, a number with many values that depends on the words, and words that depend on the number."""
     rng = np.random.default_rng(seed)
     tree = rng.choice(["ash", "elm", "oak"], rows, p=[0.5, 0.3, 0.2])
     rings = rng.poisson(30 + 15 * (tree == "oak"), rows)
@@ -116,7 +116,7 @@ def image_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Page(NamedTuple):
-    """A page that is being served."""
+    """A page that a server serves."""
 
     port: int
     explorer: Explorer
@@ -132,7 +132,7 @@ class Page(NamedTuple):
 
 @contextmanager
 def serving(run: Path) -> Iterator[Page]:
-    """The page of a run, served by a thread of this process."""
+    """Serve the page of a run in a thread of this process."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen(16)
@@ -150,12 +150,12 @@ def serving(run: Path) -> Iterator[Page]:
         yield Page(port, explorer)
         server.should_exit = server.force_exit = True
         thread.join(10)
-        explorer.close()  # a thread in a kernel must not see the interpreter end
+        explorer.close()  # end the worker threads: the interpreter must not exit while a thread runs a kernel
 
 
 @pytest.fixture(scope="session")
 def served() -> Iterator[Callable[[Path], Page]]:
-    """Serves runs, each once, until the end of the session."""
+    """Serve each run once, until the end of the session."""
     opened: dict[Path, tuple[Any, Page]] = {}
 
     def serve(run: Path) -> Page:
@@ -171,7 +171,7 @@ def served() -> Iterator[Callable[[Path], Page]]:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    """A Chromium without a window and without a network."""
+    """Return a headless Chromium without a network."""
     from playwright.sync_api import sync_playwright
 
     path = os.environ.get("CUBICFLOW_CHROMIUM") or next(filter(None, map(shutil.which, BROWSERS)), None)
@@ -185,7 +185,7 @@ def browser() -> Iterator[Any]:
 
 
 class Tab:
-    """A tab that remembers what went wrong in it."""
+    """A tab that records its errors."""
 
     def __init__(self, browser: Any, width: int = 1280) -> None:
         self.context = browser.new_context(viewport={"width": width, "height": 900}, accept_downloads=True)
@@ -199,7 +199,7 @@ class Tab:
         self.page.on("requestfailed", self._failed)
 
     def _failed(self, request: Any) -> None:
-        if request.failure != "net::ERR_ABORTED":  # of a view that was left before it was drawn
+        if request.failure != "net::ERR_ABORTED":  # the browser aborts requests of a view that is closed early
             self.wrong.append(f"{request.url} failed: {request.failure}")
 
     def open(self, page: Page, view: str) -> Any:

@@ -1,4 +1,4 @@
-"""The page in a real browser: every view, numbers against enumeration, scores against the command line, escaping."""
+"""The page in a real browser: every view, numbers against enumeration, scores against the commands, and escaping."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_it_is_readable_on_a_telephone(served: Serve, mixed_run: Path, browser: 
 
 
 def joint(run: Path) -> pd.DataFrame:
-    """All rows that the lists' model can have, with their probabilities, by scoring each of them."""
+    """Return all rows that the model of lists can have, with their probabilities, from the score of each row."""
     values = [sorted(column.unique().tolist()) for _, column in make_lists().items()]
     rows = pd.DataFrame(itertools.product(*values), columns=make_lists().columns)
     scores = FittedTable.load(run).score(pa.Table.from_pandas(rows, preserve_index=False))
@@ -80,21 +80,21 @@ def test_a_slider_moves_the_densities_to_what_enumeration_gives(served: Serve, l
     group = shown.get_by_role("group", name="values of tree")
     group.get_by_role("button", name="ash").click()
     group.get_by_role("button", name="oak").click()
-    shown.wait_for_selector("#asked[data-answered='6']")  # the page came first, then two menus and three words
+    shown.wait_for_selector("#asked[data-answered='6']")  # answer 1 is the first view; two menus and three words follow
     assert "exact" in shown.inner_text("#asked")
     compare((truth["height"] == "tall") & truth["tree"].isin(["ash", "oak"]))
     assert tab.wrong == []
 
 
 def test_a_slider_moves_what_comes_before_it(served: Serve, counts_run: Path, tab: Tab) -> None:
-    """A number given by its slider: the words before it, by the scores of the six rows that have this number."""
+    """A slider sets a number. The expected masses of words come from the scores of all six rows with this number."""
     fitted = FittedTable.load(counts_run)
     shown = tab.open(served(counts_run), "what-if")
     shown.wait_for_selector("[data-answered]")
     shown.get_by_label("condition on rings").select_option("is")
     slider = shown.get_by_label("value of rings", exact=True)
     seen = []
-    for change, rings in ((3, 25), (4, 38)):  # the page came first, then the menu
+    for change, rings in ((3, 25), (4, 38)):  # answer 1 is the first view, and answer 2 that of the menu
         slider.evaluate(f"(e) => {{ e.value = {rings}; e.dispatchEvent(new Event('input')); }}")
         assert shown.get_by_label("value of rings, as text").input_value() == str(rings)
         shown.wait_for_selector(f"#asked[data-answered='{change}']")
@@ -111,7 +111,7 @@ def test_a_slider_moves_what_comes_before_it(served: Serve, counts_run: Path, ta
         for word, wanted in expected.items():
             assert found[word] == pytest.approx(wanted, abs=4.5 * np.sqrt(wanted * (1 - wanted) / size) + 1 / size)
         seen.append(found["oak"])
-    assert seen[1] > seen[0] + 0.05  # the density did move
+    assert seen[1] > seen[0] + 0.05  # the second slider position gives another answer
     assert tab.wrong == []
 
 
@@ -133,7 +133,7 @@ def test_a_row_gets_the_score_of_the_command_line(
         assert float(cell.get_attribute("title")) == pytest.approx(expected[row], abs=1e-9)
     order = shown.locator("tbody tr").evaluate_all("(rows) => rows.map((row) => Number(row.dataset.row))")
     assert order == np.argsort(expected.to_numpy(), kind="stable").tolist()
-    # what makes the first one unlikely: the log probabilities of its columns sum to its score
+    # The page explains the least likely row: the log probabilities of its columns sum to its score.
     parts = [text.split("·")[0] for text in shown.locator(".why .quiet").all_inner_texts()]
     assert len(parts) == 5
     assert sum(map(float, parts)) == pytest.approx(expected.min(), abs=0.1)

@@ -1,4 +1,4 @@
-"""Answers from the pool against enumeration by scores: masses within their errors, honest effective sizes."""
+"""Answers from the pool agree with enumeration by scores: masses within their errors, and effective sizes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_masses_are_those_of_enumeration(
 
 
 def test_a_density_is_the_mean_of_laws(mixed_run: Path) -> None:
-    """Of numbers, given a later column: bins of the pool's answer against those of rows that `sample` draws."""
+    """Given a later column, the bins of numbers agree with the bins of rows that `sample` draws."""
     fitted = FittedTable.load(mixed_run)
     subject = ColumnsSubject(fitted)
     subject.pool().grow_to(1 << 15)
@@ -74,7 +74,7 @@ def test_a_density_is_the_mean_of_laws(mixed_run: Path) -> None:
             np.where(np.isnan(plain), np.nan, np.round(plain, 9) if not column.is_whole else plain.round())
         )
         error = np.hypot(found.columns[i].errors, np.sqrt(drawn * (1 - drawn) / 3000) + 1 / 3000)
-        # neighbouring bins share what few rows say, so sums over thirds are compared
+        # Bins with few rows are smoothed with their neighbours, so sums over thirds of the bins are compared.
         parts = np.array_split(np.arange(column.bins), 3)
         for part in parts:
             gap = abs(found.columns[i].masses[part].sum() - drawn[part].sum())

@@ -1,4 +1,4 @@
-"""The server: who is answered, what is not a run or no longer one, limits, and how it ends."""
+"""The server: access control, folders that are not or no longer runs, limits, and the end of the process."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Serve = Callable[[Path], Page]
 
 
 def ask(page: Page, path: str, body: bytes | None = None, **headers: str) -> tuple[int, bytes, http.client.HTTPMessage]:
-    """One request, by hand: the token is in the cookie unless a header says otherwise."""
+    """Send one request. The token is in the cookie unless a header replaces the cookie."""
     given = {"Host": f"127.0.0.1:{page.port}", "Cookie": f"cubicflow-{page.port}={TOKEN}"}
     given |= {name.replace("_", "-"): value for name, value in headers.items()}
     if body is not None:
@@ -66,7 +66,7 @@ def test_who_is_answered(served: Serve, lists_run: Path) -> None:
         "a form": ask(page, "/api/what-if", b"{}", X_Cubicflow=""),
     }
     assert {name: answer[0] for name, answer in refused.items()} == dict.fromkeys(refused, 403)
-    assert ask(page, "/api/run", Host="evil.example")[0] == 421  # a name that points to this machine
+    assert ask(page, "/api/run", Host="evil.example")[0] == 421  # another host name that resolves to this machine
     assert ask(page, "/static/../app.py")[0] == 404
     assert ask(page, "/static/%2e%2e/app.py")[0] == 404
     headers = ask(page, "/")[2]
@@ -100,7 +100,7 @@ def test_what_cannot_be_answered_is_said(
     answer = ask(served(lists_run), path, body)
     assert answer[0] == 400
     assert said in error_of(answer)
-    assert "/" not in error_of(answer).replace("'a/b'", "")  # no path of this machine
+    assert "/" not in error_of(answer).replace("'a/b'", "")  # the message shows no path of this machine
 
 
 def test_uploads_are_limited(served: Serve, lists_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +134,7 @@ def test_a_browser_that_leaves(served: Serve, lists_run: Path) -> None:
     assert ask(page, "/api/run")[0] == 200
 
 
-# --- runs that are not as they should be ---
+# --- damaged runs ---
 
 
 def copied(run: Path, folder: Path) -> Path:
@@ -174,12 +174,12 @@ def test_a_damaged_run(lists_run: Path, tmp_path: Path) -> None:
         said = error_of(ask(page, "/api/run"))
         assert "model.safetensors: not a whole safetensors file" in said
         assert str(tmp_path) not in said
-        (run / "model.safetensors").write_bytes(weights)  # mended
+        (run / "model.safetensors").write_bytes(weights)  # restores the weights
         assert ask(page, "/api/run")[0] == 200
 
 
 def test_a_run_that_is_training(lists_run: Path, tmp_path: Path) -> None:
-    """Shown as it stands, by the best weights of its checkpoint; and anew when it has gone on."""
+    """The page shows the best weights of the checkpoint, and reloads the run when its training has continued."""
     run = copied(lists_run, tmp_path)
     config = json.loads((run / "config.json").read_text())
     finished = json.dumps(config)
@@ -233,7 +233,7 @@ def test_ten_thousand_words(tmp_path: Path) -> None:
         about, _ = unframed(ask(page, "/api/columns")[1])
         word = next(column for column in about["columns"] if column["name"] == "word")
         assert word["words"] == 10_000
-        assert len(word["bars"]) == 24  # 23 words and all others
+        assert len(word["bars"]) == 24  # 23 words, and one bar for all other words
         assert len(word["menu"]) <= 400
         question = {"conditions": {"word": {"in": ["w17"]}}}
         answer = ask(page, "/api/what-if", json.dumps(question).encode())
@@ -259,7 +259,7 @@ def test_the_command_says_its_address_and_ends_at_once(lists_run: Path) -> None:
         assert how == "press Ctrl-C to stop the server"
         held = http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=60)
         held.request("GET", "/api/run", headers={"Cookie": f"cubicflow-{found[1]}={found[2]}"})
-        assert held.getresponse().read()[:4] == b"CFX1"  # and the connection stays open
+        assert held.getresponse().read()[:4] == b"CFX1"  # the connection stays open
         began = time.monotonic()
         server.send_signal(signal.SIGTERM)
         _, errors = server.communicate(timeout=30)
@@ -330,12 +330,12 @@ def test_a_worker_goes_on_after_an_error() -> None:
             await worker.run(lambda: 1 // 0)
         return await worker.run(lambda: 7)
 
-    with ThreadPoolExecutor(1) as thread:  # the browser's tests may have a loop in this one
+    with ThreadPoolExecutor(1) as thread:  # a new thread, because browser tests may run an event loop in this thread
         assert thread.submit(lambda: asyncio.run(both())).result() == 7
 
 
 def test_columns_of_a_flow_given_the_others() -> None:
-    """Of a correlated normal: the conditional density of each number given the other is known."""
+    """In a correlated normal the conditional density of each number given the other is known."""
     import torch
 
     import cubicflow as cf

@@ -1,4 +1,4 @@
-"""Small flows that were trained a little, and runtimes for the files that are made of them."""
+"""Small, briefly trained flows, and runtimes for exported files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COPIES = 24
 
 
 def trained_flow(context_features: int = 0) -> cf.Flow:
-    """Three correlated columns, one coupling layer with few bins: tracing takes seconds by the operator."""
+    """Return a small flow of three correlated columns. Tracing time grows with the number of operators."""
     torch.manual_seed(0)
     network = partial(ResidualMLP, hidden_features=16, num_blocks=1)
     mask, few_bins = [True, False, True], ElementMap(num_bins=4)
@@ -37,7 +37,7 @@ def trained_flow(context_features: int = 0) -> cf.Flow:
 
 
 def rows(number: int, context_features: int, seed: int = 0) -> tuple[Tensor, Tensor | None]:
-    """Rows with tails, and their context."""
+    """Return rows with some in the tails, and their context."""
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(number, 3, generator=generator)
     x[:, 1] = x[:, 0] ** 2 / 2 + 0.3 * x[:, 1]
@@ -48,7 +48,7 @@ def rows(number: int, context_features: int, seed: int = 0) -> tuple[Tensor, Ten
 
 
 def runtime(path: Path) -> Callable[[dict[str, np.ndarray]], list[np.ndarray]]:
-    """A graph in onnxruntime, on the CPU."""
+    """Return a graph in onnxruntime, on the CPU."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
@@ -58,11 +58,12 @@ def runtime(path: Path) -> Callable[[dict[str, np.ndarray]], list[np.ndarray]]:
 def eager_error(
     single: Callable[..., Tensor], double: Callable[..., Tensor], *inputs: Tensor, nudged: Sequence[int] | None = None
 ) -> np.ndarray:
-    """What eager float32 costs each row: the largest error among copies of the row whose numbers differ by a rounding.
+    """Return the error of eager float32 for each row: the largest error among copies of the row whose numbers differ by
+    a rounding.
 
-    One evaluation would not tell. Its rounding errors cancel in one row and add up in the next, and another float32
-    program has its luck in other rows. Half of the copies are evaluated by the reference's formulas, half by whatever
-    backend is fastest. ``nudged`` are the columns of the inputs that are changed; all by default.
+    One evaluation is not enough: rounding errors cancel in one row and add up in another, and a different float32
+    program has other such rows. Half of the copies are evaluated by the reference backend, half by the fastest backend.
+    ``nudged`` are the columns of the inputs that are changed; by default all columns.
     """
     generator = torch.Generator().manual_seed(0)
     worst = np.zeros(len(inputs[0]))
@@ -83,15 +84,16 @@ def eager_error(
 
 @contextmanager
 def by_reference() -> Iterator[None]:
-    """Splines in plain torch."""
+    """Evaluate splines with the reference backend."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dispatch, "evaluate", lambda spec, x, params, _: reference.evaluate(spec, x, params))
         yield
 
 
 def check_float32(found: np.ndarray, exact: np.ndarray, eager: np.ndarray) -> None:
-    """At most twice the error of eager float32, and 4 units in the last place: in 999 of 1,000 rows, and of the largest
-    errors."""
+    """Assert that errors are at most twice those of eager float32 plus 4 ulps, for 99.9 % of the rows and for the
+    largest errors.
+    """
     rounding = 4 * np.spacing(np.abs(exact).astype(np.float32))
     error = np.abs(found - exact)
     beyond = int((error - 2 * eager > rounding).sum())

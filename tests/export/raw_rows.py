@@ -1,7 +1,7 @@
-"""Scores and samples of raw rows by a service that has a graph, its JSON and a runtime: nothing of cubicflow's.
+"""A service that scores and samples raw rows with a graph, its JSON and a runtime, without cubicflow.
 
-NumPy and the standard library alone, as docs/export.md describes the format. Rows are dicts of lists: strings, numbers,
-None for a gap; dates are whole numbers in the unit of the column's type.
+The code uses only NumPy and the standard library, and follows the format in docs/export.md. Rows are dicts of lists:
+strings, numbers, and None for a gap. Dates are whole numbers in the unit of the column's type.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ UNSEEN = -1
 
 
 def plain_numbers(column: dict[str, Any], values: Sequence[Any]) -> np.ndarray:
-    """Codes and values: NaN for a gap, inf for what does not belong."""
+    """Return codes and values: NaN for a gap, inf for a value that does not belong to the column."""
     found = np.full(len(values), np.inf)
     for i, value in enumerate(values):
         if value is None or value != value:
@@ -42,7 +42,7 @@ def plain_numbers(column: dict[str, Any], values: Sequence[Any]) -> np.ndarray:
 
 
 def raw_value(column: dict[str, Any], y: float) -> Any:
-    """The value of a drawn plain number."""
+    """Return the value of a drawn plain number."""
     if math.isnan(y):
         return None
     if "levels" in column:
@@ -71,7 +71,7 @@ def quantile(lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
 
 
 def to_line(map: dict[str, Any], y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """z and log dz/dy."""
+    """Return z and log dz/dy."""
     if map["type"] == "histogram":
         edges, slopes, lower, upper = tables_of(map)
         bin = np.clip(np.searchsorted(edges, y, side="right") - 1, 0, len(slopes) - 1)
@@ -105,7 +105,7 @@ def to_line(map: dict[str, Any], y: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 
 def from_line(map: dict[str, Any], z: np.ndarray) -> np.ndarray:
     if map["type"] != "histogram":
-        assert map.get("shape", "identity") == "identity"  # all that the tests need
+        assert map.get("shape", "identity") == "identity"  # the tests need no other shape
         t = map.get("mean", 0.0) + map.get("std", 1.0) * z
         return (t - map.get("start", 0.0)) / map.get("unit", 1.0)
     edges, slopes, lower, upper = tables_of(map)
@@ -145,7 +145,7 @@ def distances(scale: dict[str, Any], y: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def log_size(scale: dict[str, Any], y: np.ndarray, is_point: bool) -> np.ndarray:
-    """The log of the slope at a point, or of the mass of the step from y to y + 1."""
+    """Return the log of the slope at a point, or of the mass of the step from y to y + 1."""
     edges, slopes, _, _ = scale_tables(scale)
     half = 0.0 if is_point else 0.5
     bin = np.clip(np.searchsorted(edges, y + half, side="right") - 1, 0, len(slopes) - 1)
@@ -159,7 +159,7 @@ def log_size(scale: dict[str, Any], y: np.ndarray, is_point: bool) -> np.ndarray
 
 
 def cells_of(cells: dict[str, Any], y: np.ndarray) -> np.ndarray:
-    """(N,) -> (N, 4)."""
+    """Return the cells of plain numbers: (N,) -> (N, 4)."""
     found = np.full((len(y), 4), 0.25)
     known = np.isfinite(y)
     if cells["form"] == "words":
@@ -191,7 +191,7 @@ def cells_of(cells: dict[str, Any], y: np.ndarray) -> np.ndarray:
 
 
 def drawn_number(cells: dict[str, Any], kind: int, u: float, draw: float) -> float:
-    """The plain number of a drawn outcome."""
+    """Return the plain number of a drawn outcome."""
     if cells["form"] == "words":
         if cells["gaps"] and kind == max(cells["kinds"]) + 1:
             return math.nan
@@ -216,7 +216,7 @@ def drawn_number(cells: dict[str, Any], kind: int, u: float, draw: float) -> flo
 
 
 class Service:
-    """What a program in another language would do."""
+    """A stand-in for a program in another language."""
 
     def __init__(self, encoding: Path, graph: Graph) -> None:
         self.about = json.loads(encoding.read_text(encoding="utf-8"))
@@ -226,7 +226,7 @@ class Service:
         self.graph = graph
 
     def score(self, rows: Rows) -> np.ndarray:
-        """The log likelihood of every row, in the data's own units."""
+        """Return the log likelihood of every row, in the data's own units."""
         names, given = self.about["features"], self.about["context"]
         y = {name: plain_numbers(self.columns[name], rows[name]) for name in [*names, *given]}
         return self._by_cells(y) if self.about["model"] == "columns" else self._by_flow(y, rows)
@@ -274,12 +274,12 @@ class Service:
         return np.concatenate(parts, axis=1).astype(self.dtype)
 
     def decoded(self, x: np.ndarray) -> list[dict[str, Any]]:
-        """Rows of a flow's samples."""
+        """Return the rows of a flow's samples."""
         y = {name: from_line(self.columns[name]["map"], x[:, i]) for i, name in enumerate(self.about["features"])}
         return [{name: raw_value(self.columns[name], y[name][i]) for name in y} for i in range(len(x))]
 
     def drawn(self, noise: np.ndarray, draws: np.ndarray) -> dict[str, np.ndarray]:
-        """Plain numbers of samples of a model of columns, column by column, without context."""
+        """Return samples of a model of columns as plain numbers, column by column, without context."""
         names, cells = self.about["features"], self.about["cells"]
         inputs = np.zeros((len(noise), 4 * len(names)), self.dtype)
         y: dict[str, np.ndarray] = {}

@@ -1,4 +1,4 @@
-"""Exported flows give the numbers of the flow, for any number of rows."""
+"""Exported flows give the same numbers as the flow, for any number of rows."""
 
 from __future__ import annotations
 
@@ -53,7 +53,10 @@ def scored(flow: cf.Flow, x: Tensor, context: Tensor | None = None) -> Scored:
 
 @pytest.fixture(scope="module")
 def scored_rows(conditional_flow: cf.Flow) -> list[Scored]:
-    """Every number of rows once, for both kinds of file: the errors of eager float32 take longer than the files do."""
+    """Return scored rows for every number of rows.
+
+    They are shared by both file types, because eager errors are slow to compute.
+    """
     found = []
     for number in ROWS:
         x, context = rows(number, 2, seed=number)
@@ -64,7 +67,7 @@ def scored_rows(conditional_flow: cf.Flow) -> list[Scored]:
 
 @pytest.fixture(scope="module")
 def exported(conditional_flow: cf.Flow, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Both graphs of a conditional flow in both kinds of file, each traced once."""
+    """Return both graphs of a conditional flow in both file types, each traced once."""
     folder = tmp_path_factory.mktemp("exported")
     for name, sampler in (("model", False), ("sampler", True)):
         graph = graph_of(conditional_flow, sampler=sampler)
@@ -103,7 +106,7 @@ def test_sampler_in_onnxruntime(conditional_flow: cf.Flow, exported: Path) -> No
         "dtype": "float32",
         "noise": "standard normal",
     }
-    assert str(Path(cf.__file__).parent).encode() not in path.read_bytes()  # nothing of the machine it was made on
+    assert str(Path(cf.__file__).parent).encode() not in path.read_bytes()  # the file holds no path of this machine
 
 
 WITHOUT_CUBICFLOW = """
@@ -123,7 +126,7 @@ np.savez("outputs.npz", **found)
 def test_exported_programs_run_without_cubicflow(
     name: str, conditional_flow: cf.Flow, scored_rows: list[Scored], exported: Path
 ) -> None:
-    """The program of the sampler takes seconds more to load; its graph is the one that onnxruntime runs above."""
+    """The program of the sampler would take seconds more to load. The tests above run the same graph in onnxruntime."""
     inputs = {str(len(each.x)): each.x.numpy() for each in scored_rows}
     contexts = {f"{len(each.x)} context": each.context.numpy() for each in scored_rows if each.context is not None}
     np.savez(exported / "inputs.npz", **inputs, **contexts)
@@ -140,7 +143,7 @@ def test_exported_programs_run_without_cubicflow(
 
 
 def check_both(flow: cf.Flow, folder: Path, x: Tensor, noise: Tensor) -> None:
-    """Log density and sampler of a flow in onnxruntime, for every number of rows."""
+    """Check the log density and the sampler of a flow in onnxruntime, for every number of rows."""
     [path] = export_model(flow, folder / "model.onnx")
     graph = runtime(path)
     for number in (1, 2, 3, 17, len(x)):
@@ -214,7 +217,7 @@ def test_autoregressive_flows(network: str, tmp_path: Path) -> None:
 @pytest.mark.soak
 @torch.no_grad()
 def test_a_base_of_several_normals(tmp_path: Path) -> None:
-    """Its draws are made of normals and of a uniform number: their distribution is the base's."""
+    """Draws are made from normal numbers and a uniform number. Their distribution is that of the base."""
     torch.manual_seed(0)
     base = cf.distributions.NormalMixture(2, components=3, correlated=True)
     covariances = torch.tensor([[[1.0, 0.9], [0.9, 1.0]], [[2.0, 0.0], [0.0, 0.1]], [[0.1, -0.05], [-0.05, 0.1]]])

@@ -23,7 +23,7 @@ SMALL: dict[str, Any] = {"num_bins": 4, "hidden_features": 16, "token_features":
 
 
 def mixed_table(rows: int, seed: int = 0) -> pa.Table:
-    """Words, one of them rare and another column determined by them, steps, dates, and a real number with gaps."""
+    """Return words, one of them rare, a column that the words determine, steps, dates, and a real number with gaps."""
     rng = np.random.default_rng(seed)
     kind = rng.choice(["oak", "elm", "ash", "yew"], rows, p=[0.5, 0.3, 0.19, 0.01])
     rings = rng.poisson(4, rows) + 3 * (kind == "oak")
@@ -41,7 +41,7 @@ def mixed_table(rows: int, seed: int = 0) -> pa.Table:
 
 
 def raw(table: pa.Table) -> Rows:
-    """As a service would have them: dates are days since 1970."""
+    """Return rows as a service would have them: dates are days since 1970."""
     columns = {name: table.column(name) for name in table.column_names}
     columns = {name: c.cast(pa.int32()) if pa.types.is_date32(c.type) else c for name, c in columns.items()}
     return {name: column.to_pylist() for name, column in columns.items()}
@@ -54,7 +54,7 @@ def fitted_run(folder: Path, table: pa.Table, **settings: Any) -> Path:
 
 
 def is_near(value: Any, expected: Any) -> bool:
-    """Equal words, or numbers to 1e-4."""
+    """Return whether two words are equal, or two numbers agree to 1e-4."""
     if isinstance(expected, str):
         return bool(value == expected)
     return bool(np.isclose(value, expected, rtol=1e-4, atol=1e-4))
@@ -62,7 +62,9 @@ def is_near(value: Any, expected: Any) -> bool:
 
 @torch.no_grad()
 def columns_error(fitted: FittedTable, table: pa.Table) -> np.ndarray:
-    """What eager float32 costs each row of a model of columns: of its cells, which are rounded, and of itself."""
+    """Return the error of eager float32 for each row of a model of columns: from rounded cells and from the model
+    itself.
+    """
     encoder, numbers = fitted.needed_cells, fitted.needed_cells.read(table.combine_chunks().to_batches()[0])
     cells = torch.from_numpy(encoder.inputs(numbers.y))
     single, double = deepcopy(fitted.flow).float(), deepcopy(fitted.flow).double()
@@ -74,7 +76,7 @@ def columns_error(fitted: FittedTable, table: pa.Table) -> np.ndarray:
 
         return score
 
-    numbers_of_cells = [i for i in range(cells.shape[1]) if i % 4]  # all but the outcomes
+    numbers_of_cells = [i for i in range(cells.shape[1]) if i % 4]  # all numbers of cells except outcomes
     rounded = ruled(double)(cells.float().double()) - ruled(double)(cells)
     return rounded.abs().numpy() + eager_error(ruled(single), ruled(double), cells.float(), nudged=numbers_of_cells)
 
@@ -98,10 +100,10 @@ def test_raw_rows_of_a_mixed_table(mixed_run: Path, tmp_path: Path) -> None:
     path, encoding = export_run(mixed_run, tmp_path / "model.onnx", precision="float64")
     assert encoding == tmp_path / "model.json"
     service, fitted = Service(encoding, runtime(path)), FittedTable.load(mixed_run)
-    assert service.about["rules"]  # kind determines soft
+    assert service.about["rules"]  # the column kind determines the column soft
     for number in ROWS:
         rows = with_unseen_values(new_rows(number, seed=number))
-        # Two float64 programs: their cells and their networks differ by roundings, which a steep spline multiplies.
+        # Both programs use float64. Their cells and networks differ by rounding errors, which a steep spline amplifies.
         np.testing.assert_allclose(service.score(raw(rows)), fitted.score(rows), rtol=1e-9, atol=1e-9)
 
 
@@ -116,7 +118,7 @@ def test_raw_rows_in_float32(mixed_run: Path, tmp_path: Path) -> None:
 
 @pytest.mark.soak
 def test_samples_of_a_mixed_table(tmp_path: Path) -> None:
-    """With the noise that cubicflow draws, the values that cubicflow draws."""
+    """With the same noise, the service draws the same values as cubicflow."""
     table = mixed_table(600)
     run = fitted_run(tmp_path, table, model="columns", settings=SMALL)
     path, encoding = export_run(run, tmp_path / "sampler.onnx", sampler=True)
@@ -135,7 +137,7 @@ def test_samples_of_a_mixed_table(tmp_path: Path) -> None:
     names = [column.name for column in fitted.schema.model]
     agree = np.ones(number, bool)
     for i, name in enumerate(names):
-        # A uniform number within a rounding of an outcome's end goes to its neighbour, and so do all cells after it.
+        # A uniform number at the boundary of two outcomes may round to either one. All later cells then differ too.
         agree &= np.isclose(found[name], expected[:, i], rtol=1e-4, atol=1e-4, equal_nan=True)
     assert agree.mean() > 0.999
 
@@ -155,7 +157,7 @@ def test_a_flow_on_a_table(tmp_path: Path, context: tuple[str, ...]) -> None:
     double = FittedTable.load(run)
     double.flow.double()
     exact = double.score(new)
-    # Each score is the mean over 16 offsets, so its errors do not cancel by luck: one evaluation tells.
+    # Each score is a mean over 16 offsets, so one evaluation estimates the error reliably.
     check_float32(service.score(raw(new)), exact, np.abs(fitted.score(new) - exact).max())
     if context:
         return

@@ -1,4 +1,4 @@
-"""What the tests of flows share."""
+"""Common helpers of the tests of flows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import cubicflow as cf
 
 
 def shaken(flow: torch.nn.Module, by: float = 0.3, seed: int = 0) -> cf.Flow:
-    """A flow away from its start, in evaluation mode."""
+    """Return a flow with perturbed weights, in evaluation mode."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in flow.parameters():

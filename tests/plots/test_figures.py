@@ -106,7 +106,7 @@ def test_the_rare_of_many_words_are_drawn_together() -> None:
     rows = pa.array([word for i, word in enumerate(words) for _ in range(1 + 3 * (i % 4))])
     column = Categorical("word", "string", levels=words)
     drawn = make_panel(column, rows, rows.slice(0, 50))
-    often = [word for i, word in enumerate(words) if i % 4 == 3]  # ten rows each; the next have seven
+    often = [word for i, word in enumerate(words) if i % 4 == 3]  # with ten rows each; other words have fewer
     assert len(drawn.labels) == 12
     assert set(often) < set(drawn.labels)
     assert drawn.labels[-1] == "19 others"

@@ -28,7 +28,7 @@ training = { steps = 12, batch_size = 64, validate_every = 4, log_every = 2, pat
 
 @pytest.fixture
 def table_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A data folder with nothing but MINIBOONE, made up: correlated columns, and weights for the training rows."""
+    """Return a data folder with a synthetic MINIBOONE only: correlated columns, and weights for the training rows."""
     monkeypatch.setenv("CUBICFLOW_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("CUBICFLOW_DATA", raising=False)
     folder = tmp_path / "data" / "miniboone"
@@ -43,7 +43,7 @@ def table_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def tiny_table(tmp_path: Path) -> Path:
-    """A recipe for it that takes seconds."""
+    """Return a recipe for the synthetic table that takes seconds."""
     path = tmp_path / "tiny.toml"
     path.write_text(TINY_TABLE)
     return path

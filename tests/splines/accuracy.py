@@ -1,6 +1,6 @@
-"""Whether a backend is as exact in float32 as the reference is, where splines are hardest to evaluate.
+"""Check that a backend in float32 is as accurate as the reference, where splines are hardest to evaluate.
 
-A backend may have several variants of its kernels. The reference is evaluated once for all of them.
+A backend may have several variants of its kernels. The reference is evaluated once for all variants.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from .conftest import Case, at_and_beside
 Pair = tuple[Tensor, Tensor]
 Variants = Mapping[str, Callable[[], AbstractContextManager[None]]]
 ONE_VARIANT: Variants = {"the only kernel": nullcontext}
-SCALES = [0.01, 0.1, 1.0, 3.0, 5.0, 10.0, 30.0]  # of params
-FIRST = 16  # results whose backward errors are found first: those whose bounds are largest
+SCALES = [0.01, 0.1, 1.0, 3.0, 5.0, 10.0, 30.0]  # standard deviations of params
+FIRST = 16  # results in the first group, which has the largest bounds
 
 
 def assert_as_exact_as_the_reference(
@@ -35,8 +35,11 @@ def assert_as_exact_as_the_reference(
     device: str = "cpu",
     variants: Variants = ONE_VARIANT,
 ) -> None:
-    """The largest backward error and the 99.9th percentile of the log-slope's error, over about ``count`` inputs, are
-    at most twice the reference's. A percentile of a few thousandths needs tens of thousands of inputs."""
+    """Assert that a backend's errors are at most twice those of the reference, over about ``count`` inputs.
+
+    The errors are the largest backward error and the 99.9th percentile of the log-slope's error. This percentile needs
+    tens of thousands of inputs.
+    """
     rows = max(8, count // (6 * (num_bins + 1) + 16))
     x, params = adversarial(case, num_bins, scale, domain, inverse, rows)
     x, params = x.to(device), params.to(device)
@@ -61,9 +64,12 @@ def assert_gradients_as_exact_as_the_references(
     device: str = "cpu",
     variants: Variants = ONE_VARIANT,
 ) -> None:
-    """Over ``count`` inputs drawn at random, the 99.9th percentile of the largest error in an input's gradients of
-    params, in units of 1 + the largest of them, is at most twice the reference's. Such a percentile, too, needs tens of
-    thousands of inputs."""
+    """Assert that the error of a backend's gradients is at most twice that of the reference, over ``count`` random
+    inputs.
+
+    The error of an input is the largest error among its gradients of params, in units of 1 + the largest gradient. The
+    99.9th percentiles of both errors are compared, which needs tens of thousands of inputs.
+    """
     generator = torch.Generator().manual_seed(2)
     x = torch.randn(count, generator=generator) if domain == "real" else torch.rand(count, generator=generator)
     params = case.params(count, num_bins=num_bins, scale=scale, dtype=torch.float32, seed=num_bins)
@@ -88,8 +94,10 @@ def assert_gradients_as_exact_as_the_references(
 
 
 def adversarial(case: Case, num_bins: int, scale: float, domain: str, inverse: bool, rows: int) -> Pair:
-    """Points at the knots, beside them and between them, and on the real line far out as well; and params. The knots
-    are the true ones, rounded: at those that a backend finds in float32 it would be better than any other."""
+    """Return points at, beside and between the knots, on the real line also far out, and params.
+
+    The knots are the exact ones, rounded. The float32 knots of one backend would favour that backend.
+    """
     generator = torch.Generator().manual_seed(1)
     params = case.params(rows, num_bins=num_bins, scale=scale, dtype=torch.float32, seed=num_bins)
     knots = case.knots(params.double(), inverse).float()
@@ -101,7 +109,7 @@ def adversarial(case: Case, num_bins: int, scale: float, domain: str, inverse: b
 
 
 def errors(spec: SplineSpec, x: Tensor, params: Tensor, exact: Pair, found: Pair) -> tuple[float, float]:
-    """The largest backward error, and the 99.9th percentile of the log-slope's error, both against float64."""
+    """Return the largest backward error, and the 99.9th percentile of the log-slope's error, both against float64."""
     y, log_slope = (output.double() for output in found)
     assert y.isfinite().all()
     assert log_slope.isfinite().all()
@@ -110,19 +118,19 @@ def errors(spec: SplineSpec, x: Tensor, params: Tensor, exact: Pair, found: Pair
 
 
 def largest_backward_error(spec: SplineSpec, x: Tensor, params: Tensor, y: Tensor, exact: Tensor) -> float:
-    """How far the results are from exact ones, at worst: the least e for which the exact map takes some x' to some y'
-    with |x' - x| <= e (1 + |x|) and |y' - y| <= e (1 + |y|).
+    """Return the largest backward error: the least e for which the exact map takes some x' to some y' with |x' - x| <=
+    e (1 + |x|) and |y' - y| <= e (1 + |y|).
 
-    Both may move, because neither alone need be near. Beside a knot with a slope of nearly zero, between a steep bin
-    and a flat one, an x that is an ulp off may change y by many, and a y that is then an ulp off may belong to an x
-    anywhere in the flat bin.
+    Both x and y may move, because one alone may have to move far. Beside a knot with a slope of nearly zero, between a
+    steep bin and a flat bin, an error of one ulp in x may change y by many ulps. An error of one ulp in that y may then
+    belong to any x in the flat bin.
     """
     inverse = spec._replace(inverse=not spec.inverse)
     back, _ = reference.evaluate(inverse, y, params)
     of_y, of_x = (y - exact).abs() / (1 + y.abs()), (back - x).abs() / (1 + x.abs())
     bounds, order = torch.minimum(of_y, of_x).flatten().sort(descending=True)
     largest, start, number = 0.0, 0, FIRST
-    while start < len(order) and bounds[start] > largest:  # the others are below the largest without a bisection
+    while start < len(order) and bounds[start] > largest:  # the remaining bounds are below the largest error
         bound, worst = bounds[start : start + number], order[start : start + number]
         rows = params[worst // x.shape[-1], 0]
         found = bisected(spec, *(tensor.flatten()[worst] for tensor in (x, y, exact)), rows, bound)
@@ -131,7 +139,7 @@ def largest_backward_error(spec: SplineSpec, x: Tensor, params: Tensor, y: Tenso
 
 
 def bisected(spec: SplineSpec, x: Tensor, y: Tensor, exact: Tensor, params: Tensor, bound: Tensor) -> Tensor:
-    """The least e of every result, each with params of its own and a bound on its e."""
+    """Return the least e of every result by bisection, given params and an upper bound of e for each result."""
     low, high, towards = torch.zeros_like(bound), bound, torch.sign(y - exact)
     for _ in range(20):
         e = (low + high) / 2
@@ -143,6 +151,6 @@ def bisected(spec: SplineSpec, x: Tensor, y: Tensor, exact: Tensor, params: Tens
 
 
 def quantile(values: Tensor, share: float) -> float:
-    """Without interpolation, and for as many values as there are."""
+    """Return a quantile without interpolation, for any number of values."""
     ordered = values.flatten().sort().values
     return float(ordered[min(int(share * ordered.numel()), ordered.numel() - 1)])

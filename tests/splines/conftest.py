@@ -1,4 +1,4 @@
-"""What the spline tests share: the families as one parametrised fixture, and the bounds they are held to."""
+"""Common fixtures of the spline tests: all families as one parametrised fixture, and error bounds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cubicflow.splines.spec import make_spec
 
 
 def at_and_beside(knots, seed=0):
-    """Knots, one and two ulps to both sides of them, and points between them: (..., 6 (K + 1))."""
+    """Return the knots, points one and two ulps to both sides of them, and points between them: (..., 6 (K + 1))."""
     zero, one = torch.zeros_like(knots), torch.ones_like(knots)
     generator = torch.Generator().manual_seed(seed)
     between = knots[..., :-1] + knots.diff(dim=-1) * torch.rand(
@@ -29,7 +29,7 @@ def at_and_beside(knots, seed=0):
 
 @dataclass(frozen=True)
 class Case:
-    """One family of splines (and choice of slopes), callable like its public function, if it has one of its own."""
+    """One family of splines with one choice of slopes. It is called like the public function of the family."""
 
     family: str
     slopes: str | None = None
@@ -57,19 +57,22 @@ class Case:
         return self.record.make_bins(params, spec.num_bins, spec.min_bin_width, spec.min_bin_height)
 
     def knots(self, params, inverse=False):
-        """The K + 1 knots of each spline on the axis of its inputs, in params' precision."""
+        """Return the K + 1 knots of each spline on the input axis, in params' precision."""
         bins = self.bins(params)
         axis = Axis.of(bins.heights if inverse else bins.widths)
         inner = torch.where(axis.before <= 0.5, axis.before, 1 - axis.after.roll(1, -1))
         return torch.cat([inner, torch.ones_like(inner[..., :1])], -1)
 
     def awkward_inputs(self, params, inverse=False, seed=0):
-        """Points of [0, 1] at the knots, an ulp to both sides of them, and between them: (..., 6 (K + 1))."""
+        """Return points of [0, 1] at the knots, one and two ulps beside them, and between them: (..., 6 (K + 1))."""
         return at_and_beside(self.knots(params, inverse), seed)
 
     def steepness(self, params, x):
-        """The steepest secant among the bin of x (in [0, 1], of params' leading shape and one more axis) and its
-        neighbours. A rational quadratic is not held to 3 x secant at its knots, so there their slopes count too."""
+        """Return the steepest secant among the bin of x and its neighbours.
+
+        x is in [0, 1], with the leading shape of params and one more axis. A rational quadratic's slopes at knots are
+        not bounded by 3 secants, so they count too.
+        """
         bins = self.bins(params)
         secants = bins.heights / bins.widths
         if self.family == "rational_quadratic":
@@ -89,13 +92,13 @@ def case(request) -> Case:
 
 @pytest.fixture(scope="session", params=[case for case in CASES if case.family == "cubic"], ids=str)
 def cubic(request) -> Case:
-    """The two cubics alone."""
+    """Return each of the two cubic cases."""
     return request.param
 
 
 @pytest.fixture(scope="session", params=[case for case in CASES if case.family != "linear"], ids=str)
 def c1(request) -> Case:
-    """The families that are continuously differentiable."""
+    """Return each family that is continuously differentiable."""
     return request.param
 
 
@@ -126,11 +129,15 @@ def dtype(request) -> torch.dtype:
 
 @pytest.fixture(scope="session")
 def smooth_inputs():
-    """x and params in float64, requiring gradients, away from every kink: see the function's own words."""
+    """Return a function that makes x and params in float64, with gradients, away from every kink."""
 
     def make(case: Case, num_bins: int, domain: str, inverse: bool, per_bin: int = 1, min_seed: int = 0):
-        """x at least a tenth of a bin from every knot; params whose Steffen slopes are 1e-3 (relative) away from any
-        tie of min(), so that a difference quotient of step 1e-6 stays on one branch."""
+        """Return x at least a tenth of a bin from every knot, and params whose Steffen slopes are far from ties of
+        min().
+
+        The relative distance from a tie is at least 1e-3, so that a difference quotient of step 1e-6 stays on one
+        branch.
+        """
         for seed in range(min_seed, min_seed + 50):
             params = case.params(num_bins=num_bins, seed=seed)
             bins = case.bins(params)

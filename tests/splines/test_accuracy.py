@@ -21,5 +21,5 @@ def test_results_are_exact_ones_but_for_a_few_roundings(case, domain, inverse, n
         exact, _ = reference.evaluate(spec, x.double(), params.double())
         y, _ = reference.evaluate(spec, x, params)
         error = largest_backward_error(spec, x.double(), params.double(), y.double(), exact)
-        # The place in the bin, the knots on both axes and the logit take a few roundings each.
+        # The position in the bin, the knots on both axes and the logit each have an error of a few roundings.
         assert error <= 16 * torch.finfo(torch.float32).eps, scale

@@ -1,4 +1,4 @@
-"""Wrong arguments: the right exception, and a message with what was got, what was expected and what to do."""
+"""Invalid arguments raise the right exception. The message says what was found, what was expected and what to do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ X = torch.rand(3)
 
 
 def expect(error, *words):
-    """Raises ``error`` with all of ``words`` in its message, in this order."""
+    """Expect ``error`` with all of ``words`` in its message, in this order."""
     return pytest.raises(error, match=".*".join(map(re.escape, words)))
 
 

@@ -1,4 +1,4 @@
-"""Splines of the circle: the seam, the rotation, and values against scipy's periodic construction."""
+"""Splines on the circle: the seam, the rotation, and values against scipy's periodic construction."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def test_the_cubic_is_scipys_hermite_spline_with_one_slope_at_the_seam_turned_by
     s = h / w
     m = 1e-3
     ratio = m + (3 - 2 * m) / (1 + np.exp(-(p[2 * k : 3 * k] - math.log((2 - m) / (1 - m)))))
-    slopes = ratio * np.minimum(s, np.roll(s, 1))  # at knots 0 .. K - 1, each beside the bin before, around the circle
+    # Knot k lies between bins k - 1 and k, and knot 0 between the last and the first bin.
+    slopes = ratio * np.minimum(s, np.roll(s, 1))
     hermite = CubicHermiteSpline(np.cumsum([0, *w]), np.cumsum([0, *h]), [*slopes, slopes[0]])
     x = np.linspace(0.001, 0.999, 301)
     y, log_slope = cubic_spline(torch.from_numpy(x), params, slopes="free", domain="circle")
@@ -84,7 +85,7 @@ def test_round_trip(family, scale):
 
 
 def test_the_slope_is_a_density_on_the_circle(family):
-    x = torch.arange(100_000, dtype=torch.float64) / 100_000  # the trapezium rule of a periodic function
+    x = torch.arange(100_000, dtype=torch.float64) / 100_000  # trapezoidal rule of a periodic function
     log_slope = spline(x, made(*family, 4, 1.0), *family, domain="circle")[1]
     assert float(log_slope.exp().mean()) == pytest.approx(1, abs=1e-7)
 
@@ -99,10 +100,10 @@ def test_gradients(family):
 
 
 def test_float32_is_as_exact_as_on_the_interval(family):
-    """Errors against float64, at the same params: the 99.9th percentile is at most twice that of the unit interval."""
+    """The 99.9th percentile of errors against float64 is at most twice that on the unit interval."""
     x = torch.rand(20_000, generator=torch.Generator().manual_seed(2))
     params = made(*family, 8, 3.0, rows=(20_000,), dtype=torch.float32)
-    params[:, -1] = 0.0  # no rotation, and on the interval a slope of 1 secant
+    params[:, -1] = 0.0  # no rotation on the circle; an edge slope of 1 secant on the interval
 
     def worst(domain):
         low, high = (spline(x.to(d), params.to(d), *family, domain=domain)[1] for d in (torch.float32, torch.float64))

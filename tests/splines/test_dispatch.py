@@ -1,4 +1,4 @@
-"""Which backend runs a call."""
+"""The choice of the backend of a call."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def fake(unavailable=None, refusal=None, default=True):
 
 @pytest.fixture
 def install(monkeypatch):
-    """Put a fake backend before all the others, as "auto" asks them in order."""
+    """Put a fake backend before all others. "auto" tries the backends in order."""
 
     def put(backend):
         monkeypatch.setattr(dispatch, "BACKENDS", {"fake": backend, **dispatch.BACKENDS})
@@ -105,4 +105,4 @@ def test_the_default_floor_shrinks_with_many_bins(install):
 def test_the_reference_takes_every_call():
     reference = dispatch.BACKENDS["reference"]
     assert reference.unavailable() is None
-    assert list(dispatch.BACKENDS)[-1] == "reference"  # so that "auto" asks it last
+    assert list(dispatch.BACKENDS)[-1] == "reference"  # "auto" tries the reference last

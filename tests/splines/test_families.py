@@ -1,4 +1,4 @@
-"""The tables of families and domains: everything that knows of either looks it up there, and no backend guesses."""
+"""The tables of families and domains: all code looks up families and domains there, and no backend guesses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PARAMS = torch.linspace(-1, 1, 10, dtype=torch.float64)
 
 @pytest.fixture
 def _fresh_specs():
-    """Specs are remembered; those of what a test made up must not outlive it."""
+    """Clear the cache of specs, so that the specs of a made-up family or domain do not outlive its test."""
     yield
     spec._known_spec.cache_clear()
 
@@ -33,7 +33,7 @@ def sine_bins(params, num_bins, min_bin_width, min_bin_height):
 
 
 def sine_shape(t, tau, start, end):
-    """f(t) = sin(pi t / 2)^2, for t away from the ends."""
+    """Return the shape of f(t) = sin(pi t / 2)^2, for t away from the ends."""
     f = torch.sin(torch.pi * t / 2).square()
     return Shape(f / t, (1 - f) / tau, torch.pi / 2 * torch.sin(torch.pi * t))
 
@@ -112,18 +112,18 @@ def test_an_element_map_takes_every_family_on_every_domain(case, domain):
 
 @pytest.mark.parametrize("backend", dispatch.BACKENDS)
 def test_no_backend_takes_a_domain_it_does_not_know_for_another(backend):
-    """A domain nobody has heard of, past the checks of arguments."""
+    """The domain is unknown to all backends. It is set after the checks of arguments."""
     known = spec.make_spec(X, PARAMS, family="cubic", inverse=False, domain="unit", slopes="steffen")
     asked = known._replace(domain="torus")
     module = dispatch.BACKENDS[backend]
-    for ask in (module.refuses, module.evaluate)[backend == "reference" :]:  # which refuses nothing
+    for ask in (module.refuses, module.evaluate)[backend == "reference" :]:  # the reference has no refusals
         with pytest.raises(ValueError, match="domain must be one of 'real', 'unit', 'circle', got 'torus'"):
             ask(asked, X, PARAMS)
 
 
 @pytest.fixture
 def torus(monkeypatch, _fresh_specs):
-    """A domain that the reference alone has: here it adds 7 to whatever comes."""
+    """Register a domain for the reference only. Its map adds 7 to every input."""
     monkeypatch.setitem(DOMAINS, "torus", Domain("the torus", lambda x, *_: (x + 7, torch.zeros_like(x))))
 
 
@@ -140,7 +140,7 @@ def test_a_domain_without_kernels_is_refused_by_them_and_run_by_the_reference(to
 def test_a_record_is_all_that_a_new_domain_needs_above_the_splines(torus):
     layer = ElementMap(num_bins=4, domain="torus")
     assert torch.equal(layer(X, PARAMS)[0], X + 7)
-    assert torch.equal(layer.within_domain(9 * X), 9 * X)  # it has no bounds to clamp to
+    assert torch.equal(layer.within_domain(9 * X), 9 * X)  # this domain has no bounds to clamp to
     assert splines.cubic_spline(9 * X, PARAMS, domain="torus", validate=True)[0].shape == X.shape
     with pytest.raises(ValueError, match="an affine map does not keep the torus"):
         ElementMap("affine", domain="torus")

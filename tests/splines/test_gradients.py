@@ -1,4 +1,4 @@
-"""Derivatives of first and second order, in both directions, against difference quotients, each other and formulas."""
+"""Derivatives of first and second order, in both directions, against difference quotients, one another and formulas."""
 
 from __future__ import annotations
 
@@ -31,8 +31,11 @@ def test_gradgradcheck(case, domain, inverse, smooth_inputs, k):
 
 
 def assert_slopes_agree(x, y, log_slope, eps, condition=1):
-    """y's derivative by autograd is exp(log_slope), to a few roundings of the steepest slope of each row: autograd adds
-    up terms of the size of the secant even where the slope itself is small."""
+    """Assert that autograd's derivative of y equals exp(log_slope), up to a few roundings of the steepest slope of each
+    row.
+
+    Autograd adds terms of the size of the secant, even where the slope itself is small.
+    """
     slope = torch.autograd.grad(y.sum(), x)[0]
     want = log_slope.detach().exp()
     assert ((slope - want).abs() <= 32 * eps * condition * want.amax(-1, keepdim=True)).all()
@@ -54,7 +57,7 @@ def test_log_slope_is_the_log_of_autograds_slope_far_out(case, inverse):
 
 
 def test_the_inverse_functions_gradients_follow_from_the_forward_ones(case, domain, smooth_inputs):
-    """x = g^-1(y; p): dx/dy = 1 / g' and dx/dp = -g_p / g', with g's derivatives from autograd at x."""
+    """x = g^-1(y; p) gives dx/dy = 1 / g' and dx/dp = -g_p / g', with the derivatives of g from autograd at x."""
     y, params = smooth_inputs(case, 4, domain, inverse=True, per_bin=2)
     x, _ = case(y, params, inverse=True, domain=domain)
     weights = torch.linspace(-1, 2, x.numel(), dtype=torch.float64)
@@ -69,7 +72,10 @@ def test_the_inverse_functions_gradients_follow_from_the_forward_ones(case, doma
 
 
 def test_double_backward_through_the_inverse_is_right(cubic):
-    """(g^-1)'' = -g'' / g'^3: a reattached Newton step would return 0 here, or half of it."""
+    """Compare with (g^-1)'' = -g'' / g'^3.
+
+    A single Newton step attached to the root would give 0, or half of this value.
+    """
     params = cubic.params(num_bins=3, seed=2)
     x = torch.linspace(0.05, 0.95, 19, dtype=torch.float64, requires_grad=True)
     y, _ = cubic(x, params, domain="unit")
@@ -80,12 +86,12 @@ def test_double_backward_through_the_inverse_is_right(cubic):
     (back_first,) = torch.autograd.grad(back.sum(), at, create_graph=True)
     (back_second,) = torch.autograd.grad(back_first.sum(), at)
     first, second = first.detach(), second.detach()
-    # The two x differ by a few roundings; a cubic's g'' moves by g''' times that.
+    # The inverse returns x up to a few roundings, which change g'' by g''' times as much.
     torch.testing.assert_close(back_second, -second / first**3, rtol=1e-8, atol=1e-8)
 
 
 def test_third_derivative_of_the_inverse_is_right():
-    """In the unit bin with K = 1, from the formula (g^-1)''' = (3 g''^2 - g' g''') / g'^5."""
+    """Compare with (g^-1)''' = (3 g''^2 - g' g''') / g'^5, in the unit bin with K = 1."""
     a, b, t = 0.6, 1.9, 0.37
     g1 = a + 2 * (3 - 2 * a - b) * t + 3 * (a + b - 2) * t * t
     g2 = 2 * (3 - 2 * a - b) + 6 * (a + b - 2) * t
@@ -99,7 +105,7 @@ def test_third_derivative_of_the_inverse_is_right():
 
 
 def test_gradients_at_ties_of_min_are_finite(cubic, domain, inverse):
-    """Zero params put every min() of the slopes, and every pair of secants, at a tie."""
+    """With zero params, all arguments of every min() of slopes are equal, and so are all secants."""
     params = torch.zeros_like(cubic.params(num_bins=6)).requires_grad_()
     x = torch.linspace(0, 1, 25, dtype=torch.float64)
     x = (torch.logit(x[1:-1]) if domain == "real" else x).requires_grad_()
@@ -111,11 +117,11 @@ def test_gradients_at_ties_of_min_are_finite(cubic, domain, inverse):
 
 
 def test_the_gradient_an_ulp_beside_a_knot_is_the_slope(case, inverse, dtype):
-    """Rounding may carry such a point beyond its bin; its gradient must not be lost there."""
+    """Rounding may move a point beside a knot out of its bin. The point must still have a gradient."""
     params = case.params(50, num_bins=17, scale=4, dtype=dtype)
     x = case.awkward_inputs(params, inverse).requires_grad_()
     y, log_slope = case(x, params[:, None], inverse=inverse, domain="unit")
-    # A rational quadratic's terms are larger than its slope by the ratio of its end slopes to the secant.
+    # The terms of a rational quadratic's slope exceed the slope by the ratio of the end slopes to the secant.
     bins = case.bins(params)
     ratios = torch.maximum(bins.start, bins.end).amax(-1, keepdim=True)
     condition = 1 + ratios if case.family == "rational_quadratic" else 1
@@ -154,7 +160,7 @@ def test_forward_mode_in_x_and_params_at_once_is_the_difference_quotient(case, d
 
 @pytest.mark.parametrize("argument", [0, 1], ids=["x", "params"])
 def test_forward_mode_agrees_with_reverse_mode_in_every_order(case, domain, inverse, smooth_inputs, argument):
-    """Jacobians, and all four ways to a Hessian: torch drops tangents in some of them where a Function is involved."""
+    """Compare Jacobians, and all four ways to compute a Hessian. torch drops tangents of a Function in some of them."""
     x, params = (value.detach() for value in smooth_inputs(case, 2, domain, inverse))
 
     def function(x, params):
@@ -169,10 +175,10 @@ def test_forward_mode_agrees_with_reverse_mode_in_every_order(case, domain, inve
 
 
 def test_forward_mode_of_the_root_is_right_in_higher_orders():
-    """Of f(t) = t^3, whose root is c^(1/3): a = 0 and b = 3."""
+    """With a = 0 and b = 3, the cubic is f(t) = t^3, and its root is c^(1/3)."""
     function = partial(cubic_root, torch.tensor(0.0).double(), torch.tensor(3.0).double())
     at, want, exponent = 0.2, 1.0, mpmath.mpf(1) / 3
-    for order in range(1, 5):  # each takes many times the one before it
+    for order in range(1, 5):  # each order takes many times as long as the one before
         function = jacfwd(function)
         want *= exponent - (order - 1)
         found = function(torch.tensor(at, dtype=torch.float64)).item()
@@ -180,26 +186,27 @@ def test_forward_mode_of_the_root_is_right_in_higher_orders():
 
 
 def test_forward_mode_keeps_the_value_where_the_inverse_has_no_slope():
-    """a = b = 3 is flat in the middle of its bin."""
+    """With a = b = 3 the cubic has slope 0 in the middle of its bin."""
     three, half = torch.tensor(3.0).double(), torch.tensor(0.5).double()
     value, _ = jvp(lambda c: cubic_root(three, three, c), (half,), (torch.ones_like(half),))
-    torch.testing.assert_close(value, half, rtol=0, atol=1e-4)  # a triple root: c's rounding, to the power 1/3
+    # At a triple root the error is the rounding error of c to the power 1/3.
+    torch.testing.assert_close(value, half, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("slope", [30.0, 1e3, 1e4])
 def test_a_rational_quadratics_inverse_has_its_own_slope_as_derivative_where_the_root_is_near_the_far_end(slope):
-    """Its root in the bin is all but 1, and what is left of 1 carries the derivative."""
+    """The root t is nearly 1, so the derivative must be computed from 1 - t."""
     params = torch.tensor([0.0, 0.3, -10.0, 0.0, 0.0, slope, 0.0])
     x = torch.linspace(1e-5, 1e-3, 2000).requires_grad_()
     y, log_slope = rational_quadratic_spline(x, params, inverse=True, domain="unit")
     (derivative,) = torch.autograd.grad(y.sum(), x)
-    # The two are computed apart, each with a few roundings.
+    # The derivative and the log-slope are computed separately, each with a few roundings.
     torch.testing.assert_close(derivative, log_slope.detach().exp(), rtol=64 * torch.finfo(x.dtype).eps, atol=0)
 
 
 def test_a_rational_quadratics_slopes_have_no_step_where_softplus_becomes_linear():
     logits = torch.arange(15, 60, 0.25, dtype=torch.float64)
-    params = torch.zeros(len(logits), 4, dtype=torch.float64)  # one bin: its secant is 1
+    params = torch.zeros(len(logits), 4, dtype=torch.float64)  # a single bin, with secant 1
     params[:, 2] = logits
     _, log_slope = rational_quadratic_spline(torch.zeros(len(logits), dtype=torch.float64), params, domain="unit")
     found = [mpmath.mpf(value.item()) for value in log_slope]

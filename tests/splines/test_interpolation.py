@@ -1,4 +1,4 @@
-"""The cubic through given knots, against scipy's Hermite spline with Steffen's slopes written out here."""
+"""The cubic through given knots, against scipy's Hermite spline with Steffen's slopes, which are written out here."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def random_knots(seed, k, low=-3.0):
 
 
 def steffen(x, y):
-    """Steffen (1990), equations 8 to 11 inside and 24 to 26 at the two ends, knot by knot."""
+    """Return Steffen's slopes knot by knot: equations 8 to 11 of Steffen (1990) inside, 24 to 26 at the two ends."""
     h, s = np.diff(x), np.diff(y) / np.diff(x)
     if len(h) == 1:
         return np.array([s[0], s[0]])
@@ -50,7 +50,7 @@ def test_steffens_spline_is_scipys(seed, k):
     spline = CubicHermiteSpline(xk, yk, steffen(xk, yk))
     x = np.random.default_rng(seed).uniform(xk[0], xk[-1], 100)
     y, log_slope = cubic_interpolation(torch.tensor(x), torch.tensor(xk), torch.tensor(yk))
-    # Inputs up to 24 in size, secants up to 40: roundings of both, and scipy's own.
+    # Knots are at most 24 in size and secants at most 40. Both sides round.
     assert np.abs(y.numpy() - spline(x)).max() <= 16 * EPS * (np.abs(yk).max() + 3 * 40 * np.abs(xk).max())
     assert np.abs(log_slope.exp().numpy() - spline(x, 1)).max() <= 16 * EPS * 12 * 40 / 0.05 * np.abs(xk).max()
 
@@ -69,7 +69,7 @@ def test_given_slopes_and_the_inverse(seed, k):
     y = y.clamp(yk[0], yk[-1])
     back, back_log_slope = cubic_interpolation(y, *knots, inverse=True)
     slope = torch.minimum(log_slope, -back_log_slope).exp()
-    # Roundings of x, and those of y carried back by the slope.
+    # The error of x is its own rounding, plus the rounding of y divided by the slope.
     size = 1 + float(np.abs(np.concatenate([xk, yk])).max())
     assert ((back - x).abs() <= 16 * EPS * size * (1 + 1 / slope) * (1 + s.max())).all()
 
@@ -83,20 +83,20 @@ def test_knots_are_reproduced_exactly(dtype, inverse):
 
 
 def test_narrow_bins_among_wide_ones_keep_their_precision():
-    """Bins of 1e-3 between bins of 1e8, in float32: positions must be taken from the nearest knot, not from the end."""
+    """A bin of width 1e-3 lies between bins of 1e8, in float32. Positions must be measured from the nearest knot."""
     xk, yk = torch.tensor([-1e8, 0.0, 1e-3, 1e8]), torch.tensor([-5.0, 0.0, 1.0, 7.0])
     x = torch.tensor([0.0, 1e-4, 2.5e-4, 5e-4, 9e-4, 1e-3])
     y, _ = cubic_interpolation(x, xk, yk)
     want, _ = cubic_interpolation(x.double(), xk.double(), yk.double())
     assert ((y - want).abs() <= 16 * torch.finfo(torch.float32).eps).all()
     back, _ = cubic_interpolation(y, xk, yk, inverse=True)
-    # Steffen's slopes are nearly 0 at both ends of this bin: f = 3 t^2 - 2 t^3, with f' >= 0.5 at the points chosen.
+    # Steffen's slopes are nearly 0 at both ends of this bin, so f = 3 t^2 - 2 t^3, and f' >= 0.5 at these points.
     assert ((back - x).abs() <= 1e-3 * 16 * torch.finfo(torch.float32).eps / 0.5).all()
 
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_flat_end_at_zero_is_approached_with_relative_precision(sign, inverse):
-    """Steffen's slopes of the first bin are 0 and twice its secant, so that y = 1e-3 x^2 there."""
+    """Steffen's slopes of the first bin are 0 and twice its secant, so y = 1e-3 x^2 in this bin."""
     xk, yk = torch.tensor([0.0, 1.0, 2.0]), torch.tensor([0.0, 1e-3, 2.0])
     height, x = yk[1].double(), 10.0 ** torch.linspace(-15, -3.1, 60)
     if inverse:
@@ -114,7 +114,7 @@ def test_a_flat_end_at_zero_is_approached_with_relative_precision(sign, inverse)
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_knot_at_zero_is_left_with_relative_precision(sign, inverse):
-    """Float32 against float64."""
+    """Compare float32 with float64."""
     xk, yk = torch.tensor([-1.0, 0.0, 1.0]), torch.tensor([-1.0, 0.0, 1e-3])
     if sign < 0:
         xk, yk = -xk.flip(0), -yk.flip(0)
@@ -134,7 +134,7 @@ def test_one_bin_without_slopes_is_a_straight_line(dtype):
 
 
 def test_slopes_of_three_secants_are_allowed():
-    """The largest monotone slopes, computed by the caller with a rounding of their own; f' touches 0 in the middle."""
+    """The caller's slopes are the largest monotone slopes, up to rounding. f' is 0 in the middle of a bin."""
     generator = torch.Generator().manual_seed(0)
     xk, yk = (torch.rand(200, 2, generator=generator).add(1e-3).cumsum(-1) for _ in range(2))
     slopes = (3 * (yk.diff() / xk.diff())).expand(-1, 2)

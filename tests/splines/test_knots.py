@@ -1,4 +1,4 @@
-"""At the knots, an ulp beside them, and across them: the places where a piecewise map goes wrong."""
+"""Splines at knots, an ulp beside knots and across knots, where piecewise maps fail most often."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cubicflow.splines import linear_spline
 
-# |computed g(x) - g(x)| <= 16 epsilon (1 + steepest secant nearby): the bound that the inverse is held to as well.
+# The error of g(x), and of the inverse, is at most UNITS epsilon (1 + steepest secant nearby).
 UNITS = 16
 
 bins = st.one_of(st.integers(1, 12), st.sampled_from([16, 17, 64, 128]))
@@ -30,7 +30,7 @@ def test_finite_and_inside_everywhere_with_finite_gradients(case, domain, invers
         assert ((y >= 0) & (y <= 1)).all()
         inside = torch.ones_like(y, dtype=torch.bool)
     else:
-        inside = x.isfinite()  # logit(0) and logit(1) are there too
+        inside = x.isfinite()  # excludes logit(0) and logit(1)
         assert (y[~inside] == x[~inside]).all()
     assert y[inside].isfinite().all()
     assert log_slope.isfinite().all()
@@ -63,8 +63,11 @@ def test_backward_error_at_and_beside_knots(case, dtype, k, scale, seed):
 @settings(max_examples=25, deadline=None)
 @given(k=bins, scale=scales, seed=seeds)
 def test_increasing(case, inverse, dtype, k, scale, seed):
-    """Two neighbours in order of x come out in order of y, but for roundings. The forward map's are in units of y; the
-    inverse's are backward errors, so they are judged after being sent forward in float64."""
+    """Neighbouring x in increasing order have y in increasing order, up to rounding.
+
+    The rounding errors of the forward map are in units of y. Those of the inverse are backward errors, so they are
+    measured after the forward map in float64.
+    """
     params = case.params(3, num_bins=k, scale=scale, dtype=dtype, seed=seed)
     x = case.awkward_inputs(params, inverse, seed).sort(-1).values
     y, _ = case(x, params[:, None], inverse=inverse, domain="unit")
@@ -77,8 +80,10 @@ def test_increasing(case, inverse, dtype, k, scale, seed):
 @settings(max_examples=25, deadline=None)
 @given(k=st.integers(2, 40), scale=st.sampled_from([0.01, 0.3, 1.0, 3.0, 10.0]), seed=seeds)
 def test_c1_across_knots(c1, k, scale, seed):
-    """The slopes an ulp to the left and to the right of each interior knot agree: their difference is at most the
-    second derivative times the distance and the knot's own roundings."""
+    """The slopes a few ulps to the left and to the right of each interior knot agree.
+
+    Their difference is at most the second derivative times the distance, including the rounding errors of the knot.
+    """
     params = c1.params(num_bins=k, scale=scale, seed=seed)
     knots = c1.knots(params)[1:-1]
     slopes, bends = [], []
@@ -101,8 +106,8 @@ def test_endpoints_are_fixed_exactly(case, inverse, dtype):
         secants = bins.heights / bins.widths
         want = torch.stack([(secants * bins.start)[:, 0].log(), (secants * bins.end)[:, -1].log()])
         error = (log_slope - (-want if inverse else want)).abs()
-        # The slope at an end is a quotient of two softmaxes, times a ratio: its relative error is a few roundings of
-        # logits of size 20, and its logarithm has one more.
+        # The slope at an end is a quotient of two softmaxes, times a ratio. Its relative error is a few roundings of
+        # logits of size 20. The logarithm adds one rounding.
         assert (error <= 64 * torch.finfo(dtype).eps * (1 + want.abs())).all()
 
 
@@ -117,7 +122,7 @@ def test_knots_map_to_knots(case, dtype):
 
 
 def test_a_knot_belongs_to_the_bin_on_its_right(inverse):
-    """Only a linear spline shows it: its slope jumps at the knot, here at (1/2, 1/2 floored softmax of log 3)."""
+    """Only the slope of a linear spline jumps at a knot. Here the knot is at x = 1/2."""
     params = torch.tensor([0.0, 0.0, 0.0, 0.0], dtype=torch.float64)
     params[0] += torch.log(torch.tensor(2.0, dtype=torch.float64))
     heights = 1e-3 + (1 - 4e-3) * params.softmax(-1)
@@ -134,8 +139,8 @@ def test_real_line_is_the_unit_spline_between_sigmoid_and_logit(case, inverse):
     y, log_slope = case(x, params[:, None], inverse=inverse)
     u = torch.sigmoid(x)
     g, log_g_slope = case(u, params[:, None], inverse=inverse, domain="unit")
-    # Far from both ends the sandwich loses nothing but roundings of g, magnified by logit's slope 1 / (g (1 - g)) and
-    # by the spline's.
+    # Far from both ends, logit(g(sigmoid(x))) has only the rounding errors of g, times the slope 1 / (g (1 - g)) of the
+    # logit and the slope of the spline.
     bins = case.bins(params)
     stretch = bins.widths / bins.heights if inverse else bins.heights / bins.widths
     steepest = (stretch / torch.minimum(bins.start, bins.end) if inverse else stretch * 3).amax(-1)[:, None]
@@ -144,5 +149,5 @@ def test_real_line_is_the_unit_spline_between_sigmoid_and_logit(case, inverse):
     bound = UNITS * torch.finfo(torch.float64).eps * (1 + steepest) / (g * (1 - g))
     assert ((y - torch.logit(g)).abs() <= bound).all()
     sandwich = log_g_slope + torch.log(u * (1 - u)) - torch.log(g * (1 - g))
-    # Slopes may differ by the second derivative times a rounding; 1e-8 is far above that and far below any mistake.
+    # Slopes may differ by the second derivative times a rounding error, which is far below 1e-8.
     assert (log_slope - sandwich).abs().max() <= 1e-8

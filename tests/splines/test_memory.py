@@ -1,4 +1,4 @@
-"""One spline shared by a million elements: memory for the elements plus memory for the spline, not their product."""
+"""A spline shared by a million elements needs memory for the elements plus the spline, not for their product."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ELEMENTS = 2**20
 
 
 class Allocations(TorchDispatchMode):
-    """Remembers the largest tensor that any operation, forward or backward, returned."""
+    """A mode that records the largest tensor that any operation, forward or backward, returns."""
 
     largest = 0
 
@@ -23,13 +23,13 @@ class Allocations(TorchDispatchMode):
 
 
 def measure(case, num_bins, inverse):
-    """(bytes of the largest tensor made, bytes kept for the backward pass), forward and backward in float32."""
+    """Return the bytes of the largest allocated tensor, and the bytes kept for the backward pass, in float32."""
     x = torch.randn(ELEMENTS, requires_grad=True)
     params = case.params(num_bins=num_bins, dtype=torch.float32).requires_grad_()
     kept = {}
 
     def keep(tensor):
-        kept[tensor.untyped_storage().data_ptr()] = tensor  # held, so that no address is used twice
+        kept[tensor.untyped_storage().data_ptr()] = tensor  # keep the tensor alive, so that no address is used twice
         return tensor
 
     with Allocations() as allocations, saved_tensors_hooks(keep, lambda tensor: tensor):
@@ -41,10 +41,10 @@ def measure(case, num_bins, inverse):
 
 
 def test_a_shared_spline_costs_elements_plus_params(cubic, inverse):
-    product = 4 * ELEMENTS * 128  # bytes of one float32 table of the params of every element
+    product = 4 * ELEMENTS * 128  # bytes of a float32 tensor (ELEMENTS, 128)
     largest, kept = measure(cubic, 128, inverse)
-    assert largest <= 8 * ELEMENTS  # an int64 index is the widest thing an element needs
+    assert largest <= 8 * ELEMENTS  # at most one int64 index per element
     assert kept <= product / 2
-    # Nothing that is kept for each element depends on K: the difference is the spline's own tables, some dozens.
+    # The memory kept for each element does not depend on K. Only the shared tables of the spline, a few dozen, do.
     few_bins = measure(cubic, 8, inverse)[1]
     assert kept - few_bins <= 4 * 128 * 200

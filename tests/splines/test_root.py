@@ -1,4 +1,4 @@
-"""The root finder on its own, against mpmath and against the polynomial itself."""
+"""The root finder alone, against mpmath and against the polynomial itself."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EPS = torch.finfo(torch.float64).eps
 
 
 def f(t, a, b):
-    """Exactly rounded enough: the Bernstein form has no cancellation, so its relative error is a few epsilon."""
+    """Return f(t) in Bernstein form, which has no cancellation: its relative error is a few epsilon."""
     tau = 1 - t
     return t * (a * tau * tau + (3 - b) * t * tau + t * t)
 
@@ -24,7 +24,7 @@ def grid(*axes):
 
 
 def bisect(increasing):
-    """The root in [0, 1] of an increasing function with mpmath, to 1e-50."""
+    """Return the root in [0, 1] of an increasing function by bisection with mpmath, to 1e-50."""
     low, high = mp.mpf(0), mp.mpf(1)
     for _ in range(170):
         middle = (low + high) / 2
@@ -33,7 +33,7 @@ def bisect(increasing):
 
 
 def assert_solved(a, b, c, t, units=4):
-    """|f(t) - c| within the roundings of c and those that t itself must make, f' times epsilon t."""
+    """Assert that |f(t) - c| is at most the rounding error of c plus f' times the rounding error of t, epsilon t."""
     eps = torch.finfo(t.dtype).eps
     assert ((t >= 0) & (t <= 1)).all()
     a, b, c, t = a.double(), b.double(), c.double(), t.double()
@@ -54,7 +54,7 @@ def test_the_corner_of_small_slopes_and_small_values(dtype):
 
 
 def test_small_roots_keep_their_relative_precision():
-    """Against mpmath: |t - root| <= a few epsilon x root x the problem's own condition number c / (t f'(t))."""
+    """Compare with mpmath: |t - root| is at most a few epsilon x root x the condition number c / (t f'(t))."""
     for a in (1e-7, 1e-3, 0.5, 1.0, 2.5, 2.999):
         for b in (1e-7, 1e-2, 1.0, 2.999):
             for c in (4e-18, 1e-12, 1e-7, 1e-3, 0.1, 0.5):
@@ -71,7 +71,9 @@ def test_small_roots_keep_their_relative_precision():
     ("a", "b"), [(1.0, 1.0), (0.0, 0.0), (0.0, 3.0), (3.0, 0.0), (3.0, 3.0), (0.0, 1.0), (2.0, 2.0)]
 )
 def test_special_shapes(a, b, dtype):
-    """Straight lines, t^3, its mirror image, smoothstep, and a = b = 3 with its flat point at the middle."""
+    """The shapes are straight lines, t^3, its mirror image, smoothstep, and a = b = 3 with its flat point in the
+    middle.
+    """
     c = torch.cat([torch.zeros(1), torch.linspace(0.01, 0.5, 50), torch.logspace(-30, -2, 29)]).to(dtype)
     start, end = torch.full_like(c, a), torch.full_like(c, b)
     t = solve_unit_cubic(start, end, c)
@@ -82,7 +84,7 @@ def test_special_shapes(a, b, dtype):
 def test_straight_lines_are_the_identity(dtype):
     c = torch.rand(1000, dtype=dtype, generator=torch.Generator().manual_seed(0)) / 2
     t = solve_unit_cubic(torch.ones_like(c), torch.ones_like(c), c)
-    # q = tau^2 + 2 t tau + t^2 is 1 to within its three products and two sums, half an epsilon each.
+    # q = tau^2 + 2 t tau + t^2 is 1 up to the rounding of three products and two sums, half an epsilon each.
     assert ((t - c).abs() <= 2.5 * torch.finfo(dtype).eps * c).all()
 
 
@@ -107,14 +109,14 @@ ratio = st.one_of(st.floats(0, 3), st.floats(1e-9, 1e-2), st.floats(2.99, 3))
 def test_any_bin(a, b, c):
     a, b, c = (torch.tensor(v, dtype=torch.float64) for v in (a, b, c))
     t = solve_unit_cubic(a, b, c)
-    # A subnormal c has no relative precision left; 1e-300 clears it.
+    # A subnormal c has no relative precision, so the bound also allows an absolute error of 1e-300.
     slope = a * (1 - t) ** 2 + 2 * (3 - a - b) * t * (1 - t) + b * t * t
     assert 0 <= t <= 1
     assert abs(f(t, a, b) - c) <= 4 * EPS * (c + max(slope, 0) * t) + 1e-300
 
 
 def test_one_more_step_changes_nothing(monkeypatch):
-    """The fixed number of steps is enough: two further ones move the root by a rounding at most."""
+    """The fixed number of steps is enough: two more steps change the root by at most one rounding."""
     a, b, c = grid(corner_slopes(10), corner_slopes(10), torch.logspace(-17, -0.302, 60, dtype=torch.float64))
     first = solve_unit_cubic(a, b, c)
     monkeypatch.setattr("cubicflow.splines.cubic.NEWTON_STEPS", NEWTON_STEPS + 2)
@@ -135,7 +137,7 @@ def test_rounding_below_the_bin_and_nan():
 
 
 def test_gradients_are_the_implicit_function_theorems():
-    """Against difference quotients of mpmath's root, so neither the solver nor autograd checks itself."""
+    """Compare with difference quotients of mpmath's root, which use neither the solver nor autograd."""
     a, b, c = (torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (0.7, 2.2, 0.31))
     grads = torch.autograd.grad(cubic_root(a, b, c), [a, b, c])
 

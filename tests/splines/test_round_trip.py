@@ -1,4 +1,4 @@
-"""There and back again: the inverse and its log-slopes, on the whole real line and on the unit interval."""
+"""Round trips: the inverse undoes the map and the log-slopes cancel, on the real line and on the unit interval."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 
 def real_inputs(rows, dtype, count, seed=0):
-    """x = -200 ... 200 evenly, and as many again where the spline bends."""
+    """Return evenly spaced x from -200 to 200, and as many more where the spline bends."""
     generator = torch.Generator().manual_seed(seed)
     even = torch.linspace(-200, 200, count, dtype=torch.float64).expand(rows, -1)
     near = 3 * torch.randn(rows, count, generator=generator, dtype=torch.float64)
@@ -17,7 +17,7 @@ def real_inputs(rows, dtype, count, seed=0):
 
 
 def check_round_trip(case, k, scale, dtype, rows=20, count=200, seed=0):
-    """Both ways on the real line, held to the published bounds; returns how far the log-slopes are from cancelling."""
+    """Check round trips on the real line against the published bounds. Return the absolute sums of both log-slopes."""
     eps = torch.finfo(dtype).eps
     params = case.params(rows, 1, num_bins=k, scale=scale, dtype=dtype, seed=seed)
     x = real_inputs(rows, dtype, count, seed)

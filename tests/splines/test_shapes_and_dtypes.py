@@ -1,4 +1,4 @@
-"""Shapes, precisions and the values at the edge of floating point."""
+"""Shapes, dtypes, and values at the limits of floating point."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_one_bin(case, domain, inverse, dtype):
     y, log_slope = case(x, params, domain=domain, inverse=inverse)
     back, back_log_slope = case(y, params, domain=domain, inverse=not inverse)
     eps = torch.finfo(dtype).eps
-    # One bin: the secant is 1 and slopes are within [1e-3, 3] (rational quadratics: as their params say).
+    # The secant of a single bin is 1. Slopes are in [1e-3, 3], except for rational quadratics, which have no bound.
     steepest = torch.maximum(log_slope.abs(), back_log_slope.abs()).exp().amax() + 3
     assert ((back - x).abs() <= 16 * eps * (1 + steepest)).all()
     assert y.isfinite().all()
@@ -131,7 +131,7 @@ def test_nan_in_params_stays_in_its_spline(case, domain, inverse, dtype):
         dirty = case(x, holed, domain=domain, inverse=inverse)
         for a, b in zip(clean, dirty, strict=True):
             assert torch.equal(a[[0, 1, 3]], b[[0, 1, 3]])
-        if position < (4 if case.family == "linear" else 5):  # widths (a linear spline's heights) move every knot
+        if position < (4 if case.family == "linear" else 5):  # a width (linear: a height) moves every knot
             assert dirty[0][2].isnan().all()
             assert dirty[1][2].isnan().all()
 

@@ -1,4 +1,4 @@
-"""Long sweeps: millions of inputs for each setting, every float32 around a knot, and the solver's whole corner."""
+"""Long sweeps: millions of inputs for each setting, every float32 around a knot, and the solver's extreme arguments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCALES = [0.01, 0.1, 1.0, 3.0, 5.0, 10.0, 30.0]
 @pytest.mark.parametrize("k", BINS)
 @pytest.mark.parametrize("scale", SCALES)
 def test_the_real_line(cubic, dtype, k, scale):
-    """The bounds of test_round_trip.py, a million inputs for each setting."""
+    """Check the bounds of test_round_trip.py on a million inputs for each setting."""
     eps = torch.finfo(dtype).eps
     generator = torch.Generator().manual_seed(k)
     agreeing = total = 0
@@ -65,7 +65,7 @@ def test_at_and_beside_the_knots(case, domain, inverse, dtype, k, scale):
 
 
 def test_every_float32_around_the_knots(case, inverse):
-    """2,048 neighbours to each side of every knot, one by one."""
+    """Check 2,048 neighbours on each side of every knot."""
     for k, scale, splines in ((2, 3.0, 200), (10, 5.0, 200), (10, 30.0, 200), (128, 10.0, 20)):
         params = case.params(splines, num_bins=k, scale=scale, dtype=torch.float32, seed=k)
         knots = case.knots(params, inverse)
@@ -82,7 +82,7 @@ def test_every_float32_around_the_knots(case, inverse):
 
 
 def test_the_solvers_corner(dtype):
-    """All of a, b in [1e-9, 3] and c in [1e-30, 1/2], log-uniform from either end, 40 million bins."""
+    """Check 40 million bins with a, b in [1e-9, 3] and c in [1e-30, 1/2], log-uniform from either end."""
     generator = torch.Generator().manual_seed(0)
     eps = torch.finfo(dtype).eps
 

@@ -1,4 +1,4 @@
-"""Generated code with its backward, for every family: minutes of compiling."""
+"""Compiled code with its backward pass, for every family. Compilation takes minutes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _fresh_compiler():
 
 @pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
 def test_inductor_agrees_with_eager(case, domain, inverse, shared):
-    """A spline for each element, and one shared by all of them."""
+    """Each element has its own spline, or all elements share one."""
     x = torch.rand(64, dtype=torch.float64)
     x = x if domain == "unit" else 8 * x - 4
     params = case.params(num_bins=3) if shared else case.params(64, num_bins=3)

@@ -1,4 +1,4 @@
-"""The functions as other machinery sees them: torch.compile, vmap, grad, jacrev."""
+"""The spline functions under torch.compile, vmap, grad and jacrev."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_compiles_on_the_unit_interval_with_a_shared_spline(inverse):
 @pytest.mark.parametrize("dynamic", [None, True], ids=["as sizes change", "dynamic"])
 @pytest.mark.parametrize("backend", ["auto", "reference"])
 def test_one_compiled_function_takes_any_number_of_bins(backend, dynamic):
-    """The second size of an axis makes it symbolic, and so do all with dynamic=True."""
+    """An axis becomes symbolic at its second size. With dynamic=True all axes are symbolic."""
 
     def function(x, params):
         return cubic_spline(x, params, backend=backend)
@@ -64,7 +64,7 @@ def test_one_compiled_function_takes_any_number_of_bins(backend, dynamic):
 
 
 def test_compiles_with_inductor():
-    """Generated code, once; every family, both directions and the backward are compiled in test_soak_tracing.py."""
+    """One call is compiled here. test_soak_tracing.py compiles every family, both directions and the backward pass."""
     x, params = torch.randn(64, dtype=torch.float64), torch.randn(64, 6, dtype=torch.float64)
 
     def function(x, params):

@@ -1,4 +1,4 @@
-"""Values and slopes against constructions that share no code with the library: scipy, numpy and mpmath."""
+"""Values and slopes against constructions with scipy, numpy and mpmath that share no code with the library."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def edges(sizes):
 
 
 def steffen_written_out(w, h, first, last):
-    """Steffen (1990), equations 9 and 11, knot by knot, for increasing data."""
+    """Return Steffen's slopes knot by knot for increasing data: equations 9 and 11 of Steffen (1990)."""
     s = h / w
     slopes = [first * s[0]]
     for i in range(1, len(w)):
         p = (s[i - 1] * w[i] + s[i] * w[i - 1]) / (w[i - 1] + w[i])
-        slopes.append(2 * min(abs(s[i - 1]), abs(s[i]), 0.5 * abs(p)))  # (sgn + sgn) min(...), both signs 1
+        slopes.append(2 * min(abs(s[i - 1]), abs(s[i]), 0.5 * abs(p)))  # both signs in Steffen's formula are 1
     return np.array([*slopes, last * s[-1]])
 
 
@@ -65,8 +65,9 @@ def test_cubic_is_scipys_hermite_spline(slopes, k, scale):
         spline = CubicHermiteSpline(edges(w), edges(h), d)
         x = np.concatenate([rng.random(50), edges(w)[:-1] + w * rng.random(k)])
         y, log_slope = cubic_spline(torch.tensor(x), torch.tensor(params), domain="unit", slopes=slopes)
-        # Both sides place their knots to within K roundings, and evaluate with a few more: an input off by that much
-        # moves y by the slope, at most 3 secants, and the slope by the second derivative, at most 12 secants / width.
+        # The knots of both splines have errors of up to K roundings, and the evaluation adds a few. Such an error of
+        # the input changes y by the slope, at most 3 secants, times the error. It changes the slope by the second
+        # derivative, at most 12 secants / width, times the error.
         roundings = (k + 16) * EPS
         steepest = (h / w).max()
         assert np.abs(y.numpy() - spline(x)).max() <= roundings * (1 + 3 * steepest)
@@ -100,13 +101,13 @@ def test_linear_is_numpys_interp():
 
 
 def test_rational_quadratic_is_gregory_and_delbourgos_formula():
-    """Equation 4 of Durkan et al. (2019), in their symbols, and its derivative by a complex step."""
+    """Compare with equation 4 of Durkan et al. (2019), in their symbols, and with its derivative by a complex step."""
     rng = np.random.default_rng(0)
     for k in (1, 2, 7, 32):
         params = rng.standard_normal(3 * k + 1)
         w, h = floored(params[:k]), floored(params[k : 2 * k])
         d = 1e-3 + (1 - 1e-3) * np.log1p(np.exp(params[2 * k :] + math.log(math.e - 1)))
-        x = edges(w)[:-1].repeat(5) + w.repeat(5) * (0.02 + 0.96 * rng.random(5 * k))  # clear of the knots
+        x = edges(w)[:-1].repeat(5) + w.repeat(5) * (0.02 + 0.96 * rng.random(5 * k))  # away from the knots
         i = np.arange(k).repeat(5)
 
         def formula(x, w=w, h=h, d=d, i=i):
@@ -125,7 +126,7 @@ def test_rational_quadratic_is_gregory_and_delbourgos_formula():
 
 
 def exact_real_line(params, k, x, slopes):
-    """y and log-slope of logit(g(sigmoid(x))) with mpmath, in 150 digits: enough for 1 - g at |x| = 200."""
+    """Return y and log-slope of logit(g(sigmoid(x))) with mpmath, in 150 digits: enough for 1 - g at |x| = 200."""
     with mp.workdps(150):
         p = [mp.mpf(float(v)) for v in params]
         floor, m = mp.mpf(min(1e-3, 0.1 / k)), mp.mpf(1e-3)
@@ -166,7 +167,7 @@ def test_the_real_line_against_mpmath(cubic, k, dtype):
     params = cubic.params(num_bins=k, seed=k, dtype=dtype)
     exact = [exact_real_line(params, k, v, cubic.slopes) for v in x]
     y, log_slope = cubic(x, params)
-    # A few roundings of the input, carried by the map's Lipschitz constant, and a few of the output.
+    # The error is a few roundings of the input, times the Lipschitz constant, plus a few roundings of the output.
     dense = torch.linspace(-15, 15, 3001, dtype=torch.float64)
     lipschitz = float(cubic(dense, params.double())[1].exp().max())
     bend = float(cubic(dense, params.double())[1].diff().abs().max() / dense.diff()[0])
@@ -179,7 +180,7 @@ def test_the_real_line_against_mpmath(cubic, k, dtype):
 
 
 def test_tails_are_lines_of_slope_one(case, dtype, inverse):
-    """y = x + log(slope of the spline at the edge), from the first bin's f = t (a + ...), however far out."""
+    """At any distance, y = x + log(slope of the spline at the edge), because the first bin has f = t (a + ...)."""
     params = case.params(6, num_bins=5, scale=3, dtype=dtype)
     bins = case.bins(params.double())
     secants = bins.heights / bins.widths
@@ -189,7 +190,7 @@ def test_tails_are_lines_of_slope_one(case, dtype, inverse):
         x = torch.tensor([[-distance], [distance]], dtype=dtype)
         y, log_slope = case(x, params, inverse=inverse)
         want = x.double() + sign * torch.stack([shift_low, shift_high])
-        # e^-60 is far below either epsilon, so only roundings are left: of x, of the shift, and of their sum.
+        # e^-60 is far below epsilon, so the error is the rounding of x, of the shift and of their sum.
         assert ((y - want).abs() <= 8 * torch.finfo(dtype).eps * (distance + 10)).all()
         assert (log_slope.abs() <= 16 * torch.finfo(dtype).eps).all()
 
@@ -199,7 +200,7 @@ def test_zero_params_are_the_identity(case, domain, inverse, dtype):
         x = torch.linspace(0, 1, 101, dtype=dtype) if domain == "unit" else torch.linspace(-40, 40, 101, dtype=dtype)
         y, log_slope = case(x, case.params(num_bins=k, scale=0, dtype=dtype), inverse=inverse, domain=domain)
         assert ((y - x).abs() <= 8 * torch.finfo(dtype).eps * (1 + x.abs())).all()
-        # A knot off by a rounding is off by K roundings of its bin, and no slope can depend on more than that.
+        # Bins have size 1 / K, so the relative error of a bin is up to K roundings. Slopes have the same error.
         assert (log_slope.abs() <= 8 * k * torch.finfo(dtype).eps).all()
 
 

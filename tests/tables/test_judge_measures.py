@@ -215,11 +215,13 @@ def test_a_rare_value_is_too_little_evidence() -> None:
     group = np.arange(400) % 10
     rare = np.zeros(400, dtype=np.int64)
     rare[group == 3] = 1
-    assert find_dependencies(np.stack([group, rare], axis=1)) == [Dependency(0, 1)]  # has a chance of 0.9^390
+    # The rule would hold by chance with probability 0.9^390.
+    assert find_dependencies(np.stack([group, rare], axis=1)) == [Dependency(0, 1)]
     almost = np.zeros(400, dtype=np.int64)
     almost[0] = 1
     single = np.where(np.arange(400) == 0, 10, group)  # a separate value for that row
-    assert find_dependencies(np.stack([single, almost], axis=1)) == []  # has a chance of 0.9975^389
+    # This rule would hold by chance with probability 0.9975^389, which is not small.
+    assert find_dependencies(np.stack([single, almost], axis=1)) == []
 
 
 def test_dependencies_by_chance_are_rare() -> None:

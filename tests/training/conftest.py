@@ -1,4 +1,4 @@
-"""Small flows and small data for the loop."""
+"""Small flows and small data for the training loop."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from cubicflow.training.losses import negative_log_likelihood
 
 @pytest.fixture
 def x() -> Tensor:
-    """Rows that are not normal, so that there is something to learn."""
+    """Return rows that are not normal, so that a flow has something to learn."""
     z = torch.randn(600, 2, generator=torch.Generator().manual_seed(0))
     return torch.stack([z[:, 0], z[:, 0] ** 2 + 0.3 * z[:, 1]], dim=1)
 
 
 @pytest.fixture
 def make_flow() -> Callable[..., Flow]:
-    """The same flow at every call."""
+    """Return a function that makes the same flow at every call."""
 
     def make(features: int = 2, **settings: Any) -> Flow:
         torch.manual_seed(5)
@@ -41,7 +41,7 @@ def make_flow() -> Callable[..., Flow]:
 
 @pytest.fixture
 def weights_of() -> Callable[[Any], dict[str, Tensor]]:
-    """The tensors of a flow, or of a finished run."""
+    """Return a function that returns the tensors of a flow or of a finished run."""
 
     def weights(source: Any) -> dict[str, Tensor]:
         if isinstance(source, str | Path):
@@ -53,7 +53,7 @@ def weights_of() -> Callable[[Any], dict[str, Tensor]]:
 
 @pytest.fixture
 def assert_same(weights_of: Callable[[Any], dict[str, Tensor]]) -> Callable[[Any, Any], None]:
-    """Bit for bit."""
+    """Return a function that asserts that two flows or runs have the same weights, bit for bit."""
 
     def check(one: Any, other: Any) -> None:
         first, second = weights_of(one), weights_of(other)
@@ -71,7 +71,7 @@ def run(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def unfinished(x: Tensor, make_flow: Callable[..., Flow], run: Path) -> Path:
-    """A run that was interrupted."""
+    """Return the folder of an interrupted run."""
     pending = [signal.SIGINT]
 
     def loss(flow: Any, batch: Batch) -> Tensor:

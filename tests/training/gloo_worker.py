@@ -1,4 +1,7 @@
-"""One of several processes that train together: python gloo_worker.py OUT. Alone, the same run on whole batches."""
+"""One of several processes that train together: python gloo_worker.py OUT.
+
+Without torchrun, one process trains on whole batches.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,8 @@ def train() -> FitResult:
     z = torch.randn(500, 3, generator=generator, dtype=torch.float64)
     x = torch.stack([z[:, 0], z[:, 0] ** 2 + 0.3 * z[:, 1], 5 + 3 * z[:, 2]], dim=1)
     weights = 0.1 + torch.rand(500, generator=generator, dtype=torch.float64)
-    torch.manual_seed(7 + int(os.environ.get("RANK", "0")))  # every process begins elsewhere; process 0 is right
+    # Every process has other initial weights. The weights of process 0 must be used.
+    torch.manual_seed(7 + int(os.environ.get("RANK", "0")))
     inner = cf.flows.tabular(3, num_layers=2, hidden_features=8, num_blocks=1, num_bins=4)
     flow = cf.Flow(inner.base, cf.transforms.Compose([cf.transforms.ActNorm(3), inner.transform])).double()
     settings = {"steps": 100, "learning_rate": 1e-2, "batch_size": 33, "validate_every": 25, "device": "cpu"}
@@ -35,9 +39,9 @@ def outcome(result: FitResult) -> dict[str, Tensor]:
 if __name__ == "__main__":
     from safetensors.torch import save_file
 
-    for _ in range(5):  # fits that came before are forgotten
+    for _ in range(5):  # earlier fits must not affect later ones
         fit(cf.flows.tabular(1, num_layers=1, hidden_features=4), torch.randn(64, 1), steps=1, progress=False)
-    try:  # one process asks to stop; all do, after the same step
+    try:  # one process requests a stop; all processes stop after the same step
         flow = cf.flows.tabular(1, num_layers=1, hidden_features=4)
         fit(flow, torch.randn(64, 1), steps=50, stop=lambda: os.environ["RANK"] == "1", progress=False)
     except TrainingInterrupted as stopped:

@@ -1,4 +1,4 @@
-"""A run that a test kills: python kill_worker.py RUN STEPS. Run again, it goes on."""
+"""A run that a test kills: python kill_worker.py RUN STEPS. Another call resumes the run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def main(run: str, steps: int) -> None:
     z = torch.randn(600, 2, generator=torch.Generator().manual_seed(0))
     x = torch.stack([z[:, 0], z[:, 0] ** 2 + 0.3 * z[:, 1]], dim=1)
     weights = torch.rand(600, generator=torch.Generator().manual_seed(1))
-    # A checkpoint after every few steps, so that a kill often lands in the middle of one.
+    # Checkpoints are written every few steps, so that a kill often interrupts one.
     settings = {"steps": steps, "learning_rate": 1e-2, "validate_every": 7, "patience": 0, "checkpoint_seconds": 0.02}
     fit(flow, (x, None, weights), run=run, resume=True, progress=False, **settings)
 

@@ -1,4 +1,4 @@
-"""Settings: checked, named when they are wrong, and chosen where they are left out."""
+"""Settings: their checks, their error messages, and their defaults."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_defaults_are_sensible_for_any_number_of_rows(num_rows):
     config = TrainingConfig().resolve(num_rows)
     assert 1 <= config.batch_size <= min(num_rows, 512)
     assert 2_000 <= config.steps <= 50_000
-    assert config.steps * config.batch_size >= 5 * num_rows  # every row is seen some times
+    assert config.steps * config.batch_size >= 5 * num_rows  # every row is in at least five batches
     assert config.steps / 200 <= config.validate_every <= config.steps / 50
     assert 1 <= config.log_every <= config.validate_every
     assert TrainingConfig().validation_rows(num_rows) <= max(num_rows / 10 + 1, 50_000)
@@ -86,7 +86,7 @@ def test_schedule():
     assert learning_rate(config, 500, 0.0) == pytest.approx(1.0)
     assert learning_rate(config, 1000, 0.0) == pytest.approx(0.0, abs=1e-12)
     timed = TrainingConfig(steps=1000, time_budget=10.0, warmup_steps=0, learning_rate=2.0)
-    assert learning_rate(timed, 100, 5.0) == pytest.approx(1.0)  # the clock is ahead of the steps
+    assert learning_rate(timed, 100, 5.0) == pytest.approx(1.0)  # half of the time, a tenth of the steps
     assert learning_rate(timed, 1, 12.0) == pytest.approx(0.0)
     assert averaging_weight(0.999, 0) == pytest.approx(0.9)
     assert averaging_weight(0.999, 10**6) == pytest.approx(1e-3)
@@ -136,7 +136,10 @@ def only_weight_of(row):
 
 
 def test_no_weight_after_the_split(x, make_flow):
-    """Of 20 rows two are for validation. Whichever part the only row that counts falls into, the other has none."""
+    """Two of 20 rows are for validation.
+
+    Only one row has a weight, so either the training or the validation rows have none.
+    """
     remedy = "give validation= rows, another seed, or validation_fraction=0"
     said = []
     for row in range(20):

@@ -1,4 +1,4 @@
-"""What a loss that is not finite is blamed on: the rows where they are odd, the learning rate where it is too large."""
+"""The likely cause of a loss that is not finite: unusual rows, or a learning rate that is too large."""
 
 from __future__ import annotations
 

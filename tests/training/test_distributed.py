@@ -1,4 +1,4 @@
-"""Several processes do what one does, and survive the loss of one."""
+"""Several processes give the result of one process, also if one of them is killed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def free_port():
 
 
 def test_two_gloo_processes_agree_with_one(tmp_path):
-    """float64, no dropout, the same global batches of 33 rows, which two processes cannot halve."""
+    """Train in float64 without dropout, on the same global batches of 33 rows, which two processes cannot halve."""
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     command += ["--master-port", str(free_port()), str(WORKER), str(tmp_path)]
     together = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"})
@@ -54,7 +54,7 @@ def test_two_gloo_processes_agree_with_one(tmp_path):
 
 
 def workers_of(agent):
-    """The processes that torchrun started, by rank."""
+    """Return the processes that torchrun started, by rank."""
     found = {}
     children = Path(f"/proc/{agent}/task/{agent}/children").read_text().split()
     for child in children:

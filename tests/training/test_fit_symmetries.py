@@ -1,4 +1,4 @@
-"""Fits with symmetries: what a step sees, what validation sees, going on after a stop, what is refused."""
+"""Fits with symmetries: training batches, validation batches, resumed runs and refused arguments."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ SWAP = Symmetries.of_permutations([[0, 1], [1, 0]])
 
 
 def test_steps_see_images_and_validation_sees_rows(x, make_flow):
-    """Every row of a batch is an image of the row it stands for, and each epoch draws anew."""
+    """Every row of a training batch is an image of a training row. Each epoch draws new images."""
     train, validation = x[:200], x[200:300]
     seen, validated = [], []
 
     def loss(flow, batch):
         (seen if flow.training else validated).append(batch.x.clone())
-        assert torch.equal(batch.weights, batch.x[:, 0].abs() + 1)  # each with the weight of its own row
+        assert torch.equal(batch.weights, batch.x[:, 0].abs() + 1)  # an image has the weight of its row
         return negative_log_likelihood(flow, batch)
 
     weighted = [(part, None, part[:, 0].abs() + 1) for part in (train, validation)]
     fit(make_flow(), *weighted, loss=loss, symmetries=SIGNS, **SETTINGS)
     for rows in validated:
         assert torch.equal(rows, validation)
-    epochs = [torch.cat(pair) for pair in zip(seen[1::2], seen[2::2], strict=True)]  # the first initialises layers
+    epochs = [torch.cat(pair) for pair in zip(seen[1::2], seen[2::2], strict=True)]  # seen[0] initialised layers
     assert len(epochs) == 6
     order = train.abs()[:, 0].argsort()
     signs = []
@@ -59,12 +59,12 @@ def test_the_identity_alone_changes_nothing(x, make_flow, assert_same):
 
 
 def test_half_of_a_density_is_enough():
-    """From rows with both signs made positive, a fit with signs to draw finds the density of all of them."""
+    """The training rows are made positive. A fit with random signs still finds the density over both signs."""
     z = torch.randn(3000, 2, generator=torch.Generator().manual_seed(0))
     flow = cf.flows.tabular(2, num_layers=1, hidden_features=8, num_blocks=1, num_bins=4)
     settings = {"steps": 100, "validate_every": 25, "learning_rate": 2e-2, "progress": False}
     result = fit(flow, z[:2000].abs(), z[2000:], symmetries=SIGNS, **settings)
-    entropy = -torch.distributions.Normal(0.0, 1.0).log_prob(z[2000:]).sum(-1).mean()  # on these very rows
+    entropy = -torch.distributions.Normal(0.0, 1.0).log_prob(z[2000:]).sum(-1).mean()  # of the validation rows
     assert result.validation_loss == pytest.approx(float(entropy), abs=0.03)
 
 
@@ -91,7 +91,7 @@ def test_a_run_remembers_its_symmetries(x, make_flow, tmp_path):
 
 
 def test_a_run_without_symmetries_says_nothing_of_them(x, make_flow, tmp_path):
-    """So runs from before there were any go on."""
+    """Runs of versions without symmetries can therefore be resumed."""
     fit(make_flow(), x, run=tmp_path / "plain", **SETTINGS)
     assert "symmetries" not in json.loads((tmp_path / "plain/config.json").read_text())["data"]
     with pytest.raises(RunFolderError, match="symmetries was None, is now '2 maps of 2 columns, "):
@@ -99,7 +99,7 @@ def test_a_run_without_symmetries_says_nothing_of_them(x, make_flow, tmp_path):
 
 
 def test_layers_that_take_their_scale_from_a_batch_see_images(x):
-    """ActNorm leaves the first batch with mean 0; under signs that are drawn, the means were near 0 before."""
+    """ActNorm gives the first batch mean 0 and std 1. The batch must hold images, with random signs, not the rows."""
     flow = cf.Flow(cf.distributions.StandardNormal(2), cf.transforms.ActNorm(2))
     config = TrainingConfig(steps=10, batch_size=500).resolve(500)
     step = Step(flow, negative_log_likelihood, config, World(torch.device("cpu")), 1.0, SIGNS)
@@ -110,7 +110,7 @@ def test_layers_that_take_their_scale_from_a_batch_see_images(x):
     torch.manual_seed(0)
     z, _ = flow.to_noise(SIGNS.draw(rows))
     torch.testing.assert_close(z.mean(0), torch.zeros(2), atol=1e-5, rtol=0)
-    torch.testing.assert_close(z.std(0), torch.ones(2), atol=2e-3, rtol=0)  # divided by N or N - 1
+    torch.testing.assert_close(z.std(0), torch.ones(2), atol=2e-3, rtol=0)  # std() divides by N - 1, ActNorm by N
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_layers_that_take_their_scale_from_a_batch_see_images(x):
     ],
 )
 def test_other_rows_are_refused_before_training(rows, message, tmp_path):
-    flow = torch.nn.Linear(1, 1)  # a module without a shape of its own
+    flow = torch.nn.Linear(1, 1)  # any module: the rows are checked first
     with pytest.raises(ValueError, match=f"^symmetries= .*{message}"):
         fit(flow, rows, loss=reverse_kl(torch.sum), symmetries=SWAP, run=tmp_path / "run", **SETTINGS)
     assert not (tmp_path / "run").exists()

@@ -1,4 +1,4 @@
-"""The loop on a GPU: it learns, resumes, and keeps rows where it runs."""
+"""The training loop on a GPU: it learns, resumes, and keeps rows on its device."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a G
 
 @pytest.fixture
 def compiled_kernels(request):
-    """Where Triton is interpreted, a flow on a GPU takes the reference, whose gradients add in no fixed order."""
+    """Skip if Triton is interpreted: a flow on a GPU then uses the reference, whose gradients are summed in no fixed
+    order.
+    """
     if request.config.getoption("--device") == "cpu":
         pytest.skip("needs --device cuda")
 
@@ -38,7 +40,7 @@ def test_agrees_with_the_cpu(x, make_flow, precision):
     on_gpu = fit(make_flow(dropout=0.0), x, device="cuda", **settings)
     on_cpu = fit(make_flow(dropout=0.0), x, device="cpu", **{**settings, "precision": "float32"})
     assert next(on_gpu.flow.parameters()).is_cuda
-    # TF32 keeps 10 bits and bf16 8; the losses are of order 2.
+    # TF32 keeps 10 bits of the significand and bf16 keeps 8. The losses are of order 2.
     tolerance = {"float32": 1e-2, "tf32": 2e-2, "bf16": 0.1}[precision]
     assert on_gpu.validation_loss == pytest.approx(on_cpu.validation_loss, abs=tolerance)
 
@@ -80,7 +82,10 @@ def test_images(make_flow):
 
 
 def taken(captured: bool, batches, *, fork: bool = True, symmetries=None, **settings):
-    """A small flow after one step on each batch; the kernels of plain steps are those of captured ones if they fork."""
+    """Return the step object after one step on each batch.
+
+    With ``fork``, plain steps use the kernels of captured steps.
+    """
     torch.manual_seed(0)
     flow = cf.flows.tabular(6, num_layers=3, hidden_features=32, **settings).cuda()
     config = TrainingConfig(steps=1000, batch_size=len(batches[0]), precision="float32").resolve(10_000)
@@ -127,12 +132,12 @@ def test_gradients_of_weights_on_a_second_stream_are_the_same():
     batches = torch.randn(5, 64, 6, device="cuda").unbind(0)
     forked, plain = taken(False, batches), taken(False, batches, fork=False)
     for mine, theirs in zip(forked.weights.params, plain.weights.params, strict=True):
-        # Adam divides gradients by their size, so that differences in rounding show in full where they are tiny.
+        # Adam divides gradients by their size, so rounding errors of tiny gradients become large.
         torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-3)
 
 
 class Waiting(cf.transforms.Transform):
-    """Reads a number back in the middle of a step."""
+    """A module that reads a number back from the GPU in the middle of a step."""
 
     def forward(self, x, context=None):
         assert float(x.detach().abs().sum()) > 0
@@ -181,7 +186,7 @@ def test_a_captured_step_that_is_not_finite_changes_nothing(norm):
 
 
 def shared_network_flow() -> cf.Flow:
-    """One network in two couplings: autograd adds two gradients for each of its weights."""
+    """Return a flow in which two couplings share a network: autograd adds two gradients for each weight."""
     torch.manual_seed(0)
     network = cf.nets.ResidualMLP(3, 3 * 22, hidden_features=256, identity_start=False)
     masks = ([True, False] * 3, [False, True] * 3)
@@ -190,7 +195,7 @@ def shared_network_flow() -> cf.Flow:
 
 
 def test_a_network_in_two_couplings_gets_both_gradients():
-    """On a second stream the two gradients would be added without waiting for either."""
+    """On a second stream, the two gradients would be added before they are computed."""
     x = torch.randn(4096, 6, device="cuda")
     flow, said = shared_network_flow(), []
     config = TrainingConfig(steps=1000, batch_size=len(x), precision="float32", clip_norm=None).resolve(10_000)
@@ -236,7 +241,7 @@ def test_exact_products_do_not_heed_the_settings_of_the_matrix_units():
     grads_wide = torch.autograd.grad(y_wide.square().sum(), wide)
     for mine, exact in zip((y, *grads), (y_wide, *grads_wide), strict=True):
         error = (mine.double() - exact).norm() / exact.norm()
-        assert error < 1e-6  # TF32, of 10 bits, would be off by 3e-4
+        assert error < 1e-6  # TF32 has 10 bits; its error would be 3e-4
 
 
 @pytest.mark.parametrize("context_features", [0, 2])
@@ -253,7 +258,7 @@ def test_pieces_that_are_replayed_are_those_that_are_not(context_features):
                 [call(*(part for part in parts if part is not None)) for parts in zip_parts(x, context, 1_000)]
             )
             assert torch.equal(call(x, context, batch_size=1_000), whole)
-        flow.transform.transforms[-1].bias.add_(1.0)  # what is written after a call is seen by the next
+        flow.transform.transforms[-1].bias.add_(1.0)  # the next call must use the changed bias
         again = flow.log_prob(x, context, batch_size=1_000)
         assert torch.allclose(again, flow.log_prob(x, context, batch_size=20_000), atol=1e-4)
 

@@ -1,4 +1,4 @@
-"""What a checkpoint may contain is checked before use: damaged ones are passed over, or refused in one line."""
+"""The content of a checkpoint is checked before use. A damaged checkpoint is skipped or refused in one line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SETTINGS = {"steps": 12, "validate_every": 4, "progress": False}
 
 
 def rewrite(path, numbers=None, tensors=None):
-    """A checkpoint with other content and the right digest."""
+    """Write a checkpoint with other content and the right digest."""
     with safe_open(path, "pt") as file:
         text = file.metadata()["numbers"]
         found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
@@ -104,7 +104,7 @@ REFUSED |= {(kind, "metrics.jsonl") for kind in ("pipe", "device", "folder", "la
 @pytest.mark.parametrize("kind", ["pipe", "device", "folder", "large"])
 @pytest.mark.parametrize("name", [NEWEST, NEXT, PREVIOUS, "metrics.jsonl", "config.json"])
 def test_files_that_are_none(x, make_flow, unfinished, kind, name):
-    """Nothing waits, nothing is read without end: the run goes on, or is refused by the file's name."""
+    """No read blocks or goes on forever: the run resumes, or an error names the file."""
     path = unfinished / name
     path.unlink(missing_ok=True)
     match kind:

@@ -1,4 +1,4 @@
-"""Links in a run folder: nothing is written through them."""
+"""Links in a run folder: the run never writes through them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LEFT = ["config.json", "metrics.jsonl", "model.safetensors"]
 
 @pytest.fixture
 def victim(tmp_path):
-    """A file of somebody's outside the run."""
+    """Return a user's file outside the run."""
     path = tmp_path / "thesis.tex"
     path.write_text("years of work")
     yield path
@@ -38,7 +38,7 @@ REFUSED = {"resume": ("lock", "config.json"), "overwrite": ("lock",)}
 @pytest.mark.parametrize("link", [Path.symlink_to, Path.hardlink_to])
 @pytest.mark.parametrize("flag", ["resume", "overwrite"])
 def test_nothing_is_written_through_links(x, make_flow, unfinished, victim, link, flag):
-    """Each is replaced by a file of the run's own, or refused by its name."""
+    """Each link is replaced by a file of the run, or an error names the link."""
     for name in NAMES:
         before = shutil.copytree(unfinished, unfinished.with_name(f"{flag}-{name}"))
         (before / name).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The loop: it learns, it is repeatable, and it keeps the best."""
+"""The training loop: it learns, it is repeatable, and it keeps the best weights."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cubicflow.training.step import Step
 
 
 def mean_loss(flow, x, weights=None):
-    """The loop's own figure, computed again by hand."""
+    """Return the validation loss, computed independently of the loop."""
     with torch.no_grad():
         losses = -flow.log_prob(x).double()
     weights = torch.ones(len(x)) if weights is None else weights
@@ -29,10 +29,10 @@ def mean_loss(flow, x, weights=None):
 def test_learns_a_density_near_its_entropy():
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(4000, 2, generator=generator) * torch.tensor([2.0, 0.5]) + torch.tensor([1.0, -3.0])
-    entropy = math.log(2 * math.pi * math.e)  # of a normal with standard deviations 2 and 1/2
+    entropy = math.log(2 * math.pi * math.e)  # a normal with standard deviations 2 and 1/2
     flow = cf.flows.tabular(2, num_layers=1, hidden_features=8, num_blocks=1, num_bins=4)
     result = fit(flow, x[:3000], x[3000:], steps=150, validate_every=15, learning_rate=5e-2, progress=False)
-    # The mean over 1000 validation rows has standard error 1/sqrt(1000): a nat per row has variance D/2 = 1.
+    # The loss of a row has variance D / 2 = 1, so the mean over 1000 validation rows has standard error 1 / sqrt(1000).
     assert abs(result.validation_loss - entropy) < 4 / math.sqrt(1000) + 0.02
     assert result.validation_loss == pytest.approx(mean_loss(result.flow, x[3000:]), abs=1e-5)
     assert not result.flow.training
@@ -53,7 +53,7 @@ def test_is_repeatable_and_leaves_the_global_generator_alone(x, make_flow, asser
 
 @pytest.mark.parametrize(("beta2", "decay"), [(0.999, 0.0), (0.9, 0.1)])
 def test_adam_clipping_and_cosine_agree_with_a_plain_loop(x, make_flow, beta2, decay):
-    """An independent loop of a few lines: torch's own AdamW, clip_grad_norm_ and CosineAnnealingLR."""
+    """Compare with a short loop of torch's own AdamW, clip_grad_norm_ and CosineAnnealingLR."""
     steps, lr = 20, 3e-3
     flow = make_flow(dropout=0.0).double()
     plain = make_flow(dropout=0.0).double()
@@ -71,7 +71,7 @@ def test_adam_clipping_and_cosine_agree_with_a_plain_loop(x, make_flow, beta2, d
     adam = {"betas": (0.9, beta2), "weight_decay": decay, "foreach": False, "fused": False}
     optimiser = torch.optim.AdamW(plain.parameters(), lr=lr, **adam)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
-    for rows in seen[1:]:  # the first lets layers initialise themselves
+    for rows in seen[1:]:  # seen[0] initialised layers
         optimiser.zero_grad()
         (-plain.log_prob(rows).mean()).backward()
         torch.nn.utils.clip_grad_norm_(plain.parameters(), 0.5)
@@ -83,7 +83,7 @@ def test_adam_clipping_and_cosine_agree_with_a_plain_loop(x, make_flow, beta2, d
 
 
 def test_averages_are_the_weighted_history(x, make_flow):
-    """The average after n steps is a sum over the history with weights that a reader of the schedule can compute."""
+    """The average after n steps is a sum over the history. The test computes its weights from the schedule."""
     flow = make_flow()
     history = []
 
@@ -97,7 +97,7 @@ def test_averages_are_the_weighted_history(x, make_flow):
     raw = fit(make_flow(), x, steps=n, progress=False, **{**settings, "average_decay": None})
     assert (result.weights, raw.weights) == ("averaged", "raw")
     history.append([param.detach() for param in raw.flow.parameters()])
-    history = history[1:]  # the first call lets layers initialise themselves
+    history = history[1:]  # the first call initialised layers
     expected = history[0]
     for i in range(n):
         w = max(1 - 0.6, 9 / (10 + i))
@@ -107,7 +107,7 @@ def test_averages_are_the_weighted_history(x, make_flow):
 
 
 def test_early_stopping_keeps_the_best(x, make_flow):
-    """Three hundred parameters on 30 rows overfit at once."""
+    """Three hundred parameters overfit 30 rows quickly."""
     flow = make_flow(hidden_features=64, num_bins=16, dropout=0.0)
     settings = {"steps": 2000, "learning_rate": 2e-2, "validate_every": 5, "patience": 6, "batch_size": 30}
     result = fit(flow, x[:30], x[300:], progress=False, **settings)
@@ -131,7 +131,7 @@ def test_time_budget_ends_the_run_and_the_schedule(x, make_flow):
 
 
 def test_row_weights_are_those_of_repeated_rows(x, make_flow):
-    """A weight of 3 is a row three times: the same loss, so the same gradient, on a full batch."""
+    """On a full batch, a row with weight 3 gives the same loss and gradient as three equal rows."""
     counts = torch.randint(1, 4, (100,), generator=torch.Generator().manual_seed(1))
     repeated = x[:100].repeat_interleave(counts, dim=0).double()
     settings = {"steps": 10, "validation_fraction": 0.0, "progress": False, "clip_norm": None}
@@ -154,7 +154,7 @@ def test_validation_is_weighted(x, make_flow):
 
 
 def test_reverse_kl_finds_a_density_without_data():
-    def log_density(x):  # of a normal with mean 2 and standard deviation 1/2, up to a constant
+    def log_density(x):  # a normal with mean 2 and standard deviation 1/2, up to a constant
         return -2 * (x - 2).square().sum(-1)
 
     for loss in (reverse_kl(log_density), importance_weighted(log_density)):
@@ -167,7 +167,7 @@ def test_reverse_kl_finds_a_density_without_data():
 
 
 def test_a_loss_may_differentiate_on_its_way():
-    """Score matching (Hyvarinen): of a normal with standard deviation 2, the loss s^2 / 2 + s' is at best -1/8."""
+    """The loss of score matching (Hyvarinen), s^2 / 2 + s', is at least -1/8 for a normal with standard deviation 2."""
     generator = torch.Generator().manual_seed(0)
     x = 2 * torch.randn(400, 1, generator=generator)
 
@@ -214,7 +214,7 @@ def test_context_reaches_the_flow(make_flow):
     x = 3 * context + 0.1 * torch.randn(600, 1, generator=generator)
     flow = make_flow(1, context_features=1, num_layers=2)
     result = fit(flow, (x, context), steps=120, validate_every=20, learning_rate=3e-2, progress=False)
-    alone = math.log(3 * math.sqrt(2 * math.pi * math.e))  # what no use of the context could beat
+    alone = math.log(3 * math.sqrt(2 * math.pi * math.e))  # the entropy of x without the context
     assert result.validation_loss < alone - 0.5
 
 
@@ -231,11 +231,11 @@ def test_plane_recipe_trains():
     x = torch.rand(400, 2, generator=torch.Generator().manual_seed(0)) ** 2
     flow = cf.flows.plane(num_bins=8, hidden_features=16)
     result = fit(flow, x, steps=60, validate_every=20, learning_rate=1e-2, progress=False)
-    assert result.validation_loss < -0.3  # the uniform density has 0, this one 2 (log 2 - 1) = -0.61
+    assert result.validation_loss < -0.3  # 0 for a uniform density, 2 (log 2 - 1) = -0.61 for the true one
 
 
 def test_caches_of_inverses_notice_a_step(x, make_flow):
-    """Linear layers keep a dense inverse while nothing changes; a fused optimiser must not slip past that."""
+    """Linear layers cache a dense inverse until their weights change, also if a fused optimiser changes the weights."""
     flow = make_flow(num_layers=2)
     flow.sample(10)  # fills the caches
     config = TrainingConfig(batch_size=64)
@@ -255,7 +255,7 @@ def test_precisions_agree_roughly(x, make_flow, precision):
     settings = {"steps": 30, "validate_every": 30, "learning_rate": 1e-2, "progress": False}
     result = fit(make_flow(dropout=0.0), x, precision=precision, **settings)
     plain = fit(make_flow(dropout=0.0), x, precision="float32", **settings)
-    # bf16 keeps 8 bits: networks within about a percent, and the losses, of order 2, with them.
+    # bf16 keeps 8 bits, so the networks' outputs, and losses of order 2, have errors of about a percent.
     assert result.validation_loss == pytest.approx(plain.validation_loss, abs=0.05 if precision == "bf16" else 0)
 
 

@@ -1,4 +1,4 @@
-"""Runs of flows that are made of the user's own modules: trained, resumed, saved and, once registered, loaded."""
+"""Runs of flows with the user's own modules: they are trained, resumed, saved and, if registered, loaded."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class NetWithConfig(Net):
 
 
 class OwnFlow(nn.Module):
-    """Nothing of it is cubicflow's. It has a log_prob of one argument, integers, bytes and half-precision numbers among
-    its buffers, and tensors that are in no state."""
+    """A module without any part of cubicflow. Its log_prob takes one argument. Its buffers are integers, bytes and
+    half-precision numbers. Some of its tensors are not in its state_dict."""
 
     def __init__(self, features=2):
         super().__init__()
@@ -60,11 +60,11 @@ class OwnFlow(nn.Module):
 
 
 class RegisteredFlow(OwnFlow):
-    """The same, and it can be described."""
+    """An OwnFlow with a config, so that it can be registered."""
 
     def __init__(self, features=2):
         super().__init__(features)
-        del self.halves  # a flow that is described has one floating dtype
+        del self.halves  # all floating tensors of a registered flow have one dtype
 
     def config(self):
         return {"features": self.features}
@@ -258,7 +258,7 @@ def test_a_flow_of_the_users_own_class_is_loaded(x, run):
     assert torch.equal(torch.random.get_rng_state(), state)
     assert type(loaded) is RegisteredFlow
     assert loaded.calls == flow.calls > 0
-    assert torch.equal(loaded.log_prob(x), flow.log_prob(x))  # with tensors that no file holds
+    assert torch.equal(loaded.log_prob(x), flow.log_prob(x))  # also depends on tensors that are not saved
 
 
 def test_weights_that_a_class_shares_within_itself_stay_shared(x, run):
@@ -292,7 +292,7 @@ def test_networks_in_two_layers_stay_one_and_train_as_one(x, tmp_path):
 
 @pytest.mark.parametrize("layer", ["coupling", "autoregressive"])
 def test_only_what_shares_says_so(tmp_path, layer):
-    """Masked networks have equal buffers in one place of memory, which is no concern of anybody's."""
+    """Masked networks may share the memory of equal buffers. Such buffers are not recorded as shared tensors."""
     cf.flows.tabular(2, num_layers=2, hidden_features=8, layer=layer).save(tmp_path)
     assert "shared_tensors" not in json.loads((tmp_path / "config.json").read_text())
 
@@ -343,7 +343,7 @@ def test_only_registered_classes_are_ever_constructed(x, run):
     assert built == ["meta"]
 
 
-# --- what cannot be registered ---
+# --- classes that cannot be registered ---
 
 
 def test_register_is_a_decorator_and_may_come_twice():
@@ -400,7 +400,7 @@ def test_two_classes_of_one_name():
 
 
 def test_a_class_that_is_defined_again_replaces_itself():
-    """As in a notebook whose cell is run again."""
+    """Running a notebook cell again defines its class again."""
     source = "class Cell(NetWithConfig):\n    pass\n"
     versions = []
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Run folders: nothing is overwritten, and every refusal says why."""
+"""Run folders: no run is overwritten by accident, and every refusal gives a reason."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_folder_of_somebody_elses(x, make_flow, run):
 
 
 def test_a_judgement_that_was_left_is_no_reason_to_refuse(x, make_flow, run):
-    """A folder that holds what the judge wrote, and no run any more, may hold a run again."""
+    """A new run may start in a folder that holds a judgement but no run."""
     run.mkdir()
     (run / "judge.json").write_text("{}")
     (run / "plots").mkdir()
@@ -94,7 +94,7 @@ def test_resuming_a_finished_run_gives_its_result(x, make_flow, run, assert_same
 
 
 def test_a_finished_run_says_how_to_train_on(x, make_flow, run, assert_same, tmp_path):
-    """A cosine that has come down to 0 cannot be stretched: more steps are another run, from the same weights."""
+    """The learning rate of a finished run is 0. More steps need another run that starts from the same weights."""
     first = fit(make_flow(), x, run=run, **SETTINGS)
     before = contents(run)
     refused(
@@ -209,8 +209,7 @@ def test_sections_cannot_take_the_place_of_the_runs_own(x, make_flow, run, name)
 
 
 def test_killed_while_overwriting(x, make_flow, run, tmp_path, monkeypatch, assert_same):
-    """Whatever was removed by then, the run can be resumed, and the folder can be overwritten once more; files that are
-    not the run's are there."""
+    """After a kill at any moment, the run can be resumed, and the folder can be overwritten again. Other files stay."""
     whole = fit(make_flow(), x, run=run, **SETTINGS)
     (run / "notes.txt").write_text("mine")
     real = Path.unlink
@@ -236,7 +235,7 @@ def test_killed_while_overwriting(x, make_flow, run, tmp_path, monkeypatch, asse
 
 
 def test_killed_while_the_first_config_is_written(x, make_flow, run):
-    """The command line looks at the folder before it reads the table, and the loop looks again."""
+    """The command line checks the folder before it reads the table, and the training loop checks it again."""
     for flags in ({}, {"resume": True}, {"overwrite": True}):
         shutil.rmtree(run, ignore_errors=True)
         run.mkdir()
@@ -316,7 +315,7 @@ def test_a_line_of_metrics_that_is_no_text_is_left_out(x, make_flow, run):
 
 
 def test_two_runs_into_one_folder(x, make_flow, run):
-    """Another process holds the lock; it is let go when that process dies."""
+    """Another process holds the lock. The lock is released when that process dies."""
     run.mkdir()
     hold = (
         "import fcntl, sys, time\n"
@@ -391,7 +390,7 @@ def test_a_run_is_forgotten_and_what_lies_beside_it_is_kept(x, make_flow, run):
     (run / "thesis.txt").write_text("mine")
     forget_run(run)
     assert contents(run) == {"thesis.txt": b"mine"}
-    forget_run(run)  # holds no run any more
+    forget_run(run)  # the folder holds no run any more
     forget_run(run / "nowhere")
     (run / "thesis.txt").unlink()
     fit(make_flow(), x, run=run, **SETTINGS)

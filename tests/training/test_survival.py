@@ -1,4 +1,4 @@
-"""What a run survives: kill -9, Ctrl-C, a full disk, a damaged checkpoint, a loss that is not finite."""
+"""A run survives kill -9, Ctrl-C, a full disk, a damaged checkpoint, and a loss that is not finite."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def metrics_without_times(run):
 
 
 def acting_at(step, action):
-    """A loss that does something at the beginning of a step, and is otherwise the usual one."""
-    steps = iter(range(-1, 10**9))  # the pass that initialises layers comes first
+    """Return the negative log likelihood as a loss that also calls ``action`` at the start of a step."""
+    steps = iter(range(-1, 10**9))  # call -1 initialises layers
 
     def loss(flow, batch):
         if flow.training and next(steps) == step:
@@ -56,7 +56,7 @@ def start(run, steps):
 
 
 def kill_until_finished(run, steps, kills, chance):
-    """Kill the worker that often, at random moments after it begins to train; then let it finish."""
+    """Kill the worker several times at random moments after its training begins. Then let it finish."""
     landed = 0
     for _ in range(kills):
         worker = start(run, steps)
@@ -98,7 +98,7 @@ def test_many_kills_end_bit_identical(tmp_path, assert_same):
 
 @pytest.mark.soak
 def test_kills_while_starting(tmp_path, assert_same):
-    """At any moment from the first import on."""
+    """The worker is killed at any moment from its first import on."""
     chance = random.Random(1)
     whole = start(tmp_path / "whole", 50)
     assert whole.wait() == 0
@@ -116,7 +116,9 @@ def test_kills_while_starting(tmp_path, assert_same):
 
 @pytest.fixture
 def ctrl_c():
-    """As at a terminal: what a shell starts in the background is told to ignore it, and so are its children."""
+    """Restore the default handler of SIGINT, as at a terminal: a shell makes background processes and their children
+    ignore SIGINT.
+    """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -164,7 +166,8 @@ def test_a_signal_that_comes_last_is_answered_once_all_is_saved(x, make_flow, tm
 
     def loss(flow, batch):
         calls[flow.training] += 1
-        at_the_end = calls[True] == 9 if when == "last step" else calls[False] == 4  # two validations of two sets
+        # Each of the two validations computes the loss of the raw and of the averaged weights.
+        at_the_end = calls[True] == 9 if when == "last step" else calls[False] == 4
         if at_the_end and flow.training == (when == "last step"):
             os.kill(os.getpid(), number)
         return negative_log_likelihood(flow, batch)
@@ -188,7 +191,7 @@ def test_without_a_run_folder_ctrl_c_is_the_usual_one(x, make_flow):
 
 
 class StopAt:
-    """Asks to stop after so many steps, and counts how often it is asked."""
+    """A stop function that returns True at call number ``step``, and counts its calls."""
 
     def __init__(self, step):
         self.step, self.asked = step, 0
@@ -230,7 +233,7 @@ def test_stop_is_asked_once_after_each_step(x, make_flow):
 
 
 def test_a_deadline_that_ends_in_the_last_validation_ends_nothing_else(x, make_flow, tmp_path, assert_same):
-    """A run that is finished is its result, and no signal is sent."""
+    """The finished run returns its result, and no signal is sent."""
     deadline = Deadline(3600)
 
     def loss(flow, batch):
@@ -292,7 +295,7 @@ def test_stop_that_is_no_function(x, make_flow, tmp_path):
 
 
 def interrupted_run(x, make_flow, run, **settings):
-    """A run that stopped at step 20, with checkpoints of steps 19 and 20."""
+    """Make a run that stopped at step 20, with checkpoints of steps 19 and 20."""
     loss = acting_at(19, lambda: os.kill(os.getpid(), signal.SIGINT))
     settings = {"steps": 40, "validate_every": 4, "checkpoint_seconds": 0, "progress": False, **settings}
     with pytest.raises(TrainingInterrupted):
@@ -329,7 +332,7 @@ def test_damaged_newest_checkpoint_falls_back(x, make_flow, tmp_path, assert_sam
     damage(tmp_path / "run" / NEWEST)
     resumed = fit(make_flow(), x, run=tmp_path / "run", resume=True, **{**settings, "progress": True})
     said = capsys.readouterr().err
-    assert "resuming at step 19" in said or "resuming at step 20" in said  # 20 were saved twice, as two files
+    assert "resuming at step 19" in said or "resuming at step 20" in said  # step 20 may be in both checkpoint files
     if damage is not Path.unlink:
         assert "damaged" in said
     assert_same(resumed.flow, fit(make_flow(), x, **settings).flow)
@@ -369,7 +372,7 @@ def test_checkpoints_hold_no_pickle_and_refuse_other_files(tmp_path, x, make_flo
 
 @pytest.fixture
 def mounted(tmp_path):
-    """Mount a small tmpfs, where this user may."""
+    """Mount a small tmpfs, if this user may."""
     folders = []
 
     def mount(options):
@@ -403,14 +406,14 @@ def test_full_disk_is_a_clear_error_and_loses_nothing(x, make_flow, mounted, ass
     with pytest.raises(RunFolderError, match=r"No space left on device. The checkpoint of step 12 is kept: make room"):
         fit(make_flow(), x, run=run, loss=acting_at(12, fill), **settings)
     assert read_checkpoint(run / NEWEST).numbers["step"] == 12
-    assert not [p.name for p in run.iterdir() if p.name.startswith(".")]  # nothing half written is left
+    assert not [p.name for p in run.iterdir() if p.name.startswith(".")]  # no temporary file is left
     (disk / "filler").unlink()
     resumed = fit(make_flow(), x, run=run, resume=True, **settings)
     assert_same(resumed.flow, fit(make_flow(), x, **settings).flow)
 
 
 def test_file_size_limit_is_a_clear_error_and_loses_nothing(x, make_flow, tmp_path, assert_same):
-    """The same where nothing can be mounted: from some step on, no file may grow beyond a few bytes."""
+    """This is the same test without a mount: from some step on, no file may grow beyond a few bytes."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     settings = {"steps": 30, "validate_every": 4, "checkpoint_seconds": 0, "progress": False}
     run = tmp_path / "run"
@@ -426,7 +429,7 @@ def test_file_size_limit_is_a_clear_error_and_loses_nothing(x, make_flow, tmp_pa
 
 
 def test_no_room_at_all_is_a_clear_error(x, make_flow, tmp_path):
-    """Not even the name of the process fits into the lock."""
+    """There is no space even for the process id in the lock file."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
     try:
@@ -463,7 +466,7 @@ def test_non_finite_loss_stops_and_keeps_the_last_good_state(x, make_flow, tmp_p
     flow = make_flow(dropout=0.0)
     with pytest.raises(NonFiniteLossError, match=r"the loss of step 10 is not finite. Likely cause: .*keeps the last"):
         fit(flow, x, steps=30, run=run, loss=poisoned, **settings)
-    before = []  # the weights that the step began with, in a run that nothing disturbs
+    before = []  # the weights before each step of an undisturbed run
 
     def recording(flow, batch):
         before.append([param.detach().clone() for param in flow.parameters()])
@@ -480,12 +483,12 @@ def test_non_finite_loss_stops_and_keeps_the_last_good_state(x, make_flow, tmp_p
 
 @pytest.mark.parametrize("at", [0, 10])
 def test_a_step_that_is_not_finite_leaves_the_statistics_of_batch_norm(x, make_flow, tmp_path, at):
-    """Rows that are not finite reach the running means before any loss is known."""
+    """Rows that are not finite change the running means before the loss is computed."""
     before = []
 
     def poisoned(flow, batch):
         before.append({name: value.clone() for name, value in flow.named_buffers()})
-        rows = batch.x * torch.nan if len(before) > at + 1 or at == 0 else batch.x  # the first call initialises
+        rows = batch.x * torch.nan if len(before) > at + 1 or at == 0 else batch.x  # the first call initialises layers
         return negative_log_likelihood(flow, Batch(rows))
 
     flow = make_flow(norm="batch", dropout=0.0)

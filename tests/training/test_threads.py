@@ -1,4 +1,4 @@
-"""Several threads: loading changes nothing of the process, and fits end where they end one after the other."""
+"""Several threads: loading does not change global state, and concurrent fits give the results of sequential fits."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_loading_keeps_the_default_dtype_of_the_process(make_flow, tmp_path):
 
 
 class Dropping(nn.Module):
-    """A density of the user's own that draws from torch's generator."""
+    """A user's density that draws from torch's generator."""
 
     def __init__(self, flow):
         super().__init__()

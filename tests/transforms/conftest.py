@@ -1,4 +1,4 @@
-"""What the tests of the layers share."""
+"""Common helpers of the tests of layers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 
 
 def shaken(layer: torch.nn.Module, by: float = 0.3) -> torch.nn.Module:
-    """The layer away from where it starts, which is the identity."""
+    """Return the layer with perturbed weights. Initially a layer is the identity."""
     torch.manual_seed(0)
     with torch.no_grad():
         for parameter in layer.parameters():

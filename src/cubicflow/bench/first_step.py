@@ -38,7 +38,10 @@ def cubicflow(device: str, model: dict[str, Any], features: int, batch: int) -> 
 
 
 def nflows(device: str, model: dict[str, Any], features: int, batch: int) -> tuple[float, float, Callable[[], Any]]:
-    """Import nflows and build a flow; the steps use the training loop that its users write. Returns as above."""
+    """Import nflows and build a flow. Returns the same values as :func:`cubicflow`.
+
+    nflows has no training loop, so the steps are those of a typical user's loop.
+    """
     import torch
 
     from cubicflow.bench import peers

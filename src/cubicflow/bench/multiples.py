@@ -1,4 +1,7 @@
-"""The summary of a run: ratios of our times to nflows, to a copy of as many bytes and to the networks alone; growth."""
+"""The summary of a benchmark run: time ratios, memory ratios, and the growth of times along curves.
+
+Our times are compared with nflows, with a copy of as many bytes, and with the networks alone.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ def memory_ratio(measurement: Measurement) -> float | None:
 
 
 def glance(measurements: Sequence[Measurement]) -> list[str]:
-    """Return a Markdown table of all works that are not points of a curve and not parts of a cold start.
+    """Return a Markdown table of all workloads that are not points of a curve and not parts of a cold start.
 
     Our rational-quadratic spline is compared with that of nflows only. It has more params than the cubic spline, so the
     ratios to numbers of bytes do not apply.

@@ -1,4 +1,4 @@
-"""The same works in other packages (peers). A peer is imported at first use, and left out if it is not installed."""
+"""The same workloads in other packages (peers). A peer is imported at first use, and left out if not installed."""
 
 from __future__ import annotations
 

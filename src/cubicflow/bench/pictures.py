@@ -13,7 +13,7 @@ ALONG = {"features": "D, features", "elements": "elements, K = 10", "bins": "K, 
 
 
 def draw_times(path: Path, measurements: Sequence[Measurement]) -> None:
-    """Draw times on a logarithmic axis, with one panel for each work. Times can differ by a factor of hundreds."""
+    """Draw times on a logarithmic axis, with one panel for each workload. Times can differ by a factor of hundreds."""
     from matplotlib.figure import Figure
 
     works = list(dict.fromkeys((m.work, m.device) for m in measurements))
@@ -39,7 +39,7 @@ def draw_times(path: Path, measurements: Sequence[Measurement]) -> None:
 
 
 def draw_curve(path: Path, measurements: Sequence[Measurement]) -> None:
-    """Draw time against size, with one panel for each kind of work. A line of slope 1 means linear growth."""
+    """Draw time against size, with one panel for each kind of workload. A line of slope 1 means linear growth."""
     from matplotlib.figure import Figure
 
     kinds = list(dict.fromkeys(m.work.split(",")[0] for m in measurements))

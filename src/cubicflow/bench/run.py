@@ -72,7 +72,7 @@ def _start(device: torch.device, _seconds: float, _quick: bool) -> Iterator[Meas
 
 
 def _one_pass(device: torch.device, seconds: float, quick: bool) -> Iterator[Measurement]:
-    """Measure time against the number of features, the paper's argument for coupling layers."""
+    """Measure time against the number of features. Coupling layers take one network pass in either direction."""
     too_slow: set[tuple[str, str]] = set()
     for features in (2, 8) if quick else (2, 4, 8, 16, 32, 64, 128):
         points = workloads.one_pass(

@@ -1,4 +1,4 @@
-"""Timing of several implementations of one work in turn, so that all run under the same conditions."""
+"""Timing of several implementations of one workload in turn, so that all run under the same conditions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONG = 30.0  # seconds; a longer first run counts as a measurement, because comp
 
 @dataclass(frozen=True)
 class Measurement:
-    """The measurement of one implementation on one work. Times are in milliseconds, memory is in bytes.
+    """The measurement of one implementation on one workload. Times are in milliseconds, memory is in bytes.
 
     For a point of a curve, ``curve`` is the name of the curve, and ``at`` is the number that varies along it.
     """
@@ -57,8 +57,8 @@ def measure(
 ) -> list[Measurement]:
     """Run every contender for about ``seconds``, in rounds of one run each.
 
-    A contender that fails is left out, and the reason is printed. Without ``memory`` no memory is reported, for works
-    whose first run does more than later runs.
+    A contender that fails is left out, and the reason is printed. Use ``memory=False`` for workloads whose first run
+    does more than later runs: no memory is then reported.
     """
     working: dict[str, Callable[[], Any]] = {}
     peaks: dict[str, int | None] = {}

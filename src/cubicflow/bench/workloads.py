@@ -1,4 +1,4 @@
-"""The works that are measured: single splines, training steps, densities and samples."""
+"""The benchmarked workloads: single splines, training steps, densities and samples."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NETWORKS_ALONE = "its networks alone"
 FLOOR = "a copy of as many bytes"
 CAPTURED = ", captured"
 RELATIVES = ("quadratic", "rational-quadratic")
-TOO_SLOW = 5.0  # seconds of one run; a slower contender is left out of the rest of a curve
+TOO_SLOW = 5.0  # seconds of one run; a slower implementation is not measured at the later points of a curve
 
 
 def splines(

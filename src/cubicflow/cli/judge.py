@@ -76,7 +76,7 @@ def judge(
             found = judge_run(fitted, open_table(second, reading), rows, missing=missing, seed=seed)
         else:
             if missing is not None:
-                raise ValueError("--missing needs a run; two tables keep rows with missing values; leave it out")
+                raise ValueError("--missing needs a run, but two tables are given; leave out --missing")
             options: dict[str, Any] = {"words": names(words or []), "drop": names(drop or []), "seed": seed}
             found = judge_files(first, second, train, **options, reading=Reading(header, comment))
         for note in found.notes:

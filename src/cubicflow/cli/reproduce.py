@@ -12,7 +12,7 @@ import typer
 from cubicflow.cli.clear_errors import clear_errors
 from cubicflow.cli.terminal import say
 
-UNFINISHED = 75  # EX_TEMPFAIL of sysexits.h: the same command continues
+UNFINISHED = 75  # EX_TEMPFAIL of sysexits.h: the same command continues the run
 NAMES = "figure-1, figure-2, table-1, figure-3, appendix, or page"
 
 

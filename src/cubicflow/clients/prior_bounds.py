@@ -45,6 +45,9 @@ def _column(bound: Any, features: int) -> list[float]:
     """Return a bound for each column, from one bound for all columns or a tensor with one bound per column."""
     values = torch.as_tensor(bound, dtype=torch.float64).flatten()
     if len(values) not in (1, features):
-        raise ValueError(f"the prior has {len(values)} parameters, and the simulations {features}; give their prior")
+        raise ValueError(
+            f"the prior has {len(values)} parameters, but the simulations have {features}; "
+            "give the prior of the simulated parameters"
+        )
     found: list[float] = values.expand(features).tolist()
     return found

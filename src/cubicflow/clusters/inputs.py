@@ -57,7 +57,7 @@ class Inputs:
 
     @cached_property
     def _starts(self) -> list[int]:
-        """The number of the first row of each file, followed by the number of all rows."""
+        """The row number at which each file starts, followed by the total number of rows."""
         starts = [0]
         for file in self.files:
             starts.append(starts[-1] + file.rows)

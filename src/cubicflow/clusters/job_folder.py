@@ -64,7 +64,7 @@ def part_name(block: int) -> str:
 
 @dataclass(frozen=True)
 class JobFolder:
-    """A folder of parts, on this machine or in an object store."""
+    """The output folder of a job, on this machine or in an object store, with one Parquet file for each block."""
 
     place: str
 

@@ -81,7 +81,8 @@ class Symmetries:
         for number, order in enumerate(orders):
             if sorted(order) != list(columns):
                 raise ValueError(
-                    f"permutations must hold each column from 0 to {columns[-1]} once, but number {number} is {order}"
+                    f"permutations must hold each column from 0 to {columns[-1]} once, but permutation {number} is "
+                    f"{order}"
                 )
         return cls(torch.eye(len(columns), dtype=torch.float64)[torch.tensor(orders)])
 

@@ -85,7 +85,7 @@ class CubicFlowDensity(DensityMixin, FlowEstimator):  # type: ignore[misc] # skl
     shares_: dict[str, float] = field(init=False)
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:  # noqa: ARG002, N803 - sklearn's names
-        """Fit the density. A row with weight 2 counts as two rows, a row with weight 0 is ignored; so is ``y``."""
+        """Fit the density. A row with weight 2 counts as two rows; a row with weight 0 is ignored. ``y`` is ignored."""
         if self.model not in ("auto", *MODELS):
             raise ValueError(f"model must be auto, {' or '.join(MODELS)}, got {self.model!r}")
         self.pattern_ = inputs.empty_like(X) if inputs.is_frame(X) else None

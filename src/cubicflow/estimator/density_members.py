@@ -139,7 +139,7 @@ def _normals(
 def _gaussian(transform: Transform, rows: WeightedRows, folds: Folds, member: int) -> Flow:
     """Return a flow whose base is a normal with the mean and covariance of a member's rows.
 
-    ``transform`` must be the identity still.
+    ``transform`` must still be the identity.
     """
     seen = ~folds.held_out(member)
     features = rows.x.shape[1]
@@ -150,7 +150,7 @@ def _gaussian(transform: Transform, rows: WeightedRows, folds: Folds, member: in
 
 
 def _coupled(flow: Flow, settings: MemberSettings, member: int) -> Flow:
-    """Return a copy of a member with coupling layers after its splines. Each coupling layer is the identity still."""
+    """Return a copy of a member with coupling layers after its splines. Each coupling layer is still the identity."""
     features = flow.base.features
     splines = Elementwise(features, _element_map(settings))
     splines.load_state_dict(flow.transform.state_dict())

@@ -131,7 +131,7 @@ class FlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no types
 
     @property
     def _flow_device(self) -> torch.device:
-        """The device of the flow. After unpickling it is the CPU, whatever ``device`` says."""
+        """The device of the flow. After unpickling, the device is the CPU for every ``device`` setting."""
         first: torch.Tensor = next(chain(self.flow_.buffers(), self.flow_.parameters()))
         return first.device
 

@@ -118,7 +118,7 @@ def _explained_names(fitted: FittedTable) -> list[str]:
 def _explained(
     run: OpenedRun, table: Table, chosen: NDArray[np.int64]
 ) -> tuple[tuple[list[str], list[list[str]]], Floats | None, Floats | None]:
-    """Return the cells of chosen rows as text, the log probabilities of their columns, and the percentiles of these."""
+    """Return the cells of the chosen rows as text, their log probabilities, and the percentiles of these."""
     fitted = run.fitted
     if fitted is None:
         raise TypeError("only tables have columns")
@@ -240,7 +240,7 @@ def _ends(run: OpenedRun) -> tuple[float, float]:
 
 
 def reference_scores(run: OpenedRun) -> tuple[Floats, str]:
-    """Return the scores of training rows, or of drawn rows if there is no data; and a name for these rows."""
+    """Return the scores of training rows and the name of these rows. Without data, rows are drawn from the model."""
     if "reference" not in run.__dict__:
         run.__dict__["reference"] = _reference(run)
     found: tuple[Floats, str] = run.__dict__["reference"]
@@ -270,7 +270,11 @@ def _reference(run: OpenedRun) -> tuple[Floats, str]:
 
 
 def _reference_conditionals(run: OpenedRun) -> Floats:
-    """Return log p of every cell of training rows, or of drawn rows: (R, D) in the model's order."""
+    """Return the log probability of every cell of the reference rows, given the cells before it.
+
+    The reference rows are training rows, or rows drawn from the model if there is no data. The result has shape (R, D),
+    with columns in the model's order.
+    """
     fitted = run.fitted
     if fitted is None or not isinstance(fitted.flow, ColumnsModel):
         raise TypeError("only a model of columns has conditional probabilities of cells")

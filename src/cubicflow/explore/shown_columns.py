@@ -149,7 +149,8 @@ def _affine(column: Column) -> tuple[float, float]:
     scale = DAY if column.on_calendar else 1.0
     if second > first:
         return first * scale, (second - first) * scale
-    step = column.axis_step or 1.0  # both codes decode to one value if a limit of the column clips them
+    # Codes 0 and 1 decode to the same value if a limit of the column clips them.
+    step = column.axis_step or 1.0
     return first * scale, step * scale
 
 

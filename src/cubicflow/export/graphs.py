@@ -78,7 +78,7 @@ class CellsDensity(nn.Module):
 
 
 class NextCells(nn.Module):
-    """For every column, an outcome and a place in [0, 1], drawn with given noise, given the cells before the column.
+    """The map from noise to an outcome and a place in [0, 1] for every column, given the cells before the column.
 
     A sampler fills cells from the first column to the last. For column i it runs this graph, takes column i of both
     results, converts them to a value and a cell with the column's encoding, and continues with column i + 1.

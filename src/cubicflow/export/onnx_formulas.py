@@ -80,7 +80,7 @@ def formulas() -> dict[Any, Callable[..., Any]]:
         return op.CastLike(op.Where(op.LessOrEqual(op.Abs(q), double(0.425)), central, tail), x)
 
     def scalar_tensor(s: float, dtype: int = -1, **_: Any) -> Any:
-        """onnxscript rounds the number to float32, whatever the dtype."""
+        """Return the number as a scalar of the dtype. onnxscript's own version rounds it to float32 for every dtype."""
         import onnx
 
         wanted = onnx.TensorProto.FLOAT if dtype == -1 else dtype

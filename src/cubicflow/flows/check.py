@@ -42,7 +42,7 @@ class FlowCheck:
 
 @torch.no_grad()
 def check_flow(flow: Flow, x: Tensor, context: Tensor | None = None) -> FlowCheck:
-    """Measure a flow on rows x of any batch shape. The flow is in evaluation mode meanwhile."""
+    """Measure a flow on rows x of any batch shape. The check runs in evaluation mode."""
     was_training = flow.training
     flow.eval()
     try:

@@ -62,8 +62,10 @@ class Flow(nn.Module):
     # --- densities ---
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
-        """Return :meth:`log_prob`. Wrappers such as ``DistributedDataParallel`` need it here: ``ddp(x)`` synchronises
-        gradients, and ``ddp.module.log_prob(x)`` does not."""
+        """Return :meth:`log_prob`.
+
+        Wrappers such as ``DistributedDataParallel`` call ``forward``: ``ddp(x)`` synchronises gradients, and
+        ``ddp.module.log_prob(x)`` does not."""
         return self.log_prob(x, context)
 
     def log_prob(self, x: Tensor, context: Tensor | None = None, *, batch_size: int | None = None) -> Tensor:

@@ -18,7 +18,7 @@ from cubicflow.integration.integral import Integral, summarise
 from cubicflow.integration.integrand import Function, Integrand, IntegrandError
 
 ROUNDS = (0.03, 0.03, 0.03, 0.03, 0.03, 0.08, 0.17, 0.6)  # fraction of all evaluations in each round
-FEW_ROUNDS = (0.15, 0.2, 0.25, 0.4)  # the same for runs with fewer than FEW evaluations
+FEW_ROUNDS = (0.15, 0.2, 0.25, 0.4)  # the same fractions for runs with fewer than FEW evaluations
 FEW = 20_000  # evaluations
 FOLDS = 3
 REPLICATES, FEW_REPLICATES = 12, 6
@@ -31,7 +31,7 @@ class Pending(NamedTuple):
     blends: list[Blend]
     u: Tensor  # (FOLDS n, D), fold after fold
     values: Tensor  # (FOLDS n,); the first done[0] values are known
-    done: list[int]  # number of evaluated points, in a list of one so that it can change
+    done: list[int]  # number of evaluated points, in a list of length 1 because a tuple's items cannot be replaced
     replicates: int
 
 
@@ -112,7 +112,8 @@ class Integrator:
             wanted = total - self.evaluations if last else int(begun * total) - self.evaluations
             if (n := wanted // (FOLDS * replicates)) < 1 or (not last and wanted < 0.3 * part * total):
                 continue  # an earlier run made the evaluations of this round
-            late = number > len(rounds) // 2  # early rounds search for the number of products, late ones train a flow
+            # Early rounds choose the number of products in the mixture. Late rounds train the flow.
+            late = number > len(rounds) // 2
             train = late and (self._flow or total >= FEW)
             self._pending = self._draw(n, replicates, search=not late, train=train)
             self._finish(self._pending)

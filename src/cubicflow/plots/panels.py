@@ -82,7 +82,7 @@ def _ranks(values: Floats) -> Floats:
 
 
 def _edges(values: Floats, step: float | None, bins: int) -> Floats:
-    """Return edges of bins between the 0.1 % and 99.9 % quantiles. With a step, bins are a multiple of it wide."""
+    """Return edges of bins between the 0.1 % and 99.9 % quantiles. With a step, a bin spans whole steps."""
     low, high = (float(v) for v in np.nanquantile(values, [0.001, 0.999]))
     if step is None:
         margin = 0.02 * (high - low) or 0.5

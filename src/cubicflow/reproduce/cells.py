@@ -247,7 +247,7 @@ def read_cells(root: Path, settings: TableSettings) -> list[CellRecord]:
             raise ValueError(f"{path} is damaged; {_to_begin_again(path)}") from error
         if cell.dataset in settings.datasets and about["settings"] != all_settings(settings, cell):
             raise ValueError(
-                f"{path.parent} was recorded with other settings than this recipe's (a quick form among full ones?); "
+                f"{path.parent} was recorded with other settings than this recipe's, for example with --quick; "
                 f"choose another folder, or {_to_begin_again(path)}"
             )
         found.append(CellRecord(cell, about, load_scores(path.with_name(SCORES_FILE))))

@@ -55,7 +55,10 @@ def merged(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> Settings:
 
 
 def _check_kinds(settings: Mapping[str, Any], changes: Mapping[str, Any], where: str) -> None:
-    """Raise ValueError for a value of another kind than the value it replaces, before it fails later."""
+    """Raise ValueError if a value in ``changes`` is of another kind than the setting that it replaces.
+
+    ``where`` names the file and the table in the message.
+    """
     for name, value in changes.items():
         if name not in settings or NOTHING in (settings[name], value):
             continue

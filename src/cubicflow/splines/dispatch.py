@@ -15,7 +15,7 @@ from cubicflow.splines.spec import SplineSpec
 
 
 class Backend(Protocol):
-    """The contract of ``cubicflow.splines.backends``."""
+    """The interface of a backend, documented in ``cubicflow.splines.backends``."""
 
     def default_for(self, device: torch.device) -> bool: ...
 

@@ -86,7 +86,7 @@ def exact_cast(array: pa.Array, type: pa.DataType) -> pa.Array:
     if array.type == type:
         return array
     if pa.types.is_float16(array.type):
-        array = array.cast(pa.float32())  # Arrow casts float16 to float32 alone
+        array = array.cast(pa.float32())  # Arrow casts float16 only to float32
     if pa.types.is_decimal(array.type) != pa.types.is_decimal(type):
         array = array.cast(pa.float64(), safe=False)  # Arrow cannot cast integers to decimals with few digits
     if pa.types.is_floating(type) and pa.types.is_floating(array.type):

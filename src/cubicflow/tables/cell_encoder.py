@@ -204,7 +204,7 @@ class CellEncoder(PlainReader):
     def log_ruled(self, log_p: Floats, y: Floats) -> Floats:
         """Return the log probabilities of cells (N, D), in the model's order, after applying the rules.
 
-        A rule is about masses. A dependent column with densities keeps the model's log probabilities.
+        A rule applies only to masses. A dependent column with densities keeps the model's log probabilities.
         """
         if not self._rules:
             return log_p

@@ -45,12 +45,14 @@ from cubicflow.tables.unit_scale import Ends, UnitScale, ring_of_codes, ring_of_
 CELL = 4  # numbers in a cell
 UNSEEN = -1  # the kind of a value that no training row had
 ALONE, INTERVAL, POINT = 0, 1, 2  # shapes of a column: outcomes without a spline; intervals, or points, under a spline
-FREQUENT = 5  # rows; a word with fewer shares the outcome of rare words
+FREQUENT = 5  # rows; a word with fewer rows shares the outcome of rare words
 MOST_OUTCOMES = 512  # frequent words of a column
-FEW_VALUES = 24  # distinct values; a column of steps with at most so many has an outcome for each,
-ROWS_PER_VALUE = 10  # provided that it has this many rows per distinct value
+# A column of steps has an outcome for each distinct value, if it has at most FEW_VALUES distinct values and at least
+# ROWS_PER_VALUE rows per distinct value.
+FEW_VALUES = 24
+ROWS_PER_VALUE = 10
 MOST_ATOMS = 64  # atoms of a column
-# A real number is an atom if its rows reach all three of these:
+# A real number is an atom if the rows with this value reach all three limits:
 ATOM_ROWS = 10  # rows with the value
 ATOM_SHARE = 1e-3  # share of all rows that have the value
 ATOM_EXCESS = 5.0  # multiple of the median rows of the neighbouring values
@@ -82,7 +84,7 @@ class Cells(ABC):
 
     @property
     def shape(self) -> int:
-        """The shape of the outcome 0: ALONE without a spline, else INTERVAL or POINT, how a number lies on [0, 1]."""
+        """The shape of outcome 0: ALONE without a spline, else INTERVAL or POINT for a number's place on [0, 1]."""
         return ALONE
 
     @abstractmethod

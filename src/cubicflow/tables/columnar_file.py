@@ -74,7 +74,7 @@ def _parts(path: Path) -> list[Path]:
 
 
 def _announced_bytes(file: parquet.ParquetFile, columns: list[str]) -> int:
-    """Return the unpacked size of some columns according to the metadata: at least one number for every value."""
+    """Return the unpacked size of some columns in bytes: the size in the metadata, at least 8 bytes for each value."""
     metadata = file.metadata
     pages = 0
     for number in range(metadata.num_row_groups):
@@ -144,7 +144,7 @@ class NumpyTable(Table):
             digests = {
                 name: zlib.crc32(piece.tobytes(), digests[name]) for name, piece in zip(columns, pieces, strict=True)
             }
-            # Arrow supports the native byte order alone.
+            # Arrow supports only the native byte order.
             native = [piece.astype(piece.dtype.newbyteorder("="), copy=False) for piece in pieces]
             arrays = [pa.array(piece, type=self.types[name]) for name, piece in zip(columns, native, strict=True)]
             yield pa.RecordBatch.from_arrays(arrays, names=columns)
@@ -174,7 +174,7 @@ def _columns(path: Path, arrays: dict[str, Array]) -> dict[str, Array]:
         return _split(path, next(iter(arrays.values())))
     if others := [name for name, array in arrays.items() if array.ndim != 1]:
         raise TableError(
-            f"{path}: each of several arrays is a column and must have one dimension; {some(others)} has not. "
+            f"{path}: several arrays are columns and must have one dimension each; {some(others)} is different. "
             "To use a single array, save it alone"
         )
     return arrays

@@ -196,9 +196,9 @@ class ColumnsModel(nn.Module):
         return result
 
     def log_presence(self, x: Tensor, gaps: Sequence[int], context: Tensor | None = None) -> Tensor:
-        """Return log probabilities (N, D): that a cell is a gap, for a gap; that it is not, for any other cell.
+        """Return, for each cell, the log probability that it is a gap, or that it is not a gap, as it is in x: (N, D).
 
-        ``gaps`` holds the kind of a gap in each column. It is -1 for a column without gaps, which contributes 0.
+        ``gaps`` holds the kind of a gap in each column, or -1 for a column without gaps. Such a column has 0.
         """
         cells = self._cells(x, context)
         hidden = self._hidden(cells)

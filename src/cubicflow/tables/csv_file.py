@@ -83,7 +83,7 @@ class CsvTable(Table):
                     yield from pa.Table.from_arrays(known, names=columns).to_batches(max_chunksize=rows)
                 self._fingerprint = file.fingerprint()
         except pa.ArrowInvalid as error:
-            if "Empty CSV file" in str(error):  # the file holds a header alone
+            if "Empty CSV file" in str(error):  # the file holds only a header
                 return
             raise TableError(_explain(self.path, str(error), len(self.names))) from None
         except (OSError, EOFError) as error:
@@ -216,7 +216,7 @@ def _first_lines(path: Path, count: int, comment: bytes) -> list[bytes]:
             found: list[bytes] = []
             text = start.removeprefix(b"\xef\xbb\xbf")
             while len(found) < count and (line := file.readline(LONGEST_HEADER)) + text:
-                # The first four bytes may hold several lines, and some programs end lines by a carriage return alone.
+                # The first four bytes may hold several lines, and some programs end lines with only a carriage return.
                 lines = re.split(rb"\r\n|\r|\n", text + line)
                 lines = lines if lines[-1] else lines[:-1]
                 found += [line for line in lines if not comment or not line.lstrip().startswith(comment)]

@@ -126,10 +126,10 @@ class Rule:
     slack: float
 
     def log_conditional(self, log_p: Floats, y: Floats, dependent: Floats) -> Floats:
-        """Return the log probability of dependents given their determinants y. ``log_p`` is that of the model alone.
+        """Return the log probability of dependents given their determinants y.
 
-        With the probability 1 - ``slack`` the rule holds, else the model draws the dependent. A y that no training row
-        had has no rule.
+        ``log_p`` is the log probability of the dependents without the rule. With probability 1 - ``slack`` the rule
+        gives the dependent, else the model draws it. The rule does not apply to a y that no training row had.
         """
         no_rule = np.full(len(y), np.inf)
         ruled = self.apply(y, no_rule)
@@ -169,7 +169,7 @@ class Rule:
 
 
 def find_rules(names: Sequence[str], y: Floats) -> list[Rule]:
-    """Return one rule for every column that others determine, by the first column that does.
+    """Return one rule for every column that another column determines. The first such column is the determinant.
 
     Rules form no cycles: among columns that determine one another, the first in the table is free.
     """

@@ -48,7 +48,7 @@ class Scores(NamedTuple):
         weights: the weight of each scored row, or None.
         numbers: the row number of each scored row, from 0.
         parts: the part of the split of each scored row: 0 training, 1 validation, 2 test.
-        read: the number of rows in the piece, with those that are not scored.
+        read: the number of rows in the piece, including rows that are not scored.
         gaps: the number of missing values in the piece.
         independent: the log likelihood of each scored row under independent columns, if requested and known.
         unseen: for each column, the number of values that no training row had.

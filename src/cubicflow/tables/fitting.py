@@ -184,7 +184,7 @@ def evenly_spaced(rows: TableRows, most: int) -> TableRows:
 
 
 def learn_independent(rows: TableRows) -> IndependentColumns | None:
-    """Return the marginals of training rows; None for a single column without context, it depends on nothing."""
+    """Return the marginals of training rows; None for a single column without context, which depends on nothing."""
     if rows.encoder.features == 1 and not rows.encoder.context_features:
         return None
     numbers = rows.plain(0, rows.num_rows)
@@ -314,7 +314,7 @@ def suited_settings(rows: int) -> dict[str, Any]:
 
 
 def suited_flow(encoder: TableEncoder, rows: int, seed: int, settings: Mapping[str, Any]) -> Flow:
-    """Return a flow for the encoder's columns. The user's ``settings`` override the defaults for so many rows."""
+    """Return a flow for the encoder's columns. The user's ``settings`` override the defaults for this many rows."""
     chosen = {**suited_settings(rows), **settings}
     with seeded(seed):
         return tabular(encoder.features, context_features=encoder.context_features, **chosen)

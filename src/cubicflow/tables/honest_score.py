@@ -160,7 +160,7 @@ def _size(mean: Mean) -> str:
 
 
 class Used(NamedTuple):
-    """The number of rows ``read`` and ``used``, of their ``columns``, and of the missing values among them."""
+    """Counts of a table: rows ``read``, rows ``used``, ``columns``, and missing values, ``gaps``."""
 
     read: int
     used: int

@@ -141,7 +141,7 @@ class Histogram:
         """
         edges = np.asarray(self.edges, dtype=np.float64)
         inner = np.asarray(self.masses, dtype=np.float64) * (1 - self.below - self.above)
-        # Each is summed from its own end, which keeps its relative precision near that end.
+        # ``lower`` and ``upper`` are summed from opposite ends, so each keeps its relative precision near its own end.
         lower = self.below + np.concatenate([[0.0], np.cumsum(inner)])
         upper = self.above + np.concatenate([np.cumsum(inner[::-1])[::-1], [0.0]])
         return edges, inner / np.diff(edges), lower, upper, quantile(lower, upper)
@@ -210,7 +210,7 @@ def map_from_json(value: Any) -> Map:
     try:
         return known[value["type"]](**arguments)
     except (TypeError, ValueError, IndexError) as error:
-        raise TableError(f"invalid map with {sorted(arguments)}: {error}") from None
+        raise TableError(f"invalid map with the fields {sorted(arguments)}: {error}") from None
 
 
 def _numbers(value: Any) -> Any:

@@ -147,7 +147,7 @@ def check_output(path: str, *, overwrite: bool = False) -> None:
 
 
 def check_free(path: str, endings: Sequence[str], *, overwrite: bool) -> None:
-    """Raise TableError for the name of a file with another ending, or of a file that cannot be written."""
+    """Raise TableError if the name of a file has none of these endings, or if the file cannot be written."""
     target = Path(path)
     if target.suffix.lower() not in endings:
         *others, last = endings

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 class TableError(ValueError):
     """An error about a table or a request to it. The message says what was found, where, and what to do.
 
-    The message itself names no command-line option. ``option`` is the option that does what the message advises last;
-    the command line appends it.
+    The message itself names no command-line option. ``option`` is the option for the last advice of the message.
+    The command line appends the option to the message.
 
     >>> error = TableError("column 'id' is text; leave it out", "--drop id").about("people.csv")
     >>> str(error), error.option

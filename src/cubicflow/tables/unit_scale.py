@@ -79,7 +79,7 @@ class UnitScale:
     def _tables(self) -> tuple[Floats, Floats, Floats, Floats]:
         """Edges, slopes, and the distances of the edges from 0 and from 1."""
         edges, masses = np.asarray(self.edges, np.float64), np.asarray(self.masses, np.float64)
-        # Each is summed from its own end, which keeps its relative precision near that end.
+        # ``lower`` and ``upper`` are summed from opposite ends, so each keeps its relative precision near its own end.
         lower = self.below + np.concatenate([[0.0], np.cumsum(masses)])
         upper = self.above + np.concatenate([np.cumsum(masses[::-1])[::-1], [0.0]])
         return edges, masses / np.diff(edges), lower, upper
@@ -90,7 +90,7 @@ class UnitScale:
         return -math.inf if self.below else self.edges[0], math.inf if self.above else self.edges[-1]
 
     def distances(self, y: Floats) -> tuple[Floats, Floats]:
-        """Return the distances of the values' places from 0 and from 1."""
+        """Return the distances from 0 and from 1 of the values' positions on [0, 1]."""
         edges, slopes, lower, upper = self._tables
         bin = self._bin(y)
         inside = np.clip(y, edges[0], edges[-1])
@@ -129,7 +129,7 @@ class UnitScale:
         return np.where(under > 0, tail_low, np.where(over > 0, tail_high, inside))
 
     def inverse(self, u: Floats) -> Floats:
-        """Return the values with the places u, in (0, 1)."""
+        """Return the values whose positions on [0, 1] are u, in (0, 1)."""
         edges, slopes, lower, _ = self._tables
         bin = np.clip(np.searchsorted(lower, u, side="right") - 1, 0, len(slopes) - 1)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -173,7 +173,7 @@ def _log_first_step(rate: float) -> float:
 
 
 def scale_of_codes(seen: CodeCounts, ends: Ends, atoms: Sequence[float] = ()) -> UnitScale:
-    """Return the scale of codes with these counts. ``atoms`` are codes with a probability elsewhere, and so none here.
+    """Return the scale of codes with these counts. ``atoms`` are codes that get no probability on this scale.
 
     >>> counts = CodeCounts()
     >>> counts.update(np.repeat([0, 1, 5], [40, 50, 3]), None)
@@ -377,7 +377,7 @@ def ring_of_values(values: Floats, weights: Floats | None, ends: tuple[float, fl
 
 
 def ring_of_codes(values: Floats, weights: Floats | None, count: int) -> UnitScale:
-    """Return the scale of codes 0 ... count - 1 on a circle. Each code has a bin; many codes share bins.
+    """Return the scale of codes 0 ... count - 1 on a circle. Each code has its own bin, unless there are many codes.
 
     >>> ring_of_codes(np.array([0.0, 0.0, 2.0]), None, 4).masses
     (0.5, 0.1, 0.3, 0.1)

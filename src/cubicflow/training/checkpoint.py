@@ -105,7 +105,9 @@ def read_checkpoint(path: Path, most_bytes: int | None = None) -> Checkpoint:
     if violation := schema_violation(CHECKPOINT, numbers):
         raise DamagedCheckpointError(f"{path.name} is damaged: it {violation}")
     if max(numbers["best_step"], numbers["last_read"]) > numbers["step"]:
-        raise DamagedCheckpointError(f"{path.name} is damaged: it names a step after its own, {numbers['step']}")
+        raise DamagedCheckpointError(
+            f"{path.name} is damaged: it refers to a step after its own step, {numbers['step']}"
+        )
     return Checkpoint(tensors, {name: numbers[name] for name in CHECKPOINT})
 
 

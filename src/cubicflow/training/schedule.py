@@ -8,7 +8,7 @@ from cubicflow.training.config import TrainingConfig
 
 
 def done(config: TrainingConfig, step: int, elapsed: float) -> float:
-    """Return the completed fraction of the run, the larger of that by steps and that by time; 1 at the end."""
+    """Return the completed fraction of the run: the fraction of its steps or of its time, whichever is larger."""
     by_steps = step / config.steps if config.steps else 0.0
     by_time = elapsed / config.time_budget if config.time_budget else 0.0
     return min(max(by_steps, by_time), 1.0)

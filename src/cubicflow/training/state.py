@@ -44,7 +44,11 @@ class TrainingState:
 
     @torch.no_grad()
     def keep(self, weights: str) -> None:
-        """Keep the flow's current tensors as the best."""
+        """Copy the flow's current tensors to ``best``, and record the step and the kind of weights.
+
+        Args:
+            weights: the kind of weights in the flow, ``"raw"`` or ``"averaged"``.
+        """
         self.best_step, self.best_weights = self.step, weights
         for name, value in self.parts.flow.state_dict().items():
             self.best[name].copy_(value)

@@ -137,7 +137,7 @@ class Step:
 
     @torch.no_grad()
     def initialise(self, batch: Batch) -> None:
-        """Initialise layers that take their scale from the first batch, before weights are averaged or captured."""
+        """Initialise layers that take their scale from the first batch. Must precede averaging and captures."""
         statistics = self.statistics.copy()
         with self._gradients_for_own_losses():
             share = self.share_of_loss(batch).detach()

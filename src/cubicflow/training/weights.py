@@ -27,11 +27,11 @@ class Weights:
             param.grad = None
 
     def gradients(self) -> list[Tensor]:
-        """Return a gradient for each of ``tensors``; 0 for a parameter without one. The caller may overwrite them."""
+        """Return a gradient for each of ``tensors``: zeros if the parameter has none. The caller may overwrite them."""
         return [torch.zeros_like(param) if param.grad is None else param.grad for param in self.params]
 
     def written(self) -> None:
-        """Tell autograd that ``tensors`` were written. Does nothing here: they share memory with the parameters."""
+        """Tell autograd that ``tensors`` were changed. Does nothing here: they share memory with the parameters."""
 
     def release(self) -> None:
-        """Give each parameter its own memory after the last step. Does nothing here: each has its own already."""
+        """Give each parameter its own memory after the last step. Does nothing here: each one has it already."""

@@ -25,7 +25,7 @@ LOG_SCALE_BOUND = 10.0
 
 
 def is_spline(family: str) -> bool:
-    """Return whether an element map of this family is a spline. Splines also exist on the unit interval."""
+    """Return whether an element map of this family is a spline. Other maps need the real line."""
     return family in family_names()
 
 

@@ -1,4 +1,4 @@
-"""What the tests of the native backend share: its kernels one instruction set at a time, inputs, comparisons."""
+"""Common fixtures of the native tests: kernels of one instruction set at a time, inputs and comparisons."""
 
 from __future__ import annotations
 
@@ -24,15 +24,17 @@ needs_library = pytest.mark.skipif(isinstance(LOADED, str), reason=str(LOADED))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Under the sanitizers, which are slow, every 29th test; without those of accuracy, since such a build optimises
-    less and rounds differently."""
+    """With slow sanitizers, keep every 29th test.
+
+    Accuracy tests are left out: such a build optimises less and rounds differently.
+    """
     if path:
         items[:] = [item for item in items if "exact" not in item.name][::29]
 
 
 @pytest.fixture(params=HERE or [0], ids=lambda level: library.LEVELS[level])
 def level(request, monkeypatch) -> int:
-    """Every instruction set of this processor, not the best alone. Each is a test of its own."""
+    """Return each instruction set of this processor, not only the best, in a test of its own."""
     if isinstance(LOADED, str):
         pytest.skip(LOADED)
     monkeypatch.setattr(launch, "load", lambda: LOADED._replace(level=request.param))
@@ -41,20 +43,20 @@ def level(request, monkeypatch) -> int:
 
 @contextmanager
 def at_level(level: int) -> Iterator[None]:
-    """The native backend with one instruction set, forward and backward."""
+    """Use the native backend with one instruction set, forward and backward."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(launch, "load", lambda: LOADED._replace(level=level))
         yield
 
 
-# A test that compares with the reference loops over these, since it then computes the reference once. A test that takes
-# the fixture `level` computes the reference once for every instruction set.
+# Context managers that select an instruction set. A test that compares with the reference loops over them, so that it
+# computes the reference once. A test with the fixture `level` would compute the reference for every instruction set.
 AT_LEVELS = {library.LEVELS[level]: partial(at_level, level) for level in HERE}
 
 
 @pytest.fixture(scope="session", params=[case for case in CASES if case.record.native is not None], ids=str)
 def spline(request) -> Case:
-    """Those that have a native kernel."""
+    """Return each case that has a native kernel."""
     return request.param
 
 
@@ -66,7 +68,7 @@ def points(*shape, domain="real", dtype=torch.float64, seed=1):
 
 
 def with_gradients(function, x, params, seed=2, **options):
-    """[y, log_slope, grad_x, grad_params] for random gradients of the outputs."""
+    """Return [y, log_slope, grad_x, grad_params] for random gradients of the outputs."""
     x, params = x.detach().requires_grad_(), params.detach().requires_grad_()
     y, log_slope = function(x, params, **options)
     generator = torch.Generator().manual_seed(seed)
@@ -75,9 +77,9 @@ def with_gradients(function, x, params, seed=2, **options):
 
 
 def assert_close(found, wanted, about=None):
-    """A gradient of these splines (bins down to 1e-3, slopes down to 1e-3 of the secant) may hold 1e6 roundings.
+    """Assert that values agree up to rounding. ``about`` is printed if the assertion fails.
 
-    ``about`` is printed where the assertion fails.
+    Bins go down to 1e-3 and slopes down to 1e-3 of the secant, so a gradient may have an error of 1e6 roundings.
     """
     for got, want in zip(found, wanted, strict=True):
         assert got.shape == want.shape, about

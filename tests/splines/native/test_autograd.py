@@ -1,4 +1,4 @@
-"""The native operators under autograd, vmap, tracers and whoever else watches."""
+"""The native operators under autograd, vmap, tracers and other observers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_gradgradcheck(spline, domain, inverse, smooth_inputs):
 
 
 def test_a_watched_call_goes_through_its_operator():
-    """Calls that nobody watches do not, and are right as well: all other tests are such calls."""
+    """Calls without observers skip the operator. All other tests make such calls."""
     x, params = torch.randn(3, requires_grad=True), torch.randn(3, 8, requires_grad=True)
 
     class Seen(TorchDispatchMode):
@@ -127,7 +127,7 @@ def test_jacrev_is_right_and_jacfwd_raises(spline, inverse):
 @needs_library
 @pytest.mark.parametrize("create_graph", [False, True], ids=["first order", "with a graph"])
 def test_batched_gradients_are_row_by_row(spline, inverse, create_graph):
-    """is_grads_batched hands the backward pass tensors that have no memory of their own."""
+    """is_grads_batched passes tensors without memory to the backward pass."""
     x, params = points(4).requires_grad_(), spline.params(num_bins=3).requires_grad_()
     y, log_slope = spline(x, params, inverse=inverse, backend="native")
     rows = torch.randn(5, 4, dtype=torch.float64)
@@ -151,7 +151,7 @@ def test_vectorised_jacobian_is_the_references(spline, inverse):
 
 
 def negated_view(values):
-    """The same values, in memory that holds their negatives."""
+    """Return the same values, in memory that holds their negatives."""
     view = torch.complex(torch.zeros_like(values), -values).conj().imag
     assert view.is_neg()
     assert torch.equal(view, values)
@@ -180,7 +180,7 @@ def test_negated_views_are_read_with_their_sign(spline, inverse):
 
 @needs_library
 def test_forward_mode_raises_without_gradients_too():
-    """Where nothing asks for a backward pass calls go straight to the kernel, which knows of no tangents."""
+    """Without a backward pass, calls go directly to the kernel, which ignores tangents."""
     x, params = torch.randn(5), torch.randn(5, 22)
     with torch.no_grad(), dual_level(), pytest.raises(RuntimeError, match="jvp"):
         cubic_spline(make_dual(x, torch.ones(5)), params, backend="native")

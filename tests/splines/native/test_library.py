@@ -1,4 +1,4 @@
-"""Which calls the native backend takes, what it says without its library, and how that is built."""
+"""Which calls the native backend takes, its messages without the library, and the build of the library."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_what_it_refuses_and_why(call, message):
 def test_auto_takes_it_on_the_cpu():
     found, named = (cubic_spline(points(9), torch.ones(9, 12), backend=backend)[0] for backend in ("auto", "native"))
     assert torch.equal(found, named)
-    assert linear_spline(X, PARAMS)[0].shape == (3,)  # by the reference
+    assert linear_spline(X, PARAMS)[0].shape == (3,)  # the reference runs, because linear splines have no kernel
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_without_the_library_auto_goes_on_and_the_name_says_what_to_do(monkeypat
 
 @needs_library
 def test_a_library_of_another_version_is_not_used(monkeypatch, reload):
-    for constant in library.CONSTANTS:  # the size of struct spline_call among them
+    for constant in library.CONSTANTS:  # including the size of struct spline_call
         library.load.cache_clear()
         with monkeypatch.context() as patch:
             patch.setitem(library.CONSTANTS, constant, library.CONSTANTS[constant] * 1.001)
@@ -89,7 +89,7 @@ def test_a_library_of_another_version_is_not_used(monkeypatch, reload):
 @needs_library
 @pytest.mark.parametrize("change", ["edited", "added", "renamed"])
 def test_a_library_of_other_sources_is_not_used(monkeypatch, tmp_path, reload, change):
-    """Sources beside the library that are not those it was built from, as after a pull or a switch of branches."""
+    """The library was built from other sources than those beside it, as after a pull or a switch of branches."""
     root = tmp_path / "checkout"
     sources = root / "src" / "cubicflow" / "splines" / "backends" / "native" / "csrc"
     shutil.copytree(library.SOURCES, sources)
@@ -107,7 +107,7 @@ def test_a_library_of_other_sources_is_not_used(monkeypatch, tmp_path, reload, c
     assert advice in native.unavailable()
     with pytest.raises(RuntimeError, match="built from other sources"):
         cubic_spline(X, PARAMS, backend="native")
-    assert (cubic_spline(X, PARAMS)[0].abs() <= 1e-6).all()  # by the reference
+    assert (cubic_spline(X, PARAMS)[0].abs() <= 1e-6).all()  # the reference runs instead
 
 
 def test_a_missing_library_is_said_once_with_the_remedy(monkeypatch, tmp_path, reload):
@@ -138,7 +138,7 @@ def test_an_installed_library_has_no_sources_beside_it(monkeypatch, tmp_path, re
 
 
 def test_a_call_is_described_to_c_as_c_declares_it():
-    """The fields of both structs, their types and their order, read from the header."""
+    """The fields of both structs agree with the header: their names, types and order."""
     header = (library.SOURCES / "call.h").read_text()
     types = {"int64_t": ctypes.c_int64, "double": ctypes.c_double, "struct axes": library.Axes}
     for name, structure in (("axes", library.Axes), ("spline_call", library.Call)):

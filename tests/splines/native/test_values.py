@@ -1,4 +1,4 @@
-"""The native kernels against the reference, at every instruction set this processor has."""
+"""The native kernels against the reference, with every instruction set of this processor."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_exp_log_and_sigmoid_are_as_exact_as_vecmath_says(level, dtype, name):
 
 # --- values and gradients --------------------------------------------------------------------------------------------
 
-SHAPES = {  # x, leading axes of params
+SHAPES = {  # shape of x, leading axes of params
     "own": ((67,), (67,)),
     "own, two axes": ((5, 13), (5, 13)),
     "features": ((41, 6), (6,)),
@@ -121,7 +121,7 @@ def test_float32_is_as_exact_as_the_reference(spline, domain, inverse, num_bins,
 @pytest.mark.soak
 @pytest.mark.parametrize("num_bins", [1, 2, 3, 8, 10, 16, 32, 33, 128])
 def test_float32_is_as_exact_as_the_reference_at_length(spline, domain, inverse, num_bins):
-    """A million inputs a cell take minutes; the test before this one has 40,000 and fewer cells."""
+    """A million inputs per case take minutes. The previous test has 40,000 inputs and fewer cases."""
     for scale in SCALES:
         about = {"domain": domain, "inverse": inverse, "num_bins": num_bins, "scale": scale}
         assert_as_exact_as_the_reference(native.evaluate, spline, **about, count=1_000_000, variants=AT_LEVELS)
@@ -136,21 +136,21 @@ def test_gradients_in_float32_are_as_exact_as_the_references(spline, domain, inv
 
 @pytest.mark.parametrize("leading", [(64,), ()], ids=["own", "shared"])
 def test_equal_secants_share_the_gradient_of_their_minimum(level, inverse, dtype, leading):
-    """All bins are equal, and a reciprocal that is rounded must not make one of them steeper: with 6 bins in float32
-    and with 9 in float64 it would."""
+    """All bins are equal. The rounding of a reciprocal must not make one bin steeper than another, as it would with 6
+    bins in float32 and with 9 bins in float64."""
     x = torch.linspace(-3, 3, 64, dtype=dtype)
     for k in range(1, 20):
         params = torch.zeros(*leading, num_params("cubic", k, "free"), dtype=dtype)
         options = {"slopes": "free", "inverse": inverse}
         found = with_gradients(cubic_spline, x, params, backend="native", **options)[-1]
         wanted = with_gradients(cubic_spline, x, params, backend="reference", **options)[-1]
-        # A gradient taken from the wrong secant is off by half of what it should be; roundings, times K for a slope's,
-        # are far below.
+        # A gradient from the wrong secant would be off by half its size. Rounding errors, up to K times as large for
+        # slopes, are far smaller.
         assert (found - wanted).abs().max() <= 16 * k * torch.finfo(dtype).eps * wanted.abs().max()
 
 
 def test_a_spline_shared_by_many_sums_its_gradients_exactly(level, spline):
-    """In single precision one after the other, 2^18 terms would lose three digits."""
+    """Sequential summation of 2^18 terms in single precision would lose three digits."""
     x, params = points(1 << 18, dtype=torch.float32), spline.params(num_bins=8, dtype=torch.float32)
 
     def ones(x, params):
@@ -162,7 +162,7 @@ def test_a_spline_shared_by_many_sums_its_gradients_exactly(level, spline):
     assert ((ones(x, params) - exact).abs() <= 1e-5 * exact.abs().max()).all()
 
 
-# --- NaN, infinities, nothing ----------------------------------------------------------------------------------------
+# --- NaN, infinities, empty tensors ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("leading", [(64,), ()], ids=["own", "shared"])
@@ -187,7 +187,7 @@ def test_nan_params_stay_with_their_element(level, dtype, inverse, where):
         with_gradients(cubic_spline, x, broken, inverse=inverse, backend="native"), clean, strict=True
     ):
         assert torch.equal(got[~hole], want[~hole])
-    if where != -1:  # an edge slope matters in the edge bin alone
+    if where != -1:  # an edge slope affects only the edge bin
         assert cubic_spline(x, broken, inverse=inverse, backend="native")[0][hole].isnan().all()
 
 
@@ -208,7 +208,7 @@ def test_outside_the_unit_interval(level, spline, inverse):
     assert found[1].isneginf().tolist() == [True, False, False, True]
 
 
-EMPTY = {  # x, leading axes of params
+EMPTY = {  # shape of x, leading axes of params
     "own": ((0,), (0,)),
     "own, two axes": ((0, 3), (0, 3)),
     "own, inner": ((2, 0, 3), (2, 0, 3)),
@@ -226,7 +226,7 @@ EMPTY = {  # x, leading axes of params
 @needs_library
 @pytest.mark.parametrize("layout", ["as it is", "expanded"])
 def test_empty(spline, inverse, dtype, layout):
-    """Expanded, an empty axis has stride 0 like one that elements share; and there are no params to read."""
+    """An expanded empty axis has stride 0, like an axis along which params are shared. There are no params to read."""
 
     def results(backend, shape, leading):
         def full(sizes):
@@ -245,7 +245,7 @@ def test_empty(spline, inverse, dtype, layout):
                 found = results("native", shape, leading)
             for got, want in zip(found, wanted, strict=True):
                 assert (got.shape, got.dtype) == (want.shape, want.dtype), (name, level)
-                assert not got.any(), (name, level)  # of gradients: no element has moved them
+                assert not got.any(), (name, level)  # gradients are 0, because there are no elements
 
 
 def test_the_library_reads_no_params_where_there_are_none(level):
@@ -259,7 +259,7 @@ def test_the_library_reads_no_params_where_there_are_none(level):
 
 
 def layouts(params):
-    """The same params (6, 5, P), laid out otherwise."""
+    """Return the same params (6, 5, P) in several memory layouts."""
     wide = torch.zeros(6, 5, 2 * params.shape[-1], dtype=params.dtype)
     wide[..., ::2] = params
     yield "channels first", params.permute(0, 2, 1).contiguous().permute(0, 2, 1)
@@ -299,7 +299,7 @@ def test_expanded_params(level, spline):
 
 @pytest.fixture
 def eager_threads(monkeypatch):
-    """Threads for any work at all, and torch's own number of them back afterwards."""
+    """Use threads for calls of any size, and restore torch's number of threads afterwards."""
     before = torch.get_num_threads()
     monkeypatch.setattr(library, "GRAIN", 1)
     yield
@@ -336,7 +336,7 @@ def run_in_child(queue, x, params):
 def test_a_forked_child_does_not_wait_for_threads_it_does_not_have(eager_threads):
     torch.set_num_threads(2)
     x, params = points(5000), torch.randn(5000, 12, dtype=torch.float64)
-    y, _ = cubic_spline(x, params, backend="native")  # the parent's threads are up
+    y, _ = cubic_spline(x, params, backend="native")  # starts the parent's threads
     context = multiprocessing.get_context("fork")
     queue = context.SimpleQueue()
     child = context.Process(target=run_in_child, args=(queue, x, params))

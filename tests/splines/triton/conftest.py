@@ -1,4 +1,4 @@
-"""What the tests of the Triton backend share: the device, the families, inputs, comparisons."""
+"""Common fixtures of the Triton tests: the device, the families, inputs and comparisons."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cubicflow.splines.backends import triton as backend
 
 from ..conftest import CASES
 
-# Those that have a Triton kernel, the cubics by their slopes.
+# The families that have a Triton kernel. The names of cubics are the names of their slopes.
 FAMILIES = {case.slopes or case.family: (case.family, case.slopes) for case in CASES if case.record.triton is not None}
 
 
@@ -58,7 +58,7 @@ def points(*shape, domain="real", dtype=torch.float64, seed=1, device="cpu") -> 
 
 
 def gradients(family, x, params, backend, seed=2, **options) -> list[Tensor]:
-    """(y, log_slope, grad_x, grad_params) for random gradients of the outputs."""
+    """Return (y, log_slope, grad_x, grad_params) for random gradients of the outputs."""
     x, params = x.detach().requires_grad_(), params.detach().requires_grad_()
     y, log_slope = spline(family, x, params, backend, **options)
     generator = torch.Generator().manual_seed(seed)
@@ -67,8 +67,11 @@ def gradients(family, x, params, backend, seed=2, **options) -> list[Tensor]:
 
 
 def assert_close(found: list[Tensor], wanted: list[Tensor]) -> None:
-    """To float64's rounding times the conditioning: a gradient holds secants and inverse slopes of up to 1e3 each,
-    twice, so 1e6 epsilon is what either side may be off; 1e-9 is four times that."""
+    """Assert that float64 values agree to 1e-9.
+
+    A gradient has factors of secants and inverse slopes, each up to 1e3 and twice, so each side may have an error of
+    1e6 epsilon. The tolerance is four times that.
+    """
     for a, b in zip(found, wanted, strict=True):
         assert a.shape == b.shape
         assert ((a - b).abs() <= 1e-9 * (1 + b.abs())).all()

@@ -1,4 +1,4 @@
-"""Params and gradients of the Triton kernels wherever they lie in memory."""
+"""Params and gradients of the Triton kernels in any memory layout."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from .conftest import assert_close, draw, gradients, points, spline
 
 pytest.importorskip("triton", reason="Triton is for Linux only")
-# numpy, in the interpreter, warns of what floating point does by design: exp2(-inf), 0 / 0 in branches not taken.
+# The interpreter computes with NumPy, which warns about exp2(-inf) and about 0 / 0 in branches that are not taken.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
 
@@ -59,7 +59,7 @@ def test_strides(view, name, num_bins, device):
 
 
 def test_gradients_that_are_one_number_or_strided(device):
-    """As those of a sum, or of a transpose."""
+    """The gradient of a sum is one expanded number. The gradient of a transpose is strided."""
     x, params = points(6, 5, device=device).requires_grad_(), draw("free", 6, 5, num_bins=4, device=device)
 
     def grad(backend):
@@ -71,8 +71,7 @@ def test_gradients_that_are_one_number_or_strided(device):
 
 
 def test_tensors_that_begin_anywhere(device):
-    """There are kernels for tensors that begin at a multiple of 16 bytes, and others for the rest: calls of one shape
-    must not mix them up."""
+    """Tensors aligned to 16 bytes have their own kernels. Calls of one shape must not mix up the kernels."""
     numbers, many = points(44, device=device), draw("steffen", 44, num_bins=4, device=device).flatten()
     for offset in (0, 1, 2, 3, 0):
         x, params = numbers[offset:][:40], many[offset:][:400].view(40, 10)
@@ -80,7 +79,7 @@ def test_tensors_that_begin_anywhere(device):
 
 
 def test_the_gradient_of_an_image_lies_as_its_params(device):
-    """So that the convolution that made them needs no copy."""
+    """The convolution that made the params then needs no copy of the gradient."""
     image = draw("steffen", 2, 3, 4, num_bins=5, device=device).movedim(-1, 1).contiguous()
     params = image.movedim(1, -1).detach().requires_grad_()
     y, log_slope = spline("steffen", points(2, 3, 4, device=device), params)

@@ -1,4 +1,4 @@
-"""The Triton backend as autograd, tracers, transforms, graphs and the dispatcher see it."""
+"""The Triton backend under autograd, tracers, transforms, CUDA graphs and the dispatcher."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from cubicflow.splines.families import FAMILIES
 from .conftest import assert_close, draw, gradients, points, spline
 
 pytest.importorskip("triton", reason="Triton is for Linux only")
-# numpy, in the interpreter, warns of what floating point does by design: exp2(-inf), 0 / 0 in branches not taken.
+# The interpreter computes with NumPy, which warns about exp2(-inf) and about 0 / 0 in branches that are not taken.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
 
-# --- as other machinery sees it ---------------------------------------------------------------------------------------
+# --- other tools of torch ---------------------------------------------------------------------------------------------
 
 
 def test_gradcheck(cubic, domain, inverse, smooth_inputs, device):
-    """Of a spline for each element, and with free slopes of one for all."""
+    """Each element has its own Steffen spline. All elements share one spline with free slopes."""
     x, params = smooth_inputs(cubic, 3, domain, inverse)
     splines = x.shape if cubic.slopes == "steffen" else ()
     x = x.detach().to(device).requires_grad_()
@@ -37,7 +37,7 @@ def test_gradcheck(cubic, domain, inverse, smooth_inputs, device):
     def function(x, params):
         return spline(cubic.slopes, x, params, domain=domain, inverse=inverse)
 
-    # In fast mode, along one random direction: every call is an interpreted kernel.
+    # Fast mode checks one random direction only: interpreted kernels are slow.
     assert torch.autograd.gradcheck(function, (x, params), fast_mode=True)
     assert torch.autograd.gradgradcheck(function, (x, params), fast_mode=True)
 
@@ -98,7 +98,7 @@ def test_function_transforms(inverse, device):
         jacfwd(lambda x: spline("steffen", x, params)[0])(x)
 
 
-# torch's own make_graphed_callables runs on a stream beside the one on which the leaves were made
+# make_graphed_callables runs on another stream than the one on which the leaves were made.
 @pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream does not match:UserWarning")
 def test_a_cuda_graph_replays(device):
     if device != "cuda":
@@ -117,7 +117,7 @@ def test_a_cuda_graph_replays(device):
         assert all((a == b).all() for a, b in zip(grads, want_grads, strict=True))
 
 
-# --- choosing it ------------------------------------------------------------------------------------------------------
+# --- the choice of the backend ----------------------------------------------------------------------------------------
 
 
 def test_auto_takes_it_for_cuda_tensors_alone(monkeypatch, device):
@@ -153,7 +153,7 @@ def test_refusals(device):
     ids=["no device", "no Triton"],
 )
 def test_without_what_it_needs(prepare, message):
-    """The package imports, auto runs, and the named backend says what is missing."""
+    """The package imports, auto runs, and the named backend says which package is missing."""
     program = f"""
 {prepare}
 import torch

@@ -1,4 +1,4 @@
-"""The Triton kernels against the reference: in Triton's interpreter on the CPU, or with ``--device cuda`` compiled."""
+"""The Triton kernels against the reference: in Triton's interpreter on the CPU, or compiled with ``--device cuda``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .conftest import FAMILIES, assert_close, draw, gradients, points, spline
 
 triton = pytest.importorskip("triton", reason="Triton is for Linux only")
 tl = pytest.importorskip("triton.language")
-# numpy, in the interpreter, warns of what floating point does by design: exp2(-inf), 0 / 0 in branches not taken.
+# The interpreter computes with NumPy, which warns about exp2(-inf) and about 0 / 0 in branches that are not taken.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
 
@@ -32,7 +32,7 @@ def test_few_bins(family, domain, inverse, num_bins, device):
 
 
 def test_many_bins(family, domain, inverse, device):
-    """33 leaves a chunk that holds one bin."""
+    """With 33 bins, the last chunk has one bin."""
     params = draw(family, 200, num_bins=33, device=device)
     x = points(200, domain=domain, device=device)
     options = {"domain": domain, "inverse": inverse}
@@ -57,7 +57,7 @@ def test_more_bins_than_that(device):
 @pytest.mark.parametrize("splines", [(70,), ()], ids=["own", "shared"])
 @pytest.mark.parametrize("name", ["steffen", "quadratic"])
 def test_several_programs(name, splines, num_bins, device):
-    """The last of which has elements to spare."""
+    """The last program has more elements than inputs."""
     from cubicflow.splines.backends.triton import launch
 
     params, x = draw(name, *splines, num_bins=num_bins, device=device), points(70, device=device)
@@ -96,7 +96,7 @@ def test_floors(name, num_bins, device):
 
 @pytest.mark.parametrize("num_bins", [1, 10, 33])
 def test_far_tails(family, inverse, num_bins, device):
-    """Slope 1, and the same offset, wherever sigmoid(x) is 0 to all digits."""
+    """The slope is 1 and the offset is constant wherever sigmoid(x) rounds to 0."""
     x = torch.tensor([-1e4, -200.0, -90.0, 90.0, 200.0, 1e4], device=device)
     params = draw(family, 6, num_bins=num_bins, dtype=torch.float32, device=device)
     found = gradients(family, x, params, "triton", inverse=inverse)
@@ -116,8 +116,10 @@ def lost_by_the_square(x_ptr, lost_ptr):
 
 @pytest.fixture(scope="module")
 def fused(device) -> None:
-    """Exponentials are as good as the reference's because an fma rounds once, which interpreters before Triton 3.9
-    do not know."""
+    """Skip if multiplications and additions are not fused, as in interpreters before Triton 3.9.
+
+    The exponentials are as accurate as the reference's only if an fma rounds once.
+    """
     x = torch.tensor([1 + 2.0**-12], device=device)
     lost = torch.empty_like(x)
     lost_by_the_square[(1,)](x, lost)
@@ -149,7 +151,7 @@ def test_float32_gradients_are_as_exact_as_the_references(c1, domain, inverse, n
 
 @pytest.mark.soak
 def test_float32_gradients_of_many_bins_are_as_exact_as_the_references(c1, domain, inverse, device):
-    """40,000 inputs take ten seconds a cell in the interpreter; the test before this one has 5,000."""
+    """40,000 inputs take ten seconds per case in the interpreter. The previous test has 5,000 inputs."""
     about = {"domain": domain, "inverse": inverse, "num_bins": 40, "scale": 10.0}
     assert_gradients_as_exact_as_the_references("triton", c1, **about, count=40_000, device=device)
 
@@ -173,7 +175,7 @@ def test_at_and_beside_the_knots(cubic, inverse, num_bins, scale, device):
         assert ((g - there.double().cpu()).abs() <= 16 * unit).all()
 
 
-# --- what is not a number ---------------------------------------------------------------------------------------------
+# --- NaN and infinities -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("num_bins", [1, 10, 33])
@@ -209,7 +211,7 @@ def test_outside_the_unit_interval(family, inverse, device):
 
 @pytest.mark.parametrize("num_bins", [3, 33])
 def test_impossible_bins(num_bins, device):
-    """Logits of -inf leave a bin its floor, and huge ones overflow nothing."""
+    """A bin with logit -inf has the size of its floor. Huge logits do not overflow."""
     params, x = draw("steffen", 20, num_bins=num_bins, device=device), points(20, device=device)
     params[:10, 1] = -torch.inf
     params[10:] *= 1e12

@@ -129,7 +129,7 @@ def _from_value(name: str, value: object, names: Sequence[str]) -> Condition:
 
 
 def is_context(given: Given, schema: Schema) -> bool:
-    """Return whether all conditions are values of context columns. The model takes those without particles."""
+    """Return whether all conditions are values of context columns. Such conditions need no particles."""
     names = {column.name for column in schema.context}
     if isinstance(given, Mapping):
         return given.keys() <= names

@@ -1,4 +1,4 @@
-"""All conditions of a query together: their sets, their probability, and weighted beginnings of rows that meet them.
+"""All conditions of a query: their sets of values, their probability, and weighted beginnings of rows that meet them.
 
 There are two methods:
 
@@ -38,12 +38,12 @@ from cubicflow.tables.schema import Schema
 from cubicflow.tables.table_error import TableError
 
 MOST_PATHS = 1 << 15  # paths of an enumeration
-PILOT = 1 << 12  # particles of the first round
+PILOT = 1 << 12  # particles of the first round, without tilts
 TRIED = 1 << 11  # particles after each tilt
 AT_ONCE = 1 << 14  # particles of one further round
 MOST_PARTICLES = 1 << 16
 MOST_TILTS = 8
-FEWEST = 100.0  # effective size; a smaller one is refused
+FEWEST = 100.0  # effective size; queries with fewer effective particles are refused
 CONFIDENCE = 0.05  # probability that an upper bound is wrong
 
 
@@ -174,7 +174,7 @@ class Question:
         log_weight: Floats,
         is_representative: NDArray[np.bool_],
     ) -> tuple[NDArray[np.int64], Floats, Floats, NDArray[np.bool_]]:
-        """Return the paths with a single value of column i where an earlier column determines it."""
+        """Return the paths, with a single value of column i in every path whose earlier columns determine the value."""
         determinant, rule = self.walk.rules[i]
         value = rule.apply(particles.y[:, determinant], np.full(len(particles), np.inf))
         known = ~np.isposinf(value)
@@ -210,7 +210,7 @@ class Question:
     def weighed(self, stop: int, size: float, generator: torch.Generator) -> Weighed:
         """Return all paths through columns 0 .. ``stop`` - 1, or else particles with an effective size of ``size``.
 
-        If the largest number of particles falls short of ``size``, they are returned with a smaller effective size.
+        If ``MOST_PARTICLES`` particles do not reach ``size``, they are returned with a smaller effective size.
 
         Raises:
             TableError: the conditions are impossible, or too few particles meet them.
@@ -238,7 +238,13 @@ class Question:
         return found
 
     def _tilt(self, first: Weighed, stop: int, generator: torch.Generator) -> Weighed:
-        """Tilt the walk in several rounds; return the particles of the best round, and keep its tilts."""
+        """Improve the tilts of the walk's proposals in several rounds, and return the particles of the best round.
+
+        The walk keeps the tilts of the best round.
+
+        Args:
+            first: the particles drawn before the first round.
+        """
         best, tilts = first, self.walk.tilts
         current = first
         for _ in range(MOST_TILTS):
@@ -303,7 +309,7 @@ def _joined(parts: Sequence[Particles]) -> Particles:
 
 
 def _context(schema: Schema, conditions: Sequence[Condition]) -> dict[str, object]:
-    """Return the values of context columns. Each must come from one equality."""
+    """Return the values of the context columns. Each value must come from one equality."""
     names = {column.name for column in schema.context}
     found: dict[str, object] = {}
     for condition in conditions:
@@ -321,7 +327,10 @@ def _context(schema: Schema, conditions: Sequence[Condition]) -> dict[str, objec
 
 
 def _sets(encoder: CellEncoder, conditions: Sequence[Condition], *, complete: bool) -> dict[int, Allowed]:
-    """Return the sets of the modelled columns, by their index in the model's order."""
+    """Return the set of allowed values of each conditioned column, by the column's index in the model's order.
+
+    If ``complete``, every column that can have missing values must be present.
+    """
     sets: dict[str, Allowed] = {}
     if complete:
         with_gaps = [name for name in encoder.order if encoder.cells[name].gaps]

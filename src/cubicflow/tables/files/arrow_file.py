@@ -43,7 +43,7 @@ class ArrowTable(Table):
 
     @contextmanager
     def _opened(self, path: Path) -> Iterator[pa.RecordBatchReader]:
-        """Open a reader of the batches. The file is not memory-mapped: a mapped file that shrinks is a crash."""
+        """Open a reader of the batches. The file is not memory-mapped: the process would crash if the file shrank."""
         try:
             with pa.OSFile(str(path)) as file:
                 yield pa.ipc.open_stream(file) if self._is_stream else pa.ipc.open_file(file)

@@ -16,7 +16,7 @@ from cubicflow.tables.text.reading import Reading
 
 
 def open_file(path: Path, reading: Reading) -> Table:
-    """Return the table in a file or a folder, or the built-in table of that name. The file's ending is its format."""
+    """Return the table in a file or a folder, or the built-in table of that name. The ending gives the format."""
     if not path.exists() and str(path) in BUILT_IN:
         path = built_in_table(str(path))
     if not path.exists():

@@ -1,4 +1,4 @@
-"""Samples that break a rule of the training rows. A rule is a column that determines another column."""
+"""Samples that break a rule of the training rows. A rule says that one column determines another."""
 
 from __future__ import annotations
 

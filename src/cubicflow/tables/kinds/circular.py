@@ -139,9 +139,10 @@ class CircularSteps(Gridded):
 
 
 def ring_grid(seen: Grid | None, ends: Bounds) -> Grid | None:
-    """Return the grid of one turn, starting at the first end; None if values and turn share no step, or a tiny one.
+    """Return the grid of one turn, starting at the first end.
 
-    ``seen`` is the grid of the observed values, or None.
+    Returns None if the values and the turn have no common step, or if that step is tiny. ``seen`` is the grid of the
+    observed values, or None.
 
     >>> ring_grid(Grid(1, 1, 0, 22), (0.0, 24.0))
     Grid(origin=0, step=1, decimals=0, count=24)

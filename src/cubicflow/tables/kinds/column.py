@@ -217,7 +217,7 @@ class Column(ABC):
         return self.needed_map.forward(self.encode(array) + 0.5 * self.counts_mass)[0][:, None]
 
     def describe(self) -> str:
-        """Return in words what the likelihood counts in this column."""
+        """Return a phrase for the user: the role of the column in the likelihood, such as "weight of the row"."""
         if self.role == "context":
             return "given: the likelihood is conditional on it"
         return "weight of the row" if self.role == "weights" else self.likelihood_term
@@ -225,7 +225,7 @@ class Column(ABC):
     @property
     @abstractmethod
     def likelihood_term(self) -> str:
-        """What the likelihood counts in a modelled column, in words."""
+        """A phrase for the user: the density or the probability by which a modelled column enters the likelihood."""
 
     # --- plots ---
 

@@ -48,7 +48,7 @@ class Format(ABC):
 
     @abstractmethod
     def describe(self) -> str:
-        """Return in words what the column holds."""
+        """Return a phrase for the user that describes the values."""
 
     def matches_all(self, text: pa.Array) -> bool:
         """Return whether every value of an array without gaps matches the pattern."""

@@ -155,8 +155,10 @@ def search(
     STEP: tl.constexpr,
     SIZE: tl.constexpr,
 ):
-    """Return the last j below SIZE that starts at or before `position`. There are base + j STEP bins before j, and
-    their sums are start + before[j]."""
+    """Return the index j < SIZE of the last bin, or chunk, that starts at or before `position`.
+
+    There are base + j STEP bins before bin, or chunk, j. Their sums are start + before[j].
+    """
     found = tl.zeros_like(base)
     for j in tl.static_range(1, SIZE):
         sums = add(start, (before[0][j], before[1][j], before[2][j]))
