@@ -155,7 +155,7 @@ def paper(root: Path) -> str:
     gaussians, images = _results(root, "figure-2")["densities"][0], _results(root, "figure-3")
     models = {
         "cubic": f"coupling layers (published: {published})",
-        "cubic-regularised-more": "coupling layers, a base of ten normals, more dropout, half as many steps again",
+        "cubic-regularised-more": "coupling layers, a base of ten normals, more dropout, 1.5 times the steps",
         "cubic-mirrored": "coupling layers, mirrored patches, twice the steps",
         "cubic-attention-long": "autoregressive layers with attention",
         "cubic-attention-symmetries": "autoregressive layers with attention, all symmetries of a patch",
