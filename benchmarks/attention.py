@@ -97,7 +97,7 @@ def steps(name: str) -> list[str]:
         "",
         markdown_table(header, rows),
         "",
-        f"The kernels of a step of {BATCHES[-1]} rows, {total / 1e3:.2f} ms when one follows the other:",
+        f"The kernels of a step of {BATCHES[-1]} rows take {total / 1e3:.2f} ms if they run one after the other:",
         "",
         markdown_table(["kernels", "ms", "share"], times),
     ]
@@ -144,13 +144,13 @@ def samples(flow: Any) -> list[str]:
     with patch.object(CausalTransformer, "one_by_one", None):
         by_passes, expected = timed(draw)
     rows = [
-        ["one feature after the other, with a memory", f"{with_memory:.2f}", ""],
+        ["one feature after the other, with a cache of earlier features", f"{with_memory:.2f}", ""],
         ["whole passes", f"{by_passes:.2f}", f"{by_passes / with_memory:.0f} x"],
     ]
     return [
         markdown_table([f"{SAMPLES:,} samples of {FEATURES} features", "seconds", "slower"], rows),
         "",
-        f"The two differ by at most {float((found - expected).abs().max()):.1e}.",
+        f"The samples of the two methods differ by at most {float((found - expected).abs().max()):.1e}.",
     ]
 
 

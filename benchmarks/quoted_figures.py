@@ -184,8 +184,9 @@ def speed(root: Path) -> str:
             f"- On the CPU the networks take {shares[0]:.0f} to {shares[-1]:.0f} % of a training step.",
             f"- Forward and backward of a spline need {ours} times the memory of params and their gradient, on the CPU",
             "  and on the GPU.",
-            f"- A fresh process on the H200 finishes its first training steps {cold[0]} after Python starts, and",
-            f"  {warm[0]} after if the kernels are already compiled. On a slower host: {cold[1]} and {warm[1]}.",
+            f"- A fresh process on the H200 finishes its first training steps {cold[0]} after Python starts.",
+            f"  If the kernels are already compiled, the time is {warm[0]}. On a slower host, the two times",
+            f"  are {cold[1]} and {warm[1]}.",
         ]
     )
 
