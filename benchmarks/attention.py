@@ -66,7 +66,14 @@ def main() -> None:
     torch.manual_seed(0)
     name = torch.cuda.get_device_name()
     command = " ".join(["python -m benchmarks.attention", *([str(arguments.run)] if arguments.run else [])])
-    lines = [f"`{command}` on one {name}, torch {torch.__version__}.", "", "## A training step", "", *steps(name), ""]
+    lines = [
+        f"`{command}` ran on one {name} with torch {torch.__version__}.",
+        "",
+        "## A training step",
+        "",
+        *steps(name),
+        "",
+    ]
     flow = model() if arguments.run is None else cf.load(arguments.run, device="cuda")
     lines += ["## Samples", "", *samples(flow)]
     arguments.output.write_text("# Attention, measured\n\n" + "\n".join(lines) + "\n", encoding="utf-8")
