@@ -66,7 +66,14 @@ def main() -> None:
     torch.manual_seed(0)
     name = torch.cuda.get_device_name()
     command = " ".join(["python -m benchmarks.attention", *([str(arguments.run)] if arguments.run else [])])
-    lines = [f"`{command}` on one {name}, torch {torch.__version__}.", "", "## A training step", "", *steps(name), ""]
+    lines = [
+        f"`{command}` ran on one {name} with torch {torch.__version__}.",
+        "",
+        "## A training step",
+        "",
+        *steps(name),
+        "",
+    ]
     flow = model() if arguments.run is None else cf.load(arguments.run, device="cuda")
     lines += ["## Samples", "", *samples(flow)]
     arguments.output.write_text("# Attention, measured\n\n" + "\n".join(lines) + "\n", encoding="utf-8")
@@ -97,7 +104,7 @@ def steps(name: str) -> list[str]:
         "",
         markdown_table(header, rows),
         "",
-        f"The kernels of a step of {BATCHES[-1]} rows, {total / 1e3:.2f} ms when one follows the other:",
+        f"The kernels of a step of {BATCHES[-1]} rows take {total / 1e3:.2f} ms if they run one after the other:",
         "",
         markdown_table(["kernels", "ms", "share"], times),
     ]
@@ -144,13 +151,13 @@ def samples(flow: Any) -> list[str]:
     with patch.object(CausalTransformer, "one_by_one", None):
         by_passes, expected = timed(draw)
     rows = [
-        ["one feature after the other, with a memory", f"{with_memory:.2f}", ""],
+        ["one feature after the other, with a cache of earlier features", f"{with_memory:.2f}", ""],
         ["whole passes", f"{by_passes:.2f}", f"{by_passes / with_memory:.0f} x"],
     ]
     return [
         markdown_table([f"{SAMPLES:,} samples of {FEATURES} features", "seconds", "slower"], rows),
         "",
-        f"The two differ by at most {float((found - expected).abs().max()):.1e}.",
+        f"The samples of the two methods differ by at most {float((found - expected).abs().max()):.1e}.",
     ]
 
 

@@ -124,8 +124,10 @@ def main() -> None:
     lines = [
         "# Diamonds",
         "",
-        f"`python -m benchmarks.diamonds diamonds.csv --model {arguments.model}`, on {where()},",
-        "with the default settings of `cubicflow fit`.",
+        f"`python -m benchmarks.diamonds diamonds.csv --model {arguments.model}` ran on {where()}.",
+        "The fits have the default settings of `cubicflow fit`. The first table compares a flow with scikit-learn's",
+        "Gaussian mixture; validation rows choose 1 to 20 components. The AUC is that of a gradient-boosting",
+        "classifier that separates real from sampled rows: 0.5 is chance, 1 is perfect separation.",
         "",
         "| seven numeric columns, dequantised once | test log likelihood |",
         "|---|---|",

@@ -155,7 +155,7 @@ def paper(root: Path) -> str:
     gaussians, images = _results(root, "figure-2")["densities"][0], _results(root, "figure-3")
     models = {
         "cubic": f"coupling layers (published: {published})",
-        "cubic-regularised-more": "coupling layers, a base of ten normals, more dropout, half as many steps again",
+        "cubic-regularised-more": "coupling layers, a base of ten normals, more dropout, 1.5 times the steps",
         "cubic-mirrored": "coupling layers, mirrored patches, twice the steps",
         "cubic-attention-long": "autoregressive layers with attention",
         "cubic-attention-symmetries": "autoregressive layers with attention, all symmetries of a patch",
@@ -184,8 +184,9 @@ def speed(root: Path) -> str:
             f"- On the CPU the networks take {shares[0]:.0f} to {shares[-1]:.0f} % of a training step.",
             f"- Forward and backward of a spline need {ours} times the memory of params and their gradient, on the CPU",
             "  and on the GPU.",
-            f"- A fresh process on the H200 finishes its first training steps {cold[0]} after Python starts, and",
-            f"  {warm[0]} after if the kernels are already compiled. On a slower host: {cold[1]} and {warm[1]}.",
+            f"- A fresh process on the H200 finishes its first training steps {cold[0]} after Python starts.",
+            f"  If the kernels are already compiled, the time is {warm[0]}. On a slower host, the two times",
+            f"  are {cold[1]} and {warm[1]}.",
         ]
     )
 

@@ -60,13 +60,14 @@ def main() -> None:
         best = {model: min(best[model], seconds(fitted, scored)) for model, fitted in models.items()}
     speeds = {model: len(scored) / took for model, took in best.items()}
     lines = [
-        "# Rows scored a second",
+        "# Rows scored per second",
         "",
-        f"`python -m benchmarks.rows_scored diamonds.csv --threads {arguments.threads}`, on a CPU with",
-        f"{os.cpu_count()} cores: {len(scored):,} rows of ten columns. Both models have the sizes that `cubicflow fit`",
-        "chooses. A flow is evaluated at sixteen offsets for each row, a model of columns once, in float64.",
+        f"`python -m benchmarks.rows_scored diamonds.csv --threads {arguments.threads}` scored {len(scored):,}",
+        f"rows of ten columns on a CPU with {os.cpu_count()} cores. Both models have the sizes",
+        "that `cubicflow fit` chooses. A flow is evaluated at sixteen offsets for each row. A model",
+        "of columns is evaluated once for each row, in float64.",
         "",
-        "| | rows a second | in units of the flow |",
+        "| | rows per second | relative to the flow |",
         "|---|---|---|",
         *(f"| {PHRASES[model]} | {speed:,.0f} | {speed / speeds['flow']:.1f} |" for model, speed in speeds.items()),
     ]

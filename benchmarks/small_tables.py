@@ -132,9 +132,9 @@ def write(records: list[Record], shapes: dict[str, tuple[int, ...]]) -> None:
     lines = [
         "# Small tables",
         "",
-        f"`python -m benchmarks.small_tables`, on one of {os.cpu_count()} cores: mean held-out log likelihood over",
-        "five folds, in nats and in the data's units. The difference is between CubicFlowDensity and the better of the",
-        "other two, with twice its standard error over the folds.",
+        f"`python -m benchmarks.small_tables` ran on one of {os.cpu_count()} cores. The table shows the mean held-out",
+        "log likelihood over five folds, in nats and in the units of the data; larger is better. The difference is",
+        "CubicFlowDensity minus the better of the other two, ± twice its standard error over the folds.",
         "",
         f"| table | rows, columns | {' | '.join(MODELS)} | difference | seconds a fit |",
         "|---|---|---|---|---|---|---|",

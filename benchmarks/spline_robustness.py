@@ -360,9 +360,16 @@ def main() -> None:
         writer.writerows(asdict(row).values() for row in rows)
     text = (
         "# Robustness of spline inverses\n\n"
-        f"`python -m benchmarks.spline_robustness`, {args.inputs:,} inputs in each row. The backward error is in units "
-        "of epsilon x (1 + the steepest secant nearby). The head of `benchmarks/spline_robustness.py` defines all "
-        "columns.\n\n"
+        "`python -m benchmarks.spline_robustness` inverts splines with K bins and random parameters. The parameters\n"
+        "are normally distributed with standard deviation *scale*. x̂ is the computed inverse of y = f(x).\n\n"
+        "- *closed form*: the closed-form roots of the cubic alone, without Newton steps.\n"
+        "- *NaN or inf*: inputs whose x̂ or log-slope is not finite.\n"
+        "- *outside*: inputs whose x̂ is outside [0, 1].\n"
+        "- *backward error*: the largest |g(x̂) - y|, where g is an independent implementation of the same spline.\n"
+        "  Its unit is epsilon x (1 + the steepest secant among the bin of x̂ and its neighbours).\n"
+        "- *round trip*: the largest |x̂ - x|.\n\n"
+        f"The second table has {args.inputs:,} inputs in each row. The head of `benchmarks/spline_robustness.py`\n"
+        "describes the inputs and the method.\n\n"
         f"## The worst over K and scale\n\n{summary(rows)}\n## Every row\n\n{markdown(rows)}"
     )
     (args.out / "spline_robustness.md").write_text(text)

@@ -11,22 +11,25 @@ from benchmarks.synthetic.records import MODELS, Record
 
 INTRODUCTION = """# Generators of tables
 
-Rows sampled by `cubicflow fit` and `cubicflow sample`, by SDV and by mostlyai-engine, all with their defaults and each
-in its own environment. In Magic, Shoppers, diamonds and penguins a random nine tenths of the rows are training rows;
-Adult comes with test rows. Every generator is fitted to the training rows, and draws as many rows.
+This page compares rows sampled by cubicflow (`cubicflow fit` and `cubicflow sample`), by SDV and by mostlyai-engine.
+Each generator has its default settings and its own environment. In Magic, Shoppers, diamonds and penguins, a random
+nine tenths of the rows are training rows. Adult comes with test rows. Every generator is fitted to the training rows,
+and draws as many samples as there are training rows.
 
 `cubicflow fit` chooses settings by the number of rows. This choice was tuned by the log likelihood of validation rows
 within the training rows of Magic and Shoppers, on penguins and on other small tables. Two defaults were changed after a
 look at samples of Shoppers and Adult: finer bins in the tails of columns, and 0 as a limit of whole numbers near 0.
 
 - *detection*: XGBoost's default classifier separates training rows from samples (words one-hot, three shuffled
-  stratified folds). The score is 1 - (2 max(AUC, 1/2) - 1): 1 is indistinguishable, 0 is perfect separation.
-  *Held out* is the same score for test rows, with as many samples.
+  stratified folds). The score is 1 - (2 max(AUC, 1/2) - 1). At 1 the classifier cannot tell samples from training rows;
+  at 0 it separates them perfectly.
+- *held out*: the same score with test rows in place of training rows, and as many samples as test rows.
 - *shape*, *trend*: SDMetrics' scores of columns, and of pairs of columns. 1 is best.
-- *copies*: the share of samples that equal a training row in every cell; in brackets, the same share of test rows.
-- *impossible*: the share of samples with a pair of words that no row of the table has, although independent columns
-  would have it in seven rows or more.
-- *contradictory*: the share of samples that break a dependency: a column that determines another one in every row.
+- *copies*: the share of samples that equal a training row in every cell. The share of test rows that do is in brackets.
+- *impossible*: the share of samples with a pair of words that no row of the table has, although the pair would be
+  expected in seven rows or more if the columns were independent.
+- *contradictory*: the share of samples that break a dependency. In a dependency, one column determines another column
+  in every row of the table.
 - *seconds*: wall-clock and processor seconds of the fit, with one thread. The machine was shared, so processor seconds
   are the better measure.
 """
@@ -131,9 +134,10 @@ def _frequent(records: Sequence[Record]) -> list[str]:
         return []
     lines = [
         "",
-        "Shares of numbers that a fifth of the training rows or more hold. *Below 0*: the share of samples with",
+        "Some numbers are held by at least a fifth of the training rows. The table shows their shares among training",
+        "rows and samples. *Below 0* is the share of samples with a number below 0 in a column without such numbers.",
+        "",
     ]
-    lines += ["a number below 0 in a column without such numbers.", ""]
     names = [f"{name} = {value[0]:g}" for name, value in columns.items()]
     lines += [markdown_row(["", *names, "below 0"]), markdown_row(["---"] * (len(names) + 2))]
     lines.append(markdown_row(["training rows", *(_percent(value[1]) for value in columns.values()), "0 %"]))
@@ -173,7 +177,9 @@ def _not_run(records: Sequence[Record], tables: Sequence[str]) -> list[str]:
     for model, name in MODELS.items():
         lacking = [table for table in tables if (table, model) not in there]
         missing += [f"{name} on {', '.join(lacking)}"] if lacking else []
-    return ["", f"Not run yet: {'; '.join(missing)}. The command continues with these."] if missing else []
+    return (
+        ["", f"Not run yet: {'; '.join(missing)}. Running the command again continues with these."] if missing else []
+    )
 
 
 def draw(records: Sequence[Record], table: str, path: Path) -> None:
