@@ -142,7 +142,7 @@ def test_a_record_is_all_that_a_new_domain_needs_above_the_splines(torus):
     assert torch.equal(layer(X, PARAMS)[0], X + 7)
     assert torch.equal(layer.within_domain(9 * X), 9 * X)  # this domain has no bounds to clamp to
     assert splines.cubic_spline(9 * X, PARAMS, domain="torus", validate=True)[0].shape == X.shape
-    with pytest.raises(ValueError, match="an affine map does not keep the torus"):
+    with pytest.raises(ValueError, match="an affine map does not preserve the torus"):
         ElementMap("affine", domain="torus")
 
 
