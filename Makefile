@@ -13,8 +13,7 @@ STAMP  := $(VENV)/.installed
 # Two workers, one thread each: the suite is many small tensors, which more threads only slow down.
 PYTEST := OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/pytest -n 2 --dist worksteal
 
-# Bytecode of what was imported is kept: importing torch without it takes twice as long, and the tests start a hundred
-# processes that do.
+# Keep bytecode: the tests start about a hundred processes, and importing torch without bytecode takes twice as long.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test docs soak wheel sanitize lint types contracts unit clean
@@ -78,11 +77,11 @@ docs: $(STAMP)
 
 NATIVE := $(wildcard src/cubicflow/splines/backends/native/csrc/*)
 
-# Bytecode is made of what is imported, when it is: making it of everything takes as long as the rest of the installation.
+# No bytecode at installation: compiling every module takes as long as the rest. Python compiles a module at its first import.
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 
-# Two processes install half of the pinned packages each, one a core. The last line installs whatever they have not, such
-# as a half in which one package has no wheel for this platform, and checks the rest. normflows is for benchmarks alone.
+# Two processes install half of the pinned packages each, one process per core. A process fails if one of its packages has
+# no wheel for this platform; the last line then installs what is missing. normflows is used by benchmarks only.
 $(STAMP): pyproject.toml constraints.txt setup.py $(NATIVE)
 	$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else f"cubicflow needs Python 3.11 or newer, found {v[0]}.{v[1]}; try: make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
