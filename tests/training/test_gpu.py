@@ -271,8 +271,9 @@ def zip_parts(x, context, size):
 def test_a_fit_may_be_the_first_to_use_the_gpu():
     program = """
 import torch, cubicflow as cf
+flow = cf.flows.plane(2, num_layers=1)
 before = torch.get_rng_state()
-cf.fit(cf.flows.plane(2, num_layers=1), torch.randn(64, 2, generator=torch.Generator()), steps=2, device="cuda")
+cf.training.fit(flow, torch.rand(64, 2, generator=torch.Generator()), steps=2, device="cuda")
 assert torch.equal(before, torch.get_rng_state())
 """
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=120)
