@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from cubicflow.constructors import arguments, positive
 from cubicflow.nets.draws import Dropout
+from cubicflow.nets.fixed_tensors import fixed
 
 NORMS = (None, "batch", "layer")
 
@@ -106,8 +107,9 @@ class ResidualNet(nn.Module, ABC):
         if not self._angles:
             return x
         turns = 2 * math.pi * x
-        circle = torch.tensor(self.circles, device=x.device)
-        return torch.cat([torch.where(circle, turns.cos(), x), turns[:, self._angles].sin()], dim=-1)
+        circle = fixed(self.circles or [], x.device, torch.bool)
+        sines = turns.index_select(1, fixed(self._angles, x.device)).sin()
+        return torch.cat([torch.where(circle, turns.cos(), x), sines], dim=-1)
 
     def config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
