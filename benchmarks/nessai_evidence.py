@@ -136,6 +136,8 @@ def page(arguments: argparse.Namespace) -> None:
                     "log_evidence": float(np.mean([r["log_evidence"] for r in found])),
                     "exact": found[0]["exact"],
                     "reported_error": float(np.mean([r["reported_error"] for r in found])),
+                    "mean_pull": float(np.mean(pulls)),
+                    "deviation_of_pulls": float(np.std(pulls, ddof=1)) if len(pulls) > 1 else math.nan,
                     "largest_pull": float(np.max(np.abs(pulls))),
                     "likelihood_calls": float(np.mean([r["likelihood_calls"] for r in found])),
                     "seconds": float(np.median([r["seconds"] for r in found])),
@@ -145,11 +147,15 @@ def page(arguments: argparse.Namespace) -> None:
         writer = csv.DictWriter(file, rows[0].keys(), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-    head = "| flow | seeds | log evidence | exact | reported error | largest pull | likelihood calls | seconds |"
-    lines = [head, "|---|---|---|---|---|---|---|---|"]
+    head = (
+        "| flow | seeds | log evidence | exact | reported error | mean pull | deviation of pulls | largest pull | "
+        "likelihood calls | seconds |"
+    )
+    lines = [head, "|---|---|---|---|---|---|---|---|---|---|"]
     lines += [
         f"| {r['flow']} | {r['seeds']} | {r['log_evidence']:.3f} | {r['exact']:.3f} | {r['reported_error']:.3f} | "
-        f"{r['largest_pull']:.2f} | {r['likelihood_calls']:,.0f} | {r['seconds']:.0f} |"
+        f"{r['mean_pull']:+.2f} | {r['deviation_of_pulls']:.2f} | {r['largest_pull']:.2f} | "
+        f"{r['likelihood_calls']:,.0f} | {r['seconds']:.0f} |"
         for r in rows
     ]
     before, _, rest = arguments.page.read_text(encoding="utf-8").partition("<!-- table -->\n")

@@ -12,6 +12,7 @@ import torch
 from nessai.flowmodel import FlowModel
 from nessai.flowsampler import FlowSampler
 from nessai.model import Model
+from nessai.utils import compute_radius
 
 from cubicflow.clients.nessai import NessaiFlow
 
@@ -80,7 +81,7 @@ def test_nessais_training_learns_a_correlated_normal(tmp_path: Path) -> None:
     torch.manual_seed(0)
     rows = np.random.default_rng(0).multivariate_normal([0, 0], [[1, 0.9], [0.9, 1]], 800)
     model = FlowModel(
-        {"flow": NessaiFlow, "n_inputs": 2, "n_neurons": 8},
+        {"flow": NessaiFlow, "n_inputs": 2, "n_neurons": 8, "cover": False},
         {"max_epochs": 40, "batch_size": 200},
         output=str(tmp_path),
         rng=np.random.default_rng(1),
@@ -112,7 +113,89 @@ def test_a_reset_restores_the_initial_flow(tmp_path: Path) -> None:
     model.model.freeze_transform()
     assert not any(parameter.requires_grad for parameter in model.model.parameters())
     model.model.unfreeze_transform()
-    assert all(parameter.requires_grad for parameter in model.model.parameters())
+    assert all(parameter.requires_grad for parameter in model.model.flow.parameters())
+
+
+def trained_on_normal_rows(folder: Path, **settings: Any) -> FlowModel:
+    """Return nessai's model after two epochs on standard normal rows. It starts at the identity, which fits them."""
+    torch.manual_seed(0)
+    model = FlowModel(
+        {"flow": NessaiFlow, "n_inputs": 4, "n_neurons": 8, **settings},
+        {"max_epochs": 2},
+        output=str(folder),
+        rng=np.random.default_rng(1),
+    )
+    model.initialise()
+    model.train(np.random.default_rng(0).normal(size=(1_000, 4)), plot=False)
+    return model
+
+
+def outside(model: FlowModel, rows: np.ndarray) -> float:
+    """Return the share of rows outside the latent contour in which nessai draws new points by default."""
+    z, _ = model.forward_and_log_prob(rows)
+    return float((np.linalg.norm(z, axis=1) > compute_radius(4, 0.95)).mean())
+
+
+def test_nessais_contour_covers_the_live_points_and_new_points(tmp_path: Path) -> None:
+    """nessai never draws points outside its contour, so a share of them outside makes the evidence too high."""
+    live = np.random.default_rng(0).normal(size=(1_000, 4))
+    new = np.random.default_rng(2).normal(size=(20_000, 4))
+    model = trained_on_normal_rows(tmp_path)
+    assert outside(model, live) <= 0.001  # the farthest point is on the contour
+    assert outside(model, new) < 0.01  # beyond 1,000 points with probability 0.99^1000
+    assert 0.045 < outside(trained_on_normal_rows(tmp_path, cover=False), new) < 0.055
+
+
+def test_the_scaled_density_is_the_density_of_the_scaled_noise(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, again = (FlowModel({"flow": NessaiFlow, "n_inputs": 2, "n_neurons": 8}, output=str(tmp_path)) for _ in "12")
+    model.initialise()
+    flow = model.model.eval()
+    with torch.no_grad():
+        flow.scale.fill_(1.3)
+        for parameter in flow.averaged.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    rows = torch.randn(20, 2)
+    jacobians = torch.stack([torch.autograd.functional.jacobian(lambda r: flow(r[None])[0][0], row) for row in rows])
+    z, log_det = flow(rows)
+    wanted = -(z**2).sum(1) / 2 - math.log(2 * math.pi) + jacobians.det().abs().log()
+    torch.testing.assert_close(flow.log_prob(rows), wanted, atol=1e-4, rtol=1e-4)
+    back, log_det_back = flow.inverse(z)
+    torch.testing.assert_close(back, rows, atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(log_det_back, -log_det, atol=1e-3, rtol=1e-3)
+    model.save_weights(str(tmp_path / "weights.pt"))
+    again.load_weights(str(tmp_path / "weights.pt"))
+    np.testing.assert_array_equal(again.log_prob(rows.numpy()), model.log_prob(rows.numpy()))
+
+
+def test_training_sees_neither_the_scale_nor_the_average() -> None:
+    """The scale and the average are computed by hand, over two epochs of two batches and one validation."""
+    torch.manual_seed(0)
+    flow = NessaiFlow(2, 8, 2, 1)
+    flow.scale.fill_(3)
+    start = [p.detach().clone() for p in flow.flow.parameters()]
+    rows = torch.randn(40, 2)
+    plain = flow.flow.log_prob(rows[:20])
+    torch.testing.assert_close(flow.train().log_prob(rows[:20]), plain)
+    flow.log_prob(100 * rows[20:])  # forgotten with its epoch
+    for shift in (0.1, 0.3):
+        with torch.no_grad():
+            for parameter in flow.flow.parameters():
+                parameter.add_(shift)
+        flow.end_iteration()
+        flow.train().log_prob(rows[:20])
+    flow.log_prob(rows[20:30])
+    flow.end_iteration()
+    flow.eval().log_prob(rows[30:])
+    for average, old in zip(flow.averaged.parameters(), start, strict=True):
+        wanted = 0.9 * (0.9 * (0.9 * old + 0.1 * (old + 0.1)) + 0.1 * (old + 0.4)) + 0.1 * (old + 0.4)
+        torch.testing.assert_close(average, wanted)
+    flow.finalise()
+    radius = flow.averaged.to_noise(rows)[0].norm(dim=1).max()
+    torch.testing.assert_close(flow.scale, radius / math.sqrt(-2 * math.log(0.05)))  # the 95 % radius in two dimensions
+    flow.log_prob(1e3 * rows)
+    flow.finalise()  # rows after the training count no more
+    torch.testing.assert_close(flow.scale, radius / math.sqrt(-2 * math.log(0.05)))
 
 
 def test_each_row_of_a_context_gets_one_sample() -> None:
