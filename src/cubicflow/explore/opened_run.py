@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from cubicflow.data.built_in import BUILT_IN
+from cubicflow.explore.even_points import even_points
 from cubicflow.explore.subject import ArraySubject, ColumnsSubject, FlowSubject, Subject, numbers_of
 from cubicflow.flows import Flow, Mixture
 from cubicflow.flows.serialization import CONFIG_FILE, WEIGHTS_FILE, FlowFileError, load_model, read_config
@@ -28,7 +29,7 @@ from cubicflow.training.metrics_file import read_metrics
 from cubicflow.training.unfinished import is_training, is_unfinished, load_unfinished
 
 DATA_ROWS = 6000  # rows of the data that the page shows
-BUILT_IN_ROWS = 150_000  # points of a built-in density that the page shows
+BUILT_IN_ROWS = 80_000  # points of a built-in density that the page shows
 BUILT_IN_SECTION = "built_in"  # key of config.json with the name of the built-in density that was fitted
 ROW_NUMBER = "\0row"  # name of a temporary column
 PATHS = re.compile(r"(?<![\w.:/])(?:[A-Za-z]:\\|/)[^\s'\",;]*[/\\]([^\s'\",;/\\]*)")
@@ -86,6 +87,13 @@ class OpenedRun:
 
     # --- data ---
 
+    @property
+    def built_in(self) -> str | None:
+        """The name of the built-in density of the plane that was fitted; None for other data."""
+        name = self.config.get(BUILT_IN_SECTION)
+        is_plane = self.fitted is None and tuple(getattr(self.model, "shape", ())) == (2,)
+        return str(name) if is_plane and name in [*BUILT_IN] else None
+
     @cached_property
     def table(self) -> Table | None:
         """The table that was fitted; None if it is missing or has changed."""
@@ -116,13 +124,10 @@ class OpenedRun:
     @cached_property
     def data(self) -> DataRows | None:
         """Some rows of the data; None if there is no data."""
-        name = self.config.get(BUILT_IN_SECTION)
-        if self.fitted is None:
-            if self.kind == "array" and name in [*BUILT_IN] and self.subject.columns[0].name == "x":
-                y = BUILT_IN[str(name)]().sample(BUILT_IN_ROWS, 1).astype(np.float64)
-                return DataRows(y, np.zeros(len(y), np.bool_))
-            return None
-        if self.table is None:
+        if self.built_in is not None:
+            y = even_points(BUILT_IN[self.built_in](), BUILT_IN_ROWS)
+            return DataRows(y, np.zeros(len(y), np.bool_))
+        if self.fitted is None or self.table is None:
             return None
         chosen = RowSample(DATA_ROWS)
         for piece in pieces(self.table, self.fitted.schema.check(self.table), self.fitted.missing):

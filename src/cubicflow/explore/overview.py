@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cubicflow.explore.answers import Answer
 from cubicflow.explore.framed import framed
-from cubicflow.explore.opened_run import OpenedRun
+from cubicflow.explore.opened_run import BUILT_IN_ROWS, OpenedRun
 from cubicflow.explore.subject import ArraySubject, ColumnsSubject
 from cubicflow.flows.image_recipe import bits_per_dim
 from cubicflow.tables.arrow_types import Floats
@@ -22,7 +22,7 @@ from cubicflow.tables.scored_parts import score_some
 
 SCORED_ROWS = 1000  # rows of each part of the table that are scored
 POINTS = 3000  # points of the data, and points of the model, on the page
-PLANE_POINTS = 80_000  # the same for a flow of two features
+PLANE_POINTS = BUILT_IN_ROWS  # the same for a flow of two features
 GRID = 96  # largest side of a counted density, in cells
 EXACT_GRID = 256  # side of an exact density, in cells
 SHOWN_POINTS = 2000  # points of the training curve

@@ -66,24 +66,6 @@ export function table(columns, cells, about = {}) {
       make("tbody", {}, ...cells.map((row) => make("tr", {}, ...row.map((cell, i) => make("td", { class: kind(i), title: cell, text: cell })))))));
 }
 
-// Draws many points as their density: positions in [0, 1] x [0, 1] are counted in cells and shaded with one colour.
-export function cloud(count, place, name, cells) {
-  const counts = new Float32Array(cells * cells);
-  for (let i = 0; i < count; i += 1) {
-    const [u, v] = place(i), a = Math.floor(u * cells), b = Math.floor((1 - v) * cells);
-    if (a >= 0 && a < cells && b >= 0 && b < cells) counts[b * cells + a] += 1;
-  }
-  const canvas = make("canvas");
-  canvas.width = cells; canvas.height = cells;
-  const pen = canvas.getContext("2d", { willReadFrequently: true }), image = pen.createImageData(cells, cells);
-  pen.fillStyle = colour(name);
-  pen.fillRect(0, 0, 1, 1);
-  const [r, g, b] = pen.getImageData(0, 0, 1, 1).data, top = (3 * count) / (cells * cells);
-  counts.forEach((n, i) => image.data.set([r, g, b, 255 * Math.min(1, n / top)], 4 * i));
-  pen.putImageData(image, 0, 0);
-  return canvas;
-}
-
 // Runs a function once at a time. After a run, it runs again with the latest arguments of calls made meanwhile.
 export function latest(work) {
   let running = false, waiting = null;

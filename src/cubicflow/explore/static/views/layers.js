@@ -1,11 +1,13 @@
 // Layers: points on their way from data to noise, and the learned splines of each layer.
 
 import { curves } from "../charts.js";
-import { cloud, colour, empty, loading, make } from "../page.js";
+import { cloud, dot, inksByPlace } from "../clouds.js";
+import { colour, empty, loading, make } from "../page.js";
 import { kept } from "../state.js";
 
 const SECONDS = 1.6; // from one layer to the next
-const MANY = 20000, CELLS = 160; // more than MANY points are drawn as a density on CELLS x CELLS cells
+const MANY = 20000; // more than MANY points are drawn as a density
+const TALLEST = 620, AROUND = 300; // tallest picture, and the height of what is above it, in pixels
 
 export async function draw(page, run) {
   const wait = loading("Sending points through the layers");
@@ -43,12 +45,13 @@ export async function draw(page, run) {
 }
 
 function flowing(page, found) {
-  const { path } = found.arrays;
+  const { path, lines } = found.arrays;
   const [steps, points, features] = path.shape;
   const canvas = make("canvas", { class: "plot", role: "img", "aria-label": "points on their way from data to noise" });
   const slider = make("input", { type: "range", min: 0, max: steps - 1, step: 0.01, value: 0, "aria-label": "place between data and noise" });
   const status = make("span", { class: "quiet", role: "status" });
   const play = make("button", { text: "Play" });
+  const grid = make("input", { type: "checkbox", checked: true, onchange: () => paint() });
   const chosen = { x: 0, y: Math.min(1, features - 1) };
   const select = (axis) => {
     const menu = make("select", { "aria-label": `feature ${axis}` }, ...found.names.map((name, i) => make("option", { value: i, text: name })));
@@ -57,9 +60,9 @@ function flowing(page, found) {
     return menu;
   };
   const step = (by) => () => { stop(); slider.value = Math.max(0, Math.min(steps - 1, Math.round(Number(slider.value)) + by)); paint(); };
-  page.append(make("section", {}, make("h2", { text: "From data to noise" }), make("p", { class: "lead", text: "Each layer moves every point by an invertible map. Step through them, or play." }),
-    make("div", { class: "wide" }, make("div", { class: "row" }, play, make("button", { text: "‹ back", onclick: step(-1) }), make("button", { text: "next ›", onclick: step(1) }), ...(features > 2 ? [select("x"), select("y")] : []), status), slider, canvas)));
-  let bounds = null;
+  page.append(make("section", {}, make("h2", { text: "From data to noise" }), make("p", { class: "lead", text: "Each layer moves every point by an invertible map. Every point keeps the colour of its place in the data, and the lines are straight in the data. Step through the layers, or play." }),
+    make("div", { class: "wide" }, make("div", { class: "row" }, play, make("button", { text: "‹ back", onclick: step(-1) }), make("button", { text: "next ›", onclick: step(1) }), ...(features > 2 ? [select("x"), select("y")] : []), lines ? make("label", {}, grid, "lines") : null, status), slider, canvas)));
+  let bounds = null, inks = null; // of the chosen features: the axes after every layer, and the colours of points
   function measure() {
     bounds = [];
     for (let s = 0; s < steps; s += 1) {
@@ -71,12 +74,14 @@ function flowing(page, found) {
         return [low - margin, high + margin];
       }));
     }
+    const [bx, by] = bounds[0];
+    inks = inksByPlace(points, (i) => [(path[i * features + chosen.x] - bx[0]) / (bx[1] - bx[0]), (path[i * features + chosen.y] - by[0]) / (by[1] - by[0])]);
   }
   function paint() {
     const at = Number(slider.value), first = Math.min(Math.floor(at), steps - 1), next = Math.min(first + 1, steps - 1), part = at - first;
     const ease = part * part * (3 - 2 * part);
-    const scale = window.devicePixelRatio || 1, width = canvas.clientWidth || 500, height = Math.min(width, 620);
-    if (canvas.width !== Math.round(width * scale)) { canvas.width = Math.round(width * scale); canvas.height = Math.round(height * scale); canvas.style.height = `${height}px`; }
+    const scale = window.devicePixelRatio || 1, width = canvas.clientWidth || 500, height = Math.min(width, TALLEST, Math.max(260, window.innerHeight - AROUND));
+    if (canvas.width !== Math.round(width * scale) || canvas.height !== Math.round(height * scale)) { canvas.width = Math.round(width * scale); canvas.height = Math.round(height * scale); canvas.style.height = `${height}px`; }
     const pen = canvas.getContext("2d");
     pen.setTransform(scale, 0, 0, scale, 0, 0);
     pen.fillStyle = colour("--card");
@@ -89,13 +94,18 @@ function flowing(page, found) {
       const u = (mix(path[a + chosen.x], path[b + chosen.x]) - bx[0]) / (bx[1] - bx[0]);
       return [u, (mix(path[a + chosen.y], path[b + chosen.y]) - by[0]) / (by[1] - by[0])];
     };
-    if (points > MANY) pen.drawImage(cloud(points, place, "--ink", CELLS), left, top, side, side);
-    pen.fillStyle = colour("--ink");
-    pen.globalAlpha = 0.6;
-    for (let i = 0; i < points && points <= MANY; i += 1) {
-      const [u, v] = place(i);
-      if (u >= 0 && u <= 1 && v >= 0 && v <= 1) pen.fillRect(left + u * side, top + (1 - v) * side, 2, 2);
+    if (points > MANY) pen.drawImage(cloud(points, place, inks), left, top, side, side);
+    else {
+      const { size, alpha } = dot(points, side);
+      pen.globalAlpha = alpha;
+      for (let i = 0; i < points; i += 1) {
+        const [u, v] = place(i);
+        if (!(u >= 0 && u <= 1 && v >= 0 && v <= 1)) continue;
+        pen.fillStyle = `rgb(${inks[3 * i]},${inks[3 * i + 1]},${inks[3 * i + 2]})`;
+        pen.fillRect(left + u * side - size / 2, top + (1 - v) * side - size / 2, size, size);
+      }
     }
+    if (lines && grid.checked) drawLines(pen, lines, first, next, mix, (x, y) => [left + ((x - bx[0]) / (bx[1] - bx[0])) * side, top + side - ((y - by[0]) / (by[1] - by[0])) * side]);
     pen.globalAlpha = 1;
     pen.strokeStyle = colour("--line");
     pen.strokeRect(left + 0.5, top + 0.5, side - 1, side - 1);
@@ -125,4 +135,21 @@ function flowing(page, found) {
   watcher.observe(page);
   paint();
   return () => { stop(); watcher.disconnect(); };
+}
+
+// Draws the lines that are straight in the data, at their place between two layers.
+function drawLines(pen, lines, first, next, mix, place) {
+  const [, count, length] = lines.shape;
+  pen.globalAlpha = 0.4;
+  pen.strokeStyle = colour("--ink");
+  pen.lineWidth = 1;
+  pen.beginPath();
+  for (let line = 0; line < count; line += 1) {
+    for (let i = 0; i < length; i += 1) {
+      const a = 2 * ((first * count + line) * length + i), b = 2 * ((next * count + line) * length + i);
+      const at = place(mix(lines[a], lines[b]), mix(lines[a + 1], lines[b + 1]));
+      if (i) pen.lineTo(...at); else pen.moveTo(...at);
+    }
+  }
+  pen.stroke();
 }

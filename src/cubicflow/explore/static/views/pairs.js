@@ -1,11 +1,12 @@
 // Pairs: two columns at a time, data and model side by side. The rows inside a brush are marked in the pictures of all columns.
 
-import { cloud, colour, empty, loading, make, shownValue } from "../page.js";
+import { cloud, ink } from "../clouds.js";
 import { get } from "../framed.js";
+import { colour, empty, loading, make, shownValue } from "../page.js";
 import { drawNotes, kept } from "../state.js";
 
 const SIZE = 420;
-const MANY = 20000, CELLS = 140; // more than MANY points are drawn as a density on CELLS x CELLS cells
+const MANY = 20000; // more than MANY points are drawn as a density
 
 export async function draw(page, run) {
   if (run.kind === "images") {
@@ -50,7 +51,8 @@ export async function draw(page, run) {
 
   function panel(title, kind) {
     const canvas = make("canvas", { class: "plot", tabindex: "0", role: "img" });
-    const element = make("div", { class: "card" }, make("header", {}, make("h3", { text: title }), make("span", { class: "quiet small", text: kind === "density" ? "density and samples" : "rows" })), canvas);
+    const label = make("span", { class: "quiet small", text: kind === "density" ? "density and samples" : "rows" });
+    const element = make("div", { class: "card" }, make("header", {}, make("h3", { text: title }), label), canvas);
     let start = null;
     const at = (event) => { const box = canvas.getBoundingClientRect(); return frame(canvas).back((event.clientX - box.left), (event.clientY - box.top)); };
     canvas.addEventListener("pointerdown", (event) => { start = at(event); canvas.setPointerCapture(event.pointerId); });
@@ -66,7 +68,7 @@ export async function draw(page, run) {
       brush = { x: brush.x.map((v) => v + step[0] * dx), y: brush.y.map((v) => v + step[1] * dy) };
       marks();
     });
-    return { canvas, element, kind };
+    return { canvas, element, kind, label };
   }
 
   function range(column) {
@@ -108,7 +110,7 @@ export async function draw(page, run) {
     const isDense = kind !== "data" && target.image && target.isExact;
     if (set && !isDense && !brush && set.shape[0] > MANY) {
       const [x, y] = ranges();
-      pen.drawImage(cloud(set.shape[0], (i) => [(set[i * count + chosen.x] - x[0]) / (x[1] - x[0]), (set[i * count + chosen.y] - y[0]) / (y[1] - y[0])], kind === "data" ? "--data-ink" : "--model", CELLS), f.pad.left, f.pad.top, f.w, f.h);
+      pen.drawImage(cloud(set.shape[0], (i) => [(set[i * count + chosen.x] - x[0]) / (x[1] - x[0]), (set[i * count + chosen.y] - y[0]) / (y[1] - y[0])], ink(kind === "data" ? "--data-ink" : "--model")), f.pad.left, f.pad.top, f.w, f.h);
     } else if (set && !isDense) dots(pen, set, f, kind === "data" ? colour("--data-ink") : colour("--model"), kind === "density" ? 0.28 : 0.35);
     if (brush) {
       const [a, b] = [f.to(brush.x[0], brush.y[1]), f.to(brush.x[1], brush.y[0])];
@@ -202,6 +204,7 @@ export async function draw(page, run) {
     if (pair !== `${chosen.x},${chosen.y}`) return;
     right.image = shaded(found.arrays.density);
     right.isExact = found.isExact;
+    right.label.textContent = found.isExact ? "exact density" : "density and samples";
     marks();
   }
 
@@ -219,9 +222,7 @@ export function shaded(density) {
   const pen = canvas.getContext("2d"), image = pen.createImageData(wide, tall);
   const sorted = Array.from(density).filter((v) => v > 0).sort((a, b) => a - b);
   const top = sorted[Math.floor(0.995 * (sorted.length - 1))] || 1;
-  pen.fillStyle = colour("--model");
-  pen.fillRect(0, 0, 1, 1);
-  const [r, g, b] = pen.getImageData(0, 0, 1, 1).data;
+  const [r, g, b] = ink("--model");
   for (let i = 0; i < tall; i += 1) {
     for (let j = 0; j < wide; j += 1) {
       const at = 4 * ((tall - 1 - i) * wide + j);
