@@ -13,7 +13,7 @@ from cubicflow.data.built_in import BUILT_IN
 from cubicflow.explore.even_points import even_points
 from cubicflow.explore.framed import framed
 from cubicflow.explore.opened_run import OpenedRun
-from cubicflow.explore.subject import ColumnsSubject
+from cubicflow.explore.subject import ColumnsSubject, spelled
 from cubicflow.flows import Flow, Mixture
 from cubicflow.splines import cubic_spline
 from cubicflow.tables.arrow_types import Floats
@@ -52,7 +52,8 @@ def _conditional_splines(subject: ColumnsSubject) -> bytes:
         values = cubic_spline(u.expand(ROWS, -1), params[:ROWS, None].double(), domain="unit")[0]
         layers.append({"name": name, "feature": None})
         curves.append(values.float().numpy())
-    header = {"kind": "columns", "layers": layers, "steps": [], "order": subject.encoder.order}
+    context = spelled(subject.usual)
+    header = {"kind": "columns", "layers": layers, "steps": [], "order": subject.encoder.order, "context": context}
     arrays = {"x": u.float().numpy()}
     if curves:
         arrays["y"] = np.stack(curves)
@@ -111,7 +112,7 @@ def _flow_inputs(run: OpenedRun) -> Floats:
 
 
 def _lines(rows: Floats) -> Floats:
-    """Return the points of straight lines over rows (N, 2): first upright lines, then level lines; (2 * LINES * P, 2)."""
+    """Return the points of straight lines over rows (N, 2), upright lines first: (2 * LINES * LINE_POINTS, 2)."""
     inside = rows.min() >= 0 and rows.max() <= 1
     low, high = (np.zeros(2), np.ones(2)) if inside else np.quantile(rows, [OUTERMOST, 1 - OUTERMOST], axis=0)
     places, along = (low + (high - low) * np.linspace(0, 1, n)[:, None] for n in (LINES, LINE_POINTS))

@@ -15,7 +15,15 @@ from numpy.typing import NDArray
 
 from cubicflow.data.built_in import BUILT_IN
 from cubicflow.explore.even_points import even_points
-from cubicflow.explore.subject import ArraySubject, ColumnsSubject, FlowSubject, Subject, numbers_of
+from cubicflow.explore.subject import (
+    ArraySubject,
+    ColumnsSubject,
+    FlowSubject,
+    Subject,
+    numbers_of,
+    spelled,
+    usual_context,
+)
 from cubicflow.flows import Flow, Mixture
 from cubicflow.flows.serialization import CONFIG_FILE, WEIGHTS_FILE, FlowFileError, load_model, read_config
 from cubicflow.tables import FittedTable, Table, TableError, open_table
@@ -72,7 +80,10 @@ class OpenedRun:
             raise TableError("this run is a flow of images; see the view Images")
         if self.fitted is None:
             return ArraySubject(self.model)
-        return ColumnsSubject(self.fitted) if self.kind == "columns" else FlowSubject(self.fitted)
+        like = self.data.rows if self.fitted.schema.context and self.data is not None else None
+        if self.fitted.schema.context and like is None:
+            self.notes.append(f"The model is drawn for one usual context: {spelled(usual_context(self.fitted))}.")
+        return ColumnsSubject(self.fitted, like) if self.kind == "columns" else FlowSubject(self.fitted, like)
 
     @property
     def state(self) -> str:
@@ -200,7 +211,7 @@ def without_paths(text: str, *known: Path) -> str:
     'first/config.json: damaged'
     """
     for path in known:
-        for spelled in {str(path), str(path.absolute()), str(path.resolve())}:
-            if spelled not in (".", "/"):
-                text = text.replace(spelled, path.resolve().name)
+        for text_of_path in {str(path), str(path.absolute()), str(path.resolve())}:
+            if text_of_path not in (".", "/"):
+                text = text.replace(text_of_path, path.resolve().name)
     return PATHS.sub(r"\1", text)

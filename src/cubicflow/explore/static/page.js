@@ -42,6 +42,11 @@ export function percent(share) {
   return `${value >= 99.95 || value < 0.05 ? (value >= 99.95 ? "100" : value > 0 ? "<0.1" : "0") : value.toFixed(value < 9.95 ? 1 : 0)} %`;
 }
 
+// Makes a sentence of a message that starts with a small letter and has no full stop.
+export function sentence(text) {
+  return `${text.charAt(0).toUpperCase()}${text.slice(1)}${text.endsWith(".") ? "" : "."}`;
+}
+
 // Formats a value of a column as the table writes it.
 export function spelled(column, value) {
   if (column.isDate) {

@@ -24,7 +24,7 @@ export async function draw(page, run) {
   }
   let leave = null;
   if (found.kind === "columns") {
-    page.append(make("section", {}, make("h2", { text: "Distribution functions" }), make("p", { class: "lead", text: `This model predicts the columns one after the other: ${found.order.join(", ")}. For a column of numbers, it predicts the distribution function, given the columns before, as a cubic spline on the column's own scale. Each line is one row. A straight diagonal means that the earlier columns do not matter for this column.` })));
+    page.append(make("section", {}, make("h2", { text: "Distribution functions" }), make("p", { class: "lead", text: `This model predicts the columns one after the other: ${found.order.join(", ")}. For a column of numbers, it predicts the distribution function, given the columns before, as a cubic spline on the column's own scale. Each line is one row. A straight diagonal means that the earlier columns do not matter for this column.${found.context ? ` All rows have one usual context: ${found.context}.` : ""}` })));
   } else leave = flowing(page, found);
   const section = make("section", {});
   page.append(section);
