@@ -306,8 +306,8 @@ class Asker:
 def counted(column: ShownColumn, y: Floats, log_weight: Floats, exact: float | None = None) -> ColumnAnswer:
     """Return the masses of a column's bins, counted from weighted rows.
 
-    With few effective rows, neighbouring bins of numbers that have few rows share their mass. ``exact`` is the error of all masses if the
-    rows are an enumeration; None for drawn rows.
+    With few effective rows, neighbouring bins of numbers that have few rows share their mass. ``exact`` is the error of
+    all masses if the rows are an enumeration; None for drawn rows.
 
     >>> from cubicflow.explore.shown_columns import plain_column
     >>> column = plain_column("x", np.linspace(0, 1, 4001))

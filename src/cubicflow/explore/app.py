@@ -25,7 +25,7 @@ from cubicflow.explore.guard import Guard
 from cubicflow.explore.opened_run import OpenedRun, open_run, signature, without_paths
 from cubicflow.explore.pictures import MOST_IMAGES, MOST_STEPS, images_answer, path_answer
 from cubicflow.explore.row_scores import MOST_BYTES, score_rows
-from cubicflow.explore.subject import ColumnsSubject
+from cubicflow.explore.subject import ArraySubject, FlowSubject
 from cubicflow.explore.workers import Worker
 from cubicflow.tables import TableError
 from cubicflow.tables.asking.conditions import Given
@@ -94,32 +94,17 @@ class Explorer:
         conditions = read_question(question.get("conditions"))
         n, seed = (_whole(question.get(key), key, most) for key, most in (("n", MOST_SAMPLES), ("seed", 2**31)))
         run, notes = self.run(), list[str]()
-        subject = run.subject
-        if run.fitted is None:
-            found = subject.rows(n)[subject.kept(subject.rows(n), conditions)]  # type: ignore[attr-defined] # an ArraySubject
-            text = _csv_of(found, [column.name for column in subject.columns])
-        else:
-            given: Given = {**subject.usual, **conditions}  # type: ignore[attr-defined] # subjects of tables have it
-            if not isinstance(subject, ColumnsSubject):
-                context = subject.context_of(conditions)  # type: ignore[attr-defined] # a FlowSubject
-                if set(conditions) - set(context):
-                    return self._filtered(run, conditions, n)
-                given = context
-            batches = run.fitted.sample_batches(n, given, 1.0, seed, say=notes.append)
-            text = csv_text(batches, run.fitted.decimals(given), run.fitted.reading.formats)
-        return _rows_frame(text, notes)
-
-    def _filtered(self, run: OpenedRun, conditions: Mapping[str, object], n: int) -> bytes:
-        """Draw rows from a flow without conditions, and keep at most n rows that meet the conditions."""
         subject, fitted = run.subject, run.fitted
-        if fitted is None:
-            raise TypeError("only a fitted table has rows to filter")
-        y = subject.rows(1 << 16)
-        kept = y[subject.kept(y, conditions)][:n]  # type: ignore[attr-defined] # a FlowSubject
-        batch = fitted.encoder.decode_numbers(kept)
-        rows = pa.RecordBatch.from_arrays([*batch.values()], names=[*batch])
-        text = csv_text(iter([rows]), fitted.decimals(), fitted.reading.formats)
-        return _rows_frame(text, [f"{len(kept):,} of {len(y):,} drawn rows meet the conditions"])
+        if isinstance(subject, ArraySubject) or fitted is None:
+            found, note = subject.meeting(n, conditions)  # type: ignore[attr-defined] # a run without a table is an array
+            text = _csv_of(found, [column.name for column in subject.columns])
+            return _rows_frame(text, [note] if conditions else [])
+        given: Given = {**subject.usual, **conditions}  # type: ignore[attr-defined] # subjects of tables have it
+        if isinstance(subject, FlowSubject) and set(conditions) - set(subject.usual):
+            batch, note = subject.table_meeting(n, conditions)
+            return _rows_frame(csv_text(iter([batch]), fitted.decimals(), fitted.reading.formats), [note])
+        batches = fitted.sample_batches(n, given, 1.0, seed, say=notes.append)
+        return _rows_frame(csv_text(batches, fitted.decimals(given), fitted.reading.formats), notes)
 
 
 def read_question(value: Any) -> dict[str, object]:
@@ -275,7 +260,9 @@ def _rows_frame(text: bytes, notes: list[str]) -> bytes:
 
 
 def _csv_of(y: np.ndarray[Any, Any], names: list[str]) -> bytes:
-    batch = pa.RecordBatch.from_arrays([pa.array(column) for column in y.T], names=names)
+    # Rows of a float32 flow are written with the digits of float32.
+    is_single = bool((y.astype(np.float32) == y).all())
+    batch = pa.RecordBatch.from_arrays([pa.array(c.astype(np.float32) if is_single else c) for c in y.T], names=names)
     return csv_text(iter([batch]), {}, {})
 
 

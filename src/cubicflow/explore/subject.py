@@ -24,6 +24,7 @@ from cubicflow.tables.asking.conditions import read_conditions
 from cubicflow.tables.cell_encoder import CellEncoder, plain_numbers, with_gaps
 from cubicflow.tables.cells import WordCells
 from cubicflow.tables.columns_model import ColumnsModel
+from cubicflow.tables.encoder import table_rows
 from cubicflow.tables.fitted import FittedTable
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.levels import Levelled
@@ -173,14 +174,14 @@ class SampledSubject(Subject):
 
     def _rows(self, n: int, conditions: Conditions) -> Floats:
         key = self._key(conditions)
-        found = self._drawn.pop(key, np.empty((0, 0)))
+        found = self._drawn.get(key, np.empty((0, 0)))
         while len(found) < n:
             more = min(max(len(found), FIRST_ROWS), n - len(found))
             drawn = self.draw(more, conditions, seed=len(found))
             found = np.concatenate([found, drawn]) if len(found) else drawn
         self._drawn[key] = found
-        if len(self._drawn) > KEPT_CONTEXTS:
-            self._drawn.pop(next(iter(self._drawn)))
+        for other in [*self._drawn][: max(0, len(self._drawn) - KEPT_CONTEXTS)]:
+            self._drawn.pop(other, None)
         self._newest = conditions
         return found[:n]
 
@@ -189,6 +190,12 @@ class SampledSubject(Subject):
 
     def rows(self, n: int) -> Floats:
         return self._rows(n, {})
+
+    def meeting(self, n: int, conditions: Conditions) -> tuple[Floats, str]:
+        """Return at most n rows that meet the conditions, and a sentence on the number of such rows."""
+        y = self._rows(max(n, POOL_ROWS), conditions)
+        kept = self.kept(y, conditions)
+        return y[kept][:n], f"{int(kept.sum()):,} of {len(y):,} drawn rows meet the conditions"
 
     def prepare(self) -> bool:
         held = self._held(self._newest)
@@ -237,6 +244,12 @@ class FlowSubject(SampledSubject):
     def draw(self, n: int, conditions: Conditions, seed: int) -> Floats:
         rows = self.fitted.sample(n, dict(self.context_of(conditions)), seed=seed)
         return numbers_of(self.fitted, rows)
+
+    def table_meeting(self, n: int, conditions: Conditions) -> tuple[pa.RecordBatch, str]:
+        """Return at most n rows of the table that meet the conditions, and a sentence on the number of such rows."""
+        y, note = self.meeting(n, conditions)
+        _, given = self.fitted.encoder.context_from(self.context_of(conditions), len(y))
+        return table_rows(self.fitted.schema, {**given, **self.fitted.encoder.decode_numbers(y)}, len(y)), note
 
     def kept(self, y: Floats, conditions: Conditions) -> np.ndarray[Any, np.dtype[np.bool_]]:
         kept = np.ones(len(y), np.bool_)

@@ -62,7 +62,7 @@ export class Density {
     const top = { time: false, range: (_, __, max) => [0, (max || 1) * 1.06] };
     this.chart = fit(this.element, {
       height: this.height,
-      padding: column.isDate ? [6, 20, 0, 20] : [6, 16, 0, 8],
+      padding: column.isDate ? [6, 20, 0, 20] : [6, 16, 0, 14],
       cursor: { y: false, drag: { setScale: false, x: false, y: false }, points: { show: false } },
       legend: { show: false },
       scales: { x: { time: column.isDate, range: [column.edges[0], column.edges[column.edges.length - 1]] }, y: top },
@@ -79,12 +79,14 @@ export class Bars {
     this.column = column;
     this.most = most;
     this.element = make("div", { class: "bars", role: "img" });
-    this.labels = [...column.bars, ...(column.hasGaps ? ["missing"] : [])];
+    // The bar of all other words comes first, because the list may be longer than its window.
+    const count = column.bars.length, first = column.hasOthers ? [count - 1] : [];
+    this.places = [...first, ...Array(count - first.length).keys(), ...(column.hasGaps ? [count] : [])];
+    this.labels = this.places.map((i) => (i < count ? column.bars[i] : "missing"));
   }
 
   draw({ data = null, model = null, errors = null }) {
-    const places = [...this.column.bars.keys(), ...(this.column.hasGaps ? [this.column.bars.length] : [])];
-    const shares = places.map((i) => ({ model: model ? model[i] : 0, data: data ? data[i] : 0, error: errors ? errors[i] : 0 }));
+    const shares = this.places.map((i) => ({ model: model ? model[i] : 0, data: data ? data[i] : 0, error: errors ? errors[i] : 0 }));
     const top = Math.max(...shares.map((s) => Math.max(s.model, s.data)), 1e-9);
     this.element.setAttribute("aria-label", `${this.column.name}: ${described(this.column, model || data)}`);
     const width = (share) => `${(100 * share) / top}%`;

@@ -42,6 +42,23 @@ export class Control {
     this.drawBody();
   }
 
+  // Sets the control to a condition of the address: words with | between them, a number, from..to, or ~ for missing.
+  read(text) {
+    const { column } = this;
+    if (text === "~" && column.hasGaps) this.set("missing");
+    else if (column.isList) this.set("in", text.split("|").map(decoded));
+    else if (text.includes("..") && !column.isGiven) this.set("range", text.split("..").map(Number));
+    else if (Number.isFinite(Number(text))) this.set("is", Number(text));
+  }
+
+  // Returns the condition as a text of the address.
+  text() {
+    if (this.mode === "missing") return "~";
+    if (this.mode === "in") return [...this.words].map(encodeURIComponent).join("|");
+    const short = (value) => String(Number(value.toPrecision(12)));
+    return this.mode === "range" ? this.ends.map(short).join("..") : short(this.value);
+  }
+
   drawBody() {
     this.body.replaceChildren();
     if (this.mode === "in") this.drawWords();
@@ -113,4 +130,8 @@ export class Control {
     if (condition.is !== undefined) return condition.is;
     return condition.missing ? "missing" : `${condition.from} to ${condition.to}`;
   }
+}
+
+function decoded(text) {
+  try { return decodeURIComponent(text); } catch { return text; }
 }

@@ -42,6 +42,12 @@ export function percent(share) {
   return `${value >= 99.95 || value < 0.05 ? (value >= 99.95 ? "100" : value > 0 ? "<0.1" : "0") : value.toFixed(value < 9.95 ? 1 : 0)} %`;
 }
 
+// Writes the choices of the user into the address, so that a reloaded view has them again.
+export function remember(view, choices) {
+  const text = new URLSearchParams(choices).toString();
+  history.replaceState(null, "", `#/${view}${text ? `?${text}` : ""}`);
+}
+
 // Makes a sentence of a message that starts with a small letter and has no full stop.
 export function sentence(text) {
   return `${text.charAt(0).toUpperCase()}${text.slice(1)}${text.endsWith(".") ? "" : "."}`;

@@ -7,6 +7,7 @@ import { kept } from "../state.js";
 
 const SECONDS = 1.6; // from one layer to the next
 const MANY = 20000; // more than MANY points are drawn as a density
+const NAMED = 20, AT_ONCE = 24; // column names in the text, and splines that are drawn before the user asks for more
 const TALLEST = 620, AROUND = 300; // tallest picture, and the height of what is above it, in pixels
 
 export async function draw(page, run) {
@@ -24,7 +25,7 @@ export async function draw(page, run) {
   }
   let leave = null;
   if (found.kind === "columns") {
-    page.append(make("section", {}, make("h2", { text: "Distribution functions" }), make("p", { class: "lead", text: `This model predicts the columns one after the other: ${found.order.join(", ")}. For a column of numbers, it predicts the distribution function, given the columns before, as a cubic spline on the column's own scale. Each line is one row. A straight diagonal means that the earlier columns do not matter for this column.${found.context ? ` All rows have one usual context: ${found.context}.` : ""}` })));
+    page.append(make("section", {}, make("h2", { text: "Distribution functions" }), make("p", { class: "lead", text: `This model predicts the columns one after the other: ${found.order.slice(0, NAMED).join(", ")}${found.order.length > NAMED ? `, and ${found.order.length - NAMED} more` : ""}. For a column of numbers, it predicts the distribution function, given the columns before, as a cubic spline on the column's own scale. Each line is one row. A straight diagonal means that the earlier columns do not matter for this column.${found.context ? ` All rows have one usual context: ${found.context}.` : ""}` })));
   } else leave = flowing(page, found);
   const section = make("section", {});
   page.append(section);
@@ -33,7 +34,8 @@ export async function draw(page, run) {
   section.append(grid);
   if (!found.layers.length) grid.append(make("p", { class: "quiet", text: "No column has a spline: all columns are lists of values." }));
   const { x, y } = found.arrays;
-  found.layers.forEach((layer, i) => {
+  const add = () => found.layers.slice(grid.children.length, grid.children.length + AT_ONCE).forEach((layer) => {
+    const i = grid.children.length;
     const [, rows, points] = y.shape;
     const across = found.kind === "columns" ? x : x.subarray(i * points, (i + 1) * points);
     const lines = [{ x: [across[0], across[points - 1]], y: [across[0], across[points - 1]], stroke: colour("--data"), width: 1, dash: [4, 4] }];
@@ -41,6 +43,9 @@ export async function draw(page, run) {
     const name = layer.feature === null ? layer.name : `${layer.name}: ${found.names[layer.feature]}`;
     grid.append(make("article", { class: "card" }, make("header", {}, make("h3", { text: name })), curves(lines, { square: true })));
   });
+  const more = make("button", { text: "Show more", onclick: () => { add(); if (grid.children.length >= found.layers.length) more.remove(); } });
+  add();
+  if (found.layers.length > AT_ONCE) section.append(make("p", {}, more));
   return { leave };
 }
 
@@ -60,7 +65,7 @@ function flowing(page, found) {
     return menu;
   };
   const step = (by) => () => { stop(); slider.value = Math.max(0, Math.min(steps - 1, Math.round(Number(slider.value)) + by)); paint(); };
-  page.append(make("section", {}, make("h2", { text: "From data to noise" }), make("p", { class: "lead", text: "Each layer moves every point by an invertible map. Every point keeps the colour of its place in the data, and the lines are straight in the data. Step through the layers, or play." }),
+  page.append(make("section", {}, make("h2", { text: "From data to noise" }), make("p", { class: "lead", text: `Each layer moves every point by an invertible map. Every point keeps the colour of its place in the data${lines ? ", and the lines are straight in the data" : ""}. Step through the layers, or play.` }),
     make("div", { class: "wide" }, make("div", { class: "row" }, play, make("button", { text: "‹ back", onclick: step(-1) }), make("button", { text: "next ›", onclick: step(1) }), ...(features > 2 ? [select("x"), select("y")] : []), lines ? make("label", {}, grid, "lines") : null, status), slider, canvas)));
   let bounds = null, inks = null; // of the chosen features: the axes after every layer, and the colours of points
   function measure() {
@@ -74,8 +79,8 @@ function flowing(page, found) {
         return [low - margin, high + margin];
       }));
     }
-    const [bx, by] = bounds[0];
-    inks = inksByPlace(points, (i) => [(path[i * features + chosen.x] - bx[0]) / (bx[1] - bx[0]), (path[i * features + chosen.y] - by[0]) / (by[1] - by[0])]);
+    const [u, v] = [chosen.x, chosen.y].map((f) => shares(Float32Array.from({ length: points }, (_, i) => path[i * features + f])));
+    inks = inksByPlace(points, (i) => [u[i], v[i]]);
   }
   function paint() {
     const at = Number(slider.value), first = Math.min(Math.floor(at), steps - 1), next = Math.min(first + 1, steps - 1), part = at - first;
@@ -135,6 +140,16 @@ function flowing(page, found) {
   watcher.observe(page);
   paint();
   return () => { stop(); watcher.disconnect(); };
+}
+
+// Returns the share of values below each value, so that the colours of crowded places differ as well.
+function shares(values) {
+  const sorted = values.slice().sort();
+  return values.map((value) => {
+    let low = 0, high = sorted.length;
+    while (low < high) { const middle = (low + high) >> 1; if (sorted[middle] < value) low = middle + 1; else high = middle; }
+    return low / sorted.length;
+  });
 }
 
 // Draws the lines that are straight in the data, at their place between two layers.

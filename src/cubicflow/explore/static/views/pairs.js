@@ -2,7 +2,7 @@
 
 import { cloud, dot, ink } from "../clouds.js";
 import { get } from "../framed.js";
-import { colour, empty, loading, make } from "../page.js";
+import { colour, empty, loading, make, remember } from "../page.js";
 import { drawNotes, kept } from "../state.js";
 
 const SIZE = 420;
@@ -33,7 +33,7 @@ export async function draw(page, run) {
   const select = (axis, label) => {
     const menu = make("select", { "aria-label": label }, ...columns.map((c, i) => make("option", { value: i, text: c.name })));
     menu.value = chosen[axis];
-    menu.addEventListener("change", () => { chosen[axis] = Number(menu.value); brush = null; redraw(); });
+    menu.addEventListener("change", () => { chosen[axis] = Number(menu.value); brush = null; remember("pairs", { x: columns[chosen.x].name, y: columns[chosen.y].name }); redraw(); });
     return make("label", {}, label, menu);
   };
   const status = make("p", { class: "quiet small", role: "status" });
@@ -88,9 +88,18 @@ export async function draw(page, run) {
     };
   }
 
+  // Returns where row i is drawn: words and whole numbers are spread around their place, so that rows do not hide others.
+  function drawnAt(set, i) {
+    const spread = (axis, wave, by) => {
+      const column = columns[chosen[axis]], jitter = column.isList ? 0.7 : column.isWhole ? column.step * 0.6 : 0;
+      return set[i * count + chosen[axis]] + (jitter ? ((Math.abs(Math.sin(i * wave) * by) % 1) - 0.5) * jitter : 0);
+    };
+    return [spread("x", 12.9898, 43758.5453), spread("y", 78.233, 12543.123)];
+  }
+
   function inside(set, i) {
     if (!brush) return false;
-    const u = set[i * count + chosen.x], v = set[i * count + chosen.y];
+    const [u, v] = drawnAt(set, i);
     return u >= brush.x[0] && u <= brush.x[1] && v >= brush.y[0] && v <= brush.y[1];
   }
 
@@ -122,15 +131,14 @@ export async function draw(page, run) {
   }
 
   function dots(pen, set, f, stroke, alpha) {
-    const total = set.shape[0], jitter = [columns[chosen.x], columns[chosen.y]].map((c) => (c.isList ? 0.7 : c.isWhole ? c.step * 0.6 : 0));
+    const total = set.shape[0];
     const { size } = dot(total, 0.6 * f.h);
     pen.fillStyle = stroke;
     for (const marked of [false, true]) {
       pen.globalAlpha = brush ? (marked ? 0.9 : 0.1) : alpha;
       for (let i = 0; i < total; i += 1) {
         if (inside(set, i) !== marked) continue;
-        const r = Math.abs(Math.sin(i * 12.9898) * 43758.5453) % 1, s = Math.abs(Math.sin(i * 78.233) * 12543.123) % 1;
-        const [px, py] = f.to(set[i * count + chosen.x] + (r - 0.5) * jitter[0], set[i * count + chosen.y] + (s - 0.5) * jitter[1]);
+        const [px, py] = f.to(...drawnAt(set, i));
         pen.fillRect(px - size / 2, py - size / 2, size, size);
       }
       if (!brush) break;

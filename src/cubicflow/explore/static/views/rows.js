@@ -37,6 +37,7 @@ export async function draw(page, run) {
     const dropped = event.dataTransfer.files[0];
     if (dropped) send(dropped, dropped.name, false);
   });
+  return { stays: true };
 }
 
 function show(section, found) {

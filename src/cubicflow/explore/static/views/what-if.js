@@ -3,7 +3,7 @@
 import { picture, quantilesOf, split } from "../charts.js";
 import { Control } from "../controls.js";
 import { post } from "../framed.js";
-import { empty, failed, latest, loading, make, number, percent, sentence, shownValue, table } from "../page.js";
+import { empty, failed, latest, loading, make, number, percent, remember, sentence, shownValue, table } from "../page.js";
 import { kept } from "../state.js";
 
 const ENOUGH = 500;
@@ -118,6 +118,7 @@ export async function draw(page, run) {
   }
 
   function changed() {
+    remember("what-if", controls.filter((control) => control.condition()).map((control) => [control.column.name, control.text()]));
     number_ += 1;
     clearTimeout(timer);
     grid.classList.add("busy");
@@ -127,10 +128,7 @@ export async function draw(page, run) {
 
   for (const [name, text] of new URLSearchParams(location.hash.split("?")[1] || "")) {
     const control = controls.find((c) => c.column.name === name);
-    if (!control) continue;
-    if (control.column.isList) control.set("in", text.split("|"));
-    else if (text.includes("..")) control.set("range", text.split("..").map(Number));
-    else control.set("is", Number(text));
+    if (control) control.read(text);
   }
   changed();
   return { leave: () => { number_ += 1; sampling += 1; clearTimeout(timer); clearTimeout(rowsTimer); } };
