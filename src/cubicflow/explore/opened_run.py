@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from cubicflow.data.built_in import BUILT_IN
 from cubicflow.explore.even_points import even_points
+from cubicflow.explore.first_picture import signature
 from cubicflow.explore.subject import (
     ArraySubject,
     ColumnsSubject,
@@ -25,14 +26,13 @@ from cubicflow.explore.subject import (
     usual_context,
 )
 from cubicflow.flows import Flow, Mixture
-from cubicflow.flows.serialization import CONFIG_FILE, WEIGHTS_FILE, FlowFileError, load_model, read_config
+from cubicflow.flows.serialization import CONFIG_FILE, FlowFileError, load_model, read_config
 from cubicflow.tables import FittedTable, Table, TableError, open_table
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.files.places import is_path
 from cubicflow.tables.fitted import SECTION
 from cubicflow.tables.source import RowSample, pieces
-from cubicflow.training.checkpoint import NEWEST
 from cubicflow.training.metrics_file import read_metrics
 from cubicflow.training.unfinished import is_training, is_unfinished, load_unfinished
 
@@ -174,18 +174,6 @@ class OpenedRun:
             "source": Path(self.fitted.source).name if self.fitted is not None else self.config.get(BUILT_IN_SECTION),
             "parts": self.fitted.parts if self.fitted is not None else None,
         }
-
-
-def signature(path: Path) -> tuple[Any, ...]:
-    """Return the sizes and modification times of a run folder's files, which identify its state."""
-    found: list[Any] = []
-    for name in (CONFIG_FILE, WEIGHTS_FILE, NEWEST):
-        try:
-            stat = (path / name).stat()
-            found.append((stat.st_size, stat.st_mtime_ns))
-        except OSError:
-            found.append(None)
-    return tuple(found)
 
 
 def open_run(path: Path) -> OpenedRun:

@@ -143,10 +143,10 @@ def law_masses(column: ShownColumn, cells: Cells, log_outcomes: Tensor, params: 
         if not column.is_list:
             low, high = cells.scale.distances(np.asarray(column.edges))
             places = torch.from_numpy(np.where(low < high, low, 1 - high)).to(outcomes.dtype).clamp(0, 1)
-            values = places.expand(len(outcomes), -1)
+            values = places[:, None].expand(-1, len(outcomes))  # (edges, N): the last axis is that of params
             if params is not None:
-                values = cubic_spline(values, params[:, None], domain="unit")[0]
-            found[:, :-1] = outcomes[:, :1] * values.diff(dim=1).clamp(min=0)
+                values = cubic_spline(values, params, domain="unit")[0]
+            found[:, :-1] = outcomes[:, :1] * values.diff(dim=0).clamp(min=0).T
         atoms = np.asarray(sorted(cells.atoms), np.float64)
         homes = column.bin_of(atoms)
         inside = np.flatnonzero((homes >= 0) & (homes < column.bins))
