@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome-headless-shell")
 WAIT = 120_000  # milliseconds
 COLOURS = 40  # colours of most pictures; few colours keep the file small
-MANY_COLOURS = 256  # colours of pictures whose points are coloured by their place
+MANY_COLOURS = 256  # colours of pictures with points or densities
 
 
 class Shot(NamedTuple):
@@ -123,7 +123,7 @@ def take(browser: Any, address: str, shot: Shot, path: Path) -> None:
     page.screenshot(path=str(path))
     page.context.close()
     with Image.open(path) as image:
-        colours = MANY_COLOURS if shot.run == "plane" else COLOURS
+        colours = MANY_COLOURS if shot.run == "plane" or shot.name == "pairs" else COLOURS
         image.convert("RGB").quantize(colours, dither=Image.Dither.NONE).save(path, optimize=True)
     print(f"{path}: {path.stat().st_size / 1024:.0f} KiB", flush=True)
 

@@ -132,7 +132,7 @@ export async function draw(page, run) {
 
   function dots(pen, set, f, stroke, alpha) {
     const total = set.shape[0];
-    const { size } = dot(total, 0.6 * f.h);
+    const size = Math.min(3.5, dot(total, f.h).size);
     pen.fillStyle = stroke;
     for (const marked of [false, true]) {
       pen.globalAlpha = brush ? (marked ? 0.9 : 0.1) : alpha;
