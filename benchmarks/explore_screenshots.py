@@ -23,7 +23,8 @@ from typing import Any, NamedTuple
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome-headless-shell")
 WAIT = 120_000  # milliseconds
-COLOURS = 40  # colours of a picture; few colours keep the file small
+COLOURS = 40  # colours of most pictures; few colours keep the file small
+MANY_COLOURS = 256  # colours of pictures with points or densities
 
 
 class Shot(NamedTuple):
@@ -48,8 +49,9 @@ SHOTS = (
     Shot("layers-columns", "table", "#/layers", "[data-ready=yes]", height=760),
     Shot("overview-narrow", "table", "#/overview", "[data-whole=yes]", 400, 1000),
     Shot("what-if-narrow", "table", "#/what-if?carat=1", "[data-sampled]", 400, 1000),
-    Shot("layers", "plane", "#/layers", "[data-ready=yes]", 1000, 760),
-    Shot("pairs-plane", "plane", "#/pairs", "[data-ready=yes]", height=640),
+    Shot("layers", "plane", "#/layers", "[data-ready=yes]", 1000, 900),
+    Shot("layers-dark", "plane", "#/layers", "[data-ready=yes]", 1000, 900, True),
+    Shot("pairs-plane", "plane", "#/pairs", "[data-ready=yes]", height=780),
     Shot("images", "images", "#/images", "[data-drawn]", height=760),
     Shot("images-narrow-dark", "images", "#/images", "[data-drawn]", 400, 900, True),
 )
@@ -114,15 +116,15 @@ def take(browser: Any, address: str, shot: Shot, path: Path) -> None:
         page.wait_for_selector(shot.ready)
         if shot.address.startswith("#/what-if"):
             page.wait_for_selector("[data-answered]")
-    if shot.name == "layers":
-        page.locator("main input[type=range]").first.evaluate(
-            "(e) => { e.value = 0; e.dispatchEvent(new Event('input')); }"
-        )
+    if shot.name.startswith("layers") and shot.run == "plane":
+        move = "(e) => { e.value = 0.5 * e.max; e.dispatchEvent(new Event('input')); }"
+        page.locator("main input[type=range]").first.evaluate(move)
     page.wait_for_timeout(700)
     page.screenshot(path=str(path))
     page.context.close()
     with Image.open(path) as image:
-        image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
+        colours = MANY_COLOURS if shot.run == "plane" or shot.name == "pairs" else COLOURS
+        image.convert("RGB").quantize(colours, dither=Image.Dither.NONE).save(path, optimize=True)
     print(f"{path}: {path.stat().st_size / 1024:.0f} KiB", flush=True)
 
 
@@ -145,12 +147,12 @@ def flowing(browser: Any, address: str, path: Path) -> None:
             page.wait_for_timeout(150)
             page.locator("main canvas").first.screenshot(path=f"{folder}/{i}.png")
             with Image.open(f"{folder}/{i}.png") as image:
-                moments.append(image.convert("L").resize((250, round(250 * image.height / image.width))))
+                moments.append(image.convert("RGB").resize((250, round(250 * image.height / image.width))))
     page.context.close()
-    strip = Image.new("L", (sum(m.width for m in moments), moments[0].height), 255)
+    strip = Image.new("RGB", (sum(m.width for m in moments), moments[0].height), "white")
     for i, moment in enumerate(moments):
         strip.paste(moment, (250 * i, 0))
-    strip.quantize(32).save(path, optimize=True)
+    strip.quantize(MANY_COLOURS).save(path, optimize=True)
     print(f"{path}: {path.stat().st_size / 1024:.0f} KiB", flush=True)
 
 

@@ -18,19 +18,21 @@ def clear_errors() -> Iterator[None]:
     Other exceptions are bugs and keep their traceback.
     """
     from cubicflow.cli.terminal import escaped
-    from cubicflow.training import TrainingError, TrainingInterrupted
 
     try:
         yield
-    except TrainingInterrupted as interruption:
-        sys.stderr.write(f"{escaped(str(interruption))}\n")
-        raise SystemExit(INTERRUPTED) from None
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interruption:
+        if message := str(interruption):  # a TrainingInterrupted says how to resume
+            sys.stderr.write(f"{escaped(message)}\n")
         raise SystemExit(INTERRUPTED) from None
     except BrokenPipeError:  # the reader of standard output, such as head, has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(0) from None
-    except (ValueError, OSError, ImportError, TrainingError) as error:
+    except Exception as error:
+        from cubicflow.training import TrainingError  # imports torch, which a command may not need
+
+        if not isinstance(error, ValueError | OSError | ImportError | TrainingError):
+            raise
         message = " ".join(str(error).split()) or type(error).__name__
         if option := getattr(error, "option", None):  # the option that applies the remedy at the end of the message
             message = f"{message} with {option}"

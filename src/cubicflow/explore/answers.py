@@ -20,18 +20,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cubicflow.explore.kept_rows import keeps_constraints
 from cubicflow.explore.pool import Pool, law_masses, log_chances
-from cubicflow.explore.shown_columns import ShownColumn
+from cubicflow.explore.shown_columns import LEVELS, ShownColumn
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.asking.conditions import Given
 from cubicflow.tables.asking.particles import Particles, Walk, effective_size, resample
-from cubicflow.tables.asking.question import Question
+from cubicflow.tables.asking.question import Question, Weighed
+from cubicflow.tables.asking.sums import computed_columns
 from cubicflow.tables.fitted import FittedTable
 from cubicflow.tables.table_error import TableError
 
@@ -47,11 +49,15 @@ PER_BIN = 25.0  # effective rows that a bin should have
 
 @dataclass(frozen=True)
 class ColumnAnswer:
-    """The masses of one column's bins, their standard errors, and the effective size. The last bin is the gap."""
+    """The masses of one column's bins, their standard errors, the effective size, and quantiles of the values.
+
+    The last bin is the gap.
+    """
 
     masses: Floats
     errors: Floats
     effective_size: float
+    quantiles: Floats = field(default_factory=lambda: np.full(len(LEVELS), np.nan))
 
 
 @dataclass(frozen=True)
@@ -105,14 +111,15 @@ class Asker:
         Raises TableError for conditions that are impossible or too rare to refine.
         """
         question = Question(self.pool.model, self.pool.encoder, given)
+        question.walk.computed = computed_columns(question.walk, self.fitted.constraints)
         generator = torch.Generator().manual_seed(seed)
-        if not question.walk.allowed and question.enumerated(len(self.columns), MOST_PATHS) is None:
-            return self._unconditional(question.walk)
+        if not question.walk.allowed and self._paths(question, len(self.columns)) is None:
+            return self._unconditional(question)
         begun = self._begun(question, generator, refine=refine)
         found = self._counted(question.walk, begun)
         found |= self._drawn_on(question.walk, begun, generator)
         if self.fitted.constraints:
-            found = self._constrained(question.walk, begun.particles, generator)
+            found = self._constrained(question, begun.particles, generator)
         probability = math.exp(begun.log_probability)
         size = effective_size(begun.particles.log_weight) if begun.pool_log_weight is None else None
         size = size or effective_size(np.asarray(begun.pool_log_weight))
@@ -121,10 +128,15 @@ class Asker:
 
     # --- rows up to the last condition ---
 
+    @staticmethod
+    def _paths(question: Question, stop: int) -> Weighed | None:
+        """Return all paths through the first ``stop`` columns; None if they are many, or if a column is computed."""
+        return None if question.walk.computed else question.enumerated(stop, MOST_PATHS)
+
     def _begun(self, question: Question, generator: torch.Generator, *, refine: bool) -> Begun:
         walk = question.walk
         for stop in (len(walk.columns), walk.last + 1):
-            if (exact := question.enumerated(stop, MOST_PATHS)) is None:
+            if (exact := self._paths(question, stop)) is None:
                 continue
             if exact.log_probability == -math.inf:
                 raise question.impossible()
@@ -237,47 +249,50 @@ class Asker:
                 params = None if params is None else params[torch.from_numpy(rows)]
             y, log_weight = walk.law(i).draw(log_outcomes, params, generator)
             walk.settle(particles, i, walk.ruled(particles, i, y, log_weight)[0])
-            if i in walk.rules:
-                found[i] = counted(self.columns[i], particles.y[:, i], particles.log_weight)
+            drawn = counted(self.columns[i], particles.y[:, i], particles.log_weight)
+            found[i] = drawn if i in walk.rules else replace(found[i], quantiles=drawn.quantiles)
         return found
 
-    def _constrained(self, walk: Walk, begun: Particles, generator: torch.Generator) -> dict[int, ColumnAnswer]:
+    def _constrained(self, question: Question, begun: Particles, generator: torch.Generator) -> dict[int, ColumnAnswer]:
         """Return all columns, counted from rows that keep the constraints of the fit."""
-        kept, log_kept = thinned(begun.log_weight, WALKED, float(torch.rand(1, generator=generator)))
-        rows = begun.take(kept)
-        rows.log_weight = log_kept
-        for i in range(walk.last + 1, len(walk.columns)):
-            walk.step(rows, i, generator)
-        batch = walk.encoder.decode(walk.to_table(rows.y), self._given(len(rows)))
-        arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
-        broken = np.zeros(len(rows), np.bool_)
-        for constraint in self.fitted.constraints:
-            broken |= constraint.broken(arrays, self.fitted.schema)
-        log_weight = np.where(broken, -math.inf, rows.log_weight)
+        walk = question.walk
+        for count in (WALKED, MOST_WALKED):
+            kept, log_kept = thinned(begun.log_weight, count, float(torch.rand(1, generator=generator)))
+            rows = begun.take(kept)
+            rows.log_weight = log_kept
+            for i in range(rows.tokens.shape[1] - len(walk.encoder.schema.context), len(walk.columns)):
+                walk.step(rows, i, generator)
+            log_weight = np.where(self._keeps(question, rows.y), rows.log_weight, -math.inf)
+            if effective_size(log_weight) >= ENOUGH or count >= len(begun):
+                break
+        return self._counted_kept(rows.y, log_weight)
+
+    def _counted_kept(self, y: Floats, log_weight: Floats) -> dict[int, ColumnAnswer]:
         if not np.isfinite(log_weight).any():
             raise TableError(
                 "none of the drawn rows keeps the constraints of the fit under these conditions; widen the conditions"
             )
-        return {i: counted(column, rows.y[:, i], log_weight) for i, column in enumerate(self.columns)}
+        return {i: counted(column, y[:, i], log_weight) for i, column in enumerate(self.columns)}
 
-    def _given(self, rows: int) -> dict[str, object]:
-        return {column.name: column.decode(np.zeros(rows)) for column in self.fitted.schema.context}
+    def _keeps(self, question: Question, y: Floats) -> NDArray[np.bool_]:
+        _, given = self.pool.encoder.context_from(question.context_values, len(y))
+        return keeps_constraints(self.fitted, question.walk.to_table(y), given)
 
-    def _unconditional(self, walk: Walk) -> Answer:
+    def _unconditional(self, question: Question) -> Answer:
         """Return all columns without conditions: the mean of the laws of the pool's first rows."""
         y, laws = self.pool.all()
-        rows = np.arange(min(len(y), 2 * WALKED))
+        rows = np.arange(min(len(y), MOST_WALKED if self.fitted.constraints else 2 * WALKED))
         equal = np.zeros(len(rows))  # log weights
-        found = {}
         if self.fitted.constraints:
-            generator = torch.Generator().manual_seed(0)
-            found = self._constrained(walk, walk.begun(y[rows], len(walk.columns)), generator)
-            return self._in_order(found, 1.0, 0.0)
+            log_weight = np.where(self._keeps(question, y[rows]), equal, -math.inf)
+            return self._in_order(self._counted_kept(y[rows], log_weight), 1.0, 0.0)
+        walk, found = question.walk, {}
         for i, column in enumerate(self.columns):
             if i in walk.rules:
                 found[i] = counted(column, y[rows, i], equal)
             else:
-                found[i] = averaged(law_masses(column, walk.cells[i], *laws[i].take(rows)), equal)
+                mean = averaged(law_masses(column, walk.cells[i], *laws[i].take(rows)), equal)
+                found[i] = replace(mean, quantiles=column.quantiles(y[rows, i]))
         return self._in_order(found, 1.0, 0.0)
 
     def _in_order(
@@ -291,8 +306,8 @@ class Asker:
 def counted(column: ShownColumn, y: Floats, log_weight: Floats, exact: float | None = None) -> ColumnAnswer:
     """Return the masses of a column's bins, counted from weighted rows.
 
-    With few effective rows, neighbouring bins of numbers share their mass. ``exact`` is the error of all masses if the
-    rows are an enumeration; None for drawn rows.
+    With few effective rows, neighbouring bins of numbers that have few rows share their mass. ``exact`` is the error of
+    all masses if the rows are an enumeration; None for drawn rows.
 
     >>> from cubicflow.explore.shown_columns import plain_column
     >>> column = plain_column("x", np.linspace(0, 1, 4001))
@@ -303,27 +318,28 @@ def counted(column: ShownColumn, y: Floats, log_weight: Floats, exact: float | N
     shares = np.exp(log_weight - log_weight.max())
     shares /= shares.sum()
     masses = column.masses(y, shares)
+    quantiles = column.quantiles(y, shares)
     if exact is not None:
-        return ColumnAnswer(masses, np.full_like(masses, exact), math.inf)
+        return ColumnAnswer(masses, np.full_like(masses, exact), math.inf, quantiles)
     size = effective_size(log_weight)
-    place = column.bin_of(y)
-    there = place >= 0
+    home = np.arange(column.bins + 1)  # the bin that shares its mass evenly with the bins of the same home
     if not column.is_list:
         stride = max(1, math.ceil(column.bins / max(size / PER_BIN, 4.0)))
-        place = np.where((place >= 0) & (place < column.bins), place // stride * stride, place)
-    squares: Floats = np.bincount(place[there], shares[there] ** 2, minlength=column.bins + 1).astype(np.float64)
-    sums: Floats = np.bincount(place[there], shares[there], minlength=column.bins + 1).astype(np.float64)
+        is_sparse = np.append(masses[:-1] * size < 2 * PER_BIN, False)
+        home = np.where(is_sparse, home // stride * stride + column.bins + 1, home)
+    place = column.bin_of(y)
+    there = place >= 0
+    homes = 2 * (column.bins + 1)
+    squares: Floats = np.bincount(home[place[there]], shares[there] ** 2, minlength=homes).astype(np.float64)
+    sums: Floats = np.bincount(home[place[there]], shares[there], minlength=homes).astype(np.float64)
     total = float((shares**2).sum())
     errors = np.sqrt(np.maximum(squares * (1 - sums) ** 2 + (total - squares) * sums**2, 0) + size**-2)
-    if not column.is_list and stride > 1:
-        first = np.arange(column.bins) // stride * stride
-        width = np.minimum(first + stride, column.bins) - first
-        sums[:-1], errors[:-1] = sums[:-1][first] / width, errors[:-1][first] / width
-    return ColumnAnswer(sums, errors, size)
+    width = np.bincount(home, minlength=homes)[home]
+    return ColumnAnswer(sums[home] / width, errors[home] / width, size, quantiles)
 
 
 def averaged(masses: Floats, log_weight: Floats, exact: float | None = None) -> ColumnAnswer:
-    """Return the weighted mean of the masses (N, bins + 1) over rows, with its standard error.
+    """Return the weighted mean of the masses (N, bins + 1) over rows, with its standard error and without quantiles.
 
     >>> averaged(np.array([[0.0, 1.0], [1.0, 0.0]]), np.zeros(2)).masses.tolist()
     [0.5, 0.5]

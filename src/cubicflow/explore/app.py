@@ -14,25 +14,25 @@ import numpy as np
 import pyarrow as pa
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import FileResponse, JSONResponse, Response
-from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from cubicflow.explore import overview
+from cubicflow.explore.early_app import page_routes
+from cubicflow.explore.first_picture import FirstPicture, signature
 from cubicflow.explore.flow_layers import layers_answer
 from cubicflow.explore.framed import framed
 from cubicflow.explore.guard import Guard
-from cubicflow.explore.opened_run import OpenedRun, open_run, signature, without_paths
+from cubicflow.explore.opened_run import OpenedRun, open_run, without_paths
 from cubicflow.explore.pictures import MOST_IMAGES, MOST_STEPS, images_answer, path_answer
 from cubicflow.explore.row_scores import MOST_BYTES, score_rows
-from cubicflow.explore.subject import ColumnsSubject
+from cubicflow.explore.subject import ArraySubject, FlowSubject
 from cubicflow.explore.workers import Worker
 from cubicflow.tables import TableError
 from cubicflow.tables.asking.conditions import Given
 from cubicflow.tables.output import csv_text
 from cubicflow.training import TrainingError
 
-STATIC = Path(__file__).with_name("static")
 MOST_QUESTION = 1 << 16  # largest JSON request, in bytes
 MOST_SAMPLES = 100_000  # largest number of rows of a sample
 SHOWN_ROWS = 12  # sampled rows shown on the page
@@ -44,10 +44,12 @@ Answer = Callable[[Request], Awaitable[Response]]
 class Explorer:
     """One run with its worker threads, and the answers to the page's requests."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, picture: FirstPicture | None = None) -> None:
         self.path = path
+        self.picture = picture
         self._run: OpenedRun | None = None
-        self._is_drawn = False  # whether the first picture was sent; preparations start only after that
+        # Whether the first picture was sent; preparations start only after that.
+        self._is_drawn = picture is not None and bool(picture.answers)
         self.fast = Worker("cubicflow-explore", self._prepare)
         self.slow = Worker("cubicflow-explore-slow")
 
@@ -77,12 +79,20 @@ class Explorer:
 
     # --- answers ---
 
-    def about(self) -> dict[str, Any]:
-        return {**self.run().about(), "version": list(map(str, self.run().signature))}
+    def about(self, run: OpenedRun) -> bytes:
+        return self._kept("run", framed({**run.about(), "version": list(map(str, run.signature))}))
+
+    def columns(self, run: OpenedRun) -> bytes:
+        return self._kept("columns", overview.columns_answer(run))
 
     def data(self, run: OpenedRun) -> bytes:
         self._is_drawn = True
-        return overview.data_answer(run)
+        return self._kept("data", overview.data_answer(run))
+
+    def _kept(self, route: str, answer: bytes) -> bytes:
+        if self.picture is not None:
+            self.picture.keep(route, answer)
+        return answer
 
     def what_if(self, question: Mapping[str, Any]) -> bytes:
         conditions = read_question(question.get("conditions"))
@@ -94,32 +104,17 @@ class Explorer:
         conditions = read_question(question.get("conditions"))
         n, seed = (_whole(question.get(key), key, most) for key, most in (("n", MOST_SAMPLES), ("seed", 2**31)))
         run, notes = self.run(), list[str]()
-        subject = run.subject
-        if run.fitted is None:
-            found = subject.rows(n)[subject.kept(subject.rows(n), conditions)]  # type: ignore[attr-defined] # an ArraySubject
-            text = _csv_of(found, [column.name for column in subject.columns])
-        else:
-            given: Given = {**subject.usual, **conditions}  # type: ignore[attr-defined] # subjects of tables have it
-            if not isinstance(subject, ColumnsSubject):
-                context = subject.context_of(conditions)  # type: ignore[attr-defined] # a FlowSubject
-                if set(conditions) - set(context):
-                    return self._filtered(run, conditions, n)
-                given = context
-            batches = run.fitted.sample_batches(n, given, 1.0, seed, say=notes.append)
-            text = csv_text(batches, run.fitted.decimals(given), run.fitted.reading.formats)
-        return _rows_frame(text, notes)
-
-    def _filtered(self, run: OpenedRun, conditions: Mapping[str, object], n: int) -> bytes:
-        """Draw rows from a flow without conditions, and keep at most n rows that meet the conditions."""
         subject, fitted = run.subject, run.fitted
-        if fitted is None:
-            raise TypeError("only a fitted table has rows to filter")
-        y = subject.rows(1 << 16)
-        kept = y[subject.kept(y, conditions)][:n]  # type: ignore[attr-defined] # a FlowSubject
-        batch = fitted.encoder.decode_numbers(kept)
-        rows = pa.RecordBatch.from_arrays([*batch.values()], names=[*batch])
-        text = csv_text(iter([rows]), fitted.decimals(), fitted.reading.formats)
-        return _rows_frame(text, [f"{len(kept):,} of {len(y):,} drawn rows meet the conditions"])
+        if isinstance(subject, ArraySubject) or fitted is None:
+            found, note = subject.meeting(n, conditions)  # type: ignore[attr-defined] # a run without a table is an array
+            text = _csv_of(found, [column.name for column in subject.columns])
+            return _rows_frame(text, [note] if conditions else [])
+        given: Given = {**subject.usual, **conditions}  # type: ignore[attr-defined] # subjects of tables have it
+        if isinstance(subject, FlowSubject) and set(conditions) - set(subject.usual):
+            batch, note = subject.table_meeting(n, conditions)
+            return _rows_frame(csv_text(iter([batch]), fitted.decimals(), fitted.reading.formats), [note])
+        batches = fitted.sample_batches(n, given, 1.0, seed, say=notes.append)
+        return _rows_frame(csv_text(batches, fitted.decimals(given), fitted.reading.formats), notes)
 
 
 def read_question(value: Any) -> dict[str, object]:
@@ -176,9 +171,6 @@ def make_app(explorer: Explorer, token: str, port: int) -> Guard:
 
         return answer
 
-    async def about(_: Request) -> Response:
-        return await _framed(explorer, explorer.fast, lambda: framed(explorer.about()))
-
     async def density(request: Request) -> Response:
         def make() -> bytes:
             columns = len(explorer.run().subject.columns)
@@ -208,14 +200,11 @@ def make_app(explorer: Explorer, token: str, port: int) -> Guard:
         whole = {key: _whole(question.get(key), key, most) for key, most in limits.items()}
         return path_answer(explorer.run(), temperature=_temperature(question), **whole)
 
-    async def page(_: Request) -> Response:
-        return FileResponse(STATIC / "index.html")
-
     quick = lambda _: False  # noqa: E731
     routes = [
-        Route("/", page),
-        Route("/api/run", about),
-        Route("/api/columns", framed_by(overview.columns_answer)),
+        *page_routes(),
+        Route("/api/run", framed_by(explorer.about)),
+        Route("/api/columns", framed_by(explorer.columns)),
         Route("/api/data", framed_by(explorer.data)),
         Route("/api/points", framed_by(overview.points_answer)),
         Route("/api/training", framed_by(overview.training_answer)),
@@ -227,7 +216,6 @@ def make_app(explorer: Explorer, token: str, port: int) -> Guard:
         Route("/api/score-rows", upload, methods=["POST"]),
         Route("/api/images", asked_by(images, quick), methods=["POST"]),
         Route("/api/path", asked_by(path, quick), methods=["POST"]),
-        Mount("/static", StaticFiles(directory=STATIC)),
     ]
     return Guard(Starlette(routes=routes), token, port)
 
@@ -275,7 +263,9 @@ def _rows_frame(text: bytes, notes: list[str]) -> bytes:
 
 
 def _csv_of(y: np.ndarray[Any, Any], names: list[str]) -> bytes:
-    batch = pa.RecordBatch.from_arrays([pa.array(column) for column in y.T], names=names)
+    # Rows of a float32 flow are written with the digits of float32.
+    is_single = bool((y.astype(np.float32) == y).all())
+    batch = pa.RecordBatch.from_arrays([pa.array(c.astype(np.float32) if is_single else c) for c in y.T], names=names)
     return csv_text(iter([batch]), {}, {})
 
 

@@ -9,9 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cubicflow.data.built_in import BUILT_IN
+from cubicflow.explore.even_points import even_points
 from cubicflow.explore.framed import framed
 from cubicflow.explore.opened_run import OpenedRun
-from cubicflow.explore.subject import ColumnsSubject
+from cubicflow.explore.subject import ColumnsSubject, spelled
 from cubicflow.flows import Flow, Mixture
 from cubicflow.splines import cubic_spline
 from cubicflow.tables.arrow_types import Floats
@@ -20,9 +22,12 @@ from cubicflow.transforms import Compose, Conv1x1, LULinear, Permutation, Transf
 
 POINTS = 161  # points of a drawn spline
 ROWS = 12  # rows whose splines are drawn
-PATH_POINTS = 150_000  # points sent through the layers of a flow of two features
+PATH_POINTS = 200_000  # points sent through the layers of a flow of two features
 MOST_LAYERS = 16  # layers whose splines are drawn
 AT_ONCE = 1 << 14  # rows in one pass
+LINES = 9  # straight lines across the data in each direction, which the layers bend
+LINE_POINTS = 129  # points of such a line
+OUTERMOST = 0.001  # fraction of the rows beyond the outermost lines
 
 
 def layers_answer(run: OpenedRun) -> bytes:
@@ -47,7 +52,8 @@ def _conditional_splines(subject: ColumnsSubject) -> bytes:
         values = cubic_spline(u.expand(ROWS, -1), params[:ROWS, None].double(), domain="unit")[0]
         layers.append({"name": name, "feature": None})
         curves.append(values.float().numpy())
-    header = {"kind": "columns", "layers": layers, "steps": [], "order": subject.encoder.order}
+    context = spelled(subject.usual)
+    header = {"kind": "columns", "layers": layers, "steps": [], "order": subject.encoder.order, "context": context}
     arrays = {"x": u.float().numpy()}
     if curves:
         arrays["y"] = np.stack(curves)
@@ -62,6 +68,8 @@ def _flow_answer(run: OpenedRun) -> bytes:
     rows = _flow_inputs(run)
     dtype = next(flow.parameters()).dtype
     x = torch.from_numpy(rows).to(dtype)
+    lines = torch.from_numpy(_lines(rows)).to(dtype) if rows.shape[1] == 2 else None
+    bent = [] if lines is None else [lines]
     steps, states, curves, grids = ["data"], [x], [], []
     layers: list[dict[str, Any]] = []
     for layer in _layers(flow.transform):
@@ -72,10 +80,15 @@ def _flow_answer(run: OpenedRun) -> bytes:
             curves.append(y)
         x = torch.cat([layer(part)[0] for part in x.split(AT_ONCE)])
         states.append(x)
+        if bent:
+            bent.append(layer(bent[-1])[0])
         steps.append(type(layer).__name__.lower())
     steps[-1] = f"{steps[-1]}: noise"
     header = {"kind": "flow", "layers": layers, "steps": steps, "names": [c.name for c in run.subject.columns]}
     arrays = {"path": torch.stack(states).float().numpy()}  # (steps, N, D)
+    if bent:
+        shape = (len(bent), 2 * LINES, LINE_POINTS, 2)
+        arrays["lines"] = torch.stack(bent).float().numpy().reshape(shape)
     if curves:
         arrays |= {"x": np.stack(grids).astype(np.float32), "y": np.stack(curves).astype(np.float32)}
     return framed(header, arrays)
@@ -84,6 +97,8 @@ def _flow_answer(run: OpenedRun) -> bytes:
 def _flow_inputs(run: OpenedRun) -> Floats:
     """Return rows as inputs of the flow: rows of the data, or drawn rows if there is no data."""
     features = len(run.subject.columns)
+    if (name := run.built_in) is not None:
+        return even_points(BUILT_IN[name](), PATH_POINTS)
     most = PATH_POINTS if features == 2 else 3000
     y = run.subject.rows(most) if run.data is None else run.data.y[:most]
     if run.fitted is None:
@@ -94,6 +109,17 @@ def _flow_inputs(run: OpenedRun) -> Floats:
     y = y[np.isfinite(y).all(axis=1)]
     generator = np.random.default_rng(0)
     return encoder.to_flow(y, encoder.noise(len(y), generator) if encoder.mass_features else None)[0]
+
+
+def _lines(rows: Floats) -> Floats:
+    """Return the points of straight lines over rows (N, 2), upright lines first: (2 * LINES * LINE_POINTS, 2)."""
+    inside = rows.min() >= 0 and rows.max() <= 1
+    low, high = (np.zeros(2), np.ones(2)) if inside else np.quantile(rows, [OUTERMOST, 1 - OUTERMOST], axis=0)
+    places, along = (low + (high - low) * np.linspace(0, 1, n)[:, None] for n in (LINES, LINE_POINTS))
+    upright = np.stack(np.broadcast_arrays(places[:, None, 0], along[None, :, 1]), axis=-1)  # (LINES, LINE_POINTS, 2)
+    level = np.stack(np.broadcast_arrays(along[None, :, 0], places[:, None, 1]), axis=-1)
+    found: Floats = np.concatenate([upright, level]).reshape(-1, 2)
+    return found
 
 
 def _first_flow(model: Flow | Mixture) -> Flow:

@@ -14,21 +14,30 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from cubicflow.data.built_in import BUILT_IN
-from cubicflow.explore.subject import ArraySubject, ColumnsSubject, FlowSubject, Subject, numbers_of
+from cubicflow.explore.even_points import even_points
+from cubicflow.explore.first_picture import signature
+from cubicflow.explore.subject import (
+    ArraySubject,
+    ColumnsSubject,
+    FlowSubject,
+    Subject,
+    numbers_of,
+    spelled,
+    usual_context,
+)
 from cubicflow.flows import Flow, Mixture
-from cubicflow.flows.serialization import CONFIG_FILE, WEIGHTS_FILE, FlowFileError, load_model, read_config
+from cubicflow.flows.serialization import CONFIG_FILE, FlowFileError, load_model, read_config
 from cubicflow.tables import FittedTable, Table, TableError, open_table
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.files.places import is_path
 from cubicflow.tables.fitted import SECTION
 from cubicflow.tables.source import RowSample, pieces
-from cubicflow.training.checkpoint import NEWEST
 from cubicflow.training.metrics_file import read_metrics
 from cubicflow.training.unfinished import is_training, is_unfinished, load_unfinished
 
 DATA_ROWS = 6000  # rows of the data that the page shows
-BUILT_IN_ROWS = 150_000  # points of a built-in density that the page shows
+BUILT_IN_ROWS = 80_000  # points of a built-in density that the page shows
 BUILT_IN_SECTION = "built_in"  # key of config.json with the name of the built-in density that was fitted
 ROW_NUMBER = "\0row"  # name of a temporary column
 PATHS = re.compile(r"(?<![\w.:/])(?:[A-Za-z]:\\|/)[^\s'\",;]*[/\\]([^\s'\",;/\\]*)")
@@ -71,7 +80,10 @@ class OpenedRun:
             raise TableError("this run is a flow of images; see the view Images")
         if self.fitted is None:
             return ArraySubject(self.model)
-        return ColumnsSubject(self.fitted) if self.kind == "columns" else FlowSubject(self.fitted)
+        like = self.data.rows if self.fitted.schema.context and self.data is not None else None
+        if self.fitted.schema.context and like is None:
+            self.notes.append(f"The model is drawn for one usual context: {spelled(usual_context(self.fitted))}.")
+        return ColumnsSubject(self.fitted, like) if self.kind == "columns" else FlowSubject(self.fitted, like)
 
     @property
     def state(self) -> str:
@@ -85,6 +97,13 @@ class OpenedRun:
         return read_metrics(self.path)
 
     # --- data ---
+
+    @property
+    def built_in(self) -> str | None:
+        """The name of the built-in density of the plane that was fitted; None for other data."""
+        name = self.config.get(BUILT_IN_SECTION)
+        is_plane = self.fitted is None and tuple(getattr(self.model, "shape", ())) == (2,)
+        return str(name) if is_plane and name in [*BUILT_IN] else None
 
     @cached_property
     def table(self) -> Table | None:
@@ -116,13 +135,10 @@ class OpenedRun:
     @cached_property
     def data(self) -> DataRows | None:
         """Some rows of the data; None if there is no data."""
-        name = self.config.get(BUILT_IN_SECTION)
-        if self.fitted is None:
-            if self.kind == "array" and name in [*BUILT_IN] and self.subject.columns[0].name == "x":
-                y = BUILT_IN[str(name)]().sample(BUILT_IN_ROWS, 1).astype(np.float64)
-                return DataRows(y, np.zeros(len(y), np.bool_))
-            return None
-        if self.table is None:
+        if self.built_in is not None:
+            y = even_points(BUILT_IN[self.built_in](), BUILT_IN_ROWS)
+            return DataRows(y, np.zeros(len(y), np.bool_))
+        if self.fitted is None or self.table is None:
             return None
         chosen = RowSample(DATA_ROWS)
         for piece in pieces(self.table, self.fitted.schema.check(self.table), self.fitted.missing):
@@ -160,18 +176,6 @@ class OpenedRun:
         }
 
 
-def signature(path: Path) -> tuple[Any, ...]:
-    """Return the sizes and modification times of a run folder's files, which identify its state."""
-    found: list[Any] = []
-    for name in (CONFIG_FILE, WEIGHTS_FILE, NEWEST):
-        try:
-            stat = (path / name).stat()
-            found.append((stat.st_size, stat.st_mtime_ns))
-        except OSError:
-            found.append(None)
-    return tuple(found)
-
-
 def open_run(path: Path) -> OpenedRun:
     """Open a run folder in its current state. Raises FlowFileError for a damaged folder."""
     now = signature(path)
@@ -195,7 +199,7 @@ def without_paths(text: str, *known: Path) -> str:
     'first/config.json: damaged'
     """
     for path in known:
-        for spelled in {str(path), str(path.absolute()), str(path.resolve())}:
-            if spelled not in (".", "/"):
-                text = text.replace(spelled, path.resolve().name)
+        for text_of_path in {str(path), str(path.absolute()), str(path.resolve())}:
+            if text_of_path not in (".", "/"):
+                text = text.replace(text_of_path, path.resolve().name)
     return PATHS.sub(r"\1", text)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cubicflow.explore.answers import Answer
 from cubicflow.explore.framed import framed
-from cubicflow.explore.opened_run import OpenedRun
+from cubicflow.explore.opened_run import BUILT_IN_ROWS, OpenedRun
 from cubicflow.explore.subject import ArraySubject, ColumnsSubject
 from cubicflow.flows.image_recipe import bits_per_dim
 from cubicflow.tables.arrow_types import Floats
@@ -21,8 +21,9 @@ from cubicflow.tables.judging.judge_file import read_judgement
 from cubicflow.tables.scored_parts import score_some
 
 SCORED_ROWS = 1000  # rows of each part of the table that are scored
+GIVEN_ROWS = 4096  # rows behind the picture of a model with context columns
 POINTS = 3000  # points of the data, and points of the model, on the page
-PLANE_POINTS = 80_000  # the same for a flow of two features
+PLANE_POINTS = BUILT_IN_ROWS  # the same for a flow of two features
 GRID = 96  # largest side of a counted density, in cells
 EXACT_GRID = 256  # side of an exact density, in cells
 SHOWN_POINTS = 2000  # points of the training curve
@@ -35,30 +36,34 @@ def columns_answer(run: OpenedRun) -> bytes:
     subject = run.subject
     about = [column.to_json() for column in subject.columns]
     order = subject.encoder.order if isinstance(subject, ColumnsSubject) else None
-    header = {"columns": about, "given": [c.to_json() for c in subject.given], "order": order}
-    if isinstance(subject, ColumnsSubject) and subject.usual and run.data is not None:
-        masses = _model_masses_given(run)
+    usual = getattr(subject, "usual", {})
+    header: dict[str, Any] = {
+        "columns": about,
+        "given": [{**column.to_json(), "usual": str(usual[column.name])} for column in subject.given],
+        "ofData": getattr(subject, "contexts", None) is not None,
+        "order": order,
+    }
+    if usual:
+        arrays = _pictures(run, subject.rows(GIVEN_ROWS))
     else:
-        masses = [column.masses for column in subject.answer({}).columns]
-    others = [
-        c for c in (run.fitted.schema.columns if run.fitted else ()) if c.role in ("constant", "dropped", "weights")
-    ]
+        answer = subject.answer({})
+        arrays = _joined([c.masses for c in answer.columns], [c.quantiles for c in answer.columns])
+    schema = run.fitted.schema.columns if run.fitted else ()
+    others = [c for c in schema if c.role in ("constant", "dropped", "weights")]
     header["others"] = [{"name": c.name, "kind": c.kind, "about": c.describe()} for c in others]
-    return framed(header, {"masses": np.concatenate(masses).astype(np.float32)})
+    header["names"] = [c.name for c in schema if c.role not in ("dropped", "weights")] or [c["name"] for c in about]
+    return framed(header, arrays)
 
 
-def _model_masses_given(run: OpenedRun) -> list[Floats]:
-    """Return the masses under a model with context columns, averaged over the contexts of the data."""
-    from cubicflow.explore.subject import numbers_of
+def _pictures(run: OpenedRun, y: Floats) -> dict[str, NDArray[Any]]:
+    """Return the masses of all bins, and the quantiles of all columns, of rows (N, D)."""
+    columns = run.subject.columns
+    masses = [column.masses(y[:, i]) for i, column in enumerate(columns)]
+    return _joined(masses, [column.quantiles(y[:, i]) for i, column in enumerate(columns)])
 
-    data = run.data
-    if run.fitted is None or data is None or data.rows is None:
-        raise TypeError("only a table has context")
-    import pyarrow as pa
 
-    rows = data.rows[:2000]
-    y = numbers_of(run.fitted, pa.Table.from_batches([run.fitted.sample_like(rows, len(rows), seed=0)]))
-    return [column.masses(y[:, i]) for i, column in enumerate(run.subject.columns)]
+def _joined(masses: Sequence[Floats], quantiles: Sequence[Floats]) -> dict[str, NDArray[Any]]:
+    return {"masses": np.concatenate(masses).astype(np.float32), "quantiles": np.stack(quantiles)}
 
 
 def data_answer(run: OpenedRun) -> bytes:
@@ -66,9 +71,7 @@ def data_answer(run: OpenedRun) -> bytes:
     data = run.data
     if data is None:
         return framed({"rows": 0, "notes": run.about()["notes"]})
-    masses = [column.masses(data.y[:, i]) for i, column in enumerate(run.subject.columns)]
-    arrays = {"masses": np.concatenate(masses).astype(np.float32)}
-    return framed({"rows": len(data.y), "notes": run.about()["notes"]}, arrays)
+    return framed({"rows": len(data.y), "notes": run.about()["notes"]}, _pictures(run, data.y))
 
 
 def answer_of(answer: Answer) -> bytes:
@@ -81,11 +84,8 @@ def answer_of(answer: Answer) -> bytes:
         "effectiveSize": _plain(answer.effective_size),
         "effectiveSizes": [_plain(size) for size in sizes],
     }
-    parts = {
-        "masses": [column.masses for column in answer.columns],
-        "errors": [column.errors for column in answer.columns],
-    }
-    return framed(header, {name: np.concatenate(each).astype(np.float32) for name, each in parts.items()})
+    arrays = _joined([column.masses for column in answer.columns], [column.quantiles for column in answer.columns])
+    return framed(header, {**arrays, "errors": np.concatenate([c.errors for c in answer.columns]).astype(np.float32)})
 
 
 def points_answer(run: OpenedRun) -> bytes:
@@ -125,7 +125,7 @@ def density_answer(run: OpenedRun, x: int, y: int) -> bytes:
         points = torch.from_numpy(np.ascontiguousarray(grid[:, order])).to(next(subject.flow.parameters()).dtype)
         density = subject.flow.log_prob(points, batch_size=1 << 14).exp().float().numpy()
         return framed({"isExact": True}, {"density": density.reshape(EXACT_GRID, EXACT_GRID)})
-    rows = subject.rows(subject.pool().size if isinstance(subject, ColumnsSubject) else 1 << 14)
+    rows = subject.many_rows()
     cells = []
     for column, i in ((across, x), (up, y)):
         if column.is_list:

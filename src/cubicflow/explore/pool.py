@@ -9,6 +9,7 @@ are their weights.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,7 +20,9 @@ from torch import Tensor
 from cubicflow.explore.shown_columns import ShownColumn
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.asking.column_law import ColumnLaw
+from cubicflow.tables.asking.constraints import Constraint
 from cubicflow.tables.asking.particles import Particles, Walk
+from cubicflow.tables.asking.sums import computed_columns
 from cubicflow.tables.cell_encoder import CellEncoder
 from cubicflow.tables.cells import Cells, NumberCells, WordCells
 from cubicflow.tables.columns_model import ColumnsModel
@@ -51,6 +54,7 @@ class Pool:
         model: the model.
         encoder: the encoder of its cells.
         context: the context of all rows, or None.
+        constraints: the constraints of the fit. Columns that are sums are computed; rows may break other constraints.
         seed: the seed of the rows.
         size: the number of rows drawn so far.
     """
@@ -58,6 +62,7 @@ class Pool:
     model: ColumnsModel
     encoder: CellEncoder
     context: Floats | None = None
+    constraints: Sequence[Constraint] = ()
     seed: int = 0
     size: int = 0
     _rows: list[Floats] = field(default_factory=list)
@@ -65,6 +70,7 @@ class Pool:
 
     def __post_init__(self) -> None:
         self.walk = Walk(self.model, self.encoder, {}, self.context)
+        self.walk.computed = computed_columns(self.walk, self.constraints)
         self._generator = torch.Generator().manual_seed(self.seed)
         numbers = sum(self.model.outcomes) + sum(2 * self.model.num_bins + 2 for s in self.model.shapes if s)
         self.most = max(min(MOST_ROWS, MOST_BYTES // (4 * numbers)) // CHUNK * CHUNK, FEWEST_ROWS)
@@ -137,10 +143,10 @@ def law_masses(column: ShownColumn, cells: Cells, log_outcomes: Tensor, params: 
         if not column.is_list:
             low, high = cells.scale.distances(np.asarray(column.edges))
             places = torch.from_numpy(np.where(low < high, low, 1 - high)).to(outcomes.dtype).clamp(0, 1)
-            values = places.expand(len(outcomes), -1)
+            values = places[:, None].expand(-1, len(outcomes))  # (edges, N): the last axis is that of params
             if params is not None:
-                values = cubic_spline(values, params[:, None], domain="unit")[0]
-            found[:, :-1] = outcomes[:, :1] * values.diff(dim=1).clamp(min=0)
+                values = cubic_spline(values, params, domain="unit")[0]
+            found[:, :-1] = outcomes[:, :1] * values.diff(dim=0).clamp(min=0).T
         atoms = np.asarray(sorted(cells.atoms), np.float64)
         homes = column.bin_of(atoms)
         inside = np.flatnonzero((homes >= 0) & (homes < column.bins))

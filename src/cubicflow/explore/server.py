@@ -13,12 +13,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cubicflow.explore.first_picture import ROUTES, FirstPicture, sound_config
+
 if TYPE_CHECKING:
     import uvicorn
 
 HOST = "127.0.0.1"
 PORT = 8470
 PORTS = 100  # number of ports to try
+LAST_ROUTE = f"/api/{ROUTES[-1]}"  # the last answer of the first picture
+LONGEST_WAIT = 3.0  # seconds that a kept picture is waited for before torch is imported
 NEEDED = "the page needs some more packages: pip install 'cubicflow[explore]'"
 
 
@@ -29,9 +33,10 @@ def serve(run: Path, *, port: int | None, browser: bool, report: Callable[[str],
         import uvicorn
     except ImportError:
         raise ImportError(NEEDED) from None
-    from cubicflow.flows.serialization import read_config
+    if sound_config(run) is None:
+        from cubicflow.flows.serialization import read_config
 
-    read_config(run)  # raises here, not on the page, if the folder is not a run
+        read_config(run)  # raises here, not on the page, if the folder is not a run
     listening, taken = listen(PORT if port is None else port)
     number = listening.getsockname()[1]
     if taken:
@@ -97,15 +102,24 @@ def stopping(server: uvicorn.Server) -> Iterator[None]:
 
 
 def _deferred(run: Path, token: str, port: int) -> Any:
-    """Return an application that is built in a thread while the server starts, because importing torch is slow."""
+    """Return an application that is built in a thread while the server starts, because importing torch is slow.
+
+    Until it is built, the early application answers what it can.
+    """
+    from cubicflow.explore.early_app import early_app
+
+    picture = FirstPicture(run)
+    early, answers = early_app(picture.answers, token, port)
     made: list[Any] = []
-    ready = threading.Event()
+    ready, drawn = threading.Event(), threading.Event()
 
     def make() -> None:
+        # An import slows the other threads down, so a kept picture is sent first.
+        drawn.wait(LONGEST_WAIT if picture.answers else 0)
         try:
             from cubicflow.explore.app import Explorer, make_app
 
-            explorer = Explorer(run)
+            explorer = Explorer(run, picture)
             explorer.warm_up()
             made.append(make_app(explorer, token, port))
         finally:
@@ -116,6 +130,12 @@ def _deferred(run: Path, token: str, port: int) -> Any:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         import asyncio
 
+        if not ready.is_set() and answers(scope.get("path", "")):
+            await early(scope, receive, send)
+            if scope["path"] == LAST_ROUTE:
+                drawn.set()
+            return
+        drawn.set()
         while not ready.is_set():
             await asyncio.sleep(0.01)
         await made[0](scope, receive, send)

@@ -22,6 +22,7 @@ from cubicflow.tables.kinds.levels import Levelled
 MOST_BINS = 48  # largest number of bins of a column of numbers
 MOST_LISTED = 24  # largest number of words with their own bar
 MOST_MENU = 400  # largest number of words in a menu
+LEVELS = (0.05, 0.5, 0.95)  # levels of the quantiles that the page prints
 DAY = 86_400.0  # seconds
 OUTERMOST = 0.001  # fraction of the rows beyond the axis, on either side
 
@@ -89,6 +90,24 @@ class ShownColumn:
         total = float(len(y)) if weights is None else float(weights.sum())
         found: Floats = counted / max(total, 1e-300)
         return found
+
+    def quantiles(self, y: Floats, weights: Floats | None = None) -> Floats:
+        """Return the quantiles of the rows at LEVELS, as values on the page; NaN for words, or if all rows are gaps.
+
+        A quantile is the value of a row, so single values with a large share are found exactly.
+
+        >>> plain_column("x", np.arange(101.0)).quantiles(np.arange(101.0)).tolist()
+        [5.0, 50.0, 95.0]
+        """
+        there = np.isfinite(y)
+        if weights is not None:
+            there &= weights > 0
+        if self.is_list or not there.any():
+            return np.full(len(LEVELS), np.nan)
+        order = np.argsort(y[there], kind="stable")
+        below = np.cumsum(np.ones(len(order)) if weights is None else weights[there][order])
+        place = np.searchsorted(below, np.asarray(LEVELS) * below[-1]).clip(max=len(order) - 1)
+        return self.shown(y[there][order][place])
 
     def to_json(self) -> dict[str, Any]:
         """Return the description for the page. A menu has the first MOST_MENU words; the user can type any word."""

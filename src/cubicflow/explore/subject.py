@@ -14,6 +14,7 @@ import pyarrow as pa
 import torch
 
 from cubicflow.explore.answers import Answer, Asker, ColumnAnswer, counted
+from cubicflow.explore.kept_rows import keeps_constraints
 from cubicflow.explore.pool import Pool
 from cubicflow.explore.shown_columns import ShownColumn, plain_column, shown_column
 from cubicflow.flows import Flow, Mixture
@@ -23,6 +24,7 @@ from cubicflow.tables.asking.conditions import read_conditions
 from cubicflow.tables.cell_encoder import CellEncoder, plain_numbers, with_gaps
 from cubicflow.tables.cells import WordCells
 from cubicflow.tables.columns_model import ColumnsModel
+from cubicflow.tables.encoder import table_rows
 from cubicflow.tables.fitted import FittedTable
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.levels import Levelled
@@ -31,13 +33,19 @@ from cubicflow.tables.table_error import TableError
 FIRST_ROWS = 1 << 12  # rows drawn before the first answer
 POOL_ROWS = 1 << 16  # rows of a flow that are drawn in idle time
 REFINED_ROWS = 1 << 20  # rows of a flow for a refined answer
-GIVEN_ROWS = 1 << 14  # rows for one set of values of context columns
+GIVEN_ROWS = 1 << 14  # rows drawn in idle time for one set of values of context columns
+DENSITY_ROWS = 1 << 14  # rows of a counted density
+KEPT_CONTEXTS = 4  # sets of values of context columns whose rows are kept in memory
 
 Conditions = Mapping[str, object]  # from column names to a value, a list, a pair of ends, or None for missing
 
 
 class Subject(ABC):
-    """A model behind the page. Rows are plain numbers (N, D) in the order of ``columns``."""
+    """A model behind the page. Rows are plain numbers (N, D) in the order of ``columns``.
+
+    A model with context columns draws rows for the contexts of the data. Without data, it draws rows for one usual
+    context. Its answers to conditions are for one context: the values in the conditions, or else the usual values.
+    """
 
     kind: str
 
@@ -48,7 +56,11 @@ class Subject(ABC):
 
     @abstractmethod
     def rows(self, n: int) -> Floats:
-        """Return n rows drawn from the model. Every call returns the same rows."""
+        """Return n rows drawn from the model, or as many as there are. Every call returns the same rows."""
+
+    def many_rows(self) -> Floats:
+        """Return rows for a counted density."""
+        return self.rows(DENSITY_ROWS)
 
     @abstractmethod
     def answer(self, conditions: Conditions, *, refine: bool = False) -> Answer:
@@ -69,12 +81,14 @@ class ColumnsSubject(Subject):
 
     kind = "columns"
 
-    def __init__(self, fitted: FittedTable) -> None:
+    def __init__(self, fitted: FittedTable, like: pa.RecordBatch | None = None) -> None:
         if not isinstance(fitted.flow, ColumnsModel) or fitted.cells is None:
             raise TypeError("this run is not a model of columns")
         self.fitted, self.model, self.encoder = fitted, fitted.flow, fitted.cells
         self.usual = usual_context(fitted)
+        self.contexts = Contexts(fitted, like) if self.usual and like is not None else None
         self._pools: dict[tuple[str, ...], Pool] = {}
+        self._newest: Pool | None = None
 
     def pool(self, conditions: Conditions | None = None) -> Pool:
         """Return the pool for the values of context columns in the conditions, or for their usual values."""
@@ -82,21 +96,44 @@ class ColumnsSubject(Subject):
         key = tuple(map(str, values.values()))
         if key not in self._pools:
             context, _ = self.encoder.context_from(values, 1)
-            if len(self._pools) > 4:
+            if len(self._pools) >= KEPT_CONTEXTS:
                 self._pools.pop(next(iter(self._pools)))
-            self._pools[key] = Pool(self.model, self.encoder, None if context is None else context[0])
-            self._pools[key].grow_to(GIVEN_ROWS if values else FIRST_ROWS)
+            constraints = self.fitted.constraints
+            pool = Pool(self.model, self.encoder, None if context is None else context[0], constraints)
+            pool.grow_to(FIRST_ROWS)
+            self._pools[key] = pool
+        self._newest = self._pools[key]
         return self._pools[key]
 
     def prepare(self) -> bool:
-        if not self.usual and not self.pool().is_full:
-            self.pool().grow()
-        return not self.usual and not self.pool().is_full
+        pool = self._newest or self.pool()
+        most = min(GIVEN_ROWS, pool.most) if self.usual else pool.most
+        if pool.size < most:
+            pool.grow()
+        return pool.size < most
 
     def rows(self, n: int) -> Floats:
+        if self.contexts is not None:
+            return self.contexts.rows(n)
         pool = self.pool()
         pool.grow_to(n)
-        return pool.walk.to_table(pool.all()[0][:n])
+        found = self._kept(pool)
+        while len(found) < n and not pool.is_full and len(found):
+            pool.grow_to(math.ceil(1.1 * n * pool.size / len(found)))
+            found = self._kept(pool)
+        return found[:n]
+
+    def many_rows(self) -> Floats:
+        return self._kept(self.pool()) if self.contexts is None else self.rows(DENSITY_ROWS)
+
+    def _kept(self, pool: Pool) -> Floats:
+        """Return the rows of a pool that keep the constraints of the fit."""
+        y = pool.walk.to_table(pool.all()[0])
+        if not self.fitted.constraints:
+            return y
+        _, given = self.encoder.context_from(self.usual, len(y))
+        found: Floats = y[keeps_constraints(self.fitted, y, given)]
+        return found
 
     @cached_property
     def columns(self) -> list[ShownColumn]:
@@ -118,6 +155,7 @@ class SampledSubject(Subject):
 
     def __init__(self) -> None:
         self._drawn: dict[tuple[str, ...], Floats] = {}
+        self._newest: Conditions = {}
 
     @abstractmethod
     def draw(self, n: int, conditions: Conditions, seed: int) -> Floats:
@@ -131,28 +169,43 @@ class SampledSubject(Subject):
         """Return the conditions on context columns."""
         return {}
 
+    def _key(self, conditions: Conditions) -> tuple[str, ...]:
+        return tuple(f"{name}={value}" for name, value in self.context_of(conditions).items())
+
     def _rows(self, n: int, conditions: Conditions) -> Floats:
-        key = tuple(f"{name}={value}" for name, value in self.context_of(conditions).items())
+        key = self._key(conditions)
         found = self._drawn.get(key, np.empty((0, 0)))
         while len(found) < n:
             more = min(max(len(found), FIRST_ROWS), n - len(found))
             drawn = self.draw(more, conditions, seed=len(found))
             found = np.concatenate([found, drawn]) if len(found) else drawn
         self._drawn[key] = found
+        for other in [*self._drawn][: max(0, len(self._drawn) - KEPT_CONTEXTS)]:
+            self._drawn.pop(other, None)
+        self._newest = conditions
         return found[:n]
+
+    def _held(self, conditions: Conditions) -> int:
+        return len(self._drawn.get(self._key(conditions), ()))
 
     def rows(self, n: int) -> Floats:
         return self._rows(n, {})
 
+    def meeting(self, n: int, conditions: Conditions) -> tuple[Floats, str]:
+        """Return at most n rows that meet the conditions, and a sentence on the number of such rows."""
+        y = self._rows(max(n, POOL_ROWS), conditions)
+        kept = self.kept(y, conditions)
+        return y[kept][:n], f"{int(kept.sum()):,} of {len(y):,} drawn rows meet the conditions"
+
     def prepare(self) -> bool:
-        held = len(next(iter(self._drawn.values()), ()))
-        if held < POOL_ROWS:
-            self._rows(min(2 * max(held, FIRST_ROWS), POOL_ROWS), {})
-        return held < POOL_ROWS // 2
+        held = self._held(self._newest)
+        most = GIVEN_ROWS if self.context_of({}) else POOL_ROWS
+        if held < most:
+            self._rows(min(2 * max(held, FIRST_ROWS), most), self._newest)
+        return held < most // 2
 
     def answer(self, conditions: Conditions, *, refine: bool = False) -> Answer:
-        held = len(next(iter(self._drawn.values()), ()))
-        n = REFINED_ROWS if refine else max(held, FIRST_ROWS) if not self.context_of(conditions) else GIVEN_ROWS
+        n = REFINED_ROWS if refine else max(self._held(conditions), FIRST_ROWS)
         y = self._rows(n, conditions)
         kept = self.kept(y, conditions)
         if not kept.any():
@@ -168,9 +221,13 @@ class FlowSubject(SampledSubject):
 
     kind = "flow"
 
-    def __init__(self, fitted: FittedTable) -> None:
+    def __init__(self, fitted: FittedTable, like: pa.RecordBatch | None = None) -> None:
         super().__init__()
         self.fitted, self.usual = fitted, usual_context(fitted)
+        self.contexts = Contexts(fitted, like) if self.usual and like is not None else None
+
+    def rows(self, n: int) -> Floats:
+        return self._rows(n, {}) if self.contexts is None else self.contexts.rows(n)
 
     @cached_property
     def columns(self) -> list[ShownColumn]:
@@ -187,6 +244,12 @@ class FlowSubject(SampledSubject):
     def draw(self, n: int, conditions: Conditions, seed: int) -> Floats:
         rows = self.fitted.sample(n, dict(self.context_of(conditions)), seed=seed)
         return numbers_of(self.fitted, rows)
+
+    def table_meeting(self, n: int, conditions: Conditions) -> tuple[pa.RecordBatch, str]:
+        """Return at most n rows of the table that meet the conditions, and a sentence on the number of such rows."""
+        y, note = self.meeting(n, conditions)
+        _, given = self.fitted.encoder.context_from(self.context_of(conditions), len(y))
+        return table_rows(self.fitted.schema, {**given, **self.fitted.encoder.decode_numbers(y)}, len(y)), note
 
     def kept(self, y: Floats, conditions: Conditions) -> np.ndarray[Any, np.dtype[np.bool_]]:
         kept = np.ones(len(y), np.bool_)
@@ -241,6 +304,26 @@ class ArraySubject(SampledSubject):
         return kept
 
 
+class Contexts:
+    """Rows drawn from a model for the contexts of rows of the data, one context after the other."""
+
+    def __init__(self, fitted: FittedTable, like: pa.RecordBatch) -> None:
+        self.fitted, self.like = fitted, like
+        self._rows = np.empty((0, 0))
+
+    def rows(self, n: int) -> Floats:
+        """Return n rows, or fewer if some break a constraint of the fit. Every call returns the same rows."""
+        if len(self._rows) < n:
+            like = self.like.take(pa.array(np.arange(n) % len(self.like)))
+            rows = self.fitted.sample_like(like, n, seed=0)
+            y = numbers_of(self.fitted, pa.Table.from_batches([rows]))
+            if self.fitted.constraints and self.fitted.cells is not None:
+                given = {column.name: like.column(column.name) for column in self.fitted.schema.context}
+                y = y[keeps_constraints(self.fitted, y, given)]
+            self._rows = y
+        return self._rows[:n]
+
+
 def numbers_of(fitted: FittedTable, rows: pa.Table) -> Floats:
     """Return the plain numbers (N, D) of a table's rows: NaN for a gap, inf for a value that the column cannot hold."""
     columns = fitted.encoder.columns
@@ -250,6 +333,15 @@ def numbers_of(fitted: FittedTable, rows: pa.Table) -> Floats:
 def usual_context(fitted: FittedTable) -> dict[str, object]:
     """Return a usual value for every context column: the first level, or a number near the median."""
     return {column.name: _usual(column, fitted.cells) for column in fitted.schema.context}
+
+
+def spelled(values: Mapping[str, object]) -> str:
+    """Return the values of columns as text.
+
+    >>> spelled({"species": "Adelie", "mass": 3750})
+    'species Adelie, mass 3750'
+    """
+    return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
 def given_columns(fitted: FittedTable) -> list[ShownColumn]:

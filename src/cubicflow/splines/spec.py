@@ -130,8 +130,16 @@ def output_shape(shape: torch.Size, params_shape: torch.Size) -> torch.Size:
     axes_before = len(shape) - len(own)
     if axes_before >= 0 and shape[axes_before:] == own:
         return shape
-    both: torch.Size = torch.broadcast_shapes(shape, own)
-    return both
+    if torch.compiler.is_compiling() or not all(type(size) is int for size in (*shape, *own)):
+        both: torch.Size = torch.broadcast_shapes(shape, own)
+        return both
+    # Plain sizes are compared here, because torch.broadcast_shapes imports sympy, which takes most of a second.
+    sizes = [1] * max(-axes_before, 0) + list(shape)
+    for axis, size in enumerate(own, start=len(sizes) - len(own)):
+        if size != 1 and sizes[axis] not in (1, size):
+            raise RuntimeError(f"shapes {tuple(shape)} and {tuple(own)} do not broadcast")
+        sizes[axis] = max(size, sizes[axis]) if size and sizes[axis] else 0
+    return torch.Size(sizes)
 
 
 def _num_bins(params_shape: torch.Size, family: Family, label: str) -> int:

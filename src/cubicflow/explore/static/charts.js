@@ -50,23 +50,23 @@ export class Density {
     this.height = height;
   }
 
-  draw({ data = null, model = null, errors = null }) {
+  draw({ data = null, model = null, errors = null, middle = NaN }) {
     const { column } = this;
     const low = errors && model ? steps(column, model.map((m, i) => Math.max(m - 2 * errors[i], 0))) : steps(column, null);
     const high = errors && model ? steps(column, model.map((m, i) => m + 2 * errors[i])) : steps(column, null);
     const values = [column.edges, steps(column, data), low, high, steps(column, model)];
-    this.element.setAttribute("aria-label", `${column.name}: ${described(column, model || data)}`);
+    this.element.setAttribute("aria-label", `${column.name}: ${described(column, model || data, middle)}`);
     if (this.chart) { this.chart.setData(values); return; }
     const model_ = colour("--model");
     const plain = { points: { show: false }, paths: stepped };
     const top = { time: false, range: (_, __, max) => [0, (max || 1) * 1.06] };
     this.chart = fit(this.element, {
       height: this.height,
-      padding: [6, 8, 0, 8],
+      padding: column.isDate ? [6, 20, 0, 20] : [6, 16, 0, 14],
       cursor: { y: false, drag: { setScale: false, x: false, y: false }, points: { show: false } },
       legend: { show: false },
       scales: { x: { time: column.isDate, range: [column.edges[0], column.edges[column.edges.length - 1]] }, y: top },
-      axes: [axis(column.isDate ? { size: 34 } : { size: 26, values: tick(column), space: 56 }), axis({ show: false })],
+      axes: [axis(column.isDate ? { size: 38 } : { size: 26, values: tick(column), space: 56 }), axis({ show: false })],
       series: [{}, { ...plain, fill: colour("--data"), width: 0 }, { ...plain, width: 0 }, { ...plain, width: 0 }, { ...plain, stroke: model_, width: 1.8 }],
       bands: [{ series: [3, 2], fill: colour("--model-soft") }],
     }, values);
@@ -79,12 +79,14 @@ export class Bars {
     this.column = column;
     this.most = most;
     this.element = make("div", { class: "bars", role: "img" });
-    this.labels = [...column.bars, ...(column.hasGaps ? ["missing"] : [])];
+    // The bar of all other words comes first, because the list may be longer than its window.
+    const count = column.bars.length, first = column.hasOthers ? [count - 1] : [];
+    this.places = [...first, ...Array(count - first.length).keys(), ...(column.hasGaps ? [count] : [])];
+    this.labels = this.places.map((i) => (i < count ? column.bars[i] : "missing"));
   }
 
   draw({ data = null, model = null, errors = null }) {
-    const places = [...this.column.bars.keys(), ...(this.column.hasGaps ? [this.column.bars.length] : [])];
-    const shares = places.map((i) => ({ model: model ? model[i] : 0, data: data ? data[i] : 0, error: errors ? errors[i] : 0 }));
+    const shares = this.places.map((i) => ({ model: model ? model[i] : 0, data: data ? data[i] : 0, error: errors ? errors[i] : 0 }));
     const top = Math.max(...shares.map((s) => Math.max(s.model, s.data)), 1e-9);
     this.element.setAttribute("aria-label", `${this.column.name}: ${described(this.column, model || data)}`);
     const width = (share) => `${(100 * share) / top}%`;
@@ -109,30 +111,18 @@ export function picture(column, about) {
 }
 
 // Describes in words what a picture shows, for screen readers.
-function described(column, masses) {
+function described(column, masses, middle) {
   if (!masses) return "nothing yet";
   if (column.isList) {
     const order = column.bars.map((name, i) => [masses[i], name]).sort((a, b) => b[0] - a[0]);
     return order.slice(0, 3).map(([share, name]) => `${name} ${percent(share)}`).join(", ");
   }
-  const middle = quantile(column, masses, 0.5);
-  return middle === null ? "no values" : `median ${shownValue(column, middle)}`;
+  return Number.isNaN(middle) ? "no values" : `median ${shownValue(column, middle)}`;
 }
 
-export function quantile(column, masses, level) {
-  const count = column.edges.length - 1;
-  let total = 0;
-  for (let i = 0; i < count; i += 1) total += masses[i];
-  if (!(total > 0)) return null;
-  let below = 0;
-  for (let i = 0; i < count; i += 1) {
-    if (below + masses[i] >= level * total && masses[i] > 0) {
-      const part = (level * total - below) / masses[i];
-      return column.edges[i] + part * (column.edges[i + 1] - column.edges[i]);
-    }
-    below += masses[i];
-  }
-  return column.edges[count];
+// Returns the three quantiles (5 %, 50 % and 95 %) of column i; NaN for words.
+export function quantilesOf(answer, i) {
+  return Array.from(answer.arrays.quantiles.subarray(3 * i, 3 * i + 3));
 }
 
 // Draws curves with a common x axis. Each curve is {x, y, stroke, width, label}.

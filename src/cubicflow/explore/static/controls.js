@@ -1,4 +1,5 @@
 // The control for a condition on one column: any value, one value (a slider), a range (two sliders), words, or missing.
+// A context column always has exactly one value: its usual value, or one that the user sets.
 
 import { make, spelled } from "./page.js";
 
@@ -11,7 +12,7 @@ export class Control {
     this.mode = "any";
     this.words = new Set();
     const id = `c${Math.random().toString(36).slice(2)}`;
-    const modes = column.isList ? [["any", "any"], ["in", "is one of"]] : column.isGiven ? [["any", "usual"], ["is", "is"]] : [["any", "any"], ["is", "is"], ["range", "is from … to"]];
+    const modes = column.isGiven ? [["any", `usual: ${column.usual}`], [column.isList ? "in" : "is", "is"]] : column.isList ? [["any", "any"], ["in", "is one of"]] : [["any", "any"], ["is", "is"], ["range", "is from … to"]];
     if (column.hasGaps) modes.push(["missing", "is missing"]);
     this.menu = make("select", { "aria-label": `condition on ${column.name}`, id }, ...modes.map(([value, text]) => make("option", { value, text })));
     this.menu.addEventListener("change", () => { this.mode = this.menu.value; this.drawBody(); this.changed(); });
@@ -41,6 +42,23 @@ export class Control {
     this.drawBody();
   }
 
+  // Sets the control to a condition of the address: words with | between them, a number, from..to, or ~ for missing.
+  read(text) {
+    const { column } = this;
+    if (text === "~" && column.hasGaps) this.set("missing");
+    else if (column.isList) this.set("in", text.split("|").map(decoded));
+    else if (text.includes("..") && !column.isGiven) this.set("range", text.split("..").map(Number));
+    else if (Number.isFinite(Number(text))) this.set("is", Number(text));
+  }
+
+  // Returns the condition as a text of the address.
+  text() {
+    if (this.mode === "missing") return "~";
+    if (this.mode === "in") return [...this.words].map(encodeURIComponent).join("|");
+    const short = (value) => String(Number(value.toPrecision(12)));
+    return this.mode === "range" ? this.ends.map(short).join("..") : short(this.value);
+  }
+
   drawBody() {
     this.body.replaceChildren();
     if (this.mode === "in") this.drawWords();
@@ -64,6 +82,11 @@ export class Control {
     return [range, text];
   }
 
+  add(word) {
+    if (this.column.isGiven) this.words.clear();
+    this.words.add(word);
+  }
+
   drawWords() {
     const { column } = this;
     const chips = make("div", { class: "chips", role: "group", "aria-label": `values of ${column.name}` });
@@ -71,8 +94,9 @@ export class Control {
     for (const word of offered) {
       const chip = make("button", { type: "button", "aria-pressed": String(this.words.has(word)), text: word, title: word });
       chip.addEventListener("click", () => {
-        this.words.has(word) ? this.words.delete(word) : this.words.add(word);
-        chip.setAttribute("aria-pressed", String(this.words.has(word)));
+        if (this.words.has(word)) this.words.delete(word);
+        else this.add(word);
+        for (const other of chips.children) other.setAttribute("aria-pressed", String(this.words.has(other.textContent)));
         if (column.words > CHIPS) this.drawBody();
         this.changed();
       });
@@ -82,7 +106,7 @@ export class Control {
     if (column.words > CHIPS) {
       const id = `l${Math.random().toString(36).slice(2)}`;
       const input = make("input", { type: "text", list: id, placeholder: `one of ${column.words.toLocaleString("en")} values`, "aria-label": `add a value of ${column.name}` });
-      input.addEventListener("change", () => { if (input.value) { this.words.add(input.value); this.drawBody(); this.changed(); } });
+      input.addEventListener("change", () => { if (input.value) { this.add(input.value); this.drawBody(); this.changed(); } });
       this.body.append(input, make("datalist", { id }, ...column.menu.map((word) => make("option", { value: word }))));
     }
   }
@@ -101,9 +125,13 @@ export class Control {
 
   inWords() {
     const condition = this.condition();
-    if (!condition) return "";
+    if (!condition) return this.column.isGiven ? this.column.usual : "";
     if (condition.in) return condition.in.join(" or ");
     if (condition.is !== undefined) return condition.is;
     return condition.missing ? "missing" : `${condition.from} to ${condition.to}`;
   }
+}
+
+function decoded(text) {
+  try { return decodeURIComponent(text); } catch { return text; }
 }

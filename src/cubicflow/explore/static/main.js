@@ -69,13 +69,15 @@ async function follow() {
       state.kept.clear();
       drawHead();
       const y = window.scrollY;
-      await show();
+      if (!(state.view && state.view.stays)) await show(); // a view with `stays` holds what the user entered
       window.scrollTo(0, y);
     }
   } catch { /* the server was stopped, or the run is being written: try again later */ }
   setTimeout(follow, REFRESH);
 }
 
+// The link past the head moves the focus only: the part of the address after # is the view.
+document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });
 window.addEventListener("hashchange", () => { show(); window.scrollTo(0, 0); });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", show);
 show().then(() => { if (!state.run || state.run.state === "training") setTimeout(follow, REFRESH); });

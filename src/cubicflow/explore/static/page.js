@@ -42,6 +42,17 @@ export function percent(share) {
   return `${value >= 99.95 || value < 0.05 ? (value >= 99.95 ? "100" : value > 0 ? "<0.1" : "0") : value.toFixed(value < 9.95 ? 1 : 0)} %`;
 }
 
+// Writes the choices of the user into the address, so that a reloaded view has them again.
+export function remember(view, choices) {
+  const text = new URLSearchParams(choices).toString();
+  history.replaceState(null, "", `#/${view}${text ? `?${text}` : ""}`);
+}
+
+// Makes a sentence of a message that starts with a small letter and has no full stop.
+export function sentence(text) {
+  return `${text.charAt(0).toUpperCase()}${text.slice(1)}${text.endsWith(".") ? "" : "."}`;
+}
+
 // Formats a value of a column as the table writes it.
 export function spelled(column, value) {
   if (column.isDate) {
@@ -64,24 +75,6 @@ export function table(columns, cells, about = {}) {
     make("table", {},
       make("thead", {}, make("tr", {}, ...columns.map((name, i) => make("th", { scope: "col", class: kind(i), text: name })))),
       make("tbody", {}, ...cells.map((row) => make("tr", {}, ...row.map((cell, i) => make("td", { class: kind(i), title: cell, text: cell })))))));
-}
-
-// Draws many points as their density: positions in [0, 1] x [0, 1] are counted in cells and shaded with one colour.
-export function cloud(count, place, name, cells) {
-  const counts = new Float32Array(cells * cells);
-  for (let i = 0; i < count; i += 1) {
-    const [u, v] = place(i), a = Math.floor(u * cells), b = Math.floor((1 - v) * cells);
-    if (a >= 0 && a < cells && b >= 0 && b < cells) counts[b * cells + a] += 1;
-  }
-  const canvas = make("canvas");
-  canvas.width = cells; canvas.height = cells;
-  const pen = canvas.getContext("2d", { willReadFrequently: true }), image = pen.createImageData(cells, cells);
-  pen.fillStyle = colour(name);
-  pen.fillRect(0, 0, 1, 1);
-  const [r, g, b] = pen.getImageData(0, 0, 1, 1).data, top = (3 * count) / (cells * cells);
-  counts.forEach((n, i) => image.data.set([r, g, b, 255 * Math.min(1, n / top)], 4 * i));
-  pen.putImageData(image, 0, 0);
-  return canvas;
 }
 
 // Runs a function once at a time. After a run, it runs again with the latest arguments of calls made meanwhile.

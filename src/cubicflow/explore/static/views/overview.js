@@ -1,7 +1,7 @@
 // Overview: every column, data against model; the quality of the fit; the training curve.
 
-import { curves, picture, quantile, split } from "../charts.js";
-import { colour, failed, loading, make, number, percent, shownValue } from "../page.js";
+import { curves, picture, quantilesOf, split } from "../charts.js";
+import { colour, failed, loading, make, number, percent, sentence, shownValue } from "../page.js";
 import { drawNotes, kept } from "../state.js";
 
 const AT_ONCE = 24;
@@ -10,7 +10,7 @@ export async function draw(page, run) {
   const score = make("section"), training = make("section"), columns = make("section");
   page.append(score, columns, training);
   const later = [];
-  if (run.kind !== "images") await drawColumns(columns, run, later);
+  if (run.kind !== "images") await drawColumns(columns, run, later).catch((error) => columns.append(failed(error)));
   else columns.append(make("p", { class: "lead", text: "This run is a flow of images. The view Images shows samples." }));
   later.push(drawScore(score, run), drawTraining(training));
   Promise.all(later).then(() => { page.dataset.whole = "yes"; });
@@ -22,19 +22,19 @@ async function drawColumns(section, run, later) {
   const grid = make("div", { class: "grid" });
   const wait = loading("Drawing the model");
   section.append(legend, wait, grid);
-  const about = await kept("api/columns");
-  wait.remove();
+  const about = await kept("api/columns").finally(() => wait.remove());
+  if (about.given.length) legend.append(make("span", { text: about.ofData ? "The model has the contexts of the data." : "The model has one usual context." }));
   const masses = split(about.columns, about.arrays.masses);
   const cards = [];
   const more = make("button", { text: "" });
   function add() {
     const first = cards.length;
     about.columns.slice(first, first + AT_ONCE).forEach((column, j) => {
-      const card = columnCard(column, masses[first + j]);
+      const card = columnCard(column, masses[first + j], quantilesOf(about, first + j)[1]);
       cards.push(card);
       grid.append(card.element);
       card.draw(null);
-      if (data) card.draw(data[first + j]);
+      if (data) card.draw(data.masses[first + j], data.medians[first + j]);
     });
     const left = about.columns.length - cards.length;
     more.textContent = `Show ${Math.min(left, AT_ONCE)} more of ${left} columns`;
@@ -52,23 +52,22 @@ async function drawColumns(section, run, later) {
     drawNotes(found.notes);
     if (!found.rows) return;
     legend.prepend(make("span", {}, make("span", { class: "key data" }), `data, ${found.rows.toLocaleString("en")} rows`));
-    data = split(about.columns, found.arrays.masses);
-    cards.forEach((card, i) => card.draw(data[i]));
+    data = { masses: split(about.columns, found.arrays.masses), medians: about.columns.map((_, i) => quantilesOf(found, i)[1]) };
+    cards.forEach((card, i) => card.draw(data.masses[i], data.medians[i]));
   }, (error) => section.append(failed(error))));
 }
 
-function columnCard(column, model) {
+function columnCard(column, model, median) {
   const drawn = picture(column);
   const middle = make("span", { class: "quiet small" });
   const element = make("article", { class: "card" }, make("header", {}, make("h3", { text: column.name }), make("span", { class: "quiet small", title: column.about, text: column.kind })), drawn.element, make("div", { class: "quiet small" }, middle));
   return {
     element,
-    draw(data) {
-      drawn.draw({ data, model });
+    draw(data, medianOfData = NaN) {
+      drawn.draw({ data, model, middle: median });
       if (column.isList) { middle.textContent = column.words > column.bars.length ? `${column.words.toLocaleString("en")} different values` : ""; return; }
-      const m = quantile(column, model, 0.5), d = data ? quantile(column, data, 0.5) : null;
       const gap = column.hasGaps ? ` · missing ${percent(model[model.length - 1])}` : "";
-      middle.textContent = `median ${shownValue(column, m)}${d === null ? "" : `, data ${shownValue(column, d)}`}${gap}`;
+      middle.textContent = `median ${Number.isNaN(median) ? "–" : shownValue(column, median)}${Number.isNaN(medianOfData) ? "" : `, data ${shownValue(column, medianOfData)}`}${gap}`;
     },
   };
 }
@@ -89,7 +88,7 @@ async function drawScore(section, run) {
       if (train) facts.push(fact("training rows, by the model", train[2]));
       section.append(make("dl", { class: "facts" }, ...facts));
     }
-    for (const text of found.warnings) section.append(make("p", { class: "note", text }));
+    for (const text of found.warnings) section.append(make("p", { class: "note", text: sentence(text) }));
     if (found.judgement) {
       section.append(make("p", { text: found.judgement.verdict }));
       const rows = found.judgement.lines;

@@ -1,11 +1,12 @@
 // Pairs: two columns at a time, data and model side by side. The rows inside a brush are marked in the pictures of all columns.
 
-import { cloud, colour, empty, loading, make, shownValue } from "../page.js";
+import { cloud, dot, ink } from "../clouds.js";
 import { get } from "../framed.js";
+import { colour, empty, loading, make, remember } from "../page.js";
 import { drawNotes, kept } from "../state.js";
 
 const SIZE = 420;
-const MANY = 20000, CELLS = 140; // more than MANY points are drawn as a density on CELLS x CELLS cells
+const MANY = 20000; // more than MANY points are drawn as a density
 
 export async function draw(page, run) {
   if (run.kind === "images") {
@@ -32,7 +33,7 @@ export async function draw(page, run) {
   const select = (axis, label) => {
     const menu = make("select", { "aria-label": label }, ...columns.map((c, i) => make("option", { value: i, text: c.name })));
     menu.value = chosen[axis];
-    menu.addEventListener("change", () => { chosen[axis] = Number(menu.value); brush = null; redraw(); });
+    menu.addEventListener("change", () => { chosen[axis] = Number(menu.value); brush = null; remember("pairs", { x: columns[chosen.x].name, y: columns[chosen.y].name }); redraw(); });
     return make("label", {}, label, menu);
   };
   const status = make("p", { class: "quiet small", role: "status" });
@@ -50,7 +51,8 @@ export async function draw(page, run) {
 
   function panel(title, kind) {
     const canvas = make("canvas", { class: "plot", tabindex: "0", role: "img" });
-    const element = make("div", { class: "card" }, make("header", {}, make("h3", { text: title }), make("span", { class: "quiet small", text: kind === "density" ? "density and samples" : "rows" })), canvas);
+    const label = make("span", { class: "quiet small", text: kind === "density" ? "density and samples" : "rows" });
+    const element = make("div", { class: "card" }, make("header", {}, make("h3", { text: title }), label), canvas);
     let start = null;
     const at = (event) => { const box = canvas.getBoundingClientRect(); return frame(canvas).back((event.clientX - box.left), (event.clientY - box.top)); };
     canvas.addEventListener("pointerdown", (event) => { start = at(event); canvas.setPointerCapture(event.pointerId); });
@@ -66,7 +68,7 @@ export async function draw(page, run) {
       brush = { x: brush.x.map((v) => v + step[0] * dx), y: brush.y.map((v) => v + step[1] * dy) };
       marks();
     });
-    return { canvas, element, kind };
+    return { canvas, element, kind, label };
   }
 
   function range(column) {
@@ -77,7 +79,7 @@ export async function draw(page, run) {
 
   function frame(canvas) {
     const width = canvas.clientWidth || SIZE, height = Math.min(width, SIZE);
-    const [x, y] = ranges(), pad = { left: 46, right: 10, top: 22, bottom: 34 };
+    const [x, y] = ranges(), pad = { left: columns[chosen.y].isDate || columns[chosen.y].isList ? 68 : 46, right: 10, top: 22, bottom: 34 };
     const w = width - pad.left - pad.right, h = height - pad.top - pad.bottom;
     return {
       width, height, pad, w, h,
@@ -86,9 +88,18 @@ export async function draw(page, run) {
     };
   }
 
+  // Returns where row i is drawn: words and whole numbers are spread around their place, so that rows do not hide others.
+  function drawnAt(set, i) {
+    const spread = (axis, wave, by) => {
+      const column = columns[chosen[axis]], jitter = column.isList ? 0.7 : column.isWhole ? column.step * 0.6 : 0;
+      return set[i * count + chosen[axis]] + (jitter ? ((Math.abs(Math.sin(i * wave) * by) % 1) - 0.5) * jitter : 0);
+    };
+    return [spread("x", 12.9898, 43758.5453), spread("y", 78.233, 12543.123)];
+  }
+
   function inside(set, i) {
     if (!brush) return false;
-    const u = set[i * count + chosen.x], v = set[i * count + chosen.y];
+    const [u, v] = drawnAt(set, i);
     return u >= brush.x[0] && u <= brush.x[1] && v >= brush.y[0] && v <= brush.y[1];
   }
 
@@ -108,8 +119,8 @@ export async function draw(page, run) {
     const isDense = kind !== "data" && target.image && target.isExact;
     if (set && !isDense && !brush && set.shape[0] > MANY) {
       const [x, y] = ranges();
-      pen.drawImage(cloud(set.shape[0], (i) => [(set[i * count + chosen.x] - x[0]) / (x[1] - x[0]), (set[i * count + chosen.y] - y[0]) / (y[1] - y[0])], kind === "data" ? "--data-ink" : "--model", CELLS), f.pad.left, f.pad.top, f.w, f.h);
-    } else if (set && !isDense) dots(pen, set, f, kind === "data" ? colour("--data-ink") : colour("--model"), kind === "density" ? 0.28 : 0.35);
+      pen.drawImage(cloud(set.shape[0], (i) => [(set[i * count + chosen.x] - x[0]) / (x[1] - x[0]), (set[i * count + chosen.y] - y[0]) / (y[1] - y[0])], ink(kind === "data" ? "--data-ink" : "--model")), f.pad.left, f.pad.top, f.w, f.h);
+    } else if (set && !isDense) dots(pen, set, f, kind === "data" ? colour("--data-ink") : colour("--model"), set.shape[0] < 1000 ? 0.7 : kind === "density" ? 0.28 : 0.4);
     if (brush) {
       const [a, b] = [f.to(brush.x[0], brush.y[1]), f.to(brush.x[1], brush.y[0])];
       pen.strokeStyle = colour("--ink"); pen.lineWidth = 1.2; pen.strokeRect(a[0], a[1], b[0] - a[0], b[1] - a[1]);
@@ -120,15 +131,14 @@ export async function draw(page, run) {
   }
 
   function dots(pen, set, f, stroke, alpha) {
-    const total = set.shape[0], jitter = [columns[chosen.x], columns[chosen.y]].map((c) => (c.isList ? 0.7 : c.isWhole ? c.step * 0.6 : 0));
-    const size = total > 10000 ? 1.1 : 2;
+    const total = set.shape[0];
+    const size = Math.min(3.5, dot(total, f.h).size);
     pen.fillStyle = stroke;
     for (const marked of [false, true]) {
       pen.globalAlpha = brush ? (marked ? 0.9 : 0.1) : alpha;
       for (let i = 0; i < total; i += 1) {
         if (inside(set, i) !== marked) continue;
-        const r = Math.abs(Math.sin(i * 12.9898) * 43758.5453) % 1, s = Math.abs(Math.sin(i * 78.233) * 12543.123) % 1;
-        const [px, py] = f.to(set[i * count + chosen.x] + (r - 0.5) * jitter[0], set[i * count + chosen.y] + (s - 0.5) * jitter[1]);
+        const [px, py] = f.to(...drawnAt(set, i));
         pen.fillRect(px - size / 2, py - size / 2, size, size);
       }
       if (!brush) break;
@@ -141,22 +151,28 @@ export async function draw(page, run) {
     pen.strokeRect(f.pad.left + 0.5, f.pad.top + 0.5, f.w, f.h);
     const places = (column, room) => {
       if (column.isList) { const every = Math.ceil(column.bars.length / room); return column.bars.map((label, i) => [i, label]).filter((_, i) => i % every === 0); }
+      if (column.isDate) return dateTicks(...range(column), room - 1);
       const [low, high] = range(column), rough = (high - low) / room, power = 10 ** Math.floor(Math.log10(rough));
       const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= rough);
       const found = [];
-      for (let v = Math.ceil(low / step) * step; v <= high + 1e-9; v += step) found.push([v, column.isDate ? shownValue(column, v) : Math.abs(v) >= 10000 ? new Intl.NumberFormat("en", { notation: "compact" }).format(v) : String(Number(v.toPrecision(6)))]);
+      for (let v = Math.ceil(low / step) * step; v <= high + 1e-9; v += step) found.push([v, Math.abs(v) >= 10000 ? new Intl.NumberFormat("en", { notation: "compact" }).format(v) : String(Number(v.toPrecision(6)))]);
       return found;
     };
-    const cut = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
+    const cut = (text, pixels) => {
+      let found = String(text);
+      for (let length = found.length - 1; length > 0 && pen.measureText(found).width > pixels; length -= 1) found = `${String(text).slice(0, length)}…`;
+      return found;
+    };
     pen.textAlign = "center"; pen.textBaseline = "top";
     const across = columns[chosen.x], up = columns[chosen.y];
-    for (const [v, label] of places(across, across.isList ? 8 : 5)) pen.fillText(cut(String(label), 9), f.to(v, 0)[0], f.pad.top + f.h + 5);
+    const labels = places(across, across.isList ? 8 : 5), apart = labels.length > 1 ? f.to(labels[1][0], 0)[0] - f.to(labels[0][0], 0)[0] : f.w;
+    for (const [v, label] of labels) pen.fillText(cut(label, apart - 6), f.to(v, 0)[0], f.pad.top + f.h + 5);
     pen.textAlign = "right"; pen.textBaseline = "middle";
-    for (const [v, label] of places(up, up.isList ? 12 : 6)) pen.fillText(cut(String(label), 7), f.pad.left - 5, f.to(0, v)[1]);
+    for (const [v, label] of places(up, up.isList ? 12 : 6)) pen.fillText(cut(label, f.pad.left - 6), f.pad.left - 5, f.to(0, v)[1]);
     pen.textAlign = "center"; pen.textBaseline = "bottom"; pen.fillStyle = colour("--ink");
-    pen.fillText(cut(across.name, 40), f.pad.left + f.w / 2, f.height);
+    pen.fillText(cut(across.name, f.w), f.pad.left + f.w / 2, f.height);
     pen.textAlign = "left"; pen.textBaseline = "top";
-    pen.fillText(cut(up.name, 30), 0, 0);
+    pen.fillText(cut(up.name, f.width), 0, 0);
   }
 
   function mini(column, i) {
@@ -202,6 +218,7 @@ export async function draw(page, run) {
     if (pair !== `${chosen.x},${chosen.y}`) return;
     right.image = shaded(found.arrays.density);
     right.isExact = found.isExact;
+    right.label.textContent = found.isExact ? "exact density" : "density and samples";
     marks();
   }
 
@@ -209,6 +226,25 @@ export async function draw(page, run) {
   const watcher = new ResizeObserver(() => { if (left.canvas.isConnected) marks(); });
   watcher.observe(page);
   return { leave: () => watcher.disconnect() };
+}
+
+// Returns at most `room` + 1 ticks of dates, in seconds since 1970: starts of days, months or years, with their labels.
+export function dateTicks(low, high, room) {
+  const days = (high - low) / 86400 / room, found = [];
+  const text = (seconds, length) => new Date(seconds * 1000).toISOString().slice(0, length);
+  if (days < 28) {
+    const step = 86400 * ([1, 2, 7, 14, 28].find((d) => d >= days) || 28);
+    for (let v = Math.ceil(low / step) * step; v <= high; v += step) found.push([v, text(v, 10)]);
+    return found;
+  }
+  const months = [1, 2, 3, 6, 12, 24, 60, 120, 240, 600].find((m) => m * 30 >= days) || 1200, start = new Date(low * 1000);
+  let year = start.getUTCFullYear(), month = 0;
+  if (months > 12) year -= year % (months / 12);
+  for (; Date.UTC(year, month) / 1000 <= high; month += months) {
+    const v = Date.UTC(year, month) / 1000;
+    if (v >= low) found.push([v, text(v, months >= 12 ? 4 : 7)]);
+  }
+  return found;
 }
 
 // Draws a grid of densities as a picture. The first row of the grid is at the bottom.
@@ -219,9 +255,7 @@ export function shaded(density) {
   const pen = canvas.getContext("2d"), image = pen.createImageData(wide, tall);
   const sorted = Array.from(density).filter((v) => v > 0).sort((a, b) => a - b);
   const top = sorted[Math.floor(0.995 * (sorted.length - 1))] || 1;
-  pen.fillStyle = colour("--model");
-  pen.fillRect(0, 0, 1, 1);
-  const [r, g, b] = pen.getImageData(0, 0, 1, 1).data;
+  const [r, g, b] = ink("--model");
   for (let i = 0; i < tall; i += 1) {
     for (let j = 0; j < wide; j += 1) {
       const at = 4 * ((tall - 1 - i) * wide + j);

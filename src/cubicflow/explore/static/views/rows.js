@@ -10,11 +10,10 @@ export async function draw(page, run) {
     return;
   }
   const about = await kept("api/columns");
-  const names = about.columns.map((column) => column.name);
   const result = make("section", { "aria-live": "polite" });
   const file = make("input", { type: "file", id: "file", accept: ".csv,.tsv,.jsonl,.parquet,.feather,.arrow,.npy", "aria-label": "a file of rows" });
   const drop = make("div", { class: "drop" }, make("p", { text: "Drop a CSV file here, or choose one" }), file);
-  const text = make("textarea", { rows: 3, cols: 60, "aria-label": "rows as text", placeholder: names.join(",") });
+  const text = make("textarea", { rows: 3, cols: 60, "aria-label": "rows as text", placeholder: about.names.join(",") });
   const paste = make("button", { text: "Score the pasted rows" });
   page.append(make("section", {},
     make("h2", { text: "Which rows are odd?" }),
@@ -38,6 +37,7 @@ export async function draw(page, run) {
     const dropped = event.dataTransfer.files[0];
     if (dropped) send(dropped, dropped.name, false);
   });
+  return { stays: true };
 }
 
 function show(section, found) {

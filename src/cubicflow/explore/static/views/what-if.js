@@ -1,9 +1,9 @@
 // What if: the user sets any columns, and the page shows the conditional densities of all other columns.
 
-import { picture, quantile, split } from "../charts.js";
+import { picture, quantilesOf, split } from "../charts.js";
 import { Control } from "../controls.js";
 import { post } from "../framed.js";
-import { empty, failed, latest, loading, make, number, percent, shownValue, table } from "../page.js";
+import { empty, failed, latest, loading, make, number, percent, remember, sentence, shownValue, table } from "../page.js";
 import { kept } from "../state.js";
 
 const ENOUGH = 500;
@@ -26,7 +26,8 @@ export async function draw(page, run) {
   const clear = make("button", { class: "plain", text: "clear all", onclick: () => { controls.forEach((c) => c.set("any")); changed(); } });
   page.append(make("div", { class: "asking" },
     make("div", {}, make("h2", { text: "What if" }), make("p", { class: "quiet small" }, "Set any columns. ", clear), conditions),
-    make("div", {}, status, wrong, make("div", { class: "legend" }, make("span", {}, make("span", { class: "key data" }), "without conditions"), make("span", {}, make("span", { class: "key model" }), "given your conditions, ± two standard errors")), grid, rows)));
+    make("div", {}, status, wrong, make("div", { class: "legend" }, make("span", {}, make("span", { class: "key data" }), !about.given.length ? "without conditions" : about.ofData ? "in all contexts of the data" : "in the usual context"), make("span", {}, make("span", { class: "key model" }), "given your conditions, ± two standard errors")), grid, rows)));
+  const context = () => controls.slice(0, about.given.length).map((control) => `${control.column.name} ${control.inWords()}`).join(", ");
   const controls = [...about.given, ...columns].map((column) => new Control(column, () => changed()));
   conditions.append(...controls.map((control) => control.element));
   const cards = columns.map((column, i) => {
@@ -36,7 +37,7 @@ export async function draw(page, run) {
     return { column, drawn, words, given, element, usual: usual[i], control: controls.find((c) => c.column === column) };
   });
   grid.append(...cards.slice(0, 48).map((card) => card.element));
-  cards.slice(0, 48).forEach((card) => card.drawn.draw({ data: card.usual, model: card.usual }));
+  cards.slice(0, 48).forEach((card, i) => card.drawn.draw({ data: card.usual, model: card.usual, middle: quantilesOf(about, i)[1] }));
 
   function conditionsNow() {
     const found = {};
@@ -50,16 +51,19 @@ export async function draw(page, run) {
       const condition = card.control.condition();
       card.element.classList.toggle("given-card", Boolean(condition));
       card.given.textContent = condition ? card.control.inWords() : "";
-      card.drawn.draw({ data: card.usual, model: masses[i], errors: errors[i] });
-      card.words.textContent = condition && condition.is !== undefined ? "" : quantiles(card.column, masses[i]);
+      const levels = quantilesOf(answer, i);
+      card.drawn.draw({ data: card.usual, model: masses[i], errors: errors[i], middle: levels[1] });
+      card.words.textContent = condition && condition.is !== undefined ? "" : quantiles(card.column, masses[i], levels);
       card.element.dataset.masses = JSON.stringify(masses[i].map((m) => Number(m.toFixed(7))));
     });
     const size = answer.effectiveSize === null ? "exact" : `effective size ${Math.round(answer.effectiveSize).toLocaleString("en")}`;
     const isRough = answer.effectiveSize !== null && answer.effectiveSize < ENOUGH;
     const gauge = make("span", { class: isRough ? "gauge rough" : "gauge", title: "The number of equally weighted rows with the same precision" }, make("i"), make("strong", { text: size }));
-    const chance = Object.keys(conditionsNow()).length ? ` · ${answer.isDensity ? "density" : "probability"} of the conditions: ${answer.isDensity ? number(answer.probability, 3) : answer.probability < 1e-3 ? number(answer.probability, 2) : percent(answer.probability)}` : " · no conditions yet";
+    const isAsked = cards.some((card) => card.control.condition());
+    const chance = isAsked ? ` · ${answer.isDensity ? "density" : "probability"} of the conditions: ${answer.isDensity ? number(answer.probability, 3) : answer.probability < 1e-3 ? number(answer.probability, 2) : percent(answer.probability)}` : about.given.length ? "" : " · no conditions yet";
+    const place = about.given.length ? ` · given ${context()}` : "";
     const more = rough ? " · refining …" : "";
-    status.replaceChildren(gauge, `${chance}${more}`);
+    status.replaceChildren(gauge, `${place}${chance}${more}`);
     status.title = `${Math.round(1000 * seconds)} ms`;
     status.dataset.size = answer.effectiveSize === null ? "exact" : String(answer.effectiveSize);
   }
@@ -99,7 +103,7 @@ export async function draw(page, run) {
       const sizes = make("select", { "aria-label": "number of rows" }, ...[100, 1000, 10000].map((value) => make("option", { value, text: `${value.toLocaleString("en")} rows` })));
       sizes.value = n;
       sizes.addEventListener("change", () => { wanted = Number(sizes.value); sample(); });
-      rows.replaceChildren(make("h2", { text: "Rows that meet the conditions" }), make("div", { class: "row" }, link, sizes), table(found.columns, found.cells, { label: "sampled rows" }), make("p", { class: "quiet small", text: [`The first ${found.cells.length} of ${found.rows.toLocaleString("en")}.`, ...found.notes].join(" ") }));
+      rows.replaceChildren(make("h2", { text: "Rows that meet the conditions" }), make("div", { class: "row" }, link, sizes), table(found.columns, found.cells, { label: "sampled rows" }), make("p", { class: "quiet small", text: [`The first ${found.cells.length} of ${found.rows.toLocaleString("en")}.`, ...found.notes.map(sentence)].join(" ") }));
       rows.dataset.sampled = String(mine);
     } catch (error) {
       if (mine === sampling) rows.replaceChildren(make("h2", { text: "Rows that meet the conditions" }), failed(error));
@@ -114,6 +118,7 @@ export async function draw(page, run) {
   }
 
   function changed() {
+    remember("what-if", controls.filter((control) => control.condition()).map((control) => [control.column.name, control.text()]));
     number_ += 1;
     clearTimeout(timer);
     grid.classList.add("busy");
@@ -123,19 +128,15 @@ export async function draw(page, run) {
 
   for (const [name, text] of new URLSearchParams(location.hash.split("?")[1] || "")) {
     const control = controls.find((c) => c.column.name === name);
-    if (!control) continue;
-    if (control.column.isList) control.set("in", text.split("|"));
-    else if (text.includes("..")) control.set("range", text.split("..").map(Number));
-    else control.set("is", Number(text));
+    if (control) control.read(text);
   }
   changed();
   return { leave: () => { number_ += 1; sampling += 1; clearTimeout(timer); clearTimeout(rowsTimer); } };
 }
 
-function quantiles(column, masses) {
+function quantiles(column, masses, [low, middle, high]) {
   if (column.isList) return "";
-  const [low, middle, high] = [0.05, 0.5, 0.95].map((level) => quantile(column, masses, level));
-  if (middle === null) return "missing";
+  if (Number.isNaN(middle)) return "missing";
   const gap = column.hasGaps && masses[masses.length - 1] > 0.0005 ? ` · missing ${percent(masses[masses.length - 1])}` : "";
   return `median ${shownValue(column, middle)}, 90 % from ${shownValue(column, low)} to ${shownValue(column, high)}${gap}`;
 }

@@ -1,0 +1,118 @@
+"""The first picture of a run, kept in the cache folder, so that a page that is opened again shows it at once.
+
+The first picture needs the answers of three routes: the run, its columns and its data. They depend on the run folder,
+the fitted table, and the versions and threads that compute them; a hash of all of these is the *state*. A kept picture
+is shown only for the same state. This module does not import torch, which takes seconds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cubicflow.atomic_files import write_atomically
+from cubicflow.data.folders import cache_folder
+from cubicflow.explore.framed import framed, unframed
+from cubicflow.plain_files import check_plain
+
+CONFIG, WEIGHTS, CHECKPOINT = "config.json", "model.safetensors", "checkpoint.safetensors"  # the files of a run
+ROUTES = ("run", "columns", "data")
+MOST_CONFIG = 1 << 24  # bytes of the largest config.json that is read here
+LONGEST_NAME = 24  # characters of the name of a kept file
+
+
+def signature(run: Path) -> tuple[Any, ...]:
+    """Return the sizes and modification times of a run folder's files, which identify its state."""
+    return tuple(_stat(run / name) for name in (CONFIG, WEIGHTS, CHECKPOINT))
+
+
+def sound_config(run: Path) -> dict[str, Any] | None:
+    """Return config.json of a run; None if it is missing, damaged or too large, so that other code has to look at it.
+
+    >>> sound_config(Path("no/such/run")) is None
+    True
+    """
+    try:
+        check_plain(run / CONFIG, MOST_CONFIG)
+        config = json.loads((run / CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    is_sound = isinstance(config, dict) and config.get("format") == "cubicflow" and config.get("version") == 1
+    return config if is_sound else None
+
+
+class FirstPicture:
+    """The kept answers of one run.
+
+    Attributes:
+        answers: the answers by their route; empty if none are kept for the run's present state.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self.run = run
+        self.state = _state(run)
+        name = hashlib.sha256(os.fsencode(run.resolve())).hexdigest()[:LONGEST_NAME]
+        self.path = cache_folder() / "explore" / f"{name}.cfx"
+        self.answers = self._read()
+        self._new: dict[str, bytes] = {}
+
+    def keep(self, route: str, answer: bytes) -> None:
+        """Keep the answer of a route. The file is written when there are answers of all routes."""
+        if self.answers or self.state is None:
+            return
+        self._new[route] = answer
+        if len(self._new) < len(ROUTES) or self.state != _state(self.run):
+            return
+        arrays = {name: np.frombuffer(content, np.uint8) for name, content in self._new.items()}
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.path, framed({"state": self.state}, arrays))
+        except OSError:
+            pass  # a cache folder that cannot be written costs only time
+        self.answers = self._new
+
+    def _read(self) -> Mapping[str, bytes]:
+        if self.state is None:
+            return {}
+        try:
+            header, arrays = unframed(self.path.read_bytes())
+            is_same = header["state"] == self.state and set(arrays) == set(ROUTES)
+        except (OSError, ValueError, KeyError, TypeError, IndexError):
+            return {}
+        return {name: array.tobytes() for name, array in arrays.items()} if is_same else {}
+
+
+def _state(run: Path) -> str | None:
+    """Return a hash of all that the first picture depends on; None for a run that is unfinished or not sound."""
+    config = sound_config(run)
+    result = None if config is None else config.get("result")
+    if config is None or not isinstance(result, dict) or result.get("finished") is not True:
+        return None
+    table = config.get("table")
+    source = table.get("source") if isinstance(table, dict) else None
+    versions = [_version(name) for name in ("cubicflow", "torch", "numpy", "pyarrow")]
+    threads = [os.cpu_count(), os.environ.get("OMP_NUM_THREADS")]
+    parts = [signature(run), _stat(Path(str(source))) if source else None, versions, threads]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _stat(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except (OSError, ValueError):
+        return None
+    return found.st_size, found.st_mtime_ns
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,115 @@
+"""The kept first picture: for the same state only, without torch, and behind the token."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.explore.conftest import serving
+from tests.explore.test_server import ask
+
+from cubicflow.explore import first_picture, server
+from cubicflow.explore.app import Explorer
+from cubicflow.explore.first_picture import ROUTES, FirstPicture
+from cubicflow.explore.opened_run import open_run
+from cubicflow.flows.serialization import CONFIG_FILE, WEIGHTS_FILE
+from cubicflow.training.checkpoint import NEWEST
+
+
+@pytest.fixture
+def run(lists_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("CUBICFLOW_CACHE", str(tmp_path / "cache"))
+    shutil.copytree(lists_run, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def fill(run: Path) -> dict[str, bytes]:
+    """Open a run for the first time, and return the answers of the first picture."""
+    explorer = Explorer(run, FirstPicture(run))
+    opened = open_run(run)
+    found = {"run": explorer.about(opened), "columns": explorer.columns(opened), "data": explorer.data(opened)}
+    explorer.close()
+    return found
+
+
+def test_a_picture_is_kept_for_one_state(run: Path) -> None:
+    assert FirstPicture(run).answers == {}
+    found = fill(run)
+    assert FirstPicture(run).answers == found
+    with serving(run) as page:
+        assert {route: ask(page, f"/api/{route}")[1] for route in ROUTES} == found
+    weights = (run / WEIGHTS_FILE).read_bytes()
+    (run / WEIGHTS_FILE).write_bytes(weights)  # the same bytes with another time: another state
+    assert FirstPicture(run).answers == {}
+    fill(run)
+    table = Path(json.loads((run / CONFIG_FILE).read_text())["table"]["source"])
+    before = table.stat().st_mtime_ns
+    os.utime(table, ns=(before, before + 1))
+    assert FirstPicture(run).answers == {}
+    os.utime(table, ns=(before, before))
+    assert set(FirstPicture(run).answers) == set(ROUTES)
+    FirstPicture(run).path.write_bytes(b"CFX1 damaged")
+    assert FirstPicture(run).answers == {}
+
+
+def test_no_picture_of_an_unfinished_run_is_kept(run: Path) -> None:
+    config = json.loads((run / CONFIG_FILE).read_text())
+    config["result"]["finished"] = False
+    (run / CONFIG_FILE).write_text(json.dumps(config))
+    picture = FirstPicture(run)
+    for route in ROUTES:
+        picture.keep(route, b"x")
+    assert picture.answers == {}
+    assert not picture.path.exists()
+
+
+def test_the_names_of_the_files_of_a_run() -> None:
+    assert (first_picture.CONFIG, first_picture.WEIGHTS, first_picture.CHECKPOINT) == (
+        CONFIG_FILE,
+        WEIGHTS_FILE,
+        NEWEST,
+    )
+
+
+def test_the_page_comes_before_torch() -> None:
+    """Everything up to the first picture of a run that was opened before is imported without torch."""
+    code = "import cubicflow.cli.explore, cubicflow.explore.early_app, cubicflow.explore.server, sys, typer, uvicorn\n"
+    code += "from cubicflow.cli.clear_errors import clear_errors\nwith clear_errors(): print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+
+
+def test_the_command_shows_a_kept_picture_to_those_with_the_token(run: Path) -> None:
+    found = fill(run)
+    command = [sys.executable, "-m", "cubicflow", "explore", str(run), "--no-browser", "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    address = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/\?token=(.+)", process.stdout.readline().strip())
+    assert address is not None
+    port, token = address.groups()
+
+    def get(path: str, cookie: str) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=60)
+        connection.request("GET", path, headers={"Cookie": cookie})
+        answer = connection.getresponse()
+        status, content = answer.status, answer.read()
+        connection.close()
+        return status, content
+
+    try:
+        for path in ("/", "/static/main.js", "/api/run", server.LAST_ROUTE):
+            assert get(path, f"cubicflow-{port}=wrong")[0] == 403
+        for route in ROUTES:
+            assert get(f"/api/{route}", f"cubicflow-{port}={token}") == (200, found[route])
+        # The whole application answers the rest, and its columns have the bins of the kept picture.
+        assert get("/api/training", f"cubicflow-{port}={token}")[0] == 200
+        assert get("/api/columns", f"cubicflow-{port}={token}") == (200, found["columns"])
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
