@@ -87,11 +87,18 @@ class TestHalves:
         expected = torch.autograd.functional.hessian(function, row)
         assert torch.allclose(torch.func.hessian(function)(row), expected, rtol=1e-12, atol=1e-12)
 
-    def test_in_compiled_code(self, first, second) -> None:
-        halves = self.halves(first, second)
-        compiled = torch.compile(lambda x: join(*split(x, halves), halves), fullgraph=True, backend="aot_eager")
-        x = torch.randn(3, len(first + second), requires_grad=True)
-        assert torch.equal(compiled(x), x)
+
+def test_halves_in_compiled_code() -> None:
+    """All sets are in one graph, which compiles in a seventh of the time of seven graphs."""
+    halves = {name: TestHalves.halves(*sets) for name, sets in SETS.items()}
+    x = torch.randn(3, 6, requires_grad=True)
+
+    @torch.compile(fullgraph=True, backend="aot_eager")
+    def split_and_joined(x: torch.Tensor) -> list[torch.Tensor]:
+        return [join(*split(x[:, : len(each.restore)], each), each) for each in halves.values()]
+
+    for name, found, each in zip(halves, split_and_joined(x), halves.values(), strict=True):
+        assert torch.equal(found, x[:, : len(each.restore)]), name
 
 
 class TestCoupling:

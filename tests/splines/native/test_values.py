@@ -17,6 +17,7 @@ from cubicflow.splines.backends.native import launch, library
 from cubicflow.splines.spec import make_spec
 
 from ..accuracy import SCALES, assert_as_exact_as_the_reference, assert_gradients_as_exact_as_the_references
+from ..covering import covering_pairs
 from .conftest import AT_LEVELS, LOADED, assert_close, needs_library, points, with_gradients
 
 # --- the kernel's own functions --------------------------------------------------------------------------------------
@@ -74,12 +75,10 @@ def assert_agrees_with_the_reference(spline, x, params, **options):
 
 
 @needs_library
-@pytest.mark.parametrize("k", [1, 2, 3, 8, 10, 33])
-def test_agrees_with_the_reference(spline, domain, inverse, k):
-    for shape, leading in SHAPES.values():
-        for scale in (0.0, 1.0, 3.0):
-            x, params = points(*shape, domain=domain), spline.params(*leading, num_bins=k, scale=scale)
-            assert_agrees_with_the_reference(spline, x, params, domain=domain, inverse=inverse)
+def test_agrees_with_the_reference(spline, domain, inverse):
+    for num_bins, (shape, leading), scale in covering_pairs([1, 2, 3, 8, 10, 33], list(SHAPES.values()), [0, 1, 3]):
+        x, params = points(*shape, domain=domain), spline.params(*leading, num_bins=num_bins, scale=scale)
+        assert_agrees_with_the_reference(spline, x, params, domain=domain, inverse=inverse)
 
 
 @needs_library
@@ -110,8 +109,10 @@ def test_no_bins_are_too_many():
 
 
 @needs_library
-@pytest.mark.parametrize("num_bins", [1, 2, 8, 10, 128])
-@pytest.mark.parametrize("scale", [0.01, 1.0, 30.0])
+@pytest.mark.parametrize(
+    ("num_bins", "scale", "domain", "inverse"),
+    covering_pairs([1, 2, 8, 10, 128], [0.01, 1.0, 30.0], ["unit", "real"], [False, True]),
+)
 def test_float32_is_as_exact_as_the_reference(spline, domain, inverse, num_bins, scale):
     about = {"domain": domain, "inverse": inverse, "num_bins": num_bins, "scale": scale}
     assert_as_exact_as_the_reference(native.evaluate, spline, **about, count=40_000, variants=AT_LEVELS)
@@ -121,17 +122,27 @@ def test_float32_is_as_exact_as_the_reference(spline, domain, inverse, num_bins,
 @pytest.mark.soak
 @pytest.mark.parametrize("num_bins", [1, 2, 3, 8, 10, 16, 32, 33, 128])
 def test_float32_is_as_exact_as_the_reference_at_length(spline, domain, inverse, num_bins):
-    """A million inputs per case take minutes. The previous test has 40,000 inputs and fewer cases."""
+    """A million inputs per setting take minutes. The previous test has 40,000 inputs and fewer settings."""
     for scale in SCALES:
         about = {"domain": domain, "inverse": inverse, "num_bins": num_bins, "scale": scale}
         assert_as_exact_as_the_reference(native.evaluate, spline, **about, count=1_000_000, variants=AT_LEVELS)
 
 
 @needs_library
-@pytest.mark.parametrize("scale", [1.0, 10.0])
+@pytest.mark.parametrize(("domain", "inverse", "scale"), covering_pairs(["unit", "real"], [False, True], [1.0, 10.0]))
 def test_gradients_in_float32_are_as_exact_as_the_references(spline, domain, inverse, scale):
     about = {"domain": domain, "inverse": inverse, "num_bins": 10, "scale": scale}
-    assert_gradients_as_exact_as_the_references("native", spline, **about, count=40_000, variants=AT_LEVELS)
+    assert_gradients_as_exact_as_the_references("native", spline, **about, count=20_000, variants=AT_LEVELS)
+
+
+@needs_library
+@pytest.mark.soak
+@pytest.mark.parametrize("scale", [1.0, 10.0])
+@pytest.mark.parametrize("num_bins", [2, 10, 40])
+def test_gradients_in_float32_at_length(spline, domain, inverse, num_bins, scale):
+    """100,000 inputs per setting take a minute. The previous test has 20,000 inputs and every pair of settings."""
+    about = {"domain": domain, "inverse": inverse, "num_bins": num_bins, "scale": scale}
+    assert_gradients_as_exact_as_the_references("native", spline, **about, count=100_000, variants=AT_LEVELS)
 
 
 @pytest.mark.parametrize("leading", [(64,), ()], ids=["own", "shared"])
