@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from .conftest import assert_close, draw, gradients, points, spline
+from .conftest import MANY, assert_close, draw, gradients, points, spline
 
 pytest.importorskip("triton", reason="Triton is for Linux only")
 # The interpreter computes with NumPy, which warns about exp2(-inf) and about 0 / 0 in branches that are not taken.
@@ -46,8 +46,9 @@ VIEWS = {
 
 @pytest.mark.parametrize(
     ("view", "name", "num_bins"),
-    [*((view, "free", 4) for view in VIEWS), *(("channels of an image", name, 33) for name in ("free", "quadratic"))],
+    [*((view, "free", 4) for view in VIEWS), *(("channels of an image", name, MANY) for name in ("free", "quadratic"))],
 )
+@pytest.mark.usefixtures("small_chunks")
 def test_strides(view, name, num_bins, device):
     params = VIEWS[view](draw(name, 3, 4, 5, num_bins=num_bins, device=device))
     assert not params.is_contiguous()
