@@ -14,6 +14,7 @@ from .conftest import shaken
 
 
 def small(features: int = 2, **settings) -> cf.Flow:
+    torch.manual_seed(0)  # weights do not depend on the tests that ran before
     return shaken(cf.flows.tabular(features, num_layers=2, hidden_features=16, num_bins=6, **settings)).double()
 
 
@@ -30,7 +31,7 @@ def test_log_prob_is_base_plus_log_det() -> None:
 def test_density_integrates_to_one() -> None:
     """The trapezium rule on a grid has an error far below 1e-3 for a smooth density that vanishes at the border."""
     flow = small(2)
-    axis = torch.linspace(-25, 25, 1501, dtype=torch.float64)
+    axis = torch.linspace(-25, 25, 601, dtype=torch.float64)
     grid = torch.cartesian_prod(axis, axis)
     with torch.no_grad():
         mass = flow.log_prob(grid, batch_size=100_000).exp().sum() * (axis[1] - axis[0]) ** 2
@@ -147,7 +148,7 @@ def test_both_directions_train() -> None:
         flow = cf.flows.tabular(2, num_layers=2, hidden_features=16, num_bins=4)
         optimizer = torch.optim.Adam(flow.parameters(), lr=1e-2)
         losses = []
-        for _ in range(150):
+        for _ in range(100):
             if direction == "forward":
                 loss = -flow.log_prob(data).mean()
             else:
