@@ -10,12 +10,12 @@ import torch
 
 import cubicflow as cf
 
-from .conftest import shaken
+from .conftest import perturbed
 
 
 def small(features: int = 2, **settings) -> cf.Flow:
     torch.manual_seed(0)  # weights do not depend on the tests that ran before
-    return shaken(cf.flows.tabular(features, num_layers=2, hidden_features=16, num_bins=6, **settings)).double()
+    return perturbed(cf.flows.tabular(features, num_layers=2, hidden_features=16, num_bins=6, **settings)).double()
 
 
 def test_log_prob_is_base_plus_log_det() -> None:
@@ -196,13 +196,13 @@ class TestDistribution:
 
 class TestMixture:
     def test_density_is_the_weighted_sum(self) -> None:
-        flows = [small(2), shaken(small(2), seed=5)]
+        flows = [small(2), perturbed(small(2), seed=5)]
         mixture = cf.Mixture(flows, weights=[3, 1]).double()
         x = torch.randn(9, 2, dtype=torch.float64)
         expected = (0.75 * flows[0].log_prob(x).exp() + 0.25 * flows[1].log_prob(x).exp()).log()
         assert torch.allclose(mixture.log_prob(x), expected, rtol=1e-6)
 
-    def test_samples_follow_it(self) -> None:
+    def test_samples_follow_the_weights(self) -> None:
         """Of two flows far apart, each has the share of samples given by its weight, within five standard errors."""
         left, right = small(1), small(1)
         with torch.no_grad():
@@ -215,7 +215,7 @@ class TestMixture:
 
     @pytest.mark.parametrize("size", [1e-46, 1e39, 1e-300, 1e300])
     def test_only_the_ratio_of_weights_matters(self, size: float) -> None:
-        flows = [small(2), shaken(small(2), seed=5)]
+        flows = [small(2), perturbed(small(2), seed=5)]
         x = torch.randn(9, 2, dtype=torch.float64)
         scaled, plain = cf.Mixture(flows, weights=[3 * size, size]), cf.Mixture(flows, weights=[3, 1])
         assert torch.allclose(scaled.log_prob(x), plain.log_prob(x), rtol=1e-12)

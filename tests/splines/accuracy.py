@@ -48,7 +48,11 @@ def assert_as_exact_as_the_reference(
     for name, variant in variants.items():
         with variant():
             found = errors(spec, x, params, exact, evaluate(spec, x, params), at_least=2 * wanted[0])
-        assert all(mine <= 2 * its for mine, its in zip(found, wanted, strict=True)), (name, found, wanted)
+        assert all(error <= 2 * of_reference for error, of_reference in zip(found, wanted, strict=True)), (
+            name,
+            found,
+            wanted,
+        )
 
 
 def assert_gradients_as_exact_as_the_references(
@@ -85,11 +89,11 @@ def assert_gradients_as_exact_as_the_references(
     def error(backend: str) -> float:
         return quantile((gradients(torch.float32, backend) - exact).abs().amax(-1) / size, 0.999)
 
-    its = error("reference")
+    wanted = error("reference")
     for name, variant in variants.items():
         with variant():
-            mine = error(backend)
-        assert mine <= 2 * its, (name, mine, its)
+            found = error(backend)
+        assert found <= 2 * wanted, (name, found, wanted)
 
 
 def adversarial(case: Case, num_bins: int, scale: float, domain: str, inverse: bool, count: int) -> Pair:

@@ -21,7 +21,7 @@ INF, NAN = float("inf"), float("nan")
         ((1,), (1, 1)),
     ],
 )
-def test_broadcasting_is_expanding(case, domain, inverse, x_shape, params_shape):
+def test_broadcasting_equals_expanding(case, domain, inverse, x_shape, params_shape):
     x = torch.rand(x_shape, dtype=torch.float64)
     params = case.params(*params_shape, num_bins=4)
     shape = torch.broadcast_shapes(x_shape, params_shape)

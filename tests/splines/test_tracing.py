@@ -93,7 +93,7 @@ AXES = [(0, None), (None, 0), (0, 0)]
 
 
 @pytest.mark.parametrize("axes", AXES, ids=["x", "params", "both"])
-def test_vmap_is_the_loop(case, domain, inverse, axes):
+def test_vmap_equals_a_loop(case, domain, inverse, axes):
     x = torch.rand(6, 4, dtype=torch.float64)
     x, params = x if domain == "unit" else 4 * x - 2, case.params(6, 4, num_bins=3)
     x = x if axes[0] == 0 else x[0]
@@ -114,7 +114,7 @@ def test_vmap_over_scalars_that_share_a_spline(case, inverse):
 
 
 @pytest.mark.parametrize("axes", AXES, ids=["x", "params", "both"])
-def test_vmap_of_grad_is_autograd(cubic, inverse, axes):
+def test_vmap_of_grad_equals_autograd(cubic, inverse, axes):
     x, params = torch.linspace(-3, 3, 5, dtype=torch.float64), cubic.params(5, num_bins=3)
     x = x if axes[0] == 0 else x[0]
     params = params if axes[1] == 0 else params[0]
@@ -130,7 +130,7 @@ def test_vmap_of_grad_is_autograd(cubic, inverse, axes):
         assert_same([part[i] for part in got], torch.autograd.grad(loss(xi, pi), [xi, pi]))
 
 
-def test_grad_of_grad_is_double_backward(cubic, inverse):
+def test_grad_of_grad_equals_double_backward(cubic, inverse):
     params = cubic.params(num_bins=3, seed=1)
     x = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
 
@@ -142,7 +142,7 @@ def test_grad_of_grad_is_double_backward(cubic, inverse):
     assert_same([grad(grad(function))(x.detach())], [second])
 
 
-def test_jacrev_is_row_by_row_autograd(case, inverse):
+def test_jacrev_equals_autograd_row_by_row(case, inverse):
     x, params = torch.linspace(-2, 2, 4, dtype=torch.float64), case.params(num_bins=3)
     got = jacrev(lambda p: case(x, p, inverse=inverse)[0])(params)
     leaf = params.clone().requires_grad_()

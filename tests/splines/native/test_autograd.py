@@ -213,7 +213,7 @@ def test_compiles_to_one_graph_with_its_backward(spline):
 
 
 @needs_library
-def test_saves_x_and_params_alone(spline):
+def test_saves_only_x_and_params(spline):
     x, params = points(50).requires_grad_(), spline.params(50, num_bins=4).requires_grad_()
     saved = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t.data_ptr()) or t, lambda t: t):

@@ -40,13 +40,13 @@ REINSTALL = "reinstall with: pip install --no-deps --force-reinstall --no-cache-
         ),
     ],
 )
-def test_what_it_refuses_and_why(call, message):
+def test_refusals_name_the_reason(call, message):
     with pytest.raises(RuntimeError, match=message):
         call()
 
 
 @needs_library
-def test_auto_takes_it_on_the_cpu():
+def test_auto_takes_native_on_the_cpu():
     found, named = (cubic_spline(points(9), torch.ones(9, 12), backend=backend)[0] for backend in ("auto", "native"))
     assert torch.equal(found, named)
     assert linear_spline(X, PARAMS)[0].shape == (3,)  # the reference runs, because linear splines have no kernel
@@ -60,7 +60,7 @@ def reload():
 
 
 @pytest.mark.parametrize("text", [None, "not a library"], ids=["missing", "broken"])
-def test_without_the_library_auto_goes_on_and_the_name_says_what_to_do(monkeypatch, tmp_path, reload, text):
+def test_without_the_library_auto_works_and_native_raises_with_a_remedy(monkeypatch, tmp_path, reload, text):
     path = tmp_path / "libcubicflow.so"
     if text is not None:
         path.write_text(text)

@@ -79,7 +79,7 @@ def test_tensors_that_begin_anywhere(device):
         assert_close(gradients("steffen", x, params, "triton"), gradients("steffen", x, params, "reference"))
 
 
-def test_the_gradient_of_an_image_lies_as_its_params(device):
+def test_the_gradient_of_image_params_has_their_layout(device):
     """The convolution that made the params then needs no copy of the gradient."""
     image = draw("steffen", 2, 3, 4, num_bins=5, device=device).movedim(-1, 1).contiguous()
     params = image.movedim(1, -1).detach().requires_grad_()

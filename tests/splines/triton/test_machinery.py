@@ -136,7 +136,7 @@ def test_a_cuda_graph_replays(device):
 # --- the choice of the backend ----------------------------------------------------------------------------------------
 
 
-def test_auto_takes_it_for_cuda_tensors_alone(monkeypatch, device):
+def test_auto_takes_triton_for_cuda_tensors_only(monkeypatch, device):
     chosen = []
     monkeypatch.setattr(dispatch.BACKENDS["triton"], "evaluate", lambda spec, x, params: chosen.append(x) or (x, x))
     x, params = points(3, device=device), draw("steffen", 3, num_bins=3, device=device)
@@ -168,7 +168,7 @@ def test_refusals(device):
     ],
     ids=["no device", "no Triton"],
 )
-def test_without_what_it_needs(prepare, message):
+def test_without_triton_or_a_device_the_error_names_what_is_missing(prepare, message):
     """The package imports, auto runs, and the named backend says which package is missing."""
     program = f"""
 {prepare}

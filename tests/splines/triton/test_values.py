@@ -72,7 +72,7 @@ def test_the_most_bins(name, num_bins, device):
     assert_agrees_with_the_reference(name, x, params)
 
 
-def test_more_bins_than_that(device):
+def test_too_many_bins_are_refused(device):
     with pytest.raises(RuntimeError, match="at most 256 bins, got 257"):
         cubic_spline(points(5, device=device), draw("steffen", 5, num_bins=257, device=device), backend="triton")
 
