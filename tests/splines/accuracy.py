@@ -50,6 +50,7 @@ def assert_as_exact_as_the_reference(
             found = errors(spec, x, params, exact, evaluate(spec, x, params), at_least=2 * wanted[0])
         assert all(error <= 2 * of_reference for error, of_reference in zip(found, wanted, strict=True)), (
             name,
+            scale,
             found,
             wanted,
         )
