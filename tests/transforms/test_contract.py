@@ -191,6 +191,18 @@ def test_log_det_agrees_with_the_jacobian_in_both_directions(case: Case) -> None
 
 
 @every_transform
+def test_a_row_does_not_depend_on_the_other_rows(case: Case) -> None:
+    transform = ready(case, torch.float64)
+    x, context = case.inputs(4, torch.float64), context_for(transform, 4, torch.float64)
+    for method in (transform.forward, transform.inverse):
+        together = method(x, context)
+        alone = method(x[2:3], None if context is None else context[2:3])
+        for whole, part in zip(together, alone, strict=True):
+            assert torch.allclose(whole[2:3], part, rtol=1e-12, atol=1e-12)
+        x = together[0]
+
+
+@every_transform
 def test_gradients_are_finite_and_reach_every_parameter(case: Case) -> None:
     for direction in ("forward", "inverse"):
         transform = ready(case, torch.float32)

@@ -69,7 +69,7 @@ def test_chunks_of_the_usual_size(family, domain, inverse, device):
         pytest.param("quadratic", 256, marks=pytest.mark.soak),
     ],
 )
-def test_the_most_bins(name, num_bins, device):
+def test_hundreds_of_bins(name, num_bins, device):
     params, x = draw(name, 200, num_bins=num_bins, device=device), points(200, device=device)
     assert_agrees_with_the_reference(name, x, params)
 
