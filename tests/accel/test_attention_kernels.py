@@ -75,7 +75,7 @@ def test_a_nan_among_the_keys_stays_in_its_row(device: str) -> None:
     assert found[1].isfinite().all()
 
 
-def test_what_the_kernel_leaves_to_torch(device: str) -> None:
+def test_calls_that_the_kernel_refuses(device: str) -> None:
     from cubicflow.accel import one_query
 
     queries, keys = torch.randn(2, 1, 1, 8, device=device), torch.randn(2, 1, 300, 8, device=device)

@@ -39,12 +39,12 @@ def test_plain_and_fast_parts_train_alike(parts_of):
 
 
 @pytest.mark.parametrize("first", [Parts(), FastParts()], ids=["plain first", "fast first"])
-def test_a_run_goes_on_with_other_parts(parts_of, first, tmp_path):
+def test_a_run_resumes_with_other_parts(parts_of, first, tmp_path):
     second = FastParts() if type(first) is Parts else Parts()
-    asked = iter(range(10**6))
+    calls = iter(range(10**6))
 
     def loss(flow, batch):
-        if next(asked) == 15:
+        if next(calls) == 15:
             raise RuntimeError("as if the machine died")
         return -flow.log_prob(batch.x)
 
@@ -59,7 +59,7 @@ def test_a_run_goes_on_with_other_parts(parts_of, first, tmp_path):
 
 @pytest.mark.parametrize("kind", [Adam, FusedAdam])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_adam_is_torchs(kind, dtype):
+def test_adam_equals_torchs(kind, dtype):
     """Compare with torch's AdamW in its plain form, one parameter at a time, with a void step in between."""
     torch.manual_seed(0)
     shapes = [(50,)] if kind is FusedAdam else [(50,), (3, 4), ()]

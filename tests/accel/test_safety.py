@@ -25,7 +25,7 @@ def own_flow() -> cf.Flow:
     ],
     ids=["tabular", "autoregressive", "plane", "image"],
 )
-def test_flows_of_our_own_are_safe(flow):
+def test_flows_of_cubicflow_are_safe(flow):
     assert why_unsafe(flow) is None
 
 
@@ -50,13 +50,13 @@ def flow_of(*layers) -> cf.Flow:
     return cf.Flow(cf.distributions.StandardNormal(4), Compose(layers))
 
 
-def test_modules_of_others_are_not():
+def test_foreign_modules_are_unsafe():
     assert "Wavering at transform.transforms.1.network is not a module of cubicflow or torch" in why_unsafe(
         flow_of(LULinear(4), coupled(Wavering()))
     )
 
 
-def test_a_subclass_is_somebody_elses():
+def test_a_subclass_is_unsafe():
     class Mine(cf.Flow):
         pass
 
@@ -64,12 +64,12 @@ def test_a_subclass_is_somebody_elses():
     assert "Mine is not a module of cubicflow or torch" in why_unsafe(Mine(inner.base, inner.transform))
 
 
-def test_a_network_in_two_couplings_is_not():
+def test_a_network_in_two_couplings_is_unsafe():
     network = cf.nets.ResidualMLP(2, 20, hidden_features=8)
     assert "ResidualMLP is used in more than one place" in why_unsafe(flow_of(coupled(network), coupled(network)))
 
 
-def test_a_tied_parameter_is_not():
+def test_a_tied_parameter_is_unsafe():
     flow = own_flow()
     first, second = (layer for layer in flow.modules() if isinstance(layer, cf.nets.ResidualMLP))
     second.last.weight = first.last.weight
@@ -87,7 +87,7 @@ HOOKS = {
 
 
 @pytest.mark.parametrize("hook", HOOKS)
-def test_hooks_are_not(hook):
+def test_hooks_are_unsafe(hook):
     flow = own_flow()
     handle = HOOKS[hook](flow)
     assert "hooks" in why_unsafe(flow)
@@ -95,14 +95,14 @@ def test_hooks_are_not(hook):
     assert why_unsafe(flow) is None
 
 
-def test_a_replaced_method_is_not():
+def test_a_replaced_method_is_unsafe():
     flow = own_flow()
     layer = flow.transform.transforms[0]
     layer.forward = lambda x, context=None: (x, x.new_zeros(len(x)))
     assert "were replaced" in why_unsafe(flow)
 
 
-def test_a_parametrised_weight_is_not():
+def test_a_parametrised_weight_is_unsafe():
     flow = own_flow()
     network = next(layer for layer in flow.modules() if isinstance(layer, cf.nets.ResidualMLP))
     torch.nn.utils.parametrizations.weight_norm(network.first)

@@ -253,14 +253,14 @@ class Service:
     def _by_flow(self, y: dict[str, np.ndarray], rows: Rows) -> np.ndarray:
         names = self.about["features"]
         is_mass = np.array([self.columns[name]["counts_mass"] for name in names])
-        told = {"context": self._context(y)} if self.about["context"] else {}
+        context = {"context": self._context(y)} if self.about["context"] else {}
         scores = []
         for offset in self.about.get("offsets", [[]]):
             moved = np.stack([y[name] for name in names], axis=1)
             moved[:, is_mass] += np.array(offset)
             pairs = [to_line(self.columns[name]["map"], moved[:, i]) for i, name in enumerate(names)]
             x = np.stack([z for z, _ in pairs], axis=1).astype(self.dtype)
-            scores.append(self.graph({"x": x, **told})[0] + sum(slope for _, slope in pairs))
+            scores.append(self.graph({"x": x, **context})[0] + sum(slope for _, slope in pairs))
         return np.logaddexp.reduce(scores, axis=0) - math.log(len(scores))
 
     def _context(self, y: dict[str, np.ndarray]) -> np.ndarray:

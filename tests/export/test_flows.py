@@ -122,11 +122,24 @@ np.savez("outputs.npz", **found)
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", ["model", pytest.param("sampler", marks=pytest.mark.soak)])
+def test_exported_programs_have_operators_of_torch_alone(scored_rows: list[Scored], exported: Path) -> None:
+    """A program without operators of cubicflow needs no cubicflow. A soak test runs the program in such a process."""
+    program = torch.export.load(exported / "model.pt2")
+    called = {node.target for node in program.graph.nodes if node.op == "call_function"}
+    assert {function.namespace for function in called if isinstance(function, torch._ops.OpOverload)} == {"aten"}
+    others = {function for function in called if not isinstance(function, torch._ops.OpOverload)}
+    assert {function.__module__ for function in others} <= {"_operator", "math", "torch"}
+    for each in scored_rows:
+        each.check(program.module()(each.x, each.context).numpy())
+
+
+@pytest.mark.soak
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["model", "sampler"])
 def test_exported_programs_run_without_cubicflow(
     name: str, conditional_flow: cf.Flow, scored_rows: list[Scored], exported: Path
 ) -> None:
-    """The program of the sampler would take seconds more to load. The tests above run the same graph in onnxruntime."""
+    """A process that imports torch's loader takes ten seconds. The previous test loads the program in this process."""
     inputs = {str(len(each.x)): each.x.numpy() for each in scored_rows}
     contexts = {f"{len(each.x)} context": each.context.numpy() for each in scored_rows if each.context is not None}
     np.savez(exported / "inputs.npz", **inputs, **contexts)
@@ -154,10 +167,12 @@ def check_both(flow: cf.Flow, folder: Path, x: Tensor, noise: Tensor) -> None:
     np.testing.assert_allclose(runtime(path)(as_inputs(noise=noise))[0], samples, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.soak
 @torch.no_grad()
 def test_float64_is_at_least_as_precise_as_eager_float32_in_every_row(
     conditional_flow: cf.Flow, tmp_path: Path
 ) -> None:
+    """Tracing and converting one more graph takes ten seconds. test_tables.py checks a float64 graph of a table."""
     flow = conditional_flow
     double = deepcopy(flow).double()
     [path] = export_model(flow, tmp_path / "model.onnx", precision="float64")

@@ -7,7 +7,7 @@ import torch
 import cubicflow as cf
 
 
-def shaken(flow: torch.nn.Module, by: float = 0.3, seed: int = 0) -> cf.Flow:
+def perturbed(flow: torch.nn.Module, by: float = 0.3, seed: int = 0) -> cf.Flow:
     """Return a flow with perturbed weights, in evaluation mode."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():

@@ -11,7 +11,7 @@ import cubicflow as cf
 from cubicflow.nets import CausalTransformer, FourierMLP, MaskedResidualMLP, ResidualMLP
 from cubicflow.transforms import Autoregressive, Coupling, ElementMap
 
-from .conftest import shaken
+from .conftest import perturbed
 
 TURN = 6.0  # exact in every precision
 BOUNDS = [(-1.0, 3.0), (-math.inf, math.inf), (0.0, TURN)]
@@ -20,7 +20,7 @@ MIXED = ElementMap(num_bins=5, domain=["unit", "real", "circle"])
 
 def mixed(**settings) -> cf.Flow:
     flow = cf.flows.box(BOUNDS, circles=[2], num_layers=4, hidden_features=16, num_bins=5, **settings)
-    return shaken(flow, by=0.15).double()
+    return perturbed(flow, by=0.15).double()
 
 
 def test_the_density_of_a_mixed_flow_integrates_to_one() -> None:
@@ -66,7 +66,7 @@ def test_the_density_is_continuous_across_the_seam_of_a_circle() -> None:
 )
 def test_layers_with_mixed_domains(layer) -> None:
     """The inverse undoes the layer, the log-det agrees with autograd, and the network is continuous across the seam."""
-    layer = shaken(layer(), by=2.0).double()
+    layer = perturbed(layer(), by=2.0).double()
     x = torch.rand(6, 3, generator=torch.Generator().manual_seed(0)).double()
     z, log_det = layer(x)
     back, log_back = layer.inverse(z)

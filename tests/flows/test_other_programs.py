@@ -11,11 +11,11 @@ import cubicflow as cf
 from cubicflow.data.rows import Batch
 from cubicflow.training import importance_weighted, reverse_kl
 
-from .conftest import shaken
+from .conftest import perturbed
 
 
 def small(features: int = 2, **settings) -> cf.Flow:
-    return shaken(cf.flows.tabular(features, num_layers=2, hidden_features=16, num_bins=6, **settings))
+    return perturbed(cf.flows.tabular(features, num_layers=2, hidden_features=16, num_bins=6, **settings))
 
 
 def test_calling_a_flow_returns_log_prob_so_that_wrappers_work() -> None:

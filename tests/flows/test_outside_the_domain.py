@@ -11,7 +11,7 @@ import cubicflow as cf
 from cubicflow.nets import MaskedResidualMLP
 from cubicflow.transforms import Autoregressive, ElementMap
 
-from .conftest import shaken
+from .conftest import perturbed
 
 
 def autoregressive() -> cf.Flow:
@@ -31,7 +31,7 @@ PLANES = {
 
 @pytest.mark.parametrize("make", PLANES.values(), ids=list(PLANES))
 def test_outside_the_unit_square_the_log_density_is_minus_infinity(make) -> None:
-    flow = shaken(make(), 0.1)
+    flow = perturbed(make(), 0.1)
     for far in (math.inf, -math.inf, 1e38, -1e38, 1.5, -0.1):
         for row in ([0.5, far], [far, 0.5], [far, far]):
             assert flow.log_prob(torch.tensor([row])).item() == -math.inf, row
@@ -39,7 +39,7 @@ def test_outside_the_unit_square_the_log_density_is_minus_infinity(make) -> None
 
 @pytest.mark.parametrize("make", PLANES.values(), ids=list(PLANES))
 def test_a_nan_makes_only_its_row_nan(make) -> None:
-    flow = shaken(make(), 0.1)
+    flow = perturbed(make(), 0.1)
     for row in ([0.5, math.nan], [math.nan, 0.5], [math.nan, 0.7]):
         log_prob = flow.log_prob(torch.tensor([row, [0.5, 0.5]]))
         assert log_prob.isnan().tolist() == [True, False]
@@ -49,7 +49,7 @@ def small_image() -> cf.Flow:
     torch.manual_seed(0)
     flow = cf.flows.image((1, 4, 4), num_layers=2, hidden_features=6, num_bins=4)
     flow.log_prob(256 * torch.rand(64, 1, 4, 4))  # initialises actnorm
-    return shaken(flow, 0.1)
+    return perturbed(flow, 0.1)
 
 
 @pytest.mark.parametrize("pixel", [-50.0, 300.0, math.inf, -math.inf, 1e38])

@@ -13,34 +13,36 @@ import cubicflow as cf
 from cubicflow.flows import FlowFileError
 from cubicflow.flows.descriptions import TYPES, build, describe
 
-from .conftest import shaken
+from .conftest import perturbed
 
 
 def small() -> cf.Flow:
-    return shaken(cf.flows.tabular(3, num_layers=2, hidden_features=8, num_bins=4), 0.2)
+    return perturbed(cf.flows.tabular(3, num_layers=2, hidden_features=8, num_bins=4), 0.2)
 
 
 def image() -> cf.Flow:
     flow = cf.flows.image((1, 4, 4), num_layers=1, hidden_features=4)
     flow.log_prob(256 * torch.rand(8, 1, 4, 4))
-    return shaken(flow, 0.2)
+    return perturbed(flow, 0.2)
 
 
 SAVED = {
     "tabular": small,
-    "paper": lambda: shaken(cf.flows.tabular(3, num_layers=2, hidden_features=8, paper=True), 0.2),
+    "paper": lambda: perturbed(cf.flows.tabular(3, num_layers=2, hidden_features=8, paper=True), 0.2),
     "float64": lambda: small().double(),
-    "autoregressive": lambda: shaken(cf.flows.tabular(3, num_layers=1, hidden_features=8, layer="autoregressive"), 0.2),
-    "attention": lambda: shaken(
+    "autoregressive": lambda: perturbed(
+        cf.flows.tabular(3, num_layers=1, hidden_features=8, layer="autoregressive"), 0.2
+    ),
+    "attention": lambda: perturbed(
         cf.flows.tabular(
             3, hidden_features=8, num_blocks=1, layer="autoregressive", network="transformer", order=[1, 2, 0]
         ),
         0.2,
     ),
-    "towards data": lambda: shaken(cf.flows.tabular(3, num_layers=1, hidden_features=8, direction="noise"), 0.2),
-    "mixture base": lambda: shaken(cf.flows.tabular(2, num_layers=1, hidden_features=8, base_components=3), 0.2),
-    "one feature": lambda: shaken(cf.flows.tabular(1, num_layers=2), 0.2),
-    "plane": lambda: shaken(cf.flows.plane(num_bins=8, hidden_features=8), 0.2),
+    "towards data": lambda: perturbed(cf.flows.tabular(3, num_layers=1, hidden_features=8, direction="noise"), 0.2),
+    "mixture base": lambda: perturbed(cf.flows.tabular(2, num_layers=1, hidden_features=8, base_components=3), 0.2),
+    "one feature": lambda: perturbed(cf.flows.tabular(1, num_layers=2), 0.2),
+    "plane": lambda: perturbed(cf.flows.plane(num_bins=8, hidden_features=8), 0.2),
     "image": image,
     "standardised": lambda: cf.Flow(
         cf.distributions.StandardNormal(2),
@@ -69,9 +71,9 @@ def test_reloaded_flows_are_bit_identical(make, tmp_path: Path) -> None:
 
 
 def test_conditional_flows_and_mixtures(tmp_path: Path) -> None:
-    flow = shaken(cf.flows.tabular(2, num_layers=1, hidden_features=8, context_features=3), 0.2)
+    flow = perturbed(cf.flows.tabular(2, num_layers=1, hidden_features=8, context_features=3), 0.2)
     mixture = cf.Mixture(
-        [flow, shaken(cf.flows.tabular(2, num_layers=2, hidden_features=4, context_features=3), 0.2)], [2, 1]
+        [flow, perturbed(cf.flows.tabular(2, num_layers=2, hidden_features=4, context_features=3), 0.2)], [2, 1]
     )
     mixture.save(tmp_path)
     loaded = cf.load(tmp_path)

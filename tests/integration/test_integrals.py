@@ -34,7 +34,7 @@ def test_two_humps_on_the_diagonal_are_integrated(features: int) -> None:
     assert within(cf.integrate(f, [(0, 1)] * features, 40_000, seed=1), exact, 2e-3)
 
 
-def test_a_box_with_a_sign() -> None:
+def test_an_integrand_that_changes_its_sign() -> None:
     exact = dblquad(lambda y, x: math.sin(3 * x) * math.exp(y), -1, 2, 0, 3)[0]
     found = cf.integrate(lambda x: np.sin(3 * x[:, 0]) * np.exp(x[:, 1]), [(-1, 2), (0, 3)], 20_000)
     assert abs(found.estimate - exact) < SIGMAS * found.error < 0.5

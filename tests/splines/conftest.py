@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from hypothesis import settings
 
 from cubicflow import splines
 from cubicflow.splines.bins import Bins
@@ -13,6 +14,9 @@ from cubicflow.splines.domains import DOMAINS
 from cubicflow.splines.evaluation import Axis
 from cubicflow.splines.families import FAMILIES, Family
 from cubicflow.splines.spec import make_spec
+
+# Examples of Hypothesis for each family, domain, direction and precision. `make soak` searches among more.
+EXAMPLES = 10 if settings.default is not None and settings.default.derandomize else 100
 
 
 def at_and_beside(knots, seed=0):

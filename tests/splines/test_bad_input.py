@@ -57,7 +57,7 @@ def test_floors_that_leave_no_room(name, value, words):
 
 
 @pytest.mark.parametrize("value", ["a", [0.1, 0.2]])
-def test_floors_that_are_no_numbers(value):
+def test_floors_that_are_not_numbers(value):
     with expect(TypeError, "min_bin_width must be a number", "None for the default", repr(value)):
         cubic_spline(X, torch.zeros(10), min_bin_width=value)
 

@@ -32,7 +32,7 @@ def test_zero_params_are_the_identity(family):
     torch.testing.assert_close(log_slope, torch.zeros_like(x))
 
 
-def test_the_cubic_is_scipys_hermite_spline_with_one_slope_at_the_seam_turned_by_the_last_param():
+def test_the_cubic_equals_scipys_rotated_hermite_spline_with_one_slope_at_the_seam():
     k = 6
     params = made("cubic", "free", k)
     p = params.numpy()
@@ -112,7 +112,7 @@ def test_float32_is_as_exact_as_on_the_interval(family):
     assert worst("circle") <= 2 * worst("unit")
 
 
-def test_what_the_circle_does_not_have():
+def test_calls_that_the_circle_refuses():
     with pytest.raises(ValueError, match="a linear spline does not support domain='circle'"):
         linear_spline(torch.zeros(3), torch.zeros(4), domain="circle")
     with pytest.raises(RuntimeError, match="kernel for domain='circle'"):

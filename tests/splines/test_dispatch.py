@@ -62,7 +62,7 @@ def test_a_backend_for_another_device_runs_when_named_and_is_not_chosen_by_auto(
 @pytest.mark.parametrize(
     "backend", [fake(unavailable="no such device"), fake(refusal="no such device")], ids=["unavailable", "refuses"]
 )
-def test_one_that_cannot_run_raises_when_named_and_is_passed_over_by_auto(install, backend):
+def test_a_backend_that_cannot_run_raises_if_named_and_is_skipped_by_auto(install, backend):
     install(backend)
     with pytest.raises(RuntimeError, match=r"backend='fake' cannot run this call: no such device.*'auto'"):
         cubic_spline(X, PARAMS, backend="fake")
@@ -86,7 +86,7 @@ def test_unknown_names_are_refused_with_the_known_ones(install):
         cubic_spline(X, PARAMS, backend="nope")
 
 
-def test_backends_are_handed_one_precision(install):
+def test_backends_get_one_precision(install):
     seen = []
     backend = fake()
     backend.refuses = lambda spec, x, params: seen.append((x.dtype, params.dtype))

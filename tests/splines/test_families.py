@@ -83,7 +83,7 @@ def test_a_floor_that_a_family_does_not_have_is_refused(sine):
         splines.spline(X, PARAMS, "linear", min_bin_width=0.01)
 
 
-def test_the_general_function_is_each_of_the_others(case, domain, inverse):
+def test_the_general_function_equals_the_named_functions(case, domain, inverse):
     params = case.params(5, num_bins=4)
     found = splines.spline(X, params, case.family, case.slopes, domain=domain, inverse=inverse)
     assert all(map(torch.equal, found, case(X, params, domain=domain, inverse=inverse)))
@@ -111,14 +111,14 @@ def test_an_element_map_takes_every_family_on_every_domain(case, domain):
 
 
 @pytest.mark.parametrize("backend", dispatch.BACKENDS)
-def test_no_backend_takes_a_domain_it_does_not_know_for_another(backend):
+def test_every_backend_refuses_an_unknown_domain(backend):
     """The domain is unknown to all backends. It is set after the checks of arguments."""
     known = spec.make_spec(X, PARAMS, family="cubic", inverse=False, domain="unit", slopes="steffen")
-    asked = known._replace(domain="torus")
+    unknown = known._replace(domain="torus")
     module = dispatch.BACKENDS[backend]
     for ask in (module.refuses, module.evaluate)[backend == "reference" :]:  # the reference has no refusals
         with pytest.raises(ValueError, match="domain must be one of 'real', 'unit', 'circle', got 'torus'"):
-            ask(asked, X, PARAMS)
+            ask(unknown, X, PARAMS)
 
 
 @pytest.fixture

@@ -15,6 +15,8 @@ from cubicflow.splines import rational_quadratic_spline
 from cubicflow.splines.bins import MARGIN
 from cubicflow.splines.cubic import cubic_root
 
+from .covering import covering_pairs
+
 EPS = torch.finfo(torch.float64).eps
 
 
@@ -24,7 +26,7 @@ def test_gradcheck(case, domain, inverse, smooth_inputs, k):
     assert gradcheck(lambda x, p: case(x, p, domain=domain, inverse=inverse), (x, params))
 
 
-@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize(("k", "domain", "inverse"), covering_pairs([1, 3], ["real", "unit"], [False, True]))
 def test_gradgradcheck(case, domain, inverse, smooth_inputs, k):
     x, params = smooth_inputs(case, k, domain, inverse)
     assert gradgradcheck(lambda x, p: case(x, p, domain=domain, inverse=inverse), (x, params))
@@ -158,7 +160,9 @@ def test_forward_mode_in_x_and_params_at_once_is_the_difference_quotient(case, d
     torch.testing.assert_close(tangent, (moved(1e-6) - moved(-1e-6)) / 2e-6, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("argument", [0, 1], ids=["x", "params"])
+@pytest.mark.parametrize(
+    ("argument", "domain", "inverse"), covering_pairs([0, 1], ["real", "unit"], [False, True])
+)  # argument 0 is x, argument 1 is params
 def test_forward_mode_agrees_with_reverse_mode_in_every_order(case, domain, inverse, smooth_inputs, argument):
     """Compare Jacobians, and all four ways to compute a Hessian. torch drops tangents of a Function in some of them."""
     x, params = (value.detach() for value in smooth_inputs(case, 2, domain, inverse))

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from cubicflow.splines import linear_spline
 
+from .conftest import EXAMPLES
+
 # The error of g(x), and of the inverse, is at most UNITS epsilon (1 + steepest secant nearby).
 UNITS = 16
 
@@ -16,7 +18,7 @@ scales = st.sampled_from([0.01, 0.3, 1.0, 3.0, 10.0, 30.0])
 seeds = st.integers(0, 2**32)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(k=bins, scale=scales, seed=seeds)
 def test_finite_and_inside_everywhere_with_finite_gradients(case, domain, inverse, dtype, k, scale, seed):
     params = case.params(3, num_bins=k, scale=scale, dtype=dtype, seed=seed).requires_grad_()
@@ -38,7 +40,7 @@ def test_finite_and_inside_everywhere_with_finite_gradients(case, domain, invers
     assert all(grad.isfinite().all() for grad in grads)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(k=bins, scale=scales, seed=seeds)
 def test_float32_is_the_rounded_float64_at_and_beside_knots(case, k, scale, seed):
     params = case.params(3, num_bins=k, scale=scale, dtype=torch.float32, seed=seed)
@@ -49,7 +51,7 @@ def test_float32_is_the_rounded_float64_at_and_beside_knots(case, k, scale, seed
     assert ((y - want).abs() <= bound).all()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(k=bins, scale=scales, seed=seeds)
 def test_backward_error_at_and_beside_knots(case, dtype, k, scale, seed):
     params = case.params(3, num_bins=k, scale=scale, dtype=dtype, seed=seed)
@@ -60,7 +62,7 @@ def test_backward_error_at_and_beside_knots(case, dtype, k, scale, seed):
     assert ((again - y).abs() <= bound).all()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(k=bins, scale=scales, seed=seeds)
 def test_increasing(case, inverse, dtype, k, scale, seed):
     """Neighbouring x in increasing order have y in increasing order, up to rounding.
@@ -77,7 +79,7 @@ def test_increasing(case, inverse, dtype, k, scale, seed):
     assert (values.diff() >= -torch.maximum(bound[:, 1:], bound[:, :-1])).all()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(k=st.integers(2, 40), scale=st.sampled_from([0.01, 0.3, 1.0, 3.0, 10.0]), seed=seeds)
 def test_c1_across_knots(c1, k, scale, seed):
     """The slopes a few ulps to the left and to the right of each interior knot agree.

@@ -1,4 +1,4 @@
-"""A spline shared by a million elements needs memory for the elements plus the spline, not for their product."""
+"""A spline shared by many elements needs memory for the elements plus the spline, not for their product."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 
-ELEMENTS = 2**20
+ELEMENTS = 2**17
 
 
 class Allocations(TorchDispatchMode):

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from cubicflow.splines.cubic import NEWTON_STEPS, cubic_root, solve_unit_cubic
 
+from .conftest import EXAMPLES
+
 EPS = torch.finfo(torch.float64).eps
 
 
@@ -100,7 +102,7 @@ def test_nearly_straight_and_nearly_quadratic_bins(dtype):
 ratio = st.one_of(st.floats(0, 3), st.floats(1e-9, 1e-2), st.floats(2.99, 3))
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=20 * EXAMPLES, deadline=None)
 @given(a=ratio, b=ratio, c=st.one_of(st.floats(0, 0.5), st.floats(1e-300, 1e-3)))
 @example(a=0.0, b=3.0, c=1e-300)
 @example(a=1e-9, b=3.0, c=4e-18)

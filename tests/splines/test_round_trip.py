@@ -7,6 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from .conftest import EXAMPLES
+
 
 def real_inputs(rows, dtype, count, seed=0):
     """Return evenly spaced x from -200 to 200, and as many more where the spline bends."""
@@ -32,7 +34,7 @@ def check_round_trip(case, k, scale, dtype, rows=20, count=200, seed=0):
     return (log_slope + back_log_slope).abs()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(
     k=st.one_of(st.integers(1, 12), st.sampled_from([32, 128])),
     scale=st.sampled_from([0.01, 0.3, 1.0, 3.0, 10.0, 30.0]),

@@ -2,38 +2,40 @@
 
 from __future__ import annotations
 
-import pytest
+from itertools import product
+
 import torch
 
 INF, NAN = float("inf"), float("nan")
 
 
-@pytest.mark.parametrize(
-    ("x_shape", "params_shape"),
-    [
-        ((), ()),
-        ((5,), (5,)),
-        ((5,), ()),
-        ((), (5,)),
-        ((4, 3), (3,)),
-        ((4, 1), (3,)),
-        ((2, 1, 3), (4, 1)),
-        ((1,), (1, 1)),
-    ],
-)
-def test_broadcasting_is_expanding(case, domain, inverse, x_shape, params_shape):
-    x = torch.rand(x_shape, dtype=torch.float64)
-    params = case.params(*params_shape, num_bins=4)
-    shape = torch.broadcast_shapes(x_shape, params_shape)
-    leaves = [x.requires_grad_(), params.requires_grad_()]
-    got = case(x, params, domain=domain, inverse=inverse)
-    want = case(x.expand(shape), params.expand(*shape, -1), domain=domain, inverse=inverse)
-    for a, b in zip(got, want, strict=True):
-        assert a.shape == shape
-        torch.testing.assert_close(a, b, rtol=1e-13, atol=1e-13)  # vector lanes round differently from the remainder
-    grads = [torch.autograd.grad(y.sum() + log_slope.sum(), leaves) for y, log_slope in (got, want)]
-    for a, b in zip(*grads, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)  # the sums over shared params run in another order
+SHAPES = [  # shape of x, leading axes of params
+    ((), ()),
+    ((5,), (5,)),
+    ((5,), ()),
+    ((), (5,)),
+    ((4, 3), (3,)),
+    ((4, 1), (3,)),
+    ((2, 1, 3), (4, 1)),
+    ((1,), (1, 1)),
+]
+
+
+def test_broadcasting_equals_expanding(case, domain, inverse):
+    for x_shape, params_shape in SHAPES:
+        x = torch.rand(x_shape, dtype=torch.float64)
+        params = case.params(*params_shape, num_bins=4)
+        shape = torch.broadcast_shapes(x_shape, params_shape)
+        leaves = [x.requires_grad_(), params.requires_grad_()]
+        got = case(x, params, domain=domain, inverse=inverse)
+        want = case(x.expand(shape), params.expand(*shape, -1), domain=domain, inverse=inverse)
+        for a, b in zip(got, want, strict=True):
+            assert a.shape == shape
+            torch.testing.assert_close(a, b, rtol=1e-13, atol=1e-13)  # vector lanes and the remainder round differently
+        grads = [torch.autograd.grad(y.sum() + log_slope.sum(), leaves) for y, log_slope in (got, want)]
+        for a, b in zip(*grads, strict=True):
+            assert a.shape == b.shape
+            torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)  # sums over shared params run in another order
 
 
 def test_leading_shapes_and_strides_do_not_matter(case, inverse):
@@ -50,14 +52,14 @@ def test_leading_shapes_and_strides_do_not_matter(case, inverse):
     )
 
 
-@pytest.mark.parametrize(("x_shape", "params_shape"), [((0,), (0,)), ((0, 3), ()), ((), (0,)), ((2, 0), (1, 1))])
-def test_empty_batches(case, domain, inverse, x_shape, params_shape):
-    x = torch.zeros(x_shape, requires_grad=True)
-    params = case.params(*params_shape, num_bins=4, dtype=torch.float32).requires_grad_()
-    y, log_slope = case(x, params, domain=domain, inverse=inverse)
-    assert y.shape == log_slope.shape == torch.broadcast_shapes(x_shape, params_shape)
-    grads = torch.autograd.grad(y.sum() + log_slope.sum(), [x, params])
-    assert all((grad == 0).all() for grad in grads)
+def test_empty_batches(case, domain, inverse):
+    for x_shape, params_shape in [((0,), (0,)), ((0, 3), ()), ((), (0,)), ((2, 0), (1, 1))]:
+        x = torch.zeros(x_shape, requires_grad=True)
+        params = case.params(*params_shape, num_bins=4, dtype=torch.float32).requires_grad_()
+        y, log_slope = case(x, params, domain=domain, inverse=inverse)
+        assert y.shape == log_slope.shape == torch.broadcast_shapes(x_shape, params_shape)
+        grads = torch.autograd.grad(y.sum() + log_slope.sum(), [x, params])
+        assert all((grad == 0).all() for grad in grads), (x_shape, params_shape)
 
 
 def test_one_bin(case, domain, inverse, dtype):
@@ -75,21 +77,19 @@ def test_one_bin(case, domain, inverse, dtype):
 PRECISIONS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 
 
-@pytest.mark.parametrize("x_dtype", PRECISIONS, ids=str)
-@pytest.mark.parametrize("params_dtype", PRECISIONS, ids=str)
-def test_precision_rules(case, domain, inverse, x_dtype, params_dtype):
-    x = torch.rand(6, dtype=torch.float64).to(x_dtype).requires_grad_()
-    params = case.params(6, num_bins=3, dtype=params_dtype).requires_grad_()
-    y, log_slope = case(x, params, domain=domain, inverse=inverse)
-    inner = torch.promote_types(torch.promote_types(x_dtype, params_dtype), torch.float32)
-    assert y.dtype == x_dtype
-    assert log_slope.dtype == inner
-    want, want_slope = case(x.to(inner), params.to(inner), domain=domain, inverse=inverse)
-    assert torch.equal(y, want.to(x_dtype))
-    assert torch.equal(log_slope, want_slope)
-    grads = torch.autograd.grad(y.sum() + log_slope.sum(), [x, params])
-    assert [grad.dtype for grad in grads] == [x_dtype, params_dtype]
-    assert all(grad.isfinite().all() for grad in grads)
+def test_precision_rules(case, domain, inverse):
+    for x_dtype, params_dtype in product(PRECISIONS, PRECISIONS):
+        x = torch.rand(6, dtype=torch.float64).to(x_dtype).requires_grad_()
+        params = case.params(6, num_bins=3, dtype=params_dtype).requires_grad_()
+        y, log_slope = case(x, params, domain=domain, inverse=inverse)
+        inner = torch.promote_types(torch.promote_types(x_dtype, params_dtype), torch.float32)
+        assert (y.dtype, log_slope.dtype) == (x_dtype, inner)
+        want, want_slope = case(x.to(inner), params.to(inner), domain=domain, inverse=inverse)
+        assert torch.equal(y, want.to(x_dtype)), (x_dtype, params_dtype)
+        assert torch.equal(log_slope, want_slope), (x_dtype, params_dtype)
+        grads = torch.autograd.grad(y.sum() + log_slope.sum(), [x, params])
+        assert [grad.dtype for grad in grads] == [x_dtype, params_dtype]
+        assert all(grad.isfinite().all() for grad in grads), (x_dtype, params_dtype)
 
 
 def test_infinities_on_the_real_line(case, inverse, dtype):

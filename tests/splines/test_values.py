@@ -57,7 +57,7 @@ def written_out(slopes, params, k):
 @pytest.mark.parametrize("scale", [0.1, 1.0, 3.0])
 @pytest.mark.parametrize("k", [1, 2, 5, 32])
 @pytest.mark.parametrize("slopes", ["steffen", "free"])
-def test_cubic_is_scipys_hermite_spline(slopes, k, scale):
+def test_cubic_equals_scipys_hermite_spline(slopes, k, scale):
     rng = np.random.default_rng(k)
     for _ in range(10):
         params = scale * rng.standard_normal(num_params("cubic", k, slopes))
@@ -89,7 +89,7 @@ def test_quadratic_is_the_integral_of_a_piecewise_linear_density():
         assert np.abs(log_slope.exp().numpy() - density(x)).max() <= roundings * (1 + v.max() + (v.max() / w).max())
 
 
-def test_linear_is_numpys_interp():
+def test_linear_equals_numpys_interp():
     rng = np.random.default_rng(0)
     for k in (1, 2, 7, 32):
         params = 2 * rng.standard_normal(k)

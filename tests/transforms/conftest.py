@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 
-def shaken(layer: torch.nn.Module, by: float = 0.3) -> torch.nn.Module:
+def perturbed(layer: torch.nn.Module, by: float = 0.3) -> torch.nn.Module:
     """Return the layer with perturbed weights. Initially a layer is the identity."""
     torch.manual_seed(0)
     with torch.no_grad():

@@ -9,13 +9,13 @@ import cubicflow as cf
 from cubicflow.transforms import Compose, Conv1x1, Elementwise, LULinear
 from cubicflow.transforms.lu_linear import ALWAYS_INVERTED, ROWS_WORTH_AN_INVERSE
 
-from .conftest import shaken
+from .conftest import perturbed
 
 
 class TestLULinear:
     @pytest.mark.parametrize("features", [1, 2, 512])
     def test_against_the_dense_matrix(self, features: int) -> None:
-        layer = shaken(LULinear(features, seed=1)).double()
+        layer = perturbed(LULinear(features, seed=1)).double()
         eye = torch.eye(features, dtype=torch.float64)
         lower = layer.factors.tril(-1) + eye
         upper = layer.factors.triu(1) + torch.diag(layer.log_diagonal.exp())
@@ -37,7 +37,7 @@ class TestLULinear:
     @pytest.mark.parametrize("features", [5, ALWAYS_INVERTED + 1])
     def test_inverses_follow_every_change_of_the_weights(self, features: int) -> None:
         """The reference solves with the dense matrix, without gradients, with few rows and with many."""
-        layer = shaken(LULinear(features)).double()
+        layer = perturbed(LULinear(features)).double()
         rows = torch.randn(ROWS_WORTH_AN_INVERSE * features, features, dtype=torch.float64)
 
         def agrees() -> bool:
@@ -58,9 +58,9 @@ class TestLULinear:
         layer.factors.data.mul_(0.5)
         layer.log_diagonal.data.add_(0.2)
         assert agrees(), "after a write that autograd's version counter misses"
-        layer.load_state_dict(shaken(LULinear(features), by=0.7).double().state_dict())
+        layer.load_state_dict(perturbed(LULinear(features), by=0.7).double().state_dict())
         assert agrees(), "after loading"
-        layer.load_state_dict(shaken(LULinear(features), by=0.1).double().state_dict(), assign=True)
+        layer.load_state_dict(perturbed(LULinear(features), by=0.1).double().state_dict(), assign=True)
         assert agrees(), "after loading by assignment"
         layer.float()
         assert agrees(), "after a change of dtype"
@@ -85,7 +85,7 @@ class TestLULinear:
             assert torch.allclose(log_q, flow.log_prob(x), atol=1e-8)
 
     def test_an_ensemble_of_layers_under_vmap(self) -> None:
-        layers = [shaken(Compose([LULinear(3, seed=i)]), by=0.3 + i).double() for i in range(4)]
+        layers = [perturbed(Compose([LULinear(3, seed=i)]), by=0.3 + i).double() for i in range(4)]
         parameters, buffers = torch.func.stack_module_state(layers)
         z = torch.randn(5, 3, dtype=torch.float64)
 
@@ -112,7 +112,7 @@ class TestLULinear:
             getattr(LULinear(2), direction)(torch.tensor([[1, 2]]))
 
     def test_autocast_does_not_change_the_result(self) -> None:
-        layer, x = shaken(LULinear(16)), torch.randn(8, 16)
+        layer, x = perturbed(LULinear(16)), torch.randn(8, 16)
         with torch.autocast("cpu", dtype=torch.bfloat16):
             z, _ = layer(x)
             back, _ = layer.inverse(z)
@@ -120,7 +120,7 @@ class TestLULinear:
         assert torch.allclose(back, x, atol=1e-4)
 
     def test_conv1x1_is_lu_linear_on_every_pixel(self) -> None:
-        layer = shaken(Conv1x1(3, seed=0))
+        layer = perturbed(Conv1x1(3, seed=0))
         x = torch.randn(2, 3, 4, 5)
         z, log_det = layer(x)
         for i, j in ((0, 0), (3, 4), (1, 2)):
@@ -142,11 +142,11 @@ def one_by_one(parts: list, x: torch.Tensor, method: str) -> tuple[torch.Tensor,
 @pytest.mark.parametrize("method", ["forward", "inverse"])
 class TestInCompose:
     def test_equals_the_layers_one_by_one(self, method: str, gradients: bool) -> None:
-        parts = [shaken(LULinear(3, seed=1)), Elementwise(3), shaken(LULinear(3, seed=2), by=0.6)]
+        parts = [perturbed(LULinear(3, seed=1)), Elementwise(3), perturbed(LULinear(3, seed=2), by=0.6)]
         self.agrees(parts, method, gradients)
 
     def test_a_layer_used_twice_counts_twice(self, method: str, gradients: bool) -> None:
-        layer = shaken(LULinear(3))
+        layer = perturbed(LULinear(3))
         self.agrees([layer, Elementwise(3), layer], method, gradients)
 
     def test_a_subclass_keeps_its_own_methods(self, method: str, gradients: bool) -> None:
@@ -158,7 +158,7 @@ class TestInCompose:
             def inverse(self, z, context=None):
                 return super().inverse(z - 1, context)
 
-        self.agrees([LULinear(3, seed=0), shaken(Shifted(3))], method, gradients)
+        self.agrees([LULinear(3, seed=0), perturbed(Shifted(3))], method, gradients)
 
     @staticmethod
     def agrees(parts: list, method: str, gradients: bool) -> None:

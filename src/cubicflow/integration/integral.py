@@ -34,7 +34,7 @@ class Integral:
         warning: why the error cannot be trusted; empty if no check failed.
 
     >>> import cubicflow as cf
-    >>> found = cf.integrate(lambda x: x[:, 0] * x[:, 1], [(0, 1), (0, 2)], evaluations=20_000)
+    >>> found = cf.integrate(lambda x: x[:, 0] * x[:, 1], [(0, 1), (0, 2)], evaluations=5_000)
     >>> abs(found.estimate - 1) < 5 * found.error < 0.01
     True
     >>> x, weights = found.weighted_samples()

@@ -24,12 +24,12 @@ needs_library = pytest.mark.skipif(isinstance(LOADED, str), reason=str(LOADED))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With slow sanitizers, keep every 29th test.
+    """With sanitizers, which are slow, keep every 19th test.
 
-    Accuracy tests are left out: such a build optimises less and rounds differently.
+    Accuracy tests are left out: a build with sanitizers optimises less and rounds differently.
     """
     if path:
-        items[:] = [item for item in items if "exact" not in item.name][::29]
+        items[:] = [item for item in items if "exact" not in item.name][::19]
 
 
 @pytest.fixture(params=HERE or [0], ids=lambda level: library.LEVELS[level])

@@ -40,13 +40,13 @@ REINSTALL = "reinstall with: pip install --no-deps --force-reinstall --no-cache-
         ),
     ],
 )
-def test_what_it_refuses_and_why(call, message):
+def test_refusals_name_the_reason(call, message):
     with pytest.raises(RuntimeError, match=message):
         call()
 
 
 @needs_library
-def test_auto_takes_it_on_the_cpu():
+def test_auto_takes_native_on_the_cpu():
     found, named = (cubic_spline(points(9), torch.ones(9, 12), backend=backend)[0] for backend in ("auto", "native"))
     assert torch.equal(found, named)
     assert linear_spline(X, PARAMS)[0].shape == (3,)  # the reference runs, because linear splines have no kernel
@@ -60,7 +60,7 @@ def reload():
 
 
 @pytest.mark.parametrize("text", [None, "not a library"], ids=["missing", "broken"])
-def test_without_the_library_auto_goes_on_and_the_name_says_what_to_do(monkeypatch, tmp_path, reload, text):
+def test_without_the_library_auto_works_and_native_raises_with_a_remedy(monkeypatch, tmp_path, reload, text):
     path = tmp_path / "libcubicflow.so"
     if text is not None:
         path.write_text(text)
@@ -110,15 +110,15 @@ def test_a_library_of_other_sources_is_not_used(monkeypatch, tmp_path, reload, c
     assert (cubic_spline(X, PARAMS)[0].abs() <= 1e-6).all()  # the reference runs instead
 
 
-def test_a_missing_library_is_said_once_with_the_remedy(monkeypatch, tmp_path, reload):
+def test_a_missing_library_warns_once_with_the_remedy(monkeypatch, tmp_path, reload):
     monkeypatch.setattr(library, "LIBRARY", tmp_path / "libcubicflow.so")
     dispatch.warn_if_slow.cache_clear()
     with pytest.warns(
         UserWarning, match=r"^splines run many times slower .*was not built.*reinstall with: .*$"
-    ) as said:
+    ) as warned:
         [cubic_spline(X, PARAMS) for _ in range(2)]
-    assert len(said) == 1
-    assert "\n" not in str(said[0].message)
+    assert len(warned) == 1
+    assert "\n" not in str(warned[0].message)
     dispatch.warn_if_slow.cache_clear()
 
 
@@ -164,23 +164,23 @@ def test_one_thread_where_torch_has_no_openmp(monkeypatch, reload):
 
 @pytest.mark.soak
 @pytest.mark.parametrize(
-    "told",
+    "settings",
     [{"CC": "/bin/false"}, {"CC": "/nonexistent/cc"}, {"CUBICFLOW_PURE": "1"}, {}],
     ids=["failing", "missing", "pure", "working"],
 )
-def test_a_wheel_builds_with_and_without_a_compiler(tmp_path, told):
-    if not told and shutil.which("cc") is None:
+def test_a_wheel_builds_with_and_without_a_compiler(tmp_path, settings):
+    if not settings and shutil.which("cc") is None:
         pytest.skip("there is no C compiler here")
     for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tmp_path)
     shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("*.so", "*.egg-info", "__pycache__"))
     command = [sys.executable, "-m", "pip", "wheel", ".", "-v", "--no-build-isolation", "--no-deps", "-w", "out"]
-    said = subprocess.run(command, cwd=tmp_path, env=os.environ | told, check=True, capture_output=True, text=True)
+    built = subprocess.run(command, cwd=tmp_path, env=os.environ | settings, check=True, capture_output=True, text=True)
     (wheel,) = (tmp_path / "out").glob("*.whl")
     assert "-py3-none-" in wheel.name
-    assert wheel.name.endswith("-any.whl") == bool(told)
-    assert ("this is the pure wheel" in said.stdout + said.stderr) == bool(told)
+    assert wheel.name.endswith("-any.whl") == bool(settings)
+    assert ("this is the pure wheel" in built.stdout + built.stderr) == bool(settings)
     names = zipfile.ZipFile(wheel).namelist()
-    assert any(name.endswith("libcubicflow.so") for name in names) == (not told)
+    assert any(name.endswith("libcubicflow.so") for name in names) == (not settings)
     assert not any("csrc" in name for name in names)
     assert any(name.endswith("native/launch.py") for name in names)

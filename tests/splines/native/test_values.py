@@ -17,6 +17,7 @@ from cubicflow.splines.backends.native import launch, library
 from cubicflow.splines.spec import make_spec
 
 from ..accuracy import SCALES, assert_as_exact_as_the_reference, assert_gradients_as_exact_as_the_references
+from ..covering import covering_pairs
 from .conftest import AT_LEVELS, LOADED, assert_close, needs_library, points, with_gradients
 
 # --- the kernel's own functions --------------------------------------------------------------------------------------
@@ -74,12 +75,10 @@ def assert_agrees_with_the_reference(spline, x, params, **options):
 
 
 @needs_library
-@pytest.mark.parametrize("k", [1, 2, 3, 8, 10, 33])
-def test_agrees_with_the_reference(spline, domain, inverse, k):
-    for shape, leading in SHAPES.values():
-        for scale in (0.0, 1.0, 3.0):
-            x, params = points(*shape, domain=domain), spline.params(*leading, num_bins=k, scale=scale)
-            assert_agrees_with_the_reference(spline, x, params, domain=domain, inverse=inverse)
+def test_agrees_with_the_reference(spline, domain, inverse):
+    for num_bins, (shape, leading), scale in covering_pairs([1, 2, 3, 8, 10, 33], list(SHAPES.values()), [0, 1, 3]):
+        x, params = points(*shape, domain=domain), spline.params(*leading, num_bins=num_bins, scale=scale)
+        assert_agrees_with_the_reference(spline, x, params, domain=domain, inverse=inverse)
 
 
 @needs_library
@@ -99,7 +98,7 @@ def test_agrees_with_the_reference_for_given_floors(level, spline, inverse):
         torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-9)
 
 
-def test_no_bins_are_too_many():
+def test_a_thousand_bins():
     assert num_params("cubic", 1000, "free") == 3001
     x, params = points(20), torch.randn(20, 3001, dtype=torch.float64)
     if isinstance(LOADED, str):
@@ -110,8 +109,10 @@ def test_no_bins_are_too_many():
 
 
 @needs_library
-@pytest.mark.parametrize("num_bins", [1, 2, 8, 10, 128])
-@pytest.mark.parametrize("scale", [0.01, 1.0, 30.0])
+@pytest.mark.parametrize(
+    ("num_bins", "scale", "domain", "inverse"),
+    covering_pairs([1, 2, 8, 10, 128], [0.01, 1.0, 30.0], ["unit", "real"], [False, True]),
+)
 def test_float32_is_as_exact_as_the_reference(spline, domain, inverse, num_bins, scale):
     about = {"domain": domain, "inverse": inverse, "num_bins": num_bins, "scale": scale}
     assert_as_exact_as_the_reference(native.evaluate, spline, **about, count=40_000, variants=AT_LEVELS)
@@ -121,32 +122,46 @@ def test_float32_is_as_exact_as_the_reference(spline, domain, inverse, num_bins,
 @pytest.mark.soak
 @pytest.mark.parametrize("num_bins", [1, 2, 3, 8, 10, 16, 32, 33, 128])
 def test_float32_is_as_exact_as_the_reference_at_length(spline, domain, inverse, num_bins):
-    """A million inputs per case take minutes. The previous test has 40,000 inputs and fewer cases."""
+    """A million inputs per setting take minutes. The previous test has 40,000 inputs and fewer settings."""
     for scale in SCALES:
         about = {"domain": domain, "inverse": inverse, "num_bins": num_bins, "scale": scale}
         assert_as_exact_as_the_reference(native.evaluate, spline, **about, count=1_000_000, variants=AT_LEVELS)
 
 
 @needs_library
-@pytest.mark.parametrize("scale", [1.0, 10.0])
+@pytest.mark.parametrize(("domain", "inverse", "scale"), covering_pairs(["unit", "real"], [False, True], [1.0, 10.0]))
 def test_gradients_in_float32_are_as_exact_as_the_references(spline, domain, inverse, scale):
     about = {"domain": domain, "inverse": inverse, "num_bins": 10, "scale": scale}
-    assert_gradients_as_exact_as_the_references("native", spline, **about, count=40_000, variants=AT_LEVELS)
+    assert_gradients_as_exact_as_the_references("native", spline, **about, count=20_000, variants=AT_LEVELS)
 
 
+@needs_library
+@pytest.mark.soak
+@pytest.mark.parametrize("scale", [1.0, 10.0])
+@pytest.mark.parametrize("num_bins", [2, 10, 40])
+def test_gradients_in_float32_at_length(spline, domain, inverse, num_bins, scale):
+    """100,000 inputs per setting take a minute. The previous test has 20,000 inputs and every pair of settings."""
+    about = {"domain": domain, "inverse": inverse, "num_bins": num_bins, "scale": scale}
+    assert_gradients_as_exact_as_the_references("native", spline, **about, count=100_000, variants=AT_LEVELS)
+
+
+@needs_library
 @pytest.mark.parametrize("leading", [(64,), ()], ids=["own", "shared"])
-def test_equal_secants_share_the_gradient_of_their_minimum(level, inverse, dtype, leading):
+def test_equal_secants_share_the_gradient_of_their_minimum(inverse, dtype, leading):
     """All bins are equal. The rounding of a reciprocal must not make one bin steeper than another, as it would with 6
     bins in float32 and with 9 bins in float64."""
     x = torch.linspace(-3, 3, 64, dtype=dtype)
     for k in range(1, 20):
         params = torch.zeros(*leading, num_params("cubic", k, "free"), dtype=dtype)
         options = {"slopes": "free", "inverse": inverse}
-        found = with_gradients(cubic_spline, x, params, backend="native", **options)[-1]
         wanted = with_gradients(cubic_spline, x, params, backend="reference", **options)[-1]
         # A gradient from the wrong secant would be off by half its size. Rounding errors, up to K times as large for
         # slopes, are far smaller.
-        assert (found - wanted).abs().max() <= 16 * k * torch.finfo(dtype).eps * wanted.abs().max()
+        bound = 16 * k * torch.finfo(dtype).eps * wanted.abs().max()
+        for level, at_level in AT_LEVELS.items():
+            with at_level():
+                found = with_gradients(cubic_spline, x, params, backend="native", **options)[-1]
+            assert (found - wanted).abs().max() <= bound, (k, level)
 
 
 def test_a_spline_shared_by_many_sums_its_gradients_exactly(level, spline):

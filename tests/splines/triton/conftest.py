@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 import torch
-from tests.triton_interpreter import patch_once_a_launch
+from tests.triton_interpreter import patch_once_a_launch, skip_overflow_checks
 from torch import Tensor
 
 from cubicflow import splines
@@ -16,6 +17,11 @@ from ..conftest import CASES
 
 # The families that have a Triton kernel. The names of cubics are the names of their slopes.
 FAMILIES = {case.slopes or case.family: (case.family, case.slopes) for case in CASES if case.record.triton is not None}
+
+
+# A number of bins that kernels read in chunks, with one bin in the last chunk. A test that uses it needs the fixture
+# `small_chunks`.
+MANY = 13 if "TRITON_INTERPRET" in os.environ else 33
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
@@ -36,7 +42,23 @@ def quick_interpreter() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if backend._interpreted():
             patch_once_a_launch(patch)
+            skip_overflow_checks(patch)
         yield
+
+
+@pytest.fixture
+def small_chunks(monkeypatch) -> None:
+    """In the interpreter, read more than ten bins in chunks of four bins. The time of a call is proportional to the
+    number of bins in all chunks.
+    """
+    from cubicflow.splines.backends.triton import launch
+
+    if launch.INTERPRETED:
+        for function in (launch.forward, launch.backward):
+            monkeypatch.setattr(function, "__defaults__", (launch.DEFAULT._replace(**SMALL_CHUNKS),))
+
+
+SMALL_CHUNKS = {"max_row_bins": 10, "max_column_bins": 10, "chunk": 4, "quadratic_chunk": 4, "column_chunk": 4}
 
 
 def spline(family: str, x: Tensor, params: Tensor, backend: str = "triton", **options) -> tuple[Tensor, Tensor]:

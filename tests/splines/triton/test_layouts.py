@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from .conftest import assert_close, draw, gradients, points, spline
+from .conftest import MANY, assert_close, draw, gradients, points, spline
 
 pytest.importorskip("triton", reason="Triton is for Linux only")
 # The interpreter computes with NumPy, which warns about exp2(-inf) and about 0 / 0 in branches that are not taken.
@@ -46,8 +46,9 @@ VIEWS = {
 
 @pytest.mark.parametrize(
     ("view", "name", "num_bins"),
-    [*((view, "free", 4) for view in VIEWS), *(("channels of an image", name, 33) for name in ("free", "quadratic"))],
+    [*((view, "free", 4) for view in VIEWS), *(("channels of an image", name, MANY) for name in ("free", "quadratic"))],
 )
+@pytest.mark.usefixtures("small_chunks")
 def test_strides(view, name, num_bins, device):
     params = VIEWS[view](draw(name, 3, 4, 5, num_bins=num_bins, device=device))
     assert not params.is_contiguous()
@@ -78,7 +79,7 @@ def test_tensors_that_begin_anywhere(device):
         assert_close(gradients("steffen", x, params, "triton"), gradients("steffen", x, params, "reference"))
 
 
-def test_the_gradient_of_an_image_lies_as_its_params(device):
+def test_the_gradient_of_image_params_has_their_layout(device):
     """The convolution that made the params then needs no copy of the gradient."""
     image = draw("steffen", 2, 3, 4, num_bins=5, device=device).movedim(-1, 1).contiguous()
     params = image.movedim(1, -1).detach().requires_grad_()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from itertools import product
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from cubicflow.splines import (
 from cubicflow.splines.domains import DOMAINS
 from cubicflow.splines.families import FAMILIES
 
+from ..conftest import Case
 from .conftest import assert_close, draw, gradients, points, spline
 
 pytest.importorskip("triton", reason="Triton is for Linux only")
@@ -26,9 +28,23 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
 # --- other tools of torch ---------------------------------------------------------------------------------------------
 
+OWN_AND_SHARED = [((4, 3), False), ((3,), True)]  # leading axes of params, and a direction for each
 
-def test_gradcheck(cubic, domain, inverse, smooth_inputs, device):
+EACH_SLOPES_ONCE = [("steffen", "real", False), ("free", "unit", True)]
+OTHERS = [
+    each for each in product(("steffen", "free"), ("real", "unit"), (False, True)) if each not in EACH_SLOPES_ONCE
+]
+
+
+@pytest.mark.parametrize(
+    ("slopes", "domain", "inverse"),
+    # A setting takes three seconds. test_values.py compares first derivatives with the reference for all settings. The
+    # second derivatives are computed by the reference.
+    [*EACH_SLOPES_ONCE, *(pytest.param(*each, marks=pytest.mark.soak) for each in OTHERS)],
+)
+def test_gradcheck(slopes, domain, inverse, smooth_inputs, device):
     """Each element has its own Steffen spline. All elements share one spline with free slopes."""
+    cubic = Case("cubic", slopes)
     x, params = smooth_inputs(cubic, 3, domain, inverse)
     splines = x.shape if cubic.slopes == "steffen" else ()
     x = x.detach().to(device).requires_grad_()
@@ -42,7 +58,7 @@ def test_gradcheck(cubic, domain, inverse, smooth_inputs, device):
     assert torch.autograd.gradgradcheck(function, (x, params), fast_mode=True)
 
 
-@pytest.mark.parametrize("splines", [(4, 3), (3,)], ids=["own", "shared"])
+@pytest.mark.parametrize(("splines", "inverse"), OWN_AND_SHARED, ids=["own", "shared"])
 def test_opcheck(splines, inverse, device):
     x, params = points(4, 3, device=device), draw("steffen", *splines, num_bins=4, device=device)
     spec = ("cubic", 4, inverse, "real", "steffen", 1e-3, 1e-3)
@@ -50,7 +66,7 @@ def test_opcheck(splines, inverse, device):
     torch.library.opcheck(torch.ops.cubicflow.triton_spline_backward, (x, params, x, x, *spec))
 
 
-@pytest.mark.parametrize("splines", [(4, 3), (3,)], ids=["own", "shared"])
+@pytest.mark.parametrize(("splines", "inverse"), OWN_AND_SHARED, ids=["own", "shared"])
 def test_compiles_to_one_graph_with_its_backward(splines, inverse, device):
     torch.compiler.reset()
     x, params = points(4, 3, device=device), draw("free", *splines, num_bins=4, device=device)
@@ -120,7 +136,7 @@ def test_a_cuda_graph_replays(device):
 # --- the choice of the backend ----------------------------------------------------------------------------------------
 
 
-def test_auto_takes_it_for_cuda_tensors_alone(monkeypatch, device):
+def test_auto_takes_triton_for_cuda_tensors_only(monkeypatch, device):
     chosen = []
     monkeypatch.setattr(dispatch.BACKENDS["triton"], "evaluate", lambda spec, x, params: chosen.append(x) or (x, x))
     x, params = points(3, device=device), draw("steffen", 3, num_bins=3, device=device)
@@ -152,7 +168,7 @@ def test_refusals(device):
     ],
     ids=["no device", "no Triton"],
 )
-def test_without_what_it_needs(prepare, message):
+def test_without_triton_or_a_device_the_error_names_what_is_missing(prepare, message):
     """The package imports, auto runs, and the named backend says which package is missing."""
     program = f"""
 {prepare}
