@@ -20,6 +20,18 @@ from cubicflow.training import TrainingInterrupted, fit
 from cubicflow.training.losses import negative_log_likelihood
 
 
+def acting_at(step: int, action: Callable[[], Any]) -> Callable[[Any, Batch], Tensor]:
+    """Return the negative log likelihood as a loss that also calls ``action`` at the start of a step."""
+    steps = iter(range(-1, 10**9))  # call -1 initialises layers
+
+    def loss(flow: Any, batch: Batch) -> Tensor:
+        if flow.training and next(steps) == step:
+            action()
+        return negative_log_likelihood(flow, batch)
+
+    return loss
+
+
 @pytest.fixture
 def x() -> Tensor:
     """Return rows that are not normal, so that a flow has something to learn."""
