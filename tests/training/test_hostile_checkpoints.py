@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from contextlib import nullcontext
 
 import pytest
@@ -14,6 +15,8 @@ from safetensors.torch import save_file
 from cubicflow.training import RunFolderError, fit
 from cubicflow.training.checkpoint import FORMAT, NEWEST, NEXT, PREVIOUS, VERSION, digest
 from cubicflow.training.saved_numbers import CHECKPOINT
+
+from .conftest import curved_rows, small_flow
 
 SETTINGS = {"steps": 12, "validate_every": 4, "progress": False}
 
@@ -122,13 +125,20 @@ def test_files_that_are_none(x, make_flow, unfinished, kind, name):
         assert fit(make_flow(), x, run=unfinished, resume=True, **SETTINGS).steps == 12
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """Return the folder of a finished run, which tests must not change."""
+    run = tmp_path_factory.mktemp("finished") / "run"
+    fit(small_flow(), curved_rows(), run=run, **{**SETTINGS, "steps": 4})
+    return run
+
+
 @pytest.mark.parametrize("entry", ["steps", "stopped", "validation_loss", "best_step", "weights", "seconds"])
 @pytest.mark.parametrize("value", [[], {}, "x", -1.5, 10**400])
-def test_a_result_that_no_run_has(x, make_flow, run, entry, value):
+def test_a_result_that_no_run_has(x, make_flow, finished, run, entry, value):
     if (entry, value) == ("validation_loss", -1.5):
         value = True
-    if not (run / "config.json").exists():
-        fit(make_flow(), x, run=run, **{**SETTINGS, "steps": 4})
+    shutil.copytree(finished, run)
     path = run / "config.json"
     config = json.loads(path.read_text())
     config["result"][entry] = value
