@@ -39,11 +39,11 @@ def test_simulators_have_the_moments_of_their_definitions() -> None:
 
 def test_c2st_is_half_for_equal_samples_and_the_best_accuracy_for_others() -> None:
     rng = np.random.default_rng(0)
-    reference, same = (rng.normal(size=(100, 2)).astype(np.float32) for _ in range(2))
-    assert abs(sbi_posteriors.c2st(reference, same) - 0.5) < 0.14
+    reference, same = (rng.normal(size=(200, 2)).astype(np.float32) for _ in range(2))
+    assert abs(sbi_posteriors.c2st(reference, same) - 0.5) < 0.1
     shifted = same + np.array([3.0, 0.0], dtype=np.float32)
     best = 0.9332  # accuracy of the best threshold between two normals 3 apart
-    assert abs(sbi_posteriors.c2st(reference, shifted) - best) < 0.08
+    assert abs(sbi_posteriors.c2st(reference, shifted) - best) < 0.06
 
 
 def test_the_exact_evidence_agrees_with_adaptive_quadrature() -> None:

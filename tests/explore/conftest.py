@@ -215,8 +215,9 @@ class Tab:
             self.wrong.append(f"{request.url} failed: {request.failure}")
 
     def open(self, page: Page, view: str) -> Any:
-        """Show a view, and wait until it is drawn."""
-        self.page.goto(page.address)
+        """Show a view, and wait until it is drawn. The first view of a page loads the page."""
+        if not self.page.url.startswith(page.root):
+            self.page.goto(page.address)
         self.page.goto(f"{page.root}#/{view}")
         name = view.partition("?")[0]
         self.page.wait_for_selector(f"main[data-view='{name}'][data-ready='yes']")
