@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import resource
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -15,18 +16,33 @@ import pytest
 from cubicflow.training import RunFolderError, TrainingInterrupted, fit
 from cubicflow.training.checkpoint import NEWEST, NEXT, PREVIOUS, DamagedCheckpointError, read_checkpoint
 
-from .conftest import acting_at
+from .conftest import acting_at, curved_rows, small_flow
 
 # --- damaged checkpoints ---
 
 
-def interrupted_run(x, make_flow, run, **settings):
-    """Make a run that stopped at step 20, with checkpoints of steps 19 and 20."""
+SETTINGS = {"steps": 40, "validate_every": 4, "checkpoint_seconds": 0, "progress": False}
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory):
+    """Return the folder of a run that stopped at step 20, with checkpoints of steps 19 and 20. Tests copy it."""
+    run = tmp_path_factory.mktemp("stopped") / "run"
     loss = acting_at(19, lambda: os.kill(os.getpid(), signal.SIGINT))
-    settings = {"steps": 40, "validate_every": 4, "checkpoint_seconds": 0, "progress": False, **settings}
     with pytest.raises(TrainingInterrupted):
-        fit(make_flow(), x, run=run, loss=loss, **settings)
-    return settings
+        fit(small_flow(), curved_rows(), run=run, loss=loss, **SETTINGS)
+    return run
+
+
+@pytest.fixture(scope="module")
+def whole():
+    """Return the flow of an undisturbed run."""
+    return fit(small_flow(), curved_rows(), **SETTINGS).flow
+
+
+@pytest.fixture
+def run(stopped, tmp_path):
+    return Path(shutil.copytree(stopped, tmp_path / "run"))
 
 
 def truncate(path):
@@ -52,40 +68,33 @@ def empty(path):
 
 
 @pytest.mark.parametrize("damage", [truncate, flip_a_bit, change_a_number, empty, Path.unlink])
-def test_damaged_newest_checkpoint_falls_back(x, make_flow, tmp_path, assert_same, capsys, damage):
-    settings = interrupted_run(x, make_flow, tmp_path / "run")
-    assert read_checkpoint(tmp_path / "run" / NEWEST).numbers["step"] == 20
-    damage(tmp_path / "run" / NEWEST)
-    resumed = fit(make_flow(), x, run=tmp_path / "run", resume=True, **{**settings, "progress": True})
+def test_damaged_newest_checkpoint_falls_back(x, make_flow, run, whole, assert_same, capsys, damage):
+    assert read_checkpoint(run / NEWEST).numbers["step"] == 20
+    damage(run / NEWEST)
+    resumed = fit(make_flow(), x, run=run, resume=True, **{**SETTINGS, "progress": True})
     said = capsys.readouterr().err
     assert "resuming at step 19" in said or "resuming at step 20" in said  # step 20 may be in both checkpoint files
     if damage is not Path.unlink:
         assert "damaged" in said
-    assert_same(resumed.flow, fit(make_flow(), x, **settings).flow)
+    assert_same(resumed.flow, whole)
 
 
-def test_all_checkpoints_damaged_is_a_clear_error(x, make_flow, tmp_path):
-    run = tmp_path / "run"
-    settings = interrupted_run(x, make_flow, run)
+def test_all_checkpoints_damaged_is_a_clear_error(x, make_flow, run):
     truncate(run / NEWEST)
     truncate(run / PREVIOUS)
     with pytest.raises(RunFolderError, match=r"no checkpoint in .* can be read.*--overwrite"):
-        fit(make_flow(), x, run=run, resume=True, **settings)
+        fit(make_flow(), x, run=run, resume=True, **SETTINGS)
     assert (run / NEWEST).exists()  # nothing was removed
 
 
-def test_killed_between_the_two_renames(x, make_flow, tmp_path, assert_same):
-    run = tmp_path / "run"
-    settings = interrupted_run(x, make_flow, run)
+def test_killed_between_the_two_renames(x, make_flow, run, whole, assert_same):
     (run / PREVIOUS).unlink()
     (run / NEWEST).rename(run / NEXT)
-    resumed = fit(make_flow(), x, run=run, resume=True, **settings)
-    assert_same(resumed.flow, fit(make_flow(), x, **settings).flow)
+    assert_same(fit(make_flow(), x, run=run, resume=True, **SETTINGS).flow, whole)
 
 
-def test_checkpoints_hold_no_pickle_and_refuse_other_files(tmp_path, x, make_flow):
-    interrupted_run(x, make_flow, tmp_path / "run")
-    for path in (tmp_path / "run").iterdir():
+def test_checkpoints_hold_no_pickle_and_refuse_other_files(tmp_path, run, make_flow):
+    for path in run.iterdir():
         assert path.suffix in (".safetensors", ".json", ".jsonl")
     (tmp_path / "model").mkdir()
     make_flow().save(tmp_path / "model")

@@ -36,7 +36,7 @@ def ctrl_c():
 @pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupts_save_and_say_how_to_resume(x, make_flow, tmp_path, assert_same, number):
-    settings = {"steps": 30, "validate_every": 4, "progress": False}
+    settings = {"steps": 18, "validate_every": 4, "progress": False}
     whole = fit(make_flow(), x, **settings)
     loss = acting_at(13, lambda: os.kill(os.getpid(), number))
     with pytest.raises(TrainingInterrupted, match=r"stopped at step 14 and saved. To resume: .*resume"):
@@ -117,12 +117,12 @@ def in_a_thread(function):
 
 @pytest.mark.parametrize("where", [lambda function: function(), in_a_thread], ids=["main thread", "another thread"])
 def test_stop_saves_and_says_how_to_resume(x, make_flow, tmp_path, assert_same, where):
-    settings = {"steps": 30, "validate_every": 4, "progress": False}
+    settings = {"steps": 18, "validate_every": 4, "progress": False}
     whole = fit(make_flow(), x, **settings)
     with pytest.raises(TrainingInterrupted, match=r"stopped at step 14 and saved. To resume: .*resume"):
         where(lambda: fit(make_flow(), x, run=tmp_path / "run", stop=StopAt(14), **settings))
     assert read_checkpoint(tmp_path / "run" / NEWEST).numbers["step"] == 14
-    resumed = fit(make_flow(), x, run=tmp_path / "run", resume=True, stop=StopAt(31), **settings)
+    resumed = fit(make_flow(), x, run=tmp_path / "run", resume=True, stop=StopAt(19), **settings)
     assert_same(whole.flow, resumed.flow)
     assert resumed.history[-1]["loss"] == whole.history[-1]["loss"]
 
@@ -164,7 +164,7 @@ def test_stop_after_the_last_step_is_the_end(x, make_flow, tmp_path):
 
 
 def test_stop_without_a_run_folder_keeps_the_best_weights(x, make_flow, assert_same):
-    settings = {"steps": 30, "validate_every": 4, "progress": False}
+    settings = {"steps": 18, "validate_every": 4, "progress": False}
     flow = make_flow()
     with pytest.raises(TrainingInterrupted, match=r"stopped at step 14 with the best.*Nothing was saved: give .* run="):
         fit(flow, x, stop=StopAt(14), **settings)

@@ -15,7 +15,7 @@ from cubicflow.training.losses import negative_log_likelihood
 
 THREADS = 4
 SETTINGS = {"steps": 10, "validate_every": 5, "progress": False}
-SMALL = {"n_members": 2, "max_components": 2, "num_layers": 1, "max_steps": 8}
+SMALL = {"n_members": 2, "max_components": 2, "num_layers": 1, "max_steps": 4, "hidden_features": 8}
 
 
 def in_threads(work, arguments):
