@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch import Tensor
 import cubicflow as cf
 from cubicflow.data.rows import Batch
 from cubicflow.flows import Flow
+from cubicflow.flows.descriptions import TYPES
 from cubicflow.flows.serialization import read_tensors
 from cubicflow.training import TrainingInterrupted, fit
 from cubicflow.training.losses import negative_log_likelihood
@@ -79,6 +80,15 @@ def assert_same(weights_of: Callable[[Any], dict[str, Tensor]]) -> Callable[[Any
         assert different == []
 
     return check
+
+
+@pytest.fixture
+def forget_registrations() -> Iterator[None]:
+    """Remove the classes that a test registers."""
+    before = dict(TYPES)
+    yield
+    TYPES.clear()
+    TYPES.update(before)
 
 
 @pytest.fixture
