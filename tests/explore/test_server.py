@@ -94,7 +94,7 @@ def test_who_is_answered(served: Serve, lists_run: Path) -> None:
         ("/api/score-rows?name=rows.csv", b"", "rows.csv"),
     ],
 )
-def test_what_cannot_be_answered_is_said(
+def test_questions_that_cannot_be_answered_are_refused(
     path: str, body: bytes | None, said: str, served: Serve, lists_run: Path
 ) -> None:
     answer = ask(served(lists_run), path, body)
@@ -267,7 +267,9 @@ def test_the_command_says_its_address_and_ends_at_once(lists_run: Path, tmp_path
         assert server.log.read_text().splitlines() == [first, address, how]
 
 
-def test_what_is_no_run_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+def test_a_folder_without_a_run_is_refused_in_one_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
     from cubicflow.cli import main
 
     monkeypatch.setattr(sys, "argv", ["cubicflow", "explore", str(tmp_path), "--no-browser"])
@@ -319,7 +321,7 @@ def test_frames_keep_arrays() -> None:
         framed({}, {"x": np.zeros(2, np.float16)})
 
 
-def test_a_worker_goes_on_after_an_error() -> None:
+def test_a_worker_continues_after_an_error() -> None:
     import asyncio
 
     async def both() -> int:

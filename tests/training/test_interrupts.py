@@ -68,7 +68,7 @@ def test_files_and_streams_resume_bit_identical(x, make_flow, tmp_path, assert_s
 @pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("when", ["last step", "last validation"])
-def test_a_signal_that_comes_last_is_answered_once_all_is_saved(x, make_flow, tmp_path, assert_same, number, when):
+def test_a_signal_in_the_last_step_is_handled_after_saving(x, make_flow, tmp_path, assert_same, number, when):
     settings = {"steps": 8, "validate_every": 4, "progress": False}
     whole = fit(make_flow(), x, **settings)
     calls = {True: 0, False: 0}
@@ -135,7 +135,7 @@ def test_a_deadline_ends_training_in_any_thread(x, make_flow, tmp_path, where):
         where(lambda: fit(make_flow(), x, run=tmp_path / "run", loss=loss, stop=deadline.over, steps=9, progress=False))
 
 
-def test_stop_is_asked_once_after_each_step(x, make_flow):
+def test_stop_is_called_once_after_each_step(x, make_flow):
     never = StopAt(0)
     assert fit(make_flow(), x, steps=8, stop=never, progress=False).steps == 8
     assert never.asked == 8
@@ -182,7 +182,7 @@ def test_stop_without_a_run_folder_keeps_the_best_weights(x, make_flow, assert_s
     assert any(all(torch.equal(found[name], state[name]) for name in found) for state in kept.values())
 
 
-def test_what_stop_raises_goes_through_and_the_run_goes_on_later(x, make_flow, tmp_path, assert_same):
+def test_an_error_of_stop_is_raised_and_the_run_can_be_resumed(x, make_flow, tmp_path, assert_same):
     settings = {"steps": 12, "validate_every": 4, "checkpoint_seconds": 0, "progress": False}
 
     def broken():
@@ -194,7 +194,7 @@ def test_what_stop_raises_goes_through_and_the_run_goes_on_later(x, make_flow, t
     assert_same(resumed.flow, fit(make_flow(), x, **settings).flow)
 
 
-def test_stop_that_is_no_function(x, make_flow, tmp_path):
+def test_stop_must_be_a_function(x, make_flow, tmp_path):
     with pytest.raises(TypeError, match="stop must be a function without arguments that returns True to stop, got 60"):
         fit(make_flow(), x, run=tmp_path / "run", stop=60, steps=4, progress=False)
     assert not (tmp_path / "run").exists()

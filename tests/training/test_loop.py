@@ -130,7 +130,7 @@ def test_time_budget_ends_the_run_and_the_schedule(x, make_flow):
     assert steps is None
 
 
-def test_row_weights_are_those_of_repeated_rows(x, make_flow):
+def test_row_weights_act_like_repeated_rows(x, make_flow):
     """On a full batch, a row with weight 3 gives the same loss and gradient as three equal rows."""
     counts = torch.randint(1, 4, (100,), generator=torch.Generator().manual_seed(1))
     repeated = x[:100].repeat_interleave(counts, dim=0).double()

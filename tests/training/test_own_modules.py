@@ -84,7 +84,7 @@ def test_context_reaches_a_log_prob_that_takes_it(x):
     torch.testing.assert_close(shifted.scale, fit(OwnFlow(), x, **SETTINGS).flow.scale, rtol=0, atol=1e-3)
 
 
-def test_config_names_what_is_missing_and_lists_the_tensors(x, run):
+def test_config_names_unregistered_classes_and_lists_the_tensors(x, run):
     fit(mixture(), x, run=run, **SETTINGS)
     config = json.loads((run / "config.json").read_text())
     assert config["dtype"] is None
@@ -137,7 +137,7 @@ def test_a_state_that_is_not_a_tensor_is_refused(x, run):
         cf.register(Remembering)
 
 
-def test_a_run_begun_before_the_class_was_registered_goes_on(x, run, assert_same):
+def test_a_run_started_before_registration_resumes(x, run, assert_same):
     def make():
         torch.manual_seed(5)
         return coupled(NetWithConfig())
@@ -243,7 +243,7 @@ def test_a_run_of_a_class_that_is_not_registered(x, run):
         fit(coupled(NetWithConfig()), x, run=run, resume=True, **SETTINGS)
 
 
-def test_only_registered_classes_are_ever_constructed(x, run):
+def test_only_registered_classes_are_constructed(x, run):
     built = []
 
     class Spy(NetWithConfig):

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("forget_registrations")
 SETTINGS = {"steps": 12, "validate_every": 4, "progress": False}
 
 
-def test_register_is_a_decorator_and_may_come_twice():
+def test_register_is_a_decorator_and_may_be_called_twice():
     assert cf.register(NetWithConfig) is NetWithConfig
     assert cf.register(NetWithConfig) is NetWithConfig
 
@@ -41,7 +41,7 @@ def test_register_is_a_decorator_and_may_come_twice():
         ("NetWithConfig", "got an object of class str"),
     ],
 )
-def test_what_cannot_be_registered(what, message):
+def test_objects_that_cannot_be_registered(what, message):
     with pytest.raises(TypeError, match=message) as caught:
         cf.register(what)
     assert "\n" not in str(caught.value)

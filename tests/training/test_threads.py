@@ -87,7 +87,7 @@ def test_fits_in_threads_end_where_serial_ones_do(x, make_flow, assert_same, cas
         assert_same(one, other)
 
 
-def test_a_fit_does_not_see_what_other_threads_draw(x, make_flow, assert_same):
+def test_random_numbers_of_other_threads_do_not_change_a_fit(x, make_flow, assert_same):
     whole = fit(make_flow(dropout=0.3), x, **SETTINGS).flow
     flow, over = make_flow(dropout=0.3), []
 
