@@ -14,6 +14,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,9 @@ class Forked:
         return self.process.exitcode
 
     def kill(self) -> None:
+        """Kill the process and the processes that it started."""
+        with suppress(ProcessLookupError):  # the process has ended, or has not yet made its group
+            os.killpg(self.pid, signal.SIGKILL)
         self.process.kill()
         self.process.join()
 
@@ -115,6 +119,7 @@ def wait_until(condition: Callable[[], bool], process: Forked, seconds: float = 
 
 
 def _call(function: Callable[..., Any], arguments: tuple[Any, ...], log: Path, environment: dict[str, str]) -> None:
+    os.setsid()  # a group of processes: a killed agent of torchrun takes its workers along
     os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell makes background processes ignore SIGINT
     with log.open("ab", buffering=0) as file:
