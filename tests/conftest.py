@@ -1,10 +1,12 @@
-"""The device of kernel tests, the profiles of Hypothesis, and the folder of real data."""
+"""The device of kernel tests, the profiles of Hypothesis, the command line, and the folder of real data."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -28,6 +30,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="cpu",
         help="where GPU kernels are tested: cpu runs them in Triton's interpreter",
     )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _command_line_built_once() -> Iterator[None]:
+    """Keep the parser of the command line: typer takes 50 ms to build it, and tests run about 700 commands."""
+    import typer.main
+
+    built: list[Any] = []
+    build = typer.main.get_command
+
+    def kept(app: typer.Typer) -> Any:
+        if not built:
+            built.append(build(app))
+        return built[0]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.main, "get_command", kept)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import csv
 import json
-import subprocess
 import sys
 
 import pytest
 import torch
+from tests import forked
 
-from cubicflow.bench import bench_report, multiples, run, start, workloads
+from cubicflow.bench import bench_report, first_step, multiples, run, start, workloads
 from cubicflow.bench.memory import peak_of_run
 from cubicflow.bench.timing import Measurement, measure
 
 
+@pytest.fixture
+def no_collections(monkeypatch):
+    """Skip garbage collection before each measurement: it takes 0.2 s in the process of the tests."""
+    monkeypatch.setattr("cubicflow.bench.timing.gc.collect", lambda: 0)
+
+
+@pytest.mark.usefixtures("no_collections")
 def test_bench_measures_and_writes_its_report(cubicflow, tmp_path):
     out = tmp_path / "bench"
-    done = cubicflow("bench", "-o", out, "--only", "splines", "--quick", "--device", "cpu")
+    done = cubicflow("bench", "-o", out, "--only", "splines", "--quick", "--seconds", 0.001, "--device", "cpu")
     assert done.status == 0, done.errors
     assert sorted(path.name for path in out.iterdir()) == ["bench.csv", "bench.md", "bench.png", "machine.json"]
     found = bench_report.read(out / "bench.csv")
@@ -53,19 +60,24 @@ def test_peak_memory_on_the_cpu():
     assert peak_of_run(kept.clear, torch.device("cpu")) == 0  # only frees memory
 
 
-def test_the_profiler_prints_nothing():
-    code = "import torch; from cubicflow.bench.memory import peak_of_run as p; print(p(int, torch.device('cpu')))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert (done.stdout, done.stderr) == ("0\n", "")
+def print_peak():
+    sys.stdout.write(str(peak_of_run(int, torch.device("cpu"))))
+
+
+def test_the_profiler_prints_nothing(tmp_path):
+    """In a new process: the profiler could print when it is first used."""
+    done = forked.start(print_peak, log=tmp_path / "log")
+    assert (done.wait(), done.log.read_text()) == (0, "0")
 
 
 def test_help_says_what_to_install(cubicflow):
     assert 'pip install "cubicflow[bench]"' in cubicflow("bench", "--help").output  # rich takes brackets for markup
 
 
+@pytest.mark.usefixtures("no_collections")
 def test_scaling_curves_are_measured_and_drawn(cubicflow, tmp_path):
     out = tmp_path / "bench"
-    done = cubicflow("bench", "-o", out, "--only", "scaling", "--quick", "--device", "cpu")
+    done = cubicflow("bench", "-o", out, "--only", "scaling", "--quick", "--seconds", 0.001, "--device", "cpu")
     assert done.status == 0, done.errors
     found = bench_report.read(out / "bench.csv")
     assert {(m.curve, m.at) for m in found} == {("elements", 2**10), ("elements", 2**12)} | {
@@ -74,7 +86,35 @@ def test_scaling_curves_are_measured_and_drawn(cubicflow, tmp_path):
     assert {path.name for path in out.glob("*.png")} == {"elements.png", "bins.png"}
 
 
+def test_the_first_steps_are_timed_by_parts(monkeypatch, capsys):
+    settings = {"model": {"num_layers": 1, "hidden": 4, "num_bins": 4}, "features": 2, "batch": 64}
+    monkeypatch.setattr(sys, "argv", ["first_step", "cubicflow", "cpu", json.dumps(settings)])
+    first_step.main()
+    parts = json.loads(capsys.readouterr().out)
+    assert list(parts) == ["imports", "flow on the device", "first steps"]
+    assert min(parts.values()) > 0
+
+
+def test_a_start_lasts_from_the_start_of_the_process_to_its_report(cubicflow, monkeypatch, tmp_path):
+    """The process is a script that sleeps, then reports parts of a shorter time, then sleeps longer."""
+    script = tmp_path / "python"
+    parts = json.dumps({"imports": 0.003, "flow on the device": 0.002, "first steps": 0.001})
+    script.write_text(f"#!/bin/sh\nsleep 0.1; echo '{parts}'; exec sleep 1\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(script))
+    monkeypatch.setattr("cubicflow.bench.peers.installed", list)
+    out = tmp_path / "bench"
+    done = cubicflow("bench", "-o", out, "--only", "start", "--quick", "--device", "cpu")
+    assert done.status == 0, done.errors
+    found = {(m.work, m.implementation): m.median for m in bench_report.read(out / "bench.csv")}
+    for implementation in (start.COLD, start.WARM):
+        assert 100 < found["cold start, POWER model", implementation] < 1100
+        assert found["cold start: imports", implementation] == 3
+
+
+@pytest.mark.soak
 def test_starts_are_timed_in_fresh_processes(cubicflow, monkeypatch, tmp_path):
+    """Soak only: two new interpreters import torch. The two tests above check the parts of this test."""
     monkeypatch.setattr("cubicflow.bench.peers.installed", list)  # a peer's start is another process
     out = tmp_path / "bench"
     done = cubicflow("bench", "-o", out, "--only", "start", "--quick", "--device", "cpu")
@@ -126,8 +166,6 @@ def test_growth_is_the_slope_at_the_end_of_a_curve():
 
 
 def test_after_a_failed_part_the_other_parts_still_run(monkeypatch):
-    import torch
-
     def broken(*_):
         raise RuntimeError("no kernel for this")
 
@@ -156,8 +194,6 @@ def test_existing_folders_and_bad_options_are_refused(cubicflow, tmp_path):
 
 
 def test_an_implementation_that_fails_is_left_out(capsys):
-    import torch
-
     def broken():
         raise RuntimeError("no kernel for this")
 

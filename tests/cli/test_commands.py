@@ -247,7 +247,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_a_closed_pipe_is_no_error(run: Path) -> None:
-    command = f"{sys.executable} -m cubicflow sample {run} -n 50000 -o - | head -n 2"
+    command = f"{sys.executable} -m cubicflow sample {run} -n 5000 -o - | head -n 2"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""

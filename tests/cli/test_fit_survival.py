@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.forked import start_command, wait_until
 
 from cubicflow.training.checkpoint import NEWEST
 
@@ -32,16 +31,6 @@ SMALL = [
 ]
 
 
-def start(*arguments):
-    return subprocess.Popen(
-        [sys.executable, "-m", "cubicflow", *map(str, arguments)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
 @pytest.mark.parametrize("kind", ["npy", pytest.param("parquet", marks=pytest.mark.soak)])
 def test_an_interrupted_fit_resumes_and_a_second_one_is_refused(tmp_path, kind):
     values = np.random.default_rng(0).normal(size=(400, 2))
@@ -50,25 +39,23 @@ def test_an_interrupted_fit_resumes_and_a_second_one_is_refused(tmp_path, kind):
         np.save(data, values)
     else:
         pq.write_table(pa.table({"a": values[:, 0], "b": values[:, 1]}), data, row_group_size=100)
-    command = ["fit", data, "-o", run, *SMALL, "--steps", 300, "--validate-every", 50]
+    command = ["fit", data, "-o", run, *SMALL, "--steps", 200, "--validate-every", 50]
 
-    first = start(*command)
-    while first.poll() is None and not (run / NEWEST).exists():
-        time.sleep(0.01)
+    first = start_command(*command, log=tmp_path / "first")
+    wait_until((run / NEWEST).exists, first)
     first.send_signal(signal.SIGINT)
-    _, said = first.communicate()
-    assert first.returncode == 130, said
-    assert "saved. To resume:" in said
-    assert "--resume" in said
+    assert first.wait() == 130, first.log.read_text()
+    assert "saved. To resume:" in first.log.read_text()
+    assert "--resume" in first.log.read_text()
 
     # Two processes start on the same folder. The one without --resume is refused; the one with --resume continues.
-    refused, resumed = start(*command), start(*command, "--resume")
-    said = refused.communicate()[1]
-    assert refused.returncode == 2
+    refused = start_command(*command, log=tmp_path / "refused")
+    resumed = start_command(*command, "--resume", log=tmp_path / "resumed")
+    assert refused.wait() == 2
+    said = refused.log.read_text()
     assert "already holds a run" in said or "is in use by" in said
-    said = resumed.communicate()[1]
-    assert resumed.returncode == 0, said
-    assert "resuming at step" in said
+    assert resumed.wait() == 0, resumed.log.read_text()
+    assert "resuming at step" in resumed.log.read_text()
     assert json.loads((run / "config.json").read_text())["result"]["finished"]
 
 

@@ -22,6 +22,7 @@ from cubicflow.tables import TableError, TableOptions, infer, open_table
 from .conftest import Command, make_frame
 
 # Random changes do not shrink to simpler examples, so shrinking is off.
+QUICK = settings.default is None or settings.default.derandomize  # `make soak` searches more examples
 QUIET: dict[str, Any] = {
     "deadline": None,
     "phases": [Phase.reuse, Phase.generate],
@@ -70,7 +71,7 @@ WRITERS: dict[str, Callable[[pd.DataFrame], bytes]] = {"csv": as_csv, "parquet":
 
 
 @pytest.mark.parametrize("ending", WRITERS)
-@settings(max_examples=60, **QUIET)
+@settings(max_examples=25 if QUICK else 100, **QUIET)
 @given(st.randoms(use_true_random=False))
 def test_mangled_tables_are_read_or_refused(tmp_path: Path, ending: str, random: random.Random) -> None:
     path = tmp_path / f"t.{ending}"
@@ -80,7 +81,7 @@ def test_mangled_tables_are_read_or_refused(tmp_path: Path, ending: str, random:
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
-@settings(max_examples=15, **QUIET)
+@settings(max_examples=6 if QUICK else 60, **QUIET)
 @given(st.randoms(use_true_random=False))
 def test_mangled_tables_are_scored_or_refused(
     cubicflow: Command, run: Path, tmp_path: Path, ending: str, random: random.Random
@@ -108,7 +109,7 @@ def mangle_json(value: Any, random: random.Random) -> Any:
     return other_value(random)
 
 
-@settings(max_examples=60, **QUIET)
+@settings(max_examples=15 if QUICK else 200, **QUIET)
 @given(st.randoms(use_true_random=False))
 def test_mangled_runs_are_used_or_refused(
     cubicflow: Command, run: Path, table: Path, tmp_path: Path, random: random.Random

@@ -250,6 +250,7 @@ def test_runs_that_cannot_be_judged(cubicflow: Command, own_run: Path, table: Pa
 # --- the report ---
 
 
+@pytest.mark.usefixtures("few_panels")
 def test_the_report_shows_the_judgement(cubicflow: Command, own_run: Path, table: Path) -> None:
     assert cubicflow("judge", own_run, table).status == 0
     found = json.loads((own_run / "judge.json").read_text())

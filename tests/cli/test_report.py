@@ -19,11 +19,13 @@ PICTURES = ("training.png", "one-column-at-a-time.png", "two-columns-at-a-time.p
 
 
 @pytest.fixture
-def report(cubicflow: Command, run: Path, tmp_path: Path) -> Path:
-    status, output, errors = cubicflow("plot", run, "-o", tmp_path / "pictures", "--rows", 300)
-    assert status == 0, errors
-    page = tmp_path / "pictures" / "report.html"
-    assert f"wrote {page}" in output
+def report(cubicflow: Command, run: Path) -> Path:
+    """Return the page of a run. It is drawn once; tests do not change it."""
+    page = run.parent / "pictures" / "report.html"
+    if not page.exists():
+        status, output, errors = cubicflow("plot", run, "-o", page.parent, "--rows", 300)
+        assert status == 0, errors
+        assert f"wrote {page}" in output
     return page
 
 
@@ -42,29 +44,29 @@ def test_the_page_is_self_contained(cubicflow: Command, run: Path, report: Path)
     assert report.read_bytes() == before
 
 
-def test_a_link_to_elsewhere_is_not_followed(cubicflow: Command, run: Path, tmp_path: Path) -> None:
-    copy = shutil.copytree(run, tmp_path / "run")
+def test_a_link_to_elsewhere_is_not_followed(cubicflow: Command, narrow_run: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(narrow_run, tmp_path / "run")
     (tmp_path / "elsewhere").mkdir()
     (copy / "plots").symlink_to(tmp_path / "elsewhere")
     status, _, errors = cubicflow("plot", copy, "--rows", 50)
     assert status == 2
     assert f"{copy / 'plots'} is a link to {tmp_path / 'elsewhere'}" in errors
     assert list((tmp_path / "elsewhere").iterdir()) == []
-    assert cubicflow("plot", run, "-o", copy / "plots" / "asked-for", "--rows", 50).status == 0
+    assert cubicflow("plot", narrow_run, "-o", copy / "plots" / "asked-for", "--rows", 50).status == 0
 
 
-def test_pictures_that_are_links_are_replaced(cubicflow: Command, run: Path, tmp_path: Path) -> None:
+def test_pictures_that_are_links_are_replaced(cubicflow: Command, narrow_run: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine")
     (tmp_path / "pictures").mkdir()
     for name in (*PICTURES, "report.html"):
         (tmp_path / "pictures" / name).symlink_to(tmp_path / "mine")
-    assert cubicflow("plot", run, "-o", tmp_path / "pictures", "--rows", 50, "--overwrite").status == 0
+    assert cubicflow("plot", narrow_run, "-o", tmp_path / "pictures", "--rows", 50, "--overwrite").status == 0
     assert (tmp_path / "mine").read_text() == "mine"
     assert not (tmp_path / "pictures" / "report.html").is_symlink()
 
 
 def test_one_line_gives_the_quality_of_the_fit(
-    cubicflow: Command, run: Path, table: Path, report: Path, tmp_path: Path
+    cubicflow: Command, run: Path, narrow_run: Path, table: Path, report: Path, tmp_path: Path
 ) -> None:
     """The numbers equal those of evaluate, because the report scores all rows of a small table."""
     text = report.read_text()
@@ -79,28 +81,33 @@ def test_one_line_gives_the_quality_of_the_fit(
     assert "splines" not in text
     other = tmp_path / "other.csv"
     make_frame(100, seed=0).to_csv(other, index=False)
-    assert cubicflow("plot", run, "-o", tmp_path / "other", "--data", other).status == 0
-    line = next(line for line in cubicflow("evaluate", run, other).output.splitlines() if line.startswith("log lik"))
+    assert cubicflow("plot", narrow_run, "-o", tmp_path / "other", "--data", other, "--rows", 50).status == 0
+    line = next(
+        line for line in cubicflow("evaluate", narrow_run, other).output.splitlines() if line.startswith("log lik")
+    )
     text = (tmp_path / "other" / "report.html").read_text()
     assert f"<td>its rows</td><td>100</td><td>{line.split('likelihood ')[1].split(' over')[0]}</td>" in text
     assert "training rows" not in text
 
 
-def test_every_column_is_drawn(cubicflow: Command, tmp_path: Path) -> None:
-    """Twenty-two columns are drawn in two pictures, twenty at a time."""
+def test_every_column_is_drawn(cubicflow: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five columns are drawn in two pictures, three at a time. Twenty at a time take ten seconds."""
+    monkeypatch.setattr("cubicflow.plots.run_report.MARGINALS_AT_ONCE", 3)
+    monkeypatch.setattr("cubicflow.plots.run_report.most_correlated", lambda panels: panels[:2])
     table, run = tmp_path / "wide.csv", tmp_path / "run"
-    pd.DataFrame(np.random.default_rng(0).standard_normal((60, 22)).round(1)).add_prefix("c").to_csv(table, index=False)
+    pd.DataFrame(np.random.default_rng(0).standard_normal((60, 5)).round(1)).add_prefix("c").to_csv(table, index=False)
     assert cubicflow("fit", table, "-o", run, "--steps", 1, "--hidden-features", 4).status == 0
     assert cubicflow("plot", run, "--rows", 20).status == 0
     text = (run / "plots" / "report.html").read_text()
-    for which in ("1 to 20", "21 to 22"):
+    for which in ("1 to 3", "4 to 5"):
         assert f"<h2>One column at a time, columns {which}</h2>" in text
         assert (run / "plots" / f"one-column-at-a-time-columns-{which.replace(' ', '-')}.png").exists()
 
 
 def test_names_are_escaped(cubicflow: Command, tmp_path: Path) -> None:
     table = tmp_path / "odd.csv"
-    make_frame().rename(columns={"size": "<b>size</b>", "kind": "$\\frac$"}).to_csv(table, index=False)
+    frame = make_frame()[["kind", "size"]]
+    frame.rename(columns={"size": "<b>size</b>", "kind": "$\\frac$"}).to_csv(table, index=False)
     small = ("--steps", 3, "--model", "flow", "--num-layers", 1, "--hidden-features", 8)
     assert cubicflow("fit", table, "-o", tmp_path / "run", *small).status == 0
     status, _, errors = cubicflow("plot", tmp_path / "run", "--rows", 50)
@@ -111,6 +118,7 @@ def test_names_are_escaped(cubicflow: Command, tmp_path: Path) -> None:
     assert cubicflow("fit", table, "-o", tmp_path / "run", *small, "--overwrite").status == 0  # plots are allowed
 
 
+@pytest.mark.usefixtures("few_panels")
 def test_a_table_that_moved_is_given_with_data(
     cubicflow: Command, conditional_run: Path, table: Path, tmp_path: Path
 ) -> None:

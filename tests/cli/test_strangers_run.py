@@ -168,6 +168,7 @@ def test_odd_metrics_and_judgement_files_do_no_harm(copy: Path, kind: str) -> No
         assert read_judgement(copy) is None
 
 
+@pytest.mark.usefixtures("few_panels")
 def test_invalid_lines_of_metrics_are_skipped(cubicflow: Command, copy: Path) -> None:
     lines: list[dict[str, Any]] = [
         {"step": 10**400, "loss": 1.0},

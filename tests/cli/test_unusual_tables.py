@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from tests import forked
+from tests.forked import run_command
 
 from cubicflow.tables import Split
 
@@ -105,8 +107,14 @@ def test_context_values_need_not_be_in_the_training_rows(cubicflow: Command, tmp
     assert "column 'pay' holds '=50', which the fitted table did not; it held '<=50', '>50'" in errors
 
 
-def test_a_closed_standard_output_is_an_error(run: Path) -> None:
-    command = f"{sys.executable} -m cubicflow sample {run} -n 5 -o - >&-"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert done.stderr == "error: standard output is closed; open it, or give the name of a file\n"
+def sample_without_standard_output(run: str) -> None:
+    """Sample in the state of a process that a shell starts with ``>&-``."""
+    os.close(1)
+    sys.stdout = None
+    run_command("sample", run, "-n", "5", "-o", "-")
+
+
+def test_a_closed_standard_output_is_an_error(run: Path, tmp_path: Path) -> None:
+    done = forked.start(sample_without_standard_output, str(run), log=tmp_path / "log")
+    assert done.wait() == 2
+    assert done.log.read_text() == "error: standard output is closed; open it, or give the name of a file\n"

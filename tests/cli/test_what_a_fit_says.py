@@ -45,7 +45,8 @@ def test_overfitting_is_warned_about(cubicflow: Command, tmp_path: Path) -> None
     """The table is 64 training rows of noise, and the first validation is at the last step."""
     table, run = tmp_path / "noise.csv", tmp_path / "run"
     pd.DataFrame(np.random.default_rng(0).standard_normal((80, 8))).add_prefix("c").to_csv(table, index=False)
-    how = ("--steps", 300, "--validate-every", 300, "--learning-rate", 0.01, "--dropout", 0, "--device", "cpu")
+    how = ("--steps", 120, "--validate-every", 120, "--learning-rate", 0.02, "--dropout", 0, "--device", "cpu")
+    how += ("--model", "flow", "--num-layers", 3, "--hidden-features", 32)
     status, _, errors = cubicflow("fit", table, "-o", run, *how)
     assert status == 0, errors
     assert "warning: training rows score" in errors

@@ -48,7 +48,7 @@ def test_no_block_of_an_empty_table_reads_anything(scene: Scene, tmp_path: Path)
     assert [list(inputs.segments(block)) for block in blocks_of(inputs.rows)] == [[]]
 
 
-def test_patterns_find_what_a_shell_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_patterns_match_the_files_that_a_shell_matches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["a1.parquet", "a2.parquet", "b.parquet", "sub/a3.parquet", "sub/deep/a4.pq", "_temporary/a5.parquet"]
     for name in [*names, "sub/.a6.parquet", "notes.txt"]:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -84,7 +84,7 @@ def test_a_file_in_a_store_is_whole_under_its_name() -> None:
     assert names_in("memory://no-such-shelf") is None
 
 
-def test_functions_of_batches_say_what_the_model_says(scene: Scene) -> None:
+def test_functions_of_batches_agree_with_the_model(scene: Scene) -> None:
     model = scene.model("columns")
     scorer = TableScorer(scene.columns, "cpu")
     scored = scorer(scene.rows)

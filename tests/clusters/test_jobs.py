@@ -22,7 +22,7 @@ from .conftest import BLOCK_ROWS, ROWS, Command, Scene, parts, scores
 BLOCKS = -(-ROWS // BLOCK_ROWS)
 
 
-def test_scores_are_those_of_the_model_in_the_order_of_the_rows(scene: Scene, tmp_path: Path) -> None:
+def test_scores_agree_with_the_model_in_the_order_of_the_rows(scene: Scene, tmp_path: Path) -> None:
     result = score_files(scene.columns, scene.files, str(tmp_path / "out"), keys=["id"], block_rows=BLOCK_ROWS)
     found = parquet.read_table(tmp_path / "out")
     assert found.column("id").to_pylist() == list(range(ROWS))
@@ -43,7 +43,7 @@ def test_workers_change_nothing(scene: Scene, tmp_path: Path, model: str) -> Non
         assert parts(folders[1] / name) == parts(folders[2] / name) == parts(folders[4] / name)
 
 
-def test_samples_are_those_of_each_blocks_seed(scene: Scene, tmp_path: Path) -> None:
+def test_each_block_is_sampled_with_its_own_seed(scene: Scene, tmp_path: Path) -> None:
     sample_files(scene.columns, 150, str(tmp_path / "out"), seed=7, block_rows=BLOCK_ROWS)
     model = scene.model("columns")
     expected = [model.sample(n, seed=block_seed(7, i)) for i, n in enumerate((64, 64, 22))]
@@ -83,7 +83,7 @@ def test_evaluate_says_the_same_by_an_engine(scene: Scene, cubicflow: Command) -
     assert blockwise.output == plain.output
 
 
-def test_a_job_that_was_cut_short_goes_on(scene: Scene, tmp_path: Path, cubicflow: Command) -> None:
+def test_an_interrupted_job_resumes(scene: Scene, tmp_path: Path, cubicflow: Command) -> None:
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     for folder in (whole, cut):
         score_files(scene.columns, scene.files, str(folder), block_rows=BLOCK_ROWS)
@@ -101,7 +101,7 @@ def test_a_job_that_was_cut_short_goes_on(scene: Scene, tmp_path: Path, cubicflo
     assert sorted(path.name for path in cut.iterdir()) == sorted(path.name for path in whole.iterdir())
 
 
-def test_a_job_without_a_seed_goes_on_with_the_one_it_drew(scene: Scene, tmp_path: Path) -> None:
+def test_a_resumed_job_keeps_the_seed_that_it_drew(scene: Scene, tmp_path: Path) -> None:
     out = tmp_path / "out"
     sample_files(scene.columns, 150, str(out), block_rows=BLOCK_ROWS)
     whole = parts(out)

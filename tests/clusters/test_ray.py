@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.forked import start_command
 
 from cubicflow.clusters import TableScorer, sample_files, score_files
 from cubicflow.tables import FittedTable
@@ -86,8 +85,12 @@ def test_samples_by_other_numbers_of_workers(
     assert samples_by_ray(scene, tmp_path / "out", workers) == local_samples
 
 
+@pytest.mark.soak
 def test_a_function_of_batches(ray: Any, scene: Scene) -> None:
-    """Call the scorer as a user's own Ray pipeline does."""
+    """Call the scorer as a user's own Ray pipeline does.
+
+    Soak only: a new worker imports torch. test_blocks.py calls the scorer, and the engine uses ``map_batches`` too.
+    """
     rows = ray.data.from_arrow(scene.rows)
     how = {"batch_format": "pyarrow", "batch_size": 100, "concurrency": 1}
     found = rows.map_batches(TableScorer, fn_constructor_args=[str(scene.columns), "cpu"], **how)
@@ -99,11 +102,11 @@ def test_a_function_of_batches(ray: Any, scene: Scene) -> None:
 def test_the_command_line_finds_a_cluster_by_its_address(ray: Any, scene: Scene, tmp_path: Path) -> None:
     expected = tmp_path / "local"
     score_files(scene.columns, scene.files, str(expected), keys=["id"], block_rows=BLOCK_ROWS)
-    command = [sys.executable, "-m", "cubicflow", "score", str(scene.columns), scene.files, "-o", str(tmp_path / "out")]
-    how = ["--key", "id", "--block-rows", str(BLOCK_ROWS), "--engine", "ray", "--workers", "1"]
-    address = ["--address", ray.get_runtime_context().gcs_address]
-    done = subprocess.run([*command, *how, *address], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    how = ["--key", "id", "--block-rows", BLOCK_ROWS, "--engine", "ray", "--workers", 1]
+    how += ["--address", ray.get_runtime_context().gcs_address]
+    command = ["score", scene.columns, scene.files, "-o", tmp_path / "out", *how]
+    done = start_command(*command, log=tmp_path / "log", environment=os.environ)
+    assert (done.wait(), done.log.read_text()) == (0, "")
     assert parts(tmp_path / "out") == parts(expected)
 
 

@@ -202,7 +202,7 @@ def test_options_that_do_not_go_together(
     assert not out.exists()
 
 
-def test_what_is_set_aside_needs_a_file(scene: Scene, cubicflow: Command) -> None:
+def test_skipped_rows_need_a_file(scene: Scene, cubicflow: Command) -> None:
     done = cubicflow("evaluate", scene.columns, scene.files, *LOCAL, "--on-error", "skip")
     check_refused(done, "--on-error skip and --skipped FILE go together")
 

@@ -7,8 +7,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+
+from .numbered_rows import numbered
+
+
+@pytest.fixture
+def table() -> np.ndarray[Any, Any]:
+    return numbered()
 
 
 @pytest.fixture

@@ -61,7 +61,19 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if examples(page)], ids=page_name)
+SLOW = pytest.mark.soak  # torch traces two graphs for half a minute; tests/export writes and reads the same files
+RUN = [pytest.param(page, marks=SLOW if page.name == "export.md" else ()) for page in PAGES if examples(page)]
+
+
+def test_slow_pages_import_names_that_exist() -> None:
+    """The small form of the pages that run in ``make soak`` only."""
+    for example in examples(ROOT / "docs" / "export.md"):
+        tree = ast.parse(example.code)
+        tree.body = [part for part in tree.body if isinstance(part, ast.Import | ast.ImportFrom)]
+        exec(compile(tree, "export.md", "exec"), {})
+
+
+@pytest.mark.parametrize("page", RUN, ids=page_name)
 def test_python_runs(page: Path, workplace: Path) -> None:
     """The blocks of a page run one after the other, in one namespace."""
     import matplotlib.image

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tests import forked
 
 import cubicflow as cf
 
@@ -23,17 +22,19 @@ FETCHED = re.compile(r"<(?:script|img|link|iframe)\b[^>]*?(?:src|href)=[\"']?((?
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("site")
-    done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
-        cwd=ROOT,
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    folder = tmp_path_factory.mktemp("documentation") / "site"
+    environment = {"NO_MKDOCS_2_WARNING": "1", "CUBICFLOW_DOCS_SEARCH": "false"}
+    done = forked.start(build, str(folder), log=folder.with_suffix(".log"), environment=environment)
+    assert done.wait() == 0, done.log.read_text()
     return folder
+
+
+def build(folder: str) -> None:
+    """Build the documentation in this process, which ends."""
+    from mkdocs.__main__ import cli
+
+    os.chdir(ROOT)
+    cli(["build", "--strict", "--site-dir", folder])
 
 
 def test_pages_fetch_nothing_from_elsewhere(site: Path) -> None:

@@ -17,7 +17,7 @@ from sklearn.model_selection import GridSearchCV
 import cubicflow as cf
 from cubicflow.tables.columns_model import ColumnsModel
 
-FEW_STEPS = {"max_steps": 60, "hidden_features": 16, "random_state": 0}
+FEW_STEPS = {"max_steps": 40, "hidden_features": 8, "random_state": 0}
 
 
 def trees(rows: int = 300) -> pd.DataFrame:
@@ -67,7 +67,7 @@ def test_samples_have_the_missing_values_of_their_library() -> None:
         "marked": [True, None, False] * 28,
     }
     for frame in (pl.DataFrame(columns), pa.table(columns), pd.DataFrame(columns)):
-        drawn = cf.CubicFlowDensity(**FEW_STEPS).fit(frame).sample(200, random_state=0)
+        drawn = cf.CubicFlowDensity(**{**FEW_STEPS, "max_steps": 5}).fit(frame).sample(200, random_state=0)
         assert type(drawn) is type(frame)
         if isinstance(frame, pd.DataFrame):
             assert drawn.dtypes.to_dict() == frame.dtypes.to_dict()
@@ -82,7 +82,7 @@ def test_samples_have_the_missing_values_of_their_library() -> None:
 def test_the_model_is_chosen_by_the_kinds_of_columns() -> None:
     rng = np.random.default_rng(1)
     real = pd.DataFrame(rng.normal(size=(60, 2)), columns=["a", "b"])
-    quick = {"n_members": 2, "max_steps": 5, "random_state": 0}
+    quick = {"n_members": 2, "max_steps": 1, "max_components": 1, "hidden_features": 4, "random_state": 0}
     cases = {
         "real numbers": (real, "flow"),
         "steps": (real.round(1), "columns"),
@@ -154,13 +154,13 @@ def test_pickles_clones_and_searches(fitted: cf.CubicFlowDensity) -> None:
     assert again.sample(9, random_state=3).equals(fitted.sample(9, random_state=3))
     assert clone(fitted).get_params() == fitted.get_params()
     assert fitted.get_params()["model"] == "auto"
-    quick = cf.CubicFlowDensity(**{**FEW_STEPS, "max_steps": 5})
+    quick = cf.CubicFlowDensity(**{**FEW_STEPS, "max_steps": 2})
     search = GridSearchCV(quick, {"num_bins": [4, 8]}, cv=2, refit=False)
     assert np.isfinite(search.fit(frame).cv_results_["mean_test_score"]).all()
 
 
 def test_a_second_fit_replaces_the_first() -> None:
-    density = cf.CubicFlowDensity(n_members=2, max_steps=5, random_state=0).fit(trees())
+    density = cf.CubicFlowDensity(n_members=2, max_steps=2, max_components=1, random_state=0).fit(trees())
     x = np.random.default_rng(0).normal(size=(40, 2))
     again = density.fit(x)
     assert again.model_ == "flow"

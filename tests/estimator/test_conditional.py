@@ -21,14 +21,14 @@ def skewed(rows: int, seed: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, 
 
 @pytest.fixture(scope="module")
 def model() -> cf.CubicFlowConditional:
-    return cf.CubicFlowConditional(n_members=3, max_steps=150, random_state=0).fit(*skewed(300, 0))
+    return cf.CubicFlowConditional(n_members=2, max_steps=100, num_layers=2, random_state=0).fit(*skewed(300, 0))
 
 
 def test_quantiles_invert_the_integral_of_the_density(model: cf.CubicFlowConditional) -> None:
     x = np.array([[0.5, -1.0]])
     levels = np.array([0.05, 0.5, 0.9])
     low, *found, high = model.quantiles(x, [1e-9, *levels, 1 - 1e-9])[0]
-    y = np.linspace(low, high, 60_001)
+    y = np.linspace(low, high, 40_001)
     density = np.exp(model.log_prob(np.repeat(x, len(y), axis=0), y))
     cumulative = scipy.integrate.cumulative_simpson(density, x=y, initial=0)
     assert cumulative[-1] == pytest.approx(1, abs=1e-6)
@@ -78,7 +78,7 @@ def test_held_out_coverage_predicts_the_coverage_of_new_rows(model: cf.CubicFlow
 
 def test_training_improves_on_the_initial_regression(model: cf.CubicFlowConditional) -> None:
     x, y = skewed(2_000, 2)
-    regression = cf.CubicFlowConditional(n_members=3, max_steps=0, random_state=0).fit(*skewed(300, 0))
+    regression = cf.CubicFlowConditional(n_members=2, max_steps=0, num_layers=2, random_state=0).fit(*skewed(300, 0))
     assert model.score(x, y) > regression.score(x, y) + 0.3
     truth = scipy.stats.expon(x[:, 0] ** 2, np.exp(0.5 * x[:, 1])).logpdf(y).mean()
     assert model.score(x, y) < truth
@@ -102,7 +102,8 @@ def test_several_columns_are_predicted_by_their_mean() -> None:
     y = np.stack([x[:, 0] + 0.1 * generator.normal(size=200), 2 - x[:, 1]], axis=1)
     y[:, 1] += 0.1 * generator.normal(size=200)
     model = cf.CubicFlowConditional(n_members=2, max_steps=0, random_state=0).fit(x, y)
-    assert model.predict(x) == pytest.approx(np.stack([x[:, 0], 2 - x[:, 1]], axis=1), abs=0.1)
+    means = np.stack([x[:, 0], 2 - x[:, 1]], axis=1)
+    assert model.predict(x[:20]) == pytest.approx(means[:20], abs=0.1)
     assert model.sample(x[:4], 3, random_state=0).shape == (3, 4, 2)
     assert model.log_prob(x, y).shape == (200,)
 

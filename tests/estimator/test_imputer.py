@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 
 from cubicflow import CubicFlowImputer
 
-SETTINGS = {"max_steps": 300, "random_state": 0, "device": "cpu"}
+SETTINGS = {"max_steps": 150, "hidden_features": 16, "random_state": 0, "device": "cpu"}
 
 
 def frame(rows: int = 300) -> pd.DataFrame:

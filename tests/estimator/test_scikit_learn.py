@@ -16,10 +16,11 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import cubicflow as cf
 
-FEW_STEPS = {"n_members": 2, "max_steps": 10, "max_components": 3}
+TINY = {"n_members": 2, "max_steps": 2, "num_layers": 1, "hidden_features": 4}
+FEW_STEPS = {**TINY, "max_components": 2}
 
 
-@parametrize_with_checks([cf.CubicFlowDensity(**FEW_STEPS), cf.CubicFlowConditional(n_members=2, max_steps=10)])
+@parametrize_with_checks([cf.CubicFlowDensity(**{**TINY, "max_components": 1}), cf.CubicFlowConditional(**TINY)])
 def test_scikit_learns_checks_pass(estimator: Any, check: Any) -> None:
     check(estimator)
 
@@ -49,7 +50,7 @@ def test_a_fit_depends_on_the_weighted_set_of_rows_alone(rows: np.ndarray[Any, A
     assert np.array_equal(weighted.score_samples(rows), repeated.score_samples(rows))
     assert np.abs(weighted.score_samples(rows) - unweighted.score_samples(rows)).max() > 0.01
 
-    model = cf.CubicFlowConditional(n_members=2, max_steps=10, random_state=0)
+    model = cf.CubicFlowConditional(**TINY, random_state=0)
     weighted = clone(model).fit(rows[order, :2], rows[order, 2], sample_weight=counts[order])
     repeated = clone(model).fit(np.repeat(rows[:, :2], counts, axis=0), np.repeat(rows[:, 2], counts))
     assert np.array_equal(weighted.log_prob(rows[:, :2], rows[:, 2]), repeated.log_prob(rows[:, :2], rows[:, 2]))
@@ -64,7 +65,7 @@ def test_weights_that_sum_to_one_count_as_rows(rows: np.ndarray[Any, Any]) -> No
 
 def test_pickles_hold_safetensors_and_restore_the_model_bit_for_bit(rows: np.ndarray[Any, Any]) -> None:
     density = cf.CubicFlowDensity(**FEW_STEPS, random_state=0).fit(rows)
-    model = cf.CubicFlowConditional(n_members=2, max_steps=10, random_state=0).fit(rows[:, :2], rows[:, 2])
+    model = cf.CubicFlowConditional(**TINY, random_state=0).fit(rows[:, :2], rows[:, 2])
     for estimator in (density, model):
         content = pickle.dumps(estimator)
         words = [argument for _, argument, _ in pickletools.genops(content) if isinstance(argument, str)]
@@ -79,12 +80,12 @@ def test_pickles_hold_safetensors_and_restore_the_model_bit_for_bit(rows: np.nda
 
 def test_pipelines_and_searches(rows: np.ndarray[Any, Any]) -> None:
     chain = make_pipeline(StandardScaler(), cf.CubicFlowDensity(**FEW_STEPS, random_state=0))
-    search = GridSearchCV(chain, {"cubicflowdensity__max_components": [1, 3]}, cv=2).fit(rows)
+    search = GridSearchCV(chain, {"cubicflowdensity__max_components": [1, 2]}, cv=2).fit(rows)
     scores = search.cv_results_["mean_test_score"]
     assert np.isfinite(scores).all()
     scaled = search.best_estimator_[0].transform(rows)
     assert search.score(rows) == search.best_estimator_[1].score(scaled)
-    conditional = cf.CubicFlowConditional(n_members=2, max_steps=10, random_state=0)
+    conditional = cf.CubicFlowConditional(**TINY, random_state=0)
     found = GridSearchCV(conditional, {"num_layers": [1, 2]}, cv=2).fit(rows[:, :2], rows[:, 2])
     assert np.isfinite(found.cv_results_["mean_test_score"]).all()
 

@@ -28,6 +28,18 @@ EVIL = '<img src=x onerror="window.hurt=1">'
 ROWS = 240
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _small_pools() -> Iterator[None]:
+    """Draw fewer rows in idle time than a page does for a user."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("cubicflow.explore.pool.MOST_ROWS", 1 << 15)
+        patch.setattr("cubicflow.explore.subject.POOL_ROWS", 1 << 14)
+        patch.setattr("cubicflow.explore.flow_layers.PATH_POINTS", 20_000)
+        patch.setattr("cubicflow.explore.opened_run.BUILT_IN_ROWS", 20_000)
+        patch.setattr("cubicflow.explore.overview.PLANE_POINTS", 10_000)
+        yield
+
+
 def make_table(rows: int = ROWS, seed: int = 0) -> pd.DataFrame:
     """Return words, whole numbers, real numbers, dates and gaps. One name contains HTML, which a page must escape."""
     rng = np.random.default_rng(seed)
@@ -203,8 +215,9 @@ class Tab:
             self.wrong.append(f"{request.url} failed: {request.failure}")
 
     def open(self, page: Page, view: str) -> Any:
-        """Show a view, and wait until it is drawn."""
-        self.page.goto(page.address)
+        """Show a view, and wait until it is drawn. The first view of a page loads the page."""
+        if not self.page.url.startswith(page.root):
+            self.page.goto(page.address)
         self.page.goto(f"{page.root}#/{view}")
         name = view.partition("?")[0]
         self.page.wait_for_selector(f"main[data-view='{name}'][data-ready='yes']")

@@ -56,7 +56,7 @@ def joint(run: Path) -> pd.DataFrame:
     return rows.assign(p=np.exp(scores) / np.exp(scores).sum())
 
 
-def test_a_slider_moves_the_densities_to_what_enumeration_gives(served: Serve, lists_run: Path, tab: Tab) -> None:
+def test_densities_after_conditions_agree_with_enumeration(served: Serve, lists_run: Path, tab: Tab) -> None:
     shown = tab.open(served(lists_run), "what-if")
     shown.wait_for_selector("[data-answered]")
     truth = joint(lists_run)
@@ -86,7 +86,7 @@ def test_a_slider_moves_the_densities_to_what_enumeration_gives(served: Serve, l
     assert tab.wrong == []
 
 
-def test_a_slider_moves_what_comes_before_it(served: Serve, counts_run: Path, tab: Tab) -> None:
+def test_a_slider_changes_the_masses_of_earlier_columns(served: Serve, counts_run: Path, tab: Tab) -> None:
     """A slider sets a number. The expected masses of words come from the scores of all six rows with this number."""
     fitted = FittedTable.load(counts_run)
     shown = tab.open(served(counts_run), "what-if")

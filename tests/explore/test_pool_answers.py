@@ -39,7 +39,7 @@ def met(rows: pd.DataFrame, question: dict[str, object]) -> pd.Series:
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=str)
 @pytest.mark.parametrize("way", ["paths", "pool", "refined"])
-def test_masses_are_those_of_enumeration(
+def test_masses_agree_with_enumeration(
     question: dict[str, object], way: str, subject: ColumnsSubject, lists_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if way != "paths":
@@ -81,7 +81,7 @@ def test_a_density_is_the_mean_of_laws(mixed_run: Path) -> None:
             assert gap <= 4.5 * np.sqrt((error[part] ** 2).sum()) + 0.01, column.name
 
 
-def test_what_is_impossible_is_said(subject: ColumnsSubject) -> None:
+def test_impossible_conditions_are_refused(subject: ColumnsSubject) -> None:
     with pytest.raises(TableError, match="never holds 'elf'"):
         subject.answer({"tree": "elf"})
 

@@ -25,6 +25,8 @@ flow = { num_layers = 1, hidden_features = 8, num_bins = 4, dropout = 0.1 }
 training = { steps = 12, batch_size = 64, validate_every = 4, log_every = 2, patience = 0 }
 """
 
+CELLS = ("--dataset", "miniboone", "--model", "cubic", "--model", "quadratic", "--device", "cpu")
+
 
 @pytest.fixture
 def table_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -47,3 +49,8 @@ def tiny_table(tmp_path: Path) -> Path:
     path = tmp_path / "tiny.toml"
     path.write_text(TINY_TABLE)
     return path
+
+
+@pytest.fixture
+def command(table_data: Path, tiny_table: Path) -> tuple[object, ...]:
+    return ("reproduce", "table-1", "--data", table_data, "--recipe", tiny_table, *CELLS)

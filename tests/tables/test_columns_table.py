@@ -20,6 +20,8 @@ from cubicflow.tables.columns_model import ColumnsModel
 
 ROWS = 600
 TRAINING = {"steps": 60, "device": "cpu", "progress": False, "validate_every": 20}
+SIZES = {"hidden_features": 16, "num_bins": 8}
+TINY = {"hidden_features": 4, "num_bins": 4}
 
 
 def frame(rows: int = ROWS) -> pd.DataFrame:
@@ -45,7 +47,7 @@ def frame(rows: int = ROWS) -> pd.DataFrame:
 def fitted(tmp_path_factory: pytest.TempPathFactory) -> FittedTable:
     folder = tmp_path_factory.mktemp("columns")
     frame().to_csv(folder / "t.csv", index=False)
-    fit_table(folder / "t.csv", folder / "run", **TRAINING)
+    fit_table(folder / "t.csv", folder / "run", settings=SIZES, **TRAINING)
     return FittedTable.load(folder / "run")
 
 
@@ -92,7 +94,7 @@ def test_everything_a_column_can_hold_sums_to_one(fitted: FittedTable) -> None:
 
 
 def test_a_density_and_its_atom_have_total_mass_one(fitted: FittedTable) -> None:
-    grid = np.linspace(1e-9, 200, 20_001)
+    grid = np.linspace(1e-9, 200, 8_001)
     density = np.exp(scored(fitted, "hours", grid.tolist()))
     atom = np.exp(scored(fitted, "hours", [0.0]))[0]
     assert 0.1 < atom < 0.8
@@ -197,7 +199,7 @@ def test_a_resumed_fit_equals_an_uninterrupted_one(tmp_path: Path) -> None:
     calls = iter(range(10_000))
     from cubicflow.training import TrainingInterrupted, loop
 
-    straight = fit_table(tmp_path / "t.csv", tmp_path / "straight", **TRAINING)
+    straight = fit_table(tmp_path / "t.csv", tmp_path / "straight", settings=SIZES, **TRAINING)
     original = loop.why_stop
 
     def interrupted(config, state):
@@ -205,12 +207,12 @@ def test_a_resumed_fit_equals_an_uninterrupted_one(tmp_path: Path) -> None:
             raise KeyboardInterrupt
         return original(config, state)
 
-    settings = {**TRAINING, "checkpoint_seconds": 0.0}
+    how = {**TRAINING, "settings": SIZES, "checkpoint_seconds": 0.2}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "why_stop", interrupted)
         with pytest.raises((KeyboardInterrupt, TrainingInterrupted)):
-            fit_table(tmp_path / "t.csv", tmp_path / "resumed", **settings)
-    resumed = fit_table(tmp_path / "t.csv", tmp_path / "resumed", resume=True, **settings)
+            fit_table(tmp_path / "t.csv", tmp_path / "resumed", **how)
+    resumed = fit_table(tmp_path / "t.csv", tmp_path / "resumed", resume=True, **how)
     assert resumed.test == straight.test
 
 
@@ -218,7 +220,7 @@ def test_context_may_have_gaps_and_weights_count(tmp_path: Path) -> None:
     made = frame().assign(weight=np.linspace(0.5, 1.5, ROWS))
     made.to_csv(tmp_path / "t.csv", index=False)
     options = TableOptions(context=("size", "town"), weights="weight")
-    fit_table(tmp_path / "t.csv", tmp_path / "run", options, **TRAINING)
+    fit_table(tmp_path / "t.csv", tmp_path / "run", options, SIZES, **{**TRAINING, "steps": 20})
     fitted = FittedTable.load(tmp_path / "run")
     assert np.isfinite(fitted.score(table(frame()))).all()
     assert fitted.sample(5, {"size": 3.1, "town": "town 1"}, seed=0)["size"].to_pylist() == [3.1] * 5
@@ -240,7 +242,9 @@ def test_the_model_follows_from_the_columns_of_a_table(tmp_path: Path) -> None:
         ("words", reals.assign(c=rng.choice(["x", "y"], 100)), "columns"),
     ):
         made.to_csv(tmp_path / f"{name}.csv", index=False)
-        found = fit_table(tmp_path / f"{name}.csv", tmp_path / name, steps=2, device="cpu", progress=False)
+        found = fit_table(
+            tmp_path / f"{name}.csv", tmp_path / name, settings=TINY, steps=2, device="cpu", progress=False
+        )
         assert isinstance(found.fitted.flow, ColumnsModel) == (model == "columns"), name
     with pytest.raises(TableError, match="setting of a flow"):
         fit_table(tmp_path / "words.csv", tmp_path / "no", settings={"num_layers": 2}, **TRAINING)
@@ -277,7 +281,8 @@ def test_a_near_identifier_does_not_hurt_the_others(tmp_path: Path) -> None:
     made["name"] = [f"name {i}" for i in [*range(249), *rng.integers(0, 249, 51)]]
     made[["name", "a", "b"]].to_csv(tmp_path / "t.csv", index=False)
     said: list[str] = []
-    found = fit_table(tmp_path / "t.csv", tmp_path / "run", seed=1, device="cpu", progress=False, say=said.append)
+    how = {"seed": 1, "steps": 300, "learning_rate": 5e-3, "device": "cpu", "progress": False, "say": said.append}
+    found = fit_table(tmp_path / "t.csv", tmp_path / "run", **how)
     assert any("of its values are distinct" in line for line in said)
     samples = found.fitted.sample(3000, seed=0).to_pandas()
     assert abs(samples[["a", "b"]].corr().iloc[0, 1] - made[["a", "b"]].corr().iloc[0, 1]) < 0.1
@@ -295,7 +300,7 @@ def test_a_column_of_one_value_and_gaps(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     made = pd.DataFrame({"a": rng.normal(size=200), "b": np.where(rng.random(200) < 0.3, np.nan, 7.0)})
     made.to_csv(tmp_path / "t.csv", index=False)
-    found = fit_table(tmp_path / "t.csv", tmp_path / "run", **TRAINING)
+    found = fit_table(tmp_path / "t.csv", tmp_path / "run", settings=SIZES, **TRAINING)
     samples = found.fitted.sample(500, seed=0).to_pandas()
     assert set(samples["b"].dropna()) == {7.0}
     assert 0.15 < samples["b"].isna().mean() < 0.45

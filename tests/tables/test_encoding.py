@@ -59,7 +59,9 @@ def columns() -> st.SearchStrategy[pa.Array]:
 
 
 @settings(
-    max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None
+    max_examples=25 if settings.default.derandomize else 200,  # `make soak` searches more examples
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    deadline=None,
 )
 @given(st.lists(columns(), min_size=1, max_size=4), st.integers(0, 2**32 - 1))
 def test_decoding_undoes_encoding(tmp_path: Path, arrays: list[pa.Array], seed: int) -> None:
@@ -234,16 +236,16 @@ def test_streaming_equals_reading_at_once(tmp_path: Path, monkeypatch: pytest.Mo
     """The result depends neither on the batches nor on whether numbers are kept in memory or in a file."""
     rng = np.random.default_rng(0)
     frame = {
-        "x": rng.standard_normal(5000),
-        "n": rng.poisson(4, 5000),
-        "c": rng.choice(list(string.ascii_lowercase), 5000),
-        "w": rng.random(5000),
+        "x": rng.standard_normal(1500),
+        "n": rng.poisson(4, 1500),
+        "c": rng.choice(list(string.ascii_lowercase), 1500),
+        "w": rng.random(1500),
     }
     table = table_of(tmp_path, **frame)
     options = TableOptions(weights="w")
     whole = infer(table, options)
     encoder = TableEncoder(whole.schema)
-    kept = load_parts(table, encoder, Split(), "error", 5000, tmp_path)
+    kept = load_parts(table, encoder, Split(), "error", 1500, tmp_path)
     original = type(table).batches
     monkeypatch.setattr(type(table), "batches", lambda self, columns=None, rows=7: original(self, columns, 7))
     cut = infer(table, options)
@@ -258,7 +260,7 @@ def test_streaming_equals_reading_at_once(tmp_path: Path, monkeypatch: pytest.Mo
             assert one.map.edges == other.map.edges
             np.testing.assert_allclose(one.map.masses, other.map.masses, rtol=1e-9)
     monkeypatch.setattr("cubicflow.tables.table_rows.MOST_IN_MEMORY", 0)
-    spooled = load_parts(table, encoder, Split(), "error", 5000, tmp_path)
+    spooled = load_parts(table, encoder, Split(), "error", 1500, tmp_path)
     assert isinstance(spooled.train.numbers, np.memmap)
     assert [path.name for path in tmp_path.iterdir()] == ["t.parquet"]
     for part, other in zip(kept, spooled, strict=True):

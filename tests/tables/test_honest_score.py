@@ -26,6 +26,7 @@ from cubicflow.tables.source import MemoryTable
 
 RNG = np.random.default_rng(0)
 N = 400
+SIZES = {"num_layers": 3, "hidden_features": 16}
 
 
 # --- marginals ---
@@ -211,7 +212,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     y = x + 0.1 * RNG.standard_normal(N)
     lines = [f"{a!r},{b!r}" for a, b in zip(x.tolist(), y.tolist(), strict=True)]
     (folder / "t.csv").write_text("\n".join(["x,y", *lines, "0.5,"]) + "\n")
-    fit_table(folder / "t.csv", folder / "run", TableOptions(missing="drop"), steps=150, progress=False, seed=0)
+    fit_table(folder / "t.csv", folder / "run", TableOptions(missing="drop"), SIZES, steps=150, progress=False, seed=0)
     return folder
 
 
@@ -231,7 +232,7 @@ def test_marginals_come_from_training_rows_alone(run: Path, tmp_path: Path) -> N
         lines[i + 1] = "0.123456789,0.123456789"
     (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
     other = fit_table(
-        tmp_path / "t.csv", tmp_path / "run", TableOptions(missing="drop"), steps=1, progress=False, seed=0
+        tmp_path / "t.csv", tmp_path / "run", TableOptions(missing="drop"), SIZES, steps=1, progress=False, seed=0
     )
     first = FittedTable.load(run / "run")
     assert other.fitted.independent is not None

@@ -97,6 +97,13 @@ def a_table(rng: np.random.Generator, rows: int) -> np.ndarray:
 IS_WORD = np.array([True, False, False])
 
 
+@pytest.fixture
+def two_folds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Train two classifiers instead of five."""
+    monkeypatch.setattr("cubicflow.tables.judging.detection.FOLDS", 2)
+
+
+@pytest.mark.usefixtures("two_folds")
 def test_two_halves_of_a_table_are_indistinguishable() -> None:
     rows = a_table(np.random.default_rng(0), 1200)
     found = detection(rows[:600], rows[600:], IS_WORD)

@@ -95,9 +95,10 @@ def test_quoted_newlines_and_delimiters_are_values(tmp_path: Path) -> None:
     assert set(infer(open_table(path)).schema["b"].levels) == {"x, y", "two\nlines"}
 
 
-def test_a_type_is_decided_by_all_rows(tmp_path: Path) -> None:
+def test_a_type_is_decided_by_all_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A column holds numbers for many rows and then a word, long after the first blocks have been read."""
-    path = write(tmp_path, "a,b\n" + "1,2\n2,3\n" * 400_000 + "x,2.5\n" * 2)
+    monkeypatch.setattr("cubicflow.tables.csv_file.BLOCK_BYTES", 4096)
+    path = write(tmp_path, "a,b\n" + "1,2\n2,3\n" * 20_000 + "x,2.5\n" * 2)
     schema = infer(open_table(path)).schema
     assert set(schema["a"].levels) == {"1", "2", "x"}
     assert schema["b"].kind == "stepped"

@@ -69,9 +69,9 @@ def model(request: pytest.FixtureRequest) -> tuple[ColumnsModel, CellEncoder]:
 
 
 SWEPT = {
-    "count": np.arange(0.0, 400.0, 3),
-    "price": np.round(np.concatenate([np.geomspace(1, 900_000, 90), np.linspace(2000, 5000, 40)])).astype(int),
-    "near": np.round(np.linspace(-8, 8, 130), 3),
+    "count": np.arange(0.0, 400.0, 7),
+    "price": np.round(np.concatenate([np.geomspace(1, 900_000, 40), np.linspace(2000, 5000, 20)])).astype(int),
+    "near": np.round(np.linspace(-8, 8, 60), 3),
 }
 
 
@@ -100,7 +100,7 @@ def test_masses_down_to_1e_12_agree_with_float64(model: tuple[ColumnsModel, Cell
     assert double.shapes[i] == INTERVAL
     counted = (own[:, 0].numpy() == 0) & (expected > math.log(LEAST))
     masses = np.exp(expected[counted])
-    assert counted.sum() > 40
+    assert counted.sum() > 20
     assert masses.min() < 1e-10
     assert masses.max() > 1e-4
     worst = np.abs(np.expm1(found - expected)[counted]).max()

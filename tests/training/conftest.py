@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,28 +16,45 @@ from torch import Tensor
 import cubicflow as cf
 from cubicflow.data.rows import Batch
 from cubicflow.flows import Flow
+from cubicflow.flows.descriptions import TYPES
 from cubicflow.flows.serialization import read_tensors
 from cubicflow.training import TrainingInterrupted, fit
 from cubicflow.training.losses import negative_log_likelihood
 
 
+def acting_at(step: int, action: Callable[[], Any]) -> Callable[[Any, Batch], Tensor]:
+    """Return the negative log likelihood as a loss that also calls ``action`` at the start of a step."""
+    steps = iter(range(-1, 10**9))  # call -1 initialises layers
+
+    def loss(flow: Any, batch: Batch) -> Tensor:
+        if flow.training and next(steps) == step:
+            action()
+        return negative_log_likelihood(flow, batch)
+
+    return loss
+
+
 @pytest.fixture
 def x() -> Tensor:
+    return curved_rows()
+
+
+def curved_rows() -> Tensor:
     """Return rows that are not normal, so that a flow has something to learn."""
     z = torch.randn(600, 2, generator=torch.Generator().manual_seed(0))
     return torch.stack([z[:, 0], z[:, 0] ** 2 + 0.3 * z[:, 1]], dim=1)
 
 
+def small_flow(features: int = 2, **settings: Any) -> Flow:
+    """Return the same flow at every call."""
+    torch.manual_seed(5)
+    small = {"num_layers": 1, "hidden_features": 8, "num_blocks": 1, "num_bins": 4, "dropout": 0.1}
+    return cf.flows.tabular(features, **{**small, **settings})
+
+
 @pytest.fixture
 def make_flow() -> Callable[..., Flow]:
-    """Return a function that makes the same flow at every call."""
-
-    def make(features: int = 2, **settings: Any) -> Flow:
-        torch.manual_seed(5)
-        small = {"num_layers": 1, "hidden_features": 8, "num_blocks": 1, "num_bins": 4, "dropout": 0.1}
-        return cf.flows.tabular(features, **{**small, **settings})
-
-    return make
+    return small_flow
 
 
 @pytest.fixture
@@ -65,13 +83,23 @@ def assert_same(weights_of: Callable[[Any], dict[str, Tensor]]) -> Callable[[Any
 
 
 @pytest.fixture
+def forget_registrations() -> Iterator[None]:
+    """Remove the classes that a test registers."""
+    before = dict(TYPES)
+    yield
+    TYPES.clear()
+    TYPES.update(before)
+
+
+@pytest.fixture
 def run(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-@pytest.fixture
-def unfinished(x: Tensor, make_flow: Callable[..., Flow], run: Path) -> Path:
-    """Return the folder of an interrupted run."""
+@pytest.fixture(scope="session")
+def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of an interrupted run, which tests must not change."""
+    run = tmp_path_factory.mktemp("interrupted") / "run"
     pending = [signal.SIGINT]
 
     def loss(flow: Any, batch: Batch) -> Tensor:
@@ -80,5 +108,11 @@ def unfinished(x: Tensor, make_flow: Callable[..., Flow], run: Path) -> Path:
         return negative_log_likelihood(flow, batch)
 
     with pytest.raises(TrainingInterrupted):
-        fit(make_flow(), x, run=run, loss=loss, steps=12, validate_every=4, progress=False)
+        fit(small_flow(), curved_rows(), run=run, loss=loss, steps=12, validate_every=4, progress=False)
     return run
+
+
+@pytest.fixture
+def unfinished(interrupted: Path, run: Path) -> Path:
+    """Return a copy of an interrupted run."""
+    return Path(shutil.copytree(interrupted, run))

@@ -1,12 +1,8 @@
-"""One of several processes that train together: python gloo_worker.py OUT.
-
-Without torchrun, one process trains on whole batches.
-"""
+"""One of several processes that train together. Without torchrun, one process trains on whole batches."""
 
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import torch
@@ -25,7 +21,7 @@ def train() -> FitResult:
     torch.manual_seed(7 + int(os.environ.get("RANK", "0")))
     inner = cf.flows.tabular(3, num_layers=2, hidden_features=8, num_blocks=1, num_bins=4)
     flow = cf.Flow(inner.base, cf.transforms.Compose([cf.transforms.ActNorm(3), inner.transform])).double()
-    settings = {"steps": 100, "learning_rate": 1e-2, "batch_size": 33, "validate_every": 25, "device": "cpu"}
+    settings = {"steps": 40, "learning_rate": 1e-2, "batch_size": 33, "validate_every": 10, "device": "cpu"}
     return fit(flow, (x, None, weights), progress=False, **settings)
 
 
@@ -36,14 +32,16 @@ def outcome(result: FitResult) -> dict[str, Tensor]:
     return {**result.flow.state_dict(), "metrics": torch.tensor(metrics, dtype=torch.float64)}
 
 
-if __name__ == "__main__":
+def main(folder: Path) -> None:
+    """Train as one process of several, and write the result to a file named after the rank."""
     from safetensors.torch import save_file
 
-    for _ in range(5):  # earlier fits must not affect later ones
+    rank = os.environ["RANK"]
+    for _ in range(2):  # earlier fits must not affect later ones
         fit(cf.flows.tabular(1, num_layers=1, hidden_features=4), torch.randn(64, 1), steps=1, progress=False)
     try:  # one process requests a stop; all processes stop after the same step
         flow = cf.flows.tabular(1, num_layers=1, hidden_features=4)
-        fit(flow, torch.randn(64, 1), steps=50, stop=lambda: os.environ["RANK"] == "1", progress=False)
+        fit(flow, torch.randn(64, 1), steps=50, stop=lambda: rank == "1", progress=False)
     except TrainingInterrupted as stopped:
-        (Path(sys.argv[1]) / f"{os.environ['RANK']}.stopped").write_text(str(stopped))
-    save_file(outcome(train()), Path(sys.argv[1]) / f"{os.environ['RANK']}.safetensors")
+        (folder / f"{rank}.stopped").write_text(str(stopped))
+    save_file(outcome(train()), folder / f"{rank}.safetensors")

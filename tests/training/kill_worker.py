@@ -1,8 +1,6 @@
-"""A run that a test kills: python kill_worker.py RUN STEPS. Another call resumes the run."""
+"""A run that a test kills. Another call resumes the run."""
 
 from __future__ import annotations
-
-import sys
 
 import torch
 
@@ -19,7 +17,3 @@ def main(run: str, steps: int) -> None:
     # Checkpoints are written every few steps, so that a kill often interrupts one.
     settings = {"steps": steps, "learning_rate": 1e-2, "validate_every": 7, "patience": 0, "checkpoint_seconds": 0.02}
     fit(flow, (x, None, weights), run=run, resume=True, progress=False, **settings)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))

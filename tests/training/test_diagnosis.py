@@ -30,7 +30,7 @@ def test_a_huge_learning_rate_is_named() -> None:
 
 
 @pytest.mark.parametrize("place", range(0, 500, 100))
-def test_an_outlier_is_named_in_whatever_step_it_comes(place: int) -> None:
+def test_an_outlier_is_named_at_any_step(place: int) -> None:
     x = rows()
     x[place] = 1e25
     said = message(x)

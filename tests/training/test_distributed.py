@@ -2,49 +2,31 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests import forked
+from tests.forked import free_port, torchrun, wait_until, worker_of_torchrun
 
 import cubicflow as cf
 from cubicflow.training.checkpoint import NEWEST
 from cubicflow.training.distributed import choose_device, join
 
-WORKER = Path(__file__).with_name("gloo_worker.py")
-
-
-def free_port():
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return listening.getsockname()[1]
+from . import gloo_worker
 
 
 def test_two_gloo_processes_agree_with_one(tmp_path):
     """Train in float64 without dropout, on the same global batches of 33 rows, which two processes cannot halve."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    command += ["--master-port", str(free_port()), str(WORKER), str(tmp_path)]
-    together = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    try:
-        spec = importlib.util.spec_from_file_location("gloo_worker", WORKER)
-        alone = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(alone)
-        expected = alone.outcome(alone.train())
-        assert together.wait(timeout=240) == 0
-    finally:
-        if together.poll() is None:
-            together.terminate()
-            together.wait()
+    together = forked.start(torchrun, ["--nproc-per-node", "2"], gloo_worker.main, tmp_path, log=tmp_path / "log")
+    expected = gloo_worker.outcome(gloo_worker.train())
+    assert together.wait() == 0, together.log.read_text()
     first, second = (load_file(tmp_path / f"{rank}.safetensors") for rank in range(2))
     for name, value in expected.items():
         assert torch.equal(first[name], second[name]), name
@@ -53,51 +35,38 @@ def test_two_gloo_processes_agree_with_one(tmp_path):
         assert "stopped at step 10 " in (tmp_path / f"{rank}.stopped").read_text()
 
 
-def workers_of(agent):
-    """Return the processes that torchrun started, by rank."""
-    found = {}
-    children = Path(f"/proc/{agent}/task/{agent}/children").read_text().split()
-    for child in children:
-        environment = Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
-        rank = next((entry for entry in environment if entry.startswith(b"RANK=")), None)
-        if rank is not None:
-            found[int(rank.removeprefix(b"RANK="))] = int(child)
-    return found
-
-
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds torchrun's workers in /proc")
 @pytest.mark.parametrize("killed", [pytest.param(0, marks=pytest.mark.soak), 1])
 def test_torchrun_restarts_a_killed_worker_and_the_run_finishes(tmp_path, killed):
     generator = np.random.default_rng(0)
     np.save(tmp_path / "data.npy", generator.normal(size=(600, 2)))
-    run = tmp_path / "run"
-    steps = 300
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "3"]
-    command += ["--master-port", str(free_port()), "-m", "cubicflow", "fit", str(tmp_path / "data.npy"), "-o", str(run)]
-    command += ["--resume", "--steps", str(steps), "--patience", "0", "--validate-every", "100", "--device", "cpu"]
-    command += ["--num-layers", "1", "--hidden-features", "8", "--num-bins", "4", "--checkpoint-seconds", "0.05"]
-    log = (tmp_path / "log").open("w+")
-    agent = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=log, stderr=log)
-    try:
-        deadline = time.monotonic() + 120
-        while not (run / NEWEST).exists() and agent.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.02)
-        os.kill(workers_of(agent.pid)[killed], signal.SIGKILL)
-        status = agent.wait(timeout=240)
-    finally:
-        if agent.poll() is None:
-            agent.terminate()
-            agent.wait()
-        log.seek(0)
-        said = log.read()
-        log.close()
-    assert status == 0, said
-    assert "resuming at step" in said
+    run, steps = tmp_path / "run", 60
+    command = ["fit", str(tmp_path / "data.npy"), "-o", str(run), "--resume", "--steps", str(steps), "--patience", "0"]
+    command += ["--validate-every", "20", "--device", "cpu", "--num-layers", "1", "--hidden-features", "8"]
+    command += ["--num-bins", "4", "--checkpoint-seconds", "0.02"]
+    workers = (worker_of_torchrun, tmp_path, *command)
+    options = ["--nproc-per-node", "2", "--max-restarts", "3"]
+    agent = forked.start(torchrun, options, *workers, log=tmp_path / "log")
+    wait_until((run / NEWEST).exists, agent)
+    os.kill(int((tmp_path / str(killed)).read_text()), signal.SIGKILL)
+    assert agent.wait() == 0, agent.log.read_text()
+    assert "resuming at step" in agent.log.read_text()
     result = json.loads((run / "config.json").read_text())["result"]
     assert (result["finished"], result["steps"]) == (True, steps)
     steps_logged = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert steps_logged == sorted(set(steps_logged))
     assert cf.load(run).log_prob(torch.zeros(1, 2)).isfinite().all()
+
+
+@pytest.mark.soak
+def test_the_command_torchrun_starts_two_processes(tmp_path):
+    """Soak only: three new interpreters import torch. The other tests use the agent of torchrun, which forks."""
+    np.save(tmp_path / "data.npy", np.random.default_rng(0).normal(size=(100, 2)))
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    command += ["--master-port", str(free_port()), "-m", "cubicflow", "fit", str(tmp_path / "data.npy")]
+    command += ["-o", str(tmp_path / "run"), "--steps", "2", "--hidden-features", "4", "--device", "cpu"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["result"]["steps"] == 2
 
 
 def test_devices_that_are_not_there():

@@ -130,7 +130,7 @@ def test_other_rows_are_refused_before_training(rows, message, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_what_is_no_symmetries_is_refused(x, make_flow):
+def test_invalid_symmetries_are_refused(x, make_flow):
     with pytest.raises(TypeError, match=r"symmetries= must be cubicflow\.data\.symmetries\.Symmetries, got str"):
         fit(make_flow(), x, symmetries="mirror", **SETTINGS)
 

@@ -165,7 +165,7 @@ class Waiting(cf.transforms.Transform):
         return {}
 
 
-def test_what_cannot_be_captured_is_said_and_trains_all_the_same(x):
+def test_a_step_that_cannot_be_captured_is_reported_and_still_trains(x):
     said = []
 
     def loss_after(captures: bool) -> float:
@@ -261,7 +261,7 @@ def test_exact_products_do_not_heed_the_settings_of_the_matrix_units():
 
 
 @pytest.mark.parametrize("context_features", [0, 2])
-def test_pieces_that_are_replayed_are_those_that_are_not(context_features):
+def test_replayed_pieces_equal_pieces_that_are_not_replayed(context_features):
     torch.manual_seed(0)
     flow = cf.flows.tabular(5, num_layers=3, hidden_features=32, context_features=context_features).cuda().eval()
     with torch.no_grad():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from contextlib import nullcontext
 
 import pytest
@@ -14,6 +15,8 @@ from safetensors.torch import save_file
 from cubicflow.training import RunFolderError, fit
 from cubicflow.training.checkpoint import FORMAT, NEWEST, NEXT, PREVIOUS, VERSION, digest
 from cubicflow.training.saved_numbers import CHECKPOINT
+
+from .conftest import curved_rows, small_flow
 
 SETTINGS = {"steps": 12, "validate_every": 4, "progress": False}
 
@@ -45,7 +48,7 @@ ALLOWED = ({"best_loss": -1.5},)
 @pytest.mark.parametrize(
     "numbers", [numbers for numbers in NUMBERS if numbers not in ALLOWED], ids=lambda n: str(n)[:30]
 )
-def test_numbers_that_no_run_has(x, make_flow, unfinished, numbers):
+def test_invalid_numbers_in_a_checkpoint_are_refused(x, make_flow, unfinished, numbers):
     for name in (NEWEST, PREVIOUS):
         rewrite(unfinished / name, numbers)
     with pytest.raises(RunFolderError, match=r"cannot resume: no checkpoint in .* can be read.*--overwrite"):
@@ -67,7 +70,7 @@ def test_a_checkpoint_sets_no_other_attribute(x, make_flow, unfinished, assert_s
         lambda found: {**found, "step.count": torch.zeros(2, dtype=torch.int64)},
     ],
 )
-def test_tensors_of_another_kind(x, make_flow, unfinished, tensors):
+def test_tensors_that_do_not_fit_the_flow_are_refused(x, make_flow, unfinished, tensors):
     rewrite(unfinished / NEWEST, tensors=tensors)
     with pytest.raises(RunFolderError, match=r"tensors do not fit this flow.*--overwrite"):
         fit(make_flow(), x, run=unfinished, resume=True, **SETTINGS)
@@ -75,7 +78,7 @@ def test_tensors_of_another_kind(x, make_flow, unfinished, tensors):
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 @pytest.mark.parametrize("start", ["flow.", "best.", "average", "optimiser.exp_avg", "optimiser.exp_avg_sq"])
-def test_tensors_that_are_not_finite(x, make_flow, unfinished, start, bad):
+def test_tensors_that_are_not_finite_are_refused(x, make_flow, unfinished, start, bad):
     def spoil(found):
         name = max(name for name, value in found.items() if name.startswith(start) and value.is_floating_point())
         found[name].view(-1)[-1] = bad
@@ -86,7 +89,7 @@ def test_tensors_that_are_not_finite(x, make_flow, unfinished, start, bad):
         fit(make_flow(), x, run=unfinished, resume=True, **SETTINGS)
 
 
-def test_permutations_that_are_none(x, make_flow, unfinished):
+def test_indices_that_are_not_a_permutation_are_refused(x, make_flow, unfinished):
     def twice(found):
         name = next(name for name, value in found.items() if value.dtype == torch.int64 and value.numel() > 1)
         return {**found, name: torch.zeros_like(found[name])}
@@ -103,7 +106,7 @@ REFUSED |= {(kind, "metrics.jsonl") for kind in ("pipe", "device", "folder", "la
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "folder", "large"])
 @pytest.mark.parametrize("name", [NEWEST, NEXT, PREVIOUS, "metrics.jsonl", "config.json"])
-def test_files_that_are_none(x, make_flow, unfinished, kind, name):
+def test_files_that_are_not_plain_are_refused_or_skipped(x, make_flow, unfinished, kind, name):
     """No read blocks or goes on forever: the run resumes, or an error names the file."""
     path = unfinished / name
     path.unlink(missing_ok=True)
@@ -122,13 +125,20 @@ def test_files_that_are_none(x, make_flow, unfinished, kind, name):
         assert fit(make_flow(), x, run=unfinished, resume=True, **SETTINGS).steps == 12
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """Return the folder of a finished run, which tests must not change."""
+    run = tmp_path_factory.mktemp("finished") / "run"
+    fit(small_flow(), curved_rows(), run=run, **{**SETTINGS, "steps": 4})
+    return run
+
+
 @pytest.mark.parametrize("entry", ["steps", "stopped", "validation_loss", "best_step", "weights", "seconds"])
 @pytest.mark.parametrize("value", [[], {}, "x", -1.5, 10**400])
-def test_a_result_that_no_run_has(x, make_flow, run, entry, value):
+def test_an_invalid_result_is_refused(x, make_flow, finished, run, entry, value):
     if (entry, value) == ("validation_loss", -1.5):
         value = True
-    if not (run / "config.json").exists():
-        fit(make_flow(), x, run=run, **{**SETTINGS, "steps": 4})
+    shutil.copytree(finished, run)
     path = run / "config.json"
     config = json.loads(path.read_text())
     config["result"][entry] = value

@@ -60,7 +60,7 @@ def test_a_lock_that_is_a_link_is_refused(x, make_flow, run, victim):
         fit(make_flow(), x, run=run, **SETTINGS)
 
 
-def test_metrics_that_become_a_link_meanwhile(x, make_flow, run, victim):
+def test_metrics_that_become_a_link_during_training(x, make_flow, run, victim):
     def loss(flow, batch):
         (run / "metrics.jsonl").unlink(missing_ok=True)
         (run / "metrics.jsonl").symlink_to(victim)

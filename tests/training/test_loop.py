@@ -39,15 +39,15 @@ def test_learns_a_density_near_its_entropy():
 
 
 def test_is_repeatable_and_leaves_the_global_generator_alone(x, make_flow, assert_same):
-    first = fit(make_flow(), x, steps=30, progress=False)
+    first = fit(make_flow(), x, steps=10, progress=False)
     torch.manual_seed(99)
     before = torch.get_rng_state()
     flow = make_flow()
     torch.set_rng_state(before)
-    second = fit(flow, x, steps=30, progress=False)
+    second = fit(flow, x, steps=10, progress=False)
     assert torch.equal(torch.get_rng_state(), before)
     assert_same(first.flow, second.flow)
-    other = fit(make_flow(), x, steps=30, seed=1, progress=False)
+    other = fit(make_flow(), x, steps=10, seed=1, progress=False)
     assert not torch.equal(next(first.flow.parameters()), next(other.flow.parameters()))
 
 
@@ -130,7 +130,7 @@ def test_time_budget_ends_the_run_and_the_schedule(x, make_flow):
     assert steps is None
 
 
-def test_row_weights_are_those_of_repeated_rows(x, make_flow):
+def test_row_weights_act_like_repeated_rows(x, make_flow):
     """On a full batch, a row with weight 3 gives the same loss and gradient as three equal rows."""
     counts = torch.randint(1, 4, (100,), generator=torch.Generator().manual_seed(1))
     repeated = x[:100].repeat_interleave(counts, dim=0).double()
@@ -252,7 +252,7 @@ def test_caches_of_inverses_notice_a_step(x, make_flow):
 
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
 def test_precisions_agree_roughly(x, make_flow, precision):
-    settings = {"steps": 30, "validate_every": 30, "learning_rate": 1e-2, "progress": False}
+    settings = {"steps": 10, "validate_every": 10, "learning_rate": 1e-2, "progress": False}
     result = fit(make_flow(dropout=0.0), x, precision=precision, **settings)
     plain = fit(make_flow(dropout=0.0), x, precision="float32", **settings)
     # bf16 keeps 8 bits, so the networks' outputs, and losses of order 2, have errors of about a percent.

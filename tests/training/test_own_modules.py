@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 
 import pytest
 import torch
@@ -15,104 +14,27 @@ from cubicflow.flows import FlowFileError
 from cubicflow.flows.descriptions import TYPES
 from cubicflow.training import RunFolderError, TrainingInterrupted, fit
 
+from .own_modules import (
+    BINS,
+    Net,
+    NetWithConfig,
+    OwnFlow,
+    RegisteredFlow,
+    coupled,
+    mixture,
+    own_flow,
+    shared_net,
+    with_own_net,
+)
+
+pytestmark = pytest.mark.usefixtures("forget_registrations")
+
 SETTINGS = {"steps": 12, "validate_every": 4, "progress": False}
-BINS = cf.transforms.ElementMap("cubic", num_bins=4)
-
-
-class Net(nn.Module):
-    """A network without a config."""
-
-    def __init__(self, hidden=8):
-        super().__init__()
-        self.hidden = hidden
-        last = nn.Linear(hidden, BINS.num_params)
-        self.layers = nn.Sequential(nn.Linear(1, hidden), nn.Dropout(0.1), nn.SiLU(), last)
-
-    def forward(self, x):
-        return self.layers(x)
-
-
-class NetWithConfig(Net):
-    def config(self):
-        return {"hidden": self.hidden}
-
-
-class OwnFlow(nn.Module):
-    """A module without any part of cubicflow. Its log_prob takes one argument. Its buffers are integers, bytes and
-    half-precision numbers. Some of its tensors are not in its state_dict."""
-
-    def __init__(self, features=2):
-        super().__init__()
-        self.features = features
-        self.scale = nn.Parameter(torch.zeros(features))
-        self.register_buffer("order", torch.arange(features, dtype=torch.int32))
-        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
-        self.register_buffer("flags", torch.ones(3, dtype=torch.uint8))
-        self.register_buffer("halves", torch.tensor([0.5, 0.25], dtype=torch.bfloat16))
-        self.register_buffer("mask", torch.ones(features), persistent=False)
-        self.base = torch.distributions.Normal(0.0, 1.0, validate_args=False)
-
-    def log_prob(self, x):
-        if self.training:
-            self.calls += 1
-        z = x[:, self.order] * self.scale.exp() * self.mask
-        return self.base.log_prob(z).sum(1) + self.scale.sum()
-
-
-class RegisteredFlow(OwnFlow):
-    """An OwnFlow with a config, so that it can be registered."""
-
-    def __init__(self, features=2):
-        super().__init__(features)
-        del self.halves  # all floating tensors of a registered flow have one dtype
-
-    def config(self):
-        return {"features": self.features}
-
-
-@pytest.fixture(autouse=True)
-def _forget_registrations():
-    before = dict(TYPES)
-    yield
-    TYPES.clear()
-    TYPES.update(before)
-
-
-@pytest.fixture
-def run(tmp_path):
-    return tmp_path / "run"
-
-
-def coupled(*networks):
-    masks = ([True, False], [False, True])
-    layers = [cf.transforms.Coupling(masks[i % 2], network, BINS) for i, network in enumerate(networks)]
-    return cf.Flow(cf.distributions.StandardNormal(2), cf.transforms.Compose(layers))
-
-
-def with_own_net(**settings):
-    torch.manual_seed(5)
-    return coupled(Net(**settings))
-
-
-def shared_net(kind=Net):
-    torch.manual_seed(5)
-    network = kind()
-    return coupled(network, network)
-
-
-def mixture(kind=Net):
-    torch.manual_seed(5)
-    return cf.Mixture([coupled(kind()), coupled(kind(hidden=4))], [2, 1])
-
-
-def own_flow():
-    return OwnFlow()
-
-
 MAKERS = [with_own_net, shared_net, mixture, own_flow]
 
 
 def stopping_at(step):
+    """Return a stop function that returns True after this step."""
     asked = iter(range(1, 10**9))
     return lambda: next(asked) == step
 
@@ -162,7 +84,7 @@ def test_context_reaches_a_log_prob_that_takes_it(x):
     torch.testing.assert_close(shifted.scale, fit(OwnFlow(), x, **SETTINGS).flow.scale, rtol=0, atol=1e-3)
 
 
-def test_config_names_what_is_missing_and_lists_the_tensors(x, run):
+def test_config_names_unregistered_classes_and_lists_the_tensors(x, run):
     fit(mixture(), x, run=run, **SETTINGS)
     config = json.loads((run / "config.json").read_text())
     assert config["dtype"] is None
@@ -197,7 +119,7 @@ def test_resume_with_another_module(x, run):
             fit(other, x, run=run, resume=True, **SETTINGS)
 
 
-def test_what_is_no_tensor_cannot_be_kept(x, run):
+def test_a_state_that_is_not_a_tensor_is_refused(x, run):
     class Remembering(OwnFlow):
         def get_extra_state(self):
             return {"epoch": 3}
@@ -215,7 +137,7 @@ def test_what_is_no_tensor_cannot_be_kept(x, run):
         cf.register(Remembering)
 
 
-def test_a_run_begun_before_the_class_was_registered_goes_on(x, run, assert_same):
+def test_a_run_started_before_registration_resumes(x, run, assert_same):
     def make():
         torch.manual_seed(5)
         return coupled(NetWithConfig())
@@ -291,7 +213,7 @@ def test_networks_in_two_layers_stay_one_and_train_as_one(x, tmp_path):
 
 
 @pytest.mark.parametrize("layer", ["coupling", "autoregressive"])
-def test_only_what_shares_says_so(tmp_path, layer):
+def test_equal_buffers_are_not_recorded_as_shared(tmp_path, layer):
     """Masked networks may share the memory of equal buffers. Such buffers are not recorded as shared tensors."""
     cf.flows.tabular(2, num_layers=2, hidden_features=8, layer=layer).save(tmp_path)
     assert "shared_tensors" not in json.loads((tmp_path / "config.json").read_text())
@@ -301,7 +223,7 @@ def test_only_what_shares_says_so(tmp_path, layer):
     "shared",
     [3, ["x"], {"nowhere": "base.anchor"}, {"base.anchor": "nowhere"}, {"base.anchor": ["base.anchor"]}, {"a": "b"}],
 )
-def test_damaged_words_about_sharing_are_refused(tmp_path, shared):
+def test_invalid_sections_of_shared_tensors_are_refused(tmp_path, shared):
     coupled(cf.nets.ResidualMLP(1, BINS.num_params, hidden_features=8)).save(tmp_path)
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "shared_tensors": shared}))
@@ -309,7 +231,7 @@ def test_damaged_words_about_sharing_are_refused(tmp_path, shared):
         cf.load(tmp_path)
 
 
-def test_a_run_that_needs_a_class_that_nobody_registered(x, run):
+def test_a_run_of_a_class_that_is_not_registered(x, run):
     cf.register(NetWithConfig)
     fit(coupled(NetWithConfig()), x, run=run, **SETTINGS)
     del TYPES["NetWithConfig"]
@@ -321,7 +243,7 @@ def test_a_run_that_needs_a_class_that_nobody_registered(x, run):
         fit(coupled(NetWithConfig()), x, run=run, resume=True, **SETTINGS)
 
 
-def test_only_registered_classes_are_ever_constructed(x, run):
+def test_only_registered_classes_are_constructed(x, run):
     built = []
 
     class Spy(NetWithConfig):
@@ -341,137 +263,3 @@ def test_only_registered_classes_are_ever_constructed(x, run):
     with pytest.raises(FlowFileError, match=r"should be torch.float32 of shape \(1000000000000, 1\)"):
         cf.load(run)
     assert built == ["meta"]
-
-
-# --- classes that cannot be registered ---
-
-
-def test_register_is_a_decorator_and_may_come_twice():
-    assert cf.register(NetWithConfig) is NetWithConfig
-    assert cf.register(NetWithConfig) is NetWithConfig
-
-    @cf.register
-    class Another(NetWithConfig):
-        pass
-
-    assert TYPES["Another"] is Another
-
-
-@pytest.mark.parametrize(
-    ("what", "message"),
-    [
-        (Net, r"Net has no method config\(\); add one that returns its constructor's arguments"),
-        (lambda x: x, "takes a subclass of torch.nn.Module, got an object of class function"),
-        (fit, "got an object of class function"),
-        (NetWithConfig(), "got an object of class NetWithConfig; pass the class of your module"),
-        (dict, "takes a subclass of torch.nn.Module, got the class dict"),
-        ("NetWithConfig", "got an object of class str"),
-    ],
-)
-def test_what_cannot_be_registered(what, message):
-    with pytest.raises(TypeError, match=message) as caught:
-        cf.register(what)
-    assert "\n" not in str(caught.value)
-
-
-def test_two_classes_of_one_name():
-    def another():
-        class NetWithConfig(Net):
-            def config(self):
-                return {"hidden": self.hidden}
-
-        return NetWithConfig
-
-    cf.register(NetWithConfig)
-    home = NetWithConfig.__module__
-    with pytest.raises(
-        ValueError, match=f"a class named NetWithConfig already exists, in {home}; rename one of the two"
-    ):
-        cf.register(another())
-    del TYPES["NetWithConfig"]
-    cf.register(another())
-    with pytest.raises(ValueError, match="a class named NetWithConfig already exists"):
-        cf.register(another())
-    for name, home in (("Flow", "cubicflow.flows.flow"), ("ResidualMLP", "cubicflow.nets.residual_mlp")):
-        taken = type(name, (NetWithConfig,), {})
-        with pytest.raises(ValueError, match=f"a class named {name} already exists, in {home}; rename one of the two"):
-            cf.register(taken)
-    assert TYPES["Flow"] is cf.Flow
-
-
-def test_a_class_that_is_defined_again_replaces_itself():
-    """Running a notebook cell again defines its class again."""
-    source = "class Cell(NetWithConfig):\n    pass\n"
-    versions = []
-    for _ in range(2):
-        space = {"NetWithConfig": NetWithConfig, "__name__": "__main__"}
-        exec(source, space)
-        versions.append(cf.register(space["Cell"]))
-    assert TYPES["Cell"] is versions[1] is not versions[0]
-
-
-class Wrong(Net):
-    given: object = None
-
-    def __init__(self, hidden=8, slope=0.1):
-        super().__init__(hidden)
-        self.slope = slope
-
-    def config(self):
-        return self.given
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (None, r"Wrong.config\(\) must return a dict"),
-        ({"hidden": 8}, r"Wrong.config\(\) lacks slope; it must return all arguments"),
-        (
-            {"hidden": 4, "slope": 0.1},
-            r"config\(\) of Wrong does not rebuild this flow: .*layers.0.* of shape \(8,\), but is",
-        ),
-        (
-            {"hidden": 8, "slope": 0.1, "x": 1},
-            r"not rebuild this flow: Wrong cannot be built from .* unexpected keyword.*'x'",
-        ),
-        (
-            {"hidden": 8, "slope": 0.1, "type": 1},
-            r"Wrong.config\(\) must return a dict .*, without an argument named 'type'",
-        ),
-        (
-            {"hidden": 8, "slope": math.sin},
-            r"Wrong.config\(\)\['slope'\] is a builtin_function_or_method; a config may hold",
-        ),
-        ({"hidden": 8, "slope": [{}]}, r"Wrong.config\(\)\['slope'\] is a dict; a config may hold"),
-        ({"hidden": 8, "slope": nn.ReLU()}, r"torch.nn.modules.activation.ReLU is not one of cubicflow's own modules"),
-        ({"hidden": "eight", "slope": 0.1}, "not rebuild this flow: Wrong cannot be built from"),
-    ],
-)
-def test_a_config_that_does_not_rebuild_its_class(run, given, message, monkeypatch):
-    cf.register(Wrong)
-    monkeypatch.setattr(Wrong, "given", given)
-    with pytest.raises((TypeError, ValueError), match=message) as caught:
-        coupled(Wrong()).save(run)
-    assert "\n" not in str(caught.value)
-    assert not run.exists()
-
-
-def test_a_constructor_that_needs_the_values_of_tensors(run):
-    @cf.register
-    class Counting(Net):
-        def __init__(self):
-            super().__init__(int(torch.tensor(8)))
-
-        def config(self):
-            return {}
-
-    with pytest.raises(ValueError, match=r"Counting cannot be built .*meta device, where tensors have no values"):
-        coupled(Counting()).save(run)
-
-
-def test_a_config_that_does_not_rebuild_is_refused_before_training(x, run, monkeypatch):
-    cf.register(Wrong)
-    monkeypatch.setattr(Wrong, "given", {"hidden": 4, "slope": 0.1})
-    with pytest.raises(ValueError, match="does not rebuild this flow"):
-        fit(coupled(Wrong()), x, run=run, **SETTINGS)
-    assert not run.exists()

@@ -52,7 +52,7 @@ def test_a_folder_of_somebody_elses(x, make_flow, run):
         refused(r"holds other files and no run \(thesis.tex\)", make_flow(), x, run, **flag)
 
 
-def test_a_judgement_that_was_left_is_no_reason_to_refuse(x, make_flow, run):
+def test_a_run_may_start_in_a_folder_with_a_judgement(x, make_flow, run):
     """A new run may start in a folder that holds a judgement but no run."""
     run.mkdir()
     (run / "judge.json").write_text("{}")
@@ -68,7 +68,7 @@ def test_a_file_where_the_folder_should_be(x, make_flow, run):
         fit(make_flow(), x, run=run, **SETTINGS)
 
 
-def test_overwriting_keeps_what_is_not_the_runs(x, make_flow, run):
+def test_overwriting_keeps_files_that_are_not_of_the_run(x, make_flow, run):
     fit(make_flow(), x, run=run, **SETTINGS)
     (run / "notes.txt").write_text("mine")
     fit(make_flow(), x, run=run, overwrite=True, **SETTINGS)
@@ -119,7 +119,7 @@ def test_resume_with_changed_settings(x, make_flow, unfinished):
     assert resumed.steps == 12
 
 
-def test_a_run_of_before_a_setting_was_there_goes_on(x, make_flow, unfinished):
+def test_a_run_older_than_a_setting_resumes(x, make_flow, unfinished):
     path = unfinished / "config.json"
     config = json.loads(path.read_text())
     del config["training"]["beta2"]
@@ -246,7 +246,7 @@ def test_killed_while_the_first_config_is_written(x, make_flow, run):
         assert sorted(contents(run)) == ["config.json", "metrics.jsonl", "model.safetensors"]
 
 
-def test_only_what_a_killed_process_left_is_tidied_away(x, make_flow, run):
+def test_a_file_named_like_a_temporary_file_is_kept(x, make_flow, run):
     run.mkdir()
     (run / ".config.json.bak").write_text("mine")
     refused(r"holds other files and no run \(.config.json.bak\)", make_flow(), x, run)
@@ -305,7 +305,7 @@ def test_a_finished_run_whose_result_is_damaged(x, make_flow, run):
     refused(r"config.json has no section 'result'; .*--overwrite", make_flow(), x, run, resume=True)
 
 
-def test_a_line_of_metrics_that_is_no_text_is_left_out(x, make_flow, run):
+def test_a_line_of_metrics_that_is_not_text_is_skipped(x, make_flow, run):
     first = fit(make_flow(), x, run=run, **SETTINGS)
     path = run / "metrics.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
@@ -350,7 +350,7 @@ def test_within_one_process_too(x, make_flow, run):
 # --- progress ---
 
 
-def test_plain_lines_where_there_is_no_terminal(x, make_flow, capsys):
+def test_plain_lines_without_a_terminal(x, make_flow, capsys):
     fit(make_flow(), x, **{**SETTINGS, "progress": True})
     lines = capsys.readouterr().err.splitlines()
     assert [line.split("  ")[0] for line in lines] == ["step 4", "step 8", "step 12"]
@@ -385,7 +385,7 @@ def test_flows_stay_loadable_at_every_stage(x, make_flow, unfinished):
     assert cf.load(unfinished).log_prob(x[:3]).shape == torch.Size([3])
 
 
-def test_a_run_is_forgotten_and_what_lies_beside_it_is_kept(x, make_flow, run):
+def test_a_run_is_removed_and_other_files_are_kept(x, make_flow, run):
     fit(make_flow(), x, run=run, **SETTINGS)
     (run / "thesis.txt").write_text("mine")
     forget_run(run)
