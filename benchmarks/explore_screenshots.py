@@ -52,8 +52,8 @@ SHOTS = (
     Shot("layers", "plane", "#/layers", "[data-ready=yes]", 1000, 900),
     Shot("layers-dark", "plane", "#/layers", "[data-ready=yes]", 1000, 900, True),
     Shot("pairs-plane", "plane", "#/pairs", "[data-ready=yes]", height=780),
-    Shot("images", "images", "#/images", "[data-drawn]", height=760),
-    Shot("images-narrow-dark", "images", "#/images", "[data-drawn]", 400, 900, True),
+    Shot("images", "images", "#/images", ".strip canvas", height=760),
+    Shot("images-narrow-dark", "images", "#/images", ".strip canvas", 400, 900, True),
 )
 ODD_ROWS = """carat,cut,color,clarity,depth,table,price,x,y,z
 0.7,Ideal,G,VS2,61.8,56,2600,5.72,5.75,3.54
