@@ -94,7 +94,7 @@ async function drawScore(section, run) {
       const rows = found.judgement.lines;
       section.append(make("div", { class: "scroll wide" }, make("table", {}, make("thead", {}, make("tr", {}, ...["", "samples", "real rows"].map((t) => make("th", { text: t })))), make("tbody", {}, ...rows.map((row) => make("tr", {}, ...row.map((cell) => make("td", { text: cell }))))))));
     } else if (run.kind === "columns" || run.kind === "flow") {
-      section.append(make("p", { class: "quiet small", text: "Can a classifier tell samples from real rows? Run cubicflow judge; its verdict is then shown here." }));
+      section.append(make("p", { class: "quiet small", text: `Can a classifier tell samples from real rows? Run: cubicflow judge ${run.name} ${run.source}. Its verdict is then shown here.` }));
     }
     if (!found.verdict) section.append(make("p", { class: "quiet", text: "There are no held-out rows to score." }));
   } catch (error) {
