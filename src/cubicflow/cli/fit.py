@@ -134,6 +134,7 @@ def fit(
         for warning in score_warnings(result.score, result.train):
             _say(f"warning: {warning}")
         say(f"wrote {output} after {result.fit.steps:,} steps ({result.fit.stopped}). Next:")
+        say(f"  cubicflow explore {output}")
         say(f"  cubicflow plot {output}")
         conditions = "".join(f" --given {column.name}=VALUE" for column in schema.context)
         say(f"  cubicflow sample {output} -n 1000 -o samples.csv{conditions}")
