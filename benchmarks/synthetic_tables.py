@@ -7,8 +7,9 @@ Each PYTHON is the interpreter of a separate environment. The judge's environmen
 below 3; the peers' environments have sdv and mostlyai-engine. Every generator runs in its own process with one thread.
 
 A table and generator with a record in results/synthetic-tables is not run again, unless ``--again`` is given. The parts
-of the tables and the samples stay in ``--work``. The command ends by writing docs/results/synthetic_tables.md and its
-pictures from all records. Without ``--judge`` it only writes these.
+of the tables and the samples stay in ``--work``, and samples that are there are judged without another fit. So rows can
+be sampled on one machine, without ``--judge``, and judged on another. The command ends by writing
+docs/results/synthetic_tables.md and its pictures from all records. Without an interpreter it only writes these.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -58,25 +58,29 @@ def run_script(interpreter: str, script: str, *arguments: str) -> None:
 
 
 def run_one(table: str, model: str, interpreter: str, arguments: argparse.Namespace, command: str) -> None:
-    """Fit, sample and judge one generator on one table, and write the record."""
+    """Fit and sample one generator on one table, unless its samples are there. Then judge them and write the record."""
     folder = arguments.work / table
-    TABLES[table].write_parts(arguments.folder, folder)
-    began = time.monotonic()
+    run_path, judged_path = folder / f"{model}-run.json", folder / f"{model}-judged.json"
     where: dict[str, Any] = {"command": command, "machine": machine_in_use("cpu")}
     where["began"] = datetime.now(UTC).isoformat(timespec="seconds")
     limits = ("--seconds", str(60 * arguments.minutes), "--steps", str(arguments.steps))
     try:
-        run_script(interpreter, "generate_rows.py", model, str(folder), *limits)
+        if arguments.again or not run_path.exists():
+            TABLES[table].write_parts(arguments.folder, folder)
+            run_script(interpreter, "generate_rows.py", model, str(folder), *limits)
+            run_path.write_text(json.dumps(where))
+            print(f"{table}, {model}: sampled", flush=True)
+        if arguments.judge is None:
+            return
+        where = json.loads(run_path.read_text())
         run_script(arguments.judge, "judge_rows.py", model, str(folder))
     except RunFailedError as error:
         write_record(RECORDS, failed_record(table, model, str(error), where))
         print(f"{table}, {model}: failed, {error}", flush=True)
         return
-    generated, judged = (json.loads((folder / name).read_text()) for name in (f"{model}.json", f"{model}-judged.json"))
-    record = make_record(table, model, generated, judged, where)
-    write_record(RECORDS, record)
-    score, seconds = judged["detection"]["score"], time.monotonic() - began
-    print(f"{table}, {model}: detection {score:.3f}, {seconds:.0f} seconds in all", flush=True)
+    generated, judged = (json.loads(path.read_text()) for path in (folder / f"{model}.json", judged_path))
+    write_record(RECORDS, make_record(table, model, generated, judged, where))
+    print(f"{table}, {model}: detection {judged['detection']['score']:.3f}", flush=True)
 
 
 def write_results() -> None:
@@ -90,7 +94,7 @@ def write_results() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, nargs="?", help="folder of the tables")
-    parser.add_argument("--judge", help="interpreter with xgboost and sdmetrics")
+    parser.add_argument("--judge", help="interpreter with xgboost and sdmetrics; without it, rows are only sampled")
     parser.add_argument("--sdv", help="interpreter with sdv")
     parser.add_argument("--mostlyai", help="interpreter with mostlyai-engine")
     parser.add_argument("--table", action="append", choices=list(TABLES), help="run only this one; repeatable")
@@ -100,9 +104,10 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("runs/synthetic-tables"))
     parser.add_argument("--again", action="store_true", help="run again what has a record")
     arguments = parser.parse_args()
-    if arguments.judge is not None and arguments.folder is None:
-        parser.error("--judge needs FOLDER, the folder of the tables")
-    interpreters = {"cubicflow": sys.executable, "sdv": arguments.sdv, "mostlyai": arguments.mostlyai}
+    own = sys.executable if arguments.judge is not None else None
+    interpreters = {"cubicflow": own, "sdv": arguments.sdv, "mostlyai": arguments.mostlyai}
+    if any(interpreters.values()) and arguments.folder is None:
+        parser.error("FOLDER, the folder of the tables, is needed")
     recorded = ["--table", "--model", "--minutes", "--steps"]
     chosen = [f"{name} {value}" for name in recorded for value in _values(getattr(arguments, name[2:]), parser, name)]
     command = " ".join(["python -m benchmarks.synthetic_tables FOLDER", *chosen])
@@ -110,7 +115,7 @@ def main() -> None:
         interpreter = interpreters[model.split("-")[0]]
         for table in arguments.table or TABLES:
             done = record_path(RECORDS, table, model).exists() and not arguments.again
-            if arguments.judge is None or interpreter is None or done:
+            if interpreter is None or done:
                 continue
             run_one(table, model, interpreter, arguments, command)
     write_results()
