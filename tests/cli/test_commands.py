@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import cubicflow as cf
 from cubicflow.tables.kinds import NAMES
 
 from .conftest import ROWS, Command, make_frame
@@ -185,6 +187,16 @@ def test_bad_input_at_fit_time(cubicflow: Command, table: Path, tmp_path: Path) 
     (tmp_path / "mine" / "thesis.txt").write_text("mine")
     refused(cubicflow("fit", table, "-o", tmp_path / "mine"), "holds other files and no run")
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "mine"
+
+
+def test_doctor_in_a_source_tree_that_is_not_installed(cubicflow: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("cubicflow.cli.doctor.version", version)
+    status, output, _ = cubicflow("doctor")
+    assert status == 0
+    assert output.startswith(f"cubicflow {cf.__version__}, Python ")
 
 
 def test_doctor(cubicflow: Command) -> None:

@@ -127,7 +127,8 @@ def test_the_step_of_a_model_of_columns_is_captured():
     step = Step(model, negative_log_likelihood, config, World(torch.device("cuda", 0)), 1.0, None)
     take = CapturedStep(step, pytest.fail)
     cells = torch.tensor([[0, 0, 1, 0], [0, 0.3, 0.6, math.log(0.1)], [0, 0.3, 0.7, 0]]).flatten()
-    before = [parameter.clone() for parameter in model.parameters()]
+    # Detached: a clone with a graph keeps autograd nodes of the default stream alive, and these break a capture.
+    before = [parameter.detach().clone() for parameter in model.parameters()]
     for _ in range(5):
         step.set_rates(1e-3, 0.1)
         take(Batch(cells.expand(64, -1).cuda()))

@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import typer
 
+from cubicflow import __version__
 from cubicflow.cli.clear_errors import clear_errors
 
 PACKAGES = {
@@ -34,7 +35,7 @@ def doctor() -> None:
     Example: cubicflow doctor
     """
     with clear_errors():
-        typer.echo(f"cubicflow {version('cubicflow')}, Python {sys.version.split()[0]}, {platform.platform()}")
+        typer.echo(f"cubicflow {__version__}, Python {sys.version.split()[0]}, {platform.platform()}")
         for works, name, detail in (*packages(), *devices(), *backends(), *shortcuts()):
             typer.echo(f"  {'yes' if works else 'no '}  {name:<16}  {detail}")
 
