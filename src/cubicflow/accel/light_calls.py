@@ -99,7 +99,7 @@ class LightCalls(Calls):
             return
         named = plan.named(strides)
         run = plan.kernel[plan.grid](*tensors, **named)
-        if run is not None:  # the interpreter returns None
+        if run is not None:  # Triton's interpreter compiles nothing and returns None
             names = list(inspect.signature(plan.kernel.fn).parameters)[len(tensors) :]
             plan.compiled[key] = run[plan.grid], tuple(named[name] for name in names)
 

@@ -27,7 +27,8 @@ HEADS = (
 
 
 def ours(group: Sequence[Measurement]) -> list[Measurement]:
-    """Return our measurements of a cubic flow or spline, with the plain PyTorch reference only if there is no other."""
+    """Return our measurements of a cubic flow or spline. The plain PyTorch reference is left out if there are
+    others."""
     mine = [
         m for m in group if m.implementation.startswith(OURS) and not m.implementation.startswith((QUADRATIC, RATIONAL))
     ]

@@ -87,7 +87,8 @@ class NessaiFlow(BaseFlow):  # type: ignore[misc]
 
     @property
     def current(self) -> Flow:
-        """The flow with the parameters being trained in training mode, and with the averaged ones otherwise."""
+        """The flow with the current parameters in training mode, and with the averaged parameters in evaluation
+        mode."""
         return self.flow if self.training else self.averaged
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -157,7 +158,7 @@ class NessaiFlow(BaseFlow):  # type: ignore[misc]
         batches, self._live_points, self._epoch_over = self._live_points, None, True
         if self.cover and batches:
             radii = torch.cat([self.averaged.to_noise(x, context)[0].norm(dim=1) for x, context in batches])
-            farthest = radii.nan_to_num(0, posinf=0).amax()  # a point without a finite noise has no distance
+            farthest = radii.nan_to_num(0, posinf=0).amax()  # ignore points whose noise is not finite
             self.scale.copy_(farthest / compute_radius(self.flow.base.features, VOLUME_FRACTION))
 
     def apply(self, fn: Callable[[nn.Module], None]) -> Self:

@@ -1,4 +1,4 @@
-"""Training rows behind one interface: rows in memory, rows in memory-mapped files, and rows without data.
+"""Training rows behind one interface: rows in memory, rows in memory-mapped files, and rows without columns.
 
 The order of rows is a function of the seed, the epoch and the number of the batch. So a resumed run gets the same
 batches as an uninterrupted one, and several processes divide the same global batches.

@@ -140,7 +140,8 @@ class CubicFlowConditional(RegressorMixin, FlowEstimator):  # type: ignore[misc]
         return log_likelihood(self.flow_, encoder, inputs.read(encoder, joined(x_rows, y_rows)))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:  # noqa: N803
-        """Return the mean log likelihood of the rows. It is not R^2, which does not measure a distribution."""
+        """Return the mean log likelihood of the rows. The score is not R^2, because R^2 does not measure a
+        distribution."""
         return float(np.average(self.log_prob(X, y), weights=sample_weight))
 
     def sample(self, X: Any, n_samples: int = 1, random_state: Any = None) -> Any:  # noqa: N803

@@ -145,7 +145,7 @@ class CubicFlowDensity(DensityMixin, FlowEstimator):  # type: ignore[misc] # skl
         return float(self.score_samples(X).mean())
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> Any:
-        """Draw new rows: an array (n_samples, D), or a frame of the library and with the columns of the fitted one."""
+        """Draw new rows: an array (n_samples, D), or a frame with the library and the columns of the fitted frame."""
         check_is_fitted(self)
         count = whole_number("n_samples", n_samples, 1)
         generator = torch.Generator(self._flow_device).manual_seed(draw_seed(random_state))

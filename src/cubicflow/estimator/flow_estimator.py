@@ -69,7 +69,7 @@ class FlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no types
         return TableEncoder(self.schema_)
 
     def _x_table(self, X: Any, *, fitting: bool = False, gaps: bool = False) -> pa.Table:  # noqa: N803
-        """Return X as a table. With ``gaps``, values may be missing."""
+        """Return X as a table. If ``gaps`` is true, values may be missing."""
         if self.pattern_ is None:
             finite: Any = "allow-nan" if gaps else True
             checks: dict[str, Any] = {"dtype": np.float64, "ensure_min_samples": 2 if fitting else 1}

@@ -100,7 +100,8 @@ def points_answer(run: OpenedRun) -> bytes:
 
 
 def _placed(run: OpenedRun, y: Floats) -> Floats:
-    """Convert plain numbers to positions on axes: the bar's number for a list, the value for numbers, NaN for gaps."""
+    """Convert plain numbers to positions on axes: the bar's number for a list, the value for numbers, NaN for missing
+    values."""
     found = np.empty_like(y)
     for i, column in enumerate(run.subject.columns):
         place = column.bin_of(y[:, i]).astype(np.float64)

@@ -1,4 +1,4 @@
-"""A pool of rows drawn from a model of columns, each cell with the law that it was drawn from.
+"""A pool of rows drawn from a model of columns. Each cell has its law: the conditional distribution it was drawn from.
 
 The law of a cell is the network's output for its column, given the cells before it: log probabilities of outcomes, and
 the params of a spline. With the law, the probability that a row's column lies in a set needs only a spline and no
@@ -35,7 +35,8 @@ FEWEST_ROWS = 1 << 13  # rows of a full pool even if laws need more memory
 
 @dataclass
 class Law:
-    """The laws of one column in N rows: log probabilities of outcomes (N, O), and spline params (N, P) or None."""
+    """The conditional distributions of one column in N rows: log probabilities of outcomes (N, O), and spline params
+    (N, P) or None."""
 
     log_outcomes: Tensor
     params: Tensor | None
@@ -130,7 +131,8 @@ def log_chances(pool: Pool, i: int, law: ColumnLaw, walk: Walk, rows: NDArray[np
 
 @torch.no_grad()
 def law_masses(column: ShownColumn, cells: Cells, log_outcomes: Tensor, params: Tensor | None) -> Floats:
-    """Return the probability of every bin of a column under each row's law, (N, bins + 1). The last bin is the gap."""
+    """Return the probability of every bin of a column under each row's law, (N, bins + 1). The last bin is for missing
+    values."""
     from cubicflow.splines import cubic_spline
 
     outcomes = log_outcomes.exp()

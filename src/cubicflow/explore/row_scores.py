@@ -118,7 +118,8 @@ def _explained_names(fitted: FittedTable) -> list[str]:
 def _explained(
     run: OpenedRun, table: Table, chosen: NDArray[np.int64]
 ) -> tuple[tuple[list[str], list[list[str]]], Floats | None, Floats | None]:
-    """Return the cells of the chosen rows as text, their log probabilities, and the percentiles of these."""
+    """Return the cells of the chosen rows as text, their log probabilities, and the percentiles of the log
+    probabilities."""
     fitted = run.fitted
     if fitted is None:
         raise TypeError("only tables have columns")

@@ -209,7 +209,7 @@ class SampledSubject(Subject):
         y = self._rows(n, conditions)
         kept = self.kept(y, conditions)
         if not kept.any():
-            raise TableError(f"none of {n:,} drawn rows meets these conditions; widen them")
+            raise TableError(f"none of {n:,} drawn rows meets these conditions; widen the conditions")
         share, rows = float(kept.mean()), y[kept]
         even = np.zeros(len(rows))
         found: Sequence[ColumnAnswer] = [counted(c, rows[:, i], even) for i, c in enumerate(self.columns)]
@@ -263,7 +263,7 @@ class FlowSubject(SampledSubject):
                 raise TableError(
                     f"a single value has probability 0 under a flow; give column {condition.column!r} a range"
                 )
-            allowed = allowed_by(condition, column, SimpleNamespace(gaps=False))  # type: ignore[arg-type] # a flow has no gaps
+            allowed = allowed_by(condition, column, SimpleNamespace(gaps=False))  # type: ignore[arg-type] # a flow has no missing values
             kept &= allowed.contains(y[:, names.index(condition.column)])
         return kept
 
@@ -325,7 +325,8 @@ class Contexts:
 
 
 def numbers_of(fitted: FittedTable, rows: pa.Table) -> Floats:
-    """Return the plain numbers (N, D) of a table's rows: NaN for a gap, inf for a value that the column cannot hold."""
+    """Return the plain numbers (N, D) of a table's rows: NaN for a missing value, inf for a value that the column
+    cannot hold."""
     columns = fitted.encoder.columns
     return np.column_stack([plain_numbers(c, rows.column(c.name).combine_chunks()) for c in columns])
 

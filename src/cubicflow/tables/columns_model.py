@@ -48,7 +48,7 @@ NEAREST = 1e-6  # smallest distance from 0 and from 1 at which the normal quanti
 WIDE = 0.02  # width on [0, 1]; training takes the mean density of a narrower interval by Gauss's two-point rule
 GAUSS = 0.5 / math.sqrt(3)  # distance of Gauss's points from the middle of an interval, in widths
 
-STRANGER_PENALTY = 7.0  # nats, subtracted from the logit of an outcome that never occurs with an earlier one
+STRANGER_PENALTY = 7.0  # nats, subtracted from the logit of an outcome that never occurs with an earlier outcome
 CORES = ("mlp", "attention")
 ToCells = Callable[[int, Tensor, Tensor], Tensor]  # (column, kind (N,), u (N,)) -> cells (N, 4)
 
@@ -197,9 +197,10 @@ class ColumnsModel(nn.Module):
         return result
 
     def log_presence(self, x: Tensor, gaps: Sequence[int], context: Tensor | None = None) -> Tensor:
-        """Return, for each cell, the log probability that it is a gap, or that it is not a gap, as it is in x: (N, D).
+        """Return, for each cell, the log probability of its state in x, missing or present: (N, D).
 
-        ``gaps`` holds the kind of a gap in each column, or -1 for a column without gaps. Such a column has 0.
+        ``gaps`` holds the kind of a missing value in each column, or -1 for a column without missing values, whose log
+        probability is 0.
         """
         cells = self._cells(x, context)
         hidden = self._hidden(cells)
@@ -237,8 +238,9 @@ class ColumnsModel(nn.Module):
         """Return log mean densities (N, I) of intervals, given cells (N, I, 4) and params (N, I, P)."""
         _, low, high, log_width = cells.unbind(2)
         if not self.training:
-            # The log_size is below the log width by the probability reserved for unseen values. The log_size serves as
-            # the log width of an interval too narrow for its distances: there the density is nearly constant.
+            # The width follows from the distances. If the interval is too narrow for its distances, the log_size
+            # replaces the log width: the density is nearly constant there. The log_size is slightly smaller, by the
+            # probability of unseen values.
             between, least = 1 - low - high, math.sqrt(torch.finfo(cells.dtype).eps)
             log_width = torch.where(between > least, between.clamp(min=least).log(), log_width)
             return log_mean_density(low, high, log_width, params, closed=closed)

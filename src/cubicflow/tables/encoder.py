@@ -48,7 +48,7 @@ class TableEncoder:
     # --- rows to numbers ---
 
     def read(self, batch: pa.RecordBatch, *, weights: bool = False) -> Numbers:
-        """Return a batch without gaps as plain numbers. Raises TableError for a value outside the schema."""
+        """Return a batch without missing values as plain numbers. Raises TableError for a value outside the schema."""
         for column in self.schema.of_role("constant"):
             column.encode(batch.column(column.name))  # raises for any value but the constant
         y = np.empty((len(batch), self.features))

@@ -192,8 +192,8 @@ class FittedTable(SampledTable):
     def log_likelihood(self, numbers: Numbers, *, observed_only: bool = False) -> NDArray[np.float64]:
         """Return log p of rows that the encoder has read.
 
-        ``observed_only`` scores the values that are present, given that they are present, and ignores the pattern of
-        gaps.
+        ``observed_only`` scores the values that are present, given that they are present, and ignores which values are
+        missing.
         """
         return score_numbers(self.flow, self.encoder, numbers, observed_only=observed_only)
 
@@ -205,7 +205,7 @@ class FittedTable(SampledTable):
         """Return the log likelihood of every row, in nats and in the data's own units.
 
         With ``missing="drop"``, a row that lacks a value scores NaN. ``observed_only`` scores the values that are
-        present and ignores the pattern of gaps. The column of weights is not needed.
+        present and ignores which values are missing. The column of weights is not needed.
 
         Raises TableError if the batch lacks a column of the fitted table and, with ``missing="error"``, if a row lacks
         a value. A flow also raises it for a value that the schema does not allow, such as an unseen word. A model of

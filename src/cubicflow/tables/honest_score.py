@@ -160,7 +160,7 @@ def _size(mean: Mean) -> str:
 
 
 class Used(NamedTuple):
-    """Counts of a table: rows ``read``, rows ``used``, ``columns``, and missing values, ``gaps``."""
+    """Counts of a table: rows ``read``, rows ``used``, ``columns``, and ``gaps``, missing values."""
 
     read: int
     used: int
@@ -173,10 +173,10 @@ class Used(NamedTuple):
         >>> str(Used(344, 333, 7, 19)), str(Used(20, 20, 3))
         ('333 of 344 rows are used; the 11 left out lack 19 of their 77 values', 'all 20 rows are used, 60 values')
         >>> str(Used(344, 344, 7, 19))
-        'all 344 rows are used, 2,389 values and 19 gaps'
+        'all 344 rows are used, 2,389 values and 19 missing values'
         """
         if self.read == self.used:
-            gaps = f" and {self.gaps:,} gaps" if self.gaps else ""
+            gaps = f" and {self.gaps:,} missing values" if self.gaps else ""
             return f"all {self.read:,} rows are used, {self.read * self.columns - self.gaps:,} values{gaps}"
         left = self.read - self.used
         lack = "lacks" if left == 1 else "lack"

@@ -122,7 +122,7 @@ class TableOptions:
 
 @dataclass(frozen=True)
 class Inferred:
-    """An inferred schema, and what was found in the table."""
+    """An inferred schema, with row counts, notes and warnings."""
 
     schema: Schema
     rows: int  # rows that are used
@@ -152,7 +152,7 @@ def infer(
         options: the user's options for its columns.
         split: which rows are for training.
         spool: the folder for a temporary copy of a large text file, so that the file is read once; by default the
-            system's.
+            system's temporary folder.
         atoms: whether the model gives single values of a real column probabilities of their own; if false, a note names
             columns with frequent values.
 
@@ -231,7 +231,7 @@ def _index_note(name: str, *, is_text: bool) -> str:
 
 
 def _check_gaps(facts: Mapping[str, Facts], options: TableOptions) -> None:
-    """Raise TableError for gaps that no model can handle: missing weights, and columns without values."""
+    """Raise TableError for missing values that no model can handle: missing weights, and columns without values."""
     if options.weights is not None and facts[options.weights].gaps:
         raise TableError(
             f"column {options.weights!r} lacks {facts[options.weights].gaps} weights, and every row needs one; leave "
@@ -278,7 +278,7 @@ class _Survey:
                 order.update(batch.column(name))
             chosen.update(batch.filter(pa.array(part == 0)), piece.numbers[part == 0])
         if self.dropped and not self.rows:
-            deque(pieces(table, list(types), Missing.ERROR), maxlen=0)  # raises with the gaps of each column
+            deque(pieces(table, list(types), Missing.ERROR), maxlen=0)  # raises TableError, with counts
         if self.rows < FEWEST_ROWS or not all(self.parts[name] for name in split.parts):
             left = f" ({self.dropped} more lack a value)" if self.dropped else ""
             raise TableError(

@@ -201,7 +201,7 @@ def check_names(path: object, names: Sequence[str]) -> None:
 
 class Missing(StrEnum):
     """The handling of rows that lack a value: ``error`` refuses the table, ``drop`` leaves those rows out, and
-    ``model`` models gaps as values.
+    ``model`` models missing values as values.
 
     >>> Missing("drop")
     <Missing.DROP: 'drop'>
@@ -234,10 +234,10 @@ class Piece:
 
 
 def pieces(table: Table, columns: Sequence[str], missing: Missing | str = Missing.ERROR) -> Iterator[Piece]:
-    """Yield the named columns piece by piece. Rows that lack a value are dropped, refused, or kept with their gaps.
+    """Yield the named columns piece by piece. Rows that lack a value are dropped, refused or kept, as ``missing`` says.
 
-    With Missing.ERROR, the first gap ends the stream. The rest of the table is read to count the gaps, and TableError
-    names the columns that have gaps.
+    With Missing.ERROR, the first missing value ends the stream. The rest of the table is read to count missing values,
+    and TableError names the columns that have them.
     """
     start, missing = 0, Missing(missing)
     batches = table.batches(columns)
@@ -262,7 +262,7 @@ def _gaps(batch: pa.RecordBatch) -> NDArray[np.bool_]:
 def _incomplete(
     table: Table, columns: Sequence[str], before: int, first: NDArray[np.bool_], rest: Iterator[pa.RecordBatch]
 ) -> TableError:
-    """Return the error for a table with gaps, of which the first comes after ``before`` complete rows."""
+    """Return the error for a table with missing values, the first of which comes after ``before`` complete rows."""
     totals, rows, read = np.zeros(len(columns), dtype=np.int64), 0, before
     for gaps in chain([first], map(_gaps, rest)):
         totals += gaps.sum(axis=1)
@@ -274,7 +274,7 @@ def _incomplete(
     if rows == read:
         worst = columns[int(totals.argmax())]
         return TableError(
-            f"{table.path}: every row lacks a value, in {found}; leave out the column with most gaps, {worst!r}",
+            f"{table.path}: every row lacks a value, in {found}; leave out column {worst!r}, which lacks most",
             f"--drop {worst}",
         )
     lack = "rows lack" if rows > 1 else "row lacks"

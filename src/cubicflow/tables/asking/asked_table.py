@@ -64,7 +64,8 @@ class AskedTable:
         return Conditional(question, column, _checked_size(effective_size), self._seeded(seed))
 
     def probability(self, given: Given, *, effective_size: float = SIZE, seed: int = 0) -> Estimates:
-        """Return the probability that a row meets conditions, and its standard error.
+        """Return the probability that a row meets conditions, and its standard error. The arguments are as in
+        :meth:`conditional`.
 
         The error of an exact probability is 0. The probability is a density if a condition is a single real number.
         """
@@ -170,11 +171,11 @@ class AskedTable:
     def impute(
         self, rows: pa.Table | pa.RecordBatch, *, draws: int = 1, most_likely: bool = False, seed: int | None = None
     ) -> list[pa.Table]:
-        """Return the rows with their gaps filled, one table per draw.
+        """Return the rows with their missing values filled, one table per draw.
 
-        Gaps are drawn given all values of their row. Only gaps change. The column ``filled`` lists the filled columns
-        of each row, separated by commas. ``most_likely`` fills a gap with the most probable word or with the median
-        instead of a draw.
+        Missing values are drawn given all other values of their row. Other values do not change. The column ``filled``
+        lists the filled columns of each row, separated by commas. ``most_likely`` fills a missing value with the most
+        probable word or with the median instead of a draw.
         """
         from cubicflow.tables.asking.filled_table import impute_rows
 

@@ -1,12 +1,12 @@
 """The law of a column inside a set: the conditional distribution of one column, restricted to a set of its values.
 
-A set is split into pieces. A word, an atom and the gap are one piece each. An interval of numbers is one or more
-intervals [a, b] of the column's unit scale. The network of a row gives each piece a probability: for a word the
+A set is split into pieces. A word, an atom and the missing value are one piece each. An interval of numbers is one or
+more intervals [a, b] of the column's unit scale. The network of a row gives each piece a probability: for a word the
 probability of its outcome times the word's share of the outcome; for an interval F(b) - F(a) under the row's spline.
 The probability of the set is the sum. A real number that is not an atom has probability 0; a set of such numbers alone
 has densities per unit instead, and draws are from these numbers.
 
-Unseen values are in no piece: like ``sample``, draws never give them.
+No piece holds unseen values, so unseen values are never drawn, as in ``sample``.
 
 A tilt multiplies the probabilities of pieces before one piece is drawn. The weight divides by the tilt, so weighted
 draws have the same distribution under every tilt.
@@ -118,7 +118,7 @@ class ColumnLaw(ABC):
 
 
 class WordLaw(ColumnLaw):
-    """The law of words: one piece for every allowed level, and one for the gap.
+    """The law of words: one piece for every allowed level, and one for missing values.
 
     If there are many levels, all levels of one outcome share a piece.
     """
@@ -166,7 +166,7 @@ class WordLaw(ColumnLaw):
 
 
 class NumberLaw(ColumnLaw):
-    """The law of numbers. The pieces are intervals or points of the unit scale, then atoms, then the gap."""
+    """The law of numbers. The pieces are intervals or points of the unit scale, then atoms, then the missing value."""
 
     def __init__(
         self, column: Column, cells: NumberCells, allowed: AllowedNumbers, knots: Floats | None = None

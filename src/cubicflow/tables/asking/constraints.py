@@ -115,7 +115,7 @@ class FixedCombination(Constraint):
 
 
 def combinations_of(names: Sequence[str], rows: Mapping[str, pa.Array], schema: Schema) -> list[tuple[Any, ...]]:
-    """Return the values of some columns for each row, as text; None for a gap."""
+    """Return the values of some columns for each row, as text; None for a missing value."""
     texts = []
     for name in names:
         column = schema[name]
@@ -126,7 +126,7 @@ def combinations_of(names: Sequence[str], rows: Mapping[str, pa.Array], schema: 
 
 
 def number_of(column: Column, array: pa.Array) -> Floats:
-    """Return values as numbers: dates in microseconds, NaN for a gap."""
+    """Return values as numbers: dates in microseconds, NaN for a missing value."""
     read = column.read(array)
     if is_date(read.type):
         unit = pa.timestamp("us", getattr(read.type, "tz", None))

@@ -54,7 +54,7 @@ def _function(walk: Walk, constraint: LinearConstraint, last: int) -> Computed:
 
 
 def _values(walk: Walk, name: str, y: Floats) -> Floats:
-    """Return the values of plain numbers; NaN for a gap."""
+    """Return the values of plain numbers; NaN for a missing value."""
     column = walk.encoder.schema[name]
     gap = np.isnan(y)
     return np.where(gap, np.nan, number_of(column, column.decode(np.where(gap, 0.0, y))))

@@ -1,4 +1,4 @@
-"""Tables as matrices: numbers are unchanged, words are codes shared by all tables, gaps are NaN."""
+"""Tables as matrices: numbers are unchanged, words are codes shared by all tables, missing values are NaN."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _common_family(column: str, arrays: Mapping[str, pa.Array], *, as_words: boo
 
 
 def _numbers(column: str, arrays: Mapping[str, pa.Array], kind: str, *, is_word: bool) -> list[Floats]:
-    """Return one array of numbers for each table, with NaN for gaps."""
+    """Return one array of numbers for each table, with NaN for missing values."""
     if kind == "text":
         texts = [plain_text(array) for array in arrays.values()]
         known = pc.unique(pa.concat_arrays(texts)).drop_null().sort()

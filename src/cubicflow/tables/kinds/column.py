@@ -117,14 +117,15 @@ class Column(ABC):
 
     @abstractmethod
     def encode(self, array: pa.Array) -> Floats:
-        """Return y for every value of an array without gaps.
+        """Return y for every value of an array without missing values.
 
         Raises:
             TableError: a value does not belong to the column.
         """
 
     def encode_any(self, array: pa.Array) -> Floats:
-        """Return y for every value of an array without gaps, and inf for a value that does not belong to the column.
+        """Return y for every value of an array without missing values; inf for a value that does not belong to the
+        column.
 
         Limits of the map are ignored.
         """

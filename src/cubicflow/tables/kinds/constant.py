@@ -35,7 +35,7 @@ class Constant(Column):
 
     @classmethod
     def infer(cls, facts: Facts, requested_kind: type[Column] | None, role: Role) -> Column | None:
-        if len(facts.distinct) == 1 and facts.gaps:  # the probability of a gap is left to learn
+        if len(facts.distinct) == 1 and facts.gaps:  # the model still learns the probability of a missing value
             return Levels(facts.name, type_name(facts.type), role, levels=tuple(facts.sorted_distinct()))
         if len(facts.distinct) == 1:
             return cls(facts.name, type_name(facts.type), "constant", value=facts.sorted_distinct()[0])

@@ -106,7 +106,7 @@ class GridFinder:
         self.no_grid = True
 
     def see_whole(self, values: Codes) -> None:
-        """Add a batch of whole numbers, which always have a grid."""
+        """Add a batch of whole numbers. Whole numbers always lie on a grid."""
         if values.size:
             self._take(np.unique(values), self.decimals)
 
@@ -132,7 +132,8 @@ class GridFinder:
 
 
 class Facts:
-    """Facts of a column: distinct values up to a limit, range, gaps, infinite values, and the grid of numbers."""
+    """Facts of a column: distinct values up to a limit, range, missing values, infinite values, and the grid of
+    numbers."""
 
     def __init__(self, name: str, type: pa.DataType) -> None:
         self.name, self.type = name, type
