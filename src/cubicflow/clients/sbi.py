@@ -171,9 +171,11 @@ class EstimatorBuilder:
             return theta, x
         bad = f"{int((~valid).sum())} of {len(x)} simulations have NaN or inf in x"
         if self.density_of == "x":
-            raise ValueError(f"{bad}; leaving them out would bias a likelihood; replace them by a number far outside")
+            raise ValueError(
+                f"{bad}; leaving them out would bias a likelihood, so replace NaN and inf by a number far outside"
+            )
         if not valid.any():
-            raise ValueError(f"{bad}; there is nothing left to train on")
+            raise ValueError(f"{bad}, so no simulation is left for training; check the simulator")
         warnings.warn(f"{bad}; they are left out of training", stacklevel=3)
         return theta[valid], x[valid]
 

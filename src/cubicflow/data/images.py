@@ -79,7 +79,8 @@ def load_fashion_mnist(folder: str | Path | None = None, *, validation: int = 60
     for pictures, names, split in ((images, labels, "train"), (test, test_labels, "t10k")):
         if pictures.ndim != 3 or names.shape != pictures.shape[:1]:
             raise ValueError(
-                f"the {split} files do not fit: images have shape {pictures.shape}, labels have shape {names.shape}"
+                f"the {split} files do not match: images have shape {pictures.shape}, labels have shape {names.shape}; "
+                "download both again"
             )
     if not 0 <= validation < len(images):
         raise ValueError(

@@ -91,9 +91,9 @@ def summarise(batches: Iterable[Batch], names: Sequence[str] | None = None) -> S
             f"{num_bad} of {rows} rows have NaN or infinite values: {'; '.join(bad)}{more}. Remove or fill them first."
         )
     if rows == 0:
-        raise ValueError("there are no rows")
+        raise ValueError("there are no rows; give at least one")
     if weight == 0:
-        raise ValueError("the weights of all rows are 0, so there is nothing to fit")
+        raise ValueError("the weights of all rows are 0, so there is nothing to fit; give some rows a positive weight")
     std = (squares / weight).sqrt()
     return Summary(shape, context_features, mean.cpu(), std.cpu(), weight / rows, dtype, content.result())
 

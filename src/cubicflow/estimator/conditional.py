@@ -249,7 +249,9 @@ class CubicFlowConditional(RegressorMixin, FlowEstimator):  # type: ignore[misc]
     def _y_table(self, y: Any) -> pa.Table:
         if self.pattern_y_ is not None:
             if not inputs.is_frame(y):
-                raise ValueError(f"fit got a frame y with the columns {inputs.names(self.pattern_y_)}; give a frame")
+                raise ValueError(
+                    f"fit got a frame y with the columns {inputs.names(self.pattern_y_)}; give such a frame"
+                )
             return inputs.without_gaps(inputs.arrow_table(y))
         return self._y_array(check_array(y, dtype=np.float64, ensure_2d=False, input_name="y"))
 

@@ -75,7 +75,7 @@ class FlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no types
             checks: dict[str, Any] = {"dtype": np.float64, "ensure_min_samples": 2 if fitting else 1}
             return inputs.array_table(validate_data(self, X, reset=fitting, ensure_all_finite=finite, **checks), "x")
         if not inputs.is_frame(X):
-            raise ValueError(f"fit got a frame with the columns {inputs.names(self.pattern_)}; give a frame")
+            raise ValueError(f"fit got a frame with the columns {inputs.names(self.pattern_)}; give such a frame")
         if fitting:
             _check_feature_names(self, X, reset=True)
             _check_n_features(self, X, reset=True)

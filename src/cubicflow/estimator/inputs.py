@@ -157,5 +157,5 @@ def _only_batch(schema: Schema, rows: pa.Table, name: str) -> pa.RecordBatch:
     table = MemoryTable(rows.combine_chunks(), name)
     batch = next(table.batches(schema.check(table), rows=max(len(rows), 1)), None)
     if batch is None:
-        raise TableError(f"{name}: there are no rows")
+        raise TableError(f"{name}: there are no rows; give at least one")
     return batch

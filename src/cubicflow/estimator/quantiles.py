@@ -77,4 +77,4 @@ def _normal(flow: Flow) -> tuple[Tensor, Tensor]:
         return base.means[0, 0], base.log_scales[0, 0].exp()
     if isinstance(base, StandardNormal):
         return base.anchor, base.anchor + 1
-    raise TypeError(f"quantiles need a normal base, got {type(base).__name__}")
+    raise TypeError(f"quantiles need a flow with a normal base, got {type(base).__name__}; draw samples instead")

@@ -139,7 +139,9 @@ def read_question(value: Any) -> dict[str, object]:
             case {"missing": True}:
                 found[name] = None
             case _:
-                raise TableError(f"the condition on column {name!r} cannot be read")
+                raise TableError(
+                    f"the condition on column {name!r} should have the key is, in, from and to, or missing"
+                )
     return found
 
 
@@ -248,7 +250,7 @@ async def _body(request: Request, most: int) -> bytes:
         async for chunk in request.stream():
             found += chunk
             if len(found) > most:
-                raise TooLargeError(f"the request is larger than {most >> 20 or 1} MiB, the limit")
+                raise TooLargeError(f"the request is larger than the limit of {most >> 20 or 1} MiB; send less")
     except ClientDisconnect:
         return b""
     return bytes(found)
@@ -282,5 +284,5 @@ def _whole(value: Any, name: str, most: int) -> int:
 def _temperature(question: Mapping[str, Any]) -> float:
     value = question.get("temperature")
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 4 or not math.isfinite(value):
-        raise TableError("the temperature must be a number above 0 and at most 4")
+        raise TableError(f"the temperature must be a number above 0 and at most 4, got {str(value)[:40]!r}")
     return float(value)

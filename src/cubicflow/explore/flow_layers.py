@@ -105,7 +105,7 @@ def _flow_inputs(run: OpenedRun) -> Floats:
         return y
     encoder = run.fitted.encoder
     if not isinstance(encoder, TableEncoder):
-        raise TypeError("a flow has a TableEncoder")
+        raise TypeError(f"a flow needs a TableEncoder, got {type(encoder).__name__}")
     y = y[np.isfinite(y).all(axis=1)]
     generator = np.random.default_rng(0)
     return encoder.to_flow(y, encoder.noise(len(y), generator) if encoder.mass_features else None)[0]

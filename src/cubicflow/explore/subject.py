@@ -257,7 +257,7 @@ class FlowSubject(SampledSubject):
         on_modelled = {name: value for name, value in conditions.items() if name not in self.usual}
         for condition in read_conditions(on_modelled, self.fitted.schema):
             if condition.column not in names:
-                raise TableError(f"column {condition.column!r} is not modelled, so it can have no condition")
+                raise TableError(f"column {condition.column!r} is not modelled; leave the condition out")
             column = self.fitted.schema[condition.column]
             if condition.relation == "=" and not column.counts_mass:
                 raise TableError(
@@ -286,7 +286,7 @@ class ArraySubject(SampledSubject):
 
     def draw(self, n: int, conditions: Conditions, seed: int) -> Floats:  # noqa: ARG002
         if self.flow.context_features:
-            raise TableError("this flow needs context, and the run keeps no values of it; use the flow from Python")
+            raise TableError("this flow needs context, but the run stores no context; use the flow from Python")
         with torch.no_grad():
             found: Floats = self.flow.sample(n, seed=seed, batch_size=1 << 14).double().cpu().numpy()
         return found
@@ -295,7 +295,7 @@ class ArraySubject(SampledSubject):
         kept = np.ones(len(y), np.bool_)
         for name, value in conditions.items():
             if name not in self.names:
-                raise TableError(f"there is no column {name!r}")
+                raise TableError(f"there is no column {name!r}; the columns are {', '.join(self.names)}")
             if not isinstance(value, tuple):
                 raise TableError(f"a single value has probability 0 under a flow; give column {name!r} a range")
             low, high = (_number(end, default) for end, default in zip(value, (-math.inf, math.inf), strict=True))

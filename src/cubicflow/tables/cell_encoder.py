@@ -56,7 +56,7 @@ class PlainReader:
                 )
             found = weights_column.needed_map.forward(weights_column.encode(array))[0]
             if (found < 0).any():
-                raise TableError(f"column {weights_column.name!r} holds negative weights")
+                raise TableError(f"column {weights_column.name!r} holds negative weights; weights must be 0 or more")
         return Numbers(y, context, found)
 
     def read_context(self, batch: pa.RecordBatch) -> Floats:

@@ -165,7 +165,7 @@ def _arrays(path: Path) -> dict[str, Array]:
             reason = "it holds Python objects, which cubicflow never loads; save numbers"
         raise TableError(f"{path}: not a readable NumPy file: {reason}") from None
     if not arrays:
-        raise TableError(f"{path}: the archive holds no array")
+        raise TableError(f"{path}: the archive holds no array; save at least one array in it")
     return arrays
 
 
@@ -194,14 +194,16 @@ def _load(path: Path) -> dict[str, Array]:
 def _split(path: Path, array: Array) -> dict[str, Array]:
     if array.dtype.names:
         if array.ndim != 1:
-            raise TableError(f"{path}: a structured array should have one dimension, this one has shape {array.shape}")
+            raise TableError(
+                f"{path}: a structured array should have one dimension, got shape {array.shape}; flatten it"
+            )
         return {name: array[name] for name in array.dtype.names}
     if array.ndim == 1:
         return {"x0": array}
     if array.ndim != 2:
-        raise TableError(f"{path}: expected rows by columns, got an array of shape {array.shape}")
+        raise TableError(f"{path}: expected an array (rows, columns), got shape {array.shape}; reshape it")
     if not array.shape[1]:
-        raise TableError(f"{path}: the array of shape {array.shape} has no columns")
+        raise TableError(f"{path}: the array of shape {array.shape} has no columns; save at least one column")
     return {f"x{i}": array[:, i] for i in range(array.shape[1])}
 
 

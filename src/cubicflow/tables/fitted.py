@@ -119,7 +119,9 @@ class FittedTable(SampledTable):
         section = config.get(SECTION)
         path = Path(folder) / CONFIG_FILE
         if not isinstance(section, dict):
-            raise FlowFileError(path, "the run was not fitted to a table with 'cubicflow fit'")
+            raise FlowFileError(
+                path, "the run was not fitted to a table with 'cubicflow fit'; load its flow with cubicflow.load"
+            )
         if unfinished and is_unfinished(Path(folder), config):
             return cls._from_json(path, section, lambda: load_unfinished(Path(folder), config).model)
         return cls._from_json(path, section, lambda: load_model(folder, checked_device(device), config))
@@ -165,12 +167,12 @@ class FittedTable(SampledTable):
         if isinstance(fitted.flow, ColumnsModel):
             columns = {} if cells is None else cells.model_arguments
             if any(getattr(fitted.flow, name) != value for name, value in columns.items()) or not columns:
-                raise FlowFileError(path, "its model does not match the columns of its table")
+                raise FlowFileError(path, "the model does not match the columns of the table")
             return fitted
         encoder, shape = fitted.encoder, getattr(fitted.flow, "shape", None)
         if tuple(shape or ()) != (encoder.features,) or fitted.flow.context_features != encoder.context_features:
             raise FlowFileError(
-                path, f"its table has {encoder.features} columns to model, but its flow has another shape"
+                path, f"the table has {encoder.features} columns to model, but the flow has another shape"
             )
         return fitted
 
@@ -186,7 +188,7 @@ class FittedTable(SampledTable):
     def needed_cells(self) -> CellEncoder:
         """The encoder of a model of columns. Raises TableError for a flow."""
         if self.cells is None:
-            raise TableError("this run is a flow; only a model of columns has cells")
+            raise TableError("this run is a flow; this call needs a model of columns")
         return self.cells
 
     def log_likelihood(self, numbers: Numbers, *, observed_only: bool = False) -> NDArray[np.float64]:

@@ -303,7 +303,7 @@ def _check_types(types: dict[str, pa.DataType]) -> None:
 def _check_empty(types: dict[str, pa.DataType]) -> None:
     empty = [name for name, type in types.items() if type == pa.null()]
     if len(empty) == len(types):
-        raise TableError("the table has no rows with values")
+        raise TableError("the table has no rows with values; give a table with at least one value")
     if empty:
         raise without_values(empty)
 
@@ -312,7 +312,9 @@ def _check_roles(columns: dict[str, Column], options: TableOptions) -> None:
     if options.weights is not None:
         column = columns[options.weights]
         if not is_number(column.arrow_type):
-            raise TableError(f"weights should be numbers, column {column.name!r} holds {column.type}")
+            raise TableError(
+                f"weights should be numbers, but column {column.name!r} holds {column.type}; choose another column"
+            )
         if isinstance(column, Constant):
             raise TableError(f"the weights in column {column.name!r} are all {column.value!r}; drop the column instead")
         columns[column.name] = Real(column.name, column.type, "weights")
@@ -320,12 +322,14 @@ def _check_roles(columns: dict[str, Column], options: TableOptions) -> None:
     if fixed:
         raise TableError(f"context column {some(fixed)} is constant, so nothing can depend on it; drop the column")
     if not any(column.role == "model" for column in columns.values()):
-        raise TableError("nothing is left to model: every column is constant, context or weights")
+        raise TableError(
+            "nothing is left to model: every column is constant, context or weights; give at least one other column"
+        )
     for what, requested in (("a transform applies", options.transforms), ("bounds apply", options.bounds)):
         for name in requested:
             if name not in columns or not columns[name].is_measured:
                 kind = columns[name].kind if name in columns else "left out"
-                raise TableError(f"{what} to numbers; column {name!r} is {kind}")
+                raise TableError(f"{what} to numbers, but column {name!r} is {kind}; leave this option out")
 
 
 class _Tally:
@@ -378,7 +382,10 @@ def _learn(rows: Iterable[Piece], columns: dict[str, Column], options: TableOpti
         if options.weights is not None:
             weights = columns[options.weights].encode(piece.batch.column(options.weights))
             if (weights < 0).any():
-                raise TableError(f"column {options.weights!r} holds negative weights, such as {weights.min():g}")
+                raise TableError(
+                    f"column {options.weights!r} holds negative weights, such as {weights.min():g}; weights must be 0 "
+                    "or more"
+                )
             total_weight += float(weights.sum())
             weights = weights[train]
         count += len(chosen)
@@ -389,7 +396,7 @@ def _learn(rows: Iterable[Piece], columns: dict[str, Column], options: TableOpti
         message = f"the weights in column {options.weights!r} are all zero"
         if total_weight:
             raise TableError(f"{message} in the training rows; choose other training rows by another seed", "--seed")
-        raise TableError(message)
+        raise TableError(f"{message}; give some rows a positive weight")
     learned = {name: tally.finish(options.bounds.get(name)) for name, tally in tallies.items()}
     if options.weights is not None:  # weights are divided by their mean, so they do not change the learning rate
         learned[options.weights] = replace(columns[options.weights], map=Scaled(std=weight / count))

@@ -51,7 +51,7 @@ class Scaled:
             if not (0 < getattr(self, name) < math.inf):
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)!r}")
         if not all(math.isfinite(value) for value in (self.mean, self.centre, self.start)):
-            raise ValueError("mean, centre and start must be finite")
+            raise ValueError(f"mean, centre and start must be finite, got {self.mean}, {self.centre} and {self.start}")
         if self.low is not None and self.high is not None and not self.low < self.high:
             raise ValueError(f"low must be below high, got {self.low} and {self.high}")
 
@@ -128,9 +128,11 @@ class Histogram:
         edges = np.asarray(self.edges, dtype=np.float64)
         masses = np.asarray(self.masses, dtype=np.float64)
         if len(edges) != len(masses) + 1 or len(masses) < 1 or not (np.diff(edges) >= 1).all():
-            raise ValueError("edges must increase, and there must be one more than masses")
+            raise ValueError(
+                f"edges must increase by 1 or more, one edge more than masses; got {len(edges)} and {len(masses)}"
+            )
         if not (masses > 0).all() or abs(masses.sum() - 1) > 1e-6:
-            raise ValueError("masses must be positive and sum to 1")
+            raise ValueError(f"masses must be positive and sum to 1, got the sum {masses.sum():g}")
         if not (0 <= self.below < 0.25 and 0 <= self.above < 0.25 and self.reach_below > 0 and self.reach_above > 0):
             raise ValueError("below and above must be below 0.25, reach_below and reach_above positive")
 

@@ -274,7 +274,7 @@ def _incomplete(
     if rows == read:
         worst = columns[int(totals.argmax())]
         return TableError(
-            f"{table.path}: every row lacks a value, in {found}; leave out column {worst!r}, which lacks most",
+            f"{table.path}: every row lacks a value, in {found}; leave out the emptiest column, {worst!r}",
             f"--drop {worst}",
         )
     lack = "rows lack" if rows > 1 else "row lacks"

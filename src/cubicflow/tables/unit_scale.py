@@ -67,13 +67,20 @@ class UnitScale:
     def __post_init__(self) -> None:
         edges, masses = np.asarray(self.edges, np.float64), np.asarray(self.masses, np.float64)
         if edges.ndim != 1 or len(edges) != len(masses) + 1 or len(masses) < 1 or not (np.diff(edges) > 0).all():
-            raise ValueError("edges must increase, and there must be one more than masses")
+            raise ValueError(
+                f"edges must increase, one edge more than masses; got shapes {edges.shape} and {masses.shape}"
+            )
         if not np.isfinite(edges).all() or not (masses >= 0).all() or self.below < 0 or self.above < 0:
             raise ValueError("edges must be finite, and masses, below and above at least 0")
         if not abs(float(masses.sum()) + self.below + self.above - 1) < 1e-6:
-            raise ValueError("masses, below and above must sum to 1")
+            raise ValueError(
+                f"masses, below and above must sum to 1, got {float(masses.sum()) + self.below + self.above:g}"
+            )
         if not (0 < self.reach_below < math.inf and 0 < self.reach_above < math.inf):
-            raise ValueError("reach_below and reach_above must be positive and finite")
+            raise ValueError(
+                f"reach_below and reach_above must be positive and finite, got {self.reach_below} and "
+                f"{self.reach_above}"
+            )
 
     @cached_property
     def _tables(self) -> tuple[Floats, Floats, Floats, Floats]:

@@ -373,12 +373,15 @@ def check_rows(flow: Any, rows: Rows, name: str, loss: Loss | None) -> Summary:
         raise TypeError(f"{type(flow).__name__} has no method log_prob(x); add one, or give fit your own loss, loss=")
     shape = getattr(flow, "shape", None)
     if shape is not None and tuple(shape) != summary.shape:
-        raise ValueError(f"{name}: rows have shape {summary.shape}, but this flow expects shape {tuple(shape)}")
+        raise ValueError(
+            f"{name}: rows have shape {summary.shape}, but this flow expects shape {tuple(shape)}; give rows of that "
+            "shape, or another flow"
+        )
     context_features = getattr(flow, "context_features", summary.context_features)
     if context_features != summary.context_features:
         raise ValueError(
             f"{name}: rows have {summary.context_features} context columns, but this flow has context_features="
-            f"{context_features}"
+            f"{context_features}; give that many context columns, or another flow"
         )
     return summary
 

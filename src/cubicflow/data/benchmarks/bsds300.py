@@ -123,7 +123,7 @@ def draw_patches(images: Sequence[Grey], n: int, seed: int | list[int]) -> Rows3
     random = np.random.RandomState(seed)
     heights, widths = np.array([image.shape for image in images]).T
     if min(heights.min(), widths.min()) < SIDE:
-        raise ValueError(f"images must be at least {SIDE} x {SIDE} pixels")
+        raise ValueError(f"images must be at least {SIDE} x {SIDE} pixels, got {heights.min()} x {widths.min()}")
     pixels = np.concatenate([image.ravel() for image in images])
     first_pixel = np.cumsum(heights * widths) - heights * widths
     image = random.randint(len(images), size=n)
@@ -185,7 +185,9 @@ def _read_published(paths: tuple[Path, ...], _: int) -> Benchmark:
         ) from error
     with h5py.File(paths[0], "r") as file:
         if missing := set(Splits._fields) - set(file):
-            raise ValueError(f"{paths[0]} is not BSDS300.hdf5: it lacks {', '.join(sorted(missing))}")
+            raise ValueError(
+                f"{paths[0]} is not BSDS300.hdf5: it lacks {', '.join(sorted(missing))}; download it again"
+            )
         splits = Splits(*(np.asarray(file[split], dtype=np.float32) for split in Splits._fields))
     return make_benchmark("bsds300", splits, source=paths[0].name)
 

@@ -57,7 +57,7 @@ def _read_splits(paths: tuple[Path, ...], _: int) -> Benchmark:
         if len(weights) != len(splits.train) or not (np.isfinite(weights) & (weights > 0)).all():
             raise ValueError(
                 f"{weights_path} must hold one positive weight for each of the {len(splits.train)} training rows; "
-                f"it has {len(weights)} values"
+                f"it has {len(weights)} values; remove the file, or write it again"
             )
     return make_benchmark("miniboone", splits, source="miniboone/{train,val,test}.npy", weights=weights)
 

@@ -136,8 +136,8 @@ def allowed_by(condition: Condition, column: Column, cells: Cells) -> Allowed:
     if condition.relation == "missing":
         if not cells.gaps:
             raise TableError(
-                f"condition {condition.text!r}: column {column.name!r} is complete in the fitted table, so it is never "
-                "missing"
+                f"condition {condition.text!r}: column {column.name!r} has no missing value in the fitted table; leave "
+                "the condition out"
             )
         if isinstance(cells, WordCells):
             return AllowedLevels((False,) * len(cells.kinds), gap=True)
@@ -248,7 +248,7 @@ def _number(value: object, column: Column) -> float | None:
             raise TableError(f"{text} cannot be compared; give a finite value")
         found = float(unlimited.encode(pa.array([text]))[0])
     if not math.isfinite(found):
-        raise TableError(f"column {column.name!r} holds numbers, and {text!r} is not a number")
+        raise TableError(f"column {column.name!r} holds numbers, and {text!r} is not a number; give a number")
     return found
 
 

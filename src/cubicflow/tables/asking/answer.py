@@ -211,7 +211,7 @@ class Conditional:
         y = plain_numbers(self._column, array)
         if np.isinf(y).any():
             wrong = values[int(np.flatnonzero(np.isinf(y))[0])]
-            raise TableError(f"column {self.column!r} never holds {wrong!r}")
+            raise TableError(f"column {self.column!r} never holds {wrong!r}; leave this value out")
         return y
 
     def _shown(self, y: Floats) -> list[object]:

@@ -160,7 +160,7 @@ def _fixed(text: str, inside: str, schema: Schema) -> FixedCombination:
     for name in names:
         _known(name, schema)
     if len(set(names)) < len(names):
-        raise TableError("a fixed combination names a column twice")
+        raise TableError("a fixed combination names a column twice; name it once")
     return FixedCombination(text, names)
 
 
@@ -212,9 +212,11 @@ def _sides(text: str, schema: Schema) -> tuple[list[list[tuple[str | float, int]
             relation, place, wants_term = "=" if found[0] == "==" else found[0], found.end(), True
             sides.append([])
         else:
-            raise TableError(f"it is invalid from {text[place:][:20]!r} on; write for example a + b = c")
+            raise TableError(f"the text is invalid from {text[place:][:20]!r} on; write for example a + b = c")
     if not relation or wants_term or not sides[0] or not sides[-1]:
-        raise TableError("it is not a comparison; write for example start <= end, a + b = c or fixed(town, county)")
+        raise TableError(
+            "the text is not a comparison; write for example start <= end, a + b = c or fixed(town, county)"
+        )
     return sides, relation
 
 
@@ -228,7 +230,7 @@ def _known(name: str, schema: Schema) -> Column:
         raise TableError(no_such("the table", "column", name, names))
     column = schema[name]
     if column.role in ("dropped", "weights"):
-        raise TableError(f"column {name!r} is not modelled, so samples do not have it")
+        raise TableError(f"column {name!r} is not modelled, so samples lack it; leave the constraint out")
     return column
 
 

@@ -321,7 +321,7 @@ def _context(schema: Schema, conditions: Sequence[Condition]) -> dict[str, objec
                 "distribution in the model; give it one value"
             )
         if condition.column in found:
-            raise TableError(f"context column {condition.column!r} is given twice")
+            raise TableError(f"context column {condition.column!r} is given twice; give it once")
         found[condition.column] = condition.values[0]
     return found
 
@@ -347,7 +347,10 @@ def _sets(encoder: CellEncoder, conditions: Sequence[Condition], *, complete: bo
             new = intersection(before, new)
         if new.is_empty:
             about = [each for each in conditions if each.column == column.name]
-            raise TableError(f"{texts_of(about)} contradict one another: no value of column {column.name!r} meets both")
+            raise TableError(
+                f"{texts_of(about)} contradict one another: no value of column {column.name!r} meets both; leave one "
+                "out"
+            )
         sets[column.name] = new
     return {encoder.order.index(name): allowed for name, allowed in sets.items()}
 
@@ -382,6 +385,6 @@ def _with_determinants(
         if sets[i].is_empty:
             raise TableError(
                 f"{texts_of(conditions)} contradict one another: {rule.determinant!r} determines {rule.dependent!r}, "
-                "and no row of the fitted table has both"
+                "and no row of the fitted table has both; leave one out"
             )
     return sets

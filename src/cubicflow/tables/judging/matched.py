@@ -80,7 +80,7 @@ def check_columns(columns: Mapping[str, Collection[str]]) -> None:
                 f"--drop {','.join([*missing, *new])}",
             )
     if not expected:
-        raise TableError(f"{first}: no column is left to judge")
+        raise TableError(f"{first}: no column is left to judge; drop fewer columns")
 
 
 def _common_family(column: str, arrays: Mapping[str, pa.Array], *, as_words: bool) -> str:
@@ -120,7 +120,9 @@ def _numbers(column: str, arrays: Mapping[str, pa.Array], kind: str, *, is_word:
             array = array.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
         values = floats(array) + 0.0  # -0.0 becomes 0.0
         if np.isinf(values).any():
-            raise TableError(f"{name}: column {column!r} holds {int(np.isinf(values).sum())} infinite values")
+            raise TableError(
+                f"{name}: column {column!r} holds {int(np.isinf(values).sum())} infinite values; remove these rows"
+            )
         found.append(values)
     if not is_word:
         return found

@@ -348,9 +348,12 @@ def cannot_be(facts: Facts, requested_kind: type[Column]) -> TableError:
     """Return the error for values that cannot be of the requested kind."""
     if is_text(facts.type):
         examples = some(facts.sorted_distinct(), 3)
-        return TableError(f"column {facts.name!r} cannot be {requested_kind.kind}: it holds text such as {examples}")
+        return TableError(
+            f"column {facts.name!r} cannot be {requested_kind.kind}: it holds text such as {examples}; choose another "
+            "kind"
+        )
     what = "true and false" if pa.types.is_boolean(facts.type) else "dates" if is_date(facts.type) else "numbers"
-    return TableError(f"column {facts.name!r} holds {what}, so it cannot be {requested_kind.kind}")
+    return TableError(f"column {facts.name!r} holds {what}, so it cannot be {requested_kind.kind}; choose another kind")
 
 
 def first_shown(array: pa.Array, chosen: np.ndarray[Any, np.dtype[np.bool_]]) -> str:

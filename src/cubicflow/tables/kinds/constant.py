@@ -40,7 +40,10 @@ class Constant(Column):
         if len(facts.distinct) == 1:
             return cls(facts.name, type_name(facts.type), "constant", value=facts.sorted_distinct()[0])
         if requested_kind is cls:
-            raise TableError(f"column {facts.name!r} is not constant: it holds {some(facts.sorted_distinct(), 3)}")
+            raise TableError(
+                f"column {facts.name!r} is not constant: it holds {some(facts.sorted_distinct(), 3)}; choose another "
+                "kind"
+            )
         return None
 
     def settle(self, seen: Evidence) -> tuple[Self, list[str]]:  # noqa: ARG002
@@ -53,7 +56,7 @@ class Constant(Column):
         if others.any():
             raise TableError(
                 f"column {self.name!r} was always {self._shown} in the fitted table; here it also holds "
-                f"{first_shown(array, others)}"
+                f"{first_shown(array, others)}; leave these rows out"
             )
         return np.zeros(len(array))
 

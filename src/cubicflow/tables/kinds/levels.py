@@ -42,7 +42,9 @@ class Levelled(Column):
     def of_numbers(cls, facts: Facts, role: Role) -> Self:
         """Return a column that lists the distinct numbers or dates. Raise TableError if there are too many."""
         if not facts.all_distinct_known or len(facts.distinct) == facts.rows:
-            raise TableError(f"column {facts.name!r} holds too many different values to be {cls.kind}")
+            raise TableError(
+                f"column {facts.name!r} holds too many different values to be {cls.kind}; choose another kind"
+            )
         return cls(facts.name, type_name(facts.type), role, levels=tuple(facts.sorted_distinct()))
 
     def learn(self, counts: CodeCounts, rows: int, bounds: Bounds | None) -> Self:  # noqa: ARG002
