@@ -157,7 +157,7 @@ def test_wrong_queries_are_refused(tmp_path: Path) -> None:
         assert "refuses the query" in refusal(f"{plain}?query=SELECT * FROM shrubs")
         assert "refuses the query" in refusal(f"{plain}?query=DELETE FROM trees")
         assert "its tables are 'trees'" in refusal(plain)
-        assert "after the question mark comes query=" in refusal(f"{plain}?SELECT 1")
+        assert "after the question mark, write query=" in refusal(f"{plain}?SELECT 1")
         assert "there is no database" in refusal("sqlite:none.db?query=SELECT 1")
         assert "more than one column is called 'a'" in refusal(f"{plain}?query=SELECT 1 AS a, 2 AS a")
     assert "BLOB" in refusal(f"sqlite:{tmp_path / 't.db'}?query=SELECT x'00ff' AS a, size FROM trees")

@@ -110,7 +110,9 @@ def read_idx(path: Path, *, sha256: str | None = None) -> Bytes:
         )
     # Header: two zero bytes, the type (8 is unsigned byte), the number of axes, their lengths as big-endian uint32.
     if len(content) < 4 or content[:3] != b"\0\0\x08":
-        raise ValueError(f"{path} is not an idx file of unsigned bytes: it starts with {content[:4].hex(' ')!r}")
+        raise ValueError(
+            f"{path} is not an idx file of unsigned bytes: it starts with {content[:4].hex(' ')!r}; download it again"
+        )
     start = 4 + 4 * content[3]
     shape = tuple(int.from_bytes(content[i : i + 4], "big") for i in range(4, start, 4))
     if len(content) - start != math.prod(shape):

@@ -306,7 +306,8 @@ def _survey(paths: list[Path]) -> tuple[Any, list[RowGroup], dict[Path, Any]]:
             groups.append(RowGroup(path, index, rows, count))
             rows += count
     if not rows:
-        raise ValueError(f"{paths[0]} has no rows" if len(paths) == 1 else f"the {len(paths)} files have no rows")
+        where = f"{paths[0]} has" if len(paths) == 1 else f"the {len(paths)} files have"
+        raise ValueError(f"{where} no rows; give at least one row")
     return schema, groups, footers
 
 

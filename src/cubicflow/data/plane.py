@@ -248,7 +248,7 @@ def read_grey(
         ) from error
     path = _grace_hopper() if path is None else Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"no such picture: {path}")
+        raise FileNotFoundError(f"no such picture: {path}; check the path")
     try:
         with Image.open(path) as opened:
             picture = ImageOps.exif_transpose(opened)

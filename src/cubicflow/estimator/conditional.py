@@ -28,7 +28,7 @@ from cubicflow.tables.likelihood import log_likelihood
 
 DRAWS = 1_024  # draws for the mean of several columns
 ROWS_AT_ONCE = 1 << 16
-BEYOND_ALL_ROWS = 0.5 - 1e-9  # half-width in levels, for a coverage that needs more held-out rows than there are
+BEYOND_ALL_ROWS = 0.5 - 1e-9  # half-width in levels, used if there are too few held-out rows for a coverage
 WIDEST = 0.5 - 2.0**-53  # largest half-width in levels: 0.5 + WIDEST is the largest float64 below 1
 
 
@@ -225,11 +225,11 @@ class CubicFlowConditional(RegressorMixin, FlowEstimator):  # type: ignore[misc]
         self._check_one_ordered_column()
         distances = np.abs(self.held_out_levels_ - 0.5)
         order = np.argsort(distances, kind="stable")
-        # A new row counts as one more row, beyond all others.
+        # Conformal prediction counts the new row as one more row, farther out than all others.
         mass = np.cumsum(self._held_out_weights[order]) / (self._held_out_weights.sum() + 1)
         place = int(np.searchsorted(mass, coverage))
         half = distances[order][place] if place < len(order) else max(distances.max(), BEYOND_ALL_ROWS)
-        return min(float(half), WIDEST)  # an outlier's level may round to 0 or 1
+        return min(float(half), WIDEST)  # the level of an outlier may round to 0 or 1, where the quantile is infinite
 
     # --- inputs ---
 

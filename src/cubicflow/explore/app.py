@@ -126,7 +126,7 @@ def read_question(value: Any) -> dict[str, object]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise TableError("conditions must be a JSON object with column names as keys")
+        raise TableError(f"conditions must be a JSON object with column names as keys, got {str(value)[:40]!r}")
     found: dict[str, object] = {}
     for name, condition in value.items():
         match condition:

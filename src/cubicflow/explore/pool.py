@@ -1,9 +1,9 @@
-"""A pool of rows drawn from a model of columns. Each cell has its law: the conditional distribution it was drawn from.
+"""A pool of rows drawn from a model of columns. Each cell keeps its law: the distribution it was drawn from.
 
 The law of a cell is the network's output for its column, given the cells before it: log probabilities of outcomes, and
-the params of a spline. With the law, the probability that a row's column lies in a set needs only a spline and no
-network pass. So all rows of the pool are weighted for a condition in a few milliseconds. Rows are independent, and so
-are their weights.
+the params of a spline. The law gives the probability that a row's column lies in a set. This takes one spline
+evaluation and no network pass. So all rows of the pool are weighted for a condition in a few milliseconds. Rows are
+independent, and so are their weights.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from cubicflow.tables.columns_model import ColumnsModel
 CHUNK = 1 << 11  # rows drawn at once; an answer waits for at most one chunk
 MOST_ROWS = 1 << 17  # largest number of rows of a pool
 MOST_BYTES = 1 << 28  # largest memory for laws, in bytes
-FEWEST_ROWS = 1 << 13  # rows of a full pool even if laws need more memory
+FEWEST_ROWS = 1 << 13  # rows of a full pool, even if their laws need more than MOST_BYTES
 
 
 @dataclass

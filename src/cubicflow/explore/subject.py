@@ -83,7 +83,7 @@ class ColumnsSubject(Subject):
 
     def __init__(self, fitted: FittedTable, like: pa.RecordBatch | None = None) -> None:
         if not isinstance(fitted.flow, ColumnsModel) or fitted.cells is None:
-            raise TypeError("this run is not a model of columns")
+            raise TypeError(f"ColumnsSubject needs a model of columns, got {type(fitted.flow).__name__}")
         self.fitted, self.model, self.encoder = fitted, fitted.flow, fitted.cells
         self.usual = usual_context(fitted)
         self.contexts = Contexts(fitted, like) if self.usual and like is not None else None
@@ -374,4 +374,4 @@ def _number(value: object, default: float) -> float:
     try:
         return float(str(value))
     except ValueError:
-        raise TableError(f"{str(value)[:40]!r} is not a number") from None
+        raise TableError(f"{str(value)[:40]!r} is not a number; give a number") from None

@@ -205,7 +205,9 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
         raise FlowFileError(folder, "there is no such folder" if not folder.exists() else "this is not a folder")
     if not path.is_file():
-        raise FlowFileError(path, "there is no such file, so the folder does not hold a saved flow")
+        raise FlowFileError(
+            path, "there is no such file, so the folder does not hold a saved flow; choose another folder"
+        )
     try:
         check_plain(path, MAX_CONFIG_BYTES)
         config = json.loads(path.read_text(encoding="utf-8"))

@@ -125,7 +125,9 @@ class NumpyTable(Table):
         check_names(path, list(self._columns))
         lengths = {name: len(column) for name, column in self._columns.items()}
         if len(set(lengths.values())) > 1:
-            raise TableError(f"{path}: the arrays are columns, and their lengths differ: {lengths}")
+            raise TableError(
+                f"{path}: the arrays are columns, and their lengths differ: {lengths}; save arrays of one length"
+            )
         types = {name: _type(path, name, column.dtype) for name, column in self._columns.items()}
         super().__init__(path, types, watched)
         mapped = next(iter(arrays.values()))

@@ -104,13 +104,17 @@ class ColumnsModel(nn.Module):
         self.context_outcomes, self.context_shapes = list(context_outcomes), list(context_shapes)
         every = self.context_outcomes + self.outcomes, self.context_shapes + self.shapes
         if len(self.outcomes) != len(self.shapes) or not self.outcomes or len(every[0]) != len(every[1]):
-            raise ValueError("every column needs a number of outcomes and a shape")
+            raise ValueError(
+                f"every column needs a number of outcomes and a shape, got {len(every[0])} and {len(every[1])}"
+            )
         if min(every[0]) < 1 or not set(every[1]) <= {ALONE, INTERVAL, POINT}:
-            raise ValueError("a column needs at least one outcome, and the shape 0, 1 or 2")
+            raise ValueError(
+                f"a column needs at least one outcome, and the shape 0, 1 or 2; got {every[0]} and {every[1]}"
+            )
         self.circles, self.context_circles = list(map(int, circles)), list(map(int, context_circles))
         for closed, places in ((self.circles, self.shapes), (self.context_circles, self.context_shapes)):
             if any(not 0 <= i < len(places) or places[i] == ALONE for i in closed):
-                raise ValueError("circles should be indices of columns with the shape 1 or 2")
+                raise ValueError(f"circles should be indices of columns with the shape 1 or 2, got {closed}")
         self.hidden_features, self.num_blocks, self.num_heads = hidden_features, num_blocks, num_heads
         self.num_bins, self.octaves = positive("num_bins", num_bins), positive("octaves", octaves)
         if not (0 <= dropout < 1 and 0 <= cell_dropout < 1):
@@ -338,7 +342,10 @@ class ColumnsModel(nn.Module):
 
     def _context_cells(self, n: int, context: Tensor | None) -> Tensor:
         if context is None or context.shape != (n, self.context_features):
-            raise ValueError(f"this model needs context of shape ({n}, {self.context_features})")
+            raise ValueError(
+                f"context must have shape ({n}, {self.context_features}), got "
+                f"{None if context is None else tuple(context.shape)}"
+            )
         cells: Tensor = context.unflatten(1, (-1, CELL))
         return cells
 

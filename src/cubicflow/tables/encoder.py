@@ -70,7 +70,10 @@ class TableEncoder:
         """Return (x, log_det) of plain numbers. ``noise`` in (0, 1) is (N, M) or (M,) for the M columns with masses."""
         if noise is not None or self.mass_features:
             if noise is None or noise.shape[-1] != self.mass_features:
-                raise ValueError(f"noise must have {self.mass_features} columns, one for each column with masses")
+                raise ValueError(
+                    f"noise must have {self.mass_features} columns, one for each column with masses; pass "
+                    "encoder.noise(...)"
+                )
             y = y.copy()
             y[:, self.is_mass] += noise
         x, log_det = np.empty_like(y), np.zeros(len(y))

@@ -134,7 +134,10 @@ class Histogram:
         if not (masses > 0).all() or abs(masses.sum() - 1) > 1e-6:
             raise ValueError(f"masses must be positive and sum to 1, got the sum {masses.sum():g}")
         if not (0 <= self.below < 0.25 and 0 <= self.above < 0.25 and self.reach_below > 0 and self.reach_above > 0):
-            raise ValueError("below and above must be below 0.25, reach_below and reach_above positive")
+            raise ValueError(
+                f"below and above must be in [0, 0.25), got {self.below} and {self.above}; both reaches must be "
+                "positive"
+            )
 
     @cached_property
     def _tables(self) -> tuple[Floats, Floats, Floats, Floats, Floats]:

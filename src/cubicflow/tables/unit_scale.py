@@ -71,7 +71,10 @@ class UnitScale:
                 f"edges must increase, one edge more than masses; got shapes {edges.shape} and {masses.shape}"
             )
         if not np.isfinite(edges).all() or not (masses >= 0).all() or self.below < 0 or self.above < 0:
-            raise ValueError("edges must be finite, and masses, below and above at least 0")
+            raise ValueError(
+                f"edges must be finite, masses at least 0, below and above at least 0; got {self.below} and "
+                f"{self.above}"
+            )
         if not abs(float(masses.sum()) + self.below + self.above - 1) < 1e-6:
             raise ValueError(
                 f"masses, below and above must sum to 1, got {float(masses.sum()) + self.below + self.above:g}"

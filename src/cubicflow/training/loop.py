@@ -129,7 +129,9 @@ def fit(
             rows, held_out = split_off(given, config)
         else:
             if config.validation_fraction:
-                raise ValueError(f"validation_fraction={config.validation_fraction} contradicts validation=: give one")
+                raise ValueError(
+                    f"validation_fraction={config.validation_fraction} contradicts validation=; give one of the two"
+                )
             rows, held_out = given, as_rows(validation)
             check_rows(flow, held_out, "validation", loss)
         config = config.resolve(rows.num_rows, has_validation=held_out is not None)

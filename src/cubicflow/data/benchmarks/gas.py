@@ -78,7 +78,7 @@ def uncorrelated(rows: Rows) -> list[int]:
 def prepare(rows: Rows, source: str) -> Splits:
     """Drop correlated columns, normalise by mean and sample std of all rows, split without shuffling."""
     if rows.shape[1] != SENSORS:
-        raise ValueError(f"{source} has {rows.shape[1]} sensor columns, expected {SENSORS}")
+        raise ValueError(f"{source} has {rows.shape[1]} sensor columns, expected {SENSORS}; download the file again")
     rows = rows[:, uncorrelated(rows)]
     rows = (rows - rows.mean(axis=0)) / rows.std(axis=0, ddof=1)
     return split_last_tenths(rows, source)

@@ -117,7 +117,7 @@ def intersection(one: Allowed, other: Allowed) -> Allowed:
         return one & other
     if isinstance(one, AllowedNumbers) and isinstance(other, AllowedNumbers):
         return one & other
-    raise TypeError("a set of levels and a set of numbers belong to different columns")
+    raise TypeError("cannot intersect a set of levels with a set of numbers: they belong to different columns")
 
 
 def everything(cells: Cells, *, gap: bool = True) -> Allowed:

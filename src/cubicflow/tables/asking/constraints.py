@@ -156,7 +156,7 @@ def read_constraint(text: str, schema: Schema) -> Constraint:
 def _fixed(text: str, inside: str, schema: Schema) -> FixedCombination:
     names = tuple(part.strip() for part in inside.split(",") if part.strip())
     if len(names) < 2:
-        raise TableError("a fixed combination needs two columns or more: fixed(town, county)")
+        raise TableError("a fixed combination needs two columns or more; write for example fixed(town, county)")
     for name in names:
         _known(name, schema)
     if len(set(names)) < len(names):
@@ -183,7 +183,7 @@ def _linear(text: str, schema: Schema) -> LinearConstraint:
         if not is_number(column.arrow_type) and name not in dates:
             raise TableError(f"column {name!r} holds no numbers; use a fixed(...) combination for words")
     if dates and (len(dates) < len(factors) or sorted(factors.values()) != [-1, 1] or bound):
-        raise TableError("a date can be compared with one other date only, such as start <= end")
+        raise TableError("a date can be compared with one other date only; write for example start <= end")
     return LinearConstraint(text, tuple(factors), tuple(factors.values()), relation, bound)
 
 

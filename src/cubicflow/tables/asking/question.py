@@ -359,7 +359,10 @@ def check_constant(schema: Schema, condition: Condition) -> None:
     """Raise TableError if the value of a constant column does not meet a condition."""
     column = schema[condition.column]
     if not meets(column, condition):
-        raise TableError(f"condition {condition.text!r}: column {column.name!r} is {column.describe().split(':')[0]}")
+        raise TableError(
+            f"condition {condition.text!r}: column {column.name!r} is {column.describe().split(':')[0]}; leave the "
+            "condition out"
+        )
 
 
 def _with_determinants(

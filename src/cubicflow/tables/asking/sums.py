@@ -48,7 +48,9 @@ def _function(walk: Walk, constraint: LinearConstraint, last: int) -> Computed:
         found = column.rounded(column.encode_any(pa.array(value)))
         is_valid = ~gap & np.isfinite(found)
         found = np.where(is_valid, found, np.inf)
-        return np.where(cells.encode(found)[:, 0] >= 0, found, np.inf)  # inf for unseen values as well
+        return np.where(
+            cells.encode(found)[:, 0] >= 0, found, np.inf
+        )  # inf: the column must be drawn, also for unseen values
 
     return compute
 

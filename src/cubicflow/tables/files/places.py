@@ -53,5 +53,5 @@ def _inside(text: str, kind: str, rest: str, reading: Reading) -> Table:
 
     # The query is not URL-decoded: SQL uses % and & itself.
     if request and not request.startswith("query="):
-        raise TableError(f"{text}: after the question mark comes query=, and then the query")
+        raise TableError(f"{text}: after the question mark, write query= and then the query")
     return DATABASES[kind](text, file, request.removeprefix("query=").strip())

@@ -40,7 +40,7 @@ class SpreadsheetTable(TextRows):
 
     def __init__(self, path: Path, reading: Reading, sheet: str | None = None, cells: str | None = None) -> None:
         if not path.is_file():
-            raise TableError(f"{path}: there is no such file")
+            raise TableError(f"{path}: there is no such file; check the path")
         content = path.read_bytes()
         title, others, rows = _rows(path, content, sheet, cells)
         names, values = _one_table(path, title, rows, reading, is_chosen=cells is not None)

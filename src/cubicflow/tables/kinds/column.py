@@ -279,7 +279,7 @@ class Column(ABC):
         if not type(self).accepts_type(self.arrow_type):
             raise ValueError(f"a {self.kind} column cannot have the type {self.type}")
         if self.map is None and self.role in self.mapped_roles:
-            raise ValueError("it has no map")
+            raise ValueError("the map is missing")
 
 
 class Quantity(Column):

@@ -17,7 +17,7 @@ from cubicflow.tables.table_error import TableError, some
 
 def _parse_value(value: Any) -> Level:
     if not isinstance(value, str | int | float):
-        raise TypeError(f"its value should be text or a number, got {str(value)[:80]}")
+        raise TypeError(f"the value should be text or a number, got {str(value)[:80]}")
     return value
 
 

@@ -21,9 +21,9 @@ ROWS_PER_LEVEL = 10  # rows; numbers without a step are levels only if each valu
 
 def _parse_levels(levels: Any) -> tuple[Level, ...]:
     if not isinstance(levels, list) or not all(isinstance(level, str | int | float) for level in levels):
-        raise ValueError("its levels should be a list of values")
+        raise ValueError("levels should be a list of values")
     if not 0 < len(levels) <= MOST_JSON_LEVELS or len(set(levels)) < len(levels):
-        raise ValueError(f"its levels should be 1 to {MOST_JSON_LEVELS} distinct values, got {len(levels)}")
+        raise ValueError(f"levels should be 1 to {MOST_JSON_LEVELS} distinct values, got {len(levels)}")
     return tuple(levels)
 
 
@@ -111,7 +111,7 @@ class Levelled(Column):
         super().check()
         edges = self.map.edges if isinstance(self.map, Histogram) else ()
         if self.role in self.mapped_roles and (len(edges) != len(self.levels) + 1 or edges[0] != 0):
-            raise ValueError(f"its map does not fit its {len(self.levels)} levels")
+            raise ValueError(f"the map does not fit the {len(self.levels)} levels")
         self.values(self.levels)  # raises if a level is not of the column's type
 
 
