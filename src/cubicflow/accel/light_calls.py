@@ -51,7 +51,7 @@ class LightCalls(Calls):
         return apply
 
     def only_values(self, *tensors: Tensor) -> bool:
-        # A compiler determines the derivatives itself.
+        # A compiler decides itself whether derivatives are needed.
         if not _KNOWS_DERIVATIVES or torch.compiler.is_compiling():
             return False
         if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):

@@ -65,7 +65,7 @@ def measure(
     together: dict[str, int] = {}
     times: dict[str, list[float]] = {}
     gc.collect()
-    gc.freeze()  # existing objects are not garbage of a contender; without this, every collection would scan them
+    gc.freeze()  # exclude existing objects from garbage collection: otherwise every collection would scan them
     for name, run in contenders.items():
         try:
             begun = time.perf_counter()
@@ -74,7 +74,7 @@ def measure(
             else:
                 _milliseconds(run, device)
             first = (time.perf_counter() - begun) * 1e3
-            warm_ups: list[float] = [first] if first >= LONG * 1e3 else []  # too long to run twice
+            warm_ups: list[float] = [first] if first >= LONG * 1e3 else []  # a long first run counts as a warm-up
             while len(warm_ups) < WARM_UPS - 1 and sum(warm_ups) < seconds * 1e3:
                 warm_ups.append(_milliseconds(run, device))
         except Exception as error:  # a peer may fail in any way; the other contenders still run

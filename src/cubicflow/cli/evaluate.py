@@ -63,7 +63,7 @@ def evaluate(
             scored, is_source, result = evaluate_files(fitted, data, **options, **blockwise)
             if result.skipped and skipped is not None:
                 write_skipped(skipped, result)
-            result.unseen.clear()  # printed below, as without an engine
+            result.unseen.clear()  # say_unseen prints the counts below, as without an engine
             say_job(result, skipped)
         whole = scored.whole
         if not whole.model.rows:

@@ -110,7 +110,7 @@ class ContentDigest:
     """
 
     def __init__(self) -> None:
-        # Values for each part (x, context, weights), by its place.
+        # One entry for each part, by its index: 0 for x, 1 for context, 2 for weights.
         self.rows: Counter[int] = Counter()
         self.kinds: dict[int, str] = {}  # dtype and shape of a row
         self.hashes: dict[int, Any] = {}

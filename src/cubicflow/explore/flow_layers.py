@@ -26,7 +26,7 @@ PATH_POINTS = 200_000  # points sent through the layers of a flow of two feature
 MOST_LAYERS = 16  # layers whose splines are drawn
 AT_ONCE = 1 << 14  # rows in one pass
 LINES = 9  # straight lines across the data in each direction, which the layers bend
-LINE_POINTS = 129  # points of such a line
+LINE_POINTS = 129  # points of a straight line
 OUTERMOST = 0.001  # fraction of the rows beyond the outermost lines
 
 

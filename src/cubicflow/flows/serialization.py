@@ -174,7 +174,7 @@ def load_model(
     compare(path, state_shapes(flow), shapes)
     if registered_names(description):
         # A registered class may hold tensors outside its state, and these have no values on the meta device. The flow
-        # is therefore built again on the CPU. The checks above ensure that it is not larger than the file.
+        # is therefore built again on the CPU. The checks above ensure that the flow is not larger than the file.
         with SHARED_GENERATOR, torch.random.fork_rng(devices=[]):
             flow = build_flow(description, dtype, "cpu")
         flow.load_state_dict(read_tensors(path, "cpu"))

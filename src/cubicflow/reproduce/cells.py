@@ -205,7 +205,7 @@ def record_cell(
     }
     folder = cell.folder(root)
     folder.mkdir(parents=True, exist_ok=True)
-    save_scores(folder / SCORES_FILE, scores)  # first, because other processes read the scores of every record
+    save_scores(folder / SCORES_FILE, scores)  # before the record: other processes read the scores of every record
     write_atomically(folder / RECORD_FILE, (json.dumps(about, indent=2, ensure_ascii=False) + "\n").encode())
     return CellRecord(cell, about, scores)
 

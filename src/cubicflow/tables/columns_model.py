@@ -147,9 +147,13 @@ class ColumnsModel(nn.Module):
         self._penalised: dict[int, dict[int, tuple[list[int], list[int]]]] = {}
         for first, one, later, other in self.strangers:
             if not 0 <= first < later < len(self.outcomes) or not 0 <= one < self.outcomes[first]:
-                raise ValueError("strangers should be outcomes of two columns, the earlier column first")
+                raise ValueError(
+                    f"strangers should be outcomes of two columns, the earlier first; got {[first, one, later, other]}"
+                )
             if not 0 <= other < self.outcomes[later] or self.outcomes[later] == 1:
-                raise ValueError("strangers should be outcomes of two columns with more than one outcome")
+                raise ValueError(
+                    f"strangers should be outcomes of columns with several outcomes; got {[first, one, later, other]}"
+                )
             ones, others = self._penalised.setdefault(later, {}).setdefault(first, ([], []))
             ones.append(one)
             others.append(other)

@@ -231,7 +231,7 @@ def _column(found: Inferred, name: str) -> pa.Array:
 def prepare_flow(
     found: Inferred, missing: Missing, seed: int, settings: Mapping[str, Any], folder: Path | None
 ) -> Prepared:
-    """Prepare a flow of the encoded columns."""
+    """Return a flow of the encoded columns, its rows and its training settings."""
     if circles := [column.name for column in found.schema.model if column.is_circle]:
         raise TableError(
             f"column {some(circles)} is circular, which a flow cannot model; fit a model of columns", "--model columns"
@@ -244,7 +244,7 @@ def prepare_flow(
 def prepare_columns(
     found: Inferred, missing: Missing, seed: int, settings: Mapping[str, Any], folder: Path | None
 ) -> Prepared:
-    """Prepare an autoregressive model of the columns."""
+    """Return a model of columns, its encoder, its rows and its training settings."""
     reader = PlainReader(found.schema)
     numbers, chosen = load_numbers(found.table, reader, found.split, missing, found.rows, folder)
     training = split_numbers(reader, np.asarray(numbers[chosen[0].numpy()]))

@@ -138,7 +138,7 @@ def score_warnings(score: Score, train: Score | None = None, part: str = "test")
             f"training rows score {_size(difference)} higher than {part} rows, which is much compared with the "
             f"{learned:.3f} nats that they gain over independent columns"
         )
-        by_the_model = train.gain.mean - score.gain.mean  # the rest of the gap is that of independent columns
+        by_the_model = train.gain.mean - score.gain.mean  # the part of the gap that independent columns do not have
         if by_the_model > difference.mean / 2:
             found.append(f"{large}: the model has memorised its training rows; give it more rows, or make it smaller")
         else:

@@ -52,7 +52,7 @@ class Table(ABC):
     formats: Mapping[str, Format] = MappingProxyType({})  # formats of columns with unusual numbers or dates
 
     def __init__(self, path: Path | str, types: dict[str, pa.DataType], watched: WatchedFiles | None = None) -> None:
-        self.path: Any = path  # the name in messages; for a file, its Path
+        self.path: Any = path  # the path of a file, or the name of another table in messages
         self.types = types
         self.files = [Path(path)]  # all files of the table
         self._watched = watched  # created before names and types were read; None for a table in memory

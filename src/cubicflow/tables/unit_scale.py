@@ -68,7 +68,7 @@ class UnitScale:
         edges, masses = np.asarray(self.edges, np.float64), np.asarray(self.masses, np.float64)
         if edges.ndim != 1 or len(edges) != len(masses) + 1 or len(masses) < 1 or not (np.diff(edges) > 0).all():
             raise ValueError(
-                f"edges must increase, one edge more than masses; got shapes {edges.shape} and {masses.shape}"
+                f"edges must increase, and number one more than masses; got shapes {edges.shape} and {masses.shape}"
             )
         if not np.isfinite(edges).all() or not (masses >= 0).all() or self.below < 0 or self.above < 0:
             raise ValueError(
@@ -378,7 +378,7 @@ def ring_of_values(values: Floats, weights: Floats | None, ends: tuple[float, fl
     cut = np.unique(cut[cut < len(values) - 1])
     inner = np.unique((values[cut] + values[cut + 1]) / 2)
     edges = np.array([low, *inner[(inner > low) & (inner < high)], high], np.float64)
-    if len(edges) < 4:  # too few edges for a bin across the seam and another
+    if len(edges) < 4:  # a bin across the seam and one other bin need four edges
         return UnitScale((low, high), (1.0,))
     counts, widths = _counts(edges, values, each), np.diff(edges)
     across = (counts[0] + counts[-1]) / (widths[0] + widths[-1])

@@ -99,7 +99,7 @@ def _folder_files(path: Path) -> Iterator[tuple[tuple[str, str], bytes]]:
 
 
 def _split_and_name(path: PurePosixPath) -> tuple[str, str] | None:
-    # Archives made on a Mac have a file "._name.jpg" next to each image; it is not an image.
+    # Archives made on a Mac have a file "._name.jpg" next to each image. That file is not an image.
     if path.suffix != ".jpg" or path.name.startswith(".") or path.parent.name not in ("train", "test"):
         return None
     return path.parent.name, path.name

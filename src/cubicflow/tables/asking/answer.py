@@ -149,7 +149,7 @@ class Conditional:
         if self.is_exact:
             error = np.full_like(mean, (self._weighed.unresolved or 0.0) / max(self.probability, 1e-300))
         else:
-            undrawn = 0.0 if self._is_mixture else 1 / self.effective_size  # see the module docstring
+            undrawn = 0.0 if self._is_mixture else 1 / self.effective_size  # error of values that were never drawn
             error = np.sqrt((shares**2 * (f - mean) ** 2).sum(axis=0) + undrawn**2)
         return mean, error
 

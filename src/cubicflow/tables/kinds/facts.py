@@ -29,7 +29,7 @@ CHANCE = 0.05  # steps; with a larger rounding error, too many numbers would pas
 ROUNDING = 8  # units in the last place of the largest value; the rounding error of arithmetic such as 0.1 + 0.2
 MOST_WORDS = 1 << 14  # distinct values of text
 MOST_LEVELS = 256  # distinct values of other types
-LARGEST_MAGNITUDE = 1e100  # its square does not overflow float64
+LARGEST_MAGNITUDE = 1e100  # the square of this number does not overflow float64
 
 
 @dataclass(frozen=True)
