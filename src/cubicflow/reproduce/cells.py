@@ -221,7 +221,8 @@ def why_left_out(dataset: str, folder: Path | None) -> str | None:
 
 
 def is_comparable(table: Benchmark) -> bool:
-    """Return whether scores on this test set compare with published ones: all test rows, or as many redrawn rows."""
+    """Return whether scores on this test set compare with published scores: it has all test rows, or as many redrawn
+    rows."""
     return len(table.test) == PUBLISHED[table.name].test
 
 

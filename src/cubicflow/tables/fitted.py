@@ -210,7 +210,7 @@ class FittedTable(SampledTable):
     def score(
         self, batch: pa.RecordBatch | pa.Table, missing: Missing | str | None = None, *, observed_only: bool = False
     ) -> NDArray[np.float64]:
-        """Return the log likelihood of every row, in nats and in the data's own units.
+        """Return the log likelihood of every row, (N,), in nats and in the data's own units.
 
         With ``missing="drop"``, a row that lacks a value scores NaN. ``observed_only`` scores the values that are
         present and ignores which values are missing. The column of weights is not needed.

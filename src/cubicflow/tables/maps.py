@@ -21,7 +21,7 @@ from cubicflow.tables.table_error import TableError
 Floats = NDArray[np.float64]
 
 MOST_BINS = 256
-FEWEST_ROWS = 32  # rows in a bin: the share of such a bin is known to about a sixth
+FEWEST_ROWS = 32  # rows in a bin; with 32 rows, the standard error of the bin's share is a sixth of the share
 PRIOR = 0.5  # rows added to every bin, so that no bin is impossible
 FRACTION_OF_RANGE = 40  # a tail's mean distance beyond the end is at least the range divided by this
 

@@ -372,7 +372,9 @@ def check_rows(flow: Any, rows: Rows, name: str, loss: Loss | None) -> Summary:
             raise ValueError("train=None needs a loss that draws its own samples, such as losses.reverse_kl(...)")
         return summary
     if loss is None and not hasattr(flow, "log_prob"):
-        raise TypeError(f"{type(flow).__name__} has no method log_prob(x); add one, or give fit your own loss, loss=")
+        raise TypeError(
+            f"{type(flow).__name__} has no method log_prob(x); add one, or pass a loss of your own as loss="
+        )
     shape = getattr(flow, "shape", None)
     if shape is not None and tuple(shape) != summary.shape:
         raise ValueError(
