@@ -191,8 +191,8 @@ def posterior(
     """Return a builder of p(theta | x), for ``NPE(prior, density_estimator=posterior(prior=prior))``.
 
     The density is 0 outside the prior's support. So all samples lie in the support, and sbi need not correct for leaked
-    probability. A parameter with two bounds enters the flow as its logit, a parameter with one bound as the logarithm
-    of its distance from the bound.
+    probability. The flow models the logit of a parameter with two bounds. For a parameter with one bound, it models the
+    logarithm of the distance from the bound.
 
     Args:
         prior: the prior given to sbi. Without a prior, or for a prior without bounds, the density is on all of R^D.

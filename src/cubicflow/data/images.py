@@ -31,7 +31,8 @@ SHA256 = {
 
 @dataclass(frozen=True, eq=False)
 class ImageSet:
-    """Images (n, height, width) and labels (n,), all uint8. Validation images are the last of the training files.
+    """Images (n, height, width) and labels (n,), all uint8. The validation images are the last images of the training
+    file.
 
     >>> pictures, labels = np.zeros((4, 28, 28), np.uint8), np.zeros(4, np.uint8)
     >>> images = ImageSet(pictures[:3], pictures[3:], pictures, labels[:3], labels[3:], labels)

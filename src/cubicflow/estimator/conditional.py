@@ -205,9 +205,10 @@ class CubicFlowConditional(RegressorMixin, FlowEstimator):  # type: ignore[misc]
     def predict_interval(self, X: Any, coverage: float = 0.9, *, calibrated: bool = True) -> NDArray[Any]:  # noqa: N803
         """Return central intervals that contain y with probability ``coverage``, of shape (N, 2).
 
-        With ``calibrated``, the levels of the two quantiles are shifted, by the same amount for all rows, so that the
-        members' intervals contain the fraction ``coverage`` of their held-out training rows. This is conformal
-        prediction across folds, with the distribution function as score (Chernozhukov, Wüthrich and Zhu 2021).
+        If ``calibrated`` is true, the levels of both quantiles are shifted by the same amount for all rows. The shift
+        is chosen so that the members' intervals contain the fraction ``coverage`` of their held-out training rows. This
+        is conformal prediction across folds, with the distribution function as score (Chernozhukov, Wüthrich and Zhu
+        2021).
         """
         check_is_fitted(self)
         if not 0 < coverage < 1:

@@ -1,7 +1,7 @@
 """Cross-fitting: members that each leave out one fold, trained together and scored on the rows they left out.
 
-The number of training steps is the same for all members. It is chosen by the mean held-out log likelihood over all
-folds, because a single fold of a small table, for example of thirty rows, is too noisy.
+The number of training steps is the same for all members. The mean held-out log likelihood over all folds chooses this
+number, because a single fold of a small table, for example of thirty rows, is too noisy.
 """
 
 from __future__ import annotations

@@ -68,8 +68,8 @@ class CubicFlowDensity(DensityMixin, FlowEstimator):  # type: ignore[misc] # skl
             :class:`~cubicflow.tables.columns_model.ColumnsModel`.
         schema_: the kind and encoding of each column.
         shares_: share of each kind of member in the mixture; empty if there is no mixture.
-        held_out_score_: mean log likelihood of held-out rows: of each row under a member that was trained without it,
-            or, if there is no mixture, of the tenth of the rows that was used for early stopping.
+        held_out_score_: mean log likelihood of held-out rows. In a mixture, each row is scored by a member that was
+            trained without it. Otherwise, the held-out rows are the tenth of the rows that was used for early stopping.
         n_features_in_, feature_names_in_: number and names of the columns.
 
     >>> import numpy as np

@@ -1,8 +1,8 @@
 """Points of a known density on the unit square, spread evenly, so that a picture of them has little noise.
 
-The square is cut into blocks. A block gets its expected number of points, rounded up or down: the blocks of a row lie
-end to end on a line, each as long as its mass, and equally spaced marks on the line are the points. Random points have
-a relative error of 1 / sqrt(n) in a cell of n points, and these points have a much smaller error.
+The square is cut into blocks, and each block gets its expected number of points, rounded up or down (systematic
+sampling). The position of a point in its block is random. The number of independent random points in a cell of n points
+has a relative error of 1 / sqrt(n). The error of these points is much smaller.
 """
 
 from __future__ import annotations

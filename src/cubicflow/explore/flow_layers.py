@@ -148,5 +148,5 @@ def _bent_most(layer: Transform, rows: Tensor) -> tuple[int, Floats, Floats]:
         if best is None or bend > best[0]:
             best = bend, feature, grid.double().numpy(), y.double().numpy()
     if best is None:
-        raise ValueError("the layer has no features")
+        raise ValueError(f"cannot draw a spline of {type(layer).__name__}: it has no features")
     return best[1:]

@@ -380,7 +380,7 @@ def histogram_of_codes(seen: CodeCounts, low: int | None, high: int | None, most
 def _tail_length(width: int, count: float, span: int) -> float:
     """Return the mean distance of unseen codes beyond an end.
 
-    The furthest of n values with an exponential tail is about ln n mean distances out, so the outermost bin, with
-    ``count`` rows, is about ln(count) mean distances wide.
+    The largest of n values with an exponential tail is about ln n times their mean. So the width of the outermost bin,
+    with ``count`` rows, is about ln(count) times the mean distance.
     """
     return max(width / math.log(count + math.e), span / FRACTION_OF_RANGE)

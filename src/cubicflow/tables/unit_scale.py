@@ -219,8 +219,8 @@ def _counts(edges: Floats, values: Floats, each: Floats) -> Floats:
 def _near(edges: Floats, counts: Floats) -> Floats:
     """Return the mean distance of unseen values beyond each end.
 
-    The furthest of n values with an exponential tail is about ln n mean distances out, so the outermost bin, with n
-    rows, is about ln n mean distances wide.
+    The largest of n values with an exponential tail is about ln n times their mean. So the width of the outermost bin,
+    with n rows, is about ln n times the mean distance.
     """
     widths = np.diff(edges)
     pairs = ((float(widths[i]), float(counts[i])) for i in (0, -1))

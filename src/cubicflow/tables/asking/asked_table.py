@@ -86,7 +86,7 @@ class AskedTable:
         constraints: Sequence[Constraint] = (),
         say: Callable[[str], None] = lambda _: None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield batches of ``n`` rows in all that meet conditions.
+        """Yield ``n`` rows that meet conditions, in batches.
 
         Columns that are sums under ``constraints`` are computed where possible; the rows may break other constraints.
         ``say`` is called with a line on the quality of the rows.
@@ -121,7 +121,7 @@ class AskedTable:
         draw: Callable[[int, int], Iterator[pa.RecordBatch]],
         say: Callable[[str], None],
     ) -> Iterator[pa.RecordBatch]:
-        """Yield batches of ``n`` rows in all that keep constraints.
+        """Yield ``n`` rows that keep constraints, in batches.
 
         ``draw(count, seed)`` draws rows. Rows that break a constraint are dropped, and others are drawn instead.
         ``say`` is called with the number of dropped rows.

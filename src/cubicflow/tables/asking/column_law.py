@@ -3,8 +3,8 @@
 A set is split into pieces. A word, an atom and the missing value are one piece each. An interval of numbers is one or
 more intervals [a, b] of the column's unit scale. The network of a row gives each piece a probability: for a word the
 probability of its outcome times the word's share of the outcome; for an interval F(b) - F(a) under the row's spline.
-The probability of the set is the sum. A real number that is not an atom has probability 0; a set of such numbers alone
-has densities per unit instead, and draws are from these numbers.
+The probability of the set is the sum. A real number that is not an atom has probability 0. If a set holds only such
+numbers, its pieces have densities per unit instead, and draws choose among these numbers.
 
 No piece holds unseen values, so unseen values are never drawn, as in ``sample``.
 

@@ -9,8 +9,8 @@ There are two methods:
 2. Particles (see :mod:`cubicflow.tables.asking.particles`). Particles are added until they have the requested effective
    size. If few particles are effective, the proposals are tilted.
 
-Conditions on the first columns need few paths: an equality is a single path, and the set of the last conditioned column
-is one probability per path. Queries do not change the training of the model.
+Conditions on the first columns need few paths. An equality leaves one value of its column. The last conditioned column
+adds no paths, because only the probability of its set is needed. Queries do not change the training of the model.
 """
 
 from __future__ import annotations

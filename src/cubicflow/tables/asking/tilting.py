@@ -25,7 +25,7 @@ MOST_KNOTS = 120
 
 
 def flattened(log_weight: Floats, size: float = STRENGTH) -> Floats:
-    """Return weights raised to a power of at most 1 that gives them the effective size; the weights sum to 1.
+    """Return normalised weights, raised to the power, at most 1, at which their effective size reaches ``size``.
 
     >>> round(effective_size(np.log(flattened(np.linspace(0.0, 50.0, 400)))))
     100

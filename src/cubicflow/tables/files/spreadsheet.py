@@ -114,7 +114,7 @@ def _column(letters: str) -> int:
 
 
 def _letters(number: int) -> str:
-    """Return the letters of a column that is counted from 0."""
+    """Return the letters of column ``number``, counted from 0: A, B, ..., Z, AA, AB, ..."""
     letters = ""
     number += 1
     while number:

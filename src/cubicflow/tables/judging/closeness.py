@@ -1,4 +1,4 @@
-"""Copies of training rows among samples. New rows of the same table show how many copies are normal."""
+"""Copies of training rows among samples, and distances to the closest training row."""
 
 from __future__ import annotations
 

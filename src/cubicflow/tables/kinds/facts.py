@@ -1,4 +1,4 @@
-"""Facts of a column, collected in one pass before its kind is decided; among them the grid of its numbers.
+"""Facts of a column, such as the grid of its numbers. One pass collects the facts before the column's kind is decided.
 
 A grid is stored in whole numbers: value(k) = (origin + step k) / 10^decimals. So 0.23 decodes to 0.23 instead of
 0.22999999999999998, and the step is an exact greatest common divisor.
