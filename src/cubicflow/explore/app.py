@@ -140,7 +140,8 @@ def read_question(value: Any) -> dict[str, object]:
                 found[name] = None
             case _:
                 raise TableError(
-                    f"the condition on column {name!r} should have the key is, in, from and to, or missing"
+                    f"the condition on column {name!r} should have the key 'is', 'in' or 'missing', or the keys "
+                    "'from' and 'to'"
                 )
     return found
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 SIZE = 10_000.0  # effective size of the particles of an answer
 SPARE = 1.0  # effective size of the particles per sampled row
 MOST_ROWS = 1 << 14  # rows sampled from one set of particles
-LEAST_KEPT = 1e-3  # smallest share of drawn rows that keep the constraints
+LEAST_KEPT = 1e-3  # if a smaller share of the drawn rows keeps the constraints, drawing stops with an error
 FEWEST_DRAWN = 1 << 11  # rows drawn before the share is checked
 
 

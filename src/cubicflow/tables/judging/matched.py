@@ -64,7 +64,7 @@ def match(tables: Mapping[str, pa.Table], words: Collection[str] = ()) -> Matche
 
 
 def check_columns(columns: Mapping[str, Collection[str]]) -> None:
-    """Raise TableError if a table lacks a column of the first table or has another one.
+    """Raise TableError if a table lacks a column of the first table or has an additional column.
 
     ``columns`` holds the names of the columns by the name of the table.
     """
