@@ -218,7 +218,7 @@ class Asker:
     # --- columns ---
 
     def _counted(self, walk: Walk, begun: Begun) -> dict[int, ColumnAnswer]:
-        """Return the columns up to the last condition, counted from weighted rows."""
+        """Return the answers for the columns up to the last condition, counted from weighted rows."""
         found = {}
         for i in range(begun.stop(walk)):
             if begun.pool_y is not None and begun.pool_log_weight is not None and i < begun.before:
@@ -230,7 +230,8 @@ class Asker:
 
     @torch.no_grad()
     def _drawn_on(self, walk: Walk, begun: Begun, generator: torch.Generator) -> dict[int, ColumnAnswer]:
-        """Return the columns after the last condition: the means of their conditional distributions over rows."""
+        """Return the answers for the columns after the last condition: the means of their conditional distributions
+        over rows."""
         particles, exact, found = begun.particles, begun.exact, {}
         if len(particles) > MOST_PATHS:
             kept, log_kept = thinned(particles.log_weight, DRAWN_ON, float(torch.rand(1, generator=generator)))
@@ -255,7 +256,7 @@ class Asker:
         return found
 
     def _constrained(self, question: Question, begun: Particles, generator: torch.Generator) -> dict[int, ColumnAnswer]:
-        """Return all columns, counted from rows that keep the constraints of the fit."""
+        """Return the answers for all columns, counted from rows that keep the constraints of the fit."""
         walk = question.walk
         for count in (WALKED, MOST_WALKED):
             kept, log_kept = thinned(begun.log_weight, count, float(torch.rand(1, generator=generator)))

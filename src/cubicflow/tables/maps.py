@@ -129,7 +129,8 @@ class Histogram:
         masses = np.asarray(self.masses, dtype=np.float64)
         if len(edges) != len(masses) + 1 or len(masses) < 1 or not (np.diff(edges) >= 1).all():
             raise ValueError(
-                f"edges must increase by 1 or more, and number one more than masses; got {len(edges)} and {len(masses)}"
+                f"edges must increase by 1 or more, and there must be one more edge than masses; got {len(edges)} and "
+                f"{len(masses)}"
             )
         if not (masses > 0).all() or abs(masses.sum() - 1) > 1e-6:
             raise ValueError(f"masses must be positive and sum to 1, got the sum {masses.sum():g}")

@@ -68,7 +68,8 @@ class UnitScale:
         edges, masses = np.asarray(self.edges, np.float64), np.asarray(self.masses, np.float64)
         if edges.ndim != 1 or len(edges) != len(masses) + 1 or len(masses) < 1 or not (np.diff(edges) > 0).all():
             raise ValueError(
-                f"edges must increase, and number one more than masses; got shapes {edges.shape} and {masses.shape}"
+                f"edges must increase, and there must be one more edge than masses; got shapes {edges.shape} and "
+                f"{masses.shape}"
             )
         if not np.isfinite(edges).all() or not (masses >= 0).all() or self.below < 0 or self.above < 0:
             raise ValueError(

@@ -416,6 +416,9 @@ def split_off(rows: Rows, config: TrainingConfig) -> tuple[Rows, Rows | None]:
 def check_settings(config: TrainingConfig, world: World, flow: Any) -> None:
     """Raise ValueError if the settings contradict the number of processes or the flow's dtype."""
     if (config.batch_size or 1) < world.size:
-        raise ValueError(f"batch_size={config.batch_size} cannot be shared by {world.size} processes; use a larger one")
+        raise ValueError(
+            f"batch_size={config.batch_size} is smaller than the number of processes, {world.size}; use a larger "
+            "batch_size"
+        )
     if config.precision == "bf16" and any(param.dtype == torch.float64 for param in flow.parameters()):
         raise ValueError("precision='bf16' contradicts a flow in float64; use precision='float32', or flow.float()")
