@@ -172,7 +172,8 @@ class EstimatorBuilder:
         bad = f"{int((~valid).sum())} of {len(x)} simulations have NaN or inf in x"
         if self.density_of == "x":
             raise ValueError(
-                f"{bad}; leaving them out would bias a likelihood, so replace NaN and inf by a number far outside"
+                f"{bad}; leaving them out would bias a likelihood, so replace NaN and inf by a number outside the "
+                "range of x"
             )
         if not valid.any():
             raise ValueError(f"{bad}, so no simulation is left for training; check the simulator")
