@@ -17,7 +17,7 @@ SHEET_KEYS = ("sheet", "cells")
 
 
 def open_elsewhere(text: str, reading: Reading) -> Table | None:
-    """Return the table, or None if the text is a path or the name of a built-in table."""
+    """Return the table that the text names; None if the text is a path or the name of a built-in table."""
     from cubicflow.tables.files.fetched import at_url, standard_input
 
     if text == STANDARD_INPUT:
