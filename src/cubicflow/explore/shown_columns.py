@@ -169,7 +169,7 @@ def _affine(column: Column) -> tuple[float, float]:
     scale = DAY if column.on_calendar else 1.0
     if second > first:
         return first * scale, (second - first) * scale
-    # Codes 0 and 1 decode to the same value if a limit of the column clips them.
+    # A limit of the column may clip codes 0 and 1 to the same value, so the step is read from the column.
     step = column.axis_step or 1.0
     return first * scale, step * scale
 

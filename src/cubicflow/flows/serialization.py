@@ -292,7 +292,7 @@ def read_header(path: Path) -> Shapes:
             slices = {key: file.get_slice(key) for key in file.keys()}  # noqa: SIM118 - not a dict
             found = {key: (tuple(part.get_shape()), part.get_dtype()) for key, part in slices.items()}
     except (SafetensorError, OSError) as error:
-        raise FlowFileError(path, f"not a whole safetensors file: {error}") from None
+        raise FlowFileError(path, f"not a complete safetensors file: {error}") from None
     if unknown := sorted({kind for _, kind in found.values()} - set(TENSOR_DTYPES)):
         raise FlowFileError(path, f"the file holds tensors of dtype {', '.join(unknown)}, which flows do not use")
     return {key: (shape, TENSOR_DTYPES[kind]) for key, (shape, kind) in found.items()}

@@ -13,7 +13,7 @@ from cubicflow.tables.table_error import TableError
 
 
 class Boolean(Levelled):
-    """Truth values."""
+    """A column of truth values."""
 
     kind: ClassVar[str] = "boolean"
 
