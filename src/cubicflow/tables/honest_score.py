@@ -160,7 +160,7 @@ def _size(mean: Mean) -> str:
 
 
 class Used(NamedTuple):
-    """Counts of a table: rows ``read``, rows ``used``, ``columns``, and ``gaps``, missing values."""
+    """Counts of a table: rows ``read``, rows ``used``, ``columns``, and missing values, ``gaps``."""
 
     read: int
     used: int

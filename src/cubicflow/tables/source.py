@@ -1,4 +1,4 @@
-"""Tables, read in batches; their complete rows; and the split of rows into training, validation and test."""
+"""Tables that are read in batches, their complete rows, and the split of rows into training, validation and test."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def dense_inverses(layers: Sequence[LULinear]) -> Sequence[Dense]:
 
 
 def _expanded(log_det: Tensor, x: Tensor) -> Tensor:
-    """Return the log-determinant of every row, (N,), never below float32."""
+    """Return the log-determinant of every row, (N,), in float32 or a wider dtype."""
     return log_det.to(torch.promote_types(x.dtype, torch.float32)).expand(x.shape[0])
 
 

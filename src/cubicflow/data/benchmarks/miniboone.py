@@ -34,7 +34,9 @@ def read_text(path: Path) -> Rows:
         counts = file.readline().split()
         if len(counts) != 2 or not all(count.isdigit() for count in counts):
             raise ValueError(
-                f"{path} is not MiniBooNE_PID.txt: its first line is {' '.join(counts)[:80]!r}, expected two row counts"
+                f"{path} is not MiniBooNE_PID.txt: its first line is {' '.join(counts)[:80]!r}, expected two row "
+                "counts; "
+                "download it again"
             )
         signal = int(counts[0])
         rows = parse_numbers(itertools.islice(file, signal), path)

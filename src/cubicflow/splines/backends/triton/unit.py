@@ -293,7 +293,7 @@ def cubic_root(start, end, c, STEPS: tl.constexpr):
 
 @triton.jit
 def rational_root(start, end, c):
-    """Return t and 1 - t."""
+    """Return the root t of a rational-quadratic bin, and 1 - t. ``rational_quadratic_root`` explains the formula."""
     slope = start * (1 - c) + (2 - end) * c
     shifted = slope - 2 * c
     root = tl.sqrt(shifted * shifted + 4 * c * (1 - c))
