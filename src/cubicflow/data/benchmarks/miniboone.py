@@ -35,8 +35,7 @@ def read_text(path: Path) -> Rows:
         if len(counts) != 2 or not all(count.isdigit() for count in counts):
             raise ValueError(
                 f"{path} is not MiniBooNE_PID.txt: its first line is {' '.join(counts)[:80]!r}, expected two row "
-                "counts; "
-                "download it again"
+                "counts; download it again"
             )
         signal = int(counts[0])
         rows = parse_numbers(itertools.islice(file, signal), path)
