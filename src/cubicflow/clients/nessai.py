@@ -103,7 +103,7 @@ class NessaiFlow(BaseFlow):  # type: ignore[misc]
 
     def log_prob(self, x: Tensor, context: Tensor | None = None) -> Tensor:
         """Return the log density of every row. From the first call in training mode to :meth:`finalise`, the rows are
-        live points: batches of an epoch, then the validation's rows."""
+        live points: first the batches of an epoch, then the validation rows."""
         if self.training and self._epoch_over:
             self._live_points, self._epoch_over = [], False
             self.scale.fill_(1)
@@ -112,11 +112,11 @@ class NessaiFlow(BaseFlow):  # type: ignore[misc]
         return self.forward_and_log_prob(x, context)[1]
 
     def sample(self, n: int, context: Tensor | None = None) -> Tensor:
-        """Draw n rows. A context must have n rows; each sample uses one."""
+        """Draw n rows. A context must have n rows, one for each sample."""
         return self.sample_and_log_prob(n, context)[0]
 
     def sample_and_log_prob(self, n: int, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Draw n rows with their log densities, in one pass. A context must have n rows; each sample uses one."""
+        """Draw n rows with their log densities, in one pass. A context must have n rows, one for each sample."""
         z = self.sample_latent_distribution(n)
         x, log_det = self.inverse(z, context)
         return x, self.base_distribution_log_prob(z) - log_det

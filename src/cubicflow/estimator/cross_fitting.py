@@ -127,7 +127,8 @@ def _step(flow: Flow, batch: Batch) -> Step:
 
 @torch.no_grad()
 def held_out_log_prob(flows: Sequence[Flow], x: Tensor, context: Tensor | None, folds: Folds) -> Floats:
-    """Return the log density of each row under the member that left it out, of shape (N,); NaN if no member did."""
+    """Return the log density (N,) of each row under the member that left it out; NaN for a row that no member left
+    out."""
     result = np.full(len(x), np.nan)
     for member, flow in enumerate(flows):
         unseen = folds.held_out(member)

@@ -180,7 +180,7 @@ class FlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no types
 
 @contextmanager
 def private_randomness(seed: int) -> Iterator[np.random.Generator]:
-    """Draw random numbers inside the block from private generators of torch and NumPy; yield the one of NumPy."""
+    """Draw random numbers inside the block from private generators of torch and NumPy; yield the NumPy generator."""
     with drawing_from(torch.Generator().manual_seed(seed)):
         yield np.random.default_rng(seed)
 

@@ -24,7 +24,7 @@ WEIGHTS = "sample_weight of fit"
 
 
 def is_frame(data: Any) -> bool:
-    """Return whether the data have columns with names of text. Other frames are treated as arrays."""
+    """Return whether the data have columns whose names are text. Other frames are treated as arrays."""
     return hasattr(data, "columns") and all(isinstance(name, str) for name in names(data))
 
 

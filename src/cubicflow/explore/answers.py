@@ -281,8 +281,8 @@ class Asker:
         return keeps_constraints(self.fitted, question.walk.to_table(y), given)
 
     def _unconditional(self, question: Question) -> Answer:
-        """Return all columns without conditions: the means of their conditional distributions over the pool's first
-        rows."""
+        """Return the answers for all columns without conditions: the means of their conditional distributions over the
+        pool's first rows."""
         y, laws = self.pool.all()
         rows = np.arange(min(len(y), MOST_WALKED if self.fitted.constraints else 2 * WALKED))
         equal = np.zeros(len(rows))  # log weights

@@ -1,8 +1,8 @@
 """Points of a known density on the unit square, spread evenly, so that a picture of them has little noise.
 
 The square is cut into blocks, and each block gets its expected number of points, rounded up or down (systematic
-sampling). The position of a point in its block is random. The number of independent random points in a cell of n points
-has a relative error of 1 / sqrt(n). The error of these points is much smaller.
+sampling). The position of a point in its block is random. With independent random points, the count in a cell of n
+points has a relative error of 1 / sqrt(n). With these points, the error is much smaller.
 """
 
 from __future__ import annotations

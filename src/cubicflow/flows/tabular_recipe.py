@@ -120,7 +120,7 @@ def tabular(features: int, *, paper: bool = False, **settings: Any) -> Flow:
 
     Args:
         features: D.
-        paper: build the paper's model as written; :class:`TabularConfig` lists the differences.
+        paper: build the paper's model as written; :meth:`TabularConfig.paper_settings` returns the differences.
         settings: the fields of :class:`TabularConfig`.
 
     >>> import torch

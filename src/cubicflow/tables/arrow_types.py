@@ -179,7 +179,7 @@ def whole_as(values: NDArray[np.int64], type: pa.DataType) -> pa.Array:
 
 
 def words_as(array: pa.Array, type: pa.DataType) -> pa.Array:
-    """Return plain values as the type, which may be a dictionary of them."""
+    """Return plain values cast to the type, which may be a dictionary type."""
     return (array.dictionary_encode() if pa.types.is_dictionary(type) else array).cast(type)
 
 

@@ -156,7 +156,7 @@ class NumpyTable(Table):
 
 
 def _arrays(path: Path) -> dict[str, Array]:
-    """Return the arrays of a file by name, in memory or memory-mapped."""
+    """Return the arrays of a file by name: in memory for a .npz file, memory-mapped for a .npy file."""
     try:
         arrays = _load(path)
     except TableError:

@@ -42,7 +42,7 @@ MOST_IN_MEMORY = 1 << 26  # bytes of text
 
 
 class CsvTable(Table):
-    """A CSV file. The delimiter is the most frequent of ``, ; tab |`` outside quotes in the header line."""
+    """A CSV file. The delimiter is one of ``, ; tab |`` outside quotes, found in the first lines."""
 
     is_text = True
     has_header = True

@@ -103,7 +103,8 @@ class Table(ABC):
     def fingerprint(self) -> str:
         """Return a hash of the sizes of the files and of up to 64 evenly spaced blocks of each.
 
-        Files up to 4 MiB are hashed whole. Of a larger file only the blocks are hashed, so a terabyte takes no longer.
+        Files up to 4 MiB are hashed whole. Of a larger file only the blocks are hashed, so the time does not grow with
+        the file.
         """
         if self._fingerprint is not None:  # computed while the file was read
             return self._fingerprint

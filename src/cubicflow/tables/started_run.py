@@ -2,8 +2,8 @@
 
 A finished run cannot be extended: its learning rate has decayed to 0, its optimiser state is gone, and the stored
 weights are the best on validation, not the last ones. To train longer, a new run with its own schedule starts from
-those weights. It must have the same rows in the same parts. Otherwise a training row of the first run could be a test
-row of the second.
+those weights. The new run must have the same rows in the same parts. Otherwise a training row of the first run could be
+a test row of the second.
 """
 
 from __future__ import annotations

@@ -129,5 +129,6 @@ class Levels(Levelled):
 
 
 def _searchable(values: pa.Array) -> pa.Array:
-    """Return values that ``pc.index_in`` can search. It lacks float16, and it distinguishes -0.0 from 0.0."""
+    """Return values that ``pc.index_in`` can search. Floats become float64, because ``index_in`` lacks float16, and
+    -0.0 becomes 0.0."""
     return pa.array(floats(values) + 0.0) if pa.types.is_floating(values.type) else values
