@@ -278,7 +278,8 @@ class _Survey:
                 order.update(batch.column(name))
             chosen.update(batch.filter(pa.array(part == 0)), piece.numbers[part == 0])
         if self.dropped and not self.rows:
-            deque(pieces(table, list(types), Missing.ERROR), maxlen=0)  # raises TableError, with counts
+            # This pass raises TableError, with the number of missing values in each column.
+            deque(pieces(table, list(types), Missing.ERROR), maxlen=0)
         if self.rows < FEWEST_ROWS or not all(self.parts[name] for name in split.parts):
             left = f" ({self.dropped} more lack a value)" if self.dropped else ""
             raise TableError(
