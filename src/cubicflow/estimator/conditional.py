@@ -59,9 +59,10 @@ class CubicFlowConditional(RegressorMixin, FlowEstimator):  # type: ignore[misc]
     Attributes:
         flow_: the density of the encoded y, a :class:`~cubicflow.Mixture` or :class:`~cubicflow.Flow`.
         schema_: the kind and encoding of each column.
-        held_out_score_: mean log likelihood of training rows, each under a member that was trained without it.
-        held_out_levels_: conditional distribution function at y of each training row with a positive weight, under a
-            member that was trained without it; for a single column y. Uniform on (0, 1) if the model is correct.
+        held_out_score_: mean log likelihood of held-out rows. In a mixture, each row is scored by a member that was
+            trained without it. Otherwise, the held-out rows are the tenth of the rows that was used for early stopping.
+        held_out_levels_: conditional distribution function at y of the same held-out rows, for a single column y.
+            Uniform on (0, 1) if the model is correct.
         n_features_in_, feature_names_in_: number and names of the columns of X.
 
     >>> import numpy as np
