@@ -78,7 +78,10 @@ def _against(m: Measurement, rival: str, times: Mapping[str, float]) -> list[str
 
 
 def growth(measurements: Sequence[Measurement]) -> list[str]:
-    """Return a Markdown table of the curves: the times at both ends, and the exponent between the last two points."""
+    """Return a Markdown table of times that were measured at several sizes, one line per curve.
+
+    A line has the times at the first and at the last size, and the exponent between the last two sizes.
+    """
     curves: dict[tuple[str, str, str], list[tuple[int, float]]] = {}
     for m in measurements:
         if m.at is not None and m.implementation != FLOOR:

@@ -27,7 +27,7 @@ def even_points(density: KnownDensity, n: int, seed: int = 0) -> Floats:
     """Return n points (n, 2) of a density on the unit square, spread evenly.
 
     >>> from cubicflow.data.plane import ImageDensity
-    >>> points = even_points(ImageDensity([[0, 1], [0, 3]]), 1000)  # the lower right pixel has three quarters
+    >>> points = even_points(ImageDensity([[0, 1], [0, 3]]), 1000)  # the lower right pixel has 3/4 of the mass
     >>> points.shape, float((points[:, 1] < 0.5).mean()), float(points[:, 0].min()) >= 0.5
     ((1000, 2), 0.75, True)
     """

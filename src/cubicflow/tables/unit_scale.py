@@ -73,8 +73,7 @@ class UnitScale:
             )
         if not np.isfinite(edges).all() or not (masses >= 0).all() or self.below < 0 or self.above < 0:
             raise ValueError(
-                f"edges must be finite, masses at least 0, below and above at least 0; got {self.below} and "
-                f"{self.above}"
+                f"edges must be finite, and masses, below = {self.below} and above = {self.above} must be at least 0"
             )
         if not abs(float(masses.sum()) + self.below + self.above - 1) < 1e-6:
             raise ValueError(
@@ -88,7 +87,7 @@ class UnitScale:
 
     @cached_property
     def _tables(self) -> tuple[Floats, Floats, Floats, Floats]:
-        """Edges, slopes, and the distances of the edges from 0 and from 1."""
+        """Edges, slopes of the bins, and the distances of the edges' positions on [0, 1] from 0 and from 1."""
         edges, masses = np.asarray(self.edges, np.float64), np.asarray(self.masses, np.float64)
         # ``lower`` and ``upper`` are summed from opposite ends, so each keeps its relative precision near its own end.
         lower = self.below + np.concatenate([[0.0], np.cumsum(masses)])

@@ -265,7 +265,10 @@ def constraints_from_json(value: Any, schema: Schema) -> tuple[Constraint, ...]:
                 for each in allowed
             )
             if not fits:
-                raise TableError("a fixed combination should have a list of allowed combinations")
+                raise TableError(
+                    f"the fixed combination {constraint.text!r} should have a list of allowed combinations, each a list of "
+                    f"{len(constraint.names)} texts"
+                )
             constraint = FixedCombination(constraint.text, constraint.names, frozenset(map(tuple, allowed)))  # type: ignore[arg-type] # checked above
         found.append(constraint)
     return tuple(found)

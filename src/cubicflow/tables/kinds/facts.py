@@ -27,8 +27,8 @@ LARGEST = 2**53  # whole numbers up to this one are exact in float64
 FEW = 8  # distinct values; with fewer, the step is one unit of the last decimal
 CHANCE = 0.05  # steps; with a larger rounding error, too many numbers would pass as multiples of the step
 ROUNDING = 8  # units in the last place of the largest value; the rounding error of arithmetic such as 0.1 + 0.2
-MOST_WORDS = 1 << 14  # distinct values of text
-MOST_LEVELS = 256  # distinct values of other types
+MOST_WORDS = 1 << 14  # most distinct values of text to count
+MOST_LEVELS = 256  # most distinct values of other types to count
 LARGEST_MAGNITUDE = 1e100  # the square of this number does not overflow float64
 
 
