@@ -252,8 +252,8 @@ class ColumnsModel(nn.Module):
             between, least = 1 - low - high, math.sqrt(torch.finfo(cells.dtype).eps)
             log_width = torch.where(between > least, between.clamp(min=least).log(), log_width)
             return log_mean_density(low, high, log_width, params, closed=closed)
-        # Training uses the fast spline kernels. The mean density of a wide interval follows from the spline at both ends,
-        # that of a narrow interval from the slopes at two points inside.
+        # Training uses the fast spline kernels. The mean density of a wide interval follows from the spline's values at
+        # both ends, and that of a narrow interval from the slopes at two points inside.
         width = log_width.exp()
         middle = torch.where(low <= high, low + width / 2, 1 - high - width / 2)
         offsets = width[..., None] * fixed([-0.5, -GAUSS, GAUSS, 0.5], width.device, width.dtype)

@@ -210,7 +210,7 @@ def scale_of_codes(seen: CodeCounts, ends: Ends, atoms: Sequence[float] = ()) ->
 
 
 def _counts(edges: Floats, values: Floats, each: Floats) -> Floats:
-    """Return the rows in each bin, plus the prior. ``each`` counts the rows of every value."""
+    """Return the number of rows in each bin, plus the prior. ``each`` is the number of rows of every value."""
     bin = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(edges) - 2)
     counts: Floats = np.bincount(bin, weights=each, minlength=len(edges) - 1).astype(np.float64) + PRIOR
     return counts

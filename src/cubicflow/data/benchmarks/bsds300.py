@@ -73,7 +73,7 @@ def read_images(path: Path) -> Images:
     if len(images["train"]) < 2 or not images["test"]:
         raise ValueError(
             f"{path} has {len(images['train'])} training images (train/*.jpg) and {len(images['test'])} test images "
-            "(test/*.jpg); BSDS300 has 200 and 100"
+            "(test/*.jpg); BSDS300 has 200 and 100; download it again"
         )
     if (len(images["train"]), len(images["test"])) == (200, 100) and digest.hexdigest() != IMAGES_SHA256:
         raise ValueError(f"{path}: the images' checksum is wrong: some are damaged; download the archive again")

@@ -266,8 +266,8 @@ def constraints_from_json(value: Any, schema: Schema) -> tuple[Constraint, ...]:
             )
             if not fits:
                 raise TableError(
-                    f"the fixed combination {constraint.text!r} should have a list of allowed combinations, each a list of "
-                    f"{len(constraint.names)} texts"
+                    f"the fixed combination {constraint.text!r} should have a list of allowed combinations, each a "
+                    f"list of {len(constraint.names)} texts"
                 )
             constraint = FixedCombination(constraint.text, constraint.names, frozenset(map(tuple, allowed)))  # type: ignore[arg-type] # checked above
         found.append(constraint)

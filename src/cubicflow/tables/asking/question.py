@@ -37,7 +37,7 @@ from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.table_error import TableError
 
-MOST_PATHS = 1 << 15  # paths of an enumeration
+MOST_PATHS = 1 << 15  # most paths of an enumeration
 PILOT = 1 << 12  # particles of the first round, without tilts
 TRIED = 1 << 11  # particles after each tilt
 AT_ONCE = 1 << 14  # particles of one further round
