@@ -82,7 +82,8 @@ class NessaiFlow(BaseFlow):  # type: ignore[misc]
         self.averaged = copy.deepcopy(self.flow).requires_grad_(False)
         self.cover = cover
         self.register_buffer("scale", torch.ones(()))
-        self._live_points: list[tuple[Tensor, Tensor | None]] | None = None  # the last epoch's batches, in training
+        # In training, the batches of the current epoch and the validation rows; else None.
+        self._live_points: list[tuple[Tensor, Tensor | None]] | None = None
         self._epoch_over = True
 
     @property

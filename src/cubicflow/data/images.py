@@ -49,7 +49,7 @@ class ImageSet:
 
 
 def load_fashion_mnist(folder: str | Path | None = None, *, validation: int = 6000, verify: bool = True) -> ImageSet:
-    """Read the four idx files, packed or not, from ``fashion-mnist`` in ``folder``.
+    """Read the four idx files, gzipped or not, from ``fashion-mnist`` in ``folder``.
 
     Args:
         folder: the data folder. Default: the folder in CUBICFLOW_DATA, else ``data`` in the cache folder.

@@ -44,7 +44,7 @@ SIZES = ("num_layers", "hidden_features", "num_bins", "dropout")
 class FlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no types
     """Abstract base class of :class:`CubicFlowDensity` and :class:`CubicFlowConditional`.
 
-    The fields are arguments of their constructors. The subclasses document them.
+    The fields with a default are constructor arguments, which the subclasses document.
     """
 
     n_members: int = 5

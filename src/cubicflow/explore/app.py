@@ -100,7 +100,7 @@ class Explorer:
         return overview.answer_of(self.run().subject.answer(conditions, refine=bool(question.get("refine"))))
 
     def sampled(self, question: Mapping[str, Any]) -> bytes:
-        """Draw rows that meet conditions, as the CSV file that ``cubicflow sample`` writes."""
+        """Return drawn rows that meet conditions: the CSV file that ``cubicflow sample`` writes, and notes."""
         conditions = read_question(question.get("conditions"))
         n, seed = (_whole(question.get(key), key, most) for key, most in (("n", MOST_SAMPLES), ("seed", 2**31)))
         run, notes = self.run(), list[str]()

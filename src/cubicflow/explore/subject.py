@@ -34,7 +34,7 @@ FIRST_ROWS = 1 << 12  # rows drawn before the first answer
 POOL_ROWS = 1 << 16  # rows of a flow that are drawn in idle time
 REFINED_ROWS = 1 << 20  # rows of a flow for a refined answer
 GIVEN_ROWS = 1 << 14  # rows drawn in idle time for one set of values of context columns
-DENSITY_ROWS = 1 << 14  # rows of a counted density
+DENSITY_ROWS = 1 << 14  # rows drawn to estimate a density
 KEPT_CONTEXTS = 4  # sets of values of context columns whose rows are kept in memory
 
 Conditions = Mapping[str, object]  # from column names to a value, a list, a pair of ends, or None for missing

@@ -58,7 +58,8 @@ def prepare(train: Rows, test: Rows, source: str) -> Splits:
     """Normalise by train's mean and sample std, then drop discrete columns. Validation is the last tenth of train."""
     if len(train) < 10 or len(test) < 1:
         raise ValueError(
-            f"{source}: {len(train)} training and {len(test)} test rows have label 1, expected 10 and 1 or more"
+            f"{source}: {len(train)} training and {len(test)} test rows have label 1, expected at least 10 and "
+            "at least 1; download the file again"
         )
     mean, std = train.mean(axis=0), train.std(axis=0, ddof=1)
     with np.errstate(invalid="ignore"):  # a constant column becomes NaN, which discrete_columns does not detect
