@@ -29,8 +29,8 @@ from cubicflow.tables.columns_model import ColumnsModel
 
 CHUNK = 1 << 11  # rows drawn at once; an answer waits for at most one chunk
 MOST_ROWS = 1 << 17  # largest number of rows of a pool
-MOST_BYTES = 1 << 28  # largest memory for laws, in bytes
-FEWEST_ROWS = 1 << 13  # rows of a full pool, even if their laws need more than MOST_BYTES
+MOST_BYTES = 1 << 28  # largest memory of the cells' distributions, in bytes
+FEWEST_ROWS = 1 << 13  # rows of a full pool, even if the distributions of their cells need more than MOST_BYTES
 
 
 @dataclass
@@ -42,14 +42,16 @@ class Law:
     params: Tensor | None
 
     def take(self, rows: NDArray[np.int64] | slice) -> tuple[Tensor, Tensor | None]:
-        """Return the laws of some rows in float64, which the probabilities of sets need."""
+        """Return the distributions of some rows in float64, which the probabilities of sets need."""
         which = rows if isinstance(rows, slice) else torch.from_numpy(rows)
         return self.log_outcomes[which].double(), None if self.params is None else self.params[which].double()
 
 
 @dataclass
 class Pool:
-    """Rows drawn from a model of columns, with their laws. :meth:`grow` adds a chunk. Readers see only whole chunks.
+    """Rows drawn from a model of columns, with the laws of their cells.
+
+    :meth:`grow` adds a chunk. Readers see only whole chunks.
 
     Attributes:
         model: the model.
@@ -100,7 +102,7 @@ class Pool:
             self.grow()
 
     def all(self) -> tuple[Floats, list[Law]]:
-        """Return all rows, (N, D) in the model's order, and the laws of all columns."""
+        """Return all rows, (N, D) in the model's order, and the laws of the cells of each column."""
         kept = self._joined
         count = self.size // CHUNK
         if kept is None or len(kept[0]) < count * CHUNK:

@@ -23,7 +23,7 @@ from cubicflow.tables.schema import Schema
 from cubicflow.tables.table_error import TableError
 
 MIN_EXPECTED = 7.0  # rows with a pair, if columns were independent; 0 such rows would have the probability e^-7
-MOST_STRANGERS = 2048  # pairs of outcomes
+MOST_STRANGERS = 2048  # most pairs of outcomes that never occur together
 
 
 class PlainReader:

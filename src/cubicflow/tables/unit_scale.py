@@ -2,7 +2,7 @@
 
 Between the edges it is piecewise linear. Beyond an open end it continues as an exponential with a small share of its
 own, so unseen values have a place too. Beyond a closed end there is no probability. A place on [0, 1] is given by its
-distances from 0 and from 1. Both keep their relative precision, which one minus the other would lose.
+distances from 0 and from 1. Both are computed, because one minus a distance near 1 loses relative precision.
 
 A column with steps has codes. Its edges are integers, and code k is the interval [k, k + 1). A frequent code has a bin
 of its own. Other codes share bins of several rows each. In a shared bin, a part alpha of the probability is split among

@@ -125,7 +125,7 @@ def slope_ratio(logit):
 
 @triton.jit
 def softplus_slope(logit):
-    """Return the rational-quadratic's slope at a knot, and its derivative."""
+    """Return the slope of a rational-quadratic spline at a knot, and the slope's derivative by the logit."""
     shifted = logit + SOFTPLUS_ONE
     z = exp_below(-tl.abs(shifted), 0.0)
     one_plus = 1 + z
