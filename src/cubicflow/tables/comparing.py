@@ -46,8 +46,7 @@ def compare_runs(
             mean.update(values, weights)
     if not means[0].rows:
         raise TableError(
-            f"{table.path}: no row is left to compare: every row is a training or validation row of one of the "
-            "models; give new rows"
+            f"{table.path}: no row is left to compare; give rows that are not training or validation rows of the models"
         )
     first_mean, second_mean, difference = (mean.result() for mean in means)
     if not difference.weight:

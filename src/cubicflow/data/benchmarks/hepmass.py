@@ -33,7 +33,7 @@ def read_signal(train_path: Path, test_path: Path) -> tuple[Rows, Rows]:
     if test_names[: len(train_names)] != train_names:
         raise ValueError(
             f"{test_path} has columns {', '.join(test_names)}; expected the columns of {train_path} first: "
-            f"{', '.join(train_names)}"
+            f"{', '.join(train_names)}; download both again"
         )
     columns = range(len(train_names))
     return _signal(train_path, TRAIN_ROWS, columns), _signal(test_path, TEST_ROWS, columns)
@@ -43,7 +43,9 @@ def _column_names(path: Path) -> list[str]:
     with open_text(path) as file:
         names = [name.strip(' #"\n') for name in file.readline().split(",")]
     if names[0] != "label":
-        raise ValueError(f"{path} is not a HEPMASS file: its first column is {names[0][:80]!r}, expected '# label'")
+        raise ValueError(
+            f"{path} is not a HEPMASS file: its first column is {names[0][:80]!r}, expected '# label'; download it again"
+        )
     return names
 
 
