@@ -44,7 +44,8 @@ def _column_names(path: Path) -> list[str]:
         names = [name.strip(' #"\n') for name in file.readline().split(",")]
     if names[0] != "label":
         raise ValueError(
-            f"{path} is not a HEPMASS file: its first column is {names[0][:80]!r}, expected '# label'; download it again"
+            f"{path} is not a HEPMASS file: its first column is {names[0][:80]!r}, expected '# label'; "
+            "download it again"
         )
     return names
 
