@@ -28,7 +28,7 @@ READ_ROWS = 1 << 16
 
 
 class InputFile(NamedTuple):
-    """A file, its number of rows, and its stamp when the job was planned."""
+    """A file, its number of rows, and its :class:`Stamp` when the job was planned."""
 
     place: str
     rows: int

@@ -96,7 +96,7 @@ def is_local(place: str) -> bool:
 
 
 def stamp(place: str) -> Stamp:
-    """Return the current stamp of a file. Raises TableError if there is no such file."""
+    """Return the current :class:`Stamp` of a file. Raises TableError if there is no such file."""
     store, path = opened(place)
     with readable_errors(place):
         info = store.get_file_info(path)

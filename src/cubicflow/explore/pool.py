@@ -49,7 +49,7 @@ class Law:
 
 @dataclass
 class Pool:
-    """Rows drawn from a model of columns, with the laws of their cells.
+    """Rows drawn from a model of columns, with the distributions of their cells.
 
     :meth:`grow` adds a chunk. Readers see only whole chunks.
 
@@ -102,7 +102,7 @@ class Pool:
             self.grow()
 
     def all(self) -> tuple[Floats, list[Law]]:
-        """Return all rows, (N, D) in the model's order, and the laws of the cells of each column."""
+        """Return all rows, (N, D) in the model's order, and for each column the distributions of its cells."""
         kept = self._joined
         count = self.size // CHUNK
         if kept is None or len(kept[0]) < count * CHUNK:
@@ -133,7 +133,7 @@ def log_chances(pool: Pool, i: int, law: ColumnLaw, walk: Walk, rows: NDArray[np
 
 @torch.no_grad()
 def law_masses(column: ShownColumn, cells: Cells, log_outcomes: Tensor, params: Tensor | None) -> Floats:
-    """Return the probability of every bin of a column under each row's law, (N, bins + 1). The last bin is for missing
+    """Return the probability of every bin of a column in each row, (N, bins + 1). The last bin is for missing
     values."""
     from cubicflow.splines import cubic_spline
 

@@ -348,8 +348,8 @@ def _sets(encoder: CellEncoder, conditions: Sequence[Condition], *, complete: bo
         if new.is_empty:
             about = [each for each in conditions if each.column == column.name]
             raise TableError(
-                f"{texts_of(about)} contradict one another: no value of column {column.name!r} meets both; leave one "
-                "out"
+                f"{texts_of(about)} contradict one another: no value of column {column.name!r} meets all of them; "
+                "leave one out"
             )
         sets[column.name] = new
     return {encoder.order.index(name): allowed for name, allowed in sets.items()}
