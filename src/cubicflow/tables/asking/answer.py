@@ -255,7 +255,10 @@ class Conditional:
         return y if self._cells_are_points else math.floor(y)
 
     def _density_at(self, v: float) -> tuple[float, float]:
-        """Return p(value and conditions) / p(conditions) and its error. The two are computed separately."""
+        """Return p(value and conditions) / p(conditions) and its error.
+
+        The two probabilities are computed separately, so their relative errors are independent.
+        """
         before = self._walk.allowed.get(self._i)
         if before is not None and not before.contains(np.array([v]))[0]:
             return 0.0, 0.0
