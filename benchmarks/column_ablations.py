@@ -110,7 +110,10 @@ def bundled(load: Callable[..., Any], **how: Any) -> Callable[[Path], pd.DataFra
 
 
 def drawn(_: Path) -> pd.DataFrame:
-    """Draw 3,000 rows with words, counts, prices, an atom at 0 and gaps. Each column depends on earlier columns."""
+    """Draw 3,000 rows with words, counts, prices, an atom at 0 and missing values.
+
+    Each column depends on earlier columns.
+    """
     rng = np.random.default_rng(0)
     rows = 3_000
     kind = rng.choice(5, rows, p=[0.4, 0.25, 0.2, 0.1, 0.05])

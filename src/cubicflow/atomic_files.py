@@ -33,7 +33,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         with temporary.open("x+b") as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())  # without it, the renamed file could be empty after a power cut
+            os.fsync(file.fileno())  # without fsync, the renamed file could be empty after a power cut
         temporary.replace(path)
         sync_folder(path.parent)
     finally:

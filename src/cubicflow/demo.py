@@ -45,7 +45,7 @@ def main(folder: Path, seconds: float) -> None:
 def show(name: str, seconds: float, folder: Path) -> PlaneRow:
     """Fit a plane flow to points of a density, and return its pictures.
 
-    Prints the flow's mean log likelihood on test points, and the gap to the true density's on the same points.
+    Prints the mean log likelihood of test points under the flow, and how far it is below that of the true density.
     """
     torch.set_num_threads(1)  # the other process uses the other core
     began = time.monotonic()

@@ -40,7 +40,7 @@ def open_plain(path: Path, flags: int) -> int:
     if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
         os.close(descriptor)
         problem = "has another name as well (a hard link)" if stat.S_ISREG(found.st_mode) else "is not a plain file"
-        raise NotPlainError(f"{path} {problem}; remove it")
+        raise NotPlainError(f"{path} {problem}; remove this file")
     return descriptor
 
 

@@ -236,7 +236,7 @@ def test_an_error_names_the_option_that_solves_it(cubicflow: Command, run: Path,
             "leave such rows out with --missing drop",
         ),
         (frame.assign(size=-frame["size"]), ("--transform", "size=log"), "transform asinh with --transform size=asinh"),
-        (frame, ("--bounds", "kind=0:1"), "bounds apply to numbers; column 'kind' is categorical"),
+        (frame, ("--bounds", "kind=0:1"), "bounds apply to numbers, but column 'kind' is categorical"),
         (frame, ("--drop", "size", "--context", "size"), "named in both drop and context"),
     ):
         changed.to_csv(path, index=False)

@@ -82,7 +82,7 @@ def test_missing_unfinished_and_damaged_runs_are_refused(cubicflow: Command, sav
     assert "is still training, or its training was interrupted" in refused(cubicflow, saved, tmp_path / "model.onnx")
     (saved / "config.json").write_text(json.dumps(config))
     (saved / "model.safetensors").write_bytes((saved / "model.safetensors").read_bytes()[:100])
-    assert "not a whole safetensors file" in refused(cubicflow, saved, tmp_path / "model.onnx")
+    assert "not a complete safetensors file" in refused(cubicflow, saved, tmp_path / "model.onnx")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 

@@ -172,7 +172,7 @@ def test_a_finished_run_is_continued_by_a_new_run_with_start(cubicflow: Command,
     assert status == 0, errors
     assert "after 12 steps" in output
     for more, said in (
-        (("--seed", 7), "that run split its rows in another way"),
+        (("--seed", 7), "that run has another split"),
         (("--drop", "tame"), "that run interpreted the columns in another way"),
         (("--num-blocks", 1), "the model of that run has other sizes"),
     ):

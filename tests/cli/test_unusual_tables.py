@@ -75,7 +75,7 @@ def test_rows_of_weight_zero_have_an_unknown_score(cubicflow: Command, weighted:
     frame.assign(w=0).to_csv(other, index=False)
     status, _, errors = cubicflow("evaluate", run, other)
     assert status == 2
-    assert "every row has weight 0, so no row can be scored" in errors
+    assert "every row has weight 0, so there is no mean" in errors
 
 
 def test_scores_of_no_rows_are_a_header_alone(cubicflow: Command, run: Path, table: Path, tmp_path: Path) -> None:

@@ -196,7 +196,7 @@ def test_failed_simulations_follow_sbis_convention() -> None:
         builder.fit(theta, x, steps=2, progress=False)
     with pytest.raises(ValueError, match="10 of 100 simulations have NaN or inf in x; leaving them out would bias"):
         likelihood(**SMALL).fit(theta, x)
-    with pytest.raises(ValueError, match="there is nothing left to train on"):
+    with pytest.raises(ValueError, match="no simulation is left for training"):
         builder.fit(theta, torch.full_like(x, math.nan))
     with pytest.raises(ValueError, match="10 of 100 rows of x have NaN or inf; leave these simulations out"):
         builder(theta, x)

@@ -74,7 +74,7 @@ def test_files_of_different_schemas(scene: Scene, tmp_path: Path, cubicflow: Com
     (lake / "b.parquet").unlink()
     parquet.write_table(scene.rows.drop(["kind"]), lake / "a.parquet")
     done = cubicflow("score", scene.columns, lake, "-o", tmp_path / "out", *LOCAL)
-    check_refused(done, "this table differs from the one the model was fitted to: column 'kind' is missing")
+    check_refused(done, "this table differs from the fitted table: column 'kind' is missing")
     assert not (tmp_path / "out").exists()
 
 

@@ -94,7 +94,7 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
         ("<html>", "not household_power_consumption.txt"),
         (text.splitlines()[0] + "\n", "has no rows of numbers"),
         (text.replace("2007;00:21:00;", "2007;00:21:00;x", 1), "is damaged"),
-        ("\n".join(text.splitlines()[:8]), "at least 20 are needed"),
+        ("\n".join(text.splitlines()[:8]), "need at least 20"),
         (text[:-30], "is damaged"),  # the last line lacks readings
         (text + "1/1/2", "is damaged"),
     ]

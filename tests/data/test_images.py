@@ -104,7 +104,7 @@ def test_damaged_idx_files_are_refused(tmp_path: Path) -> None:
 def test_files_of_different_lengths_are_refused(folder: Path) -> None:
     files = folder / "fashion-mnist"
     (files / "t10k-labels-idx1-ubyte.gz").write_bytes((files / "train-labels-idx1-ubyte.gz").read_bytes())
-    with pytest.raises(ValueError, match="files do not fit"):
+    with pytest.raises(ValueError, match="files do not match"):
         images.load_fashion_mnist(folder, verify=False)
 
 

@@ -128,7 +128,7 @@ def test_a_word_outside_the_training_rows_has_a_probability(fitted: cf.CubicFlow
     assert (strange < np.logaddexp.reduce(known, axis=0)).all()
     with pytest.raises(ValueError, match="column 'rings' is missing; column 'years' is new"):
         fitted.score_samples(rows.rename(columns={"rings": "years"}))
-    with pytest.raises(ValueError, match="give a frame"):
+    with pytest.raises(ValueError, match="give such a frame"):
         fitted.score_samples(np.zeros((3, 4)))
 
 

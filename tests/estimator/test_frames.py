@@ -125,7 +125,7 @@ def test_changed_columns_are_refused_and_named(columns: dict[str, Any]) -> None:
         density.score_samples(frame.assign(height="tall"))
     with pytest.raises(ValueError, match="'elm', which the fitted table did not"):
         density.score_samples(frame.assign(kind="elm"))
-    with pytest.raises(ValueError, match="give a frame"):
+    with pytest.raises(ValueError, match="give such a frame"):
         density.score_samples(frame.to_numpy())
     with pytest.raises(ValueError, match=r"lacks values, in 'height' \(1\)"):
         density.score_samples(frame.assign(height=frame["height"].where(frame.index > 0)))

@@ -39,7 +39,7 @@ def test_only_the_gaps_of_a_frame_are_changed() -> None:
     assert (filled.loc[~there, "kind"] == likely).mean() > 0.95
     pd.testing.assert_frame_equal(pickle.loads(pickle.dumps(imputer)).transform(rows), filled)
     assert list(imputer.get_feature_names_out()) == list(rows.columns)
-    with pytest.raises(ValueError, match="give a frame"):
+    with pytest.raises(ValueError, match="give such a frame"):
         imputer.transform(np.zeros((3, 3)))
 
 

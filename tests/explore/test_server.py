@@ -172,7 +172,7 @@ def test_a_damaged_run(lists_run: Path, tmp_path: Path) -> None:
     (run / "model.safetensors").write_bytes(weights[: len(weights) // 2])
     with serving(run) as page:
         said = error_of(ask(page, "/api/run"))
-        assert "model.safetensors: not a whole safetensors file" in said
+        assert "model.safetensors: not a complete safetensors file" in said
         assert str(tmp_path) not in said
         (run / "model.safetensors").write_bytes(weights)  # restores the weights
         assert ask(page, "/api/run")[0] == 200

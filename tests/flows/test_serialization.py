@@ -177,7 +177,7 @@ class TestDamage:
     def test_truncated_weights(self, run: Path, size: int) -> None:
         path = run / "model.safetensors"
         path.write_bytes(path.read_bytes()[:size])
-        refused(run, "model.safetensors", "not a whole safetensors file")
+        refused(run, "model.safetensors", "not a complete safetensors file")
 
     def test_truncated_config(self, run: Path) -> None:
         path = run / "config.json"
@@ -271,7 +271,7 @@ class TestHostility:
                 return (Path.touch, (run / "exploded",))
 
         (run / "model.safetensors").write_bytes(pickle.dumps(Bomb()))
-        refused(run, "model.safetensors", "not a whole safetensors file")
+        refused(run, "model.safetensors", "not a complete safetensors file")
         assert not (run / "exploded").exists()
 
     def test_deep_nesting(self, run: Path) -> None:

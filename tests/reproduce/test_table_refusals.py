@@ -14,7 +14,7 @@ from .conftest import Command
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[models.mine]\nflow = { num_bins = 3 }", "needs a title for 'mine'"),
+        ("[models.mine]\nflow = { num_bins = 3 }", "'mine' in the recipe of table-1 has no title"),
         ("[flow]\nnum_bin = 3", "the recipe of table-1: TabularConfig has no setting 'num_bin'; did you mean"),
         ("[training]\nlearning_rat = 1", "no training setting 'learning_rat'; did you mean 'learning_rate'?"),
     ],
@@ -46,7 +46,7 @@ def test_a_model_for_no_dataset_is_refused(
     tiny_table.write_text(tiny_table.read_text() + '\n[models.cubic]\nonly = ["minibone"]\n')
     done = cubicflow(*command, "-o", tmp_path / "out")
     assert done.status == 2
-    assert "has 'cubic' for 'minibone' only, which is not one of its datasets: power, gas" in done.errors
+    assert "restricts 'cubic' to 'minibone', which is not one of its datasets: power, gas" in done.errors
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_model_for_no_dataset_is_refused(
     [
         ("models = 3", "models must be a table, got a number: 3"),
         ('[flow]\nnum_bins = "x"', "[flow]: num_bins must be a number, got a string: 'x'"),
-        ("[datasets.iris]\nseeds = [0]", "has a dataset 'iris'; known are power, gas"),
+        ("[datasets.iris]\nseeds = [0]", "has an unknown dataset 'iris'; choose from power, gas"),
     ],
 )
 def test_a_recipe_with_wrong_types_or_names_is_refused(
@@ -130,7 +130,7 @@ def test_records_of_another_recipe_are_refused(
         (("table-1", "--model", "cubik"), "the recipe of table-1 has no model 'cubik'; it has cubic, quadratic"),
         (
             ("table-1", "--dataset", "miniboone", "--model", "cubic-mirrored"),
-            "the recipe of table-1 has 'cubic-mirrored' for bsds300 only, not miniboone",
+            "the recipe of table-1 restricts 'cubic-mirrored' to bsds300; choose one of these, not miniboone",
         ),
         (("figure-1", "--recipe", "nowhere.toml"), "there is no recipe at nowhere.toml"),
         (("figure-1", "--seconds", "-1"), "seconds must be a number, 0 or more, got -1.0"),
@@ -152,7 +152,7 @@ def test_unknown_symmetries_and_other_datasets_are_refused(
     (tmp_path / "wrong.toml").write_text(f'[models.mine]\ntitle = "mine"\nonly = {only}\nsymmetries = "{kind}"\n')
     done = cubicflow("reproduce", "table-1", "-o", tmp_path / "out", "--recipe", tmp_path / "wrong.toml")
     assert done.status == 2
-    assert f"symmetries = '{kind}' for 'mine'; there are mirror and square, for models with only" in done.errors
+    assert f"symmetries = '{kind}' for 'mine'; use mirror or square, and only in models with only" in done.errors
 
 
 def test_a_recipe_with_an_unknown_setting_is_refused(cubicflow: Command, tmp_path: Path) -> None:

@@ -225,7 +225,7 @@ def test_given_values_equal_the_context_of_a_row(tmp_path: Path) -> None:
     for given_values, said in (
         ({"c": "a"}, "give a value for 'n'"),
         ({"c": "z", "n": "1"}, "which the fitted table did not"),
-        ({"c": "a", "n": "1", "x": "0"}, "cannot be given 'x'"),
+        ({"c": "a", "n": "1", "x": "0"}, "'x' cannot be given"),
         ({"c": "a", "n": "much"}, "should hold whole numbers, found 'much'"),
     ):
         with pytest.raises(TableError, match=said):

@@ -157,7 +157,7 @@ def test_wrong_queries_are_refused(tmp_path: Path) -> None:
         assert "refuses the query" in refusal(f"{plain}?query=SELECT * FROM shrubs")
         assert "refuses the query" in refusal(f"{plain}?query=DELETE FROM trees")
         assert "its tables are 'trees'" in refusal(plain)
-        assert "after the question mark comes query=" in refusal(f"{plain}?SELECT 1")
+        assert "after the question mark, write query=" in refusal(f"{plain}?SELECT 1")
         assert "there is no database" in refusal("sqlite:none.db?query=SELECT 1")
         assert "more than one column is called 'a'" in refusal(f"{plain}?query=SELECT 1 AS a, 2 AS a")
     assert "BLOB" in refusal(f"sqlite:{tmp_path / 't.db'}?query=SELECT x'00ff' AS a, size FROM trees")
@@ -225,7 +225,7 @@ def test_sheets_headers_and_cells(tmp_path: Path) -> None:
     assert "there is no sheet 'Shrubs'; the sheets are 'Trees', 'Notes'" in refusal(f"xlsx:{path}?sheet=Shrubs")
     assert "cells should be two corners, such as A1:F200, got 'B2'" in refusal(f"xlsx:{path}?cells=B2")
     assert "a workbook has no setting 'page'; use sheet and cells" in refusal(f"xlsx:{path}?page=1")
-    assert "holds no rows of a table" in refusal(f"xlsx:{path}?sheet=Notes")
+    assert "holds no rows below the names" in refusal(f"xlsx:{path}?sheet=Notes")
     none = open_table(write_sheet(tmp_path / "n.xlsx", BODY), Reading(header="none"))
     assert none.names == ["x0", "x1"]
     assert sum(map(len, none.batches())) == len(BODY)
@@ -298,7 +298,7 @@ def test_wrong_standard_input_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
         monkeypatch.setattr(sys, "stdin", Input(content))
         return refusal("-")
 
-    assert "standard input: it is empty" in sent(b"")
+    assert "standard input: the input is empty" in sent(b"")
     assert sent(b"a,b\n1\n").startswith("standard input: not every line has the header's 2 columns")
     assert sent(b"a,b\n").startswith("standard input: the table has no rows")
     assert "a database needs a query" in sent(b"SQLite format 3\0 and more")

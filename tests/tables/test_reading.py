@@ -162,7 +162,7 @@ def test_numpy_tables(tmp_path: Path) -> None:
     for arrays, said in (
         ({"a": x, "b": x}, "must have one dimension"),
         ({"a": x[:3, 0], "b": x[:, 0]}, "their lengths differ"),
-        ({"a": x[None]}, "expected rows by columns"),
+        ({"a": x[None]}, "expected an array (rows, columns)"),
         ({"a": x[:, :0]}, "no columns"),
         ({"a": x + 1j}, "holds complex128"),
         ({}, "holds no array"),

@@ -70,7 +70,7 @@ def test_the_kind_of_a_column_is_inferred(tmp_path: Path, values: Any, kind: str
         (np.round(RNG.standard_normal(N), 2), "real", "real"),
         (RNG.choice(["x", "y"], N), "real", "cannot be real: it holds text such as 'x', 'y'"),
         (RNG.standard_normal(N), "integer", "holds fractions"),
-        (RNG.standard_normal(N), "stepped", "are not multiples of a common step"),
+        (RNG.standard_normal(N), "stepped", "have no common step"),
         (RNG.standard_normal(N), "datetime", "write dates as"),
         (RNG.standard_normal(N), "categorical", "too many different values"),
         (RNG.standard_normal(N), "constant", "is not constant"),

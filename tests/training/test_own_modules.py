@@ -70,7 +70,7 @@ def test_a_loss_of_the_users_own_needs_no_log_prob(x, run):
 
     assert fit(Net(), x, run=run, loss=loss, **SETTINGS).steps == 12
     assert fit(Net(), x, run=run, loss=loss, resume=True, **SETTINGS).steps == 12
-    with pytest.raises(TypeError, match=r"Net has no method log_prob\(x\); add one, or give fit your own loss"):
+    with pytest.raises(TypeError, match=r"Net has no method log_prob\(x\); add one, or pass a loss of your own"):
         fit(Net(), x, run=run / "other", **SETTINGS)
     assert not (run / "other").exists()
 

@@ -339,7 +339,7 @@ def test_the_default_config_omits_affine_first_as_in_older_files() -> None:
         (lambda: Permutation([0, 2]), "every number from 0 to D - 1 once"),
         (lambda: Permutation([0.5, 1.0]), r"every number from 0 to D - 1 once, got \[0.5, 1.0\]"),
         (lambda: Squeeze()(torch.zeros(1, 1, 3, 4)), "even height and width"),
-        (lambda: Squeeze().inverse(torch.zeros(1, 3, 2, 2)), "4C channels"),
+        (lambda: Squeeze().inverse(torch.zeros(1, 3, 2, 2)), "a multiple of 4 channels"),
         (lambda: MultiScale([], (1, 4, 4)), "at least one level"),
         (lambda: MultiScale([ActNorm(4), ActNorm(8)], (1, 6, 6)), "cannot be squeezed 2 times"),
         (lambda: MultiScale([ActNorm(4)], (1, 4)), r"shape must be \(channels, height, width\)"),

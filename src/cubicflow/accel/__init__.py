@@ -42,7 +42,7 @@ def choice() -> str:
 
 
 def fill_hooks() -> None:
-    """Offer the modules of this package to the layers. A layer imports its module when it is imported itself."""
+    """Offer the modules of this package to the layers. A layer imports its module when the layer itself is imported."""
     if choice() != "off":
         for layer, module in OFFERS.items():
             offer(layer, module)

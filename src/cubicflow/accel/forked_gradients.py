@@ -48,8 +48,8 @@ class Fork:
         self.held.clear()
 
     def ones_like_column(self, matrix: Tensor) -> Tensor:
-        """Return a cached vector of ones, one per row of the matrix. A product with it sums the rows, for few rows in a
-        third of the time of ``sum``."""
+        """Return a cached vector of ones, with one entry per row of the matrix. The product of this vector and the
+        matrix is the sum of the rows. For few rows, the product takes a third of the time of ``sum``."""
         key = len(matrix), matrix.dtype
         if key not in self._ones:
             self._ones[key] = torch.ones(len(matrix), dtype=matrix.dtype, device=matrix.device)

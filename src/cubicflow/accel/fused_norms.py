@@ -17,8 +17,8 @@ from cubicflow.nets.products import dropout_mask
 
 DTYPES = (torch.float32, torch.bfloat16)
 MAX_FEATURES = 4096  # features; a longer row does not fit the registers of one program
-ELEMENTS_AT_ONCE = 2048  # elements per program and turn
-PROGRAMS_PER_PROCESSOR = 4  # programs of the backward pass; each one writes a row of sums
+ELEMENTS_AT_ONCE = 2048  # elements that a program handles in one iteration of its loop
+PROGRAMS_PER_PROCESSOR = 4  # programs of the backward pass per multiprocessor; each program writes one row of sums
 
 
 def can_fuse(stream: Tensor, added: Tensor | None, norm: nn.LayerNorm, dtype: torch.dtype) -> bool:
@@ -117,7 +117,7 @@ def add_norm_backward(
     column = tl.arange(0, WIDTH)
     inside = column < FEATURES
     w = tl.load(weight + column, mask=inside, other=0).to(tl.float32)
-    # The sums over rows are reduced at the end: a reduction across threads in every turn would dominate the time.
+    # The sums over rows are reduced at the end: a reduction across threads in every iteration would dominate the time.
     weight_sum = tl.zeros([AT_ONCE, WIDTH], tl.float32)
     bias_sum = tl.zeros([AT_ONCE, WIDTH], tl.float32)
     for first in range(tl.program_id(0) * AT_ONCE, rows, tl.num_programs(0) * AT_ONCE):

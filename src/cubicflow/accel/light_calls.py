@@ -51,7 +51,7 @@ class LightCalls(Calls):
         return apply
 
     def only_values(self, *tensors: Tensor) -> bool:
-        # A compiler determines the derivatives itself.
+        # A compiler decides itself whether derivatives are needed.
         if not _KNOWS_DERIVATIVES or torch.compiler.is_compiling():
             return False
         if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
@@ -99,7 +99,7 @@ class LightCalls(Calls):
             return
         named = plan.named(strides)
         run = plan.kernel[plan.grid](*tensors, **named)
-        if run is not None:  # the interpreter returns None
+        if run is not None:  # Triton's interpreter compiles nothing and returns None
             names = list(inspect.signature(plan.kernel.fn).parameters)[len(tensors) :]
             plan.compiled[key] = run[plan.grid], tuple(named[name] for name in names)
 

@@ -17,7 +17,8 @@ NAMES = {
     "torch.autograd.profiler": ("_is_profiler_enabled",),
 }
 # The attribute that torch.compiler.assume_constant_result sets on a function. Checking whether this version of torch
-# still reads the attribute would import the compiler. If it does not, compiled graphs break at such a function.
+# still reads the attribute would import the compiler. If torch does not read the attribute, compiled graphs break at
+# such a function.
 CONSTANT_MARK = "_dynamo_marked_constant"
 # The attributes that hold hooks: of a module, of all modules, of a parameter.
 MODULE_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")

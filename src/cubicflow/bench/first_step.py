@@ -1,4 +1,4 @@
-"""A fresh process up to its first training steps, started by start.py: the time that a user waits for the first step.
+"""A process that start.py starts, to measure how long a user waits for the first training steps.
 
 ``python -m cubicflow.bench.first_step NAME DEVICE SETTINGS`` prints one line of JSON: the seconds of each part.
 At the top, this module imports only the standard library, so that each package pays only for its own imports.

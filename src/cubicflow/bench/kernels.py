@@ -1,4 +1,4 @@
-"""Ahead-of-time compilation of Triton kernels in several processes, because one after the other they take minutes.
+"""Ahead-of-time compilation of Triton kernels in several processes. In one process the compilation takes minutes.
 
 ``python -m cubicflow.bench.kernels FAMILY K`` compiles the kernels of one spline into Triton's cache.
 """

@@ -17,7 +17,7 @@ def peak_of_run(run: Callable[[], Any], device: torch.device) -> int | None:
     """Run once, and return the peak number of bytes in tensors, minus the bytes before the run.
 
     The peak includes results, new gradients and intermediate values. Returns None if the peak cannot be measured, and
-    for a captured graph: its memory is allocated at the capture, and a replay allocates none.
+    for a captured graph: a graph allocates its memory at the capture, and a replay allocates no memory.
     """
     return _on_gpu(run, device) if device.type == "cuda" else _on_cpu(run)
 

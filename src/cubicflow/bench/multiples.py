@@ -27,7 +27,8 @@ HEADS = (
 
 
 def ours(group: Sequence[Measurement]) -> list[Measurement]:
-    """Return our measurements of a cubic flow or spline, with the plain PyTorch reference only if there is no other."""
+    """Return our measurements of a cubic flow or spline. The plain PyTorch reference is left out if there are
+    others."""
     mine = [
         m for m in group if m.implementation.startswith(OURS) and not m.implementation.startswith((QUADRATIC, RATIONAL))
     ]
@@ -77,7 +78,10 @@ def _against(m: Measurement, rival: str, times: Mapping[str, float]) -> list[str
 
 
 def growth(measurements: Sequence[Measurement]) -> list[str]:
-    """Return a Markdown table of the curves: the times at both ends, and the exponent between the last two points."""
+    """Return a Markdown table of times that were measured at several sizes, one line per curve.
+
+    A line has the times at the first and at the last size, and the exponent between the last two sizes.
+    """
     curves: dict[tuple[str, str, str], list[tuple[int, float]]] = {}
     for m in measurements:
         if m.at is not None and m.implementation != FLOOR:

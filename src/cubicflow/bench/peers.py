@@ -23,9 +23,10 @@ def installed() -> list[str]:
 
 
 def spline_functions(num_bins: int) -> dict[str, SplineFunction]:
-    """Return the peers' splines: nflows' cubic, the authors' own code, and the rational-quadratic of all three.
+    """Return the splines of the installed peers: the cubic of nflows, which is the code of the paper's authors, and the
+    rational-quadratic splines of nflows, normflows and zuko.
 
-    Their params are slices of our params, of the sizes that they need.
+    Each spline reads the slices of our params that it needs.
     """
     k = num_bins
     functions: dict[str, SplineFunction] = {}
@@ -157,7 +158,7 @@ def nflows_maker() -> Callable[[int, int, int, int, torch.device], PeerFlow]:
                 ),
             ]
         flow = Flow(CompositeTransform(layers), StandardNormal([features])).to(device)
-        # Sample in batches, with nflows' own option: a million samples at once took more than minutes on a GPU.
+        # Sample in batches, with nflows' own option: a million samples at once took many minutes on a GPU.
         return PeerFlow(flow, flow.log_prob, lambda n: flow.sample(n, batch_size=min(n, SAMPLED_AT_ONCE)))
 
     return make

@@ -44,7 +44,7 @@ def run(
                 found.append(measurement)
                 report(f"{measurement.work:<58} {measurement.implementation:<30} {measurement.median:10.3f} ms")
                 yield found
-        except Exception as error:  # raised at the end, so that the other parts are still measured
+        except Exception as error:  # raise the error at the end, so that the other parts are still measured
             failures.append(error)
         report(f"{part} done, {time.monotonic() - begun:.0f} s")
     if failures:

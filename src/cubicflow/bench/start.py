@@ -1,4 +1,5 @@
-"""The time from the start of Python to the first training steps, with an empty kernel cache and once more."""
+"""The time from the start of Python to the first training steps, first with an empty kernel cache, then with a full
+one."""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ def _start(name: str, device: torch.device, settings: str, cache: str) -> dict[s
             env={**os.environ, "TRITON_CACHE_DIR": cache},
         ) as process:
             for line in process.stdout or ():
-                took = time.perf_counter() - begun  # without the exit of the process, for which no user waits
+                took = time.perf_counter() - begun  # excludes the exit of the process: no user waits for it
                 if line.startswith("{"):
                     parts: dict[str, float] = json.loads(line)
                     return {"": took, **parts}

@@ -15,7 +15,7 @@ from cubicflow.bench.memory import peak_of_run
 
 WARM_UPS = 3
 TOGETHER_MS = 3.0  # shorter GPU work is timed in groups of runs of about this many milliseconds
-LONG = 30.0  # seconds; a longer first run counts as a measurement, because compiling and capturing take less
+LONG = 30.0  # seconds; compiling and capturing take less, so they do not explain a longer first run
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def measure(
     together: dict[str, int] = {}
     times: dict[str, list[float]] = {}
     gc.collect()
-    gc.freeze()  # existing objects are not garbage of a contender; without this, every collection would scan them
+    gc.freeze()  # exclude existing objects from garbage collection: otherwise every collection would scan them
     for name, run in contenders.items():
         try:
             begun = time.perf_counter()
@@ -74,14 +74,14 @@ def measure(
             else:
                 _milliseconds(run, device)
             first = (time.perf_counter() - begun) * 1e3
-            warm_ups: list[float] = [first] if first >= LONG * 1e3 else []  # too long to run twice
+            warm_ups: list[float] = [first] if first >= LONG * 1e3 else []  # a long first run counts as a warm-up
             while len(warm_ups) < WARM_UPS - 1 and sum(warm_ups) < seconds * 1e3:
                 warm_ups.append(_milliseconds(run, device))
         except Exception as error:  # a peer may fail in any way; the other contenders still run
             print(f"  {work}: {name} left out: {type(error).__name__}: {str(error).splitlines()[:1]}")  # noqa: T201
             continue
         working[name] = run
-        times[name] = [took for took in warm_ups if took >= seconds * 1e3]  # a run of that length needs no warm-up
+        times[name] = [took for took in warm_ups if took >= seconds * 1e3]  # long warm-ups count as measurements
         # Short GPU work is timed in groups of runs: a single run would mostly time the launch of the first kernel.
         together[name] = max(1, round(TOGETHER_MS / warm_ups[-1])) if device.type == "cuda" else 1
     gc.unfreeze()

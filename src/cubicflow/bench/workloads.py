@@ -103,8 +103,8 @@ def one_way(function: SplineFunction, params: Tensor, x: Tensor, *, inverse: boo
 def both_ways(function: SplineFunction, params: Tensor, x: Tensor) -> Callable[[], Any]:
     """Return a function that runs forward and backward; each run allocates new gradients.
 
-    The backward pass of every contender stays in this thread. Otherwise torch wakes its autograd thread, once for a
-    whole model, and a single spline should not pay for that.
+    The backward pass of every contender stays in this thread. Otherwise torch would wake its autograd thread. A model
+    pays for that once, so the time of a single spline should not include it.
     """
     leaf_x, leaf_params = x.clone().requires_grad_(), params.clone().requires_grad_()
 

@@ -51,7 +51,7 @@ def bench(
         chosen = choose_device(device)
         output.mkdir(parents=True)  # fails before the first measurement if the folder cannot be written
         try:
-            # Written again after each measurement, so that a run that is stopped leaves what it has.
+            # Write the report again after each measurement, so that an interrupted run keeps its results.
             for found in run(parts, chosen, seconds=seconds, quick=quick, report=say):
                 bench_report.write(output, found, f"cubicflow {shlex.join(sys.argv[1:])}")
         finally:

@@ -62,7 +62,8 @@ def devices() -> Iterator[tuple[bool, str, str]]:
 
 
 def backends() -> Iterator[tuple[bool, str, str]]:
-    """Yield whether each spline backend works, its name, and the result of a round trip or the reason."""
+    """Yield whether each spline backend works, its name, and the error of a round trip or the reason why it does not
+    work."""
     import torch
 
     from cubicflow.splines import cubic_spline

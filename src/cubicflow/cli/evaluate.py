@@ -63,13 +63,13 @@ def evaluate(
             scored, is_source, result = evaluate_files(fitted, data, **options, **blockwise)
             if result.skipped and skipped is not None:
                 write_skipped(skipped, result)
-            result.unseen.clear()  # printed below, as without an engine
+            result.unseen.clear()  # say_unseen prints the counts below, as without an engine
             say_job(result, skipped)
         whole = scored.whole
         if not whole.model.rows:
-            raise ValueError(f"{data}: the table has no complete rows")
+            raise ValueError(f"{data}: the table has no complete rows; give at least one row without missing values")
         if not whole.model.weight:
-            raise ValueError(f"{data}: every row has weight 0, so no row can be scored")
+            raise ValueError(f"{data}: every row has weight 0, so there is no mean; give some rows a positive weight")
         say_unseen(scored.unseen)
         width = max(len(column.name) for column in fitted.schema.columns)
         for column in fitted.schema.columns:

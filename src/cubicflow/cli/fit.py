@@ -69,7 +69,7 @@ def fit(
     ] = None,
     model: Annotated[
         str | None,
-        model_option(help="Kind of model: columns or flow. Default: flow if all columns are continuous without gaps."),
+        model_option(help="Kind of model: columns or flow. Default: flow if all columns are real and complete."),
     ] = None,
     num_layers: Annotated[int | None, model_option(help="Number of layers of a flow.")] = None,
     hidden_features: Annotated[int | None, model_option(help="Width of the networks.")] = None,

@@ -82,12 +82,14 @@ class NessaiFlow(BaseFlow):  # type: ignore[misc]
         self.averaged = copy.deepcopy(self.flow).requires_grad_(False)
         self.cover = cover
         self.register_buffer("scale", torch.ones(()))
-        self._live_points: list[tuple[Tensor, Tensor | None]] | None = None  # the last epoch's batches, in training
+        # In training, the batches of the current epoch and the validation rows; else None.
+        self._live_points: list[tuple[Tensor, Tensor | None]] | None = None
         self._epoch_over = True
 
     @property
     def current(self) -> Flow:
-        """The flow with the parameters being trained in training mode, and with the averaged ones otherwise."""
+        """The flow with the current parameters in training mode, and with the averaged parameters in evaluation
+        mode."""
         return self.flow if self.training else self.averaged
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -102,7 +104,7 @@ class NessaiFlow(BaseFlow):  # type: ignore[misc]
 
     def log_prob(self, x: Tensor, context: Tensor | None = None) -> Tensor:
         """Return the log density of every row. From the first call in training mode to :meth:`finalise`, the rows are
-        live points: batches of an epoch, then the validation's rows."""
+        live points: first the batches of an epoch, then the validation rows."""
         if self.training and self._epoch_over:
             self._live_points, self._epoch_over = [], False
             self.scale.fill_(1)
@@ -111,11 +113,11 @@ class NessaiFlow(BaseFlow):  # type: ignore[misc]
         return self.forward_and_log_prob(x, context)[1]
 
     def sample(self, n: int, context: Tensor | None = None) -> Tensor:
-        """Draw n rows. A context must have n rows; each sample uses one."""
+        """Draw n rows. A context must have n rows, one for each sample."""
         return self.sample_and_log_prob(n, context)[0]
 
     def sample_and_log_prob(self, n: int, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Draw n rows with their log densities, in one pass. A context must have n rows; each sample uses one."""
+        """Draw n rows with their log densities, in one pass. A context must have n rows, one for each sample."""
         z = self.sample_latent_distribution(n)
         x, log_det = self.inverse(z, context)
         return x, self.base_distribution_log_prob(z) - log_det
@@ -157,7 +159,7 @@ class NessaiFlow(BaseFlow):  # type: ignore[misc]
         batches, self._live_points, self._epoch_over = self._live_points, None, True
         if self.cover and batches:
             radii = torch.cat([self.averaged.to_noise(x, context)[0].norm(dim=1) for x, context in batches])
-            farthest = radii.nan_to_num(0, posinf=0).amax()  # a point without a finite noise has no distance
+            farthest = radii.nan_to_num(0, posinf=0).amax()  # ignore points whose noise is not finite
             self.scale.copy_(farthest / compute_radius(self.flow.base.features, VOLUME_FRACTION))
 
     def apply(self, fn: Callable[[nn.Module], None]) -> Self:

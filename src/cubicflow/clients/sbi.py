@@ -171,9 +171,12 @@ class EstimatorBuilder:
             return theta, x
         bad = f"{int((~valid).sum())} of {len(x)} simulations have NaN or inf in x"
         if self.density_of == "x":
-            raise ValueError(f"{bad}; leaving them out would bias a likelihood; replace them by a number far outside")
+            raise ValueError(
+                f"{bad}; leaving them out would bias a likelihood, so replace NaN and inf by a number outside the "
+                "range of x"
+            )
         if not valid.any():
-            raise ValueError(f"{bad}; there is nothing left to train on")
+            raise ValueError(f"{bad}, so no simulation is left for training; check the simulator")
         warnings.warn(f"{bad}; they are left out of training", stacklevel=3)
         return theta[valid], x[valid]
 
@@ -189,8 +192,8 @@ def posterior(
     """Return a builder of p(theta | x), for ``NPE(prior, density_estimator=posterior(prior=prior))``.
 
     The density is 0 outside the prior's support. So all samples lie in the support, and sbi need not correct for leaked
-    probability. A parameter with two bounds enters the flow as its logit, a parameter with one bound as the logarithm
-    of its distance from the bound.
+    probability. The flow models the logit of a parameter with two bounds. For a parameter with one bound, it models the
+    logarithm of the distance from the bound.
 
     Args:
         prior: the prior given to sbi. Without a prior, or for a prior without bounds, the density is on all of R^D.

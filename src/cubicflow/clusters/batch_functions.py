@@ -80,7 +80,8 @@ class TableScorer(_OnWorkers):
 
 
 class TableSampler(_OnWorkers):
-    """A function that draws the rows of the blocks in a batch of a :func:`block_table`, each with the block's own seed.
+    """A function that draws rows. Its input is a batch of :func:`block_table`: each row of the batch describes one
+    block. The rows of a block are drawn with the block's own seed.
 
     Args:
         run, device: as in :class:`TableScorer`.

@@ -29,7 +29,8 @@ Run = Callable[[Work, Sequence[Block]], Generator[Outcome, None, None]]
 def open_engine(
     name: str, *, workers: int | None = None, address: str | None = None, device: str | None = None
 ) -> AbstractContextManager[Run]:
-    """Return a context manager that gives an engine: a function of a work and its blocks that yields outcomes.
+    """Return a context manager for an engine. An engine is a function that takes a work and its blocks, and yields
+    outcomes.
 
     Args:
         name: ``"local"`` or ``"ray"``.

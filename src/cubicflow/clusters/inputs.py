@@ -28,7 +28,7 @@ READ_ROWS = 1 << 16
 
 
 class InputFile(NamedTuple):
-    """A file, its number of rows, and its stamp when the job was planned."""
+    """A file, its number of rows, and its :class:`Stamp` when the job was planned."""
 
     place: str
     rows: int
@@ -125,7 +125,9 @@ def plan_inputs(place: str, *, skip: bool = False) -> Inputs:
             raise problem
         skipped.append(Skipped(shown(file), None, None, str(problem)))
     if schema is None:
-        raise TableError(f"{shown(place)}: none of the {len(places)} files can be used: {skipped[0].reason}")
+        raise TableError(
+            f"{shown(place)}: none of the {len(places)} files can be used; the first error: {skipped[0].reason}"
+        )
     check_names(shown(files[0].place), schema.names)
     return Inputs(tuple(files), schema, tuple(skipped))
 

@@ -171,7 +171,7 @@ class JobFolder:
                 about = parquet.read_metadata(stream).metadata or {}
             return Outcome.from_json(about[KEY])
         except (KeyError, TypeError, ValueError):
-            raise TableError(f"{shown(place)}: not a part of this job; remove it") from None
+            raise TableError(f"{shown(place)}: this file is not a part of this job; remove the file") from None
 
 
 def write_skipped(place: str, result: JobResult) -> None:

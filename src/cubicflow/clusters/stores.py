@@ -48,7 +48,7 @@ def readable_errors(place: str) -> Iterator[None]:
             f"{shown(place)}: no permission: {_line(error)}; check the owner and the credentials"
         ) from None
     except FileNotFoundError:
-        raise TableError(f"{shown(place)}: there is no such file or folder") from None
+        raise TableError(f"{shown(place)}: there is no such file or folder; check the name") from None
     except ImportError as error:
         raise TableError(f"{shown(place)}: {_line(error)}") from None
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -96,14 +96,14 @@ def is_local(place: str) -> bool:
 
 
 def stamp(place: str) -> Stamp:
-    """Return the current stamp of a file. Raises TableError if there is no such file."""
+    """Return the current :class:`Stamp` of a file. Raises TableError if there is no such file."""
     store, path = opened(place)
     with readable_errors(place):
         info = store.get_file_info(path)
     if info.type == fs.FileType.NotFound:
-        raise TableError(f"{shown(place)}: there is no such file")
+        raise TableError(f"{shown(place)}: there is no such file; check the name")
     if info.type == fs.FileType.Directory:
-        raise TableError(f"{shown(place)}: this is a folder")
+        raise TableError(f"{shown(place)}: this is a folder; give the path of a file")
     return Stamp(info.size or 0, info.mtime_ns)
 
 

@@ -129,7 +129,7 @@ class RowsWork(Work):
             if place < segment.last - segment.first:
                 return shown(segment.file.place), segment.first + place + 1
             place -= segment.last - segment.first
-        raise IndexError(place)
+        raise IndexError(f"the row lies beyond the end of block {block.number}")
 
     def usable(self, block: Block, rows: pa.Table, places: Places, skipped: list[Skipped], scored: Any) -> Any:
         """Return pairs of positions and ``scored(rows)``, leaving out bad rows, which are found by bisection.

@@ -31,7 +31,7 @@ def as_rows(source: Any) -> Rows:
     if isinstance(source, str | Path):
         path = Path(source)
         if not path.exists():
-            raise FileNotFoundError(f"no such file or folder: {path}")
+            raise FileNotFoundError(f"no such file or folder: {path}; check the path")
         if path.suffix == ".npy":
             return NpyRows(path)
         if path.suffix in (".parquet", ".pq") or path.is_dir():

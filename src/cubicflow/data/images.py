@@ -31,7 +31,8 @@ SHA256 = {
 
 @dataclass(frozen=True, eq=False)
 class ImageSet:
-    """Images (n, height, width) and labels (n,), all uint8. Validation images are the last of the training files.
+    """Images (n, height, width) and labels (n,), all uint8. The validation images are the last images of the training
+    file.
 
     >>> pictures, labels = np.zeros((4, 28, 28), np.uint8), np.zeros(4, np.uint8)
     >>> images = ImageSet(pictures[:3], pictures[3:], pictures, labels[:3], labels[3:], labels)
@@ -48,7 +49,7 @@ class ImageSet:
 
 
 def load_fashion_mnist(folder: str | Path | None = None, *, validation: int = 6000, verify: bool = True) -> ImageSet:
-    """Read the four idx files, packed or not, from ``fashion-mnist`` in ``folder``.
+    """Read the four idx files, gzipped or not, from ``fashion-mnist`` in ``folder``.
 
     Args:
         folder: the data folder. Default: the folder in CUBICFLOW_DATA, else ``data`` in the cache folder.
@@ -79,7 +80,8 @@ def load_fashion_mnist(folder: str | Path | None = None, *, validation: int = 60
     for pictures, names, split in ((images, labels, "train"), (test, test_labels, "t10k")):
         if pictures.ndim != 3 or names.shape != pictures.shape[:1]:
             raise ValueError(
-                f"the {split} files do not fit: images have shape {pictures.shape}, labels have shape {names.shape}"
+                f"the {split} files do not match: images have shape {pictures.shape}, labels have shape {names.shape}; "
+                "download both again"
             )
     if not 0 <= validation < len(images):
         raise ValueError(
@@ -109,7 +111,9 @@ def read_idx(path: Path, *, sha256: str | None = None) -> Bytes:
         )
     # Header: two zero bytes, the type (8 is unsigned byte), the number of axes, their lengths as big-endian uint32.
     if len(content) < 4 or content[:3] != b"\0\0\x08":
-        raise ValueError(f"{path} is not an idx file of unsigned bytes: it starts with {content[:4].hex(' ')!r}")
+        raise ValueError(
+            f"{path} is not an idx file of unsigned bytes: it starts with {content[:4].hex(' ')!r}; download it again"
+        )
     start = 4 + 4 * content[3]
     shape = tuple(int.from_bytes(content[i : i + 4], "big") for i in range(4, start, 4))
     if len(content) - start != math.prod(shape):

@@ -91,7 +91,9 @@ class ParquetRows(Rows):
             taken = {*context, weights}
             x_columns = list(columns) if columns is not None else [name for name in schema.names if name not in taken]
             if not x_columns:
-                raise ValueError(f"{self.paths[0]} has no columns left for x")
+                raise ValueError(
+                    f"{self.paths[0]} has no columns left for x; take a column out of context= or weights="
+                )
             read = [*x_columns, *context, *([weights] if weights else [])]
             _refuse_other_than_numbers(schema, read)
             encode = partial(_plain_columns, x_columns, list(context), weights)
@@ -273,10 +275,10 @@ def _files(paths: str | Path | Sequence[str | Path]) -> list[Path]:
     for path in given:
         found = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
         if not found:
-            raise ValueError(f"the folder {path} has no *.parquet files")
+            raise ValueError(f"the folder {path} has no *.parquet files; give a folder that has some")
         files += found
     if not files:
-        raise ValueError("no Parquet files were given")
+        raise ValueError("paths is empty; give at least one Parquet file")
     return files
 
 
@@ -295,7 +297,7 @@ def _survey(paths: list[Path]) -> tuple[Any, list[RowGroup], dict[Path, Any]]:
             with pq.ParquetFile(path, memory_map=True) as file:
                 found, metadata = file.schema_arrow, file.metadata
         except ArrowInvalid as error:
-            raise ValueError(f"{path} is not a complete Parquet file: {error}") from None
+            raise ValueError(f"{path} is not a complete Parquet file ({error}); write it again") from None
         if schema is not None and not found.equals(schema):
             raise ValueError(f"{path} has other columns than {paths[0]}; all files of a table need the same schema")
         schema, footers[path] = found, metadata
@@ -304,7 +306,8 @@ def _survey(paths: list[Path]) -> tuple[Any, list[RowGroup], dict[Path, Any]]:
             groups.append(RowGroup(path, index, rows, count))
             rows += count
     if not rows:
-        raise ValueError(f"{paths[0]} has no rows" if len(paths) == 1 else f"the {len(paths)} files have no rows")
+        where = f"{paths[0]} has" if len(paths) == 1 else f"the {len(paths)} files have"
+        raise ValueError(f"{where} no rows; give at least one row")
     return schema, groups, footers
 
 

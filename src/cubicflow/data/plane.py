@@ -141,7 +141,7 @@ class ImageDensity:
             raise ValueError(f"weights must be a square array, got shape {weights.shape}")
         self.size = _power_of_two(weights.shape[0])
         if not (np.isfinite(weights).all() and (weights >= 0).all()):
-            raise ValueError("weights must be finite and not negative")
+            raise ValueError(f"weights must be finite and not negative, got {weights.min()} to {weights.max()}")
         total = weights.sum()
         if total == 0:
             raise ValueError(
@@ -248,7 +248,7 @@ def read_grey(
         ) from error
     path = _grace_hopper() if path is None else Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"no such picture: {path}")
+        raise FileNotFoundError(f"no such picture: {path}; check the path")
     try:
         with Image.open(path) as opened:
             picture = ImageOps.exif_transpose(opened)
@@ -265,7 +265,7 @@ def read_grey(
     except UnidentifiedImageError as error:
         raise ValueError(f"{path} is not a picture that Pillow can read; convert it to PNG or JPEG") from error
     except OSError as error:
-        raise ValueError(f"{path} is not a complete picture ({error})") from error
+        raise ValueError(f"{path} is not a complete picture ({error}); save it again") from error
     scale = Image.Resampling.LANCZOS
     picture = ImageOps.fit(picture, (size, size), scale) if fit == "crop" else picture.resize((size, size), scale)
     return np.asarray(picture, dtype=np.uint8)

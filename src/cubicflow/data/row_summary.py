@@ -91,9 +91,9 @@ def summarise(batches: Iterable[Batch], names: Sequence[str] | None = None) -> S
             f"{num_bad} of {rows} rows have NaN or infinite values: {'; '.join(bad)}{more}. Remove or fill them first."
         )
     if rows == 0:
-        raise ValueError("there are no rows")
+        raise ValueError("there are no rows; give at least one")
     if weight == 0:
-        raise ValueError("the weights of all rows are 0, so there is nothing to fit")
+        raise ValueError("the weights of all rows are 0, so there is nothing to fit; give some rows a positive weight")
     std = (squares / weight).sqrt()
     return Summary(shape, context_features, mean.cpu(), std.cpu(), weight / rows, dtype, content.result())
 
@@ -110,7 +110,7 @@ class ContentDigest:
     """
 
     def __init__(self) -> None:
-        # Values for each part (x, context, weights), by its place.
+        # One entry for each part, by its index: 0 for x, 1 for context, 2 for weights.
         self.rows: Counter[int] = Counter()
         self.kinds: dict[int, str] = {}  # dtype and shape of a row
         self.hashes: dict[int, Any] = {}

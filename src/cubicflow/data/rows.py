@@ -1,4 +1,4 @@
-"""Training rows behind one interface: rows in memory, rows in memory-mapped files, and rows without data.
+"""Training rows behind one interface: rows in memory, rows in memory-mapped files, and rows without columns.
 
 The order of rows is a function of the seed, the epoch and the number of the batch. So a resumed run gets the same
 batches as an uninterrupted one, and several processes divide the same global batches.
@@ -304,7 +304,7 @@ def check_parts(
 def _as_tensor(part: Tensor | NDArray[np.generic]) -> Tensor:
     if isinstance(part, np.ndarray):
         if part.dtype.kind not in "fiub":
-            raise TypeError(f"rows must be numbers, got an array of dtype {part.dtype}")
+            raise TypeError(f"rows must be numbers, got an array of dtype {part.dtype}; convert it to floats")
         part = torch.tensor(part)  # a copy: arrays may be read-only, and torch aligns its own memory
     if not isinstance(part, Tensor):
         raise TypeError(f"rows must be a tensor or a NumPy array, got {type(part).__name__}")
@@ -315,7 +315,7 @@ def _open_npy(path: Path) -> NDArray[np.generic]:
     try:
         array: NDArray[np.generic] = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError) as error:
-        raise ValueError(f"{path} is not a complete .npy file of numbers: {error}") from None
+        raise ValueError(f"{path} is not a complete .npy file of numbers ({error}); save it again") from None
     if array.dtype.kind not in "fiub":
-        raise ValueError(f"{path} has dtype {array.dtype}, expected numbers")
+        raise ValueError(f"{path} has dtype {array.dtype}, expected numbers; save it as floats")
     return array

@@ -191,5 +191,5 @@ def check_symmetries(symmetries: Symmetries | None, summary: Summary) -> None:
     if summary.shape != (symmetries.features,):
         raise ValueError(
             f"symmetries= has maps of {symmetries.features} columns, but train has {summary.shape[0]} columns; use "
-            "matrices of that size"
+            "matrices with one column for each column of train"
         )

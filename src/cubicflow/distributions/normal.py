@@ -13,7 +13,7 @@ LOG_SQRT_2PI = math.log(2 * math.pi) / 2
 
 
 class StandardNormal(Base):
-    """A standard normal in every feature, independent of each other.
+    """A base of independent standard normals, one for each feature.
 
     >>> StandardNormal(2).log_prob(torch.zeros(1, 2))
     tensor([-1.8379])

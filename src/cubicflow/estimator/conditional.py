@@ -28,7 +28,7 @@ from cubicflow.tables.likelihood import log_likelihood
 
 DRAWS = 1_024  # draws for the mean of several columns
 ROWS_AT_ONCE = 1 << 16
-BEYOND_ALL_ROWS = 0.5 - 1e-9  # half-width in levels, for a coverage that needs more held-out rows than there are
+BEYOND_ALL_ROWS = 0.5 - 1e-9  # half-width in levels, used if there are too few held-out rows for a coverage
 WIDEST = 0.5 - 2.0**-53  # largest half-width in levels: 0.5 + WIDEST is the largest float64 below 1
 
 
@@ -59,9 +59,10 @@ class CubicFlowConditional(RegressorMixin, FlowEstimator):  # type: ignore[misc]
     Attributes:
         flow_: the density of the encoded y, a :class:`~cubicflow.Mixture` or :class:`~cubicflow.Flow`.
         schema_: the kind and encoding of each column.
-        held_out_score_: mean log likelihood of training rows, each under a member that was trained without it.
-        held_out_levels_: conditional distribution function at y of each training row with a positive weight, under a
-            member that was trained without it; for a single column y. Uniform on (0, 1) if the model is correct.
+        held_out_score_: mean log likelihood of held-out rows. In a mixture, each row is scored by a member that was
+            trained without it. Otherwise, the held-out rows are the tenth of the rows that was used for early stopping.
+        held_out_levels_: conditional distribution function at y of the same held-out rows, for a single column y.
+            Uniform on (0, 1) if the model is correct.
         n_features_in_, feature_names_in_: number and names of the columns of X.
 
     >>> import numpy as np
@@ -140,7 +141,8 @@ class CubicFlowConditional(RegressorMixin, FlowEstimator):  # type: ignore[misc]
         return log_likelihood(self.flow_, encoder, inputs.read(encoder, joined(x_rows, y_rows)))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:  # noqa: N803
-        """Return the mean log likelihood of the rows. It is not R^2, which does not measure a distribution."""
+        """Return the mean log likelihood of the rows. The score is not R^2, because R^2 does not measure a
+        distribution."""
         return float(np.average(self.log_prob(X, y), weights=sample_weight))
 
     def sample(self, X: Any, n_samples: int = 1, random_state: Any = None) -> Any:  # noqa: N803
@@ -204,9 +206,10 @@ class CubicFlowConditional(RegressorMixin, FlowEstimator):  # type: ignore[misc]
     def predict_interval(self, X: Any, coverage: float = 0.9, *, calibrated: bool = True) -> NDArray[Any]:  # noqa: N803
         """Return central intervals that contain y with probability ``coverage``, of shape (N, 2).
 
-        With ``calibrated``, the levels of the two quantiles are shifted, by the same amount for all rows, so that the
-        members' intervals contain the fraction ``coverage`` of their held-out training rows. This is conformal
-        prediction across folds, with the distribution function as score (Chernozhukov, Wüthrich and Zhu 2021).
+        If ``calibrated`` is true, the levels of both quantiles are shifted by the same amount for all rows. The shift
+        is chosen so that the members' intervals contain the fraction ``coverage`` of their held-out training rows. This
+        is conformal prediction across folds, with the distribution function as score (Chernozhukov, Wüthrich and Zhu
+        2021).
         """
         check_is_fitted(self)
         if not 0 < coverage < 1:
@@ -224,11 +227,11 @@ class CubicFlowConditional(RegressorMixin, FlowEstimator):  # type: ignore[misc]
         self._check_one_ordered_column()
         distances = np.abs(self.held_out_levels_ - 0.5)
         order = np.argsort(distances, kind="stable")
-        # A new row counts as one more row, beyond all others.
+        # Conformal prediction counts the new row as one more row, farther out than all others.
         mass = np.cumsum(self._held_out_weights[order]) / (self._held_out_weights.sum() + 1)
         place = int(np.searchsorted(mass, coverage))
         half = distances[order][place] if place < len(order) else max(distances.max(), BEYOND_ALL_ROWS)
-        return min(float(half), WIDEST)  # an outlier's level may round to 0 or 1
+        return min(float(half), WIDEST)  # the level of an outlier may round to 0 or 1, where the quantile is infinite
 
     # --- inputs ---
 
@@ -248,7 +251,9 @@ class CubicFlowConditional(RegressorMixin, FlowEstimator):  # type: ignore[misc]
     def _y_table(self, y: Any) -> pa.Table:
         if self.pattern_y_ is not None:
             if not inputs.is_frame(y):
-                raise ValueError(f"fit got a frame y with the columns {inputs.names(self.pattern_y_)}; give a frame")
+                raise ValueError(
+                    f"fit got a frame y with the columns {inputs.names(self.pattern_y_)}; give such a frame"
+                )
             return inputs.without_gaps(inputs.arrow_table(y))
         return self._y_array(check_array(y, dtype=np.float64, ensure_2d=False, input_name="y"))
 

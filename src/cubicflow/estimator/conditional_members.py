@@ -54,7 +54,8 @@ def make_member(coefficients: Floats, residuals: Normals, settings: MemberSettin
 
 @torch.no_grad()
 def _initialise_linear(network: nn.Module, coefficients: Floats) -> None:
-    """Initialise a residual network so that it gives an affine map a linear shift and a log-scale of 0.
+    """Initialise a residual network so that its outputs are the params of an affine map: a linear shift and a log-scale
+    of 0.
 
     The shift is (1, context) @ coefficients. The first hidden units are c and -c for every context feature c. Since
     c = relu(c) - relu(-c), the weights of the last layer combine them to a linear function. The other hidden units keep

@@ -1,7 +1,7 @@
 """Cross-fitting: members that each leave out one fold, trained together and scored on the rows they left out.
 
-The number of training steps is the same for all members. It is chosen by the mean held-out log likelihood over all
-folds, because a single fold of a small table, for example of thirty rows, is too noisy.
+The number of training steps is the same for all members. The mean held-out log likelihood over all folds chooses this
+number, because a single fold of a small table, for example of thirty rows, is too noisy.
 """
 
 from __future__ import annotations
@@ -127,7 +127,8 @@ def _step(flow: Flow, batch: Batch) -> Step:
 
 @torch.no_grad()
 def held_out_log_prob(flows: Sequence[Flow], x: Tensor, context: Tensor | None, folds: Folds) -> Floats:
-    """Return the log density of each row under the member that left it out, of shape (N,); NaN if no member did."""
+    """Return the log density (N,) of each row under the member that left it out; NaN for a row that no member left
+    out."""
     result = np.full(len(x), np.nan)
     for member, flow in enumerate(flows):
         unseen = folds.held_out(member)

@@ -68,8 +68,8 @@ class CubicFlowDensity(DensityMixin, FlowEstimator):  # type: ignore[misc] # skl
             :class:`~cubicflow.tables.columns_model.ColumnsModel`.
         schema_: the kind and encoding of each column.
         shares_: share of each kind of member in the mixture; empty if there is no mixture.
-        held_out_score_: mean log likelihood of held-out rows: of each row under a member that was trained without it,
-            or, if there is no mixture, of the tenth of the rows that was used for early stopping.
+        held_out_score_: mean log likelihood of held-out rows. In a mixture, each row is scored by a member that was
+            trained without it. Otherwise, the held-out rows are the tenth of the rows that was used for early stopping.
         n_features_in_, feature_names_in_: number and names of the columns.
 
     >>> import numpy as np
@@ -145,7 +145,7 @@ class CubicFlowDensity(DensityMixin, FlowEstimator):  # type: ignore[misc] # skl
         return float(self.score_samples(X).mean())
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> Any:
-        """Draw new rows: an array (n_samples, D), or a frame of the library and with the columns of the fitted one."""
+        """Draw new rows: an array (n_samples, D), or a frame with the library and the columns of the fitted frame."""
         check_is_fitted(self)
         count = whole_number("n_samples", n_samples, 1)
         generator = torch.Generator(self._flow_device).manual_seed(draw_seed(random_state))

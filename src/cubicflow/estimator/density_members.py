@@ -31,7 +31,7 @@ from cubicflow.transforms.coupling import alternating_mask
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # numbers of components
 PRIOR_ROWS = (0.02, 0.2, 1.0, 4.0)  # strengths of the prior on covariances, in rows per column
 ROWS_PER_COMPONENT = 4
-FEWEST_ROWS = 50  # rows; splines cannot improve on normals with fewer
+FEWEST_ROWS = 50  # rows; with fewer rows, splines cannot improve on normals
 LEAST_SHARE = 0.02  # share of the mixture; a kind with a smaller share is left out
 
 

@@ -44,7 +44,7 @@ SIZES = ("num_layers", "hidden_features", "num_bins", "dropout")
 class FlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no types
     """Abstract base class of :class:`CubicFlowDensity` and :class:`CubicFlowConditional`.
 
-    The fields are arguments of their constructors. The subclasses document them.
+    The fields with a default are constructor arguments, which the subclasses document.
     """
 
     n_members: int = 5
@@ -69,13 +69,13 @@ class FlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no types
         return TableEncoder(self.schema_)
 
     def _x_table(self, X: Any, *, fitting: bool = False, gaps: bool = False) -> pa.Table:  # noqa: N803
-        """Return X as a table. With ``gaps``, values may be missing."""
+        """Return X as a table. If ``gaps`` is true, values may be missing."""
         if self.pattern_ is None:
             finite: Any = "allow-nan" if gaps else True
             checks: dict[str, Any] = {"dtype": np.float64, "ensure_min_samples": 2 if fitting else 1}
             return inputs.array_table(validate_data(self, X, reset=fitting, ensure_all_finite=finite, **checks), "x")
         if not inputs.is_frame(X):
-            raise ValueError(f"fit got a frame with the columns {inputs.names(self.pattern_)}; give a frame")
+            raise ValueError(f"fit got a frame with the columns {inputs.names(self.pattern_)}; give such a frame")
         if fitting:
             _check_feature_names(self, X, reset=True)
             _check_n_features(self, X, reset=True)
@@ -180,7 +180,7 @@ class FlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no types
 
 @contextmanager
 def private_randomness(seed: int) -> Iterator[np.random.Generator]:
-    """Draw random numbers inside the block from private generators of torch and NumPy; yield the one of NumPy."""
+    """Draw random numbers inside the block from private generators of torch and NumPy; yield the NumPy generator."""
     with drawing_from(torch.Generator().manual_seed(seed)):
         yield np.random.default_rng(seed)
 

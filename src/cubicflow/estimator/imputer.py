@@ -102,7 +102,7 @@ class CubicFlowImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  
             x = validate_data(self, X, reset=fitting, ensure_min_samples=10 if fitting else 1, **checks)
             return inputs.array_table(x, "x")
         if not inputs.is_frame(X):
-            raise ValueError(f"fit got a frame with the columns {inputs.names(self.pattern_)}; give a frame")
+            raise ValueError(f"fit got a frame with the columns {inputs.names(self.pattern_)}; give such a frame")
         _check_feature_names(self, X, reset=fitting)
         _check_n_features(self, X, reset=fitting)
         return inputs.arrow_table(X)

@@ -24,7 +24,7 @@ WEIGHTS = "sample_weight of fit"
 
 
 def is_frame(data: Any) -> bool:
-    """Return whether the data have columns with names of text. Other frames are treated as arrays."""
+    """Return whether the data have columns whose names are text. Other frames are treated as arrays."""
     return hasattr(data, "columns") and all(isinstance(name, str) for name in names(data))
 
 
@@ -157,5 +157,5 @@ def _only_batch(schema: Schema, rows: pa.Table, name: str) -> pa.RecordBatch:
     table = MemoryTable(rows.combine_chunks(), name)
     batch = next(table.batches(schema.check(table), rows=max(len(rows), 1)), None)
     if batch is None:
-        raise TableError(f"{name}: there are no rows")
+        raise TableError(f"{name}: there are no rows; give at least one")
     return batch

@@ -15,7 +15,7 @@ from cubicflow.tables.likelihood import log_likelihood
 from cubicflow.tables.table_rows import TableRows
 from cubicflow.training import TrainingConfig, fit
 
-MANY = 5_000  # rows; above it, training in batches is faster than training members on all rows at once
+MANY = 5_000  # rows; with more rows, training in batches is faster than training members on all rows at once
 HELD_OUT = 10  # one of this many rows is held out for early stopping
 
 

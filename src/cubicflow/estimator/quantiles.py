@@ -59,7 +59,7 @@ def _members(flow: Flow | Mixture) -> tuple[list[Flow], Tensor]:
 
 def _base_cumulative(flow: Flow, z: Tensor) -> Tensor:
     mean, scale = _normal(flow)
-    # Not torch's ndtr: it computes (1 + erf) / 2, which loses relative precision in the lower tail.
+    # torch's ndtr computes (1 + erf) / 2, which loses relative precision in the lower tail. erfc does not.
     below: Tensor = torch.special.erfc((mean - z) / scale * math.sqrt(0.5)) / 2
     return below
 
@@ -77,4 +77,4 @@ def _normal(flow: Flow) -> tuple[Tensor, Tensor]:
         return base.means[0, 0], base.log_scales[0, 0].exp()
     if isinstance(base, StandardNormal):
         return base.anchor, base.anchor + 1
-    raise TypeError(f"quantiles need a normal base, got {type(base).__name__}")
+    raise TypeError(f"quantiles need a flow with a normal base, got {type(base).__name__}; draw samples instead")

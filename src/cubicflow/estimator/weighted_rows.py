@@ -1,7 +1,7 @@
-"""Rows with weights. A fit depends only on them and on its seed.
+"""Rows with weights. A fit depends only on these rows and on its seed.
 
 If all columns are continuous, equal rows are merged and the rows are sorted by value. Then a row with weight 2 gives
-bit for bit the same fit as two equal rows, a row with weight 0 the same as no row, and the order of the rows does not
+bit for bit the same fit as two equal rows. A row with weight 0 changes nothing, and the order of the rows does not
 matter.
 """
 

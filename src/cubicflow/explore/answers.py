@@ -5,15 +5,16 @@ There are three methods; the first that applies is used:
 1. Enumeration. If few paths lead through the columns up to the last condition, all paths are followed. Their
    probabilities are exact.
 2. The pool. One condition is the pivot. Rows of the pool that meet the conditions before the pivot are kept. Each row's
-   weight is the probability that its pivot column meets the pivot condition; this probability is known from the law of
-   the cell. Columns after the pivot are drawn, with weights for later conditions. The pivot is the last condition that
-   leaves enough effective rows, or else the condition that leaves the most.
+   weight is the probability that its pivot column meets the pivot condition; this probability follows from the
+   conditional distribution of the cell, which the pool stores. Columns after the pivot are drawn, with weights for
+   later conditions. The pivot is the last condition that leaves enough effective rows, or else the condition that
+   leaves the most.
 3. ``refine``: weighted particles and tilts, as in :meth:`cubicflow.tables.FittedTable.conditional`. It takes seconds.
 
-Columns after the last condition are weighted means of exact laws. Earlier columns are weighted counts of rows, in bins
-as narrow as the effective size allows. Every mass has a standard error. Many weighted rows are thinned to fewer rows
-before further columns are drawn: no row is taken twice, and light rows get one common weight (Fearnhead and Clifford
-2003). The sum of weights keeps its expectation, and the effective size counts no row twice.
+Columns after the last condition are weighted means of exact conditional distributions. Earlier columns are weighted
+counts of rows, in bins as narrow as the effective size allows. Every mass has a standard error. Many weighted rows are
+thinned to fewer rows before further columns are drawn: no row is taken twice, and light rows get one common weight
+(Fearnhead and Clifford 2003). The sum of weights keeps its expectation, and the effective size counts no row twice.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ from cubicflow.tables.table_error import TableError
 
 ENOUGH = 500.0  # effective rows that an answer should have
 MOST_PATHS = 1 << 11  # largest number of paths that are enumerated
-DRAWN_ON = 1 << 10  # rows over which the laws of later columns are averaged
+DRAWN_ON = 1 << 10  # rows over which the conditional distributions of later columns are averaged
 WALKED = 1 << 11  # rows drawn through conditions after the pivot
-MOST_WALKED = 1 << 13  # largest number of such rows
+MOST_WALKED = 1 << 13  # largest number of rows drawn through conditions after the pivot
 FIRST_ROWS = 1 << 14  # rows of the pool with which a pivot is first tried
 LOST = 0.02  # guess for the fraction of the effective size that remains after each later condition
 PER_BIN = 25.0  # effective rows that a bin should have
@@ -51,7 +52,7 @@ PER_BIN = 25.0  # effective rows that a bin should have
 class ColumnAnswer:
     """The masses of one column's bins, their standard errors, the effective size, and quantiles of the values.
 
-    The last bin is the gap.
+    The last bin is for missing values.
     """
 
     masses: Floats
@@ -174,7 +175,7 @@ class Asker:
             if best[0] >= ENOUGH:
                 break
         if best is None or not best[0]:
-            raise TableError("none of the drawn rows meets these conditions; widen them")
+            raise TableError("none of the drawn rows meets these conditions; widen the conditions")
         return best[1:]
 
     def _weighed(self, walk: Walk, pivot: int, first: int, last: int) -> tuple[NDArray[np.int64], Floats]:
@@ -217,7 +218,7 @@ class Asker:
     # --- columns ---
 
     def _counted(self, walk: Walk, begun: Begun) -> dict[int, ColumnAnswer]:
-        """Return the columns up to the last condition, counted from weighted rows."""
+        """Return the answers for the columns up to the last condition, counted from weighted rows."""
         found = {}
         for i in range(begun.stop(walk)):
             if begun.pool_y is not None and begun.pool_log_weight is not None and i < begun.before:
@@ -229,7 +230,8 @@ class Asker:
 
     @torch.no_grad()
     def _drawn_on(self, walk: Walk, begun: Begun, generator: torch.Generator) -> dict[int, ColumnAnswer]:
-        """Return the columns after the last condition, averaged from their laws."""
+        """Return the answers for the columns after the last condition: the means of their conditional distributions
+        over rows."""
         particles, exact, found = begun.particles, begun.exact, {}
         if len(particles) > MOST_PATHS:
             kept, log_kept = thinned(particles.log_weight, DRAWN_ON, float(torch.rand(1, generator=generator)))
@@ -254,7 +256,7 @@ class Asker:
         return found
 
     def _constrained(self, question: Question, begun: Particles, generator: torch.Generator) -> dict[int, ColumnAnswer]:
-        """Return all columns, counted from rows that keep the constraints of the fit."""
+        """Return the answers for all columns, counted from rows that keep the constraints of the fit."""
         walk = question.walk
         for count in (WALKED, MOST_WALKED):
             kept, log_kept = thinned(begun.log_weight, count, float(torch.rand(1, generator=generator)))
@@ -279,7 +281,8 @@ class Asker:
         return keeps_constraints(self.fitted, question.walk.to_table(y), given)
 
     def _unconditional(self, question: Question) -> Answer:
-        """Return all columns without conditions: the mean of the laws of the pool's first rows."""
+        """Return the answers for all columns without conditions: the means of their conditional distributions over the
+        pool's first rows."""
         y, laws = self.pool.all()
         rows = np.arange(min(len(y), MOST_WALKED if self.fitted.constraints else 2 * WALKED))
         equal = np.zeros(len(rows))  # log weights
@@ -322,7 +325,7 @@ def counted(column: ShownColumn, y: Floats, log_weight: Floats, exact: float | N
     if exact is not None:
         return ColumnAnswer(masses, np.full_like(masses, exact), math.inf, quantiles)
     size = effective_size(log_weight)
-    home = np.arange(column.bins + 1)  # the bin that shares its mass evenly with the bins of the same home
+    home = np.arange(column.bins + 1)  # the group of each bin; bins of one group share their mass evenly
     if not column.is_list:
         stride = max(1, math.ceil(column.bins / max(size / PER_BIN, 4.0)))
         is_sparse = np.append(masses[:-1] * size < 2 * PER_BIN, False)

@@ -100,7 +100,7 @@ class Explorer:
         return overview.answer_of(self.run().subject.answer(conditions, refine=bool(question.get("refine"))))
 
     def sampled(self, question: Mapping[str, Any]) -> bytes:
-        """Draw rows that meet conditions, as the CSV file that ``cubicflow sample`` writes."""
+        """Return drawn rows that meet conditions: the CSV file that ``cubicflow sample`` writes, and notes."""
         conditions = read_question(question.get("conditions"))
         n, seed = (_whole(question.get(key), key, most) for key, most in (("n", MOST_SAMPLES), ("seed", 2**31)))
         run, notes = self.run(), list[str]()
@@ -126,7 +126,7 @@ def read_question(value: Any) -> dict[str, object]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise TableError("conditions must be a JSON object with column names as keys")
+        raise TableError(f"conditions must be a JSON object with column names as keys, got {str(value)[:40]!r}")
     found: dict[str, object] = {}
     for name, condition in value.items():
         match condition:
@@ -139,7 +139,10 @@ def read_question(value: Any) -> dict[str, object]:
             case {"missing": True}:
                 found[name] = None
             case _:
-                raise TableError(f"the condition on column {name!r} cannot be read")
+                raise TableError(
+                    f"the condition on column {name!r} should have the key 'is', 'in' or 'missing', or the keys "
+                    "'from' and 'to'"
+                )
     return found
 
 
@@ -248,7 +251,7 @@ async def _body(request: Request, most: int) -> bytes:
         async for chunk in request.stream():
             found += chunk
             if len(found) > most:
-                raise TooLargeError(f"the request is larger than {most >> 20 or 1} MiB, the limit")
+                raise TooLargeError(f"the request is larger than the limit of {most >> 20 or 1} MiB; send less")
     except ClientDisconnect:
         return b""
     return bytes(found)
@@ -282,5 +285,5 @@ def _whole(value: Any, name: str, most: int) -> int:
 def _temperature(question: Mapping[str, Any]) -> float:
     value = question.get("temperature")
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 4 or not math.isfinite(value):
-        raise TableError("the temperature must be a number above 0 and at most 4")
+        raise TableError(f"the temperature must be a number above 0 and at most 4, got {str(value)[:40]!r}")
     return float(value)

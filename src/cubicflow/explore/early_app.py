@@ -1,6 +1,6 @@
 """The part of the application that needs no torch: the files of the page, and the first picture if it is kept.
 
-It answers while torch is imported. All other requests wait for the whole application.
+This part answers while torch is imported. All other requests wait for the whole application.
 """
 
 from __future__ import annotations

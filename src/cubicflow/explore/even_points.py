@@ -1,8 +1,8 @@
 """Points of a known density on the unit square, spread evenly, so that a picture of them has little noise.
 
-The square is cut into blocks. A block gets its expected number of points, rounded up or down: the blocks of a row lie
-end to end on a line, each as long as its mass, and equally spaced marks on the line are the points. Random points have
-a relative error of 1 / sqrt(n) in a cell of n points, and these points have a much smaller error.
+The square is cut into blocks, and each block gets its expected number of points, rounded up or down (systematic
+sampling). The position of a point in its block is random. With independent random points, the count in a cell of n
+points has a relative error of 1 / sqrt(n). With these points, the error is much smaller.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def even_points(density: KnownDensity, n: int, seed: int = 0) -> Floats:
     """Return n points (n, 2) of a density on the unit square, spread evenly.
 
     >>> from cubicflow.data.plane import ImageDensity
-    >>> points = even_points(ImageDensity([[0, 1], [0, 3]]), 1000)  # the lower right pixel has three quarters
+    >>> points = even_points(ImageDensity([[0, 1], [0, 3]]), 1000)  # the lower right pixel has 3/4 of the mass
     >>> points.shape, float((points[:, 1] < 0.5).mean()), float(points[:, 0].min()) >= 0.5
     ((1000, 2), 0.75, True)
     """

@@ -34,7 +34,7 @@ def signature(run: Path) -> tuple[Any, ...]:
 
 
 def sound_config(run: Path) -> dict[str, Any] | None:
-    """Return config.json of a run; None if it is missing, damaged or too large, so that other code has to look at it.
+    """Return config.json of a run; None if the file is missing, damaged or too large.
 
     >>> sound_config(Path("no/such/run")) is None
     True

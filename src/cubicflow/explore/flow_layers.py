@@ -26,7 +26,7 @@ PATH_POINTS = 200_000  # points sent through the layers of a flow of two feature
 MOST_LAYERS = 16  # layers whose splines are drawn
 AT_ONCE = 1 << 14  # rows in one pass
 LINES = 9  # straight lines across the data in each direction, which the layers bend
-LINE_POINTS = 129  # points of such a line
+LINE_POINTS = 129  # points of a straight line
 OUTERMOST = 0.001  # fraction of the rows beyond the outermost lines
 
 
@@ -105,7 +105,7 @@ def _flow_inputs(run: OpenedRun) -> Floats:
         return y
     encoder = run.fitted.encoder
     if not isinstance(encoder, TableEncoder):
-        raise TypeError("a flow has a TableEncoder")
+        raise TypeError(f"a flow needs a TableEncoder, got {type(encoder).__name__}")
     y = y[np.isfinite(y).all(axis=1)]
     generator = np.random.default_rng(0)
     return encoder.to_flow(y, encoder.noise(len(y), generator) if encoder.mass_features else None)[0]
@@ -148,5 +148,5 @@ def _bent_most(layer: Transform, rows: Tensor) -> tuple[int, Floats, Floats]:
         if best is None or bend > best[0]:
             best = bend, feature, grid.double().numpy(), y.double().numpy()
     if best is None:
-        raise ValueError("the layer has no features")
+        raise ValueError(f"cannot draw a spline of {type(layer).__name__}: it has no features")
     return best[1:]

@@ -47,7 +47,7 @@ def unframed(answer: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     (2, 0)
     """
     if answer[:4] != MAGIC:
-        raise ValueError("these bytes are not a framed answer")
+        raise ValueError(f"a framed answer starts with {MAGIC!r}, got {answer[:4]!r}")
     (length,) = struct.unpack("<I", answer[4:8])
     header, start = json.loads(answer[8 : 8 + length]), 8 + length
     arrays = {}

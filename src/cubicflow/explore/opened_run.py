@@ -186,7 +186,9 @@ def open_run(path: Path) -> OpenedRun:
     unfinished = is_unfinished(path, config)
     model = load_unfinished(path, config).model if unfinished else load_model(path, None, config)
     if not isinstance(model, Flow | Mixture):
-        raise FlowFileError(path / CONFIG_FILE, "it holds a module that is not a flow, which cannot be shown")
+        raise FlowFileError(
+            path / CONFIG_FILE, "the run holds a module that is not a flow; only flows and tables can be shown"
+        )
     return OpenedRun(path, now, config, model)
 
 

@@ -23,8 +23,8 @@ from cubicflow.tables.scored_parts import score_some
 SCORED_ROWS = 1000  # rows of each part of the table that are scored
 GIVEN_ROWS = 4096  # rows behind the picture of a model with context columns
 POINTS = 3000  # points of the data, and points of the model, on the page
-PLANE_POINTS = BUILT_IN_ROWS  # the same for a flow of two features
-GRID = 96  # largest side of a counted density, in cells
+PLANE_POINTS = BUILT_IN_ROWS  # points of the data, and points of the model, for a flow of two features
+GRID = 96  # largest side of a density that is a histogram of rows, in cells
 EXACT_GRID = 256  # side of an exact density, in cells
 SHOWN_POINTS = 2000  # points of the training curve
 LARGEST = 1e30  # larger losses are left out of the training curve
@@ -67,7 +67,7 @@ def _joined(masses: Sequence[Floats], quantiles: Sequence[Floats]) -> dict[str, 
 
 
 def data_answer(run: OpenedRun) -> bytes:
-    """Return the masses of the same bins for rows of the data; no masses if there is no data."""
+    """Return the masses of the bins of :func:`columns_answer` for rows of the data; no masses if there is no data."""
     data = run.data
     if data is None:
         return framed({"rows": 0, "notes": run.about()["notes"]})
@@ -100,7 +100,8 @@ def points_answer(run: OpenedRun) -> bytes:
 
 
 def _placed(run: OpenedRun, y: Floats) -> Floats:
-    """Convert plain numbers to positions on axes: the bar's number for a list, the value for numbers, NaN for gaps."""
+    """Convert plain numbers to positions on axes: the bar's number for a list, the value for numbers, NaN for missing
+    values."""
     found = np.empty_like(y)
     for i, column in enumerate(run.subject.columns):
         place = column.bin_of(y[:, i]).astype(np.float64)

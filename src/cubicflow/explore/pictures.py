@@ -70,5 +70,5 @@ def _noise(flow: Flow, n: int, seed: int) -> Tensor:
 
 def _image_flow(run: OpenedRun) -> Flow:
     if run.kind != "images" or not isinstance(run.model, Flow):
-        raise TableError("this run is not a flow of images")
+        raise TableError("this run is not a flow of images; see the other views")
     return run.model

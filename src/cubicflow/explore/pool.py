@@ -1,9 +1,9 @@
-"""A pool of rows drawn from a model of columns, each cell with the law that it was drawn from.
+"""A pool of rows drawn from a model of columns. Each cell keeps its law: the distribution it was drawn from.
 
 The law of a cell is the network's output for its column, given the cells before it: log probabilities of outcomes, and
-the params of a spline. With the law, the probability that a row's column lies in a set needs only a spline and no
-network pass. So all rows of the pool are weighted for a condition in a few milliseconds. Rows are independent, and so
-are their weights.
+the params of a spline. The law gives the probability that a row's column lies in a set. This takes one spline
+evaluation and no network pass. So all rows of the pool are weighted for a condition in a few milliseconds. Rows are
+independent, and so are their weights.
 """
 
 from __future__ import annotations
@@ -29,26 +29,29 @@ from cubicflow.tables.columns_model import ColumnsModel
 
 CHUNK = 1 << 11  # rows drawn at once; an answer waits for at most one chunk
 MOST_ROWS = 1 << 17  # largest number of rows of a pool
-MOST_BYTES = 1 << 28  # largest memory for laws, in bytes
-FEWEST_ROWS = 1 << 13  # rows of a full pool even if laws need more memory
+MOST_BYTES = 1 << 28  # largest memory of the cells' distributions, in bytes
+FEWEST_ROWS = 1 << 13  # rows of a full pool, even if the distributions of their cells need more than MOST_BYTES
 
 
 @dataclass
 class Law:
-    """The laws of one column in N rows: log probabilities of outcomes (N, O), and spline params (N, P) or None."""
+    """The conditional distributions of one column in N rows: log probabilities of outcomes (N, O), and spline params
+    (N, P) or None."""
 
     log_outcomes: Tensor
     params: Tensor | None
 
     def take(self, rows: NDArray[np.int64] | slice) -> tuple[Tensor, Tensor | None]:
-        """Return the laws of some rows in float64, which the probabilities of sets need."""
+        """Return the distributions of some rows in float64, which the probabilities of sets need."""
         which = rows if isinstance(rows, slice) else torch.from_numpy(rows)
         return self.log_outcomes[which].double(), None if self.params is None else self.params[which].double()
 
 
 @dataclass
 class Pool:
-    """Rows drawn from a model of columns, with their laws. :meth:`grow` adds a chunk. Readers see only whole chunks.
+    """Rows drawn from a model of columns, with the distributions of their cells.
+
+    :meth:`grow` adds a chunk. Readers see only whole chunks.
 
     Attributes:
         model: the model.
@@ -99,7 +102,7 @@ class Pool:
             self.grow()
 
     def all(self) -> tuple[Floats, list[Law]]:
-        """Return all rows, (N, D) in the model's order, and the laws of all columns."""
+        """Return all rows, (N, D) in the model's order, and for each column the distributions of its cells."""
         kept = self._joined
         count = self.size // CHUNK
         if kept is None or len(kept[0]) < count * CHUNK:
@@ -130,7 +133,8 @@ def log_chances(pool: Pool, i: int, law: ColumnLaw, walk: Walk, rows: NDArray[np
 
 @torch.no_grad()
 def law_masses(column: ShownColumn, cells: Cells, log_outcomes: Tensor, params: Tensor | None) -> Floats:
-    """Return the probability of every bin of a column under each row's law, (N, bins + 1). The last bin is the gap."""
+    """Return the probability of every bin of a column in each row, (N, bins + 1). The last bin is for missing
+    values."""
     from cubicflow.splines import cubic_spline
 
     outcomes = log_outcomes.exp()

@@ -43,7 +43,7 @@ ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet", ".feather", ".arrow", ".npy")
 def score_rows(run: OpenedRun, content: bytes, name: str, *, pasted: bool = False) -> bytes:
     """Score the rows of an uploaded file or of a pasted text. The rows are kept only in a temporary folder."""
     if run.kind == "images":
-        raise TableError("this run is a flow of images; there are no rows to score")
+        raise TableError("this run is a flow of images, so it has no rows to score; see the view Images")
     ending = Path(name).suffix.lower()
     if not pasted and ending not in ENDINGS:
         raise TableError(f"{name!r} has no known file type; give one of {', '.join(ENDINGS)}")
@@ -69,7 +69,7 @@ def _with_header(run: OpenedRun, content: bytes) -> bytes:
         return text.replace("\t", ",").encode() if delimiter == "\t" else text.encode()
     if len(first) != len(names):
         raise TableError(
-            f"a row needs {len(names)} values ({', '.join(names[:8])} ...), and the first line has {len(first)}"
+            f"a row needs {len(names)} values ({', '.join(names[:8])} ...), but the first line has {len(first)}"
         )
     header = io.StringIO()
     csv.writer(header, lineterminator="\n").writerow(names)
@@ -88,7 +88,7 @@ def _scored_file(run: OpenedRun, path: Path, name: str) -> bytes:
         if len(scores) > MOST_ROWS:
             raise TableError(f"{name} has more than {MOST_ROWS:,} rows; score it with: cubicflow score")
     if not scores:
-        raise TableError(f"{name} has no rows")
+        raise TableError(f"{name} has no rows; give at least one")
     log_p = np.array(scores, np.float64)
     shown_rows = np.sort(np.argsort(np.where(np.isnan(log_p), np.inf, log_p), kind="stable")[:SHOWN_ROWS])
     cells, conditionals, ranks = _explained(run, table, shown_rows)
@@ -118,10 +118,11 @@ def _explained_names(fitted: FittedTable) -> list[str]:
 def _explained(
     run: OpenedRun, table: Table, chosen: NDArray[np.int64]
 ) -> tuple[tuple[list[str], list[list[str]]], Floats | None, Floats | None]:
-    """Return the cells of the chosen rows as text, their log probabilities, and the percentiles of these."""
+    """Return the cells of the chosen rows as text, their log probabilities, and the percentiles of the log
+    probabilities."""
     fitted = run.fitted
     if fitted is None:
-        raise TypeError("only tables have columns")
+        raise TypeError("this run was not fitted to a table, so its rows have no named columns")
     names = [c.name for c in fitted.schema.columns if c.role not in ("dropped", "weights")]
     rows = pa.Table.from_batches(table.batches(names)).take(pa.array(chosen))
     texts = [["" if value is None else str(value) for value in rows.column(name).to_pylist()] for name in names]
@@ -192,12 +193,15 @@ def _scored_array(run: OpenedRun, path: Path) -> bytes:
             pass
     table = open_table(path, reading)
     if len(table.names) != len(names):
-        raise TableError(f"a row of this flow has {len(names)} numbers, and the file has {len(table.names)} columns")
+        raise TableError(
+            f"this flow has {len(names)} columns, but the file has {len(table.names)}; give a file with {len(names)} "
+            "columns"
+        )
     batches = list(table.batches())
     try:
         columns = [np.concatenate([_floats(b.column(i)) for b in batches]) for i in range(len(names))]
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        raise TableError("every value must be a number") from None
+        raise TableError("some values of the file are not numbers; remove or replace them") from None
     x = np.stack(columns, axis=1)
     if len(x) > MOST_ROWS or not len(x):
         raise TableError(f"the file has {len(x):,} rows; give 1 to {MOST_ROWS:,}")
@@ -277,7 +281,7 @@ def _reference_conditionals(run: OpenedRun) -> Floats:
     """
     fitted = run.fitted
     if fitted is None or not isinstance(fitted.flow, ColumnsModel):
-        raise TypeError("only a model of columns has conditional probabilities of cells")
+        raise TypeError("this run is not a model of columns, so its cells have no conditional probabilities")
     if "reference_conditionals" not in run.__dict__:
         data = run.data
         if data is not None and data.rows is not None and data.is_train.any():

@@ -104,7 +104,7 @@ def stopping(server: uvicorn.Server) -> Iterator[None]:
 def _deferred(run: Path, token: str, port: int) -> Any:
     """Return an application that is built in a thread while the server starts, because importing torch is slow.
 
-    Until it is built, the early application answers what it can.
+    Until the application is built, ``early_app`` answers the requests that need no torch.
     """
     from cubicflow.explore.early_app import early_app
 

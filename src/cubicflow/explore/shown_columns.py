@@ -1,7 +1,7 @@
 """A column as the page shows it: its name, its axis, and the bins that show its probability.
 
 Rows are plain numbers y, as in :mod:`cubicflow.tables`: codes for words and steps, values for real numbers, NaN for a
-gap. The page shows ``start + unit * y``: the value, or for a date the seconds since 1970.
+missing value. The page shows ``start + unit * y``: the value, or for a date the seconds since 1970.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ShownColumn:
 
     @cached_property
     def bins(self) -> int:
-        """The number of bins, without the bin of the gap."""
+        """The number of bins, without the bin of missing values."""
         return len(self.levels) + (len(self.levels) < len(self.values)) if self.is_list else len(self.edges) - 1
 
     def shown(self, y: Floats) -> Floats:
@@ -67,7 +67,7 @@ class ShownColumn:
         return y if self.is_list else self.start + self.unit * y
 
     def bin_of(self, y: Floats) -> NDArray[np.int64]:
-        """Return the bin of every plain number: ``bins`` for a gap, -1 for a number beyond the axis."""
+        """Return the bin of every plain number: ``bins`` for a missing value, -1 for a number beyond the axis."""
         gap = np.isnan(y)
         if self.is_list:
             values = np.asarray(self.levels)
@@ -81,7 +81,7 @@ class ShownColumn:
         return np.where(gap, self.bins, found).astype(np.int64)
 
     def masses(self, y: Floats, weights: Floats | None = None) -> Floats:
-        """Return the share of rows in every bin, (bins + 1,). The last bin is for gaps."""
+        """Return the share of rows in every bin, (bins + 1,). The last bin is for missing values."""
         place = self.bin_of(y)
         there = place >= 0
         counted = np.bincount(
@@ -92,7 +92,8 @@ class ShownColumn:
         return found
 
     def quantiles(self, y: Floats, weights: Floats | None = None) -> Floats:
-        """Return the quantiles of the rows at LEVELS, as values on the page; NaN for words, or if all rows are gaps.
+        """Return the quantiles of the rows at LEVELS, as values on the page; NaN for words, or if all values are
+        missing.
 
         A quantile is the value of a row, so single values with a large share are found exactly.
 
@@ -168,7 +169,7 @@ def _affine(column: Column) -> tuple[float, float]:
     scale = DAY if column.on_calendar else 1.0
     if second > first:
         return first * scale, (second - first) * scale
-    # Codes 0 and 1 decode to the same value if a limit of the column clips them.
+    # A limit of the column may clip codes 0 and 1 to the same value, so the step is read from the column.
     step = column.axis_step or 1.0
     return first * scale, step * scale
 

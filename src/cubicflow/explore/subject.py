@@ -34,7 +34,7 @@ FIRST_ROWS = 1 << 12  # rows drawn before the first answer
 POOL_ROWS = 1 << 16  # rows of a flow that are drawn in idle time
 REFINED_ROWS = 1 << 20  # rows of a flow for a refined answer
 GIVEN_ROWS = 1 << 14  # rows drawn in idle time for one set of values of context columns
-DENSITY_ROWS = 1 << 14  # rows of a counted density
+DENSITY_ROWS = 1 << 14  # rows drawn to estimate a density
 KEPT_CONTEXTS = 4  # sets of values of context columns whose rows are kept in memory
 
 Conditions = Mapping[str, object]  # from column names to a value, a list, a pair of ends, or None for missing
@@ -83,7 +83,7 @@ class ColumnsSubject(Subject):
 
     def __init__(self, fitted: FittedTable, like: pa.RecordBatch | None = None) -> None:
         if not isinstance(fitted.flow, ColumnsModel) or fitted.cells is None:
-            raise TypeError("this run is not a model of columns")
+            raise TypeError(f"ColumnsSubject needs a model of columns, got {type(fitted.flow).__name__}")
         self.fitted, self.model, self.encoder = fitted, fitted.flow, fitted.cells
         self.usual = usual_context(fitted)
         self.contexts = Contexts(fitted, like) if self.usual and like is not None else None
@@ -209,7 +209,7 @@ class SampledSubject(Subject):
         y = self._rows(n, conditions)
         kept = self.kept(y, conditions)
         if not kept.any():
-            raise TableError(f"none of {n:,} drawn rows meets these conditions; widen them")
+            raise TableError(f"none of {n:,} drawn rows meets these conditions; widen the conditions")
         share, rows = float(kept.mean()), y[kept]
         even = np.zeros(len(rows))
         found: Sequence[ColumnAnswer] = [counted(c, rows[:, i], even) for i, c in enumerate(self.columns)]
@@ -257,13 +257,13 @@ class FlowSubject(SampledSubject):
         on_modelled = {name: value for name, value in conditions.items() if name not in self.usual}
         for condition in read_conditions(on_modelled, self.fitted.schema):
             if condition.column not in names:
-                raise TableError(f"column {condition.column!r} is not modelled, so it can have no condition")
+                raise TableError(f"column {condition.column!r} is not modelled; leave the condition out")
             column = self.fitted.schema[condition.column]
             if condition.relation == "=" and not column.counts_mass:
                 raise TableError(
                     f"a single value has probability 0 under a flow; give column {condition.column!r} a range"
                 )
-            allowed = allowed_by(condition, column, SimpleNamespace(gaps=False))  # type: ignore[arg-type] # a flow has no gaps
+            allowed = allowed_by(condition, column, SimpleNamespace(gaps=False))  # type: ignore[arg-type] # a flow has no missing values
             kept &= allowed.contains(y[:, names.index(condition.column)])
         return kept
 
@@ -286,7 +286,7 @@ class ArraySubject(SampledSubject):
 
     def draw(self, n: int, conditions: Conditions, seed: int) -> Floats:  # noqa: ARG002
         if self.flow.context_features:
-            raise TableError("this flow needs context, and the run keeps no values of it; use the flow from Python")
+            raise TableError("this flow needs context, but the run stores no context; use the flow from Python")
         with torch.no_grad():
             found: Floats = self.flow.sample(n, seed=seed, batch_size=1 << 14).double().cpu().numpy()
         return found
@@ -295,7 +295,7 @@ class ArraySubject(SampledSubject):
         kept = np.ones(len(y), np.bool_)
         for name, value in conditions.items():
             if name not in self.names:
-                raise TableError(f"there is no column {name!r}")
+                raise TableError(f"there is no column {name!r}; the columns are {', '.join(self.names)}")
             if not isinstance(value, tuple):
                 raise TableError(f"a single value has probability 0 under a flow; give column {name!r} a range")
             low, high = (_number(end, default) for end, default in zip(value, (-math.inf, math.inf), strict=True))
@@ -325,7 +325,8 @@ class Contexts:
 
 
 def numbers_of(fitted: FittedTable, rows: pa.Table) -> Floats:
-    """Return the plain numbers (N, D) of a table's rows: NaN for a gap, inf for a value that the column cannot hold."""
+    """Return the plain numbers (N, D) of a table's rows: NaN for a missing value, inf for a value that the column
+    cannot hold."""
     columns = fitted.encoder.columns
     return np.column_stack([plain_numbers(c, rows.column(c.name).combine_chunks()) for c in columns])
 
@@ -373,4 +374,4 @@ def _number(value: object, default: float) -> float:
     try:
         return float(str(value))
     except ValueError:
-        raise TableError(f"{str(value)[:40]!r} is not a number") from None
+        raise TableError(f"{str(value)[:40]!r} is not a number; give a number") from None

@@ -38,7 +38,7 @@ def onnx_bytes(program: ExportedProgram, graph: Graph, about: Mapping[str, Any])
     Raises ExportError for an operator that ONNX lacks; the message names the part of the model with that operator.
     """
     how: dict[str, Any] = {"input_names": list(graph.inputs), "output_names": list(graph.outputs), "verbose": False}
-    how["optimize"] = False  # takes as long as everything else; tidied() does the needed part
+    how["optimize"] = False  # optimising takes half of the time; tidied() does the needed part
     try:
         with quiet():
             converted = torch.onnx.export(program, (), dynamo=True, custom_translation_table=formulas(), **how)

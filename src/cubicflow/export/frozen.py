@@ -44,7 +44,7 @@ class FixedLinear(Transform):
         return nn.functional.linear(z - self.bias, self.inverse_weight), (-self.log_det).expand(z.shape[0])
 
     def config(self) -> dict[str, Any]:
-        raise TypeError("a FixedLinear layer is for export only and cannot be saved in a run")
+        raise TypeError("a FixedLinear layer is for export only and cannot be saved; save the original flow")
 
 
 class FixedMixture(Base):

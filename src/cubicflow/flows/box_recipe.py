@@ -53,7 +53,10 @@ def box(bounds: Sequence[tuple[float, float]], *, circles: Sequence[int] = (), *
         raise ValueError("bounds is empty; give one pair (low, high) for each column")
     for i in circles:
         if not 0 <= i < len(ends) or math.isinf(ends[i][0]):
-            raise ValueError(f"circles holds {i}, which is not the number of a column with finite bounds")
+            raise ValueError(
+                f"circles holds {i}, but a circle must be the number of a column with finite bounds, 0 to "
+                f"{len(ends) - 1}"
+            )
     lines = [math.isinf(low) for low, _ in ends]
     domains = ["real" if line else "circle" if i in circles else "unit" for i, line in enumerate(lines)]
     to_unit = Standardise(

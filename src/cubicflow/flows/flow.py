@@ -69,7 +69,7 @@ class Flow(nn.Module):
         return self.log_prob(x, context)
 
     def log_prob(self, x: Tensor, context: Tensor | None = None, *, batch_size: int | None = None) -> Tensor:
-        """Return log p(x | context) of every row, in nats."""
+        """Return log p(x | context) in nats, (...,), for x (..., *shape) and context (..., C)."""
 
         def piece(rows: Tensor, context: Tensor | None) -> tuple[Tensor]:
             z, log_det = self.transform(rows, context)
@@ -80,14 +80,14 @@ class Flow(nn.Module):
     def to_noise(
         self, x: Tensor, context: Tensor | None = None, *, batch_size: int | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Map data to noise. Return (z, log_det)."""
+        """Map data x (..., *shape) to noise. Return z (..., base.features) and log_det (...,)."""
         z, log_det = self._by_rows(self.transform, x, self.shape, context, batch_size)
         return z, log_det
 
     def from_noise(
         self, z: Tensor, context: Tensor | None = None, *, batch_size: int | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Map noise to data. Return (x, log_det)."""
+        """Map noise z (..., base.features) to data. Return x (..., *shape) and log_det (...,)."""
         x, log_det = self._by_rows(self.transform.inverse, z, (self.base.features,), context, batch_size)
         return x, log_det
 
@@ -123,8 +123,8 @@ class Flow(nn.Module):
         generator: torch.Generator | None = None,
         seed: int | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Draw samples as in :meth:`sample`, and return them with their log densities. This takes one pass, with
-        gradients.
+        """Draw samples as in :meth:`sample`, and return them with their log densities, (n,) or (n, N). One network pass
+        computes both, with gradients.
 
         At a temperature other than 1, the log densities are those of the tempered flow.
         """
@@ -148,7 +148,7 @@ class Flow(nn.Module):
         save_flow(self, folder)
 
     def check(self, x: Tensor, context: Tensor | None = None) -> FlowCheck:
-        """Check the flow on rows x: round trip, log-det against autograd, rows in the far tails.
+        """Check the flow on rows x (..., *shape): round trip, log-det against autograd, rows in the far tails.
 
         Print the result as a table, and return it.
         """

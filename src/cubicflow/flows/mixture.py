@@ -69,7 +69,7 @@ class Mixture(nn.Module):
         return {"flows": self.flows}
 
     def log_prob(self, x: Tensor, context: Tensor | None = None, *, batch_size: int | None = None) -> Tensor:
-        """Return log p(x | context) of every row, in nats."""
+        """Return log p(x | context) in nats, (...,), for x (..., *shape) and context (..., C)."""
         parts = [flow.log_prob(x, context, batch_size=batch_size) for flow in self.flows]
         return torch.logsumexp(torch.stack(parts, dim=-1) + self.log_weights, dim=-1)
 
@@ -110,8 +110,8 @@ class Mixture(nn.Module):
         generator: torch.Generator | None = None,
         seed: int | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Draw samples, and return them with their log densities under the whole mixture. The samples have no
-        gradients; the log densities have."""
+        """Draw samples, and return them with their log densities under the whole mixture. The log densities have
+        gradients; the samples have none."""
         x = self.sample(n, context, batch_size=batch_size, generator=generator, seed=seed)
         return x, self.log_prob(x, context, batch_size=batch_size)
 

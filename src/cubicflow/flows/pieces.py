@@ -15,7 +15,7 @@ RowFunction = Callable[[Tensor, Tensor | None], tuple[Tensor, ...]]
 
 
 class Pieces:
-    """The default hook: one piece after the other."""
+    """The default hook, which computes one piece after the other."""
 
     def apply(
         self, function: RowFunction, rows: Tensor, context: Tensor | None, size: int, module: nn.Module

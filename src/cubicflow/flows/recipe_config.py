@@ -59,7 +59,7 @@ class RecipeConfig:
 
     @classmethod
     def make(cls, paper: bool, settings: dict[str, Any]) -> Self:
-        """Return a config: the defaults, with ``paper`` overridden by the paper's settings, then by ``settings``."""
+        """Return the default config, changed by the paper's settings if ``paper`` is true, and then by ``settings``."""
         known = [field.name for field in fields(cls)]
         for name in settings:
             if name not in known:

@@ -174,7 +174,7 @@ def load_model(
     compare(path, state_shapes(flow), shapes)
     if registered_names(description):
         # A registered class may hold tensors outside its state, and these have no values on the meta device. The flow
-        # is therefore built again on the CPU. The checks above ensure that it is not larger than the file.
+        # is therefore built again on the CPU. The checks above ensure that the flow is not larger than the file.
         with SHARED_GENERATOR, torch.random.fork_rng(devices=[]):
             flow = build_flow(description, dtype, "cpu")
         flow.load_state_dict(read_tensors(path, "cpu"))
@@ -205,7 +205,9 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
         raise FlowFileError(folder, "there is no such folder" if not folder.exists() else "this is not a folder")
     if not path.is_file():
-        raise FlowFileError(path, "there is no such file, so the folder does not hold a saved flow")
+        raise FlowFileError(
+            path, "there is no such file, so the folder does not hold a saved flow; choose another folder"
+        )
     try:
         check_plain(path, MAX_CONFIG_BYTES)
         config = json.loads(path.read_text(encoding="utf-8"))
@@ -290,7 +292,7 @@ def read_header(path: Path) -> Shapes:
             slices = {key: file.get_slice(key) for key in file.keys()}  # noqa: SIM118 - not a dict
             found = {key: (tuple(part.get_shape()), part.get_dtype()) for key, part in slices.items()}
     except (SafetensorError, OSError) as error:
-        raise FlowFileError(path, f"not a whole safetensors file: {error}") from None
+        raise FlowFileError(path, f"not a complete safetensors file: {error}") from None
     if unknown := sorted({kind for _, kind in found.values()} - set(TENSOR_DTYPES)):
         raise FlowFileError(path, f"the file holds tensors of dtype {', '.join(unknown)}, which flows do not use")
     return {key: (shape, TENSOR_DTYPES[kind]) for key, (shape, kind) in found.items()}

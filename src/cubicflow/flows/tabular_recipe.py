@@ -26,8 +26,8 @@ class TabularConfig(RecipeConfig):
         layer: the nonlinear layer: ``"coupling"`` or ``"autoregressive"``. Autoregressive layers with family="affine"
             are MAF, and with direction="noise" IAF.
         network: the network that computes parameters: ``"mlp"`` or ``"transformer"``. ``"mlp"`` is a residual network,
-            masked for autoregressive layers. ``"transformer"`` is causal, needs autoregressive layers, and changes some
-            defaults, see below.
+            masked for autoregressive layers. ``"transformer"`` is causal, needs autoregressive layers, and changes the
+            defaults in :meth:`transformer_settings`.
         num_heads: the number of attention heads of a transformer.
         affine_first: shift and scale before the spline; see :class:`~cubicflow.transforms.ElementMap`.
         order: the order of the features in autoregressive layers, a permutation of 0 .. D - 1. Needs linear=False. The
@@ -120,7 +120,7 @@ def tabular(features: int, *, paper: bool = False, **settings: Any) -> Flow:
 
     Args:
         features: D.
-        paper: build the paper's model as written; :class:`TabularConfig` lists the differences.
+        paper: build the paper's model as written; :meth:`TabularConfig.paper_settings` returns the differences.
         settings: the fields of :class:`TabularConfig`.
 
     >>> import torch

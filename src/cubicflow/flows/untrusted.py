@@ -59,8 +59,8 @@ def _short(number: int) -> str:
 def why_unusable(flow: nn.Module, tensors: Mapping[str, Tensor]) -> str | None:
     """Return why tensors of the right shapes cannot belong to a flow on the meta device, or None.
 
-    Floats must be finite. Integers are indices of columns. They must equal the flow's own values or, if those are on
-    the meta device because the description does not determine them, must be a permutation.
+    Floats must be finite. Integers are indices of columns. Indices must equal the flow's own values. If the description
+    does not determine these values, they are on the meta device, and the indices must be a permutation.
     """
     for name, found in tensors.items():
         if found.is_floating_point():

@@ -20,7 +20,7 @@ def exact_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tenso
     tensor([[7.]])
     """
     inputs = x.to(weight.dtype)
-    # Compiled code cannot change the TF32 setting. TF32 does not affect float64.
+    # Compiled code cannot change the TF32 setting, so it computes in float64, which TF32 does not affect.
     if torch.compiler.is_compiling() and x.is_cuda:
         outputs = F.linear(inputs.double(), weight.double(), None if bias is None else bias.double())
     elif x.is_cuda:

@@ -11,8 +11,8 @@ import torch
 
 @contextmanager
 def float32_products(tf32: bool, device: torch.device) -> Iterator[None]:
-    """Allow or forbid TF32 inside the block, for products of float32 matrices and for convolutions. On other devices
-    than a GPU the block has no effect."""
+    """Allow or forbid TF32 inside the block, for products of float32 matrices and for convolutions. On devices other
+    than a GPU, the block has no effect."""
     backends: list[Any] = []
     if device.type == "cuda":
         backends = [torch.backends.cuda.matmul, torch.backends.cudnn.conv]  # type: ignore[attr-defined] # made at import

@@ -21,7 +21,7 @@ class Products:
     """The default hook: torch's products, norms, attention and gradients."""
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None, *, relu: bool = False) -> Tensor:
-        """Return x weight' + bias, or with ``relu`` its relu."""
+        """Return x weight' + bias; if ``relu`` is true, the relu of this sum."""
         y = F.linear(x, weight, bias)
         return F.relu(y) if relu else y
 
@@ -78,7 +78,7 @@ products = hook("nets", Products)
 
 
 class Linear(nn.Linear):
-    """A linear layer, with ``relu`` followed by a rectifier.
+    """A linear layer. If ``relu`` is true, a relu follows.
 
     >>> layer = Linear(2, 3, relu=True)
     >>> bool((layer(torch.randn(5, 2)) >= 0).all())

@@ -98,7 +98,7 @@ def _rows(fitted: FittedTable, table: Table, rows: int) -> pa.RecordBatch:
         chosen.update(piece.batch, piece.numbers)
     found = chosen.table().combine_chunks()
     if not len(found):
-        raise TableError(f"{table.path}: the table has no complete rows")
+        raise TableError(f"{table.path}: the table has no complete rows; give another table", "--data")
     return found.to_batches()[0]
 
 

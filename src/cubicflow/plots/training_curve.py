@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from cubicflow.plots.style import DATA, INK, SAMPLES, make_figure
 
-MOST = 1e30  # losses beyond it, or not finite, are left out
+MOST = 1e30  # larger losses, and losses that are not finite, are left out
 LINES = (
     ("loss", "training", DATA),
     ("validation_loss", "validation", SAMPLES),

@@ -79,7 +79,7 @@ def run(request: Request) -> None:
 
 
 def quadratic_slopes(widths: Floats, heights: Floats) -> Floats:
-    """Return the slopes at K + 1 knots of the C1 quadratic spline with the largest smallest slope.
+    """Return the slopes at K + 1 knots of the C1 quadratic spline whose smallest slope is as large as possible.
 
     If the smallest slope is negative, no quadratic spline through the knots is monotone.
 

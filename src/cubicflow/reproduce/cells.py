@@ -51,20 +51,22 @@ def table_settings(recipe: Mapping[str, Any]) -> TableSettings:
     settings = typed(TableSettings, recipe, "table-1")
     for name in settings.datasets:
         if name not in BENCHMARKS:
-            raise ValueError(f"the recipe of table-1 has a dataset {name!r}; known are {', '.join(BENCHMARKS)}")
+            raise ValueError(
+                f"the recipe of table-1 has an unknown dataset {name!r}; choose from {', '.join(BENCHMARKS)}"
+            )
     for name, model in (settings.models | settings.peers["models"]).items():
         if "title" not in model:
-            raise ValueError(f"the recipe of table-1 needs a title for {name!r}")
+            raise ValueError(f'the model {name!r} in the recipe of table-1 has no title; add title = "..."')
         for dataset in model.get("only", ()):
             if dataset not in settings.datasets:
                 raise ValueError(
-                    f"the recipe of table-1 has {name!r} for {dataset!r} only, which is not one of its datasets: "
+                    f"the recipe of table-1 restricts {name!r} to {dataset!r}, which is not one of its datasets: "
                     f"{', '.join(settings.datasets)}"
                 )
         kind = model.get("symmetries")
         if kind is not None and (kind not in KINDS or model.get("only") != ["bsds300"]):
             raise ValueError(
-                f"the recipe of table-1 has symmetries = {kind!r} for {name!r}; there are {' and '.join(KINDS)}, for "
+                f"the recipe of table-1 has symmetries = {kind!r} for {name!r}; use {' or '.join(KINDS)}, and only in "
                 "models with only = ['bsds300']"
             )
     return settings
@@ -205,7 +207,7 @@ def record_cell(
     }
     folder = cell.folder(root)
     folder.mkdir(parents=True, exist_ok=True)
-    save_scores(folder / SCORES_FILE, scores)  # first, because other processes read the scores of every record
+    save_scores(folder / SCORES_FILE, scores)  # before the record: other processes read the scores of every record
     write_atomically(folder / RECORD_FILE, (json.dumps(about, indent=2, ensure_ascii=False) + "\n").encode())
     return CellRecord(cell, about, scores)
 
@@ -221,7 +223,8 @@ def why_left_out(dataset: str, folder: Path | None) -> str | None:
 
 
 def is_comparable(table: Benchmark) -> bool:
-    """Return whether scores on this test set compare with published ones: all test rows, or as many redrawn rows."""
+    """Return whether scores on this test set compare with published scores: it has all test rows, or as many redrawn
+    rows."""
     return len(table.test) == PUBLISHED[table.name].test
 
 

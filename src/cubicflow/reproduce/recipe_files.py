@@ -30,7 +30,7 @@ def load_recipe(name: str, changes: Path | None = None, *, quick: bool = False) 
         settings = merged(settings, short)
     if changes is not None:
         if not changes.is_file():
-            raise FileNotFoundError(f"there is no recipe at {changes}")
+            raise FileNotFoundError(f"there is no recipe at {changes}; check the path")
         try:
             changed = tomllib.loads(changes.read_text(encoding="utf-8"))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 Scores = NDArray[np.floating[Any]]
 
 BETTER, WORSE, TIED = "better", "worse", "indistinguishable"
-ENOUGH_SEEDS = 3  # seeds needed to estimate the spread of refits from a pair alone; two may agree by chance
+ENOUGH_SEEDS = 3  # seeds needed to estimate the variance over refits from two models; two seeds may agree by chance
 
 
 @dataclass(frozen=True)
@@ -76,9 +76,8 @@ def paired_difference(
     """Return the difference first minus second over the seeds that both have, or None if they share no seed.
 
     The variance is the sum of two parts: the variance over test rows, and the variance over refits. Three seeds or more
-    give an estimate of the second part. With fewer seeds, the second part is at least ``refits`` squared for each of
-    the two models. ``refits`` is the standard deviation of a fit's mean over seeds, pooled over all models on the same
-    dataset.
+    give an estimate of the second part. With fewer seeds, the second part is at least 2 ``refits``^2 / number of seeds.
+    ``refits`` is the standard deviation of a fit's mean over seeds, pooled over all models on the same dataset.
     """
     seeds = sorted(first.keys() & second.keys())
     if not seeds:

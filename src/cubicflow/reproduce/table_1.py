@@ -77,7 +77,8 @@ def chosen_cells(request: Request, settings: TableSettings, models: Mapping[str,
         only = models[model.lower()].get("only", datasets)
         if not set(only) & set(datasets):
             raise ValueError(
-                f"the recipe of table-1 has {model!r} for {', '.join(only)} only, not {', '.join(datasets)}"
+                f"the recipe of table-1 restricts {model!r} to {', '.join(only)}; choose one of these, not "
+                f"{', '.join(datasets)}"
             )
     cells = [
         Cell(dataset, model, seed)

@@ -1,4 +1,4 @@
-"""Table 1 as plain values, as Markdown and as CSV, from the records of its cells. Missing cells are named as such."""
+"""Table 1 as plain values, as Markdown and as CSV, from records. The table says why a cell is missing."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Launch(Protocol):
 class Calls:
     """The default hook: every call goes through autograd and torch's dispatcher.
 
-    A subclass may skip either of them where that is safe. Each docstring states what depends on the answer.
+    A subclass may skip either of them where that is safe. The docstring of each method says what depends on its result.
     """
 
     def applier(self, function: type[torch.autograd.Function]) -> Callable[..., Any]:

@@ -47,8 +47,8 @@ def warn_if_slow() -> None:
 def evaluate(spec: SplineSpec, x: Tensor, params: Tensor, backend: str) -> tuple[Tensor, Tensor]:
     """Run a call on the named backend, or for "auto" on the first backend that accepts the call.
 
-    Raise a RuntimeError if a named backend cannot run. Kernels do not support forward mode, so "auto" then takes the
-    reference. An exported graph must run without cubicflow, so exports always take the reference.
+    Raise a RuntimeError if a named backend cannot run. In forward mode, "auto" takes the reference, because kernels do
+    not support forward mode. An exported graph must run without cubicflow, so exports always take the reference.
     """
     if torch.compiler.is_exporting():
         return reference.evaluate(spec, x, params)

@@ -36,8 +36,8 @@ def cubic_spline(
         inverse: evaluate the inverse map and its log-slope.
         domain: ``"real"``, ``"unit"`` or ``"circle"``. ``"real"`` is the map logit . spline . sigmoid on the whole real
             line, exact in the far tails. ``"unit"`` is the spline on [0, 1]; outside, y is clamped and log_slope is
-            -inf. ``"circle"`` is the spline on the circle of circumference 1: x is taken modulo 1, value and slope
-            agree at the seam where 1 meets 0, the first slope param is the slope at the seam, and the last param is a
+            -inf. ``"circle"`` is the spline on the circle of circumference 1. x is taken modulo 1. Value and slope
+            agree at the seam, where 1 meets 0. The first slope param is the slope at the seam, and the last param is a
             rotation in radians.
         slopes: ``"steffen"`` computes interior slopes from the neighbouring bins. ``"free"`` takes them from params.
         min_bin_width, min_bin_height: floors on the bins. The default is 1e-3, or 0.1 / K if that is smaller.

@@ -24,7 +24,8 @@ def rational_quadratic_bins(params: Tensor, num_bins: int, min_bin_width: float,
     """Return the bins of the interval. params: K widths, K heights, K + 1 slopes."""
     widths = floored_softmax(params[..., :num_bins], min_bin_width)
     heights = floored_softmax(params[..., num_bins : 2 * num_bins], min_bin_height)
-    # Above its threshold torch's softplus is the identity. The default of 20 makes a step that is visible in float64.
+    # Above its threshold torch's softplus is the identity. With the default threshold of 20, softplus has a jump that
+    # is visible in float64.
     slopes = MARGIN + (1 - MARGIN) * F.softplus(params[..., 2 * num_bins :] + SOFTPLUS_ONE, threshold=40)
     return bins_from_slopes(widths, heights, slopes)
 

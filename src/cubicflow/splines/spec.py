@@ -137,7 +137,9 @@ def output_shape(shape: torch.Size, params_shape: torch.Size) -> torch.Size:
     sizes = [1] * max(-axes_before, 0) + list(shape)
     for axis, size in enumerate(own, start=len(sizes) - len(own)):
         if size != 1 and sizes[axis] not in (1, size):
-            raise RuntimeError(f"shapes {tuple(shape)} and {tuple(own)} do not broadcast")
+            raise RuntimeError(
+                f"x of shape {tuple(shape)} does not broadcast with params[..., 0] of shape {tuple(own)}"
+            )
         sizes[axis] = max(size, sizes[axis]) if size and sizes[axis] else 0
     return torch.Size(sizes)
 

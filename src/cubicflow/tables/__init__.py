@@ -1,6 +1,6 @@
 """Tables: read a file, fit the density of its rows, score rows and sample new ones.
 
-The modules, each of which builds on those above it:
+The main modules, each of which builds on those above it:
 
     table_error, arrow_types, maps          errors; Arrow types; maps between numbers, with their log slopes
     kinds/                                  one class for each kind of column, and their registry

@@ -179,7 +179,7 @@ def whole_as(values: NDArray[np.int64], type: pa.DataType) -> pa.Array:
 
 
 def words_as(array: pa.Array, type: pa.DataType) -> pa.Array:
-    """Return plain values as the type, which may be a dictionary of them."""
+    """Return plain values cast to the type, which may be a dictionary type."""
     return (array.dictionary_encode() if pa.types.is_dictionary(type) else array).cast(type)
 
 
@@ -194,7 +194,7 @@ LADDERS = [(pa.bool_(),), NUMBERS, DATES, ZONED]
 TRUTH = r"(?i)^(true|false)$"
 # Text that is not taken for a number: 007 is a code, and 0x1F is a word.
 NOT_DECIMAL = r"^[+-]?0[0-9xX]"
-# Integers with so many digits that float64 cannot tell all of them apart.
+# Integers with so many digits that float64 cannot distinguish all of them.
 LONG_WHOLE = r"^[+-]?[0-9]{17,}$"
 
 

@@ -23,14 +23,14 @@ from cubicflow.tables.schema import Schema
 from cubicflow.tables.table_error import TableError
 
 MIN_EXPECTED = 7.0  # rows with a pair, if columns were independent; 0 such rows would have the probability e^-7
-MOST_STRANGERS = 2048  # pairs of outcomes
+MOST_STRANGERS = 2048  # most pairs of outcomes that never occur together
 
 
 class PlainReader:
     """A reader of table rows as plain numbers y, one for each cell.
 
-    :class:`~cubicflow.tables.kinds.column.Column` encodes a value as a code or as the value itself. A gap is NaN. A
-    value that the column cannot hold, such as an unseen word, is inf.
+    :class:`~cubicflow.tables.kinds.column.Column` encodes a value as a code or as the value itself. A missing value is
+    NaN. A value that the column cannot hold, such as an unseen word, is inf.
     """
 
     mass_features = 0  # nothing is dequantised
@@ -42,7 +42,7 @@ class PlainReader:
         self.context_features = len(schema.context)
 
     def read(self, batch: pa.RecordBatch, *, weights: bool = False) -> Numbers:
-        """Return a batch as plain numbers: NaN for a gap, inf for a value that its column cannot hold."""
+        """Return a batch as plain numbers: NaN for a missing value, inf for a value that its column cannot hold."""
         for column in self.schema.of_role("constant"):
             column.encode(_present(batch.column(column.name))[0])  # raises for any value but the constant
         y = np.column_stack([plain_numbers(column, batch.column(column.name)) for column in self.columns])
@@ -56,7 +56,7 @@ class PlainReader:
                 )
             found = weights_column.needed_map.forward(weights_column.encode(array))[0]
             if (found < 0).any():
-                raise TableError(f"column {weights_column.name!r} holds negative weights")
+                raise TableError(f"column {weights_column.name!r} holds negative weights; weights must be 0 or more")
         return Numbers(y, context, found)
 
     def read_context(self, batch: pa.RecordBatch) -> Floats:
@@ -131,8 +131,8 @@ class CellEncoder(PlainReader):
     def strangers(self, y: Floats) -> list[list[int]]:
         """Return pairs of outcomes, [column, outcome, later column, outcome], that never occur together in these rows.
 
-        A pair counts if independent columns would have it in seven rows or more on average. Only columns without a
-        spline are compared, and no column that another determines.
+        A pair counts if independent columns would have it in seven rows or more on average. Columns with a spline, and
+        columns that another column determines, are not compared.
         """
         kinds = self.inputs(y).reshape(len(y), len(self.order), CELL)[:, :, 0].astype(np.int64)
         free = [i for i, name in enumerate(self.order) if self.cells[name].shape == ALONE and i not in self._rules]
@@ -182,7 +182,7 @@ class CellEncoder(PlainReader):
         return self.inputs(y), self.context_inputs(context)
 
     def noise(self, rows: int, generator: np.random.Generator) -> Floats:  # noqa: ARG002
-        """Return noise of no columns: nothing is dequantised."""
+        """Return an empty array (rows, 0): a model of columns dequantises no column."""
         return np.empty((rows, 0))
 
     def log_independent(self, y: Floats) -> Floats | None:
@@ -305,7 +305,7 @@ def _present(array: pa.Array) -> tuple[pa.Array, NDArray[np.bool_]]:
 
 
 def plain_numbers(column: Column, array: pa.Array) -> Floats:
-    """Return y of every value of a column: NaN for a gap, inf for a value that the column cannot hold."""
+    """Return y of every value of a column: NaN for a missing value, inf for a value that the column cannot hold."""
     values, present = _present(array)
     y = np.full(len(array), np.nan)
     y[present] = column.encode_any(values)

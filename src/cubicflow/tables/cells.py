@@ -6,20 +6,20 @@ A cell is four numbers:
     low, high  the distances of the value's interval on [0, 1] from 0 and from 1; low + high = 1 for a point
     log_size   the part of the log probability that does not depend on a network
 
-The outcomes of a column of words are the frequent words, one outcome for all rare words together, and the gap if
-training rows had gaps. The log_size of a rare word is the log of its share among the rare words. The outcomes of a
-column of numbers are "a number", then each atom, which is a single value with a probability of its own, and the gap.
-The log_size of a step is the log of its width on the column's own :class:`~cubicflow.tables.unit_scale.UnitScale`. The
-log_size of a real number is the log of the scale's slope. Adding it turns a density on [0, 1] into one in the data's
-units.
+The outcomes of a column of words are the frequent words, one outcome for all rare words together, and one for missing
+values if training rows had any. The log_size of a rare word is the log of its share among the rare words. The outcomes
+of a column of numbers are "a number", then each atom, which is a single value with a probability of its own, then
+missing values. The log_size of a step is the log of its width on the column's own
+:class:`~cubicflow.tables.unit_scale.UnitScale`. The log_size of a real number is the log of the scale's slope. Adding
+it turns a density on [0, 1] into one in the data's units.
 
 Every column reserves a small probability for values that its training rows never had: an unseen word, a value off the
-grid or beyond a limit, a gap in a column without gaps. The cell of such a value has the kind UNSEEN, and its log_size
-is the log of the reserved probability. All other cells share the rest. So the probabilities of all possible values of a
-column sum to 1.
+grid or beyond a limit, a missing value in a column whose training rows had none. The cell of such a value has the kind
+UNSEEN, and its log_size is the log of the reserved probability. All other cells share the rest. So the probabilities of
+all possible values of a column sum to 1.
 
-Failure modes: a column without a value in any training row raises TableError. Plain numbers are NaN for a gap and inf
-for a value that the column cannot hold.
+Failure modes: a column without a value in any training row raises TableError. Plain numbers are NaN for a missing value
+and inf for a value that the column cannot hold.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Cells(ABC):
     """The cells of one column.
 
     Attributes:
-        gaps: whether training rows had gaps in the column.
+        gaps: whether training rows had missing values in the column.
         unseen: the probability reserved for values that no training row had.
     """
 
@@ -89,7 +89,8 @@ class Cells(ABC):
 
     @abstractmethod
     def encode(self, y: Floats) -> Floats:
-        """Return the cells (N, 4) of plain numbers (N,): NaN for a gap, inf for a value that the column cannot hold."""
+        """Return the cells (N, 4) of plain numbers (N,): NaN for a missing value, inf for a value that the column
+        cannot hold."""
 
     @abstractmethod
     def decode(self, kind: NDArray[np.int64], u: Floats, draw: Floats) -> Floats:
@@ -100,7 +101,7 @@ class Cells(ABC):
 
     @property
     def gap(self) -> int:
-        """The kind of a gap; UNSEEN if the column has no gaps."""
+        """The kind of a missing value; UNSEEN if no training row had a missing value in the column."""
         return self.outcomes - 1 if self.gaps else UNSEEN
 
     def frame(self, kind: NDArray[np.int64], log_size: Floats) -> Floats:

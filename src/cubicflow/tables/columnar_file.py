@@ -125,7 +125,9 @@ class NumpyTable(Table):
         check_names(path, list(self._columns))
         lengths = {name: len(column) for name, column in self._columns.items()}
         if len(set(lengths.values())) > 1:
-            raise TableError(f"{path}: the arrays are columns, and their lengths differ: {lengths}")
+            raise TableError(
+                f"{path}: the arrays are columns, and their lengths differ: {lengths}; save arrays of one length"
+            )
         types = {name: _type(path, name, column.dtype) for name, column in self._columns.items()}
         super().__init__(path, types, watched)
         mapped = next(iter(arrays.values()))
@@ -154,7 +156,7 @@ class NumpyTable(Table):
 
 
 def _arrays(path: Path) -> dict[str, Array]:
-    """Return the arrays of a file by name, in memory or memory-mapped."""
+    """Return the arrays of a file by name: in memory for a .npz file, memory-mapped for a .npy file."""
     try:
         arrays = _load(path)
     except TableError:
@@ -165,7 +167,7 @@ def _arrays(path: Path) -> dict[str, Array]:
             reason = "it holds Python objects, which cubicflow never loads; save numbers"
         raise TableError(f"{path}: not a readable NumPy file: {reason}") from None
     if not arrays:
-        raise TableError(f"{path}: the archive holds no array")
+        raise TableError(f"{path}: the archive holds no array; save at least one array in it")
     return arrays
 
 
@@ -194,14 +196,16 @@ def _load(path: Path) -> dict[str, Array]:
 def _split(path: Path, array: Array) -> dict[str, Array]:
     if array.dtype.names:
         if array.ndim != 1:
-            raise TableError(f"{path}: a structured array should have one dimension, this one has shape {array.shape}")
+            raise TableError(
+                f"{path}: a structured array should have one dimension, got shape {array.shape}; flatten it"
+            )
         return {name: array[name] for name in array.dtype.names}
     if array.ndim == 1:
         return {"x0": array}
     if array.ndim != 2:
-        raise TableError(f"{path}: expected rows by columns, got an array of shape {array.shape}")
+        raise TableError(f"{path}: expected an array (rows, columns), got shape {array.shape}; reshape it")
     if not array.shape[1]:
-        raise TableError(f"{path}: the array of shape {array.shape} has no columns")
+        raise TableError(f"{path}: the array of shape {array.shape} has no columns; save at least one column")
     return {f"x{i}": array[:, i] for i in range(array.shape[1])}
 
 

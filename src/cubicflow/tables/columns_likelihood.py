@@ -24,7 +24,7 @@ def log_conditionals(
 
     The model runs in float64, whatever the dtype of its weights. A spline may be steep: float32 params would leave a
     mass only three correct digits. With ``observed_only``, the log p of a value is conditioned on the value being
-    present, and a gap contributes 0.
+    present, and a missing value contributes 0.
     """
     model = in_float64(model)
     result = np.empty((len(numbers.y), len(encoder.order)))
@@ -66,7 +66,7 @@ def draw_rows(
     *,
     complete: bool = False,
 ) -> Floats:
-    """Draw n rows as plain numbers (n, D). ``complete`` draws rows without gaps."""
+    """Draw n rows as plain numbers (n, D). ``complete`` draws rows without missing values."""
     y = np.full((n, encoder.features), np.nan)
     device = model.positions.device
 

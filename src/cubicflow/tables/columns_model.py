@@ -48,7 +48,7 @@ NEAREST = 1e-6  # smallest distance from 0 and from 1 at which the normal quanti
 WIDE = 0.02  # width on [0, 1]; training takes the mean density of a narrower interval by Gauss's two-point rule
 GAUSS = 0.5 / math.sqrt(3)  # distance of Gauss's points from the middle of an interval, in widths
 
-STRANGER_PENALTY = 7.0  # nats, subtracted from the logit of an outcome that never occurs with an earlier one
+STRANGER_PENALTY = 7.0  # nats, subtracted from the logit of an outcome that never occurs with an earlier outcome
 CORES = ("mlp", "attention")
 ToCells = Callable[[int, Tensor, Tensor], Tensor]  # (column, kind (N,), u (N,)) -> cells (N, 4)
 
@@ -104,13 +104,17 @@ class ColumnsModel(nn.Module):
         self.context_outcomes, self.context_shapes = list(context_outcomes), list(context_shapes)
         every = self.context_outcomes + self.outcomes, self.context_shapes + self.shapes
         if len(self.outcomes) != len(self.shapes) or not self.outcomes or len(every[0]) != len(every[1]):
-            raise ValueError("every column needs a number of outcomes and a shape")
+            raise ValueError(
+                f"every column needs a number of outcomes and a shape, got {len(every[0])} and {len(every[1])}"
+            )
         if min(every[0]) < 1 or not set(every[1]) <= {ALONE, INTERVAL, POINT}:
-            raise ValueError("a column needs at least one outcome, and the shape 0, 1 or 2")
+            raise ValueError(
+                f"a column needs at least one outcome, and the shape 0, 1 or 2; got {every[0]} and {every[1]}"
+            )
         self.circles, self.context_circles = list(map(int, circles)), list(map(int, context_circles))
         for closed, places in ((self.circles, self.shapes), (self.context_circles, self.context_shapes)):
             if any(not 0 <= i < len(places) or places[i] == ALONE for i in closed):
-                raise ValueError("circles should be indices of columns with the shape 1 or 2")
+                raise ValueError(f"circles should be indices of columns with the shape 1 or 2, got {closed}")
         self.hidden_features, self.num_blocks, self.num_heads = hidden_features, num_blocks, num_heads
         self.num_bins, self.octaves = positive("num_bins", num_bins), positive("octaves", octaves)
         if not (0 <= dropout < 1 and 0 <= cell_dropout < 1):
@@ -143,9 +147,13 @@ class ColumnsModel(nn.Module):
         self._penalised: dict[int, dict[int, tuple[list[int], list[int]]]] = {}
         for first, one, later, other in self.strangers:
             if not 0 <= first < later < len(self.outcomes) or not 0 <= one < self.outcomes[first]:
-                raise ValueError("strangers should be outcomes of two columns, the earlier column first")
+                raise ValueError(
+                    f"strangers should be outcomes of two columns, the earlier first; got {[first, one, later, other]}"
+                )
             if not 0 <= other < self.outcomes[later] or self.outcomes[later] == 1:
-                raise ValueError("strangers should be outcomes of two columns with more than one outcome")
+                raise ValueError(
+                    f"strangers should be outcomes of columns with several outcomes; got {[first, one, later, other]}"
+                )
             ones, others = self._penalised.setdefault(later, {}).setdefault(first, ([], []))
             ones.append(one)
             others.append(other)
@@ -197,9 +205,10 @@ class ColumnsModel(nn.Module):
         return result
 
     def log_presence(self, x: Tensor, gaps: Sequence[int], context: Tensor | None = None) -> Tensor:
-        """Return, for each cell, the log probability that it is a gap, or that it is not a gap, as it is in x: (N, D).
+        """Return, for each cell, the log probability of its state in x, missing or present: (N, D).
 
-        ``gaps`` holds the kind of a gap in each column, or -1 for a column without gaps. Such a column has 0.
+        ``gaps`` holds the kind of a missing value in each column, or -1 for a column without missing values, whose log
+        probability is 0.
         """
         cells = self._cells(x, context)
         hidden = self._hidden(cells)
@@ -237,12 +246,14 @@ class ColumnsModel(nn.Module):
         """Return log mean densities (N, I) of intervals, given cells (N, I, 4) and params (N, I, P)."""
         _, low, high, log_width = cells.unbind(2)
         if not self.training:
-            # The log_size is below the log width by the probability reserved for unseen values. The log_size serves as
-            # the log width of an interval too narrow for its distances: there the density is nearly constant.
+            # The width follows from the distances. If the interval is too narrow for its distances, the log_size
+            # replaces the log width: the density is nearly constant there. The log_size is slightly smaller, by the
+            # probability of unseen values.
             between, least = 1 - low - high, math.sqrt(torch.finfo(cells.dtype).eps)
             log_width = torch.where(between > least, between.clamp(min=least).log(), log_width)
             return log_mean_density(low, high, log_width, params, closed=closed)
-        # Training uses the fast spline kernels: at two points inside a narrow interval, at both ends of a wide one.
+        # Training uses the fast spline kernels. The mean density of a wide interval follows from the spline's values at
+        # both ends, and that of a narrow interval from the slopes at two points inside.
         width = log_width.exp()
         middle = torch.where(low <= high, low + width / 2, 1 - high - width / 2)
         offsets = width[..., None] * fixed([-0.5, -GAUSS, GAUSS, 0.5], width.device, width.dtype)
@@ -336,7 +347,10 @@ class ColumnsModel(nn.Module):
 
     def _context_cells(self, n: int, context: Tensor | None) -> Tensor:
         if context is None or context.shape != (n, self.context_features):
-            raise ValueError(f"this model needs context of shape ({n}, {self.context_features})")
+            raise ValueError(
+                f"context must have shape ({n}, {self.context_features}), got "
+                f"{None if context is None else tuple(context.shape)}"
+            )
         cells: Tensor = context.unflatten(1, (-1, CELL))
         return cells
 

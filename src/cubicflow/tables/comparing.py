@@ -45,10 +45,15 @@ def compare_runs(
         for mean, values in zip(means, (a, b, b - a), strict=True):
             mean.update(values, weights)
     if not means[0].rows:
-        raise TableError(f"{table.path}: no row is left to compare: every row was used to train one of the models")
+        raise TableError(
+            f"{table.path}: no row is left to compare; give rows that are not training or validation rows of the models"
+        )
     first_mean, second_mean, difference = (mean.result() for mean in means)
     if not difference.weight:
-        raise TableError(f"{table.path}: no row is left to compare: every remaining row has weight 0")
+        raise TableError(
+            f"{table.path}: no row is left to compare: every remaining row has weight 0; give some rows a positive "
+            "weight"
+        )
     return Comparison(first_mean, second_mean, difference, bool(trained))
 
 
@@ -59,8 +64,8 @@ def _check_comparable(first: FittedTable, second: FittedTable) -> None:
         one, other = (found.get(name, "nothing (the column is absent)") for found in statements)
         if one != other:
             raise TableError(
-                f"the two likelihoods cannot be compared: column {name!r} counts {one} in the first model, {other} in "
-                "the second"
+                f"the two likelihoods cannot be compared: column {name!r} counts {one} in the first model, and "
+                f"{other} in the second; fit both with the same options"
             )
 
 

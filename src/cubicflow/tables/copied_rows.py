@@ -30,7 +30,8 @@ class CopiedRows(NamedTuple):
         if not self.copies:
             return None
         counted = f"{self.copies:,} of {self.held_out:,} validation and test rows are exact copies of training rows"
-        # If rows were only written twice, few rows would have both copies among the held-out fifth.
+        # If the table is a list of rows written twice, both copies of a row are rarely in the held-out fifth, so most
+        # held-out rows are distinct.
         if self.distinct <= self.held_out / 2:
             return f"{counted}: rows repeat in this table, only {self.distinct:,} held-out rows are distinct"
         memorised = "so their scores partly show what was memorised"

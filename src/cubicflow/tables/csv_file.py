@@ -42,7 +42,7 @@ MOST_IN_MEMORY = 1 << 26  # bytes of text
 
 
 class CsvTable(Table):
-    """A CSV file. The delimiter is the most frequent of ``, ; tab |`` outside quotes in the header line."""
+    """A CSV file. The delimiter is one of ``, ; tab |`` outside quotes, found in the first lines."""
 
     is_text = True
     has_header = True
@@ -229,7 +229,9 @@ def _first_lines(path: Path, count: int, comment: bytes) -> list[bytes]:
 def _decoded(path: Path, lines: list[bytes], num_strict: int) -> list[str]:
     """Return lines as text. The first ``num_strict`` lines must be valid UTF-8; others are decoded leniently."""
     if any(b"\0" in line for line in lines[:num_strict]):
-        raise TableError(f"{path}: the first line holds NUL bytes, so this is not a text file")
+        raise TableError(
+            f"{path}: the first line holds NUL bytes, so this is not a text file; save it as text in UTF-8"
+        )
     try:
         names = [line.decode("utf-8") for line in lines[:num_strict]]
     except UnicodeDecodeError:

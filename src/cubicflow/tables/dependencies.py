@@ -35,7 +35,7 @@ class Dependency(NamedTuple):
 def codes_of(*tables: Floats) -> list[Codes]:
     """Return integer codes for the values of tables (N, D) with the same columns.
 
-    Equal values of a column have equal codes in all tables. A gap (NaN) has the code -1.
+    Equal values of a column have equal codes in all tables. A missing value (NaN) has the code -1.
 
     >>> [codes.ravel().tolist() for codes in codes_of(np.array([[2.5], [np.nan]]), np.array([[2.5], [1.0]]))]
     [[1, -1], [1, 0]]
@@ -115,8 +115,8 @@ def _largest_share(codes: Codes) -> float:
 class Rule:
     """A dependency that held in all training rows, and that every sample keeps.
 
-    ``keys`` are the plain numbers of the determinant, sorted, with NaN for a gap last. ``values`` are the plain numbers
-    of the dependent. ``slack`` is the probability that a new row breaks the rule.
+    ``keys`` are the plain numbers of the determinant, sorted, with NaN for a missing value last. ``values`` are the
+    plain numbers of the dependent. ``slack`` is the probability that a new row breaks the rule.
     """
 
     determinant: str

@@ -8,9 +8,9 @@ from cubicflow.tables.arrow_types import is_text
 from cubicflow.tables.kinds.facts import Facts
 from cubicflow.tables.schema import Schema
 
-# A word with fewer than five rows is hardly learned: its share is known to about a half, and its relation to other
-# columns is not known at all. A column with fewer than twenty words is not an identifier, even if a small table has
-# few rows per word. Above a thousand words, the rarest have few rows in any table.
+# A word with fewer than five rows is hardly learned: the standard error of its share is about half of the share, and
+# its relation to other columns is unknown. A column with fewer than twenty words is not an identifier, even if a small
+# table has few rows per word. Above a thousand words, the rarest have few rows in any table.
 RARE = 0.2
 FEWEST_WORDS, MANY_WORDS = 20, 1000
 # The sample covariance of D columns is singular with D rows or fewer, and rough with a few times as many.

@@ -48,7 +48,7 @@ class TableEncoder:
     # --- rows to numbers ---
 
     def read(self, batch: pa.RecordBatch, *, weights: bool = False) -> Numbers:
-        """Return a batch without gaps as plain numbers. Raises TableError for a value outside the schema."""
+        """Return a batch without missing values as plain numbers. Raises TableError for a value outside the schema."""
         for column in self.schema.of_role("constant"):
             column.encode(batch.column(column.name))  # raises for any value but the constant
         y = np.empty((len(batch), self.features))
@@ -59,7 +59,7 @@ class TableEncoder:
         if weights and (weights_column := self.schema.weights) is not None:
             found = weights_column.needed_map.forward(weights_column.encode(batch.column(weights_column.name)))[0]
             if (found < 0).any():
-                raise TableError(f"column {weights_column.name!r} holds negative weights")
+                raise TableError(f"column {weights_column.name!r} holds negative weights; weights must be 0 or more")
         return Numbers(y, context, found)
 
     def read_context(self, batch: pa.RecordBatch) -> Floats:
@@ -70,7 +70,10 @@ class TableEncoder:
         """Return (x, log_det) of plain numbers. ``noise`` in (0, 1) is (N, M) or (M,) for the M columns with masses."""
         if noise is not None or self.mass_features:
             if noise is None or noise.shape[-1] != self.mass_features:
-                raise ValueError(f"noise is needed for {self.mass_features} columns with masses")
+                raise ValueError(
+                    f"noise must have {self.mass_features} columns, one for each column with masses; pass "
+                    "encoder.noise(...)"
+                )
             y = y.copy()
             y[:, self.is_mass] += noise
         x, log_det = np.empty_like(y), np.zeros(len(y))
@@ -141,6 +144,6 @@ def check_given(schema: Schema, given: Mapping[str, object]) -> list[str]:
     if missing := [name for name in wanted if name not in given]:
         raise TableError(f"the model is conditional: give a value for {some(missing)}", f"--given {missing[0]}=VALUE")
     if extra := [name for name in given if name not in wanted]:
-        known = f"it was fitted with {some(wanted)} as context" if wanted else "it was fitted without context"
-        raise TableError(f"the model cannot be given {some(extra)}: {known}")
+        known = f"was fitted with {some(wanted)} as context" if wanted else "was fitted without context"
+        raise TableError(f"{some(extra)} cannot be given: the model {known}; leave it out")
     return wanted

@@ -119,7 +119,9 @@ class FittedTable(SampledTable):
         section = config.get(SECTION)
         path = Path(folder) / CONFIG_FILE
         if not isinstance(section, dict):
-            raise FlowFileError(path, "the run was not fitted to a table with 'cubicflow fit'")
+            raise FlowFileError(
+                path, "the run was not fitted to a table with 'cubicflow fit'; load its flow with cubicflow.load"
+            )
         if unfinished and is_unfinished(Path(folder), config):
             return cls._from_json(path, section, lambda: load_unfinished(Path(folder), config).model)
         return cls._from_json(path, section, lambda: load_model(folder, checked_device(device), config))
@@ -155,22 +157,28 @@ class FittedTable(SampledTable):
             if "columns" in section:
                 cells = CellEncoder.from_json(schema, section["columns"])
         except Exception as error:  # of any type: the file is untrusted
-            raise FlowFileError(path, f"invalid table section: {str(error)[:LONGEST_REASON]}") from None
+            raise FlowFileError(
+                path, f"invalid table section: {str(error)[:LONGEST_REASON]}; restore the file, or fit again"
+            ) from None
         source, fingerprint, parts = (section.get(key) for key in ("source", "fingerprint", "parts"))
         counted = isinstance(parts, dict) and sorted(parts) == sorted(PARTS)
         if not isinstance(source, str) or not isinstance(fingerprint, str) or not counted:
-            raise FlowFileError(path, "invalid table section: source, fingerprint or parts is wrong")
+            raise FlowFileError(
+                path, "invalid table section: source, fingerprint or parts is wrong; restore the file, or fit again"
+            )
         origin = source, fingerprint, dict(parts)  # type: ignore[arg-type] # checked above
         fitted = cls(load(), schema, split, missing, *origin, independent, cells, reading, constraints)
         if isinstance(fitted.flow, ColumnsModel):
             columns = {} if cells is None else cells.model_arguments
             if any(getattr(fitted.flow, name) != value for name, value in columns.items()) or not columns:
-                raise FlowFileError(path, "its model does not match the columns of its table")
+                raise FlowFileError(
+                    path, "the model does not match the columns of the table; restore the file, or fit again"
+                )
             return fitted
         encoder, shape = fitted.encoder, getattr(fitted.flow, "shape", None)
         if tuple(shape or ()) != (encoder.features,) or fitted.flow.context_features != encoder.context_features:
             raise FlowFileError(
-                path, f"its table has {encoder.features} columns to model, but its flow has another shape"
+                path, f"the table has {encoder.features} columns to model, but the flow has another shape; fit again"
             )
         return fitted
 
@@ -186,14 +194,14 @@ class FittedTable(SampledTable):
     def needed_cells(self) -> CellEncoder:
         """The encoder of a model of columns. Raises TableError for a flow."""
         if self.cells is None:
-            raise TableError("this run is a flow; only a model of columns has cells")
+            raise TableError("this run is a flow, but the call needs a model of columns; fit one", "--model columns")
         return self.cells
 
     def log_likelihood(self, numbers: Numbers, *, observed_only: bool = False) -> NDArray[np.float64]:
         """Return log p of rows that the encoder has read.
 
-        ``observed_only`` scores the values that are present, given that they are present, and ignores the pattern of
-        gaps.
+        ``observed_only`` scores the values that are present, given that they are present, and ignores which values are
+        missing.
         """
         return score_numbers(self.flow, self.encoder, numbers, observed_only=observed_only)
 
@@ -202,10 +210,10 @@ class FittedTable(SampledTable):
     def score(
         self, batch: pa.RecordBatch | pa.Table, missing: Missing | str | None = None, *, observed_only: bool = False
     ) -> NDArray[np.float64]:
-        """Return the log likelihood of every row, in nats and in the data's own units.
+        """Return the log likelihood of every row, (N,), in nats and in the data's own units.
 
         With ``missing="drop"``, a row that lacks a value scores NaN. ``observed_only`` scores the values that are
-        present and ignores the pattern of gaps. The column of weights is not needed.
+        present and ignores which values are missing. The column of weights is not needed.
 
         Raises TableError if the batch lacks a column of the fitted table and, with ``missing="error"``, if a row lacks
         a value. A flow also raises it for a value that the schema does not allow, such as an unseen word. A model of
@@ -360,7 +368,9 @@ def score_numbers(
     if isinstance(flow, ColumnsModel) and isinstance(encoder, CellEncoder):
         return checked_scores(log_probability(flow, encoder, numbers, observed_only=observed_only))
     if isinstance(flow, ColumnsModel) or isinstance(encoder, CellEncoder):
-        raise TypeError("a model of columns needs a CellEncoder, a flow needs a TableEncoder")
+        raise TypeError(
+            f"a {type(flow).__name__} cannot use a {type(encoder).__name__}: a model of columns needs a CellEncoder"
+        )
     return checked_scores(log_likelihood(flow, encoder, numbers))
 
 
@@ -382,7 +392,7 @@ def checked_device(name: str | None) -> str | None:
     try:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise TableError(f"the device {name!r} cannot be used: {str(error).splitlines()[0]}") from None
+        raise TableError(f"the device {name!r} cannot be used ({str(error).splitlines()[0]}); choose another") from None
     return name
 
 

@@ -121,7 +121,7 @@ def fit_table(
     missing = Missing(options.missing or (Missing.ERROR if model == "flow" else Missing.MODEL))
     found = infer(table, replace(options, missing=missing), requested_split, spool=temporary, atoms=model != "flow")
     model = model or ("columns" if options.missing is Missing.MODEL else suited_model(found))
-    if model == "flow":  # the training rows have no gaps; rows to score may have some
+    if model == "flow":  # training rows are complete; rows to score may have missing values
         missing = Missing(options.missing or Missing.ERROR)
     parts = ", ".join(f"{count:,} for {name}" for name, count in found.parts.items())
     say(
@@ -215,8 +215,8 @@ class Prepared(NamedTuple):
 
 
 def suited_model(found: Inferred) -> str:
-    """Return the default model of a table: a flow if all columns are real without gaps, atoms and circles, else
-    "columns".
+    """Return the default model of a table: ``"flow"`` if all columns are real and complete, without atoms and circles,
+    else ``"columns"``.
     """
     reals = [column for column in found.schema.model if not column.counts_mass and not column.is_circle]
     if found.gaps or len(reals) < len(found.schema.model):
@@ -231,7 +231,7 @@ def _column(found: Inferred, name: str) -> pa.Array:
 def prepare_flow(
     found: Inferred, missing: Missing, seed: int, settings: Mapping[str, Any], folder: Path | None
 ) -> Prepared:
-    """Prepare a flow of the encoded columns."""
+    """Return a flow of the encoded columns, its rows and its training settings."""
     if circles := [column.name for column in found.schema.model if column.is_circle]:
         raise TableError(
             f"column {some(circles)} is circular, which a flow cannot model; fit a model of columns", "--model columns"
@@ -244,7 +244,7 @@ def prepare_flow(
 def prepare_columns(
     found: Inferred, missing: Missing, seed: int, settings: Mapping[str, Any], folder: Path | None
 ) -> Prepared:
-    """Prepare an autoregressive model of the columns."""
+    """Return a model of columns, its encoder, its rows and its training settings."""
     reader = PlainReader(found.schema)
     numbers, chosen = load_numbers(found.table, reader, found.split, missing, found.rows, folder)
     training = split_numbers(reader, np.asarray(numbers[chosen[0].numpy()]))

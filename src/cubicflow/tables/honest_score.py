@@ -138,7 +138,7 @@ def score_warnings(score: Score, train: Score | None = None, part: str = "test")
             f"training rows score {_size(difference)} higher than {part} rows, which is much compared with the "
             f"{learned:.3f} nats that they gain over independent columns"
         )
-        by_the_model = train.gain.mean - score.gain.mean  # the rest of the gap is that of independent columns
+        by_the_model = train.gain.mean - score.gain.mean  # the part of the gap that independent columns do not have
         if by_the_model > difference.mean / 2:
             found.append(f"{large}: the model has memorised its training rows; give it more rows, or make it smaller")
         else:
@@ -173,10 +173,10 @@ class Used(NamedTuple):
         >>> str(Used(344, 333, 7, 19)), str(Used(20, 20, 3))
         ('333 of 344 rows are used; the 11 left out lack 19 of their 77 values', 'all 20 rows are used, 60 values')
         >>> str(Used(344, 344, 7, 19))
-        'all 344 rows are used, 2,389 values and 19 gaps'
+        'all 344 rows are used, 2,389 values and 19 missing values'
         """
         if self.read == self.used:
-            gaps = f" and {self.gaps:,} gaps" if self.gaps else ""
+            gaps = f" and {self.gaps:,} missing values" if self.gaps else ""
             return f"all {self.read:,} rows are used, {self.read * self.columns - self.gaps:,} values{gaps}"
         left = self.read - self.used
         lack = "lacks" if left == 1 else "lack"

@@ -122,7 +122,7 @@ class TableOptions:
 
 @dataclass(frozen=True)
 class Inferred:
-    """An inferred schema, and what was found in the table."""
+    """An inferred schema, with row counts, notes and warnings."""
 
     schema: Schema
     rows: int  # rows that are used
@@ -152,7 +152,7 @@ def infer(
         options: the user's options for its columns.
         split: which rows are for training.
         spool: the folder for a temporary copy of a large text file, so that the file is read once; by default the
-            system's.
+            system's temporary folder.
         atoms: whether the model gives single values of a real column probabilities of their own; if false, a note names
             columns with frequent values.
 
@@ -231,7 +231,7 @@ def _index_note(name: str, *, is_text: bool) -> str:
 
 
 def _check_gaps(facts: Mapping[str, Facts], options: TableOptions) -> None:
-    """Raise TableError for gaps that no model can handle: missing weights, and columns without values."""
+    """Raise TableError for missing values that no model can handle: missing weights, and columns without values."""
     if options.weights is not None and facts[options.weights].gaps:
         raise TableError(
             f"column {options.weights!r} lacks {facts[options.weights].gaps} weights, and every row needs one; leave "
@@ -278,7 +278,8 @@ class _Survey:
                 order.update(batch.column(name))
             chosen.update(batch.filter(pa.array(part == 0)), piece.numbers[part == 0])
         if self.dropped and not self.rows:
-            deque(pieces(table, list(types), Missing.ERROR), maxlen=0)  # raises with the gaps of each column
+            # This pass raises TableError, with the number of missing values in each column.
+            deque(pieces(table, list(types), Missing.ERROR), maxlen=0)
         if self.rows < FEWEST_ROWS or not all(self.parts[name] for name in split.parts):
             left = f" ({self.dropped} more lack a value)" if self.dropped else ""
             raise TableError(
@@ -303,7 +304,7 @@ def _check_types(types: dict[str, pa.DataType]) -> None:
 def _check_empty(types: dict[str, pa.DataType]) -> None:
     empty = [name for name, type in types.items() if type == pa.null()]
     if len(empty) == len(types):
-        raise TableError("the table has no rows with values")
+        raise TableError("the table has no rows with values; give a table with at least one value")
     if empty:
         raise without_values(empty)
 
@@ -312,7 +313,9 @@ def _check_roles(columns: dict[str, Column], options: TableOptions) -> None:
     if options.weights is not None:
         column = columns[options.weights]
         if not is_number(column.arrow_type):
-            raise TableError(f"weights should be numbers, column {column.name!r} holds {column.type}")
+            raise TableError(
+                f"weights should be numbers, but column {column.name!r} holds {column.type}; choose another column"
+            )
         if isinstance(column, Constant):
             raise TableError(f"the weights in column {column.name!r} are all {column.value!r}; drop the column instead")
         columns[column.name] = Real(column.name, column.type, "weights")
@@ -320,12 +323,14 @@ def _check_roles(columns: dict[str, Column], options: TableOptions) -> None:
     if fixed:
         raise TableError(f"context column {some(fixed)} is constant, so nothing can depend on it; drop the column")
     if not any(column.role == "model" for column in columns.values()):
-        raise TableError("nothing is left to model: every column is constant, context or weights")
+        raise TableError(
+            "nothing is left to model: every column is constant, context or weights; give at least one other column"
+        )
     for what, requested in (("a transform applies", options.transforms), ("bounds apply", options.bounds)):
         for name in requested:
             if name not in columns or not columns[name].is_measured:
                 kind = columns[name].kind if name in columns else "left out"
-                raise TableError(f"{what} to numbers; column {name!r} is {kind}")
+                raise TableError(f"{what} to numbers, but column {name!r} is {kind}; leave this option out")
 
 
 class _Tally:
@@ -378,7 +383,10 @@ def _learn(rows: Iterable[Piece], columns: dict[str, Column], options: TableOpti
         if options.weights is not None:
             weights = columns[options.weights].encode(piece.batch.column(options.weights))
             if (weights < 0).any():
-                raise TableError(f"column {options.weights!r} holds negative weights, such as {weights.min():g}")
+                raise TableError(
+                    f"column {options.weights!r} holds negative weights, such as {weights.min():g}; weights must be 0 "
+                    "or more"
+                )
             total_weight += float(weights.sum())
             weights = weights[train]
         count += len(chosen)
@@ -389,7 +397,7 @@ def _learn(rows: Iterable[Piece], columns: dict[str, Column], options: TableOpti
         message = f"the weights in column {options.weights!r} are all zero"
         if total_weight:
             raise TableError(f"{message} in the training rows; choose other training rows by another seed", "--seed")
-        raise TableError(message)
+        raise TableError(f"{message}; give some rows a positive weight")
     learned = {name: tally.finish(options.bounds.get(name)) for name, tally in tallies.items()}
     if options.weights is not None:  # weights are divided by their mean, so they do not change the learning rate
         learned[options.weights] = replace(columns[options.weights], map=Scaled(std=weight / count))

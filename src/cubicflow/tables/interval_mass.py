@@ -1,4 +1,4 @@
-"""The probability of an interval under a cubic spline on [0, 1], with a small relative error even if it is tiny.
+"""The probability of an interval under a cubic spline on [0, 1], with a small relative error even if tiny.
 
 The spline is the distribution function F of a number on [0, 1]. The difference F(b) - F(a) of two rounded numbers has
 an absolute error of about 1e-16. A mass of 1e-12 would keep four digits, and in float32 none. Here no large numbers are

@@ -55,8 +55,9 @@ def offsets(features: int) -> Floats:
     """Return (16, features) offsets in (0, 1): a Latin hypercube.
 
     In every column, each sixteenth of the interval holds one point, at its middle. The mean over the points is exact to
-    second order for a density that varies in one column. The order of the points in a column is the least correlated
-    with earlier columns among 32 hashed permutations, so pairs of columns cover the square as well.
+    second order for a density that varies in one column. The order of the points in a column is one of 32 hashed
+    permutations, the one that is least correlated with earlier columns. So the points of two columns also cover the
+    square evenly.
     """
     # The points are built here, not by a library: the scores of saved runs depend on them.
     middles = (np.arange(OFFSETS) + 0.5) / OFFSETS

@@ -21,7 +21,7 @@ from cubicflow.tables.table_error import TableError
 Floats = NDArray[np.float64]
 
 MOST_BINS = 256
-FEWEST_ROWS = 32  # rows in a bin: the share of such a bin is known to about a sixth
+FEWEST_ROWS = 32  # rows in a bin; with 32 rows, the standard error of the bin's share is a sixth of the share
 PRIOR = 0.5  # rows added to every bin, so that no bin is impossible
 FRACTION_OF_RANGE = 40  # a tail's mean distance beyond the end is at least the range divided by this
 
@@ -51,7 +51,7 @@ class Scaled:
             if not (0 < getattr(self, name) < math.inf):
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)!r}")
         if not all(math.isfinite(value) for value in (self.mean, self.centre, self.start)):
-            raise ValueError("mean, centre and start must be finite")
+            raise ValueError(f"mean, centre and start must be finite, got {self.mean}, {self.centre} and {self.start}")
         if self.low is not None and self.high is not None and not self.low < self.high:
             raise ValueError(f"low must be below high, got {self.low} and {self.high}")
 
@@ -128,11 +128,17 @@ class Histogram:
         edges = np.asarray(self.edges, dtype=np.float64)
         masses = np.asarray(self.masses, dtype=np.float64)
         if len(edges) != len(masses) + 1 or len(masses) < 1 or not (np.diff(edges) >= 1).all():
-            raise ValueError("edges must increase, and there must be one more than masses")
+            raise ValueError(
+                f"edges must increase by 1 or more, and there must be one more edge than masses; got {len(edges)} and "
+                f"{len(masses)}"
+            )
         if not (masses > 0).all() or abs(masses.sum() - 1) > 1e-6:
-            raise ValueError("masses must be positive and sum to 1")
+            raise ValueError(f"masses must be positive and sum to 1, got the sum {masses.sum():g}")
         if not (0 <= self.below < 0.25 and 0 <= self.above < 0.25 and self.reach_below > 0 and self.reach_above > 0):
-            raise ValueError("below and above must be below 0.25, reach_below and reach_above positive")
+            raise ValueError(
+                f"below and above must be in [0, 0.25), got {self.below} and {self.above}; both reaches must be "
+                "positive"
+            )
 
     @cached_property
     def _tables(self) -> tuple[Floats, Floats, Floats, Floats, Floats]:
@@ -375,7 +381,7 @@ def histogram_of_codes(seen: CodeCounts, low: int | None, high: int | None, most
 def _tail_length(width: int, count: float, span: int) -> float:
     """Return the mean distance of unseen codes beyond an end.
 
-    The furthest of n values with an exponential tail is about ln n mean distances out, so the outermost bin, with
-    ``count`` rows, is about ln(count) mean distances wide.
+    The largest of n values with an exponential tail is about ln n times their mean. So the width of the outermost bin,
+    with ``count`` rows, is about ln(count) times the mean distance.
     """
     return max(width / math.log(count + math.e), span / FRACTION_OF_RANGE)

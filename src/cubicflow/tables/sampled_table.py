@@ -40,7 +40,7 @@ class SampledTable(AskedTable):
                 ``["cut=Ideal", "price>5000"]`` or a mapping.
             temperature: the factor of the standard deviation of a flow's base; a model of columns has no temperature.
             seed: the seed of the draws; by default a random one.
-            complete: whether a model of columns draws rows without gaps.
+            complete: whether a model of columns draws rows without missing values.
             constraints: constraints that the rows meet, in addition to those of the fit.
         """
         options: dict[str, Any] = {"complete": complete, "constraints": constraints}

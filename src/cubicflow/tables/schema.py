@@ -53,8 +53,8 @@ class Schema:
     def check(self, table: Table, *, weights: bool = False) -> list[str]:
         """Return the columns to read from a table. Raises TableError with all differences if the table does not match.
 
-        A table must have all columns but the dropped ones and, unless ``weights`` is true, the weights. Other columns
-        are ignored.
+        The table must have all columns of the schema except dropped columns. The column of weights is needed only if
+        ``weights`` is true. Other columns are ignored.
         """
         known = {column.name: column for column in self.columns}
         unneeded = ("dropped",) if weights else ("dropped", "weights")
@@ -70,7 +70,7 @@ class Schema:
         if problems:
             more = f"; and {len(problems) - 8} more" if len(problems) > 8 else ""
             differences = "; ".join(problems[:8]) + more
-            raise TableError(f"{table.path}: this table differs from the one the model was fitted to: {differences}")
+            raise TableError(f"{table.path}: this table differs from the fitted table: {differences}")
         return needed
 
     def new_columns(self, table: Table) -> list[str]:

@@ -1,4 +1,4 @@
-"""Tables, read in batches; their complete rows; and the split of rows into training, validation and test."""
+"""Tables that are read in batches, their complete rows, and the split of rows into training, validation and test."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Table(ABC):
     formats: Mapping[str, Format] = MappingProxyType({})  # formats of columns with unusual numbers or dates
 
     def __init__(self, path: Path | str, types: dict[str, pa.DataType], watched: WatchedFiles | None = None) -> None:
-        self.path: Any = path  # the name in messages; for a file, its Path
+        self.path: Any = path  # the path of a file, or the name of another table in messages
         self.types = types
         self.files = [Path(path)]  # all files of the table
         self._watched = watched  # created before names and types were read; None for a table in memory
@@ -103,7 +103,8 @@ class Table(ABC):
     def fingerprint(self) -> str:
         """Return a hash of the sizes of the files and of up to 64 evenly spaced blocks of each.
 
-        Files up to 4 MiB are hashed whole. Of a larger file only the blocks are hashed, so a terabyte takes no longer.
+        Files up to 4 MiB are hashed whole. Of a larger file only the blocks are hashed, so the time does not grow with
+        the file.
         """
         if self._fingerprint is not None:  # computed while the file was read
             return self._fingerprint
@@ -201,7 +202,7 @@ def check_names(path: object, names: Sequence[str]) -> None:
 
 class Missing(StrEnum):
     """The handling of rows that lack a value: ``error`` refuses the table, ``drop`` leaves those rows out, and
-    ``model`` models gaps as values.
+    ``model`` models missing values as values.
 
     >>> Missing("drop")
     <Missing.DROP: 'drop'>
@@ -234,10 +235,10 @@ class Piece:
 
 
 def pieces(table: Table, columns: Sequence[str], missing: Missing | str = Missing.ERROR) -> Iterator[Piece]:
-    """Yield the named columns piece by piece. Rows that lack a value are dropped, refused, or kept with their gaps.
+    """Yield the named columns piece by piece. Rows that lack a value are dropped, refused or kept, as ``missing`` says.
 
-    With Missing.ERROR, the first gap ends the stream. The rest of the table is read to count the gaps, and TableError
-    names the columns that have gaps.
+    With Missing.ERROR, the first missing value ends the stream. The rest of the table is read to count missing values,
+    and TableError names the columns that have them.
     """
     start, missing = 0, Missing(missing)
     batches = table.batches(columns)
@@ -262,7 +263,7 @@ def _gaps(batch: pa.RecordBatch) -> NDArray[np.bool_]:
 def _incomplete(
     table: Table, columns: Sequence[str], before: int, first: NDArray[np.bool_], rest: Iterator[pa.RecordBatch]
 ) -> TableError:
-    """Return the error for a table with gaps, of which the first comes after ``before`` complete rows."""
+    """Return the error for a table with missing values, the first of which comes after ``before`` complete rows."""
     totals, rows, read = np.zeros(len(columns), dtype=np.int64), 0, before
     for gaps in chain([first], map(_gaps, rest)):
         totals += gaps.sum(axis=1)
@@ -274,7 +275,7 @@ def _incomplete(
     if rows == read:
         worst = columns[int(totals.argmax())]
         return TableError(
-            f"{table.path}: every row lacks a value, in {found}; leave out the column with most gaps, {worst!r}",
+            f"{table.path}: every row lacks a value, in {found}; leave out the emptiest column, {worst!r}",
             f"--drop {worst}",
         )
     lack = "rows lack" if rows > 1 else "row lacks"

@@ -2,8 +2,8 @@
 
 A finished run cannot be extended: its learning rate has decayed to 0, its optimiser state is gone, and the stored
 weights are the best on validation, not the last ones. To train longer, a new run with its own schedule starts from
-those weights. It must have the same rows in the same parts. Otherwise a training row of the first run could be a test
-row of the second.
+those weights. The new run must have the same rows in the same parts. Otherwise a training row of the first run could be
+a test row of the second.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def check_start(start: str | Path | None, run: Path) -> None:
     if Path(start).resolve() == run.resolve():
         raise TableError(f"{run}: a run cannot start from itself; choose another folder for the new run", "-o")
     if not (Path(start) / CONFIG_FILE).is_file():
-        raise TableError(f"{start}: there is no run in this folder to start from")
+        raise TableError(f"{start}: there is no run in this folder to start from; give the folder of a run")
 
 
 def begin_from(start: Path, fitted: FittedTable) -> Start:
@@ -59,8 +59,8 @@ def begin_from(start: Path, fitted: FittedTable) -> Start:
         )
     if before.split != fitted.split:
         raise TableError(
-            f"{start}: that run split its rows in another way, so its training rows could be test rows of this one; "
-            f"use the same split and the same seed, {before.split.seed},",
+            f"{start}: that run has another split, so its training rows could be test rows of the new run; "
+            f"use the same split and the seed {before.split.seed}",
             "--seed",
         )
     then, now = (

@@ -69,7 +69,7 @@ class TimeSplit(Split):
 
     Rows of the same time are in the same part. ``starts`` are the numbers of the first rows of the second and third
     part, in the order of the table. ``newest_first`` says that the table begins with the latest rows. A split without
-    ``starts`` is a request; :meth:`resolved` returns the split of a table.
+    ``starts`` is not resolved yet: :meth:`resolved` returns the split of a table.
 
     >>> TimeSplit(column="day", starts=(8, 9)).parts_of(np.arange(10)).tolist()
     [0, 0, 0, 0, 0, 0, 0, 0, 1, 2]

@@ -2,7 +2,7 @@
 
 Between the edges it is piecewise linear. Beyond an open end it continues as an exponential with a small share of its
 own, so unseen values have a place too. Beyond a closed end there is no probability. A place on [0, 1] is given by its
-distances from 0 and from 1. Both keep their relative precision, which one minus the other would lose.
+distances from 0 and from 1. Both are computed, because one minus a distance near 1 loses relative precision.
 
 A column with steps has codes. Its edges are integers, and code k is the interval [k, k + 1). A frequent code has a bin
 of its own. Other codes share bins of several rows each. In a shared bin, a part alpha of the probability is split among
@@ -67,17 +67,27 @@ class UnitScale:
     def __post_init__(self) -> None:
         edges, masses = np.asarray(self.edges, np.float64), np.asarray(self.masses, np.float64)
         if edges.ndim != 1 or len(edges) != len(masses) + 1 or len(masses) < 1 or not (np.diff(edges) > 0).all():
-            raise ValueError("edges must increase, and there must be one more than masses")
+            raise ValueError(
+                f"edges must increase, and there must be one more edge than masses; got shapes {edges.shape} and "
+                f"{masses.shape}"
+            )
         if not np.isfinite(edges).all() or not (masses >= 0).all() or self.below < 0 or self.above < 0:
-            raise ValueError("edges must be finite, and masses, below and above at least 0")
+            raise ValueError(
+                f"edges must be finite, and masses, below = {self.below} and above = {self.above} must be at least 0"
+            )
         if not abs(float(masses.sum()) + self.below + self.above - 1) < 1e-6:
-            raise ValueError("masses, below and above must sum to 1")
+            raise ValueError(
+                f"masses, below and above must sum to 1, got {float(masses.sum()) + self.below + self.above:g}"
+            )
         if not (0 < self.reach_below < math.inf and 0 < self.reach_above < math.inf):
-            raise ValueError("reach_below and reach_above must be positive and finite")
+            raise ValueError(
+                f"reach_below and reach_above must be positive and finite, got {self.reach_below} and "
+                f"{self.reach_above}"
+            )
 
     @cached_property
     def _tables(self) -> tuple[Floats, Floats, Floats, Floats]:
-        """Edges, slopes, and the distances of the edges from 0 and from 1."""
+        """Edges, slopes of the bins, and the distances of the edges' positions on [0, 1] from 0 and from 1."""
         edges, masses = np.asarray(self.edges, np.float64), np.asarray(self.masses, np.float64)
         # ``lower`` and ``upper`` are summed from opposite ends, so each keeps its relative precision near its own end.
         lower = self.below + np.concatenate([[0.0], np.cumsum(masses)])
@@ -200,7 +210,7 @@ def scale_of_codes(seen: CodeCounts, ends: Ends, atoms: Sequence[float] = ()) ->
 
 
 def _counts(edges: Floats, values: Floats, each: Floats) -> Floats:
-    """Return the rows in each bin, plus the prior. ``each`` counts the rows of every value."""
+    """Return the number of rows in each bin, plus the prior. ``each`` is the number of rows of every value."""
     bin = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(edges) - 2)
     counts: Floats = np.bincount(bin, weights=each, minlength=len(edges) - 1).astype(np.float64) + PRIOR
     return counts
@@ -209,8 +219,8 @@ def _counts(edges: Floats, values: Floats, each: Floats) -> Floats:
 def _near(edges: Floats, counts: Floats) -> Floats:
     """Return the mean distance of unseen values beyond each end.
 
-    The furthest of n values with an exponential tail is about ln n mean distances out, so the outermost bin, with n
-    rows, is about ln n mean distances wide.
+    The largest of n values with an exponential tail is about ln n times their mean. So the width of the outermost bin,
+    with n rows, is about ln n times the mean distance.
     """
     widths = np.diff(edges)
     pairs = ((float(widths[i]), float(counts[i])) for i in (0, -1))
@@ -368,7 +378,7 @@ def ring_of_values(values: Floats, weights: Floats | None, ends: tuple[float, fl
     cut = np.unique(cut[cut < len(values) - 1])
     inner = np.unique((values[cut] + values[cut + 1]) / 2)
     edges = np.array([low, *inner[(inner > low) & (inner < high)], high], np.float64)
-    if len(edges) < 4:  # too few edges for a bin across the seam and another
+    if len(edges) < 4:  # a bin across the seam and one other bin need four edges
         return UnitScale((low, high), (1.0,))
     counts, widths = _counts(edges, values, each), np.diff(edges)
     across = (counts[0] + counts[-1]) / (widths[0] + widths[-1])

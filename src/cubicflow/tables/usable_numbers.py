@@ -20,7 +20,7 @@ def checked_scores(scores: Floats) -> Floats:
     if bad := int((np.isnan(scores) | np.isposinf(scores)).sum()):
         raise TableError(
             f"the log likelihood of {bad:,} of {len(scores):,} rows is not a number: the rows hold values far beyond "
-            "the fitted ones, or the model has weights that are too large"
+            "the fitted values, or the weights of the model are too large; remove such rows, or fit again"
         )
     return scores
 

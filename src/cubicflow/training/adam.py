@@ -25,7 +25,7 @@ class Adam:
         self.tensors = list(tensors)
         self.beta2 = beta2
         self.weight_decay = weight_decay
-        count = torch.zeros((), dtype=torch.float32, device=tensors[0].device)  # torch uses float32 as well
+        count = torch.zeros((), dtype=torch.float32, device=tensors[0].device)  # float32, as in torch
         self.moments = {
             "step": [count],
             "exp_avg": [torch.zeros_like(tensor) for tensor in tensors],

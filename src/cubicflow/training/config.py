@@ -112,7 +112,7 @@ class TrainingConfig:
         """Return the config with defaults for this many training rows. With a time budget, ``steps`` may stay None."""
         batch_size = self.batch_size or min(_default_batch_size(num_rows), num_rows)
         if batch_size > num_rows:
-            raise ValueError(f"batch_size={batch_size} is larger than the {num_rows} training rows; use a smaller one")
+            raise ValueError(f"batch_size={batch_size} is larger than the {num_rows} training rows; make it smaller")
         expected = self.steps or min(max(100 * (num_rows // batch_size), 2_000), 50_000)
         validate_every = self.validate_every or max(expected // 100, 1)
         for name in ("patience", "validate_every"):

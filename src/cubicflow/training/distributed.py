@@ -89,7 +89,8 @@ def join(device: str) -> Iterator[World]:
         missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
         if missing:
             raise ValueError(
-                f"WORLD_SIZE is set but {', '.join(missing)} is not; start the processes with torchrun, or unset it"
+                f"WORLD_SIZE is set but {', '.join(missing)} is not; start the processes with torchrun, or unset "
+                "WORLD_SIZE"
             )
         if chosen.type == "cuda":
             torch.cuda.set_device(chosen)

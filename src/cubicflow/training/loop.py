@@ -129,7 +129,9 @@ def fit(
             rows, held_out = split_off(given, config)
         else:
             if config.validation_fraction:
-                raise ValueError(f"validation_fraction={config.validation_fraction} contradicts validation=: give one")
+                raise ValueError(
+                    f"validation_fraction={config.validation_fraction} contradicts validation=; give one of the two"
+                )
             rows, held_out = given, as_rows(validation)
             check_rows(flow, held_out, "validation", loss)
         config = config.resolve(rows.num_rows, has_validation=held_out is not None)
@@ -370,15 +372,20 @@ def check_rows(flow: Any, rows: Rows, name: str, loss: Loss | None) -> Summary:
             raise ValueError("train=None needs a loss that draws its own samples, such as losses.reverse_kl(...)")
         return summary
     if loss is None and not hasattr(flow, "log_prob"):
-        raise TypeError(f"{type(flow).__name__} has no method log_prob(x); add one, or give fit your own loss, loss=")
+        raise TypeError(
+            f"{type(flow).__name__} has no method log_prob(x); add one, or pass a loss of your own as loss="
+        )
     shape = getattr(flow, "shape", None)
     if shape is not None and tuple(shape) != summary.shape:
-        raise ValueError(f"{name}: rows have shape {summary.shape}, but this flow expects shape {tuple(shape)}")
+        raise ValueError(
+            f"{name}: rows have shape {summary.shape}, but this flow expects shape {tuple(shape)}; give rows of that "
+            "shape, or another flow"
+        )
     context_features = getattr(flow, "context_features", summary.context_features)
     if context_features != summary.context_features:
         raise ValueError(
             f"{name}: rows have {summary.context_features} context columns, but this flow has context_features="
-            f"{context_features}"
+            f"{context_features}; give that many context columns, or another flow"
         )
     return summary
 
@@ -409,6 +416,9 @@ def split_off(rows: Rows, config: TrainingConfig) -> tuple[Rows, Rows | None]:
 def check_settings(config: TrainingConfig, world: World, flow: Any) -> None:
     """Raise ValueError if the settings contradict the number of processes or the flow's dtype."""
     if (config.batch_size or 1) < world.size:
-        raise ValueError(f"batch_size={config.batch_size} cannot be shared by {world.size} processes; use a larger one")
+        raise ValueError(
+            f"batch_size={config.batch_size} is smaller than the number of processes, {world.size}; use a larger "
+            "batch_size"
+        )
     if config.precision == "bf16" and any(param.dtype == torch.float64 for param in flow.parameters()):
         raise ValueError("precision='bf16' contradicts a flow in float64; use precision='float32', or flow.float()")

@@ -54,8 +54,8 @@ def log_prob(flow: Any, x: Tensor, context: Tensor | None) -> Tensor:
     return found
 
 
-# Losses that only call every layer once. A step with such a loss can be replayed as a CUDA graph, and can compute the
-# gradients of weights on a second stream.
+# Losses that call every layer exactly once. A step with such a loss can be replayed as a CUDA graph, and can compute
+# the gradients of weights on a second stream.
 SINGLE_PASS: tuple[Loss, ...] = (negative_log_likelihood, dequantised_likelihood)
 
 

@@ -59,7 +59,7 @@ class Step:
         self.mean_weight = mean_weight
         params = [param for param in flow.parameters() if param.requires_grad]
         if not params:
-            raise ValueError("this flow has no parameters to train")
+            raise ValueError("this flow has no parameters to train; add a layer with parameters, or set requires_grad")
         self.dtype = params[0].dtype
         self.learning_rate = torch.zeros((), dtype=torch.float32, device=world.device)
         self.averaging_weight = torch.zeros((), dtype=self.dtype, device=world.device)

@@ -55,13 +55,13 @@ def load_unfinished(folder: Path, config: dict[str, Any]) -> BestSoFar:
     shapes = {name: (tuple(value.shape), value.dtype) for name, value in tensors.items()}
     description, dtype = config.get("flow"), DTYPES.get(str(config.get("dtype")))
     if dtype is None or not isinstance(description, dict):
-        raise FlowFileError(folder / CONFIG_FILE, "it does not describe a flow that can be built")
+        raise FlowFileError(folder / CONFIG_FILE, "the file does not describe a flow that can be built")
     if too_large := why_too_large(description, shapes):
         raise FlowFileError(folder / CONFIG_FILE, too_large)
     try:
         flow = build_flow(description, dtype)
     except ValueError as error:
-        raise FlowFileError(folder / CONFIG_FILE, f"it does not describe a flow: {error}") from error
+        raise FlowFileError(folder / CONFIG_FILE, f"the file does not describe a flow: {error}") from error
     compare(path, state_shapes(flow), shapes)
     if unusable := why_unusable(flow, tensors):
         raise FlowFileError(path, unusable)

@@ -31,7 +31,9 @@ class Weights:
         return [torch.zeros_like(param) if param.grad is None else param.grad for param in self.params]
 
     def written(self) -> None:
-        """Tell autograd that ``tensors`` were changed. Does nothing here: they share memory with the parameters."""
+        """Tell autograd that ``tensors`` were changed. Does nothing here: the tensors are the parameters' own
+        memory."""
 
     def release(self) -> None:
-        """Give each parameter its own memory after the last step. Does nothing here: each one has it already."""
+        """Give each parameter its own memory after the last step. Does nothing here: each parameter already has its own
+        memory."""

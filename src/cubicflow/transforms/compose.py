@@ -80,8 +80,8 @@ def _dense_matrices(
 
 
 def _log_diagonals(layers: dict[int, LULinear]) -> Tensor:
-    """Return the sum of all log-determinants. It is the same for every row, so it is added once at the end. Added in
-    each layer, it would cost a sum over rows in every layer's backward pass."""
+    """Return the sum of all log-determinants. The sum is the same for every row, so it is added once at the end. Adding
+    each log-determinant in its own layer would cost a sum over rows in every layer's backward pass."""
     return torch.cat([layer.log_diagonal for layer in layers.values()]).sum()
 
 

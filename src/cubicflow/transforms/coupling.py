@@ -16,8 +16,8 @@ from cubicflow.transforms.transform import Transform, check_context, check_featu
 
 
 class NetworkFactory(Protocol):
-    """A function that makes the network of a layer from its sizes: a network class, or a partial of one. If some inputs
-    are angles, the factory is also called with ``circles=[...]``, one bool for each input."""
+    """A function that makes the network of a layer from its sizes: a network class, or a ``functools.partial`` of a
+    class. If some inputs are angles, the factory is also called with ``circles=[...]``, one bool for each input."""
 
     def __call__(self, in_features: int, out_features: int, *, context_features: int) -> nn.Module: ...
 

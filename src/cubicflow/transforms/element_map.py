@@ -21,7 +21,7 @@ from cubicflow.splines.spec import make_spec
 PLAIN_MAPS = {"affine": (splines.affine, 2), "additive": (splines.additive, 1)}
 AFFINE_PARAMS = 2
 # The bound on the log-scale of the affine map before a spline. A conditional may be far narrower than its column. This
-# bound allows a scale of 1e-4.
+# bound allows scales down to 5e-5.
 LOG_SCALE_BOUND = 10.0
 
 

@@ -16,7 +16,7 @@ from cubicflow.transforms.transform import Transform, check_features, check_floa
 # inverses are therefore cheaper for any number of rows. For large matrices an inverse pays after a few times D rows,
 # because multiplying a row is faster than solving for it.
 ALWAYS_INVERTED = 48  # features; up to this size a dense inverse is always used
-ROWS_WORTH_AN_INVERSE = 4  # rows per feature, above that size
+ROWS_WORTH_AN_INVERSE = 4  # rows per feature; a larger layer uses a dense inverse for at least this many rows
 
 
 class Dense(NamedTuple):
@@ -31,9 +31,10 @@ class LULinear(Transform):
     triangular with a positive diagonal.
 
     log|det| is the sum of U's log-diagonal, O(D). The layer starts as the permutation alone. The inverse solves two
-    triangular systems for every row. With gradients off and many rows, the inverse multiplies by a dense inverse matrix
-    instead. The dense inverse is recomputed at every call and never cached: torch's version counters miss some changes
-    of parameters, such as updates by fused optimisers, and a comparison of values would synchronise with the GPU.
+    triangular systems for every row. With gradients off, and a small D or many rows, the inverse multiplies by a dense
+    inverse matrix instead. The dense inverse is recomputed at every call and never cached: torch's version counters
+    miss some changes of parameters, such as updates by fused optimisers, and a comparison of values would synchronise
+    with the GPU.
 
     The layer computes in the precision of its weights, independent of torch's settings for autocast and TF32. Lower
     precision would make the flow inexact, and D x D products are too small to gain much from it.
@@ -131,7 +132,7 @@ def dense_inverses(layers: Sequence[LULinear]) -> Sequence[Dense]:
 
 
 def _expanded(log_det: Tensor, x: Tensor) -> Tensor:
-    """Return the log-determinant of every row, (N,), never below float32."""
+    """Return the log-determinant of every row, (N,), in float32 or a wider dtype."""
     return log_det.to(torch.promote_types(x.dtype, torch.float32)).expand(x.shape[0])
 
 

@@ -59,7 +59,9 @@ class MultiScale(Transform):
         channels, height, width = self.shape
         size = channels * height * width
         if z.ndim != 2 or z.shape[1] != size:
-            raise ValueError(f"MultiScale inverts vectors of {size} features, got shape {tuple(z.shape)}")
+            raise ValueError(
+                f"the inverse of MultiScale expects vectors of shape (N, {size}), got shape {tuple(z.shape)}"
+            )
         leaving = [c * h * w // 2 for c, h, w in self.shapes[:-1]]
         *finished, rest = z.split([*leaving, size - sum(leaving)], dim=1)
         x = rest.reshape(-1, *self.shapes[-1])

@@ -29,6 +29,6 @@ class Squeeze(Transform):
 
     def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         if z.ndim != 4 or z.shape[1] % 4:
-            raise ValueError(f"Squeeze inverts images of 4C channels, got shape {tuple(z.shape)}")
+            raise ValueError(f"the inverse of Squeeze expects a multiple of 4 channels, got shape {tuple(z.shape)}")
         blocks = z.unflatten(1, (-1, 2, 2))  # (N, C, 2, 2, H/2, W/2)
         return blocks.permute(0, 1, 4, 2, 5, 3).flatten(4, 5).flatten(2, 3), no_log_det(z)

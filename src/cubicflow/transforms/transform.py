@@ -53,7 +53,7 @@ def sum_features(log_slope: Tensor) -> Tensor:
 
 
 def no_log_det(x: Tensor) -> Tensor:
-    """Return zeros of shape (N,), never below float32."""
+    """Return zeros of shape (N,), in float32 or a wider dtype."""
     return torch.zeros(x.shape[0], dtype=torch.promote_types(x.dtype, torch.float32), device=x.device)
 
 

@@ -192,7 +192,7 @@ BAD = {
     "hours>inf": "finite",
     "planet=mars": "always 'earth'",
     "id=3": "left out",
-    "legs is missing": "never missing",
+    "legs is missing": "has no missing value",
     "5": "a condition should be",
 }
 

@@ -123,7 +123,9 @@ def make_benchmark(
     train, validation, test = (np.ascontiguousarray(rows, dtype=np.float32) for rows in splits)
     for split, rows in zip(Splits._fields, (train, validation, test), strict=True):
         if rows.ndim != 2 or rows.shape[1] != train.shape[1]:
-            raise ValueError(f"{source}: {split} has shape {rows.shape}, expected (rows, {train.shape[-1]})")
+            raise ValueError(
+                f"{source}: {split} has shape {rows.shape}, expected (rows, {train.shape[-1]}); download it again"
+            )
         if not len(rows):
             raise ValueError(f"{source}: {split} has no rows; download the file again")
         if not np.isfinite(rows).all():
@@ -132,7 +134,7 @@ def make_benchmark(
     if any(count > limit for count, limit in zip(found[:3], published[:3], strict=True)):
         raise ValueError(
             f"{source}: {_rows(found)} rows are more than the published {_rows(published)}, so this is not the "
-            f"original file of {name.upper()}"
+            f"original file of {name.upper()}; download it again"
         )
     provenance: Provenance = "partial"
     if parts := [split for split, a, b in zip(Splits._fields, found, published, strict=False) if a != b]:
@@ -140,8 +142,8 @@ def make_benchmark(
         note += "; training rows carry weights." if weights is not None else "."
     elif found.features != published.features:
         raise ValueError(
-            f"{source}: {found.features} columns remain, expected {published.features}; the file is damaged or of "
-            "another version"
+            f"{source}: {found.features} columns remain, expected {published.features}: the file is damaged or of "
+            "another version; download it again"
         )
     elif redrawn is not None:
         provenance, note = "redrawn", f"From {source}: {redrawn}."
@@ -153,7 +155,9 @@ def make_benchmark(
 def split_last_tenths(rows: Rows, source: str) -> Splits:
     """Split rows in order: test is the last tenth, validation the last tenth of the rest, each rounded down."""
     if len(rows) < 20:  # with fewer rows, the validation split would round to 0 rows
-        raise ValueError(f"{source}: {len(rows)} rows remain, at least 20 are needed for three splits")
+        raise ValueError(
+            f"{source}: {len(rows)} rows remain, but three splits need at least 20; download the file again"
+        )
     test = int(0.1 * len(rows))
     validation = int(0.1 * (len(rows) - test))
     return Splits(rows[: -test - validation], rows[-test - validation : -test], rows[-test:])
@@ -180,10 +184,11 @@ def load_array(path: Path, dimensions: int = 2) -> NDArray[np.generic]:
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} is not a complete .npy file of numbers ({error}); download it again") from error
     if not isinstance(array, np.ndarray):
-        raise ValueError(f"{path} is an .npz archive, expected a .npy file")  # noqa: TRY004
+        raise ValueError(f"{path} is an .npz archive, expected a .npy file; download it again")  # noqa: TRY004
     if array.ndim != dimensions or array.dtype.kind not in "fiu":
         raise ValueError(
-            f"{path} has dtype {array.dtype} and shape {array.shape}, expected numbers in {dimensions} dimension(s)"
+            f"{path} has dtype {array.dtype} and shape {array.shape}, expected numbers in {dimensions} dimension(s); "
+            "download it again"
         )
     return array
 

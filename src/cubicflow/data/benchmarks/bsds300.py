@@ -73,7 +73,7 @@ def read_images(path: Path) -> Images:
     if len(images["train"]) < 2 or not images["test"]:
         raise ValueError(
             f"{path} has {len(images['train'])} training images (train/*.jpg) and {len(images['test'])} test images "
-            "(test/*.jpg); BSDS300 has 200 and 100"
+            "(test/*.jpg); BSDS300 has 200 and 100; download it again"
         )
     if (len(images["train"]), len(images["test"])) == (200, 100) and digest.hexdigest() != IMAGES_SHA256:
         raise ValueError(f"{path}: the images' checksum is wrong: some are damaged; download the archive again")
@@ -99,7 +99,7 @@ def _folder_files(path: Path) -> Iterator[tuple[tuple[str, str], bytes]]:
 
 
 def _split_and_name(path: PurePosixPath) -> tuple[str, str] | None:
-    # Archives made on a Mac have a file "._name.jpg" next to each image; it is not an image.
+    # Archives made on a Mac have a file "._name.jpg" next to each image. That file is not an image.
     if path.suffix != ".jpg" or path.name.startswith(".") or path.parent.name not in ("train", "test"):
         return None
     return path.parent.name, path.name
@@ -123,7 +123,7 @@ def draw_patches(images: Sequence[Grey], n: int, seed: int | list[int]) -> Rows3
     random = np.random.RandomState(seed)
     heights, widths = np.array([image.shape for image in images]).T
     if min(heights.min(), widths.min()) < SIDE:
-        raise ValueError(f"images must be at least {SIDE} x {SIDE} pixels")
+        raise ValueError(f"images must be at least {SIDE} x {SIDE} pixels, got {heights.min()} x {widths.min()}")
     pixels = np.concatenate([image.ravel() for image in images])
     first_pixel = np.cumsum(heights * widths) - heights * widths
     image = random.randint(len(images), size=n)
@@ -185,7 +185,9 @@ def _read_published(paths: tuple[Path, ...], _: int) -> Benchmark:
         ) from error
     with h5py.File(paths[0], "r") as file:
         if missing := set(Splits._fields) - set(file):
-            raise ValueError(f"{paths[0]} is not BSDS300.hdf5: it lacks {', '.join(sorted(missing))}")
+            raise ValueError(
+                f"{paths[0]} is not BSDS300.hdf5: it lacks {', '.join(sorted(missing))}; download it again"
+            )
         splits = Splits(*(np.asarray(file[split], dtype=np.float32) for split in Splits._fields))
     return make_benchmark("bsds300", splits, source=paths[0].name)
 

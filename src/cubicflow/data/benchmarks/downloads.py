@@ -40,7 +40,7 @@ class Source:
     check: Check | None = None
 
 
-# One large archive holds all five tables. All are unpacked, so that it is downloaded once.
+# One large archive holds all five tables. All tables are unpacked, so that the archive is downloaded once.
 PUBLISHED_ARRAYS = Source(
     "https://zenodo.org/record/1161203/files/data.tar.gz?download=1",
     {

@@ -36,7 +36,7 @@ def read_text(path: Path) -> Rows:
     with open_text(path) as file:
         header = file.readline()
         if not header.startswith("Time"):
-            raise ValueError(f"{path} is not ethylene_CO.txt: its first line is {header[:80]!r}")
+            raise ValueError(f"{path} is not ethylene_CO.txt: its first line is {header[:80]!r}; download it again")
         return parse_numbers(file, path, columns=range(3, 3 + SENSORS))
 
 
@@ -52,7 +52,7 @@ def read_pickle(path: Path) -> Rows:
             f"pandas 1.5 in a separate environment: {_CONVERT}"
         ) from error
     if not isinstance(frame, pd.DataFrame) or not {"Meth", "Eth", "Time"} <= set(frame.columns):
-        raise ValueError(f"{path} is not the published pandas table: it lacks columns Meth, Eth and Time")
+        raise ValueError(f"{path} is not the published table: it lacks columns Meth, Eth and Time; download it again")
     return np.asarray(frame.drop(columns=["Meth", "Eth", "Time"]), dtype=np.float64)
 
 
@@ -78,7 +78,7 @@ def uncorrelated(rows: Rows) -> list[int]:
 def prepare(rows: Rows, source: str) -> Splits:
     """Drop correlated columns, normalise by mean and sample std of all rows, split without shuffling."""
     if rows.shape[1] != SENSORS:
-        raise ValueError(f"{source} has {rows.shape[1]} sensor columns, expected {SENSORS}")
+        raise ValueError(f"{source} has {rows.shape[1]} sensor columns, expected {SENSORS}; download the file again")
     rows = rows[:, uncorrelated(rows)]
     rows = (rows - rows.mean(axis=0)) / rows.std(axis=0, ddof=1)
     return split_last_tenths(rows, source)

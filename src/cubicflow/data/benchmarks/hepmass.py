@@ -33,7 +33,7 @@ def read_signal(train_path: Path, test_path: Path) -> tuple[Rows, Rows]:
     if test_names[: len(train_names)] != train_names:
         raise ValueError(
             f"{test_path} has columns {', '.join(test_names)}; expected the columns of {train_path} first: "
-            f"{', '.join(train_names)}"
+            f"{', '.join(train_names)}; download both again"
         )
     columns = range(len(train_names))
     return _signal(train_path, TRAIN_ROWS, columns), _signal(test_path, TEST_ROWS, columns)
@@ -43,7 +43,10 @@ def _column_names(path: Path) -> list[str]:
     with open_text(path) as file:
         names = [name.strip(' #"\n') for name in file.readline().split(",")]
     if names[0] != "label":
-        raise ValueError(f"{path} is not a HEPMASS file: its first column is {names[0][:80]!r}, expected '# label'")
+        raise ValueError(
+            f"{path} is not a HEPMASS file: its first column is {names[0][:80]!r}, expected '# label'; "
+            "download it again"
+        )
     return names
 
 
@@ -58,7 +61,8 @@ def prepare(train: Rows, test: Rows, source: str) -> Splits:
     """Normalise by train's mean and sample std, then drop discrete columns. Validation is the last tenth of train."""
     if len(train) < 10 or len(test) < 1:
         raise ValueError(
-            f"{source}: {len(train)} training and {len(test)} test rows have label 1; at least 10 and 1 are needed"
+            f"{source}: {len(train)} training and {len(test)} test rows have label 1, expected at least 10 and "
+            "at least 1; download the file again"
         )
     mean, std = train.mean(axis=0), train.std(axis=0, ddof=1)
     with np.errstate(invalid="ignore"):  # a constant column becomes NaN, which discrete_columns does not detect

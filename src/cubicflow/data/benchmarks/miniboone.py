@@ -34,7 +34,8 @@ def read_text(path: Path) -> Rows:
         counts = file.readline().split()
         if len(counts) != 2 or not all(count.isdigit() for count in counts):
             raise ValueError(
-                f"{path} is not MiniBooNE_PID.txt: its first line is {' '.join(counts)[:80]!r}, expected two row counts"
+                f"{path} is not MiniBooNE_PID.txt: its first line is {' '.join(counts)[:80]!r}, expected two row "
+                "counts; download it again"
             )
         signal = int(counts[0])
         rows = parse_numbers(itertools.islice(file, signal), path)
@@ -57,7 +58,7 @@ def _read_splits(paths: tuple[Path, ...], _: int) -> Benchmark:
         if len(weights) != len(splits.train) or not (np.isfinite(weights) & (weights > 0)).all():
             raise ValueError(
                 f"{weights_path} must hold one positive weight for each of the {len(splits.train)} training rows; "
-                f"it has {len(weights)} values"
+                f"it has {len(weights)} values; remove the file, or write it again"
             )
     return make_benchmark("miniboone", splits, source="miniboone/{train,val,test}.npy", weights=weights)
 

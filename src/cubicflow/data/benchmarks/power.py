@@ -30,7 +30,9 @@ def read_text(path: Path) -> Rows:
     with open_text(path) as file:
         header = file.readline()
         if not header.startswith("Date;Time;Global_active_power;Global_reactive_power;Voltage;Global_intensity;"):
-            raise ValueError(f"{path} is not household_power_consumption.txt: its first line is {header[:80]!r}")
+            raise ValueError(
+                f"{path} is not household_power_consumption.txt: its first line is {header[:80]!r}; download it again"
+            )
         return parse_numbers(_complete_rows(file), path, delimiter=";")
 
 
@@ -48,7 +50,7 @@ def _complete_rows(lines: Iterator[str]) -> Iterator[str]:
 def prepare(rows: Rows, source: str) -> Splits:
     """Shuffle, drop two columns, add noise, split and normalise. All random numbers come from RandomState(42)."""
     if rows.shape[1] != 8:
-        raise ValueError(f"{source} has {rows.shape[1]} columns, expected 8")
+        raise ValueError(f"{source} has {rows.shape[1]} columns, expected 8; download the file again")
     random = np.random.RandomState(42)  # the published seed; the order of the draws matters
     n = len(rows)
     rows = rows[random.permutation(n)]  # draws the same numbers as shuffling the rows in place

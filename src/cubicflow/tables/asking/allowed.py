@@ -1,8 +1,9 @@
-"""The set of a column's plain numbers that meets conditions: some levels, or closed intervals of numbers, and the gap.
+"""The set of a column's values that meets conditions: levels or closed intervals of numbers, and missing values.
 
-Plain numbers are the encoded values of a column: a level's index, a step's code, a real number itself; NaN for a gap.
-An interval is its first and its last plain number, both inclusive. So > and >= differ by one code, or by the next
-float64 of a real column. A comparison with a value excludes gaps.
+Values are plain numbers, the encoded values of a column: a level's index, a step's code, a real number itself, NaN for
+a missing value. In names, a missing value is a ``gap``. An interval is its first and its last plain number, both
+inclusive. So > and >= differ by one code, or by the next float64 of a real column. A comparison with a value excludes
+missing values.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ EVERYTHING: tuple[Interval, ...] = ((-math.inf, math.inf),)
 
 @dataclass(frozen=True)
 class AllowedLevels:
-    """A set of levels of a column. ``gap`` tells whether the set contains the gap.
+    """A set of levels of a column. ``gap`` tells whether the set contains missing values.
 
     >>> some = AllowedLevels((True, True, False), gap=True) & AllowedLevels((False, True, True), gap=False)
     >>> some.only, some.contains(np.array([1.0, 2.0, np.nan])).tolist()
@@ -48,13 +49,13 @@ class AllowedLevels:
         return AllowedLevels(both, self.gap and other.gap)
 
     def without(self, values: Iterable[float]) -> AllowedLevels:
-        """Return the set without some plain numbers; NaN removes the gap."""
+        """Return the set without the plain numbers ``values``; NaN removes missing values."""
         removed = list(values)
         kept = tuple(allowed and i not in removed for i, allowed in enumerate(self.levels))
         return AllowedLevels(kept, self.gap and not any(map(math.isnan, removed)))
 
     def contains(self, y: Floats) -> Flags:
-        """Return which plain numbers are in the set; NaN is the gap."""
+        """Return which plain numbers are in the set; NaN is a missing value."""
         known = np.isfinite(y)
         level = np.where(known, y, 0).astype(np.int64)
         found: Flags = np.where(known, np.asarray(self.levels)[level], np.isnan(y) & self.gap)
@@ -66,7 +67,7 @@ class AllowedLevels:
 
     @property
     def only(self) -> float | None:
-        """The only plain number in the set, NaN for the gap; None unless the set has exactly one element."""
+        """The only plain number in the set, NaN for a missing value; None unless the set has exactly one element."""
         if sum(self.levels) + self.gap != 1:
             return None
         return math.nan if self.gap else float(self.levels.index(True))
@@ -74,7 +75,7 @@ class AllowedLevels:
 
 @dataclass(frozen=True)
 class AllowedNumbers:
-    """A set of numbers: sorted disjoint closed intervals. ``gap`` tells whether the set contains the gap.
+    """A set of numbers: sorted disjoint closed intervals. ``gap`` tells whether the set contains missing values.
 
     >>> (AllowedNumbers(((0, 5),), gap=False) & AllowedNumbers(((-9, 2), (4, 9)), gap=True)).intervals
     ((0, 2), (4, 5))
@@ -88,7 +89,7 @@ class AllowedNumbers:
         return AllowedNumbers(tuple(sorted(p for p in pairs if p[0] <= p[1])), self.gap and other.gap)
 
     def contains(self, y: Floats) -> Flags:
-        """Return which plain numbers are in the set; NaN is the gap."""
+        """Return which plain numbers are in the set; NaN is a missing value."""
         inside = np.zeros(y.shape, dtype=np.bool_)
         for first, last in self.intervals:
             inside |= (y >= first) & (y <= last)
@@ -100,7 +101,7 @@ class AllowedNumbers:
 
     @property
     def only(self) -> float | None:
-        """The only plain number in the set, NaN for the gap; None unless the set has exactly one element."""
+        """The only plain number in the set, NaN for a missing value; None unless the set has exactly one element."""
         points = [first for first, last in self.intervals if first == last]
         if len(self.intervals) + self.gap != 1 or len(points) != len(self.intervals):
             return None
@@ -116,11 +117,11 @@ def intersection(one: Allowed, other: Allowed) -> Allowed:
         return one & other
     if isinstance(one, AllowedNumbers) and isinstance(other, AllowedNumbers):
         return one & other
-    raise TypeError("a set of levels and a set of numbers belong to different columns")
+    raise TypeError("cannot intersect a set of levels with a set of numbers: they belong to different columns")
 
 
 def everything(cells: Cells, *, gap: bool = True) -> Allowed:
-    """Return the set of all values of a column. Without ``gap`` the set excludes the gap."""
+    """Return the set of all values of a column. Missing values are included if ``gap`` is true."""
     if isinstance(cells, WordCells):
         return AllowedLevels((True,) * len(cells.kinds), gap and cells.gaps)
     return AllowedNumbers(EVERYTHING, gap and cells.gaps)
@@ -135,8 +136,8 @@ def allowed_by(condition: Condition, column: Column, cells: Cells) -> Allowed:
     if condition.relation == "missing":
         if not cells.gaps:
             raise TableError(
-                f"condition {condition.text!r}: column {column.name!r} has no gap in the fitted table, so it is never "
-                "missing"
+                f"condition {condition.text!r}: column {column.name!r} has no missing value in the fitted table; leave "
+                "the condition out"
             )
         if isinstance(cells, WordCells):
             return AllowedLevels((False,) * len(cells.kinds), gap=True)
@@ -247,7 +248,7 @@ def _number(value: object, column: Column) -> float | None:
             raise TableError(f"{text} cannot be compared; give a finite value")
         found = float(unlimited.encode(pa.array([text]))[0])
     if not math.isfinite(found):
-        raise TableError(f"column {column.name!r} holds numbers, and {text!r} is not a number")
+        raise TableError(f"column {column.name!r} holds numbers, and {text!r} is not a number; give a number")
     return found
 
 

@@ -40,7 +40,8 @@ class Estimates(NamedTuple):
 
 
 class Masses(NamedTuple):
-    """Values of a column (None for a gap), their probabilities, and the standard errors of the probabilities."""
+    """Values of a column (None for a missing value), their probabilities, and the standard errors of the
+    probabilities."""
 
     values: list[object]
     masses: Floats
@@ -99,10 +100,10 @@ class Conditional:
     # --- answers ---
 
     def masses(self, values: Sequence[object] | None = None) -> Masses:
-        """Return the probabilities of values, where None is the gap.
+        """Return the probabilities of values. None stands for a missing value.
 
-        The default values are all words, or the atoms or drawn values of a column of numbers, and the gap. A real
-        number that is not an atom has mass 0.
+        The default values are all words, or the atoms or drawn values of a column of numbers, and None if the column
+        can be missing. A real number that is not an atom has mass 0.
         """
         y = self._listed() if values is None else self._plain(values)
         chances = np.stack([self._share_of(law) for law in self._laws_of(y)], axis=1)
@@ -148,7 +149,7 @@ class Conditional:
         if self.is_exact:
             error = np.full_like(mean, (self._weighed.unresolved or 0.0) / max(self.probability, 1e-300))
         else:
-            undrawn = 0.0 if self._is_mixture else 1 / self.effective_size  # see the module docstring
+            undrawn = 0.0 if self._is_mixture else 1 / self.effective_size  # error of values that were never drawn
             error = np.sqrt((shares**2 * (f - mean) ** 2).sum(axis=0) + undrawn**2)
         return mean, error
 
@@ -164,7 +165,7 @@ class Conditional:
         return (np.isnan(y) if math.isnan(law) else y == law).astype(np.float64)
 
     def _inside(self, first: float, last: float) -> ColumnLaw | AllowedNumbers:
-        """Return an interval as an argument of :meth:`_share_of`."""
+        """Return the interval [first, last] as a set that :meth:`_share_of` accepts."""
         allowed = AllowedNumbers(((first, last),), gap=False)
         return column_law(self._column, self._cells, allowed) if self._is_mixture else allowed
 
@@ -173,7 +174,7 @@ class Conditional:
         return np.stack([self._share_of(self._inside(-math.inf, end)) for end in ends], axis=1)
 
     def _laws_of(self, y: Floats) -> list[ColumnLaw | AllowedNumbers | float]:
-        """Return each plain number as an argument of :meth:`_share_of`."""
+        """Return each plain number as a set that :meth:`_share_of` accepts."""
         values: list[float] = y.tolist()
         return [self._single(v) if self._is_mixture else v for v in values]
 
@@ -210,7 +211,7 @@ class Conditional:
         y = plain_numbers(self._column, array)
         if np.isinf(y).any():
             wrong = values[int(np.flatnonzero(np.isinf(y))[0])]
-            raise TableError(f"column {self.column!r} never holds {wrong!r}")
+            raise TableError(f"column {self.column!r} never holds {wrong!r}; leave this value out")
         return y
 
     def _shown(self, y: Floats) -> list[object]:
@@ -254,7 +255,10 @@ class Conditional:
         return y if self._cells_are_points else math.floor(y)
 
     def _density_at(self, v: float) -> tuple[float, float]:
-        """Return p(value and conditions) / p(conditions) and its error. Both have separate particles."""
+        """Return p(value and conditions) / p(conditions) and its error.
+
+        The two probabilities are computed separately, so their relative errors are independent.
+        """
         before = self._walk.allowed.get(self._i)
         if before is not None and not before.contains(np.array([v]))[0]:
             return 0.0, 0.0

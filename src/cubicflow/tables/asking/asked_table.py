@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 SIZE = 10_000.0  # effective size of the particles of an answer
 SPARE = 1.0  # effective size of the particles per sampled row
 MOST_ROWS = 1 << 14  # rows sampled from one set of particles
-LEAST_KEPT = 1e-3  # smallest share of drawn rows that keep the constraints
+LEAST_KEPT = 1e-3  # if a smaller share of the drawn rows keeps the constraints, drawing stops with an error
 FEWEST_DRAWN = 1 << 11  # rows drawn before the share is checked
 
 
@@ -64,7 +64,8 @@ class AskedTable:
         return Conditional(question, column, _checked_size(effective_size), self._seeded(seed))
 
     def probability(self, given: Given, *, effective_size: float = SIZE, seed: int = 0) -> Estimates:
-        """Return the probability that a row meets conditions, and its standard error.
+        """Return the probability that a row meets conditions, and its standard error. The arguments are as in
+        :meth:`conditional`.
 
         The error of an exact probability is 0. The probability is a density if a condition is a single real number.
         """
@@ -85,7 +86,7 @@ class AskedTable:
         constraints: Sequence[Constraint] = (),
         say: Callable[[str], None] = lambda _: None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield batches of ``n`` rows in all that meet conditions.
+        """Yield ``n`` rows that meet conditions, in batches.
 
         Columns that are sums under ``constraints`` are computed where possible; the rows may break other constraints.
         ``say`` is called with a line on the quality of the rows.
@@ -120,7 +121,7 @@ class AskedTable:
         draw: Callable[[int, int], Iterator[pa.RecordBatch]],
         say: Callable[[str], None],
     ) -> Iterator[pa.RecordBatch]:
-        """Yield batches of ``n`` rows in all that keep constraints.
+        """Yield ``n`` rows that keep constraints, in batches.
 
         ``draw(count, seed)`` draws rows. Rows that break a constraint are dropped, and others are drawn instead.
         ``say`` is called with the number of dropped rows.
@@ -170,11 +171,11 @@ class AskedTable:
     def impute(
         self, rows: pa.Table | pa.RecordBatch, *, draws: int = 1, most_likely: bool = False, seed: int | None = None
     ) -> list[pa.Table]:
-        """Return the rows with their gaps filled, one table per draw.
+        """Return the rows with their missing values filled, one table per draw.
 
-        Gaps are drawn given all values of their row. Only gaps change. The column ``filled`` lists the filled columns
-        of each row, separated by commas. ``most_likely`` fills a gap with the most probable word or with the median
-        instead of a draw.
+        Missing values are drawn given all other values of their row. Other values do not change. The column ``filled``
+        lists the filled columns of each row, separated by commas. ``most_likely`` fills a missing value with the most
+        probable word or with the median instead of a draw.
         """
         from cubicflow.tables.asking.filled_table import impute_rows
 

@@ -1,12 +1,12 @@
-"""The law of a column inside a set: the conditional distribution of one column, restricted to a set of its values.
+"""The law of a column: its conditional distribution given earlier columns, restricted to a set of its values.
 
-A set is split into pieces. A word, an atom and the gap are one piece each. An interval of numbers is one or more
-intervals [a, b] of the column's unit scale. The network of a row gives each piece a probability: for a word the
+A set is split into pieces. A word, an atom and the missing value are one piece each. An interval of numbers is one or
+more intervals [a, b] of the column's unit scale. The network of a row gives each piece a probability: for a word the
 probability of its outcome times the word's share of the outcome; for an interval F(b) - F(a) under the row's spline.
-The probability of the set is the sum. A real number that is not an atom has probability 0; a set of such numbers alone
-has densities per unit instead, and draws are from these numbers.
+The probability of the set is the sum. A real number that is not an atom has probability 0. If a set holds only such
+numbers, its pieces have densities per unit instead, and draws choose among these numbers.
 
-Unseen values are in no piece: like ``sample``, draws never give them.
+No piece holds unseen values, so unseen values are never drawn, as in ``sample``.
 
 A tilt multiplies the probabilities of pieces before one piece is drawn. The weight divides by the tilt, so weighted
 draws have the same distribution under every tilt.
@@ -56,7 +56,8 @@ class Listed(NamedTuple):
 
 
 class ColumnLaw(ABC):
-    """The law of a column inside a set. ``strata`` is the number of groups of values that a tilt weights separately."""
+    """The conditional distribution of a column, restricted to a set. ``strata`` is the number of groups of values that
+    a tilt weights separately."""
 
     strata: int
     is_density = False
@@ -118,7 +119,7 @@ class ColumnLaw(ABC):
 
 
 class WordLaw(ColumnLaw):
-    """The law of words: one piece for every allowed level, and one for the gap.
+    """The law of a column of words: one piece for every allowed level, and one for missing values.
 
     If there are many levels, all levels of one outcome share a piece.
     """
@@ -166,7 +167,8 @@ class WordLaw(ColumnLaw):
 
 
 class NumberLaw(ColumnLaw):
-    """The law of numbers. The pieces are intervals or points of the unit scale, then atoms, then the gap."""
+    """The law of a column of numbers. The pieces are intervals or points of the unit scale, atoms, and missing values,
+    in this order."""
 
     def __init__(
         self, column: Column, cells: NumberCells, allowed: AllowedNumbers, knots: Floats | None = None
@@ -302,9 +304,10 @@ class NumberLaw(ColumnLaw):
 
 
 def column_law(column: Column, cells: Cells, allowed: Allowed, knots: Floats | None = None) -> ColumnLaw:
-    """Return the law of a column inside a set. ``knots`` of [0, 1] split numbers into the strata of a tilt."""
+    """Return the conditional distribution of a column, restricted to a set. ``knots`` of [0, 1] split numbers into the
+    strata of a tilt."""
     if isinstance(cells, WordCells) and isinstance(allowed, AllowedLevels):
         return WordLaw(cells, allowed)
     if isinstance(cells, NumberCells) and isinstance(allowed, AllowedNumbers):
         return NumberLaw(column, cells, allowed, knots)
-    raise TypeError(f"the set does not fit column {column.name!r}: one holds words, the other numbers")
+    raise TypeError(f"the set {type(allowed).__name__} does not fit column {column.name!r}, which is {column.kind}")

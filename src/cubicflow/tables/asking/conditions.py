@@ -82,7 +82,7 @@ def _condition(name: str, relation: str, rest: str, text: str) -> Condition:
             return Condition(name, "range", (ends[1] or None, ends[2] or None), text)
         words = next(csv.reader([rest], skipinitialspace=True), [])
         if not all(word.strip() for word in words):
-            raise TableError(f"condition {text!r} has an empty value between its commas")
+            raise TableError(f"condition {text!r} has an empty value between its commas; fill it, or remove a comma")
         return Condition(name, relation, tuple(word.strip() for word in words), text)
     return Condition(name, "=" if relation == "==" else relation, (rest,), text)
 
@@ -148,7 +148,9 @@ def column_of(schema: Schema, condition: Condition) -> Column:
     column = schema[condition.column]
     if column.role in ("dropped", "weights"):
         was = "left out of the fit" if column.role == "dropped" else "the weight of the rows"
-        raise TableError(f"condition {condition.text!r}: column {column.name!r} was {was}, so the model lacks it")
+        raise TableError(
+            f"condition {condition.text!r}: column {column.name!r} was {was}, so the model lacks it; leave it out"
+        )
     return column
 
 

@@ -115,7 +115,7 @@ class FixedCombination(Constraint):
 
 
 def combinations_of(names: Sequence[str], rows: Mapping[str, pa.Array], schema: Schema) -> list[tuple[Any, ...]]:
-    """Return the values of some columns for each row, as text; None for a gap."""
+    """Return the values of some columns for each row, as text; None for a missing value."""
     texts = []
     for name in names:
         column = schema[name]
@@ -126,7 +126,7 @@ def combinations_of(names: Sequence[str], rows: Mapping[str, pa.Array], schema: 
 
 
 def number_of(column: Column, array: pa.Array) -> Floats:
-    """Return values as numbers: dates in microseconds, NaN for a gap."""
+    """Return values as numbers: dates in microseconds, NaN for a missing value."""
     read = column.read(array)
     if is_date(read.type):
         unit = pa.timestamp("us", getattr(read.type, "tz", None))
@@ -156,11 +156,11 @@ def read_constraint(text: str, schema: Schema) -> Constraint:
 def _fixed(text: str, inside: str, schema: Schema) -> FixedCombination:
     names = tuple(part.strip() for part in inside.split(",") if part.strip())
     if len(names) < 2:
-        raise TableError("a fixed combination needs two columns or more: fixed(town, county)")
+        raise TableError("a fixed combination needs two columns or more; write for example fixed(town, county)")
     for name in names:
         _known(name, schema)
     if len(set(names)) < len(names):
-        raise TableError("a fixed combination names a column twice")
+        raise TableError("a fixed combination names a column twice; name it once")
     return FixedCombination(text, names)
 
 
@@ -183,7 +183,7 @@ def _linear(text: str, schema: Schema) -> LinearConstraint:
         if not is_number(column.arrow_type) and name not in dates:
             raise TableError(f"column {name!r} holds no numbers; use a fixed(...) combination for words")
     if dates and (len(dates) < len(factors) or sorted(factors.values()) != [-1, 1] or bound):
-        raise TableError("a date can be compared with one other date only, such as start <= end")
+        raise TableError("a date can be compared with one other date only; write for example start <= end")
     return LinearConstraint(text, tuple(factors), tuple(factors.values()), relation, bound)
 
 
@@ -212,9 +212,11 @@ def _sides(text: str, schema: Schema) -> tuple[list[list[tuple[str | float, int]
             relation, place, wants_term = "=" if found[0] == "==" else found[0], found.end(), True
             sides.append([])
         else:
-            raise TableError(f"it is invalid from {text[place:][:20]!r} on; write for example a + b = c")
+            raise TableError(f"the text is invalid from {text[place:][:20]!r} on; write for example a + b = c")
     if not relation or wants_term or not sides[0] or not sides[-1]:
-        raise TableError("it is not a comparison; write for example start <= end, a + b = c or fixed(town, county)")
+        raise TableError(
+            "the text is not a comparison; write for example start <= end, a + b = c or fixed(town, county)"
+        )
     return sides, relation
 
 
@@ -228,7 +230,7 @@ def _known(name: str, schema: Schema) -> Column:
         raise TableError(no_such("the table", "column", name, names))
     column = schema[name]
     if column.role in ("dropped", "weights"):
-        raise TableError(f"column {name!r} is not modelled, so samples do not have it")
+        raise TableError(f"column {name!r} is not modelled, so samples lack it; leave the constraint out")
     return column
 
 
@@ -263,7 +265,10 @@ def constraints_from_json(value: Any, schema: Schema) -> tuple[Constraint, ...]:
                 for each in allowed
             )
             if not fits:
-                raise TableError("a fixed combination should have a list of allowed combinations")
+                raise TableError(
+                    f"the fixed combination {constraint.text!r} should have a list of allowed combinations, each a "
+                    f"list of {len(constraint.names)} texts"
+                )
             constraint = FixedCombination(constraint.text, constraint.names, frozenset(map(tuple, allowed)))  # type: ignore[arg-type] # checked above
         found.append(constraint)
     return tuple(found)

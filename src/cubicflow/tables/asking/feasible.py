@@ -19,7 +19,8 @@ class Linear:
 
     @classmethod
     def of(cls, factors: Mapping[str, int], relation: str, bound: float) -> list[Linear]:
-        """Return a comparison with a number as inequalities. ``relation`` is <=, <, >=, > or =, which gives two."""
+        """Return a comparison with a number as inequalities. ``relation`` is <=, <, >=, > or =; an equality gives two
+        inequalities."""
         up = tuple(sorted((name, Fraction(factor)) for name, factor in factors.items()))
         down = tuple((name, -factor) for name, factor in up)
         limit = Fraction(bound)

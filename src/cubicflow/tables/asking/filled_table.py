@@ -1,4 +1,5 @@
-"""A table with its gaps filled: the same rows and columns, and a column that lists the filled columns of each row."""
+"""A table with its missing values filled: the same rows and columns, and a column that lists the filled columns of each
+row."""
 
 from __future__ import annotations
 
@@ -30,10 +31,10 @@ ROWS = 1 << 12  # rows per batch
 
 @dataclass
 class FilledTable:
-    """A table whose gaps are filled ``draws`` times.
+    """A table whose missing values are filled ``draws`` times.
 
     ``batches(k)`` yields the rows with the k-th draw. ``counts`` is the number of filled cells of each column. ``left``
-    is the number of gaps in each column that the model does not fill.
+    is the number of missing values in each column that the model does not fill.
     """
 
     fitted: FittedTable
@@ -47,7 +48,7 @@ class FilledTable:
     def __post_init__(self) -> None:
         if self.fitted.cells is None or not isinstance(self.fitted.flow, ColumnsModel):
             raise TableError(
-                "this run is a flow, which does not model gaps; to fill gaps, fit a model of columns",
+                "this run is a flow, which does not model missing values; to fill them, fit a model of columns",
                 "--model columns",
             )
         if isinstance(self.draws, bool) or not isinstance(self.draws, int) or self.draws < 1:
@@ -66,7 +67,7 @@ class FilledTable:
             raise error.about(self.table.path) from None
 
     def _fill(self, piece: int, batch: pa.RecordBatch) -> tuple[NDArray[np.int64], Floats]:
-        """Return the indices of the rows with gaps, and the filled rows as plain numbers (draws, n, D)."""
+        """Return the indices of the rows with missing values, and the filled rows as plain numbers (draws, n, D)."""
         model: Any = self.fitted.flow  # a ColumnsModel, see __post_init__
         cells, device = self.fitted.needed_cells, next(model.parameters()).device
         numbers = cells.read(batch)
@@ -91,7 +92,8 @@ class FilledTable:
                 self.left[name] += missing
 
     def batches(self, draw: int = 0) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the table with one draw in their gaps. An empty table yields one empty batch."""
+        """Yield the rows of the table, with missing values filled by one draw. An empty table yields one empty
+        batch."""
         pieces = zip(self._read.batches(rows=ROWS), self._filled, strict=True)
         empty = True
         for batch, (rows, y) in pieces:
@@ -136,7 +138,7 @@ class FilledTable:
 
 
 def _cast(values: pa.Array, type: pa.DataType) -> pa.Array:
-    """Cast drawn values to a type of the same family. Gaps may have turned whole numbers into floats."""
+    """Cast drawn values to a type of the same family. Missing values may have turned whole numbers into floats."""
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     return values.cast(type, safe=False)

@@ -1,12 +1,12 @@
-"""Imputation: the gaps of a row are drawn from a model of columns, given all values of the row.
+"""Imputation: the missing values of a row are drawn from a model of columns, given all other values of the row.
 
-Each row has its own particles, which go through the columns in the model's order. A gap is drawn from the column's
-conditional distribution. A present value multiplies the weight by its probability under the particle. If the weights of
-a row become uneven, its particles are resampled by weight. A draw is one particle of the row, chosen by weight, so
-values after a gap matter as much as values before it.
+Each row has its own particles, which go through the columns in the model's order. A missing value is drawn from the
+column's conditional distribution. A present value multiplies the weight by its probability under the particle. If the
+weights of a row become uneven, its particles are resampled by weight. A draw is one particle of the row, chosen by
+weight, so values after a missing value matter as much as values before it.
 
-Imputation assumes that a gap says nothing about the missing value: gaps are drawn, and present values are weighted,
-given that the value is present. Rows with the same first gap are filled together.
+Imputation assumes that values are missing at random: missing values are drawn, and present values are weighted, given
+that the value is present. Rows whose first missing value is in the same column are filled together.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def fill_gaps(
     most_likely: bool = False,
     particles: int = PARTICLES,
 ) -> Floats:
-    """Return rows (N, D) of plain numbers, in the table's order, with their gaps filled: (draws, N, D).
+    """Return rows (N, D) of plain numbers, in the table's order, with missing values filled: (draws, N, D).
 
-    ``most_likely`` fills a gap with the most probable word, or the median number, of all particles instead of a draw.
+    ``most_likely`` fills a missing value with the most probable word, or the median number, of all particles.
     """
     walk = Walk(model, encoder, {})
     rows = y[:, walk.places]
@@ -71,7 +71,7 @@ def _fill(
     most_likely: bool,
     particles: int,
 ) -> Floats:
-    """Return the filled rows (draws, n, D) of rows (n, D) whose first gap is in column ``start``."""
+    """Return the filled rows (draws, n, D) of rows (n, D) whose first missing value is in column ``start``."""
     count, columns = rows.shape
     own = Walk(walk.model, walk.encoder, {})
     state = _started(own, count, context)
@@ -119,7 +119,7 @@ def _drawn(
     params: Tensor | None,
     generator: torch.Generator,
 ) -> tuple[Floats, Floats]:
-    """Draw present values of column i for the particles with a gap in it, and return them with their log weights.
+    """Draw values of column i for the particles that lack one, and return the values with their log weights.
 
     A value of a column that determines others is drawn to agree with the row's values of those columns.
     """
@@ -222,7 +222,8 @@ def _systematic(w: Floats, n: int, chooser: np.random.Generator) -> NDArray[np.i
 def _chosen(
     walk: Walk, state: Particles, rows: Floats, draws: int, most_likely: bool, chooser: np.random.Generator
 ) -> Floats:
-    """Return rows (draws, n, D) in which each gap has the value of a chosen particle, or the most likely value."""
+    """Return rows (draws, n, D) in which each missing value is filled from a chosen particle, or with the most likely
+    value."""
     count, columns = rows.shape
     w = _weights(state.log_weight, count, len(state) // count)
     y = state.y.reshape(count, -1, columns)

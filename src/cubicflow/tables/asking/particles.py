@@ -91,7 +91,7 @@ class Walk:
         return max(self.allowed, default=-1)
 
     def law(self, i: int) -> ColumnLaw:
-        """Return the law of column i inside its set."""
+        """Return the conditional distribution of column i, restricted to its set."""
         knots = self.tilts[i].knots if i in self.tilts else None
         key = i, None if knots is None else knots.tobytes()
         if key not in self._laws:
@@ -100,7 +100,7 @@ class Walk:
         return self._laws[key]
 
     def only(self, i: int) -> float | None:
-        """Return the only value in the set of column i; None if the column can take others."""
+        """Return the only value in the set of column i; None if the set has several values."""
         return self.allowed[i].only if i in self.allowed else None
 
     def start(self, n: int = 1) -> Particles:

@@ -9,8 +9,8 @@ There are two methods:
 2. Particles (see :mod:`cubicflow.tables.asking.particles`). Particles are added until they have the requested effective
    size. If few particles are effective, the proposals are tilted.
 
-Conditions on the first columns need few paths: an equality is a single path, and the set of the last conditioned column
-is one probability per path. Queries do not change the training of the model.
+Conditions on the first columns need few paths. An equality leaves one value of its column. The last conditioned column
+adds no paths, because only the probability of its set is needed. Queries do not change the training of the model.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.table_error import TableError
 
-MOST_PATHS = 1 << 15  # paths of an enumeration
+MOST_PATHS = 1 << 15  # most paths of an enumeration
 PILOT = 1 << 12  # particles of the first round, without tilts
 TRIED = 1 << 11  # particles after each tilt
 AT_ONCE = 1 << 14  # particles of one further round
@@ -321,7 +321,7 @@ def _context(schema: Schema, conditions: Sequence[Condition]) -> dict[str, objec
                 "distribution in the model; give it one value"
             )
         if condition.column in found:
-            raise TableError(f"context column {condition.column!r} is given twice")
+            raise TableError(f"context column {condition.column!r} is given twice; give it once")
         found[condition.column] = condition.values[0]
     return found
 
@@ -347,7 +347,10 @@ def _sets(encoder: CellEncoder, conditions: Sequence[Condition], *, complete: bo
             new = intersection(before, new)
         if new.is_empty:
             about = [each for each in conditions if each.column == column.name]
-            raise TableError(f"{texts_of(about)} contradict one another: no value of column {column.name!r} meets both")
+            raise TableError(
+                f"{texts_of(about)} contradict one another: no value of column {column.name!r} meets all of them; "
+                "leave one out"
+            )
         sets[column.name] = new
     return {encoder.order.index(name): allowed for name, allowed in sets.items()}
 
@@ -356,7 +359,10 @@ def check_constant(schema: Schema, condition: Condition) -> None:
     """Raise TableError if the value of a constant column does not meet a condition."""
     column = schema[condition.column]
     if not meets(column, condition):
-        raise TableError(f"condition {condition.text!r}: column {column.name!r} is {column.describe().split(':')[0]}")
+        raise TableError(
+            f"condition {condition.text!r}: column {column.name!r} is {column.describe().split(':')[0]}; leave the "
+            "condition out"
+        )
 
 
 def _with_determinants(
@@ -382,6 +388,6 @@ def _with_determinants(
         if sets[i].is_empty:
             raise TableError(
                 f"{texts_of(conditions)} contradict one another: {rule.determinant!r} determines {rule.dependent!r}, "
-                "and no row of the fitted table has both"
+                "and no row of the fitted table has both; leave one out"
             )
     return sets

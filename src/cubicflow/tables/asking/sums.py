@@ -48,13 +48,15 @@ def _function(walk: Walk, constraint: LinearConstraint, last: int) -> Computed:
         found = column.rounded(column.encode_any(pa.array(value)))
         is_valid = ~gap & np.isfinite(found)
         found = np.where(is_valid, found, np.inf)
-        return np.where(cells.encode(found)[:, 0] >= 0, found, np.inf)  # inf for unseen values as well
+        return np.where(
+            cells.encode(found)[:, 0] >= 0, found, np.inf
+        )  # inf: the column must be drawn, also for unseen values
 
     return compute
 
 
 def _values(walk: Walk, name: str, y: Floats) -> Floats:
-    """Return the values of plain numbers; NaN for a gap."""
+    """Return the values of plain numbers; NaN for a missing value."""
     column = walk.encoder.schema[name]
     gap = np.isnan(y)
     return np.where(gap, np.nan, number_of(column, column.decode(np.where(gap, 0.0, y))))

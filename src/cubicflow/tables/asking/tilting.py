@@ -16,7 +16,7 @@ from cubicflow.tables.asking.column_law import NumberLaw
 from cubicflow.tables.asking.particles import Particles, Tilt, Walk, effective_size
 
 DEFENCE = 0.1  # share of a stratum's probability that a tilt cannot remove; it bounds weights by 1 / DEFENCE
-STRENGTH = 100.0  # effective size for estimates of strata; weights are flattened until they reach it
+STRENGTH = 100.0  # effective size for estimates of strata; weights are flattened until they have this effective size
 ENOUGH = 0.3  # effective share of the particles at which tilting stops
 BISECTIONS = 30
 MUCH = 0.1  # share of the weight; a stratum with more is split
@@ -25,7 +25,7 @@ MOST_KNOTS = 120
 
 
 def flattened(log_weight: Floats, size: float = STRENGTH) -> Floats:
-    """Return weights raised to a power of at most 1 that gives them the effective size; the weights sum to 1.
+    """Return normalised weights, raised to the power, at most 1, at which their effective size reaches ``size``.
 
     >>> round(effective_size(np.log(flattened(np.linspace(0.0, 50.0, 400)))))
     100

@@ -20,7 +20,9 @@ def open_file(path: Path, reading: Reading) -> Table:
     if not path.exists() and str(path) in BUILT_IN:
         path = built_in_table(str(path))
     if not path.exists():
-        raise TableError(f"{path}: there is no such file, and no built-in table of that name ({', '.join(BUILT_IN)})")
+        raise TableError(
+            f"{path}: there is no such file, and no built-in table of that name ({', '.join(BUILT_IN)}); check the path"
+        )
     if path.is_dir():
         return ParquetTable(path)
     if not path.is_file():
@@ -29,7 +31,7 @@ def open_file(path: Path, reading: Reading) -> Table:
             "standard input and give - as its name"
         )
     if path.stat().st_size == 0:
-        raise TableError(f"{path}: the file is empty")
+        raise TableError(f"{path}: the file is empty; give a file that holds a table")
     suffix = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
     match suffix.lower():
         case ".csv" | ".tsv":

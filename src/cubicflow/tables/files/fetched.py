@@ -108,7 +108,7 @@ def _fetched(name: str, source: str | None, save: Callable[[Path], None], ending
     except OSError as error:
         raise TableError(f"{name}: could not be read: {_line(error)}") from None
     if not path.stat().st_size:
-        raise TableError(f"{name}: it is empty; send a table")
+        raise TableError(f"{name}: the input is empty; send a table")
     path = path.rename(path.with_name(f"table{ending or ending_of(path)}"))
     try:
         return FetchedTable(name, copy, open_file(path, reading), source)

@@ -19,7 +19,8 @@ BLOCK_BYTES = 1 << 24  # bytes; a row must fit into one block
 class JsonLinesTable(Table):
     """A .jsonl or .ndjson file, read into memory in one pass.
 
-    A row without a key has a gap in that column. A column of nested values cannot be modelled and must be dropped.
+    A row without a key has a missing value in that column. A column of nested values cannot be modelled and must be
+    dropped.
     """
 
     def __init__(self, path: Path) -> None:

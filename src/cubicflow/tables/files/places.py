@@ -17,7 +17,7 @@ SHEET_KEYS = ("sheet", "cells")
 
 
 def open_elsewhere(text: str, reading: Reading) -> Table | None:
-    """Return the table, or None if the text is a path or the name of a built-in table."""
+    """Return the table that the text names; None if the text is a path or the name of a built-in table."""
     from cubicflow.tables.files.fetched import at_url, standard_input
 
     if text == STANDARD_INPUT:
@@ -53,5 +53,5 @@ def _inside(text: str, kind: str, rest: str, reading: Reading) -> Table:
 
     # The query is not URL-decoded: SQL uses % and & itself.
     if request and not request.startswith("query="):
-        raise TableError(f"{text}: after the question mark comes query=, and then the query")
+        raise TableError(f"{text}: after the question mark, write query= and then the query")
     return DATABASES[kind](text, file, request.removeprefix("query=").strip())

@@ -77,7 +77,7 @@ DATABASES: dict[str, Callable[[str, str, str], Table]] = {"duckdb": query_duckdb
 def _database(where: str, file: str) -> Path:
     path = Path(file).absolute()
     if not file or not path.is_file():
-        raise TableError(f"{where}: there is no database {file!r}")
+        raise TableError(f"{where}: there is no database {file!r}; check the path")
     return path
 
 
@@ -106,7 +106,9 @@ def _spooled(where: str, batches: Iterator[pa.RecordBatch]) -> tuple[pa.Table, s
     try:
         rows = pa.Table.from_batches(spool(watched(), None))
     except OSError as error:
-        raise TableError(f"{where}: there is no room for a copy of its rows ({error.strerror or error})") from None
+        raise TableError(
+            f"{where}: there is no room for a copy of its rows ({error.strerror or error}); free some space"
+        ) from None
     if not len(rows):
         raise TableError(f"{where}: the query returns no row; change the query")
     return rows, digest.result()

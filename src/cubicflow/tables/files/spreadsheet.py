@@ -40,7 +40,7 @@ class SpreadsheetTable(TextRows):
 
     def __init__(self, path: Path, reading: Reading, sheet: str | None = None, cells: str | None = None) -> None:
         if not path.is_file():
-            raise TableError(f"{path}: there is no such file")
+            raise TableError(f"{path}: there is no such file; check the path")
         content = path.read_bytes()
         title, others, rows = _rows(path, content, sheet, cells)
         names, values = _one_table(path, title, rows, reading, is_chosen=cells is not None)
@@ -84,7 +84,7 @@ def _opened(
     ):
         titles = [found.title for found in book.worksheets]
         if not titles:
-            raise TableError(f"{path}: the workbook has no sheet with cells")
+            raise TableError(f"{path}: the workbook has no sheet with cells; save the table in a sheet")
         if sheet is not None and sheet not in titles:
             raise TableError(f"{path}: there is no sheet {sheet!r}; the sheets are {some(titles, 10)}")
         chosen = book[titles[0] if sheet is None else sheet]
@@ -114,7 +114,7 @@ def _column(letters: str) -> int:
 
 
 def _letters(number: int) -> str:
-    """Return the letters of a column that is counted from 0."""
+    """Return the letters of column ``number``, counted from 0: A, B, ..., Z, AA, AB, ..."""
     letters = ""
     number += 1
     while number:
@@ -141,7 +141,7 @@ def _one_table(
     top, below = rows[first:end], rows[end:]
     used = [i for i in range(width) if any(row[i] is not None for row in (*top, *below))]
     if not used or not any(any(cell is not None for cell in row) for row in below):
-        raise TableError(f"{path}: the sheet {sheet!r} holds no rows of a table")
+        raise TableError(f"{path}: the sheet {sheet!r} holds no rows below the names; choose a sheet with rows")
     if not is_chosen:
         _refuse_several(path, sheet, used, below, end)
     below = [tuple(row[i] for i in used) for row in below if any(cell is not None for cell in row)]

@@ -56,7 +56,7 @@ def text_batches(names: Sequence[str], rows: Iterable[Sequence[object]]) -> Iter
 
 
 def as_text(cell: object) -> str | None:
-    """Return a cell as a CSV file would hold it; None for a gap.
+    """Return a cell as a CSV file would hold it; None for a missing value.
 
     >>> [as_text(cell) for cell in (True, 0.1, datetime(2024, 12, 31), " a ", "NA", None)]
     ['true', '0.1', '2024-12-31', 'a', None, None]

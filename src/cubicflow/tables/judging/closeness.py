@@ -1,4 +1,4 @@
-"""Copies of training rows among samples. New rows of the same table show how many copies are normal."""
+"""Copies of training rows among samples, and distances to the closest training row."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def closeness(rows: Floats, train: Floats, is_word: NDArray[np.bool_], seed: int
 
 
 def share_of_copies(rows: Floats, train: Floats) -> float:
-    """Return the share of ``rows`` that equal a training row in every column. A gap equals a gap.
+    """Return the share of ``rows`` that equal a training row in every column. Two missing values are equal.
 
     >>> share_of_copies(np.array([[1.0, np.nan], [1.0, 2.0]]), np.array([[1.0, np.nan]]))
     0.5
@@ -63,8 +63,8 @@ def closest_distances(rows: Floats, train: Floats, is_word: NDArray[np.bool_]) -
     """Return the distance (M,) of each of ``rows`` (M, D) to the closest training row (N, D).
 
     The distance is the mean over columns. A column of numbers counts the difference of quantiles, which is the share of
-    training rows between the two values; units and long tails do not matter. A column of words counts 0 or 1. A gap has
-    distance 1 from any value and 0 from a gap.
+    training rows between the two values; units and long tails do not matter. A column of words counts 0 or 1. A missing
+    value has distance 1 from any value and 0 from another missing value.
 
     >>> closest_distances(np.array([[2.5]]), np.array([[1.0], [2.0], [3.0], [4.0]]), np.array([False]))
     array([0.125])
@@ -76,7 +76,8 @@ def closest_distances(rows: Floats, train: Floats, is_word: NDArray[np.bool_]) -
     for start in range(0, len(rows), at_once):
         total = np.zeros((min(at_once, len(rows) - start), len(train)))
         for values, others, has_words in zip(scaled[:, start : start + at_once], known, is_word, strict=True):
-            # The code of a gap is -1. It differs from all words, and its distance from quantiles is at least 1.
+            # The code of a missing value is -1. The code differs from all words, and its distance from quantiles is at
+            # least 1.
             total += values[:, None] != others if has_words else np.minimum(np.abs(values[:, None] - others), 1)
         closest.append(total.min(axis=1))
     distances: Floats = np.concatenate(closest) / rows.shape[1]
@@ -86,7 +87,7 @@ def closest_distances(rows: Floats, train: Floats, is_word: NDArray[np.bool_]) -
 def _quantiles(values: Floats, train: Floats, has_words: bool) -> Floats:
     """Return the quantiles in [0, 1] of values among the training values. Ties get their middle.
 
-    The codes of words are returned unchanged. A gap is -1.
+    The codes of words are returned unchanged. A missing value is -1.
     """
     if has_words:
         return np.where(np.isnan(values), -1, values)

@@ -35,8 +35,8 @@ class Detection:
 def detection(real: Floats, sampled: Floats, is_word: NDArray[np.bool_], seed: int = 0) -> Detection:
     """Return the cross-validated AUC of scikit-learn's histogram gradient boosting with its default settings.
 
-    The same number of rows is drawn with the seed from both tables (N, D) and (M, D). The trees handle gaps (NaN)
-    themselves. ``is_word`` (D,) marks the columns of codes.
+    The same number of rows is drawn with the seed from both tables (N, D) and (M, D). The trees handle missing values
+    (NaN) themselves. ``is_word`` (D,) marks the columns of codes.
 
     >>> rng = np.random.default_rng(0)
     >>> found = detection(rng.normal(size=(200, 2)), rng.normal(3, 1, (150, 2)), np.array([False, False]))

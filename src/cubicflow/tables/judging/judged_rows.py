@@ -21,7 +21,7 @@ from cubicflow.tables.text.found_formats import detect_formats
 from cubicflow.tables.text.reading import Reading
 
 MOST_ROWS = 200_000  # rows of each table; a larger table is subsampled
-MOST_ATTEMPTS = 100  # attempts to draw rows without gaps
+MOST_ATTEMPTS = 100  # attempts to draw rows without missing values
 NO_TRAIN = "copies and closest rows are left out, because they need the training rows"
 TRAIN_IS_REAL = "the training rows equal the real rows, so copies and closest rows of the real rows mean little"
 
@@ -143,7 +143,7 @@ def judge_run(
     - If ``held_out`` is the file that the model was fitted to, only its test rows are used.
     - Without ``train``, the training rows come from the fitted file if that file still exists unchanged.
     - A conditional model samples with the context of one half of the rows. The other half is held out.
-    - If rows with gaps are dropped, samples with gaps are drawn again.
+    - If rows with missing values are dropped, samples with missing values are drawn again.
 
     >>> import tempfile
     >>> from cubicflow.tables import fit_table
@@ -202,9 +202,9 @@ def _fitted_file(fitted: FittedTable) -> Table | None:
 def _rows_of_run(
     fitted: FittedTable, table: Table, missing: Missing | str, part: str | None, notes: list[str]
 ) -> pa.Table:
-    """Return rows of a table with the fitted columns: of one part, or of all parts if ``part`` is None.
+    """Return the fitted columns of a table's rows: the rows of one part, or of all parts if ``part`` is None.
 
-    ``missing`` decides whether rows with gaps are kept.
+    ``missing`` decides whether rows with missing values are kept.
     """
     chosen, count = RowSample(MOST_ROWS), 0
     for piece in pieces(table, fitted.schema.check(table), missing):
@@ -243,7 +243,8 @@ def _sampled(fitted: FittedTable, context_rows: pa.Table, table: Table, seed: in
 
 
 def _without_gaps(fitted: FittedTable, sampled: pa.Table, rows: pa.RecordBatch, seed: int) -> pa.Table:
-    """Draw samples with gaps again until no sample has a gap. Raise TableError after too many attempts."""
+    """Draw samples with missing values again until all samples are complete. Raise TableError after too many
+    attempts."""
     for attempt in range(1, MOST_ATTEMPTS):
         gaps = [pc.is_null(column, nan_is_null=True).to_numpy(zero_copy_only=False) for column in sampled.columns]
         lacking = np.flatnonzero(np.any(gaps, axis=0))
@@ -254,5 +255,5 @@ def _without_gaps(fitted: FittedTable, sampled: pa.Table, rows: pa.RecordBatch, 
         index[lacking] = len(sampled) + np.arange(len(lacking))
         sampled = pa.concat_tables([sampled, pa.Table.from_batches([again])]).take(pa.array(index))
     raise TableError(
-        f"some samples still have gaps after {MOST_ATTEMPTS} draws; judge rows with their gaps", "--missing model"
+        f"some samples still lack values after {MOST_ATTEMPTS} draws; keep rows with missing values", "--missing model"
     )

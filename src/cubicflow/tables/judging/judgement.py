@@ -17,7 +17,7 @@ from cubicflow.tables.judging.detection import Detection, detection
 from cubicflow.tables.judging.matched import Matched, match
 from cubicflow.tables.judging.shape_and_trend import BINNINGS, PairScore, Score, mean_score, shape, trend
 
-# (bound, sentence): the first sentence whose bound exceeds the AUC
+# (bound, sentence). The verdict shows the first sentence whose bound exceeds the AUC.
 TELLS = (
     (0.55, "A classifier cannot tell the samples from real rows"),
     (0.65, "A classifier can hardly tell the samples from real rows"),

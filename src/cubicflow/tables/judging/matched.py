@@ -1,4 +1,4 @@
-"""Tables as matrices: numbers are unchanged, words are codes shared by all tables, gaps are NaN."""
+"""Tables as matrices: numbers are unchanged, words are codes shared by all tables, missing values are NaN."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def match(tables: Mapping[str, pa.Table], words: Collection[str] = ()) -> Matche
 
 
 def check_columns(columns: Mapping[str, Collection[str]]) -> None:
-    """Raise TableError if a table lacks a column of the first table or has another one.
+    """Raise TableError if a table lacks a column of the first table or has an additional column.
 
     ``columns`` holds the names of the columns by the name of the table.
     """
@@ -80,7 +80,7 @@ def check_columns(columns: Mapping[str, Collection[str]]) -> None:
                 f"--drop {','.join([*missing, *new])}",
             )
     if not expected:
-        raise TableError(f"{first}: no column is left to judge")
+        raise TableError(f"{first}: no column is left to judge; drop fewer columns")
 
 
 def _common_family(column: str, arrays: Mapping[str, pa.Array], *, as_words: bool) -> str:
@@ -109,7 +109,7 @@ def _common_family(column: str, arrays: Mapping[str, pa.Array], *, as_words: boo
 
 
 def _numbers(column: str, arrays: Mapping[str, pa.Array], kind: str, *, is_word: bool) -> list[Floats]:
-    """Return one array of numbers for each table, with NaN for gaps."""
+    """Return one array of numbers for each table, with NaN for missing values."""
     if kind == "text":
         texts = [plain_text(array) for array in arrays.values()]
         known = pc.unique(pa.concat_arrays(texts)).drop_null().sort()
@@ -120,7 +120,9 @@ def _numbers(column: str, arrays: Mapping[str, pa.Array], kind: str, *, is_word:
             array = array.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
         values = floats(array) + 0.0  # -0.0 becomes 0.0
         if np.isinf(values).any():
-            raise TableError(f"{name}: column {column!r} holds {int(np.isinf(values).sum())} infinite values")
+            raise TableError(
+                f"{name}: column {column!r} holds {int(np.isinf(values).sum())} infinite values; remove these rows"
+            )
         found.append(values)
     if not is_word:
         return found

@@ -1,6 +1,6 @@
 """Scores of single columns (shape) and of pairs of columns (trend), as defined by SDMetrics: 1 is best, 0 is worst.
 
-Single columns, without gaps:
+Single columns, without missing values:
 
 - numbers: 1 - the Kolmogorov-Smirnov statistic (KSComplement)
 - words: 1 - the total variation distance (TVComplement)
@@ -9,8 +9,8 @@ Pairs of columns:
 
 - two columns of numbers: 1 - half the absolute difference of Pearson's correlations, over rows with both values
   (CorrelationSimilarity)
-- other pairs: 1 - the total variation distance of the contingency tables, in which a gap is a value
-  (ContingencySimilarity). Numbers are put into ten bins of equal width, and gaps into an eleventh.
+- other pairs: 1 - the total variation distance of the contingency tables, in which missing counts as a value
+  (ContingencySimilarity). Numbers are put into ten bins of equal width, and missing values into an eleventh.
 
 SDMetrics has two rules for the edges of the bins. ContingencySimilarity uses the edges of the real column for both
 tables, and opens the outermost bins. The QualityReport, whose scores are often published, bins each table by the edges
@@ -136,7 +136,7 @@ def _centred(values: Floats) -> Floats:
 
 def _contingency_score(real: Codes, sampled: Codes, i: int, j: int) -> float:
     """Return 1 - the total variation distance between the shares of the cells (value of i, value of j)."""
-    first, second = (np.concatenate([real[:, column], sampled[:, column]]) + 1 for column in (i, j))  # 0 for gaps
+    first, second = (np.concatenate([real[:, column], sampled[:, column]]) + 1 for column in (i, j))  # 0: missing
     cells = first * (second.max() + 1) + second
     count = int(cells.max()) + 1
     if count > MOST_CELLS:

@@ -13,7 +13,7 @@ from cubicflow.tables.table_error import TableError
 
 
 class Boolean(Levelled):
-    """Truth values."""
+    """A column of truth values."""
 
     kind: ClassVar[str] = "boolean"
 
@@ -29,7 +29,10 @@ class Boolean(Levelled):
             raise cannot_be(facts, requested_kind)
         column = cls.of_numbers(facts, role)
         if len(column.levels) != 2:
-            raise TableError(f"column {facts.name!r} holds {len(column.levels)} different values, so it is not boolean")
+            raise TableError(
+                f"column {facts.name!r} holds {len(column.levels)} different values, expected 2 for boolean; choose "
+                "another kind"
+            )
         return column
 
     expected_values = "true or false"

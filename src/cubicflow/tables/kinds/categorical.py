@@ -25,7 +25,7 @@ MOST_CONTEXT_WORDS = 1 << 12  # words; each word of a context column is one feat
 
 
 class Categorical(Levelled):
-    """Words."""
+    """A column of words."""
 
     kind: ClassVar[str] = "categorical"
 

@@ -59,7 +59,7 @@ class Circular(Real):
 
     def settle(self, seen: Evidence) -> tuple[Column, list[str]]:
         if seen.transform is not None:
-            raise TableError(f"column {self.name!r} is circular, so it cannot have the transform {seen.transform}")
+            raise TableError(f"column {self.name!r} is circular, so it takes no transform; leave {seen.transform} out")
         if seen.bounds is None or not all(map(math.isfinite, seen.bounds)):
             raise TableError(
                 f"column {self.name!r} is circular; give the length of a turn",

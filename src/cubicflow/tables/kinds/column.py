@@ -117,14 +117,15 @@ class Column(ABC):
 
     @abstractmethod
     def encode(self, array: pa.Array) -> Floats:
-        """Return y for every value of an array without gaps.
+        """Return y for every value of an array without missing values.
 
         Raises:
             TableError: a value does not belong to the column.
         """
 
     def encode_any(self, array: pa.Array) -> Floats:
-        """Return y for every value of an array without gaps, and inf for a value that does not belong to the column.
+        """Return y for every value of an array without missing values; inf for a value that does not belong to the
+        column.
 
         Limits of the map are ignored.
         """
@@ -278,7 +279,7 @@ class Column(ABC):
         if not type(self).accepts_type(self.arrow_type):
             raise ValueError(f"a {self.kind} column cannot have the type {self.type}")
         if self.map is None and self.role in self.mapped_roles:
-            raise ValueError("it has no map")
+            raise ValueError("the map is missing")
 
 
 class Quantity(Column):
@@ -347,9 +348,12 @@ def cannot_be(facts: Facts, requested_kind: type[Column]) -> TableError:
     """Return the error for values that cannot be of the requested kind."""
     if is_text(facts.type):
         examples = some(facts.sorted_distinct(), 3)
-        return TableError(f"column {facts.name!r} cannot be {requested_kind.kind}: it holds text such as {examples}")
+        return TableError(
+            f"column {facts.name!r} cannot be {requested_kind.kind}: it holds text such as {examples}; choose another "
+            "kind"
+        )
     what = "true and false" if pa.types.is_boolean(facts.type) else "dates" if is_date(facts.type) else "numbers"
-    return TableError(f"column {facts.name!r} holds {what}, so it cannot be {requested_kind.kind}")
+    return TableError(f"column {facts.name!r} holds {what}, so it cannot be {requested_kind.kind}; choose another kind")
 
 
 def first_shown(array: pa.Array, chosen: np.ndarray[Any, np.dtype[np.bool_]]) -> str:

@@ -17,7 +17,7 @@ from cubicflow.tables.table_error import TableError, some
 
 def _parse_value(value: Any) -> Level:
     if not isinstance(value, str | int | float):
-        raise TypeError(f"its value should be text or a number, got {str(value)[:80]}")
+        raise TypeError(f"the value should be text or a number, got {str(value)[:80]}")
     return value
 
 
@@ -35,12 +35,15 @@ class Constant(Column):
 
     @classmethod
     def infer(cls, facts: Facts, requested_kind: type[Column] | None, role: Role) -> Column | None:
-        if len(facts.distinct) == 1 and facts.gaps:  # the probability of a gap is left to learn
+        if len(facts.distinct) == 1 and facts.gaps:  # the model still learns the probability of a missing value
             return Levels(facts.name, type_name(facts.type), role, levels=tuple(facts.sorted_distinct()))
         if len(facts.distinct) == 1:
             return cls(facts.name, type_name(facts.type), "constant", value=facts.sorted_distinct()[0])
         if requested_kind is cls:
-            raise TableError(f"column {facts.name!r} is not constant: it holds {some(facts.sorted_distinct(), 3)}")
+            raise TableError(
+                f"column {facts.name!r} is not constant: it holds {some(facts.sorted_distinct(), 3)}; choose another "
+                "kind"
+            )
         return None
 
     def settle(self, seen: Evidence) -> tuple[Self, list[str]]:  # noqa: ARG002
@@ -53,7 +56,7 @@ class Constant(Column):
         if others.any():
             raise TableError(
                 f"column {self.name!r} was always {self._shown} in the fitted table; here it also holds "
-                f"{first_shown(array, others)}"
+                f"{first_shown(array, others)}; leave these rows out"
             )
         return np.zeros(len(array))
 

@@ -1,4 +1,4 @@
-"""Facts of a column, collected in one pass before its kind is decided; among them the grid of its numbers.
+"""Facts of a column, such as the grid of its numbers. One pass collects the facts before the column's kind is decided.
 
 A grid is stored in whole numbers: value(k) = (origin + step k) / 10^decimals. So 0.23 decodes to 0.23 instead of
 0.22999999999999998, and the step is an exact greatest common divisor.
@@ -27,9 +27,9 @@ LARGEST = 2**53  # whole numbers up to this one are exact in float64
 FEW = 8  # distinct values; with fewer, the step is one unit of the last decimal
 CHANCE = 0.05  # steps; with a larger rounding error, too many numbers would pass as multiples of the step
 ROUNDING = 8  # units in the last place of the largest value; the rounding error of arithmetic such as 0.1 + 0.2
-MOST_WORDS = 1 << 14  # distinct values of text
-MOST_LEVELS = 256  # distinct values of other types
-LARGEST_MAGNITUDE = 1e100  # its square does not overflow float64
+MOST_WORDS = 1 << 14  # most distinct values of text to count
+MOST_LEVELS = 256  # most distinct values of other types to count
+LARGEST_MAGNITUDE = 1e100  # the square of this number does not overflow float64
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class GridFinder:
         self.no_grid = True
 
     def see_whole(self, values: Codes) -> None:
-        """Add a batch of whole numbers, which always have a grid."""
+        """Add a batch of whole numbers. Whole numbers always lie on a grid."""
         if values.size:
             self._take(np.unique(values), self.decimals)
 
@@ -132,7 +132,8 @@ class GridFinder:
 
 
 class Facts:
-    """Facts of a column: distinct values up to a limit, range, gaps, infinite values, and the grid of numbers."""
+    """Facts of a column: distinct values up to a limit, range, missing values, infinite values, and the grid of
+    numbers."""
 
     def __init__(self, name: str, type: pa.DataType) -> None:
         self.name, self.type = name, type

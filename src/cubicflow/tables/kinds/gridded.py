@@ -62,7 +62,8 @@ class Gridded(Quantity):
         if (first is not None and first > 0) or (last is not None and last < grid.count - 1):
             end = start + grid.width * (grid.count - 1)
             raise TableError(
-                f"column {self.name!r} runs from {start:g} to {end:g}, beyond its bounds {bounds[0]:g}:{bounds[1]:g}"
+                f"column {self.name!r} runs from {start:g} to {end:g}, beyond its bounds {bounds[0]:g}:{bounds[1]:g}; "
+                "widen the bounds"
             )
         return first, last
 
@@ -80,7 +81,7 @@ class Gridded(Quantity):
             try:
                 whole = whole_numbers(array)
             except pa.ArrowInvalid:
-                raise TableError(f"column {self.name!r} holds whole numbers beyond 2^63") from None
+                raise TableError(f"column {self.name!r} holds whole numbers beyond 2^63; remove these rows") from None
             values = whole.astype(np.float64)
             if grid.decimals:
                 codes, fit = grid.codes(values)
@@ -88,7 +89,9 @@ class Gridded(Quantity):
                 far = np.abs(values - float(grid.origin)) > LARGEST
                 if far.any():
                     first = first_shown(array, far)
-                    raise TableError(f"column {self.name!r} holds {first}, absurdly far from the fitted values")
+                    raise TableError(
+                        f"column {self.name!r} holds {first}, absurdly far from the fitted values; remove these rows"
+                    )
                 codes, fit = (whole - grid.origin) // grid.step, (whole - grid.origin) % grid.step == 0
         else:
             values = self.finite(array)

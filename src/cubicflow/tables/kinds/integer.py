@@ -28,7 +28,7 @@ class Integer(Gridded):
             return None
         grid = facts.finder.grid()
         if grid is None or grid.decimals:
-            raise TableError(f"column {name!r} holds fractions, so it cannot be integer")
+            raise TableError(f"column {name!r} holds fractions, so it cannot be integer; choose stepped or real")
         return cls(name, type, role, grid=grid)
 
     @property

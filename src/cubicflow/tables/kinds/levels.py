@@ -21,9 +21,9 @@ ROWS_PER_LEVEL = 10  # rows; numbers without a step are levels only if each valu
 
 def _parse_levels(levels: Any) -> tuple[Level, ...]:
     if not isinstance(levels, list) or not all(isinstance(level, str | int | float) for level in levels):
-        raise ValueError("its levels should be a list of values")
+        raise ValueError("levels should be a list of values")
     if not 0 < len(levels) <= MOST_JSON_LEVELS or len(set(levels)) < len(levels):
-        raise ValueError(f"its levels should be 1 to {MOST_JSON_LEVELS} distinct values, got {len(levels)}")
+        raise ValueError(f"levels should be 1 to {MOST_JSON_LEVELS} distinct values, got {len(levels)}")
     return tuple(levels)
 
 
@@ -42,7 +42,9 @@ class Levelled(Column):
     def of_numbers(cls, facts: Facts, role: Role) -> Self:
         """Return a column that lists the distinct numbers or dates. Raise TableError if there are too many."""
         if not facts.all_distinct_known or len(facts.distinct) == facts.rows:
-            raise TableError(f"column {facts.name!r} holds too many different values to be {cls.kind}")
+            raise TableError(
+                f"column {facts.name!r} holds too many different values to be {cls.kind}; choose another kind"
+            )
         return cls(facts.name, type_name(facts.type), role, levels=tuple(facts.sorted_distinct()))
 
     def learn(self, counts: CodeCounts, rows: int, bounds: Bounds | None) -> Self:  # noqa: ARG002
@@ -109,7 +111,7 @@ class Levelled(Column):
         super().check()
         edges = self.map.edges if isinstance(self.map, Histogram) else ()
         if self.role in self.mapped_roles and (len(edges) != len(self.levels) + 1 or edges[0] != 0):
-            raise ValueError(f"its map does not fit its {len(self.levels)} levels")
+            raise ValueError(f"the map does not fit the {len(self.levels)} levels")
         self.values(self.levels)  # raises if a level is not of the column's type
 
 
@@ -127,5 +129,6 @@ class Levels(Levelled):
 
 
 def _searchable(values: pa.Array) -> pa.Array:
-    """Return values that ``pc.index_in`` can search. It lacks float16, and it distinguishes -0.0 from 0.0."""
+    """Return values that ``pc.index_in`` can search. Floats become float64, because ``index_in`` lacks float16, and
+    -0.0 becomes 0.0."""
     return pa.array(floats(values) + 0.0) if pa.types.is_floating(values.type) else values

@@ -27,7 +27,8 @@ class Stepped(Gridded):
         grid = facts.finder.grid()
         if grid is None and requested_kind is cls:
             raise TableError(
-                f"the values of column {facts.name!r} are not multiples of a common step, so it cannot be stepped"
+                f"the values of column {facts.name!r} have no common step, so it cannot be stepped; choose the kind "
+                "real"
             )
         if grid is None or (grid.count > MOST_STEPS and requested_kind is None):
             return None

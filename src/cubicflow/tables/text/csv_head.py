@@ -1,4 +1,4 @@
-"""The head of a CSV file: the delimiter, the column names, and whether the file has names."""
+"""The head of a CSV file: the delimiter, and whether the first line holds the column names."""
 
 from __future__ import annotations
 

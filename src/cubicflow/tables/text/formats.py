@@ -51,7 +51,7 @@ class Format(ABC):
         """Return a phrase for the user that describes the values."""
 
     def matches_all(self, text: pa.Array) -> bool:
-        """Return whether every value of an array without gaps matches the pattern."""
+        """Return whether every value of an array without missing values matches the pattern."""
         return bool(pc.all(pc.match_substring_regex(text, self.pattern), min_count=0).as_py())
 
     def to_plain(self, text: pa.Array) -> pa.Array:

@@ -57,7 +57,9 @@ class FormattedTable(Table):
             yield pa.RecordBatch.from_arrays(arrays, names=columns)
 
     def spooled(self, columns: Sequence[str], folder: Path | None = None) -> Table:
-        return self._inner.spooled(columns, folder)  # with the original text; detect_formats then looks at all rows
+        return self._inner.spooled(
+            columns, folder
+        )  # the spool holds the original text, so that detect_formats can check all rows
 
     def fingerprint(self) -> str:
         return self._inner.fingerprint()

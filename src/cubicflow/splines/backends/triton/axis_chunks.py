@@ -1,6 +1,6 @@
 # mypy: ignore-errors
 # ruff: noqa: N803, N806, RUF005
-"""Many bins of a spline with two independent axes. Each axis is a softmax."""
+"""The bins of splines whose widths and heights are separate softmaxes, for many bins, read in chunks."""
 
 from __future__ import annotations
 

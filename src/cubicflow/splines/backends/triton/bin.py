@@ -182,9 +182,9 @@ def evaluate_backward(
     """Return the gradients of x, of the source's and the target's (before, after, size, down, up), and of both logits.
 
     On the real line the target's sum after the bin has its own gradient. The sum equals one minus the other sizes, so
-    its gradient could be passed to them. But where the sum is small its gradient is large. Passed to the other sizes,
-    it would cancel under the softmax and leave roundings as large as the result. The sum before the first bin is empty.
-    Its gradient is set to 0 there, because it would be infinite in the far tail.
+    its gradient could be passed to the other sizes. But the gradient of a small sum is large. A large gradient of the
+    other sizes would cancel under the softmax and leave roundings as large as the result. The sum before the first bin
+    is empty. The gradient of this sum is set to 0, because it would be infinite in the far tail.
 
     Let G be the output's distance from the near end. In the first bin G = size x t x q (without q for the inverse).
     Terms that divide by G also multiply by t. The quotient t / G is computed as one number that stays finite there.

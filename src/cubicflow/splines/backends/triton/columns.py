@@ -215,6 +215,6 @@ def softmax_weight(column, bin, grads):
 
 @triton.jit
 def softmax_mean(raw, total, grads):
-    """Return the mean of these gradients under the softmax, without a pass over the bins."""
+    """Return the mean, under the softmax, of the gradients of all sizes. No pass over the bins is needed."""
     outside = grads[0] * raw[0] + grads[1] * raw[1]
     return (outside + grads[2] * raw[2] + (grads[3] * raw[3] + grads[4] * raw[4])) / total

@@ -33,7 +33,7 @@ class Tuning(NamedTuple):
     compile time short. Compile time grows with the square of the number of reads in a kernel.
     """
 
-    num_warps: int = 2  # warps of 32 elements per program; 0 gives one program all elements
+    num_warps: int = 2  # warps of 32 elements per program; 0 for as few programs as possible
     max_row_bins: int = 32  # bins; packed params with more bins are read in chunks
     chunk: int = 32  # bins per chunk of packed params
     quadratic_chunk: int = 16  # bins per chunk of a quadratic; untimed, but 32 would not fit a thread's registers

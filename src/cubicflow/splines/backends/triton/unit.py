@@ -125,7 +125,7 @@ def slope_ratio(logit):
 
 @triton.jit
 def softplus_slope(logit):
-    """Return the rational-quadratic's slope at a knot, and its derivative."""
+    """Return the slope of a rational-quadratic spline at a knot, and the slope's derivative by the logit."""
     shifted = logit + SOFTPLUS_ONE
     z = exp_below(-tl.abs(shifted), 0.0)
     one_plus = 1 + z
@@ -293,7 +293,7 @@ def cubic_root(start, end, c, STEPS: tl.constexpr):
 
 @triton.jit
 def rational_root(start, end, c):
-    """Return t and 1 - t."""
+    """Return the root t of a rational-quadratic bin, and 1 - t. ``rational_quadratic_root`` explains the formula."""
     slope = start * (1 - c) + (2 - end) * c
     shifted = slope - 2 * c
     root = tl.sqrt(shifted * shifted + 4 * c * (1 - c))
