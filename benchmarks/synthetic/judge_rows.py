@@ -102,6 +102,12 @@ def shape_and_trend(real: pd.DataFrame, sampled: pd.DataFrame, words: list[str])
     }
 
 
+def resampled(train: pd.DataFrame, words: list[str]) -> dict[str, float]:
+    """Return SDMetrics' scores of as many training rows, drawn with replacement. Noise alone keeps them below 1."""
+    found = shape_and_trend(train, train.sample(len(train), replace=True, random_state=SEED, ignore_index=True), words)
+    return {name: found[name] for name in ("shape", "trend")}
+
+
 def copies(train: pd.DataFrame, others: pd.DataFrame) -> float:
     """Return the share of rows that equal a training row in every cell."""
     known = set(train.astype(str).itertuples(index=False, name=None))
@@ -176,6 +182,7 @@ def judged(train: pd.DataFrame, test: pd.DataFrame, sampled: pd.DataFrame, words
         "detection": detection_score(train, sampled, words),
         "detection_held_out": detection_score(test, sampled.head(len(test)), words),
         "sdmetrics": shape_and_trend(train, sampled, words),
+        "resampled": resampled(train, words),
         "copies": {"sampled": copies(train, sampled), "held_out": copies(train, test)},
         "impossible_pairs": impossible(real, sampled, words),
         "contradictions": contradicted(real, sampled),

@@ -24,7 +24,9 @@ look at samples of Shoppers and Adult: finer bins in the tails of columns, and 0
   stratified folds). The score is 1 - (2 max(AUC, 1/2) - 1). At 1 the classifier cannot tell samples from training rows;
   at 0 it separates them perfectly.
 - *held out*: the same score with test rows in place of training rows, and as many samples as test rows.
-- *shape*, *trend*: SDMetrics' scores of columns, and of pairs of columns. 1 is best.
+- *shape*, *trend*: SDMetrics' scores of columns, and of pairs of columns. 1 is best, but chance alone keeps samples of
+  this size below 1. Each section gives the scores of training rows drawn with replacement. A perfect generator would
+  score a little lower, because its rows are new.
 - *copies*: the share of samples that equal a training row in every cell. The share of test rows that do is in brackets.
 - *impossible*: the share of samples with a pair of words that no row of the table has, although the pair would be
   expected in seven rows or more if the columns were independent.
@@ -88,6 +90,7 @@ def _table_lines(table: str, records: Sequence[Record]) -> list[str]:
     for record in records:
         if "failed" in record:
             lines += ["", f"{MODELS[record['model']]} could not be run: {record['failed']}"]
+    lines += _resampled(judged)
     for record in judged:
         if (mass := record["log_mass"]) is not None:
             lines += ["", _log_mass(record["model"], mass)]
@@ -119,6 +122,15 @@ def _percent(share: float) -> str:
     ('1.2 %', '0 %')
     """
     return f"{100 * share:.1f} %" if share else "0 %"
+
+
+def _resampled(records: Sequence[Record]) -> list[str]:
+    """Return a line with the scores of training rows drawn with replacement, if a record has them."""
+    found = [record["judged"]["resampled"] for record in records if "resampled" in record["judged"]]
+    if not found:
+        return []
+    shape, trend = found[0]["shape"], found[0]["trend"]
+    return ["", f"Training rows drawn with replacement: shape {shape:.4f}, trend {trend:.4f}."]
 
 
 def _log_mass(model: str, mass: Record) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 import gzip
 import json
@@ -15,7 +16,9 @@ from benchmarks.synthetic.compared_tables import TABLES, CompareOn
 from benchmarks.synthetic.generate_rows import epochs_within, read_table
 from benchmarks.synthetic.page import draw, page
 from benchmarks.synthetic.records import failed_record, make_record, read_records, write_record
-from benchmarks.synthetic_tables import RECORDS, RESULTS
+from benchmarks.synthetic_tables import RECORDS, RESULTS, run_one
+
+from benchmarks import synthetic_tables
 
 MACHINE = {
     "command": "python -m benchmarks.synthetic_tables FOLDER",
@@ -126,6 +129,7 @@ def record(model: str, score: float) -> dict[str, object]:
         "detection": {"score": score},
         "detection_held_out": {"score": score + 0.01},
         "sdmetrics": {"shape": 0.99, "trend": 0.98},
+        "resampled": {"shape": 0.995, "trend": 0.9871},
         "copies": {"sampled": 0.0, "held_out": 0.012},
         "impossible_pairs": {"pairs": 0, "share": 0.0},
         "contradictions": {"rules": [["a", "b", 0.5]], "share": 0.5},
@@ -155,6 +159,7 @@ def test_the_page_shows_the_records(tmp_path: Path) -> None:
     assert "| cubicflow | **0.900** |" in text
     assert "| SDV TVAE | 0.400 |" in text
     assert "| cubicflow | 0.900 | 0.910 | 0.9900 | 0.9800 | 0 % (1.2 %) | - | 50.0 % | 12, 10 |" in text
+    assert "Training rows drawn with replacement: shape 0.9950, trend 0.9871." in text
     assert "mostlyai-engine could not be run: ModuleNotFoundError: nothing there" in text
     assert "-1.500 ± 0.100 nats over 1,000 test rows; independent columns -2.000." in text
     assert "| training rows | 48.0 % | 0 % |" in text
@@ -164,6 +169,33 @@ def test_the_page_shows_the_records(tmp_path: Path) -> None:
     assert "cubicflow on magic; SDV GaussianCopula on penguins, magic; SDV TVAE on magic;" in text
     tables = [line for line in text.splitlines() if line.startswith("|")]
     assert all(line.endswith("|") for line in tables)
+
+
+def test_samples_are_judged_on_another_machine_without_another_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripts: list[str] = []
+
+    def run_script(interpreter: str, script: str, model: str, folder: str, *limits: str) -> None:
+        scripts.append(script)
+        made = record(model, 0.4)
+        judged = {**made.pop("judged"), "versions": {}}
+        name, content = (f"{model}-judged.json", judged) if script == "judge_rows.py" else (f"{model}.json", made)
+        (Path(folder) / name).write_text(json.dumps(content))
+
+    monkeypatch.setattr(synthetic_tables, "run_script", run_script)
+    monkeypatch.setattr(synthetic_tables, "RECORDS", tmp_path / "records")
+    table = CompareOn("penguins", ("t.csv",), ("word",), ("n", "n", "word"))
+    monkeypatch.setitem(TABLES, "penguins", table)
+    (tmp_path / "t.csv").write_text("n,word\n" + "1,a\n" * 20)
+    sampling = argparse.Namespace(folder=tmp_path, work=tmp_path / "work", judge=None, minutes=1, steps=1, again=False)
+    run_one("penguins", "sdv-tvae", "python", sampling, "sampled there")
+    assert not (tmp_path / "records").exists()
+    judging = argparse.Namespace(**{**vars(sampling), "judge": "python"})
+    run_one("penguins", "sdv-tvae", "python", judging, "judged here")
+    assert scripts == ["generate_rows.py", "judge_rows.py"]
+    (found,) = read_records(tmp_path / "records", ["penguins"])
+    assert found["command"] == "sampled there"
 
 
 def test_the_page_in_the_documentation_agrees_with_the_records() -> None:
