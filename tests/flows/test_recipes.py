@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 
+import numpy as np
 import pytest
 import torch
 from scipy import stats
@@ -223,6 +224,8 @@ def test_dequantise_adds_less_than_one() -> None:
         (lambda: attention(3, num_heads=5), ValueError, "num_heads must divide hidden_features, got 5 and 16"),
         (lambda: attention(3, order=[0, 1, 1]), ValueError, "order must hold every number from 0 to 2 once"),
         (lambda: attention(3, order=[0, 1]), ValueError, "order must hold every number from 0 to 2 once, got [0, 1]"),
+        (lambda: attention(3, order=3), ValueError, "order must hold every number from 0 to 2 once, got 3"),
+        (lambda: attention(2, order=["b", 0]), ValueError, "every number from 0 to 1 once, got ['b', 0]"),
         (lambda: attention(3, order=[2, 1, 0], linear=True), ValueError, "linear layers mix the features"),
         (lambda: cf.flows.tabular(3, order=[2, 1, 0]), ValueError, "order needs layer='autoregressive'"),
         (lambda: attention(3, domain="unit"), TypeError, "TabularConfig has no setting 'domain'"),
@@ -258,6 +261,13 @@ def test_attention_layers_have_opposite_orders() -> None:
         ordered = jacobian[layer.order][:, layer.order]
         assert (ordered.triu(1) == 0).all()
         assert (ordered.tril(-1)[*torch.tril_indices(4, 4, -1)] != 0).all()
+
+
+@pytest.mark.parametrize("order", [(2, 0, 1), np.array([2, 0, 1]), torch.tensor([2, 0, 1])], ids=type)
+def test_an_order_may_be_any_sequence(order, tmp_path) -> None:
+    attention(3, order=order).save(tmp_path / "flow")
+    orders = [getattr(part, "order", None) for part in cf.load(tmp_path / "flow").transform.transforms]
+    assert orders == [None, [2, 0, 1], [1, 0, 2]]
 
 
 def test_attention_starts_at_the_identity_and_whitens_by_columns() -> None:

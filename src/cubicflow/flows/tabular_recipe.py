@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
 
-from cubicflow.constructors import positive
+from cubicflow.constructors import permutation, positive
 from cubicflow.distributions import NormalMixture, StandardNormal
 from cubicflow.flows.flow import Flow
 from cubicflow.flows.recipe_config import PAPER_CLIP, RecipeConfig
@@ -183,5 +183,7 @@ def _order(config: TabularConfig, i: int) -> Sequence[int] | None:
     """Return the order of the features in layer i. With linear layers, which mix the features, no order is set."""
     if config.linear or (config.order is None and i % 2 == 0):
         return None
-    order = range(config.features) if config.order is None else config.order
+    order = list(range(config.features))
+    if config.order is not None:
+        order = permutation("order", config.order, config.features)
     return order if i % 2 == 0 else order[::-1]
