@@ -14,6 +14,7 @@ from cubicflow.flows.recipe_config import PAPER_CLIP, RecipeConfig
 from cubicflow.nets import CausalTransformer, MaskedResidualMLP, ResidualMLP
 from cubicflow.transforms import Autoregressive, Compose, ElementMap, Elementwise, LULinear, Standardise, Transform
 from cubicflow.transforms.coupling import alternating_mask, contiguous_mask
+from cubicflow.transforms.element_map import is_spline
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,8 @@ class TabularConfig(RecipeConfig):
     @classmethod
     def make(cls, paper: bool, settings: dict[str, Any]) -> Self:
         transformer = cls.transformer_settings() if settings.get("network") == "transformer" else {}
+        if transformer and not is_spline(settings.get("family", cls.family)):
+            del transformer["affine_first"]  # there is no spline to shift and scale for
         return super().make(paper, {**transformer, **settings})
 
     def __post_init__(self) -> None:
@@ -104,6 +107,8 @@ class TabularConfig(RecipeConfig):
             raise ValueError(f"network must be 'mlp' or 'transformer', got {self.network!r}")
         if self.network == "transformer" and self.layer != "autoregressive":
             raise ValueError("network='transformer' needs layer='autoregressive'; coupling layers need network='mlp'")
+        if self.network == "transformer" and self.norm is not None:
+            raise ValueError(f"network='transformer' has layer norms of its own; leave out norm={self.norm!r}")
         if self.order is not None and (self.layer != "autoregressive" or self.linear):
             raise ValueError(
                 "order needs layer='autoregressive' and linear=False, because linear layers mix the features; set "
