@@ -84,7 +84,7 @@ class TabularConfig(RecipeConfig):
 
     @classmethod
     def transformer_settings(cls) -> dict[str, Any]:
-        """Return the defaults that network="transformer" changes."""
+        """Return the defaults that network="transformer" changes. Families that are not splines keep affine_first."""
         counts = {"num_layers": 2, "linear": False, "num_blocks": 4, "num_bins": 12}
         return {**counts, "affine_first": True, "scale_logits": False}
 
