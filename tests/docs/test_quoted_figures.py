@@ -51,7 +51,7 @@ def test_readme_agrees_with_the_pages_of_other_generators() -> None:
         ours = rows(f"docs/results/speed/{machine}/bench.md", "training step, D = 63, batch 512 | cubicflow")
         assert f"| cubicflow | {milliseconds} |" in ours[0]
     attention = rows("results/README.md", "cubic autoregressive, attention, all eight symmetries of a patch")
-    assert attention[0].endswith(f" {patches[1]} |")
+    assert attention[0].endswith(f" {patches[1].removesuffix(', with attention and symmetries')} |")
     assert any(f"| {penguins[1]} |" in row for row in rows("docs/results/synthetic_tables.md", "cubicflow"))
     camel = rows("docs/results/integrals.md", "camel, D = 16 | 1,000,000 | cubicflow")
     error, seconds = integral[1].removesuffix(" s").split(" in ")
@@ -62,8 +62,12 @@ def test_readme_agrees_with_the_pages_of_other_generators() -> None:
 def test_scores_of_the_paper_agree_with_the_page_of_the_rerun() -> None:
     rerun = (ROOT / "results" / "README.md").read_text(encoding="utf-8")
     rows = [row.split(" | ")[-1].removesuffix(" nats |") for row in quoted_figures.paper(ROOT).splitlines()[3:-1]]
-    assert len(rows) == 6
+    assert len(rows) == 9
     assert all(f" {score} |" in rerun for score in rows)
+    decays = [row.strip("| ").split(" | ") for row in quoted_figures.weight_decay(ROOT).splitlines()[2:5]]
+    for (*_, decay, score), title in zip(decays, ("", ", weight decay 0.1", ", weight decay 0.3"), strict=True):
+        assert (decay == "0") == (title == "")
+        assert f"twice as wide, dropout 0.5{title}, 40,000 steps | 0 | {score} |" in rerun
 
 
 @pytest.fixture

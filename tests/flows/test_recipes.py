@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 
+import numpy as np
 import pytest
 import torch
 from scipy import stats
@@ -221,8 +222,12 @@ def test_dequantise_adds_less_than_one() -> None:
         (lambda: cf.flows.tabular(3, network="lstm"), ValueError, "network must be 'mlp' or 'transformer', got 'lstm'"),
         (lambda: cf.flows.tabular(3, network="transformer"), ValueError, "coupling layers need network='mlp'"),
         (lambda: attention(3, num_heads=5), ValueError, "num_heads must divide hidden_features, got 5 and 16"),
+        (lambda: attention(3, norm="batch"), ValueError, "layer norms of its own; leave out norm='batch'"),
+        (lambda: attention(3, family="affine", affine_first=True), ValueError, "affine_first needs a spline"),
         (lambda: attention(3, order=[0, 1, 1]), ValueError, "order must hold every number from 0 to 2 once"),
         (lambda: attention(3, order=[0, 1]), ValueError, "order must hold every number from 0 to 2 once, got [0, 1]"),
+        (lambda: attention(3, order=3), ValueError, "order must hold every number from 0 to 2 once, got 3"),
+        (lambda: attention(2, order=["b", 0]), ValueError, "every number from 0 to 1 once, got ['b', 0]"),
         (lambda: attention(3, order=[2, 1, 0], linear=True), ValueError, "linear layers mix the features"),
         (lambda: cf.flows.tabular(3, order=[2, 1, 0]), ValueError, "order needs layer='autoregressive'"),
         (lambda: attention(3, domain="unit"), TypeError, "TabularConfig has no setting 'domain'"),
@@ -260,6 +265,13 @@ def test_attention_layers_have_opposite_orders() -> None:
         assert (ordered.tril(-1)[*torch.tril_indices(4, 4, -1)] != 0).all()
 
 
+@pytest.mark.parametrize("order", [(2, 0, 1), np.array([2, 0, 1]), torch.tensor([2, 0, 1])], ids=type)
+def test_an_order_may_be_any_sequence(order, tmp_path) -> None:
+    attention(3, order=order).save(tmp_path / "flow")
+    orders = [getattr(part, "order", None) for part in cf.load(tmp_path / "flow").transform.transforms]
+    assert orders == [None, [2, 0, 1], [1, 0, 2]]
+
+
 def test_attention_starts_at_the_identity_and_whitens_by_columns() -> None:
     x = torch.randn(500, 3, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 20.0, 0.1]) + 5
     flow = attention(3)
@@ -267,6 +279,15 @@ def test_attention_starts_at_the_identity_and_whitens_by_columns() -> None:
     z, log_det = cf.flows.whiten(flow, x).to_noise(x)
     assert torch.allclose(z, (x - x.mean(0)) / x.std(0, correction=0), rtol=1e-4, atol=1e-4)
     assert torch.allclose(log_det, -x.std(0, correction=0).log().sum().expand(500), atol=1e-4)
+
+
+@pytest.mark.parametrize(("family", "params"), [("affine", 2), ("additive", 1), ("quadratic", 2 + 25)])
+def test_attention_with_every_kind_of_map(family: str, params: int) -> None:
+    """Only splines are shifted and scaled first: maps that are not splines have no such setting."""
+    flow = perturbed(attention(3, family=family)).double()
+    layers = [layer for layer in flow.modules() if isinstance(layer, cf.transforms.Autoregressive)]
+    assert [layer.element_map.num_params for layer in layers] == [params] * 2
+    assert flow.check(torch.randn(20, 3, dtype=torch.float64)).round_trip < 1e-9
 
 
 def test_large_calls_of_attention_run_in_pieces(monkeypatch) -> None:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from cubicflow.reproduce.claims import CLAIMS, FAILS, HOLDS, NOT_RUN
+from cubicflow.reproduce.claims import AUTOREGRESSIVE, CLAIMS, FAILS, HOLDS, NOT_RUN
+from cubicflow.reproduce.recipe_files import load_recipe
 
 
 def verdict(beginning: str, experiment: str, results: dict[str, Any], **about: Any) -> str:
@@ -98,6 +99,12 @@ def test_the_claim_that_coupling_layers_are_competitive(verdicts: tuple[str, str
     relatives = [*autoregressive, pair("miniboone", "better", first="cubic-free")]
     results = {"relatives": relatives, "titles": {"cubic-autoregressive": "cubic autoregressive"}}
     assert verdict("Coupling layers keep up", "table-1", results) == expected
+
+
+def test_the_claims_cover_every_autoregressive_model_of_the_recipe() -> None:
+    models = load_recipe("table-1")["models"]
+    found = [name for name, model in models.items() if model.get("flow", {}).get("layer") == "autoregressive"]
+    assert sorted(AUTOREGRESSIVE) == sorted(found)
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
 
-from cubicflow.constructors import positive
+from cubicflow.constructors import permutation, positive
 from cubicflow.distributions import NormalMixture, StandardNormal
 from cubicflow.flows.flow import Flow
 from cubicflow.flows.recipe_config import PAPER_CLIP, RecipeConfig
 from cubicflow.nets import CausalTransformer, MaskedResidualMLP, ResidualMLP
 from cubicflow.transforms import Autoregressive, Compose, ElementMap, Elementwise, LULinear, Standardise, Transform
 from cubicflow.transforms.coupling import alternating_mask, contiguous_mask
+from cubicflow.transforms.element_map import is_spline
 
 
 @dataclass(frozen=True)
@@ -83,13 +84,15 @@ class TabularConfig(RecipeConfig):
 
     @classmethod
     def transformer_settings(cls) -> dict[str, Any]:
-        """Return the defaults that network="transformer" changes."""
+        """Return the defaults that network="transformer" changes. Families that are not splines keep affine_first."""
         counts = {"num_layers": 2, "linear": False, "num_blocks": 4, "num_bins": 12}
         return {**counts, "affine_first": True, "scale_logits": False}
 
     @classmethod
     def make(cls, paper: bool, settings: dict[str, Any]) -> Self:
         transformer = cls.transformer_settings() if settings.get("network") == "transformer" else {}
+        if transformer and not is_spline(settings.get("family", cls.family)):
+            del transformer["affine_first"]  # there is no spline to shift and scale for
         return super().make(paper, {**transformer, **settings})
 
     def __post_init__(self) -> None:
@@ -104,6 +107,8 @@ class TabularConfig(RecipeConfig):
             raise ValueError(f"network must be 'mlp' or 'transformer', got {self.network!r}")
         if self.network == "transformer" and self.layer != "autoregressive":
             raise ValueError("network='transformer' needs layer='autoregressive'; coupling layers need network='mlp'")
+        if self.network == "transformer" and self.norm is not None:
+            raise ValueError(f"network='transformer' has layer norms of its own; leave out norm={self.norm!r}")
         if self.order is not None and (self.layer != "autoregressive" or self.linear):
             raise ValueError(
                 "order needs layer='autoregressive' and linear=False, because linear layers mix the features; set "
@@ -183,5 +188,7 @@ def _order(config: TabularConfig, i: int) -> Sequence[int] | None:
     """Return the order of the features in layer i. With linear layers, which mix the features, no order is set."""
     if config.linear or (config.order is None and i % 2 == 0):
         return None
-    order = range(config.features) if config.order is None else config.order
+    order = list(range(config.features))
+    if config.order is not None:
+        order = permutation("order", config.order, config.features)
     return order if i % 2 == 0 else order[::-1]

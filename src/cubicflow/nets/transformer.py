@@ -76,6 +76,10 @@ class Transformer(nn.Module):
     def forward(self, tokens: Tensor, memory: Memory | None = None) -> Tensor:
         """Map tokens (N, T, H) to outputs (N, T, H). With a memory, the tokens follow the tokens in the memory: any
         number T if the memory is empty, else T = 1."""
+        if tokens.ndim != 3 or tokens.shape[2] != self.hidden_features:
+            raise ValueError(
+                f"Transformer expects tokens of shape (N, T, {self.hidden_features}), got {tuple(tokens.shape)}"
+            )
         if memory is not None:
             memory.check(tokens, causal=self.causal)
         device = tokens.device.type

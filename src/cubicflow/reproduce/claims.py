@@ -15,6 +15,7 @@ HOLDS, FAILS = "holds", "does not hold here"
 AUTOREGRESSIVE = (
     "cubic-autoregressive",
     "cubic-autoregressive-wide",
+    "cubic-autoregressive-few-bins",
     "cubic-attention",
     "cubic-attention-long",
     "cubic-attention-symmetries",

@@ -15,7 +15,7 @@ from cubicflow.reproduce.experiment import EXPERIMENTS, read_json
 from cubicflow.reproduce.figure_2 import GAUSSIANS
 from cubicflow.reproduce.figure_2_report import what_limits
 from cubicflow.reproduce.hardware import name_of
-from cubicflow.reproduce.table_1_report import table_markdown
+from cubicflow.reproduce.table_1_report import described_provenance, table_markdown
 
 PAGE_FILE = "README.md"
 PANELS_ONCE = ("data", "model density", "model samples")  # panels of figure 2 in old records without panel names
@@ -73,7 +73,8 @@ def _not_rerun(records: Mapping[str, Record]) -> str:
             elif about["note"] is None:
                 lines.append(f"- Table 1, {dataset.upper()}: not yet run.")
             elif about["provenance"] != "whole":
-                lines.append(f"- Table 1, {dataset.upper()} is {about['provenance']}. {about['note']}")
+                provenance = described_provenance(about["provenance"])
+                lines.append(f"- Table 1, {dataset.upper()} is {provenance}. {about['note']}")
     lines += [f"- Figure 2: {note}." for note in records.get("figure-2", {}).get("notes", [])]
     return "## What could not be rerun\n\n" + ("\n".join(lines) if lines else "Everything was rerun.")
 

@@ -30,6 +30,7 @@ def summarise(records: Sequence[CellRecord], settings: TableSettings, left_out: 
         "titles": titles,
         "not_installed": [name for name, peer in peers.items() if find_spec(peer["package"]) is None],
         "only": {name: model["only"] for name, model in settings.models.items() if "only" in model},
+        "published_as": {name: model["published"] for name, model in settings.models.items() if "published" in model},
         "always_shown": [*(name for pair in comparisons["verdicts"] for name in pair), *peers],
         "datasets": {},
         **{kind: [] for kind in ("rows", "goals", "comparisons", "ablations", "relatives", "rivals")},
@@ -73,6 +74,8 @@ def _row(records: Sequence[CellRecord], dataset: str, model: str) -> dict[str, A
         "seeds": [about["seed"] for about in abouts],
         "parameters": abouts[0]["parameters"],
         "steps": round(statistics.fmean(about["steps"] for about in abouts)),
+        "best_step": round(statistics.fmean(about["best_step"] for about in abouts)),
+        "best_at_end": all(about["best_step"] == about["steps"] for about in abouts),
         "seconds": round(sum(about["seconds"] for about in abouts), 1),
         "stopped": sorted({about["stopped"] for about in abouts}),
         "weights": sorted({about["weights"] for about in abouts}),
@@ -102,7 +105,8 @@ def _goals(rows: Sequence[Mapping[str, Any]], goals: Sequence[Settings]) -> list
             of = f"mixture of {fits} fits" if mixed else "one fit" if fits == 1 else f"mean of {fits} fits"
             reached = [words for words in ("aim", "reach") if test["mean"] >= goal[words]]
             met = {"aim": "the aim", "reach": "the goal"}[reached[0]] if reached else "neither"
-            found.append({**goal, "of": of, "mean": test["mean"], "error": test["error"], "met": met})
+            scored = {"mean": test["mean"], "error": test["error"], "best_at_end": row["best_at_end"]}
+            found.append({**goal, **scored, "of": of, "met": met})
     return found
 
 
@@ -139,7 +143,8 @@ def table_csv(records: Sequence[CellRecord]) -> list[dict[str, Any]]:
 def table_markdown(summary: Mapping[str, Any]) -> str:
     """Return the table in the paper's layout, then comparisons of models, then details of the fits."""
     against_ours = [_against_ours(summary, kind, heading) for kind, heading in AGAINST_OURS.items()]
-    parts = [_layout(summary), _data(summary), _against_goals(summary), _comparisons(summary), *against_ours]
+    parts = [_layout(summary), _data(summary), _against_goals(summary), _missed_goals(summary), _as_published(summary)]
+    parts += [_comparisons(summary), *against_ours]
     parts += [_mixtures(summary), _details(summary)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -181,6 +186,7 @@ def _layout(summary: Mapping[str, Any]) -> str:
     for name, title in PUBLISHED_ROWS.items():
         lines.append([title, *(summary["datasets"][dataset]["published"].get(name, "") for dataset in datasets)])
     heading = "Test log likelihood in nats, ± two standard errors over the test rows; higher is better."
+    heading += _other_rows(summary)
     return _section(heading, ["model", *map(str.upper, datasets)], lines)
 
 
@@ -196,11 +202,36 @@ PUBLISHED_ROWS = {
 }
 
 
+def described_provenance(provenance: str) -> str:
+    """Return the provenance of a dataset's rows, with a warning if the rows are not the published ones.
+
+    >>> described_provenance("redrawn"), described_provenance("partial")
+    ('redrawn, so its rows are not the published rows', 'partial')
+    """
+    return "redrawn, so its rows are not the published rows" if provenance == "redrawn" else provenance
+
+
+def _other_rows(summary: Mapping[str, Any]) -> str:
+    """Return sentences about comparable datasets whose rows are redrawn or partial, after a space."""
+    text = ""
+    for provenance, sentence in OTHER_ROWS.items():
+        about = summary["datasets"].items()
+        names = [name.upper() for name, a in about if (a["provenance"], a["comparable"]) == (provenance, True)]
+        text += " " + sentence.format(", ".join(names)) if names else ""
+    return text
+
+
+OTHER_ROWS = {
+    "redrawn": "Rows of {} are redrawn: they are not the published rows.",
+    "partial": "{} has only a part of the published rows.",
+}
+
+
 def _data(summary: Mapping[str, Any]) -> str:
     lines = []
     for dataset, about in summary["datasets"].items():
         if about["note"]:
-            lines.append(f"- {dataset.upper()}: {about['provenance']}. {about['note']}")
+            lines.append(f"- {dataset.upper()}: {described_provenance(about['provenance'])}. {about['note']}")
         elif about["left_out"]:
             lines.append(f"- {dataset.upper()}: not rerun, {about['left_out'].rstrip('.')}.")
         else:
@@ -213,7 +244,36 @@ def _against_goals(summary: Mapping[str, Any]) -> str:
         [*_dataset_and_model(summary, row), row["of"], _nats(row), row["reach"], row["aim"], row["met"]]
         for row in summary["goals"]
     ]
-    return _section("Goals.", ["dataset", "model", "score of", "nats", "goal", "aim", "meets"], lines)
+    heading = "Goals." + _other_rows(summary)
+    return _section(heading, ["dataset", "model", "score of", "nats", "goal", "aim", "meets"], lines)
+
+
+def _missed_goals(summary: Mapping[str, Any]) -> str:
+    """Return a paragraph for each missed goal, with the note of the recipe on possible reasons."""
+    paragraphs = []
+    for row in (row for row in summary["goals"] if row["met"] == "neither"):
+        dataset, model = _dataset_and_model(summary, row)
+        missing = row["reach"] - row["mean"]
+        text = f"**A goal missed**: on {dataset}, {model}: {row['mean']:.2f}, {missing:.2f} nats below the goal."
+        if row.get("best_at_end"):  # older records do not have this key
+            text += " The validation score was best at the last step, so more steps may help."
+        paragraphs.append(" ".join([text, *([row["note"]] if "note" in row else [])]))
+    return "\n\n".join(paragraphs)
+
+
+def _as_published(summary: Mapping[str, Any]) -> str:
+    """Compare the paper's models with their published scores, on datasets with comparable test rows."""
+    lines = []
+    named = summary.get("published_as", {})  # older records have no published names
+    for row in summary["rows"]:
+        about = summary["datasets"][row["dataset"]]
+        published = about["published"].get(named.get(row["model"]))
+        if published and about["comparable"]:
+            difference = f"{row['test']['mean'] - float(published.split()[0]):+.2f}"
+            steps = [f"{row[name]:,}" for name in ("steps", "best_step")]
+            lines.append([*_dataset_and_model(summary, row), _nats(row["test"]), published, difference, *steps])
+    heading = "The paper's models as written, beside their published scores." + _other_rows(summary)
+    return _section(heading, ["dataset", "model", "ours", "published", "difference", "steps", "best step"], lines)
 
 
 def _comparisons(summary: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cubicflow.constructors import arguments, positive
+from cubicflow.constructors import arguments, permutation, positive
 from cubicflow.nets import MaskedResidualMLP
 from cubicflow.transforms.coupling import NetworkFactory, make_network
 from cubicflow.transforms.element_map import ElementMap
@@ -52,9 +52,7 @@ class Autoregressive(Transform):
         self.element_map = element_map or ElementMap()
         self.element_map.check_columns(features)
         self.context_features = context_features
-        if order is not None and sorted(order) != list(range(features)):
-            raise ValueError(f"order must hold every number from 0 to {features - 1} once, got {list(order)}")
-        self.order = None if order is None else [int(i) for i in order]
+        self.order = None if order is None else permutation("order", order, features)
         if self.order is not None:
             self.before = nn.Buffer(torch.tensor(self.order))  # the column of x for each of the network's features
             self.after = nn.Buffer(self.before.argsort())  # the network's feature for each column of x
