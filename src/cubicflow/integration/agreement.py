@@ -74,7 +74,8 @@ def equality_p_value(values: Tensor, errors: Tensor, degrees: Tensor) -> Tensor:
         robust = weights / (1 + t_square / degrees)
     squares = normal_deviate(t_square.sqrt(), degrees).square().sum(-1)
     half_degrees = torch.full_like(squares, (values.shape[-1] - 1) / 2)
-    return torch.special.gammaincc(half_degrees, squares / 2)
+    p_value: Tensor = torch.special.gammaincc(half_degrees, squares / 2)
+    return p_value
 
 
 def normal_deviate(t: Tensor, degrees: Tensor) -> Tensor:
