@@ -13,6 +13,7 @@ from torch import Tensor
 from cubicflow.integration.agreement import Agreement, agreement
 from cubicflow.integration.bounds import Bounds
 from cubicflow.integration.evaluations import Fold
+from cubicflow.integration.whole_numbers import whole_number
 
 FEW_EFFECTIVE = 200  # effective points; with fewer the standard error is unreliable
 LARGE_SHARE = 0.05  # share of the largest weight above which the standard error is unreliable
@@ -82,7 +83,7 @@ class Integral:
             raise ValueError("f changes its sign, so it is not a density to draw from; use weighted_samples()")
         if not bool(self._weights.any()):
             raise ValueError("f was 0 at every point, so there is no density to draw from")
-        n = max(1, int(self.effective)) if n is None else n
+        n = max(1, int(self.effective)) if n is None else whole_number("n", n, 0)
         generator = torch.Generator().manual_seed(seed)
         marks = (torch.arange(n, dtype=torch.float64) + torch.rand(1, generator=generator, dtype=torch.float64)) / n
         edges = self._weights.cumsum(0)
