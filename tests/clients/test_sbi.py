@@ -213,6 +213,13 @@ def test_conditions_of_another_shape_are_refused_in_one_line() -> None:
         estimator.log_prob(torch.zeros(4, 5), torch.zeros(4, 2))
 
 
+def test_an_embedding_net_for_other_conditions_is_refused_in_one_line() -> None:
+    with pytest.raises(
+        ValueError, match=r"embedding_net does not accept .* give a network for conditions of shape \(2,"
+    ):
+        posterior(embedding_net=nn.Linear(7, 3), **SMALL)(*simulated(box()))
+
+
 def test_bad_arguments_are_refused_in_one_line() -> None:
     theta, x = simulated(box(), 20)
     normal = torch.distributions.MultivariateNormal(torch.zeros(2), torch.eye(2))

@@ -38,6 +38,10 @@ def test_rows_of_another_precision_are_cast_and_whole_numbers_refused() -> None:
     torch.testing.assert_close(flow.double().log_prob(x, context).float(), wanted, atol=1e-4, rtol=1e-4)
     with pytest.raises(TypeError, match=r"x must be floating point, got torch.int64; convert it with x.float\(\)"):
         flow.log_prob(torch.zeros(5, 2, dtype=torch.int64), context)
+    with pytest.raises(TypeError, match=r"x must be a tensor, got ndarray; convert it with torch.as_tensor\(x\)"):
+        flow.log_prob(x.numpy(), context)
+    with pytest.raises(TypeError, match=r"context must be a tensor, got list"):
+        flow.log_prob(x, context.tolist())
 
 
 def test_expand_keeps_the_class_and_samples_come_with_their_densities() -> None:
@@ -50,6 +54,18 @@ def test_expand_keeps_the_class_and_samples_come_with_their_densities() -> None:
     x, log_prob = p.rsample_and_log_prob((3,))
     assert x.shape == (3, 4, 2)
     torch.testing.assert_close(p.log_prob(x), log_prob, atol=1e-4, rtol=1e-4)
+
+
+def test_a_distribution_refuses_shapes_that_do_not_fit() -> None:
+    p = small().distribution().expand((3, 1))
+    assert p.expand((2, 3, 4)).batch_shape == (2, 3, 4)
+    for shape in ((4, 1), (1,)):
+        with pytest.raises(ValueError, match=r"batch shape \(3, 1\) does not expand to"):
+            p.expand(shape)
+    with pytest.raises(ValueError, match=r"x must have shape \(..., 2\), got \(5,\)"):
+        p.log_prob(torch.zeros(5))
+    with pytest.raises(ValueError, match=r"value of shape \(5, 1, 2\) does not broadcast with batch shape \(3, 1\)"):
+        p.log_prob(torch.zeros(5, 1, 2))
 
 
 def test_the_support_of_a_box_is_the_box() -> None:

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 import cubicflow as cf
 from cubicflow.integration import Circle, IntegrandError, Integrator, Line
@@ -22,7 +23,15 @@ SQUARE = [(0, 1)] * 2
         (lambda x: x.sum(), r"got shape \(\)"),
         (lambda x: x[:, 0] * 1j, "complex numbers"),
         (lambda x: ["word"] * len(x), "f must return numbers"),
+        (lambda x: [[1.0], [1.0, 2.0]], "f raised ValueError: setting an array element"),
         (lambda x: 1 / 0, "f raised ZeroDivisionError: division by zero"),
+        (
+            lambda x: torch.exp(x),
+            r"f raised TypeError.*f gets a NumPy array of shape \(\d+, 2\); arrays='torch' gives a t",
+        ),
+        (lambda x: math.exp(x[0]), r"f raised TypeError.*f gets a NumPy array of shape"),
+        (lambda x: torch.ones(2) @ torch.ones(3), "f raised RuntimeError"),
+        (lambda x: torch.zeros(2).view("a", "b"), "f raised TypeError"),  # torch's message has several lines
     ],
 )
 def test_bad_return_values_raise_a_one_line_error(answer, message: str) -> None:
@@ -36,7 +45,12 @@ def test_bad_return_values_raise_a_one_line_error(answer, message: str) -> None:
     [
         ([(1, 0)], r"bounds\[0\] = \(1, 0\) is reversed; write \(0, 1\)"),
         ([(0, 1), (2, 2)], r"bounds\[1\] = \(2, 2\) has width 0"),
-        ([(0, math.inf)], r"infinite on one side"),
+        ([(3, math.inf)], r"infinite on one side; substitute x = 3 \+ t / \(1 - t\), multiply f by 1 / \(1 - t\)\^2"),
+        ([(-math.inf, 3)], r"infinite on one side; substitute x = 3 - t / \(1 - t\), multiply f by 1 / \(1 - t\)\^2"),
+        ([(math.inf, -math.inf)], r"is reversed; write \(-inf, inf\)"),
+        ([(math.inf, math.inf)], "is not an interval"),
+        ([Circle(0, math.inf)], "a circle needs two finite ends"),
+        ([(-1e308, 1e308)], "too wide"),
         ([(math.nan, 1)], "holds NaN"),
         ([], "bounds is empty"),
         ([0.0, 1.0], r"bounds\[0\] must be a pair"),
@@ -54,8 +68,17 @@ def test_bad_settings_are_refused() -> None:
     f = lambda x: x[:, 0]  # noqa: E731
     with pytest.raises(ValueError, match="evaluations=500 is too few for 20 columns; give at least 2,000"):
         cf.integrate(f, [(0, 1)] * 20, 500)
-    with pytest.raises(ValueError, match="evaluations must be a whole number"):
-        cf.integrate(f, SQUARE, -1)
+    for evaluations in (-1, 1.5, None, math.nan, math.inf, "1000"):
+        with pytest.raises(ValueError, match="evaluations must be a whole number"):
+            cf.integrate(f, SQUARE, evaluations)
+    for batch_size in (0, 1.5, None):
+        with pytest.raises(ValueError, match="batch_size must be a whole number, 1 or more"):
+            cf.integrate(f, SQUARE, batch_size=batch_size)
+    for seed in (1.5, None, -1, 2**63):
+        with pytest.raises(ValueError, match=r"seed must be (a whole number, 0 or more|below 2\^62)"):
+            cf.integrate(f, SQUARE, seed=seed)
+    with pytest.raises(TypeError, match="progress must be True, False or a function of a line, got 'yes'"):
+        cf.integrate(f, SQUARE, progress="yes")
     with pytest.raises(ValueError, match="loss must be 'kl' or 'variance'"):
         cf.integrate(f, SQUARE, loss="entropy")
     with pytest.raises(ValueError, match="arrays must be 'numpy' or 'torch'"):
@@ -64,6 +87,16 @@ def test_bad_settings_are_refused() -> None:
         cf.integrate(3.0, SQUARE)
     with pytest.raises(ValueError, match="nothing was evaluated yet"):
         Integrator(f, SQUARE).result()
+
+
+def test_whole_numbers_may_be_floats() -> None:
+    """Python writes a million as 1e6."""
+    f = lambda x: x[:, 0]  # noqa: E731
+    found = cf.integrate(f, SQUARE, 2e3, batch_size=1e3)
+    assert found.estimate == cf.integrate(f, SQUARE, 2_000, batch_size=1_000).estimate
+    assert len(found.unweighted_samples(1e1)) == 10
+    with pytest.raises(ValueError, match="n must be a whole number, 0 or more, got -1"):
+        found.unweighted_samples(-1)
 
 
 def test_an_integrand_that_is_zero_everywhere_gives_a_warning() -> None:

@@ -264,6 +264,12 @@ def _finite(name: str, values: Tensor) -> Tensor:
 def _embedded_features(embedding: nn.Module, conditions: Tensor) -> int:
     """Return the number of features that the embedding net outputs, found by a call with two conditions."""
     training = embedding.training
-    found = flat(embedding.eval()(conditions))
+    try:
+        found = flat(embedding.eval()(conditions))
+    except RuntimeError as error:
+        raise ValueError(
+            f"embedding_net does not accept a batch of shape {tuple(conditions.shape)}, two standardised conditions: "
+            f"{' '.join(str(error).split())}; give a network for conditions of shape {tuple(conditions.shape[1:])}"
+        ) from error
     embedding.train(training)
     return found.shape[1]

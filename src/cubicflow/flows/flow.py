@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -197,8 +198,12 @@ Given = TypeVar("Given", Tensor, Tensor | None)
 
 
 def as_flow(name: str, values: Given, anchor: Tensor) -> Given:
-    """Return values in the flow's dtype. Raise a TypeError for an integer x: integers may be codes, or counts that need
-    dequantisation."""
+    """Return values in the flow's dtype. Raise a TypeError for arrays and lists, and for an integer x: integers may be
+    codes, or counts that need dequantisation."""
+    if isinstance(values, (np.ndarray, list, tuple)):
+        raise TypeError(
+            f"{name} must be a tensor, got {type(values).__name__}; convert it with torch.as_tensor({name})"
+        )
     if values is None or not isinstance(values, Tensor) or values.dtype == anchor.dtype:
         return values
     if not values.is_floating_point() and name == "x":

@@ -51,6 +51,8 @@ class FlowDistribution(Distribution):
 
     def expand(self, batch_shape: Any, _instance: Distribution | None = None) -> FlowDistribution:
         batch_shape = torch.Size(batch_shape)
+        if not _expands(self.batch_shape, batch_shape):
+            raise ValueError(f"batch shape {tuple(self.batch_shape)} does not expand to {tuple(batch_shape)}")
         context = None if self.context is None else self.context.expand(*batch_shape, -1)
         return type(self)(self.flow, context, batch_shape=batch_shape)
 
@@ -66,8 +68,24 @@ class FlowDistribution(Distribution):
         return x, self.flow.base.log_prob(z) - log_det
 
     def log_prob(self, value: Tensor) -> Tensor:
-        batch = torch.broadcast_shapes(value.shape[: value.ndim - len(self.event_shape)], self.batch_shape)
+        features = len(self.event_shape)
+        if value.shape[value.ndim - features :] != self.event_shape:
+            return self.flow.log_prob(value, self.context)  # raises an error that names the shape
+        try:
+            batch = torch.broadcast_shapes(value.shape[: value.ndim - features], self.batch_shape)
+        except RuntimeError:
+            raise ValueError(
+                f"value of shape {tuple(value.shape)} does not broadcast with batch shape {tuple(self.batch_shape)}"
+            ) from None
         return self.flow.log_prob(value.expand(*batch, *self.event_shape), self.context)
+
+
+def _expands(old: torch.Size, new: torch.Size) -> bool:
+    """Return whether a tensor of shape ``old`` expands to ``new``."""
+    try:
+        return bool(torch.broadcast_shapes(old, new) == new)
+    except RuntimeError:
+        return False
 
 
 def _by_column(base: ByColumn, first: torch.nn.Module) -> constraints.Constraint:

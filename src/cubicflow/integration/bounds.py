@@ -104,15 +104,22 @@ def _column(i: int, entry: Column) -> Column:
         ) from None
     if math.isnan(low) or math.isnan(high):
         raise ValueError(f"bounds[{i}] = ({low:g}, {high:g}) holds NaN; give two numbers")
-    if (low, high) == (-math.inf, math.inf) and not isinstance(entry, Circle):
-        return Line()
-    if math.isinf(low) or math.isinf(high):
-        raise ValueError(
-            f"bounds[{i}] = ({low:g}, {high:g}) is infinite on one side; substitute x = low + t / (1 - t) with t in "
-            "(0, 1), or use (-inf, inf) for all of the line"
-        )
-    if low == high:
-        raise ValueError(f"bounds[{i}] = ({low:g}, {high:g}) has width 0; leave the column out, or widen it")
     if low > high:
         raise ValueError(f"bounds[{i}] = ({low:g}, {high:g}) is reversed; write ({high:g}, {low:g})")
+    if low == high and math.isinf(low):
+        raise ValueError(f"bounds[{i}] = ({low:g}, {high:g}) is not an interval; (-inf, inf) is all of the line")
+    if low == high:
+        raise ValueError(f"bounds[{i}] = ({low:g}, {high:g}) has width 0; leave the column out, or widen it")
+    if isinstance(entry, Circle) and math.isinf(high - low):
+        raise ValueError(f"bounds[{i}] is {entry}; a circle needs two finite ends")
+    if (low, high) == (-math.inf, math.inf):
+        return Line()
+    if math.isinf(low) or math.isinf(high):
+        half_line = f"{high:g} - t / (1 - t)" if math.isinf(low) else f"{low:g} + t / (1 - t)"
+        raise ValueError(
+            f"bounds[{i}] = ({low:g}, {high:g}) is infinite on one side; substitute x = {half_line}, multiply f by "
+            "1 / (1 - t)^2 and give (0, 1) as the bounds of t, or use (-inf, inf) for all of the line"
+        )
+    if math.isinf(high - low):
+        raise ValueError(f"bounds[{i}] = ({low:g}, {high:g}) is too wide for float64; use (-inf, inf), or narrow it")
     return Circle(low, high) if isinstance(entry, Circle) else (low, high)

@@ -16,9 +16,12 @@ identically distributed. So their spread gives the standard error, including the
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
+from cubicflow.integration.agreement import Round
 from cubicflow.integration.blend import Blend
 from cubicflow.integration.product_mixture import worth_of
 
@@ -61,23 +64,32 @@ class Fold:
         return self.values * (-self.log_total).exp()
 
     def estimate(self) -> tuple[float, float]:
-        """Return the estimate and its variance."""
+        """Return the estimate and its standard error."""
         sums = torch.zeros(sum(r for _, _, r in self.rounds), dtype=torch.float64)
         sums = sums.scatter_add(0, self.replicate, self.weights)
-        variance, first = 0.0, 0
-        for _, _, replicates in self.rounds:
-            variance += replicates * float(sums[first : first + replicates].var())
-            first += replicates
-        return float(sums.sum()), variance
+        rounds = sums.split([replicates for _, _, replicates in self.rounds])
+        return float(sums.sum()), math.hypot(*map(error_of_sum, rounds))
 
-    def round_estimates(self) -> list[tuple[float, float, float]]:
-        """Return each round's own estimate, variance and effective number of points."""
+    def round_estimates(self) -> list[Round]:
+        """Return each round's own estimate of the integral."""
         found = []
         start = 0
         own = self.values * (-self.log_own).exp()
         for _, n, replicates in self.rounds:
             weights = own[start : start + n]
             sums = weights.view(replicates, -1).sum(1)
-            found.append((float(sums.sum()), replicates * float(sums.var()), worth_of(weights.abs())))
+            found.append(Round(float(sums.sum()), error_of_sum(sums), worth_of(weights.abs()), replicates))
             start += n
         return found
+
+
+def error_of_sum(terms: Tensor) -> float:
+    """Return the standard error of the sum of independent, identically distributed terms, (N,) with N >= 2.
+
+    >>> f"{error_of_sum(torch.tensor([1e-200, 3e-200], dtype=torch.float64)):.3g}"
+    '2e-200'
+    """
+    largest = float(terms.abs().max())
+    if largest == 0:
+        return 0.0
+    return largest * math.sqrt(len(terms)) * float((terms / largest).std())  # scaled: squares could underflow

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cubicflow.integration.whole_numbers import whole_number
+
 Function = Callable[[Any], Any]  # (N, D) -> (N,)
 ARRAYS = ("numpy", "torch")
 
@@ -46,15 +48,18 @@ class Integrand:
             raise TypeError(f"f must be a function of points (N, D), got {type(function).__name__}")
         if arrays not in ARRAYS:
             raise ValueError(f"arrays must be 'numpy' or 'torch', got {arrays!r}")
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-        self.function, self.arrays, self.batch_size = function, arrays, batch_size
+        self.function, self.arrays = function, arrays
+        self.batch_size = whole_number("batch_size", batch_size, 1)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return f at points x: (N, D) -> (N,) in float64. Raises IntegrandError for values that are not finite."""
-        with torch.no_grad():
-            answer = self.function(x.numpy() if self.arrays == "numpy" else x)
-        values = _as_tensor(answer, len(x))
+        try:
+            with torch.no_grad():
+                values = _as_tensor(self.function(x.numpy() if self.arrays == "numpy" else x), len(x))
+        except IntegrandError:
+            raise
+        except Exception as error:
+            raise IntegrandError(self._raised(error, x)) from error
         if not bool(values.isfinite().all()):
             bad = int((~values.isfinite()).sum())
             where = int((~values.isfinite()).nonzero()[0])
@@ -64,6 +69,14 @@ class Integrand:
             )
         return values
 
+    def _raised(self, error: Exception, x: Tensor) -> str:
+        text = f"f raised {type(error).__name__}: {' '.join(str(error).split())}"
+        if not isinstance(error, (TypeError, AttributeError)):
+            return text
+        if self.arrays == "numpy":
+            return f"{text}; f gets a NumPy array of shape {tuple(x.shape)}; arrays='torch' gives a tensor"
+        return f"{text}; f gets a tensor of shape {tuple(x.shape)}; arrays='numpy' gives a NumPy array"
+
 
 def _as_tensor(answer: Any, rows: int) -> Tensor:
     if isinstance(answer, Tensor):
@@ -72,7 +85,8 @@ def _as_tensor(answer: Any, rows: int) -> Tensor:
         array = np.asarray(answer)
         if array.dtype == object or array.dtype.kind not in "fiubc":
             raise IntegrandError(f"f must return numbers, got {type(answer).__name__} of dtype {array.dtype}")
-        values = torch.from_numpy(array.copy())
+        # torch has no long double.
+        values = torch.from_numpy(array.astype(np.float64) if array.dtype.kind == "f" else array.copy())
     if values.is_complex():
         raise IntegrandError(
             f"f returned complex numbers ({values.dtype}); integrate its real and imaginary parts separately"

@@ -16,6 +16,7 @@ from cubicflow.integration.evaluations import Fold
 from cubicflow.integration.flow_sampler import LOSSES
 from cubicflow.integration.integral import Integral, summarise
 from cubicflow.integration.integrand import Function, Integrand, IntegrandError
+from cubicflow.integration.whole_numbers import whole_number
 
 ROUNDS = (0.03, 0.03, 0.03, 0.03, 0.03, 0.08, 0.17, 0.6)  # fraction of all evaluations in each round
 FEW_ROUNDS = (0.15, 0.2, 0.25, 0.4)  # the same fractions for runs with fewer than FEW evaluations
@@ -23,6 +24,7 @@ FEW = 20_000  # evaluations
 FOLDS = 3
 REPLICATES, FEW_REPLICATES = 12, 6
 LEAST, LEAST_PER_COLUMN = 1_000, 100
+LARGEST_SEED = 2**62  # torch takes seeds of 64 bits, and each fold has its own seed
 
 
 class Pending(NamedTuple):
@@ -74,6 +76,11 @@ class Integrator:
             raise ValueError(f"loss must be 'kl' or 'variance', got {loss!r}")
         if flow_steps < 2:
             raise ValueError(f"flow_steps must be at least 2, got {flow_steps}; flow=False trains no flow")
+        if not (isinstance(progress, bool) or callable(progress)):
+            raise TypeError(f"progress must be True, False or a function of a line, got {progress!r}")
+        seed = whole_number("seed", seed, 0)
+        if seed >= LARGEST_SEED:
+            raise ValueError(f"seed must be below 2^62, got {seed}")
         self.bounds = Bounds(bounds)
         self.integrand = Integrand(f, arrays, batch_size)
         self.report: Callable[[str], object] = _print_line if progress is True else progress or _ignore_line
@@ -99,8 +106,7 @@ class Integrator:
         """
         if f is not None:
             self.integrand = Integrand(f, self.integrand.arrays, self.integrand.batch_size)
-        self._check(evaluations)
-        self._target += evaluations
+        self._target += self._checked(evaluations)
         if self._pending is not None:
             self._finish(self._pending)
         total = self._target
@@ -125,14 +131,14 @@ class Integrator:
             raise ValueError("nothing was evaluated yet; call run(evaluations=...) first")
         return summarise(self._folds, self.bounds)
 
-    def _check(self, evaluations: int) -> None:
-        if isinstance(evaluations, bool) or evaluations != int(evaluations) or evaluations < 0:
-            raise ValueError(f"evaluations must be a whole number, 0 or more, got {evaluations!r}")
+    def _checked(self, evaluations: int) -> int:
+        evaluations = whole_number("evaluations", evaluations, 0)
         least = max(LEAST, LEAST_PER_COLUMN * len(self.bounds))
         if self._target + evaluations < least:
             raise ValueError(
                 f"evaluations={evaluations} is too few for {len(self.bounds)} columns; give at least {least:,}"
             )
+        return evaluations
 
     def _draw(self, n: int, replicates: int, *, search: bool, train: bool) -> Pending:
         """Draw the points of a round: ``replicates`` nets of n points for each fold."""
@@ -164,8 +170,8 @@ class Integrator:
             x, log_volume = self.bounds.from_cube(pending.u[rows])
             try:
                 values = self.integrand(x)
-            except Exception as error:
-                raise IntegrandError(self._interrupted(error), self) from error
+            except IntegrandError as error:
+                raise IntegrandError(self._interrupted(str(error)), self) from error.__cause__
             pending.values[rows] = values * log_volume.exp()
             done[0] += len(x)
         self._pending = None
@@ -176,8 +182,9 @@ class Integrator:
         made = f"{found.evaluations:>12,} evaluations worth {found.effective:,.0f}"
         self.report(f"{made}: {found.estimate:.8g} ± {found.error:.2g}")
 
-    def _interrupted(self, error: Exception) -> str:
-        reason = str(error) if isinstance(error, IntegrandError) else f"f raised {type(error).__name__}: {error}"
+    def _interrupted(self, reason: str) -> str:
+        if not self.evaluations:
+            return reason
         return (
             f"{reason}. The {self.evaluations:,} evaluations made before are kept: call integrator.run(f=repaired), "
             "where integrator is your own or the attribute of this error"
