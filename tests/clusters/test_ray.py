@@ -18,7 +18,7 @@ from cubicflow.clusters import TableScorer, sample_files, score_files
 from cubicflow.tables import FittedTable
 
 from .conftest import BLOCK_ROWS, ROWS, Command, Scene, parts
-from .ray_workers import FullFolder, actors_below, cluster
+from .ray_workers import FullFolderOfAWorker, actors_below, cluster
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # ignore the warnings of Ray's own code
 
@@ -114,12 +114,12 @@ def test_the_command_line_finds_a_cluster_by_its_address(ray: Any, scene: Scene,
 def test_a_full_disk_of_a_worker_is_one_line(
     ray: Any, scene: Scene, tmp_path: Path, cubicflow: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cubicflow.clusters.jobs.JobFolder", FullFolder)
+    monkeypatch.setattr("cubicflow.clusters.jobs.JobFolder", FullFolderOfAWorker)
     out = tmp_path / "out"
     done = cubicflow("score", scene.columns, scene.files, "-o", out, "--engine", "ray", "--workers", 1)
     assert done.status == 2
     assert done.errors.count("\n") == 1, done.errors
-    assert "File too large" in done.errors
+    assert "part-00000000.parquet: No space left on device" in done.errors
     assert [path.name for path in out.iterdir()] == ["_job.json"]
 
 
