@@ -115,9 +115,7 @@ class Bessel(Sorted):
 def test_an_operator_that_onnx_lacks_is_named(tmp_path: Path) -> None:
     """torch replaces the operator by another before the conversion."""
     flow = cf.Flow(cf.distributions.StandardNormal(2), Compose([Bessel()]))
-    said = (
-        r"^transform.transforms.0 \(Bessel\) cannot be written as ONNX, which has no operator for aten.special_"
-    )
+    said = r"^transform.transforms.0 \(Bessel\) cannot be written as ONNX, which has no operator for aten.special_"
     with pytest.raises(ExportError, match=said):
         export_model(flow, tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())

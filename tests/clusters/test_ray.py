@@ -64,12 +64,13 @@ def samples_by_ray(scene: Scene, out: Path, workers: int) -> dict[str, bytes]:
 
 
 def test_samples_by_two_workers_of_which_one_is_killed(
-    ray: Any, scene: Scene, tmp_path: Path, local_samples: dict[str, bytes]
+    ray: Any, scene: Scene, tmp_path: Path, local_samples: dict[str, bytes], capfd: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "two"
     killer = Killer(out, after=3)
     killer.start()
     assert samples_by_ray(scene, out, 2) == local_samples
+    assert capfd.readouterr().out == ""  # Ray reports the dead worker on standard error
     killer.join(timeout=1)
     assert killer.killed
     assert not Path(f"/proc/{killer.killed}").exists()
