@@ -172,7 +172,7 @@ def test_a_google_store_that_does_not_answer(
     scene: Scene, tmp_path: Path, cubicflow: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Arrow's own limit is fifteen minutes of retries."""
-    monkeypatch.setattr("cubicflow.tables.files.fetched.TIMEOUT", 0.5)
+    monkeypatch.setattr("cubicflow.tables.files.fetched.TIMEOUT", 0.1)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         data = f"gs://anonymous@bucket/rows.parquet?scheme=http&endpoint_override=127.0.0.1:{taken.getsockname()[1]}"
