@@ -99,7 +99,9 @@ def check_float32(found: np.ndarray, exact: np.ndarray, eager: np.ndarray) -> No
     assert len(beyond) == 0, f"{len(beyond)} of {len(exact)} rows, such as {beyond[:5]}"
 
 
-def check_distribution(found: np.ndarray, eager: np.ndarray, exact: np.ndarray, terms: np.ndarray) -> None:
+def check_distribution(
+    found: np.ndarray, eager: np.ndarray, exact: np.ndarray, terms: np.ndarray, name: str = "graph"
+) -> None:
     """Assert that the errors of a graph have the distribution of eager's errors, and log both.
 
     The unit is float32's eps times the sum of the absolute ``terms`` of a row. In a single evaluation, one of two
@@ -108,11 +110,11 @@ def check_distribution(found: np.ndarray, eager: np.ndarray, exact: np.ndarray, 
     """
     graph, other, unit = np.abs(found - exact), np.abs(eager - exact), 2.0**-23 * terms
     worse, better = (graph > 2 * other).mean(), (other > 2 * graph).mean()
-    for name, error, share in (("graph", graph, worse), ("eager", other, better)):
+    for label, error, share in ((name, graph, worse), ("eager", other, better)):
         units = error / unit
         values = (np.median(units), units.max(), np.median(error), error.max(), 100 * share)
         form = "%s: median %.3g and largest %.3g units (%.3g and %.3g); in %.1f %% of rows more than twice the other"
-        logging.getLogger(__name__).info(form, name, *values)
+        logging.getLogger(__name__).info(form, label, *values)
     for measure, most in ((np.median, 1.1), (lambda units: np.quantile(units, 0.999), 1.25), (np.max, 1.5)):
         assert measure(graph / unit) <= most * measure(other / unit)
     assert worse <= better + 0.03
