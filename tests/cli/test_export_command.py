@@ -107,11 +107,26 @@ class Sorted(Transform):
         return {}
 
 
-def test_the_part_that_cannot_be_exported_is_named(tmp_path: Path) -> None:
+class Bessel(Sorted):
+    def forward(self, x: torch.Tensor, context: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+        return x + torch.special.bessel_j1(x), x.sum(1)
+
+
+def test_an_operator_that_onnx_lacks_is_named(tmp_path: Path) -> None:
+    """torch replaces the operator by another before the conversion."""
+    flow = cf.Flow(cf.distributions.StandardNormal(2), Compose([Bessel()]))
+    said = r"^transform.transforms.0 \(Bessel\) cannot be written as ONNX, which has no operator for aten.special_"
+    with pytest.raises(ExportError, match=said):
+        export_model(flow, tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_part_that_cannot_be_exported_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     flow = cf.Flow(cf.distributions.StandardNormal(2), Compose([Sorted()]))
     with pytest.raises(ExportError, match=r"^transform.transforms.0 \(Sorted\) cannot be exported: .*") as refusal:
         export_model(flow, tmp_path / "model.pt2")
     assert "\n" not in str(refusal.value)
+    assert capfd.readouterr() == ("", "")  # torch prints the traced part of the graph
     with pytest.raises(ExportError, match="a Mixture has no map from noise to samples"):
         export_model(cf.Mixture([flow]), tmp_path / "model.pt2", sampler=True)
     with pytest.raises(ExportError, match="a Linear cannot be exported; give a Flow"):

@@ -1,4 +1,4 @@
-"""A small Ray cluster for tests, its worker processes, and a worker whose disk is full."""
+"""A small Ray cluster for tests, its worker processes, and job folders on a full disk."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from cubicflow.clusters.job_folder import JobFolder
 
@@ -19,6 +20,8 @@ QUIET = {
     "RAY_enable_metrics_collection": "0",
     "RAY_prestart_worker_first_driver": "0",  # an idle worker takes seconds to start
 }
+
+FULL = Path("/dev/full")
 
 
 @contextmanager
@@ -64,3 +67,14 @@ class FullFolder(JobFolder):
             super().write(*args)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+class FullFolderOfAWorker(JobFolder):
+    """A job folder whose files go to /dev/full, where every write fails.
+
+    The limit of FullFolder holds for the whole process. In a worker of Ray, it would hit Ray's log files as well.
+    """
+
+    def write(self, *args: Any) -> None:
+        with patch("cubicflow.clusters.stores.write_atomically", lambda _, content: FULL.write_bytes(content)):
+            super().write(*args)

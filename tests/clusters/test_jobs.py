@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +20,7 @@ from cubicflow.clusters.job_folder import JOB, SKIPPED
 from cubicflow.tables import open_table
 from cubicflow.tables.scored_parts import score_parts
 
-from .conftest import BLOCK_ROWS, ROWS, Command, Scene, parts, scores
+from .conftest import BLOCK_ROWS, PER_FILE, ROWS, Command, Scene, parts, scores
 
 BLOCKS = -(-ROWS // BLOCK_ROWS)
 
@@ -194,7 +197,7 @@ def test_bad_rows_are_set_aside(scene: Scene, tmp_path: Path, cubicflow: Command
     how = ["--engine", "local", "--block-rows", BLOCK_ROWS, "--on-error", "skip"]
     done = cubicflow("score", scene.flow, data, "-o", tmp_path / "out", *how)
     assert done.status == 0, done.errors
-    assert "0 files and 2 rows were skipped" in done.errors
+    assert "warning: skipped 2 rows, see" in done.errors
     found = scores(tmp_path / "out")
     assert np.flatnonzero(np.isnan(found)).tolist() == list(bad)
     expected = scene.model("flow").score(scene.rows)
@@ -203,6 +206,19 @@ def test_bad_rows_are_set_aside(scene: Scene, tmp_path: Path, cubicflow: Command
     named = [(Path(line["file"]).name, line["first"], line["last"]) for line in lines]
     assert named == [("0.parquet", 6, 6), ("1.parquet", 101, 101)]
     assert all(word in line["reason"] for word, line in zip(bad.values(), lines, strict=True))
+
+
+def test_rows_with_gaps_are_bad_rows_if_gaps_are_errors(scene: Scene, tmp_path: Path, cubicflow: Command) -> None:
+    gaps = np.flatnonzero(scene.rows.column("size")[-PER_FILE[-1] :].is_null().to_numpy())
+    data = scene.folder / "lake" / "3.parquet"
+    how = ["--engine", "local", "--block-rows", BLOCK_ROWS, "--missing", "error", "--workers", 1]
+    stopped = cubicflow("score", scene.columns, data, "-o", tmp_path / "stopped", *how)
+    assert stopped.status == 2
+    said = f"3.parquet, row {gaps[0] + 1}: it lacks a value, in 'size'; leave such rows out with --missing drop\n"
+    assert stopped.errors.endswith(said)
+    done = cubicflow("score", scene.columns, data, "-o", tmp_path / "out", *how, "--on-error", "skip")
+    assert f"warning: skipped {len(gaps)} rows, see" in done.errors
+    assert np.flatnonzero(np.isnan(scores(tmp_path / "out"))).tolist() == gaps.tolist()
 
 
 def test_an_evaluation_sets_bad_rows_aside(scene: Scene, tmp_path: Path, cubicflow: Command) -> None:
@@ -235,7 +251,7 @@ def test_bad_files_are_set_aside(scene: Scene, tmp_path: Path, cubicflow: Comman
     assert not out.exists()
     done = cubicflow("score", scene.columns, lake, "-o", out, *how, "--on-error", "skip")
     assert done.status == 0, done.errors
-    assert "1 files and 100 rows were skipped" in done.errors
+    assert "warning: skipped 1 file and 100 rows, see" in done.errors
     table = parquet.read_table(out)  # the number of rows of a file without a footer is unknown
     good = [*range(100), *range(300, 400)]
     assert [i for i in table.column("id").to_pylist() if i is not None] == good
@@ -243,6 +259,38 @@ def test_bad_files_are_set_aside(scene: Scene, tmp_path: Path, cubicflow: Comman
     np.testing.assert_allclose(found[~np.isnan(found)], scene.model("columns").score(scene.rows)[good], rtol=1e-9)
     lines = [json.loads(line) for line in (out / SKIPPED).read_text().splitlines()]
     assert {Path(line["file"]).name for line in lines} == {"1.parquet", "2.parquet"}
+
+
+class Ranges(SimpleHTTPRequestHandler):
+    """A web server that sends parts of files."""
+
+    def do_GET(self) -> None:
+        content = Path(self.translate_path(self.path)).read_bytes()
+        asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        first, last = (int(asked[1]), min(int(asked[2]), len(content) - 1)) if asked else (0, len(content) - 1)
+        self.send_response(206 if asked else 200)
+        self.send_header("Content-Length", str(last - first + 1))
+        self.send_header("Content-Range", f"bytes {first}-{last}/{len(content)}")
+        self.end_headers()
+        self.wfile.write(content[first : last + 1])
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_input_from_a_web_server(scene: Scene, tmp_path: Path) -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Ranges, directory=scene.folder))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        url = f"http://127.0.0.1:{server.server_address[1]}/whole.parquet"
+        score_files(scene.columns, url, str(tmp_path / "out"), block_rows=BLOCK_ROWS)
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    score_files(scene.columns, scene.files, str(tmp_path / "expected"), block_rows=BLOCK_ROWS)
+    assert parts(tmp_path / "out") == parts(tmp_path / "expected")
 
 
 def test_input_and_output_in_a_store(scene: Scene, tmp_path: Path) -> None:

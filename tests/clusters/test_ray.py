@@ -18,7 +18,7 @@ from cubicflow.clusters import TableScorer, sample_files, score_files
 from cubicflow.tables import FittedTable
 
 from .conftest import BLOCK_ROWS, ROWS, Command, Scene, parts
-from .ray_workers import FullFolder, actors_below, cluster
+from .ray_workers import FullFolderOfAWorker, actors_below, cluster
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # ignore the warnings of Ray's own code
 
@@ -64,12 +64,13 @@ def samples_by_ray(scene: Scene, out: Path, workers: int) -> dict[str, bytes]:
 
 
 def test_samples_by_two_workers_of_which_one_is_killed(
-    ray: Any, scene: Scene, tmp_path: Path, local_samples: dict[str, bytes]
+    ray: Any, scene: Scene, tmp_path: Path, local_samples: dict[str, bytes], capfd: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "two"
     killer = Killer(out, after=3)
     killer.start()
     assert samples_by_ray(scene, out, 2) == local_samples
+    assert capfd.readouterr().out == ""  # Ray reports the dead worker on standard error
     killer.join(timeout=1)
     assert killer.killed
     assert not Path(f"/proc/{killer.killed}").exists()
@@ -114,12 +115,12 @@ def test_the_command_line_finds_a_cluster_by_its_address(ray: Any, scene: Scene,
 def test_a_full_disk_of_a_worker_is_one_line(
     ray: Any, scene: Scene, tmp_path: Path, cubicflow: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cubicflow.clusters.jobs.JobFolder", FullFolder)
+    monkeypatch.setattr("cubicflow.clusters.jobs.JobFolder", FullFolderOfAWorker)
     out = tmp_path / "out"
     done = cubicflow("score", scene.columns, scene.files, "-o", out, "--engine", "ray", "--workers", 1)
     assert done.status == 2
     assert done.errors.count("\n") == 1, done.errors
-    assert "File too large" in done.errors
+    assert "part-00000000.parquet: No space left on device" in done.errors
     assert [path.name for path in out.iterdir()] == ["_job.json"]
 
 

@@ -19,6 +19,7 @@ from cubicflow.clusters.blocks import Block
 from cubicflow.clusters.job_folder import JobFolder
 from cubicflow.clusters.works import SampleWork
 from cubicflow.tables import TableError
+from cubicflow.tables.files.fetched import with_limited_retries
 
 from .conftest import Command, Scene
 from .ray_workers import FullFolder
@@ -165,6 +166,43 @@ def test_an_object_store_without_credentials(scene: Scene, tmp_path: Path, cubic
     assert not (tmp_path / "out").exists()
     done = cubicflow("sample", scene.columns, "-n", 5, "-o", f"s3://someone:guess@bucket/out?{store}", *LOCAL)
     check_refused(done, "s3://bucket/out", "check the address and the credentials")
+
+
+def test_a_google_store_that_does_not_answer(
+    scene: Scene, tmp_path: Path, cubicflow: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrow's own limit is fifteen minutes of retries."""
+    monkeypatch.setattr("cubicflow.tables.files.fetched.TIMEOUT", 0.1)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        data = f"gs://anonymous@bucket/rows.parquet?scheme=http&endpoint_override=127.0.0.1:{taken.getsockname()[1]}"
+        for how in (LOCAL, ()):
+            done = cubicflow("score", scene.columns, data, "-o", tmp_path / "out.csv", *how)
+            check_refused(done, "bucket/rows.parquet", "check the address and the credentials")
+    assert not list(tmp_path.iterdir())
+
+
+def test_retries_of_a_google_store_are_limited_unless_the_url_says() -> None:
+    assert with_limited_retries("gs://b/x?scheme=http") == "gs://b/x?scheme=http&retry_limit_seconds=20.0"
+    assert with_limited_retries("gcs://b/*.parquet") == "gcs://b/*.parquet?retry_limit_seconds=20.0"
+    for kept in ("gs://b/x?retry_limit_seconds=900", "s3://b/x"):
+        assert with_limited_retries(kept) == kept
+
+
+def test_a_web_server_takes_no_output(scene: Scene, cubicflow: Command) -> None:
+    done = cubicflow("sample", scene.columns, "-n", 5, "-o", "https://example.org/out", *LOCAL)
+    check_refused(done, "https://example.org/out: a web server takes no files; give a folder or an object store")
+
+
+def test_packages_that_a_url_needs(
+    scene: Scene, tmp_path: Path, cubicflow: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "fsspec.implementations.http", None)
+    from fsspec.registry import _registry
+
+    monkeypatch.delitem(_registry, "https", raising=False)
+    done = cubicflow("score", scene.columns, "https://example.org/a.parquet", "-o", tmp_path / "out", *LOCAL)
+    check_refused(done, "https://example.org/a.parquet: ", "use: pip install 'cubicflow[remote]'")
 
 
 def test_a_folder_that_a_worker_does_not_see(scene: Scene, tmp_path: Path) -> None:

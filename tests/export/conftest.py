@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -91,14 +92,32 @@ def by_reference() -> Iterator[None]:
 
 
 def check_float32(found: np.ndarray, exact: np.ndarray, eager: np.ndarray) -> None:
-    """Assert that errors are at most twice those of eager float32 plus 4 ulps, for 99.9 % of the rows and for the
-    largest errors.
-    """
+    """Assert that the error of every row is at most twice that of eager float32, plus 4 ulps."""
     rounding = 4 * np.spacing(np.abs(exact).astype(np.float32))
     error = np.abs(found - exact)
-    beyond = int((error - 2 * eager > rounding).sum())
-    assert beyond <= len(exact) // 1000, f"{beyond} of {len(exact)} rows"
-    assert error.max() <= 2 * np.max(eager) + rounding.max()
+    beyond = np.flatnonzero(error - 2 * eager > rounding)
+    assert len(beyond) == 0, f"{len(beyond)} of {len(exact)} rows, such as {beyond[:5]}"
+
+
+def check_distribution(
+    found: np.ndarray, eager: np.ndarray, exact: np.ndarray, terms: np.ndarray, name: str = "graph"
+) -> None:
+    """Assert that the errors of a graph have the distribution of eager's errors, and log both.
+
+    The unit is float32's eps times the sum of the absolute ``terms`` of a row. In a single evaluation, one of two
+    equally good programs often has more than twice the error of the other, by chance. So the shares of such rows are
+    compared in both directions.
+    """
+    graph, other, unit = np.abs(found - exact), np.abs(eager - exact), 2.0**-23 * terms
+    worse, better = (graph > 2 * other).mean(), (other > 2 * graph).mean()
+    for label, error, share in ((name, graph, worse), ("eager", other, better)):
+        units = error / unit
+        values = (np.median(units), units.max(), np.median(error), error.max(), 100 * share)
+        form = "%s: median %.3g and largest %.3g units (%.3g and %.3g); in %.1f %% of rows more than twice the other"
+        logging.getLogger(__name__).info(form, label, *values)
+    for measure, most in ((np.median, 1.1), (lambda units: np.quantile(units, 0.999), 1.25), (np.max, 1.5)):
+        assert measure(graph / unit) <= most * measure(other / unit)
+    assert worse <= better + 0.03
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from copy import deepcopy
@@ -23,7 +24,7 @@ from cubicflow.export.tracing import traced
 from cubicflow.training import fit
 from cubicflow.transforms import LULinear
 
-from .conftest import ROWS, check_float32, eager_error, rows, runtime, trained_flow
+from .conftest import ROWS, by_reference, check_distribution, check_float32, eager_error, rows, runtime, trained_flow
 
 
 def as_inputs(**tensors: Tensor | None) -> dict[str, np.ndarray]:
@@ -81,6 +82,22 @@ def test_log_density_in_onnxruntime(scored_rows: list[Scored], exported: Path) -
     graph = runtime(exported / "model.onnx")
     for expected in scored_rows:
         expected.check(graph(as_inputs(x=expected.x, context=expected.context))[0])
+
+
+@torch.no_grad()
+def test_float32_errors_have_the_distribution_of_eager_errors(
+    conditional_flow: cf.Flow, scored_rows: list[Scored], exported: Path
+) -> None:
+    expected = scored_rows[-1]
+    x, context = expected.x, expected.context
+    found = runtime(exported / "model.onnx")(as_inputs(x=x, context=context))[0]
+    z, log_det = deepcopy(conditional_flow).double().transform(x.double(), context.double())
+    terms = (z**2 / 2 + math.log(2 * math.pi) / 2).sum(1) + log_det.abs()
+    eager = conditional_flow.log_prob(x, context).numpy()
+    check_distribution(found, eager, expected.exact, terms.numpy())
+    with by_reference():  # two backends in PyTorch differ as much as the graph and PyTorch
+        other = conditional_flow.log_prob(x, context).numpy()
+    check_distribution(other, eager, expected.exact, terms.numpy(), "reference")
 
 
 @torch.no_grad()

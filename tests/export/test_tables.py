@@ -16,7 +16,7 @@ import torch
 from cubicflow.export import export_run
 from cubicflow.tables import FittedTable, fit_table
 
-from .conftest import ROWS, check_float32, eager_error, runtime
+from .conftest import ROWS, check_distribution, check_float32, eager_error, runtime
 from .raw_rows import Rows, Service
 
 SMALL: dict[str, Any] = {"num_bins": 4, "hidden_features": 16, "token_features": 8, "num_blocks": 1}
@@ -114,6 +114,12 @@ def test_raw_rows_in_float32(mixed_run: Path, tmp_path: Path) -> None:
     for number in ROWS:
         rows = with_unseen_values(new_rows(number, seed=number))
         check_float32(service.score(raw(rows)), fitted.score(rows), columns_error(fitted, rows))
+    numbers = fitted.needed_cells.read(rows.combine_chunks().to_batches()[0])
+    cells = torch.from_numpy(fitted.needed_cells.inputs(numbers.y)).float()
+    with torch.no_grad():
+        eager = deepcopy(fitted.flow).float().conditionals(cells).sum(1).numpy()
+        terms = deepcopy(fitted.flow).double().conditionals(cells.double()).numpy()
+    check_distribution(service.graph({"cells": cells.numpy()})[0], eager, terms.sum(1), np.abs(terms).sum(1))
 
 
 @pytest.mark.soak

@@ -63,7 +63,5 @@ def say_job(result: JobResult, kept: str | None) -> None:
     if result.skipped:
         files = sum(each.first is None for each in result.skipped)
         rows = sum((each.last or 0) - each.first + 1 for each in result.skipped if each.first is not None)
-        say(
-            f"warning: {files:,} files and {rows:,} rows were skipped, see {kept}; the first: {result.skipped[0]}",
-            err=True,
-        )
+        counts = [f"{n:,} {what}{'s' * (n > 1)}" for n, what in ((files, "file"), (rows, "row")) if n]
+        say(f"warning: skipped {' and '.join(counts)}, see {kept}; the first: {result.skipped[0]}", err=True)

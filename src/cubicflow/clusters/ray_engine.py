@@ -11,8 +11,9 @@ import logging
 import os
 import pickle
 import socket
+import sys
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
 import pyarrow as pa
@@ -48,6 +49,12 @@ class BlockWorker:
 @contextmanager
 def on_ray(workers: int | None, address: str | None, device: str | None) -> Iterator[Run]:
     """Connect to a Ray cluster, or start one on this machine until the context ends."""
+    # Ray reports dead workers on standard output, which is for the results of a command.
+    with redirect_stdout(sys.stderr):
+        yield from _on_ray(workers, address, device)
+
+
+def _on_ray(workers: int | None, address: str | None, device: str | None) -> Iterator[Run]:
     ray = checked_ray()
     if address is not None:
         _check_answers(address)

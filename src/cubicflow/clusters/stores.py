@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from cubicflow.atomic_files import is_leftover, write_atomically
-from cubicflow.tables.files.fetched import EXTRA, without_secrets
+from cubicflow.tables.files.fetched import EXTRA, with_limited_retries, without_secrets
 from cubicflow.tables.files.places import URL, URL_AS_PATH
 from cubicflow.tables.table_error import TableError
 
@@ -50,7 +50,8 @@ def readable_errors(place: str) -> Iterator[None]:
     except FileNotFoundError:
         raise TableError(f"{shown(place)}: there is no such file or folder; check the name") from None
     except ImportError as error:
-        raise TableError(f"{shown(place)}: {_line(error)}") from None
+        more = f"use: {EXTRA}, or install the package of this kind of store"
+        raise TableError(f"{shown(place)}: {_line(error)}; {more}") from None
     except (pa.ArrowException, OSError, ValueError) as error:
         remote = "; check the address and the credentials" if URL.fullmatch(place) else ""
         raise TableError(f"{shown(place)}: {_line(error)}{remote}") from None
@@ -80,7 +81,7 @@ def opened(place: str) -> tuple[Any, str]:
     scheme = urlsplit(place).scheme.lower()
     with readable_errors(place):
         if scheme in BY_ARROW:
-            store, path = fs.FileSystem.from_uri(place)
+            store, path = fs.FileSystem.from_uri(with_limited_retries(place))
             return store, path
         try:
             import fsspec
@@ -124,7 +125,7 @@ def find_files(place: str) -> list[str]:
     ['a.parquet', 'b.parquet']
     """
     address, mark, query = place.partition("?") if URL.fullmatch(place) else (place, "", "")
-    if address.startswith(("http://", "https://")):
+    if _is_web(address):
         return _checked([place])  # a web server does not list its files
     folder, pattern = _cut(address)
     with readable_errors(place):
@@ -141,6 +142,10 @@ def find_files(place: str) -> list[str]:
     if not files:
         raise TableError(f"{shown(place)}: there is no Parquet file; check the name, and put a pattern in quotes")
     return _checked(files)
+
+
+def _is_web(place: str) -> bool:
+    return place.lower().startswith(("http://", "https://"))
 
 
 def _checked(files: list[str]) -> list[str]:
@@ -215,6 +220,8 @@ def read_whole(place: str) -> bytes:
 
 def names_in(folder: str) -> list[str] | None:
     """Return the names in a folder, or None if the folder does not exist."""
+    if _is_web(folder):
+        raise TableError(f"{shown(folder)}: a web server takes no files; give a folder or an object store")
     store, path = opened(folder)
     with readable_errors(folder):
         if is_local(folder) and os.path.lexists(path) and not Path(path).is_dir():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from io import BytesIO
 from typing import Any
@@ -84,13 +85,19 @@ def program_bytes(program: ExportedProgram, about: Mapping[str, Any]) -> bytes:
 
 def _unconverted(program: ExportedProgram, error: BaseException) -> str:
     """Return a message that names the operator that ONNX lacks, and the part of the model with that operator."""
-    message, cause = str(error), error.__cause__
-    while cause is not None:
-        message, cause = f"{message} {cause}", cause.__cause__
+    message = str(error)
+    while error.__cause__ is not None:
+        error = error.__cause__
+        message = f"{message} {error}"
+    # The conversion first replaces operators by more basic ones, such as special_bessel_j1 by bessel_j1.
+    replaced = re.search(r"OpOverload\(op='\w+\.(\w+)'", message)
     for node in program.graph.nodes:
-        if node.op == "call_function" and isinstance(node.target, OPERATOR) and str(node.target) in message:
+        if node.op != "call_function" or not isinstance(node.target, OPERATOR):
+            continue
+        operator = str(node.target)
+        if operator in message or (replaced is not None and operator.split(".")[1].endswith(f"_{replaced[1]}")):
             stack = list((node.meta.get("nn_module_stack") or {}).values())
             name, kind = stack[-1] if stack else ("", "")
             part = f"{name.removeprefix('model.')} ({str(kind).rsplit('.', 1)[-1]})" if name else "the model"
-            return f"{part} cannot be written as ONNX, which has no operator for {node.target}; write a .pt2 file"
-    return f"the model cannot be written as ONNX: {' '.join(str(error).split())[:300]}"
+            return f"{part} cannot be written as ONNX, which has no operator for {operator}; write a .pt2 file"
+    return f"the model cannot be written as ONNX: {' '.join(str(error).split())[:300]}; write a .pt2 file"

@@ -269,7 +269,10 @@ def _incomplete(
         totals += gaps.sum(axis=1)
         rows += int(gaps.any(axis=0).sum())
         read += gaps.shape[1]
-    if empty := [name for name, count in zip(columns, totals.tolist(), strict=True) if count == read]:
+    empty = [name for name, count in zip(columns, totals.tolist(), strict=True) if count == read]
+    if read == 1:
+        return TableError(f"{table.path}: row 1 lacks a value, in {some(empty)}; leave such rows out", "--missing drop")
+    if empty:
         return without_values(empty).about(table.path)
     found = ", ".join(f"{name!r} ({count})" for name, count in zip(columns, totals.tolist(), strict=True) if count)
     if rows == read:

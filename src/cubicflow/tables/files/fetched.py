@@ -99,6 +99,19 @@ def without_secrets(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
+def with_limited_retries(url: str) -> str:
+    """Limit the retries of arrow at a Google store to TIMEOUT: its own limit is 15 minutes, also without credentials.
+
+    A URL that has its own limit is not changed.
+
+    >>> with_limited_retries("gs://bucket/a.parquet")
+    'gs://bucket/a.parquet?retry_limit_seconds=20.0'
+    """
+    if urlsplit(url).scheme.lower() not in ("gs", "gcs") or "retry_limit_seconds=" in url:
+        return url
+    return f"{url}{'&' if '?' in url else '?'}retry_limit_seconds={TIMEOUT}"
+
+
 def _fetched(name: str, source: str | None, save: Callable[[Path], None], ending: str, reading: Reading) -> Table:
     """Return the table whose bytes ``save`` writes to a path. ``save`` raises OSError if the bytes cannot be read."""
     copy = _Copy()
@@ -139,7 +152,7 @@ def _from_store(url: str, path: Path) -> None:
     from pyarrow import fs
 
     try:
-        store, name = fs.FileSystem.from_uri(url)
+        store, name = fs.FileSystem.from_uri(with_limited_retries(url))
         with store.open_input_stream(name, compression=None) as stream, path.open("wb") as file:
             shutil.copyfileobj(stream, file)
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -155,7 +168,7 @@ def _by_fsspec(url: str, path: Path) -> None:
         with fsspec.open(url, "rb") as stream, path.open("wb") as file:
             shutil.copyfileobj(stream, file)
     except ImportError as error:
-        raise OSError(f"{_line(error)}") from None
+        raise OSError(f"{_line(error)}; use: {EXTRA}, or install the package of this kind of store") from None
     except Exception as error:  # each fsspec store raises its own types of errors
         raise OSError(f"{_line(error)}; check the address and the credentials") from None
 
