@@ -144,6 +144,20 @@ class Rule:
         known = (keys[place] == y) | (np.isnan(keys[place]) & np.isnan(y))
         return np.where(known, np.asarray(self.values)[place], otherwise)
 
+    def nearest_key(self, y: Floats) -> Floats:
+        """Return determinants y, with the nearest training value in place of a number that no training row had.
+
+        >>> rule = Rule("code", "town", (1.0, 5.0, math.nan), (0.0, 1.0, 2.0), slack=0.1)
+        >>> rule.nearest_key(np.array([1.0, 4.0, 9.0, math.nan]))
+        array([ 1.,  5.,  5., nan])
+        """
+        keys = np.asarray(self.keys)[~np.isnan(self.keys)]
+        if not len(keys):
+            return y
+        place = np.searchsorted(keys, y)
+        below, above = keys[np.maximum(place - 1, 0)], keys[np.minimum(place, len(keys) - 1)]
+        return np.where(np.isnan(y), y, np.where(y - below < above - y, below, above))
+
     def to_json(self) -> dict[str, Any]:
         pairs = [[None if np.isnan(n) else n for n in pair] for pair in zip(self.keys, self.values, strict=True)]
         return {"determinant": self.determinant, "dependent": self.dependent, "slack": self.slack, "pairs": pairs}
