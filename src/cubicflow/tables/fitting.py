@@ -277,10 +277,12 @@ def suited_columns_model(encoder: CellEncoder, y: Floats, seed: int, settings: M
 def suited_columns(rows: int) -> dict[str, Any]:
     """Return default settings of :class:`~cubicflow.tables.columns_model.ColumnsModel` for this many training rows."""
     few, many = rows < 2_000, rows >= 30_000
+    # Fast waves let a network tell single rows apart. With few rows it then memorises them instead of the dependence.
+    octaves = 2 if rows < 500 else 3 if few else 7 if many else 4
     return {
         "hidden_features": 32 if few else 64 if rows < 10_000 else 96,
         "num_bins": 8 if few else 16 if rows < 20_000 else 24,
-        "octaves": 7 if few or many else 4,
+        "octaves": octaves,
         "dropout": 0.0 if many else 0.1 if rows >= 20_000 else 0.2,
         "cell_dropout": 0.02 if many else 0.3 if rows < 10_000 else 0.1,
     }
