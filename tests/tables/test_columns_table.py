@@ -135,6 +135,21 @@ def test_samples_keep_dependencies_on_numbers_with_unseen_neighbours(tmp_path: P
         assert (drawn["group"] == "group " + (drawn["size"] % 7).astype(str)).all()
 
 
+def test_a_dependency_holds_beside_rows_without_the_determinant(tmp_path: Path) -> None:
+    made = frame()[["town", "county", "legs"]]
+    made.loc[np.random.default_rng(0).random(ROWS) < 0.1, "town"] = None
+    made.to_csv(tmp_path / "t.csv", index=False)
+    said: list[str] = []
+    found = fit_table(tmp_path / "t.csv", tmp_path / "run", settings=TINY, say=said.append, **TRAINING)
+    assert any("'town' determines 'county'" in line for line in said)
+    drawn = found.fitted.sample(4000, seed=0).to_pandas()
+    without, known = drawn["town"].isna(), set(zip(made["town"], made["county"], strict=True))
+    assert 0.05 < without.mean() < 0.2
+    assert drawn["county"][without].nunique() == 3  # a row without a town has any county
+    assert set(zip(drawn["town"][~without], drawn["county"][~without], strict=True)) <= known
+    assert np.isfinite(found.fitted.score(table(made))).all()
+
+
 def test_a_row_that_breaks_a_dependency_has_a_finite_score(fitted: FittedTable) -> None:
     """The county is certain up to half a row. The probabilities of all counties sum to the column's total."""
     kept, broken = scored(fitted, "county", ["county 0", "county 1"]), scored(fitted, "county", ["county 2"])
