@@ -150,6 +150,20 @@ def test_a_dependency_holds_beside_rows_without_the_determinant(tmp_path: Path) 
     assert np.isfinite(found.fitted.score(table(made))).all()
 
 
+def test_samples_keep_copies_of_real_columns(tmp_path: Path) -> None:
+    """Real numbers do not repeat, so no list of values can say that two columns are equal."""
+    x = np.random.default_rng(0).normal(size=300)
+    pd.DataFrame({"x": x, "z": -x, "same": x}).to_csv(tmp_path / "t.csv", index=False)
+    said: list[str] = []
+    fit_table(tmp_path / "t.csv", tmp_path / "run", settings=TINY, say=said.append, **TRAINING)
+    assert "by a model of columns" in said[0]
+    assert any("'same' is a copy of 'x'" in line for line in said)
+    drawn = FittedTable.load(tmp_path / "run").sample(1000, seed=0).to_pandas()
+    assert (drawn["same"] == drawn["x"]).all()
+    assert drawn["x"].nunique() == 1000  # new numbers, not those of the table
+    fit_table(tmp_path / "t.csv", tmp_path / "run", settings=TINY, resume=True, **TRAINING)
+
+
 def test_a_row_that_breaks_a_dependency_has_a_finite_score(fitted: FittedTable) -> None:
     """The county is certain up to half a row. The probabilities of all counties sum to the column's total."""
     kept, broken = scored(fitted, "county", ["county 0", "county 1"]), scored(fitted, "county", ["county 2"])
