@@ -120,6 +120,50 @@ def test_samples_agree_with_the_table(fitted: FittedTable) -> None:
         fitted.sample(5, temperature=0.5)
 
 
+def test_samples_keep_dependencies_on_numbers_with_unseen_neighbours(tmp_path: Path) -> None:
+    """A number between or beyond the training values has no rule, so it must not be drawn for a determinant."""
+    rng = np.random.default_rng(0)
+    size = rng.choice(rng.integers(0, 400, 60), ROWS) + rng.geometric(0.2, ROWS)
+    made = pd.DataFrame({"size": size, "copy": size, "group": [f"group {n % 7}" for n in size]})
+    made.to_csv(tmp_path / "t.csv", index=False)
+    fitted = fit_table(tmp_path / "t.csv", tmp_path / "run", settings=TINY, **TRAINING).fitted
+    assert fitted.cells is not None
+    assert {rule.dependent for rule in fitted.cells.rules} == {"size", "group"}
+    for samples in (fitted.sample(4000, seed=0), fitted.sample(1000, given=["group=group 3"], seed=0)):
+        drawn = samples.to_pandas()
+        assert (drawn["size"] == drawn["copy"]).all()
+        assert (drawn["group"] == "group " + (drawn["size"] % 7).astype(str)).all()
+
+
+def test_a_dependency_holds_beside_rows_without_the_determinant(tmp_path: Path) -> None:
+    made = frame()[["town", "county", "legs"]]
+    made.loc[np.random.default_rng(0).random(ROWS) < 0.1, "town"] = None
+    made.to_csv(tmp_path / "t.csv", index=False)
+    said: list[str] = []
+    found = fit_table(tmp_path / "t.csv", tmp_path / "run", settings=TINY, say=said.append, **TRAINING)
+    assert any("'town' determines 'county'" in line for line in said)
+    drawn = found.fitted.sample(4000, seed=0).to_pandas()
+    without, known = drawn["town"].isna(), set(zip(made["town"], made["county"], strict=True))
+    assert 0.05 < without.mean() < 0.2
+    assert drawn["county"][without].nunique() == 3  # a row without a town has any county
+    assert set(zip(drawn["town"][~without], drawn["county"][~without], strict=True)) <= known
+    assert np.isfinite(found.fitted.score(table(made))).all()
+
+
+def test_samples_keep_copies_of_real_columns(tmp_path: Path) -> None:
+    """Real numbers do not repeat, so no list of values can say that two columns are equal."""
+    x = np.random.default_rng(0).normal(size=300)
+    pd.DataFrame({"x": x, "z": -x, "same": x}).to_csv(tmp_path / "t.csv", index=False)
+    said: list[str] = []
+    fit_table(tmp_path / "t.csv", tmp_path / "run", settings=TINY, say=said.append, **TRAINING)
+    assert "by a model of columns" in said[0]
+    assert any("'same' is a copy of 'x'" in line for line in said)
+    drawn = FittedTable.load(tmp_path / "run").sample(1000, seed=0).to_pandas()
+    assert (drawn["same"] == drawn["x"]).all()
+    assert drawn["x"].nunique() == 1000  # new numbers, not those of the table
+    fit_table(tmp_path / "t.csv", tmp_path / "run", settings=TINY, resume=True, **TRAINING)
+
+
 def test_a_row_that_breaks_a_dependency_has_a_finite_score(fitted: FittedTable) -> None:
     """The county is certain up to half a row. The probabilities of all counties sum to the column's total."""
     kept, broken = scored(fitted, "county", ["county 0", "county 1"]), scored(fitted, "county", ["county 2"])
@@ -274,18 +318,22 @@ def test_rare_words_share_an_outcome() -> None:
     assert (cells.encode(np.array([np.nan, np.inf]))[:, 0] == UNSEEN).all()
 
 
-def test_a_near_identifier_does_not_hurt_the_others(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    a = rng.normal(size=300)
-    made = pd.DataFrame({"a": a, "b": 0.9 * a + 0.3 * rng.normal(size=300)})
-    made["name"] = [f"name {i}" for i in [*range(249), *rng.integers(0, 249, 51)]]
-    made[["name", "a", "b"]].to_csv(tmp_path / "t.csv", index=False)
+@pytest.mark.parametrize("first", [True, False])
+def test_a_near_identifier_does_not_hurt_the_others(tmp_path: Path, first: bool) -> None:
+    """With the default settings, samples keep the correlations of 300 rows beside 250 different names."""
+    rng = np.random.default_rng(101)
+    factor = np.linalg.cholesky([[1, 0.8, -0.5], [0.8, 1, -0.3], [-0.5, -0.3, 1]])
+    numbers = rng.normal(size=(300, 3)) @ factor.T
+    made = pd.DataFrame({"p": numbers[:, 0].round(3), "q": numbers[:, 1].round(3), "r": (10 * numbers[:, 2]).round()})
+    names = np.array([f"name {i}" for i in [*range(250), *rng.integers(0, 250, 50)]])[rng.permutation(300)]
+    made.insert(0 if first else 3, "name", names)
+    made.to_csv(tmp_path / "t.csv", index=False)
     said: list[str] = []
-    how = {"seed": 1, "steps": 300, "learning_rate": 5e-3, "device": "cpu", "progress": False, "say": said.append}
-    found = fit_table(tmp_path / "t.csv", tmp_path / "run", **how)
+    found = fit_table(tmp_path / "t.csv", tmp_path / "run", device="cpu", progress=False, say=said.append)
     assert any("of its values are distinct" in line for line in said)
-    samples = found.fitted.sample(3000, seed=0).to_pandas()
-    assert abs(samples[["a", "b"]].corr().iloc[0, 1] - made[["a", "b"]].corr().iloc[0, 1]) < 0.1
+    samples = found.fitted.sample(10_000, seed=0).to_pandas()
+    correlations = [frame[["p", "q", "r"]].corr().to_numpy() for frame in (samples, made)]
+    assert np.abs(correlations[0] - correlations[1]).max() < 0.1
 
 
 def test_atoms_stand_out_from_their_neighbourhood() -> None:

@@ -16,7 +16,7 @@ PAGE = """<!doctype html>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
-<title>{run}: a cubic-spline flow of {data}</title>
+<title>{run}: {model} of {data}</title>
 <style>{style}</style>
 </head>
 <body>

@@ -138,6 +138,7 @@ def _page(
     return PAGE.format(
         style=STYLE,
         run=html.escape(run.resolve().name),
+        model="a cubic-spline flow" if fitted.cells is None else "a model of the columns",
         data=html.escape(data.name if isinstance(data, Path) else data),
         rows=rows,
         samples=samples,

@@ -97,6 +97,8 @@ class CellEncoder(PlainReader):
             raise TableError("every outcome of a column needs its share")
         self._places = [names.index(name) for name in self.order]
         self._rules = {self.order.index(rule.dependent): rule for rule in self.rules}
+        # All rules of a determinant have the same keys: the values of the determinant in the training rows.
+        self._determinants = {self.order.index(rule.determinant): rule for rule in self.rules}
         if any(self.order.index(rule.determinant) >= i for i, rule in self._rules.items()):
             raise TableError("a column must come after the column that determines it")
 
@@ -229,8 +231,16 @@ class CellEncoder(PlainReader):
         drawn = self.columns[place].rounded(cells.decode(kind, u, draw))
         if (rule := self._rules.get(i)) is not None:
             drawn = rule.apply(y[:, self._place(rule.determinant)], drawn)
+        drawn = self.with_known_determinants(i, drawn)
         y[:, place] = drawn
         return cells.encode(drawn)
+
+    def with_known_determinants(self, i: int, drawn: Floats) -> Floats:
+        """Return drawn plain numbers of the model's column i. If the column determines others, every number is one that
+        training rows had: a rule says nothing about other numbers, so a sample could contradict it.
+        """
+        rule = self._determinants.get(i)
+        return drawn if rule is None else rule.nearest_key(drawn)
 
     def decode_numbers(self, y: Floats) -> dict[str, pa.Array]:
         """Return plain numbers (N, D) as the modelled columns of the table."""

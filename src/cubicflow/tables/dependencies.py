@@ -51,6 +51,8 @@ def codes_of(*tables: Floats) -> list[Codes]:
 def find_dependencies(codes: Codes) -> list[Dependency]:
     """Return all pairs of columns a, b of ``codes`` (N, D) such that a determines b in every row, and not by accident.
 
+    Rows in which a is missing are left out: a says nothing about b there.
+
     A row repeats if an earlier row has the same value of a. Each repeat is a chance for b to differ, so the R repeats
     are the evidence. A pair counts if
 
@@ -68,21 +70,23 @@ def find_dependencies(codes: Codes) -> list[Dependency]:
     >>> find_dependencies(np.stack([city, country, sold], axis=1))
     [Dependency(determinant=0, dependent=1)]
     """
-    rows, columns = codes.shape
-    if not rows:
+    columns = codes.shape[1]
+    if not len(codes):
         return []
     common = np.array([_largest_share(codes[:, j]) for j in range(columns)])
     pairs = columns * (columns - 1)
     found = []
     for a in range(columns):
-        _, first, place = np.unique(codes[:, a], return_index=True, return_inverse=True)
-        repeats = rows - len(first)
-        if repeats < FEWEST_REPEATS or 2 * repeats < rows:
+        present = codes[:, a] >= 0
+        known = codes if present.all() else codes[present]
+        _, first, place = np.unique(known[:, a], return_index=True, return_inverse=True)
+        repeats = len(known) - len(first)
+        if repeats < FEWEST_REPEATS or 2 * repeats < len(known):
             continue
         for b in range(columns):
             if b == a or common[b] == 1 or repeats * np.log(common[b]) > np.log(MOST_BY_CHANCE / pairs):
                 continue
-            if (codes[first, b][place] == codes[:, b]).all():
+            if (known[first, b][place] == known[:, b]).all():
                 found.append(Dependency(a, b))
     return found
 
@@ -90,8 +94,8 @@ def find_dependencies(codes: Codes) -> list[Dependency]:
 def contradictions(codes: Codes, known: Codes, dependency: Dependency) -> Flags:
     """Return a mask of the rows of ``codes`` (M, D) that contradict ``known`` (N, D).
 
-    The determinant of such a row occurs in ``known`` with another dependent value. A row whose determinant does not
-    occur in ``known`` contradicts nothing.
+    The determinant of such a row occurs in ``known`` with another dependent value. A row whose determinant is missing,
+    or does not occur in ``known``, contradicts nothing.
 
     >>> known = np.array([[0, 5], [1, 6], [1, 6]])
     >>> contradictions(np.array([[0, 5], [1, 5], [2, 5]]), known, Dependency(0, 1)).tolist()
@@ -100,7 +104,7 @@ def contradictions(codes: Codes, known: Codes, dependency: Dependency) -> Flags:
     a, b = dependency
     values, first = np.unique(known[:, a], return_index=True)
     place = np.minimum(np.searchsorted(values, codes[:, a]), len(values) - 1)
-    broken: Flags = (values[place] == codes[:, a]) & (known[first[place], b] != codes[:, b])
+    broken: Flags = (codes[:, a] >= 0) & (values[place] == codes[:, a]) & (known[first[place], b] != codes[:, b])
     return broken
 
 
@@ -115,8 +119,9 @@ def _largest_share(codes: Codes) -> float:
 class Rule:
     """A dependency that held in all training rows, and that every sample keeps.
 
-    ``keys`` are the plain numbers of the determinant, sorted, with NaN for a missing value last. ``values`` are the
-    plain numbers of the dependent. ``slack`` is the probability that a new row breaks the rule.
+    ``keys`` are the plain numbers of the determinant, sorted, with NaN for a missing value last. NaN is a key only if
+    all training rows without the determinant have the same dependent. ``values`` are the plain numbers of the
+    dependent. ``slack`` is the probability that a new row breaks the rule.
     """
 
     determinant: str
@@ -143,6 +148,20 @@ class Rule:
         place = np.minimum(np.searchsorted(keys, y), len(keys) - 1)
         known = (keys[place] == y) | (np.isnan(keys[place]) & np.isnan(y))
         return np.where(known, np.asarray(self.values)[place], otherwise)
+
+    def nearest_key(self, y: Floats) -> Floats:
+        """Return determinants y, with the nearest training value in place of a number that no training row had.
+
+        >>> rule = Rule("code", "town", (1.0, 5.0, math.nan), (0.0, 1.0, 2.0), slack=0.1)
+        >>> rule.nearest_key(np.array([1.0, 4.0, 9.0, math.nan]))
+        array([ 1.,  5.,  5., nan])
+        """
+        keys = np.asarray(self.keys)[~np.isnan(self.keys)]
+        if not len(keys):
+            return y
+        place = np.searchsorted(keys, y)
+        below, above = keys[np.maximum(place - 1, 0)], keys[np.minimum(place, len(keys) - 1)]
+        return np.where(np.isnan(y), y, np.where(y - below < above - y, below, above))
 
     def to_json(self) -> dict[str, Any]:
         pairs = [[None if np.isnan(n) else n for n in pair] for pair in zip(self.keys, self.values, strict=True)]
@@ -180,6 +199,8 @@ def find_rules(names: Sequence[str], y: Floats) -> list[Rule]:
         for determinant, other in pairs:
             if other == dependent and not _leads_to(rules, names, determinant, dependent):
                 keys, first = np.unique(y[:, determinant], return_index=True)
+                if np.isnan(keys[-1]) and len(np.unique(codes[codes[:, determinant] < 0, dependent])) > 1:
+                    keys, first = keys[:-1], first[:-1]
                 values = y[first, dependent]
                 both = tuple(keys.tolist()), tuple(values.tolist())
                 rules[dependent] = Rule(names[determinant], names[dependent], *both, PRIOR / (len(y) + 1))

@@ -16,10 +16,12 @@ from cubicflow.flows import Flow, tabular
 from cubicflow.flows.tabular_recipe import TabularConfig
 from cubicflow.nets.draws import seeded
 from cubicflow.tables.arrow_types import Floats
+from cubicflow.tables.asking.constraints import Constraint
 from cubicflow.tables.asking.kept_constraints import learn_constraints
 from cubicflow.tables.cell_encoder import CellEncoder, PlainReader, plain_numbers
 from cubicflow.tables.cells import find_atoms
 from cubicflow.tables.columns_model import ColumnsModel
+from cubicflow.tables.copied_columns import copy_constraints, described_copies, find_copies
 from cubicflow.tables.copied_rows import copied_rows
 from cubicflow.tables.dependencies import described_rules
 from cubicflow.tables.encoder import TableEncoder
@@ -135,6 +137,7 @@ def fit_table(
     kept_constraints = learn_constraints(constraints, found.schema, found.table, missing)
     prepare = prepare_columns if model == "columns" else prepare_flow
     prepared = prepare(found, missing, config.seed, settings or {}, temporary)
+    kept_constraints = (*kept_constraints, *(each for each in prepared.copies if each not in kept_constraints))
     for note in prepared.notes:
         say(f"note: {note}")
     if copies := copied_rows(prepared.rows).message():
@@ -205,23 +208,26 @@ def _check_settings(settings: Mapping[str, Any], model: str) -> None:
 
 
 class Prepared(NamedTuple):
-    """A model, the rows to train it on, training settings for these rows, and notes for the user."""
+    """A model, the rows to train it on, training settings for these rows, notes for the user, and copied columns."""
 
     model: Any
     cells: CellEncoder | None
     rows: Parts
     training: Mapping[str, Any]
     notes: Sequence[str]
+    copies: Sequence[Constraint] = ()
 
 
 def suited_model(found: Inferred) -> str:
-    """Return the default model of a table: ``"flow"`` if all columns are real and complete, without atoms and circles,
-    else ``"columns"``.
+    """Return the default model of a table: ``"flow"`` if all columns are real and complete, without atoms, circles and
+    copies of columns, else ``"columns"``.
     """
     reals = [column for column in found.schema.model if not column.counts_mass and not column.is_circle]
     if found.gaps or len(reals) < len(found.schema.model):
         return "columns"
-    return "columns" if any(len(find_atoms(plain_numbers(c, _column(found, c.name)))) for c in reals) else "flow"
+    y = [plain_numbers(column, _column(found, column.name)) for column in reals]
+    has_copies = bool(find_copies(reals, np.column_stack(y)))
+    return "columns" if has_copies or any(len(find_atoms(each)) for each in y) else "flow"
 
 
 def _column(found: Inferred, name: str) -> pa.Array:
@@ -250,9 +256,10 @@ def prepare_columns(
     training = split_numbers(reader, np.asarray(numbers[chosen[0].numpy()]))
     encoder = CellEncoder.learn(found.schema, *training)
     model = suited_columns_model(encoder, training.y, seed, settings)
-    notes = [*described_rules(encoder.rules), *_gap_notes(found)]
+    copies = copy_constraints(found.schema, training.y, encoder.rules)
+    notes = [*described_rules(encoder.rules), *described_copies(copies), *_gap_notes(found)]
     rows = parts_of(encoder, numbers, chosen)
-    return Prepared(model, encoder, rows, suited_columns_training(len(training.y)), notes)
+    return Prepared(model, encoder, rows, suited_columns_training(len(training.y)), notes, copies)
 
 
 def _gap_notes(found: Inferred) -> list[str]:
@@ -277,10 +284,12 @@ def suited_columns_model(encoder: CellEncoder, y: Floats, seed: int, settings: M
 def suited_columns(rows: int) -> dict[str, Any]:
     """Return default settings of :class:`~cubicflow.tables.columns_model.ColumnsModel` for this many training rows."""
     few, many = rows < 2_000, rows >= 30_000
+    # Fast waves let a network tell single rows apart. With few rows it then memorises them instead of the dependence.
+    octaves = 2 if rows < 500 else 3 if few else 7 if many else 4
     return {
         "hidden_features": 32 if few else 64 if rows < 10_000 else 96,
         "num_bins": 8 if few else 16 if rows < 20_000 else 24,
-        "octaves": 7 if few or many else 4,
+        "octaves": octaves,
         "dropout": 0.0 if many else 0.1 if rows >= 20_000 else 0.2,
         "cell_dropout": 0.02 if many else 0.3 if rows < 10_000 else 0.1,
     }

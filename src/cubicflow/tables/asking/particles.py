@@ -130,7 +130,10 @@ class Walk:
         self.settle(particles, i, *self.ruled(particles, i, y, log_weight))
 
     def ruled(self, particles: Particles, i: int, y: Floats, log_weight: Floats) -> tuple[Floats, Floats]:
-        """Return drawn values and weights of column i, replaced where earlier columns determine the value."""
+        """Return drawn values and weights of column i, replaced where earlier columns determine the value.
+
+        A column that determines others, and has no set, gets values of the training rows only.
+        """
         value = np.full(len(y), np.inf)
         if i in self.rules:
             determinant, rule = self.rules[i]
@@ -141,6 +144,8 @@ class Walk:
         kept = np.ones(len(y), np.bool_)
         if i in self.allowed:
             kept = self.allowed[i].contains(np.where(free, np.nan, value))
+        if i not in self.allowed:
+            y = self.encoder.with_known_determinants(i, y)
         return np.where(free, y, value), np.where(free, log_weight, np.where(kept, 0.0, -math.inf))
 
     def settle(self, particles: Particles, i: int, y: Floats, log_weight: Floats | float = 0.0) -> None:
