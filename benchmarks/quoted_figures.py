@@ -122,12 +122,12 @@ def _patches(root: Path) -> list[str]:
 
 
 def _synthetic_rows(root: Path) -> list[str]:
-    records = [json.loads(path.read_text()) for path in sorted((root / "results/synthetic-tables").glob("penguins-*"))]
+    records = [json.loads(path.read_text()) for path in sorted((root / "results/synthetic-tables").glob("adult-*"))]
     scores = {record["model"]: record["judged"]["detection"]["score"] for record in records if "judged" in record}
     ours = scores.pop("cubicflow")
     best = max(scores, key=lambda model: scores[model])
     return [
-        "[synthetic rows](docs/results/synthetic_tables.md) of penguins: detection score, 1 is perfect",
+        "[synthetic rows](docs/results/synthetic_tables.md) of Adult: detection score, 1 is perfect",
         f"{ours:.3f}",
         f"{scores[best]:.3f} ({MODELS[best]}, the best of {len(scores)} peers)",
     ]

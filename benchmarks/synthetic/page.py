@@ -32,9 +32,9 @@ look at samples of Shoppers and Adult: finer bins in the tails of columns, and 0
   expected in seven rows or more if the columns were independent.
 - *contradictory*: the share of samples that break a dependency. In a dependency, one column determines another column
   in every row of the table.
-- *seconds*: wall-clock and processor seconds of the fit, with one thread. The machines were shared, so processor seconds
-  are the better measure. The fits ran on several machines of different speed, so seconds of two generators compare
-  only roughly; the records name the machines.
+- *seconds*: wall-clock and processor seconds of the fit, with one thread. The machines were shared, so processor
+  seconds are the better measure. The fits ran on several machines of different speed, so the seconds of two generators
+  compare only roughly; the records name the machines.
 """
 
 COMMAND = "python -m benchmarks.synthetic_tables FOLDER --judge PYTHON --sdv PYTHON --mostlyai PYTHON"

@@ -233,7 +233,7 @@ def test_an_error_names_the_option_that_solves_it(cubicflow: Command, run: Path,
         (
             frame.assign(size=[None, *range(29)]),
             ("--missing", "error"),
-            "leave such rows out with --missing drop",
+            "fit a model of columns, or leave such rows out with --missing drop",
         ),
         (frame.assign(size=-frame["size"]), ("--transform", "size=log"), "transform asinh with --transform size=asinh"),
         (frame, ("--bounds", "kind=0:1"), "bounds apply to numbers, but column 'kind' is categorical"),

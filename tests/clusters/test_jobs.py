@@ -214,7 +214,8 @@ def test_rows_with_gaps_are_bad_rows_if_gaps_are_errors(scene: Scene, tmp_path: 
     how = ["--engine", "local", "--block-rows", BLOCK_ROWS, "--missing", "error", "--workers", 1]
     stopped = cubicflow("score", scene.columns, data, "-o", tmp_path / "stopped", *how)
     assert stopped.status == 2
-    said = f"3.parquet, row {gaps[0] + 1}: it lacks a value, in 'size'; leave such rows out with --missing drop\n"
+    remedy = "fit a model of columns, or leave such rows out with --missing drop"
+    said = f"3.parquet, row {gaps[0] + 1}: it lacks a value, in 'size'; {remedy}\n"
     assert stopped.errors.endswith(said)
     done = cubicflow("score", scene.columns, data, "-o", tmp_path / "out", *how, "--on-error", "skip")
     assert f"warning: skipped {len(gaps)} rows, see" in done.errors

@@ -43,7 +43,7 @@ def test_readme_agrees_with_the_pages_of_other_generators() -> None:
         return found
 
     table = [line.strip("| ").split(" | ") for line in quoted_figures.measured(ROOT).splitlines()]
-    inverse, step, patches, penguins, integral = table[2:]
+    inverse, step, patches, adult, integral = table[2:]
     nonfinite, outside = inverse[2].removesuffix(" (nflows, cubic)").split(" and ")
     nflows = rows("docs/results/spline_robustness.md", "nflows cubic | float32 | 20,000,000")
     assert f"| {nonfinite} | {outside} |" in nflows[0]
@@ -52,7 +52,7 @@ def test_readme_agrees_with_the_pages_of_other_generators() -> None:
         assert f"| cubicflow | {milliseconds} |" in ours[0]
     attention = rows("results/README.md", "cubic autoregressive, attention, all eight symmetries of a patch")
     assert attention[0].endswith(f" {patches[1].removesuffix(', with attention and symmetries')} |")
-    assert any(f"| {penguins[1]} |" in row for row in rows("docs/results/synthetic_tables.md", "cubicflow"))
+    assert any(f"| {adult[1]} |" in row for row in rows("docs/results/synthetic_tables.md", "cubicflow"))
     camel = rows("docs/results/integrals.md", "camel, D = 16 | 1,000,000 | cubicflow")
     error, seconds = integral[1].removesuffix(" s").split(" in ")
     assert f"| {error} |" in camel[0]

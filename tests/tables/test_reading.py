@@ -44,7 +44,10 @@ def write(folder: Path, text: str | bytes, name: str = "table.csv") -> Path:
         ("1.5,2.5\n1,2\n", "is it a row of the table, or does it hold the names?"),
         (GOOD + "1,2,3\n", "not every line has the header's 2 columns"),
         (GOOD + "1\n", "not every line has the header's 2 columns"),
-        (GOOD + "7,\n8,NA\n", r"2 rows lack a value, in 'b' (2); leave such rows out with --missing drop"),
+        (
+            GOOD + "7,\n8,NA\n",
+            r"2 rows lack a value, in 'b' (2); fit a model of columns, or leave such rows out with --missing drop",
+        ),
         (GOOD + "7,inf\n", "column 'b' holds 1 infinite value"),
         (GOOD + "7,1e300\n", "values as large as 1e+300"),
         (GOOD + "7,-1e300\n", "values as large as 1e+300"),

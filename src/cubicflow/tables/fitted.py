@@ -335,7 +335,10 @@ def score_all(
     if unseen not in ("count", "error"):
         raise TableError(f"unseen should be count or error, got {unseen!r}")
     if Missing(missing) is Missing.MODEL and any(model.cells is None for model in models):
-        raise TableError("a flow cannot model missing values; leave out rows that lack a value", "--missing drop")
+        raise TableError(
+            "a flow cannot model missing values; fit a model of columns, or leave out rows that lack a value",
+            "--missing drop",
+        )
     weights_column = models[0].schema.weights
     weights = weights and weights_column is not None and weights_column.name in table.types
     columns = [model.schema.check(table, weights=weights) for model in models]

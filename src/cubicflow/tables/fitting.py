@@ -119,7 +119,10 @@ def fit_table(
     check_reading(table, reading)
     temporary = run.absolute().parent if run.absolute().parent.is_dir() else None  # folder for temporary files
     if model == "flow" and options.missing is Missing.MODEL:
-        raise TableError("a flow cannot model missing values; leave out rows that lack a value", "--missing drop")
+        raise TableError(
+            "a flow cannot model missing values; fit a model of columns, or leave out rows that lack a value",
+            "--missing drop",
+        )
     missing = Missing(options.missing or (Missing.ERROR if model == "flow" else Missing.MODEL))
     found = infer(table, replace(options, missing=missing), requested_split, spool=temporary, atoms=model != "flow")
     model = model or ("columns" if options.missing is Missing.MODEL else suited_model(found))

@@ -30,6 +30,7 @@ BATCH_ROWS = 1 << 16
 ROW_INDEX = r"__index_level_\d+__|Unnamed: 0(\.\d+)?"
 BLOCKS = 64  # blocks of a file that its fingerprint covers
 BLOCK_BYTES = 1 << 16
+COMPLETE = "fit a model of columns, or leave such rows out"  # advice for rows that lack a value
 
 
 class Table(ABC):
@@ -271,7 +272,7 @@ def _incomplete(
         read += gaps.shape[1]
     empty = [name for name, count in zip(columns, totals.tolist(), strict=True) if count == read]
     if read == 1:
-        return TableError(f"{table.path}: row 1 lacks a value, in {some(empty)}; leave such rows out", "--missing drop")
+        return TableError(f"{table.path}: row 1 lacks a value, in {some(empty)}; {COMPLETE}", "--missing drop")
     if empty:
         return without_values(empty).about(table.path)
     found = ", ".join(f"{name!r} ({count})" for name, count in zip(columns, totals.tolist(), strict=True) if count)
@@ -282,7 +283,7 @@ def _incomplete(
             f"--drop {worst}",
         )
     lack = "rows lack" if rows > 1 else "row lacks"
-    return TableError(f"{table.path}: {rows} {lack} a value, in {found}; leave such rows out", "--missing drop")
+    return TableError(f"{table.path}: {rows} {lack} a value, in {found}; {COMPLETE}", "--missing drop")
 
 
 def without_values(columns: Sequence[str]) -> TableError:
