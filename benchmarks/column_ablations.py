@@ -335,6 +335,15 @@ def seconds_of(record: dict[str, Any]) -> float:
     return float(sum(part["processor_seconds"] for part in record["divisions"]))
 
 
+def machines_of(base: dict[str, dict[str, Any]]) -> dict[str, list[str]]:
+    """Return the tables of each machine, by the description of the machine."""
+    found: dict[str, list[str]] = {}
+    for table, record in base.items():
+        where = f"{record['device']} of a machine with {record['cores']} cores and torch {record['torch']}"
+        found.setdefault(where, []).append(table)
+    return found
+
+
 def write_page(folder: Path) -> None:
     """Write a page of a folder's records beside the folder."""
     records = recorded(folder)
@@ -342,13 +351,12 @@ def write_page(folder: Path) -> None:
     if not tables:
         return
     base = {table: records[table, DEFAULTS.name] for table in tables}
-    first = base[tables[0]]
+    machines = "; ".join(f"{where} ({', '.join(names)})" for where, names in machines_of(base).items())
     lines = [
         "# Ablations of the model of columns",
         "",
         "`python -m benchmarks.column_ablations --data FOLDER` changes one default of `cubicflow fit` at a time.",
-        f"It ran with one thread for each cell, on {first['device']} of a machine with {first['cores']} cores",
-        f"and torch {first['torch']}.",
+        f"Each cell ran with one thread, on {machines}.",
         "The line of the defaults shows the mean log probability of a row, in nats. The lines below show differences",
         "from the defaults: above 0 is better.",
         "",
