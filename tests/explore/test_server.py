@@ -83,7 +83,7 @@ def test_who_is_answered(served: Serve, lists_run: Path) -> None:
         ("/api/what-if", b"[]", "JSON object"),
         ("/api/what-if", b'{"conditions": {"tree": {"is": "elf"}}}', "never holds 'elf'"),
         ("/api/what-if", b'{"conditions": {"bush": {"is": "elf"}}}', "no column 'bush'"),
-        ("/api/what-if", b'{"conditions": {"tree": {"like": "elf"}}}', "cannot be read"),
+        ("/api/what-if", b'{"conditions": {"tree": {"like": "elf"}}}', "should have the key 'is', 'in' or 'missing'"),
         ("/api/sample", b'{"n": 1e9, "seed": 0}', "n must be 0 to"),
         ("/api/sample", b'{"n": 5, "seed": "x"}', "seed must be a whole number"),
         ("/api/density?x=0&y=9", None, "y must be 0 to 3"),

@@ -73,7 +73,7 @@ def test_metrics_that_become_a_link_during_training(x, make_flow, run, victim):
 def test_a_pipe_as_lock_is_not_waited_for(x, make_flow, run):
     run.mkdir()
     os.mkfifo(run / "lock")
-    with pytest.raises(RunFolderError, match="lock is not a plain file; remove it"):
+    with pytest.raises(RunFolderError, match="lock is not a plain file; remove this file"):
         fit(make_flow(), x, run=run, **SETTINGS)
 
 

@@ -52,7 +52,7 @@ def read_pickle(path: Path) -> Rows:
             f"pandas 1.5 in a separate environment: {_CONVERT}"
         ) from error
     if not isinstance(frame, pd.DataFrame) or not {"Meth", "Eth", "Time"} <= set(frame.columns):
-        raise ValueError(f"{path} is not the published table: it lacks columns Meth, Eth and Time; download it again")
+        raise ValueError(f"{path} is not a pandas table with the columns Meth, Eth and Time; download it again")
     return np.asarray(frame.drop(columns=["Meth", "Eth", "Time"]), dtype=np.float64)
 
 
