@@ -339,7 +339,7 @@ def machines_of(base: dict[str, dict[str, Any]]) -> dict[str, list[str]]:
     """Return the tables of each machine, by the description of the machine."""
     found: dict[str, list[str]] = {}
     for table, record in base.items():
-        where = f"{record['device']} of a machine with {record['cores']} cores and torch {record['torch']}"
+        where = f"{record['cores']} cores, device {record['device']}, torch {record['torch']}"
         found.setdefault(where, []).append(table)
     return found
 
@@ -356,7 +356,7 @@ def write_page(folder: Path) -> None:
         "# Ablations of the model of columns",
         "",
         "`python -m benchmarks.column_ablations --data FOLDER` changes one default of `cubicflow fit` at a time.",
-        f"Each cell ran with one thread, on {machines}.",
+        f"Each cell ran with one thread. Machines: {machines}.",
         "The line of the defaults shows the mean log probability of a row, in nats. The lines below show differences",
         "from the defaults: above 0 is better.",
         "",

@@ -16,9 +16,10 @@ Each generator has its default settings and its own environment. In Magic, Shopp
 nine tenths of the rows are training rows. Adult comes with test rows. Every generator is fitted to the training rows,
 and draws as many samples as there are training rows.
 
-`cubicflow fit` chooses settings by the number of rows. This choice was tuned by the log likelihood of validation rows
-within the training rows of Magic and Shoppers, on penguins and on other small tables. Two defaults were changed after a
-look at samples of Shoppers and Adult: finer bins in the tails of columns, and 0 as a limit of whole numbers near 0.
+`cubicflow fit` chooses settings by the number of rows. This choice was tuned by the log likelihood of validation rows.
+In Magic and Shoppers, these validation rows were a part of the training rows. Penguins and other small tables were used
+as well. Two defaults were changed after a look at samples of Shoppers and Adult: the tails of columns have finer bins,
+and 0 is the lower limit of whole numbers whose smallest value is near 0.
 
 - *detection*: XGBoost's default classifier separates training rows from samples (words one-hot, three shuffled
   stratified folds). The score is 1 - (2 max(AUC, 1/2) - 1). At 1 the classifier cannot tell samples from training rows;
@@ -27,14 +28,15 @@ look at samples of Shoppers and Adult: finer bins in the tails of columns, and 0
 - *shape*, *trend*: SDMetrics' scores of columns, and of pairs of columns. 1 is best, but chance alone keeps samples of
   this size below 1. Each section gives the scores of training rows drawn with replacement. A perfect generator would
   score a little lower, because its rows are new.
-- *copies*: the share of samples that equal a training row in every cell. The share of test rows that do is in brackets.
+- *copies*: the share of samples that equal a training row in every cell. The number in brackets is the
+  share of test rows that equal a training row.
 - *impossible*: the share of samples with a pair of words that no row of the table has, although the pair would be
   expected in seven rows or more if the columns were independent.
 - *contradictory*: the share of samples that break a dependency. In a dependency, one column determines another column
   in every row of the table.
 - *seconds*: wall-clock and processor seconds of the fit, with one thread. The machines were shared, so processor
   seconds are the better measure. The fits ran on several machines of different speed, so the seconds of two generators
-  compare only roughly; the records name the machines.
+  can be compared only roughly. The records name the machines.
 """
 
 COMMAND = "python -m benchmarks.synthetic_tables FOLDER --judge PYTHON --sdv PYTHON --mostlyai PYTHON"
@@ -190,9 +192,7 @@ def _not_run(records: Sequence[Record], tables: Sequence[str]) -> list[str]:
     for model, name in MODELS.items():
         lacking = [table for table in tables if (table, model) not in there]
         missing += [f"{name} on {', '.join(lacking)}"] if lacking else []
-    return (
-        ["", f"Not run yet: {'; '.join(missing)}. Running the command again continues with these."] if missing else []
-    )
+    return ["", f"Not run yet: {'; '.join(missing)}. To run the missing fits, repeat the command."] if missing else []
 
 
 def draw(records: Sequence[Record], table: str, path: Path) -> None:

@@ -216,7 +216,7 @@ def test_a_folder_that_a_worker_does_not_see(scene: Scene, tmp_path: Path) -> No
 def test_other_files_than_parquet(scene: Scene, tmp_path: Path, cubicflow: Command) -> None:
     (tmp_path / "t.csv").write_text("kind,size,height\noak,1,2\n")
     done = cubicflow("score", scene.columns, tmp_path / "t.csv", "-o", tmp_path / "out", *LOCAL)
-    check_refused(done, "t.csv: an engine reads Parquet files, and this is not one")
+    check_refused(done, "t.csv: this is not a Parquet file, and an engine reads only Parquet")
 
 
 @pytest.mark.parametrize(

@@ -185,7 +185,7 @@ def test_gas_pickle_is_refused_unless_requested(tmp_path: Path) -> None:
 def test_gas_pickle_is_never_opened_unless_requested(tmp_path: Path) -> None:
     """The pickle creates a folder when it is opened."""
     mark = tmp_path / "opened"
-    # Protocol 0: the global os.mkdir, called with the mark's path.
+    # A pickle of protocol 0 that calls os.mkdir with the mark's path.
     put(tmp_path / "gas/ethylene_CO.pickle", f"cos\nmkdir\n(V{mark}\ntR.")
     with pytest.raises(MissingDataError):
         load_benchmark("gas", tmp_path)

@@ -67,7 +67,7 @@ def test_a_column_without_values_matches_every_type(array: pa.Array) -> None:
 def test_incompatible_types_are_refused() -> None:
     with pytest.raises(TableError, match="'x' holds numbers in a, and dates such as 2020-01-01 in b"):
         both(pa.array([1, 2]), pa.array([date(2020, 1, 1)] * 2))
-    with pytest.raises(TableError, match=r"a: column 'x' is list.*; leave it out"):
+    with pytest.raises(TableError, match=r"a: column 'x' has the type list.*; leave it out"):
         both(pa.array([[1], [2]]), pa.array([1, 2]))
 
 

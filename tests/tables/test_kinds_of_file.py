@@ -334,7 +334,7 @@ def test_a_table_at_a_url(tmp_path: Path, server: str) -> None:
         assert open_table(f"{url}?key=1").source() == url
         assert table.fingerprint() == open_table(path).fingerprint()
     (tmp_path / "plain").write_bytes(Path(parquet(tmp_path)).read_bytes())
-    assert open_table(f"{server}/plain?download=1").names == list(DATA)  # its first bytes show the format
+    assert open_table(f"{server}/plain?download=1").names == list(DATA)  # the file's first bytes show the format
     assert f"{server}/none.csv: could not be read: the server answered 404" in refusal(f"{server}/none.csv")
     (tmp_path / "bad.csv").write_text("a,b\n1\n")
     assert refusal(f"{server}/bad.csv").startswith(f"{server}/bad.csv: not every line")

@@ -104,7 +104,7 @@ def both_ways(function: SplineFunction, params: Tensor, x: Tensor) -> Callable[[
     """Return a function that runs forward and backward; each run allocates new gradients.
 
     The backward pass of every contender stays in this thread. Otherwise torch would wake its autograd thread. A model
-    pays for that once, so the time of a single spline should not include it.
+    wakes that thread once, so the time of a single spline should not include the wake-up.
     """
     leaf_x, leaf_params = x.clone().requires_grad_(), params.clone().requires_grad_()
 

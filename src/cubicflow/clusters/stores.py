@@ -152,8 +152,8 @@ def _checked(files: list[str]) -> list[str]:
     other = next((file for file in files if not urlsplit(file).path.lower().endswith(ENDINGS)), None)
     if other is not None:
         raise TableError(
-            f"{shown(other)}: an engine reads Parquet files, and this is not one; convert it to Parquet, or leave the "
-            "engine out"
+            f"{shown(other)}: this is not a Parquet file, and an engine reads only Parquet; convert the file to "
+            "Parquet, or leave the engine out"
         )
     return files
 

@@ -92,7 +92,7 @@ class TabularConfig(RecipeConfig):
     def make(cls, paper: bool, settings: dict[str, Any]) -> Self:
         transformer = cls.transformer_settings() if settings.get("network") == "transformer" else {}
         if transformer and not is_spline(settings.get("family", cls.family)):
-            del transformer["affine_first"]  # there is no spline to shift and scale for
+            del transformer["affine_first"]  # the shift and scale are only for splines
         return super().make(paper, {**transformer, **settings})
 
     def __post_init__(self) -> None:

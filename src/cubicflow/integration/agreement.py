@@ -1,9 +1,9 @@
 """Whether the rounds of an integration agree: a test of equal means with estimated variances.
 
-Each round's variance is estimated from its 12 or 6 replicates. Only for known variances does the chi-square of the
-rounds against their mean have the chi-square distribution. Here it is larger: by this distribution, 24 rounds of 12
-replicates that agree would have a p-value below 0.001 in 2.7 % of all cases, and 12 rounds of 6 replicates in 8 %. So
-the p-value is computed from Student's t.
+Each round's variance is estimated from its 12 or 6 replicates. The chi-square of the rounds against their mean has the
+chi-square distribution only if the variances are known. With estimated variances, the chi-square is larger on average.
+At the level 0.001, a chi-square test would reject 24 equal rounds of 12 replicates in 2.7 % of all cases, and 12 equal
+rounds of 6 replicates in 8 %. So the p-value is computed from Student's t.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MEAN_STEPS = 50  # after 30 steps, p-values change by less than 1 %
 
 
 class Round(NamedTuple):
-    """One round's own estimate of the integral, with its standard error."""
+    """The estimate of the integral from one round alone, with its standard error."""
 
     value: float
     error: float
@@ -34,7 +34,7 @@ class Agreement(NamedTuple):
 
 
 def agreement(rounds: list[Round]) -> Agreement:
-    """Compare the estimates of rounds; every error must be positive. Fewer than two rounds have the p-value 1.
+    """Test whether the rounds agree. Every error must be positive. Fewer than two rounds have the p-value 1.
 
     >>> found = agreement([Round(1.0, 0.1, 500.0, 12), Round(1.2, 0.1, 500.0, 12)])
     >>> round(found.chi_square, 3), found.degrees, round(found.p_value, 3)
@@ -54,8 +54,8 @@ def equality_p_value(values: Tensor, errors: Tensor, degrees: Tensor) -> Tensor:
 
     Every deviation t = (value - mean) / error has Student's distribution. The mean is the maximum likelihood estimate,
     which gives less weight to outliers than a mean weighted by 1 / error^2. Each t is transformed to a normal deviate,
-    as in the test of Alexander and Govern (1994). The sum of their squares nearly has the chi-square distribution with
-    K - 1 degrees of freedom.
+    as in the test of Alexander and Govern (1994). The sum of the squared deviates approximately has the chi-square
+    distribution with K - 1 degrees of freedom.
 
     Args:
         values: (..., K).

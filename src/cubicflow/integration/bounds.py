@@ -107,7 +107,7 @@ def _column(i: int, entry: Column) -> Column:
     if low > high:
         raise ValueError(f"bounds[{i}] = ({low:g}, {high:g}) is reversed; write ({high:g}, {low:g})")
     if low == high and math.isinf(low):
-        raise ValueError(f"bounds[{i}] = ({low:g}, {high:g}) is not an interval; (-inf, inf) is all of the line")
+        raise ValueError(f"bounds[{i}] = ({low:g}, {high:g}) is not an interval; use (-inf, inf) for the whole line")
     if low == high:
         raise ValueError(f"bounds[{i}] = ({low:g}, {high:g}) has width 0; leave the column out, or widen it")
     if isinstance(entry, Circle) and math.isinf(high - low):

@@ -210,8 +210,8 @@ FEW_POINTS = 8_192  # points used to choose the number of products
 def fit_mixture(data: Fitting, before: ProductMixture, generator: torch.Generator, *, search: bool) -> ProductMixture:
     """Return the mixture that fits the points best.
 
-    Without ``search`` this is the mixture before, improved. With ``search`` mixtures of 1, 2, 4, ... products from new
-    starts are tried as well, and the score on held-out points chooses.
+    Without ``search``, expectation maximisation improves the mixture ``before``. With ``search``, mixtures of 1, 2, 4,
+    ... products are also fitted from new starts, and the mixture with the best score on held-out points is improved.
     """
     worth = float(data.weights.sum())
     intervals = int(min(64, max(6, 2 * worth ** (1 / 3))))

@@ -59,7 +59,7 @@ class Calls:
             return False
         try:
             forward_ad.make_dual(torch.zeros(1), torch.zeros(1))
-        except RuntimeError:  # no dual level
+        except RuntimeError:  # make_dual raises outside forward-mode AD
             return False
         return True
 

@@ -1,7 +1,7 @@
 """Columns of numbers that are copies of other columns: equal in every training row.
 
-A rule (:mod:`cubicflow.tables.dependencies`) lists the values of a determinant, so it needs values that repeat. Real
-numbers hardly repeat. A copy of such a column is kept by a constraint instead, ``original = copy``.
+A rule (:mod:`cubicflow.tables.dependencies`) lists the values of a determinant, so a rule needs values that repeat.
+Real numbers hardly repeat. For a copy of real numbers, the constraint ``original = copy`` replaces the rule.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from cubicflow.tables.schema import Schema
 from cubicflow.tables.table_error import TableError
 
 FEWEST_VALUES = 20  # different values; two columns of few values may be equal by chance in a small table
-FIRST_ROWS = 256  # rows that are compared before all rows are
+FIRST_ROWS = 256  # rows that are compared first; all rows are compared only if these rows are equal
 
 
 def find_copies(columns: Sequence[Column], y: Floats) -> list[tuple[str, str]]:
     """Return pairs of columns (original, copy) with equal numbers in all rows of plain numbers (N, D).
 
-    The original is the first of the equal columns. Columns with missing values are left out.
+    The original is the first of the equal columns. Circular columns, columns with missing values and columns with fewer
+    than FEWEST_VALUES different values are left out.
 
     >>> import pyarrow as pa
     >>> from cubicflow.tables import infer
@@ -49,7 +50,7 @@ def find_copies(columns: Sequence[Column], y: Floats) -> list[tuple[str, str]]:
 
 
 def copy_constraints(schema: Schema, y: Floats, rules: Sequence[Rule]) -> list[LinearConstraint]:
-    """Return a constraint for every copied column of the training rows (N, D) that no rule determines."""
+    """Return a constraint for every copy in the training rows (N, D), unless a rule fixes the copy or its original."""
     ruled = {rule.dependent for rule in rules}
     found = []
     for original, copy in find_copies(schema.model, y):

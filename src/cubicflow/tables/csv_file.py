@@ -127,7 +127,8 @@ class SpooledTable(MemoryTable):
 def spool(batches: Iterable[pa.RecordBatch], folder: Path | None) -> list[pa.RecordBatch]:
     """Return the batches, in memory if they are small.
 
-    Large batches go to a temporary file without a name. The system deletes it when the process ends, even by a crash.
+    Large batches go to a temporary file without a name. The system deletes the file when the process ends,
+    even by a crash.
     """
     kept: list[pa.RecordBatch] = []
     size, file, writer = 0, None, None

@@ -24,9 +24,9 @@ class Numbers(NamedTuple):
 class TableEncoder:
     """The conversion between a table with this schema and the matrices of a flow.
 
-    A column with masses has integer codes. Noise u in (0, 1) makes code + u continuous, and the column's map takes that
-    to the real line. A column with a density is mapped without noise. In both cases (x, log_det) is exact: given u, the
-    log density of a row in the data's own units is the flow's log_prob(x) + log_det.
+    A column with masses has integer codes. Noise u in (0, 1) makes code + u continuous, and the column's map takes
+    code + u to the real line. A column with a density is mapped without noise. In both cases (x, log_det) is exact:
+    given u, the log density of a row in the data's own units is the flow's log_prob(x) + log_det.
 
     >>> from cubicflow.tables import infer
     >>> from cubicflow.tables.source import MemoryTable

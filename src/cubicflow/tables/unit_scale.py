@@ -308,7 +308,7 @@ def _with_seen_codes(edges: Floats, counts: Floats, seen: CodeCounts) -> tuple[F
     alpha = 0.5
     for _ in range(ROUNDS):
         alpha = float(np.average(alpha * among_others / (alpha * among_others + (1 - alpha) * evenly), weights=count))
-    alpha = min(alpha, 1 - PRIOR / (float(count.sum()) + 1))  # the other codes keep the probability of half a row
+    alpha = min(alpha, 1 - PRIOR / (float(count.sum()) + 1))  # the even part keeps at least half a row
     if alpha < LEAST_ALPHA:
         return edges, counts
     if len(code) > MOST_VALUES:

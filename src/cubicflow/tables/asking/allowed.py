@@ -232,7 +232,7 @@ def _after(number: float, whole: bool) -> float:
 
 
 def _number(value: object, column: Column) -> float | None:
-    """Return the plain number of a value, which may lie between the steps of a column; None for an open end."""
+    """Return the plain number of a value, or None for an open end. The number may lie between the column's steps."""
     if value is None:
         return None
     text = _text(value, column)

@@ -92,7 +92,10 @@ def _common_family(column: str, arrays: Mapping[str, pa.Array], *, as_words: boo
     families = {name: family(array.type) for name, array in arrays.items() if array.null_count < len(array)}
     for name in families:
         if not is_readable(arrays[name].type):
-            raise TableError(f"{name}: column {column!r} is {arrays[name].type}; leave it out", f"--drop {column}")
+            raise TableError(
+                f"{name}: column {column!r} has the type {arrays[name].type}, which cannot be judged; leave it out",
+                f"--drop {column}",
+            )
     kinds = list(dict.fromkeys(families.values()))
     if len(kinds) < 2:
         return kinds[0] if kinds else "text"

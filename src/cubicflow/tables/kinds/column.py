@@ -310,7 +310,8 @@ class Quantity(Column):
     def transformed(self, transform: str, smallest: float, sample: Floats, *, start: float, unit: float) -> Scaled:
         """Return the transform that the user requested, applied to ``start`` + ``unit`` * y."""
         if transform == "log":
-            # the step from 0 to 1 has interior points with a logarithm; the number 0 has no logarithm
+            # A column with masses may hold 0: noise moves 0 into (0, 1), where the logarithm is finite. Without noise,
+            # 0 has no logarithm.
             if smallest < 0 or (smallest == 0 and not self.counts_mass):
                 raise TableError(
                     f"column {self.name!r} holds {smallest:g}, which has no logarithm; give bounds with a lower end "
