@@ -76,7 +76,7 @@ def what_limits(record: Mapping[str, Any]) -> str:
         "points a pixel. The true density, averaged over square blocks, has the same gap as the flow for blocks with a "
         "side of this many pixels (in brackets: for the gap minus and plus two standard errors): "
         f"{each(block_range)}. A histogram of the same points has a gap on unseen points of "
-        f"{each(lambda row: '{histogram_gap:.4f} with blocks of {histogram_blocks} pixels'.format(**row))}. Its block "
+        f"{each(lambda row: '{histogram_gap:.4f} with blocks of {histogram_blocks} pixels'.format(**row))}. The block "
         "size, and the constant added to every count, are chosen by leave-one-out cross-validation. On the training "
         "points, the flow's gap is "
         f"{each(lambda row: '{training_gap:.4f} ± {training_gap_error:.4f}'.format(**row))}. Half the difference of a "

@@ -244,7 +244,7 @@ def _against_goals(summary: Mapping[str, Any]) -> str:
         [*_dataset_and_model(summary, row), row["of"], _nats(row), row["reach"], row["aim"], row["met"]]
         for row in summary["goals"]
     ]
-    heading = "Goals." + _other_rows(summary)
+    heading = "Goals: a goal is the score to reach, an aim is harder." + _other_rows(summary)
     return _section(heading, ["dataset", "model", "score of", "nats", "goal", "aim", "meets"], lines)
 
 
