@@ -8,7 +8,17 @@ from typing import Annotated, Any
 import typer
 
 from cubicflow.cli.clear_errors import clear_errors
-from cubicflow.cli.engine_options import Address, BlockRows, Engine, OnError, Workers, job_options, refuse, say_job
+from cubicflow.cli.engine_options import (
+    Address,
+    BlockProgress,
+    BlockRows,
+    Engine,
+    OnError,
+    Workers,
+    job_options,
+    refuse,
+    say_job,
+)
 from cubicflow.cli.reading import Comment, Device, FittedColumns, Header, Missing, RunFolder, Unseen
 from cubicflow.cli.remarks import say_ignored, say_unseen
 from cubicflow.cli.terminal import say
@@ -60,6 +70,7 @@ def evaluate(
             refuse(engine, header=header, comment=comment)
             fitted = FittedTable.load(run, "cpu")
             options: dict[str, Any] = {"missing": missing, "unseen": unseen, "device": device}
+            options["report"] = BlockProgress()
             scored, is_source, result = evaluate_files(fitted, data, **options, **blockwise)
             if result.skipped and skipped is not None:
                 write_skipped(skipped, result)

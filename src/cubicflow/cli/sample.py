@@ -8,7 +8,16 @@ import typer
 
 from cubicflow.cli.arguments import conditions, pairs
 from cubicflow.cli.clear_errors import clear_errors
-from cubicflow.cli.engine_options import Address, BlockRows, Engine, Resume, Workers, job_options, say_job
+from cubicflow.cli.engine_options import (
+    Address,
+    BlockProgress,
+    BlockRows,
+    Engine,
+    Resume,
+    Workers,
+    job_options,
+    say_job,
+)
 from cubicflow.cli.reading import Device, RunFolder
 from cubicflow.cli.terminal import say
 from cubicflow.cli.writing import Output, Overwrite, ProtectFormulas, check_protection
@@ -71,7 +80,8 @@ def sample(
             from cubicflow.clusters import sample_files
 
             options |= {"given": required, "temperature": temperature, "seed": seed, "overwrite": overwrite}
-            say_job(sample_files(fitted, number, output, device=device, **options, **blockwise), None)
+            options |= {"device": device, "report": BlockProgress()}
+            say_job(sample_files(fitted, number, output, **options, **blockwise), None)
             return
         options["say"] = _say
         samples = fitted.sample_batches(number, required, temperature, seed, **options)

@@ -10,6 +10,7 @@ import typer
 from cubicflow.cli.clear_errors import clear_errors
 from cubicflow.cli.engine_options import (
     Address,
+    BlockProgress,
     BlockRows,
     Engine,
     Keys,
@@ -76,7 +77,8 @@ def score(
 
             refuse(engine, header=header, comment=comment)
             options: dict[str, Any] = {"missing": missing, "observed_only": observed_only, "unseen": unseen}
-            result = score_files(run, data, output, overwrite=overwrite, device=device, **options, **blockwise)
+            options |= {"overwrite": overwrite, "device": device, "report": BlockProgress()}
+            result = score_files(run, data, output, **options, **blockwise)
             say_job(result, f"{output.rstrip('/')}/{SKIPPED}")
             return
         from cubicflow.tables import FittedTable, open_table

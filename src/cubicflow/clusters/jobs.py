@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +28,7 @@ from cubicflow.tables.source import PARTS
 from cubicflow.tables.table_error import TableError
 
 ON_ERROR = ("stop", "skip")
+Report = Callable[[int, int], None]  # takes the number of finished blocks, and the number of all blocks
 
 
 def score_files(
@@ -44,6 +45,7 @@ def score_files(
     resume: bool = False,
     overwrite: bool = False,
     engine: str = "local",
+    report: Report | None = None,
     **how: Any,
 ) -> JobResult:
     """Score every row of the Parquet files at ``data``. Write the scores to a folder of Parquet parts, in row order.
@@ -60,6 +62,7 @@ def score_files(
         overwrite: replace the job in the output folder.
         engine: ``"local"`` or ``"ray"``; ``how`` has the further arguments of
             :func:`~cubicflow.clusters.engines.open_engine`.
+        report: a function that is called after every block, with the number of finished blocks and of all blocks.
 
     >>> import tempfile, pyarrow as pa, pyarrow.parquet
     >>> from cubicflow.tables import fit_table
@@ -86,7 +89,7 @@ def score_files(
         # anything is written.
         list(model.score_batches(inputs.empty(), missing, observed_only=observed_only, unseen=unseen))
         job = _described(work, inputs.rows, block_rows, options, inputs)
-        return _to_folder(work, folder, job, start, resume=resume, overwrite=overwrite)
+        return _to_folder(work, folder, job, start, report, resume=resume, overwrite=overwrite)
 
 
 def sample_files(
@@ -103,6 +106,7 @@ def sample_files(
     resume: bool = False,
     overwrite: bool = False,
     engine: str = "local",
+    report: Report | None = None,
     **how: Any,
 ) -> JobResult:
     """Draw ``number`` rows, and write them to a folder of Parquet parts.
@@ -112,7 +116,7 @@ def sample_files(
 
     Args:
         given, temperature, complete, constraints: as in :meth:`cubicflow.tables.FittedTable.sample`.
-        run, output, block_rows, resume, overwrite, engine: as in :func:`score_files`.
+        run, output, block_rows, resume, overwrite, engine, report: as in :func:`score_files`.
 
     >>> import tempfile, pyarrow as pa, pyarrow.parquet
     >>> from cubicflow.tables import fit_table
@@ -136,7 +140,7 @@ def sample_files(
         options = {"given": given, "temperature": temperature, "complete": complete, "constraints": list(constraints)}
         work.rows(next(blocks_of(0)), [])  # raises for conditions and options that cannot be drawn, before any write
         job = {**_described(work, number, block_rows, options), "seed": seed}
-        return _to_folder(work, folder, job, start, resume=resume, overwrite=overwrite)
+        return _to_folder(work, folder, job, start, report, resume=resume, overwrite=overwrite)
 
 
 class Evaluated(NamedTuple):
@@ -156,6 +160,7 @@ def evaluate_files(
     on_error: str = "stop",
     block_rows: int = BLOCK_ROWS,
     engine: str = "local",
+    report: Report | None = None,
     **how: Any,
 ) -> Evaluated:
     """Return the mean log likelihood of all rows of Parquet files, and of the training, validation and test rows.
@@ -178,7 +183,7 @@ def evaluate_files(
         inputs = plan_inputs(data, skip=on_error == "skip")
         work = EvaluateWork(model, inputs, missing, unseen, on_error == "skip")
         columns = len(work.columns())
-        outcomes = _outcomes(start, work, list(blocks_of(inputs.rows, block_rows)))
+        outcomes = _outcomes(start, work, list(blocks_of(inputs.rows, block_rows)), report)
         job = JobResult.of(outcomes, 0, inputs.skipped)
         sums = Sums()
         for outcome in sorted(outcomes, key=lambda each: each.block):  # the order of a sum changes its last bit
@@ -232,22 +237,37 @@ def _noted_seed(folder: JobFolder) -> int | None:
 
 
 def _to_folder(
-    work: ScoreWork | SampleWork, folder: JobFolder, job: dict[str, Any], start: Run, *, resume: bool, overwrite: bool
+    work: ScoreWork | SampleWork,
+    folder: JobFolder,
+    job: dict[str, Any],
+    start: Run,
+    report: Report | None,
+    *,
+    resume: bool,
+    overwrite: bool,
 ) -> JobResult:
     """Run the blocks that are not done yet, and return the result of the whole job."""
     done = folder.begin(job, resume=resume, overwrite=overwrite)
     blocks = [block for block in blocks_of(job["rows"], job["block_rows"]) if block.number not in done]
     skipped = work.inputs.skipped if isinstance(work, ScoreWork) else ()
-    result = JobResult.of([*done.values(), *_outcomes(start, work, blocks)], len(done), skipped)
+    outcomes = _outcomes(start, work, blocks, report, before=len(done))
+    result = JobResult.of([*done.values(), *outcomes], len(done), skipped)
     folder.finish(result)
     return result
 
 
-def _outcomes(start: Run, work: Work, blocks: Sequence[Block]) -> list[Outcome]:
-    """Return the outcomes of all blocks.
+def _outcomes(
+    start: Run, work: Work, blocks: Sequence[Block], report: Report | None, *, before: int = 0
+) -> list[Outcome]:
+    """Return the outcomes of all blocks. ``before`` is the number of blocks that an earlier call finished.
 
     An error stops the workers before it leaves this function. Otherwise the traceback would keep the workers alive
     until the garbage collector runs, possibly in one of the workers.
     """
+    found: list[Outcome] = []
     with closing(start(work, blocks)) as outcomes:
-        return [outcome.check() for outcome in outcomes]
+        for outcome in outcomes:
+            found.append(outcome.check())
+            if report is not None:
+                report(before + len(found), before + len(blocks))
+    return found
