@@ -1,4 +1,4 @@
-"""Helpers for constructors of modules: argument checks, and the dictionary that ``config()`` returns."""
+"""Checks of arguments, and the dictionary of constructor arguments that ``config()`` returns."""
 
 from __future__ import annotations
 
@@ -12,6 +12,24 @@ def positive(name: str, value: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(f"{name} must be a positive integer, got {value!r}")
     return value
+
+
+def whole_number(name: str, value: Any, least: int) -> int:
+    """Return the argument as an int. A float such as 1e6 is accepted.
+
+    Raises ValueError for any other value, and for a number below ``least``.
+
+    >>> whole_number("evaluations", 1e6, 0)
+    1000000
+    """
+    try:
+        found = int(value)
+        whole = found == value and not isinstance(value, bool)  # "5" != 5
+    except (TypeError, ValueError, OverflowError):
+        whole = False
+    if not whole or found < least:
+        raise ValueError(f"{name} must be a whole number, {least} or more, got {value!r}")
+    return found
 
 
 def permutation(name: str, order: Iterable[int], size: int) -> list[int]:

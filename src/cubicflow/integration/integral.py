@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cubicflow.constructors import whole_number
 from cubicflow.integration.agreement import Agreement, agreement
 from cubicflow.integration.bounds import Bounds
 from cubicflow.integration.evaluations import Fold
-from cubicflow.integration.whole_numbers import whole_number
 
 FEW_EFFECTIVE = 200  # effective points; with fewer the standard error is unreliable
 LARGE_SHARE = 0.05  # share of the largest weight above which the standard error is unreliable

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from cubicflow.constructors import whole_number
 from cubicflow.integration.adaptation import FLOW_STEPS, Adapter
 from cubicflow.integration.blend import Blend
 from cubicflow.integration.bounds import Bounds, Column
@@ -16,7 +17,6 @@ from cubicflow.integration.evaluations import Fold
 from cubicflow.integration.flow_sampler import LOSSES
 from cubicflow.integration.integral import Integral, summarise
 from cubicflow.integration.integrand import Function, Integrand, IntegrandError
-from cubicflow.integration.whole_numbers import whole_number
 
 ROUNDS = (0.03, 0.03, 0.03, 0.03, 0.03, 0.08, 0.17, 0.6)  # fraction of all evaluations in each round
 FEW_ROUNDS = (0.15, 0.2, 0.25, 0.4)  # the same fractions for runs with fewer than FEW evaluations

@@ -17,6 +17,10 @@ from cubicflow.reproduce.recipe_files import Settings
 from cubicflow.reproduce.scores import ENOUGH_SEEDS, estimate, mixture_scores, paired_difference
 
 ABSENT = "not yet run"
+OTHER_ROWS = {
+    "redrawn": "Rows of {} are redrawn: they are not the published rows.",
+    "partial": "{} has only a part of the published rows.",
+}
 NO_DATA = "cannot be rerun"
 NOT_INSTALLED = "not installed"
 
@@ -219,12 +223,6 @@ def _other_rows(summary: Mapping[str, Any]) -> str:
         names = [name.upper() for name, a in about if (a["provenance"], a["comparable"]) == (provenance, True)]
         text += " " + sentence.format(", ".join(names)) if names else ""
     return text
-
-
-OTHER_ROWS = {
-    "redrawn": "Rows of {} are redrawn: they are not the published rows.",
-    "partial": "{} has only a part of the published rows.",
-}
 
 
 def _data(summary: Mapping[str, Any]) -> str:
