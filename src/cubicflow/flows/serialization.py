@@ -52,7 +52,7 @@ class FlowFileError(ValueError):
     ...     load("no/such/folder")
     ... except FlowFileError as error:
     ...     print(error)
-    no/such/folder: there is no such folder
+    no/such/folder: there is no such folder; give the folder of a run
     """
 
     def __init__(self, path: Path, reason: str) -> None:
@@ -203,7 +203,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     """Return config.json after a check of its format and version."""
     path = folder / CONFIG_FILE
     if not folder.is_dir():
-        raise FlowFileError(folder, "there is no such folder" if not folder.exists() else "this is not a folder")
+        found = "this is not a folder" if folder.exists() else "there is no such folder"
+        raise FlowFileError(folder, f"{found}; give the folder of a run")
     if not path.is_file():
         raise FlowFileError(
             path, "there is no such file, so the folder does not hold a saved flow; choose another folder"
@@ -214,7 +215,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     except NotPlainError as error:
         raise FlowFileError(path, str(error)) from None
     except (ValueError, RecursionError) as error:
-        raise FlowFileError(path, f"not valid JSON: {error}") from None
+        raise FlowFileError(path, f"not valid JSON ({error}); restore the file, or fit again") from None
     if not isinstance(config, dict) or config.get("format") != FORMAT:
         raise FlowFileError(path, f"not a {FORMAT} config: 'format' should be {FORMAT!r}")
     if config.get("version") != VERSION:
