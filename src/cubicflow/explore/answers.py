@@ -1,6 +1,7 @@
 """The distributions of all columns given conditions on some, for a model of columns, in a fraction of a second.
 
-There are three methods; the first that applies is used:
+There are three methods; the first that applies is used. All keep the constraints of the fit, as
+:mod:`cubicflow.tables.asking.question` describes:
 
 1. Enumeration. If few paths lead through the columns up to the last condition, all paths are followed. Their
    probabilities are exact.
@@ -11,10 +12,11 @@ There are three methods; the first that applies is used:
    leaves the most.
 3. ``refine``: weighted particles and tilts, as in :meth:`cubicflow.tables.FittedTable.conditional`. It takes seconds.
 
-Columns after the last condition are weighted means of exact conditional distributions. Earlier columns are weighted
-counts of rows, in bins as narrow as the effective size allows. Every mass has a standard error. Many weighted rows are
-thinned to fewer rows before further columns are drawn: no row is taken twice, and light rows get one common weight
-(Fearnhead and Clifford 2003). The sum of weights keeps its expectation, and the effective size counts no row twice.
+Columns after the last condition and the last constraint are weighted means of exact conditional distributions. Earlier
+columns are weighted counts of rows, in bins as narrow as the effective size allows. Every mass has a standard error.
+Many weighted rows are thinned to fewer rows before further columns are drawn: no row is taken twice, and light rows get
+one common weight (Fearnhead and Clifford 2003). The sum of weights keeps its expectation, and the effective size counts
+no row twice.
 """
 
 from __future__ import annotations
@@ -27,14 +29,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cubicflow.explore.kept_rows import keeps_constraints
 from cubicflow.explore.pool import Pool, law_masses, log_chances
 from cubicflow.explore.shown_columns import LEVELS, ShownColumn
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.asking.conditions import Given
 from cubicflow.tables.asking.particles import Particles, Walk, effective_size, resample
 from cubicflow.tables.asking.question import Question, Weighed
-from cubicflow.tables.asking.sums import computed_columns
 from cubicflow.tables.fitted import FittedTable
 from cubicflow.tables.table_error import TableError
 
@@ -111,28 +111,28 @@ class Asker:
 
         Raises TableError for conditions that are impossible or too rare to refine.
         """
-        question = Question(self.pool.model, self.pool.encoder, given)
-        question.walk.computed = computed_columns(question.walk, self.fitted.constraints)
+        question = Question(self.pool.model, self.pool.encoder, given, self.fitted.constraints)
         generator = torch.Generator().manual_seed(seed)
         if not question.walk.allowed and self._paths(question, len(self.columns)) is None:
             return self._unconditional(question)
         begun = self._begun(question, generator, refine=refine)
         found = self._counted(question.walk, begun)
         found |= self._drawn_on(question.walk, begun, generator)
-        if self.fitted.constraints:
-            found = self._constrained(question, begun.particles, generator)
-        probability = math.exp(begun.log_probability)
-        size = effective_size(begun.particles.log_weight) if begun.pool_log_weight is None else None
-        size = size or effective_size(np.asarray(begun.pool_log_weight))
-        error = probability * (1 / math.sqrt(max(size, 1.0)) if begun.exact is None else begun.exact)
+        weights = begun.particles.log_weight if begun.pool_log_weight is None else begun.pool_log_weight
+        relative_error = 1 / math.sqrt(effective_size(weights)) if begun.exact is None else begun.exact
+        log_kept, error_kept = self._log_kept(question)
+        probability = math.exp(begun.log_probability - log_kept)
+        if not question.has_density:
+            probability = min(probability, 1.0)  # a ratio of two estimates can exceed 1
+        error = probability * math.hypot(relative_error, error_kept)
         return self._in_order(found, probability, error, is_density=question.has_density)
 
-    # --- rows up to the last condition ---
+    # --- rows up to the last condition or constraint ---
 
     @staticmethod
     def _paths(question: Question, stop: int) -> Weighed | None:
-        """Return all paths through the first ``stop`` columns; None if they are many, or if a column is computed."""
-        return None if question.walk.computed else question.enumerated(stop, MOST_PATHS)
+        """Return all paths through the first ``stop`` columns; None if they are many."""
+        return question.enumerated(stop, MOST_PATHS)
 
     def _begun(self, question: Question, generator: torch.Generator, *, refine: bool) -> Begun:
         walk = question.walk
@@ -148,11 +148,13 @@ class Asker:
                 weighed.particles, weighed.log_probability, weighed.relative_error if weighed.is_exact else None
             )
         pivot, rows, log_weight, seen = self._pivot(walk)
-        later = [i for i in walk.allowed if i > pivot]
+        later = walk.last > pivot or pivot in walk.checks
         count = WALKED if later else DRAWN_ON
         while True:
             begun = self._walked(walk, pivot, rows, log_weight, seen, count, generator)
             size = effective_size(begun.particles.log_weight)
+            if not size and count >= min(MOST_WALKED, len(rows)):
+                raise self._none_kept()
             if not later or size >= ENOUGH or count >= min(MOST_WALKED, len(rows)):
                 return begun
             count = int(min(MOST_WALKED, 1.2 * count * ENOUGH / max(size, 1.0)))
@@ -175,7 +177,7 @@ class Asker:
             if best[0] >= ENOUGH:
                 break
         if best is None or not best[0]:
-            raise TableError("none of the drawn rows meets these conditions; widen the conditions")
+            raise self._none_kept()
         return best[1:]
 
     def _weighed(self, walk: Walk, pivot: int, first: int, last: int) -> tuple[NDArray[np.int64], Floats]:
@@ -184,6 +186,7 @@ class Asker:
         for i in sorted(walk.allowed):
             if i < pivot:
                 rows = rows[walk.allowed[i].contains(y[rows, i])]
+        rows = rows[walk.keeps(y[rows], pivot)]
         if not len(rows):
             return rows, np.empty(0)
         return rows, log_chances(self.pool, pivot, walk.law(pivot), walk, rows)
@@ -207,10 +210,11 @@ class Asker:
         drawn, log_drawn = walk.law(pivot).draw(*laws[pivot].take(chosen), generator)
         walk.settle(particles, pivot, *walk.ruled(particles, pivot, drawn, log_drawn))
         particles.log_weight = log_kept.copy()
+        walk.check(particles, pivot)
         for i in range(pivot + 1, walk.last + 1):
             walk.step(particles, i, generator)
         total = float(np.logaddexp.reduce(particles.log_weight)) - math.log(seen)
-        if walk.last > pivot:
+        if walk.last > pivot or pivot in walk.checks:
             return Begun(particles, total)
         exact = float(np.logaddexp.reduce(log_weight)) - math.log(seen)
         return Begun(particles, exact, pool_y=y[rows], pool_log_weight=log_weight, before=pivot)
@@ -239,7 +243,7 @@ class Asker:
             particles.log_weight = log_kept
         for i in range(begun.stop(walk), len(walk.columns)):
             log_outcomes, params = walk.model.column_law(i, particles.tokens, particles.kinds)
-            if i not in walk.rules:
+            if not walk.is_determined(i):
                 masses = law_masses(self.columns[i], walk.cells[i], log_outcomes, params)
                 found[i] = averaged(masses, particles.log_weight, exact)
             if exact is not None:  # resample rows from the enumerated paths
@@ -252,51 +256,41 @@ class Asker:
             y, log_weight = walk.law(i).draw(log_outcomes, params, generator)
             walk.settle(particles, i, walk.ruled(particles, i, y, log_weight)[0])
             drawn = counted(self.columns[i], particles.y[:, i], particles.log_weight)
-            found[i] = drawn if i in walk.rules else replace(found[i], quantiles=drawn.quantiles)
+            found[i] = drawn if walk.is_determined(i) else replace(found[i], quantiles=drawn.quantiles)
         return found
 
-    def _constrained(self, question: Question, begun: Particles, generator: torch.Generator) -> dict[int, ColumnAnswer]:
-        """Return the answers for all columns, counted from rows that keep the constraints of the fit."""
-        walk = question.walk
-        for count in (WALKED, MOST_WALKED):
-            kept, log_kept = thinned(begun.log_weight, count, float(torch.rand(1, generator=generator)))
-            rows = begun.take(kept)
-            rows.log_weight = log_kept
-            for i in range(rows.tokens.shape[1] - len(walk.encoder.schema.context), len(walk.columns)):
-                walk.step(rows, i, generator)
-            log_weight = np.where(self._keeps(question, rows.y), rows.log_weight, -math.inf)
-            if effective_size(log_weight) >= ENOUGH or count >= len(begun):
-                break
-        return self._counted_kept(rows.y, log_weight)
-
-    def _counted_kept(self, y: Floats, log_weight: Floats) -> dict[int, ColumnAnswer]:
-        if not np.isfinite(log_weight).any():
-            raise TableError(
-                "none of the drawn rows keeps the constraints of the fit under these conditions; widen the conditions"
-            )
-        return {i: counted(column, y[:, i], log_weight) for i, column in enumerate(self.columns)}
-
-    def _keeps(self, question: Question, y: Floats) -> NDArray[np.bool_]:
-        _, given = self.pool.encoder.context_from(question.context_values, len(y))
-        return keeps_constraints(self.fitted, question.walk.to_table(y), given)
+    def _log_kept(self, question: Question) -> tuple[float, float]:
+        """Return the log probability that a row keeps the constraints, and its relative error."""
+        kept = question.unconditioned()
+        if (exact := self._paths(kept, kept.walk.last + 1)) is not None:
+            return exact.log_probability, exact.relative_error
+        y = self.pool.all()[0][:FIRST_ROWS]
+        share = max(float(kept.walk.keeps(y).mean()), 1 / len(y))
+        return math.log(share), math.sqrt((1 - share) / (share * len(y)))
 
     def _unconditional(self, question: Question) -> Answer:
-        """Return the answers for all columns without conditions: the means of their conditional distributions over the
-        pool's first rows."""
+        """Return the answers for all columns without conditions, from the pool's first rows.
+
+        A column after all constraints is the mean of its conditional distributions; the others are counted.
+        """
         y, laws = self.pool.all()
-        rows = np.arange(min(len(y), MOST_WALKED if self.fitted.constraints else 2 * WALKED))
-        equal = np.zeros(len(rows))  # log weights
-        if self.fitted.constraints:
-            log_weight = np.where(self._keeps(question, y[rows]), equal, -math.inf)
-            return self._in_order(self._counted_kept(y[rows], log_weight), 1.0, 0.0)
         walk, found = question.walk, {}
+        rows = np.arange(min(len(y), MOST_WALKED if walk.checks else 2 * WALKED))
+        rows = rows[walk.keeps(y[rows])]
+        if not len(rows):
+            raise self._none_kept()
+        equal = np.zeros(len(rows))  # log weights
         for i, column in enumerate(self.columns):
-            if i in walk.rules:
+            if i <= walk.last or walk.is_determined(i):
                 found[i] = counted(column, y[rows, i], equal)
             else:
                 mean = averaged(law_masses(column, walk.cells[i], *laws[i].take(rows)), equal)
                 found[i] = replace(mean, quantiles=column.quantiles(y[rows, i]))
         return self._in_order(found, 1.0, 0.0)
+
+    def _none_kept(self) -> TableError:
+        also = " and keeps the constraints of the fit" if self.fitted.constraints else ""
+        return TableError(f"none of the drawn rows meets these conditions{also}; widen the conditions")
 
     def _in_order(
         self, found: dict[int, ColumnAnswer], probability: float, error: float, *, is_density: bool = False

@@ -2,8 +2,9 @@
 
 A column after all conditions, in the model's order, is a mixture: each weighted particle gives a full distribution of
 the column, and the answer is their weighted mean. The only error is that of the particles; enumerated particles have no
-error. A column before the last condition, or with a condition of its own, is answered by the particles' values. Its
-density at a value is a ratio of two probabilities: of the conditions with and without that value.
+error. A column before the last condition or constraint, with a condition of its own, or that earlier columns determine
+is answered by the particles' values. Its density at a value is a ratio of two probabilities: of the conditions with and
+without that value.
 
 Errors are standard errors of ratios of weighted sums. An answer by the particles' values has an additional error: a
 value that was never drawn may have a probability of about one over the effective size.
@@ -54,8 +55,8 @@ class Conditional:
     Attributes:
         column: the name of the column.
         given: the conditions as text.
-        probability, probability_error: the probability of the conditions and its standard error. The probability is a
-            density if a condition is a single real number.
+        probability, probability_error: the probability of the conditions and its standard error, among rows that keep
+            the constraints of the fit. The probability is a density if a condition is a single real number.
         effective_size: the effective size of the particles; inf for an exact answer.
         particles: the number of particles.
         is_exact: whether the answer equals the model's distribution up to rounding.
@@ -78,19 +79,20 @@ class Conditional:
         self._question, self._walk, self._generator = question, walk, generator
         self._i = walk.encoder.order.index(column)
         self._column, self._cells = walk.columns[self._i], walk.cells[self._i]
-        self._is_mixture = self._i > walk.last and self._i not in walk.rules
+        self._is_mixture = self._i > walk.last and not walk.is_determined(self._i)
         stop = self._i if self._is_mixture else max(walk.last, self._i) + 1
         found = question.weighed(stop, size, generator)
         self._weighed = found
         self.effective_size, self.particles, self.is_exact = found.effective_size, len(found.particles), found.is_exact
-        known = question.exact_probability() or found
-        self.probability = math.exp(known.log_probability)
-        self.probability_error = self.probability * known.relative_error
+        self._known = question.exact_probability() or found
+        self.probability, self.probability_error = question.probability(self._known, size, generator)
         self._shares = found.shares
         if self._is_mixture:
             with torch.no_grad():
                 state = found.particles
                 self._law = walk.model.column_law(self._i, state.tokens, state.kinds)
+        else:  # the particles' values, rounded to those of rows
+            self._y = plain_numbers(self._column, with_gaps(self._column, found.particles.y[:, self._i]))
 
     def __repr__(self) -> str:
         how = "exact" if self.is_exact else f"effective size {self.effective_size:,.0f}"
@@ -111,10 +113,20 @@ class Conditional:
         return Masses(self._shown(y), mean, error)
 
     def density(self, values: Sequence[object]) -> Estimates:
-        """Return the density per unit of real numbers at values."""
-        if not self._cells_are_points:
+        """Return the density per unit of real numbers at values.
+
+        An atom has a mass, which is no part of the density. At an atom, this is the density of the numbers beside it.
+
+        Raises TableError for a column without a density: one whose values have masses, or that earlier columns
+        determine.
+        """
+        if not self._cells_are_points or self._i in self._walk.rules:
             raise TableError(f"column {self.column!r} has masses and no density; use masses()")
-        y = self._plain(values)
+        if self._i in self._walk.computed:
+            raise TableError(
+                f"column {self.column!r} is computed from other columns, so its density is not known; use cdf()"
+            )
+        y = np.array([self._beside(v) for v in self._plain(values).tolist()])
         if self._is_mixture:
             laws = [self._inside(v, v) for v in y.tolist()]
             return Estimates(*self._mean(np.stack([self._share_of(law) for law in laws], axis=1)))
@@ -147,7 +159,7 @@ class Conditional:
         shares = self._shares if f.ndim == 1 else self._shares[:, None]
         mean = (shares * f).sum(axis=0)
         if self.is_exact:
-            error = np.full_like(mean, (self._weighed.unresolved or 0.0) / max(self.probability, 1e-300))
+            error = np.full_like(mean, self._weighed.relative_error)
         else:
             undrawn = 0.0 if self._is_mixture else 1 / self.effective_size  # error of values that were never drawn
             error = np.sqrt((shares**2 * (f - mean) ** 2).sum(axis=0) + undrawn**2)
@@ -159,7 +171,7 @@ class Conditional:
             log_outcomes, params = self._law
             with torch.no_grad():
                 return law.chances(log_outcomes, params).sum(1).cpu().numpy()
-        y = self._weighed.particles.y[:, self._i]
+        y = self._y
         if isinstance(law, AllowedNumbers):
             return law.contains(y).astype(np.float64)
         return (np.isnan(y) if math.isnan(law) else y == law).astype(np.float64)
@@ -202,7 +214,7 @@ class Conditional:
             if self._cells_are_points or getattr(self._cells, "listed", False):
                 return np.array([*sorted(self._atoms), *gap])
             raise TableError(f"column {self.column!r} has too many values to list; pass the values to masses()")
-        y = self._weighed.particles.y[:, self._i]
+        y = self._y
         return np.array([*np.unique(y[~np.isnan(y)]).tolist(), *gap])
 
     def _plain(self, values: Sequence[object]) -> Floats:
@@ -225,7 +237,7 @@ class Conditional:
     def _quantile(self, level: float) -> float:
         """Return the plain number at which the distribution function reaches a level."""
         if not self._is_mixture:
-            y, shares = self._weighed.particles.y[:, self._i], self._shares
+            y, shares = self._y, self._shares
             present = ~np.isnan(y)
             order = np.argsort(y[present], kind="stable")
             ends = np.cumsum(shares[present][order])
@@ -254,8 +266,20 @@ class Conditional:
         y = float(scale.inverse(np.array([min(max(u, 1e-15), 1 - 1e-15)]))[0])
         return y if self._cells_are_points else math.floor(y)
 
+    def _beside(self, v: float) -> float:
+        """Return the number next to an atom that the column can hold and that meets the conditions, else ``v``."""
+        if v not in self._atoms:
+            return v
+        low, high = self._cells.scale.limits  # type: ignore[attr-defined] # cells with atoms have a scale
+        allowed = self._walk.allowed.get(self._i)
+        for end in (math.inf, -math.inf):
+            near = math.nextafter(v, end)
+            if low < near < high and (allowed is None or allowed.contains(np.array([near]))[0]):
+                return near
+        return v
+
     def _density_at(self, v: float) -> tuple[float, float]:
-        """Return p(value and conditions) / p(conditions) and its error.
+        """Return p(value and conditions) / p(conditions) and its error; 0 at an atom without numbers beside it.
 
         The two probabilities are computed separately, so their relative errors are independent.
         """
@@ -266,6 +290,5 @@ class Conditional:
         if v in self._atoms or question.walk.law(self._i).is_impossible:
             return 0.0, 0.0
         both = question.exact_probability() or question.weighed(question.walk.last + 1, DENSITY_SIZE, self._generator)
-        ratio = math.exp(both.log_probability) / self.probability
-        relative_error = self.probability_error / self.probability
-        return ratio, ratio * math.hypot(both.relative_error, relative_error)
+        ratio = math.exp(both.log_probability - self._known.log_probability)
+        return ratio, ratio * math.hypot(both.relative_error, self._known.relative_error)

@@ -21,7 +21,6 @@ from cubicflow.tables.asking.constraints import (
 )
 from cubicflow.tables.asking.particles import resample
 from cubicflow.tables.asking.question import Question
-from cubicflow.tables.asking.sums import computed_columns
 from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.table_error import TableError, some
@@ -57,7 +56,7 @@ class AskedTable:
                 one over its square root.
             seed: the seed of the weighted rows.
         """
-        question = self._question(given)
+        question = self._question(given, self.constraints)
         order = question.walk.encoder.order
         if column not in order:
             raise TableError(no_such("the model", "column", column, order))
@@ -67,14 +66,14 @@ class AskedTable:
         """Return the probability that a row meets conditions, and its standard error. The arguments are as in
         :meth:`conditional`.
 
-        The error of an exact probability is 0. The probability is a density if a condition is a single real number.
+        With constraints of the fit, the probability is that of rows which keep the constraints. The error of an exact
+        probability is 0. The probability is a density if a condition is a single real number.
         """
-        question = self._question(given)
-        found = question.exact_probability()
-        if found is None:
-            found = question.weighed(question.walk.last + 1, _checked_size(effective_size), self._seeded(seed))
-        value = np.exp(found.log_probability)
-        return Estimates(np.array(value), np.array(value * found.relative_error))
+        question = self._question(given, self.constraints)
+        size, generator = _checked_size(effective_size), self._seeded(seed)
+        found = question.exact_probability() or question.weighed(question.walk.last + 1, size, generator)
+        value, error = question.probability(found, size, generator)
+        return Estimates(np.array(value), np.array(error))
 
     def conditioned_batches(
         self,
@@ -91,8 +90,7 @@ class AskedTable:
         Columns that are sums under ``constraints`` are computed where possible; the rows may break other constraints.
         ``say`` is called with a line on the quality of the rows.
         """
-        question = self._question(given, complete=complete)
-        question.walk.computed = computed_columns(question.walk, constraints)
+        question = self._question(given, constraints, complete=complete, drops=True)
         generator = self._seeded(seed)
         chooser = np.random.default_rng(generator.initial_seed())
         walk = question.walk
@@ -182,14 +180,21 @@ class AskedTable:
         how: dict[str, Any] = {"draws": draws, "most_likely": most_likely, "seed": seed}
         return impute_rows(self, rows, **how)  # type: ignore[arg-type] # this is the base of FittedTable
 
-    def _question(self, given: Given, *, complete: bool = False) -> Question:
+    def _question(
+        self, given: Given, constraints: Sequence[Constraint], *, complete: bool = False, drops: bool = False
+    ) -> Question:
+        model, encoder = self._asked_model()
+        return Question(model, encoder, given, constraints, complete=complete, drops=drops)
+
+    def _asked_model(self) -> tuple[ColumnsModel, CellEncoder]:
+        """Return the model and its encoder. Raises TableError for a flow, which answers no conditions."""
         if self.cells is None or not isinstance(self.flow, ColumnsModel):
             raise TableError(
                 "this run is a flow, so conditions can be values of its context columns only; for conditions on any "
                 "column, fit a model of columns",
                 "--model columns",
             )
-        return Question(self.flow, self.cells, given, complete=complete)
+        return self.flow, self.cells
 
     def _seeded(self, seed: int | None) -> torch.Generator:
         generator = torch.Generator(next(self.flow.parameters()).device)

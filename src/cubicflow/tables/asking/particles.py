@@ -7,7 +7,8 @@ mean weight of independent particles is an unbiased estimate of the probability 
 particles follow the distribution of rows inside the sets. Particles are never resampled between columns: they stay
 independent, so the spread of their weights gives a valid standard error.
 
-A column that another column determines gets the determined value. The weight becomes 0 if the value is not in the set.
+A column that earlier columns determine, by a rule or as the last column of a sum, gets the determined value. The value
+has weight 1; the weight becomes 0 if the value is not in the set, or if the row breaks a constraint.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from cubicflow.tables.cells import UNSEEN
 from cubicflow.tables.columns_model import ColumnsModel
 
 Computed = Callable[[Floats], Floats]
+Check = Callable[[Floats], NDArray[np.bool_]]
 
 
 class Tilt(NamedTuple):
@@ -67,6 +69,8 @@ class Walk:
         context: plain numbers (C,) of the context columns.
         computed: functions that compute a column from earlier ones. They take plain numbers (N, D) in the model's
             order, and return inf for rows in which the column must be drawn.
+        checks: functions that return which rows keep the constraints whose last column is column i. They take plain
+            numbers (N, D) in the model's order. The weight of the other rows becomes 0 at column i.
     """
 
     model: ColumnsModel
@@ -75,6 +79,7 @@ class Walk:
     context: Floats | None = None
     tilts: dict[int, Tilt] = field(default_factory=dict)
     computed: Mapping[int, Computed] = field(default_factory=dict)
+    checks: Mapping[int, Check] = field(default_factory=dict)
     _laws: dict[Any, ColumnLaw] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -87,8 +92,8 @@ class Walk:
 
     @property
     def last(self) -> int:
-        """The index of the last column with a set; -1 if there is none."""
-        return max(self.allowed, default=-1)
+        """The index of the last column with a set or a check; -1 if there is none. Later columns keep all weights."""
+        return max((*self.allowed, *self.checks), default=-1)
 
     def law(self, i: int) -> ColumnLaw:
         """Return the conditional distribution of column i, restricted to its set."""
@@ -128,18 +133,39 @@ class Walk:
             factors = self.tilts[i].factors[law.piece_strata] if i in self.tilts else None
             y, log_weight = law.draw(log_outcomes, params, generator, factors)
         self.settle(particles, i, *self.ruled(particles, i, y, log_weight))
+        self.check(particles, i)
+
+    def is_determined(self, i: int) -> bool:
+        """Return whether earlier columns can determine column i, by a rule or as the last column of a sum."""
+        return i in self.rules or i in self.computed
+
+    def determined(self, y: Floats, i: int) -> Floats:
+        """Return the value of column i that earlier columns determine in every row (N, D); inf where it is drawn."""
+        drawn = np.full(len(y), np.inf)
+        if i in self.rules:
+            determinant, rule = self.rules[i]
+            return rule.apply(y[:, determinant], drawn)
+        return self.computed[i](y) if i in self.computed else drawn
+
+    def keeps(self, y: Floats, stop: int | None = None) -> NDArray[np.bool_]:
+        """Return which rows (N, D) keep the constraints on the columns 0 .. ``stop`` - 1, by default on all columns."""
+        kept = np.ones(len(y), np.bool_)
+        for i, check in self.checks.items():
+            if stop is None or i < stop:
+                kept &= check(y)
+        return kept
+
+    def check(self, particles: Particles, i: int) -> None:
+        """Set the weight of particles that break a constraint at column i to 0. The particles are changed in place."""
+        if i in self.checks:
+            particles.log_weight = np.where(self.checks[i](particles.y), particles.log_weight, -math.inf)
 
     def ruled(self, particles: Particles, i: int, y: Floats, log_weight: Floats) -> tuple[Floats, Floats]:
         """Return drawn values and weights of column i, replaced where earlier columns determine the value.
 
         A column that determines others, and has no set, gets values of the training rows only.
         """
-        value = np.full(len(y), np.inf)
-        if i in self.rules:
-            determinant, rule = self.rules[i]
-            value = rule.apply(particles.y[:, determinant], value)
-        elif i in self.computed:
-            value = self.computed[i](particles.y)
+        value = self.determined(particles.y, i)
         free = np.isposinf(value)
         kept = np.ones(len(y), np.bool_)
         if i in self.allowed:

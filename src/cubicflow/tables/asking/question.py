@@ -1,4 +1,4 @@
-"""All conditions of a query: their sets of values, their probability, and weighted beginnings of rows that meet them.
+"""All conditions and constraints of a query: their sets of values, their probability, and weighted beginnings of rows.
 
 There are two methods:
 
@@ -8,6 +8,9 @@ There are two methods:
    probability is the error of the answer.
 2. Particles (see :mod:`cubicflow.tables.asking.particles`). Particles are added until they have the requested effective
    size. If few particles are effective, the proposals are tilted.
+
+Both methods treat constraints alike. The last column of a sum is computed and has weight 1, or 0 if the value is not in
+its set. A row that breaks another constraint, or whose sum the last column cannot hold, has weight 0.
 
 Conditions on the first columns need few paths. An equality leaves one value of its column. The last conditioned column
 adds no paths, because only the probability of its set is needed. Queries do not change the training of the model.
@@ -29,13 +32,15 @@ from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.asking.allowed import Allowed, AllowedLevels, allowed_by, intersection
 from cubicflow.tables.asking.conditions import Condition, Given, column_of, read_conditions, texts_of
 from cubicflow.tables.asking.constant_column import meets
+from cubicflow.tables.asking.constraints import Constraint
 from cubicflow.tables.asking.particles import Particles, Walk, effective_size
+from cubicflow.tables.asking.sums import checks_of, computed_columns
 from cubicflow.tables.asking.tilting import ENOUGH, improved_tilts
 from cubicflow.tables.cell_encoder import CellEncoder
 from cubicflow.tables.cells import WordCells
 from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.schema import Schema
-from cubicflow.tables.table_error import TableError
+from cubicflow.tables.table_error import TableError, some
 
 MOST_PATHS = 1 << 15  # most paths of an enumeration
 PILOT = 1 << 12  # particles of the first round, without tilts
@@ -95,21 +100,35 @@ class Weighed:
 
 
 class Question:
-    """Conditions on the columns of a fitted model.
+    """Conditions and constraints on the columns of a fitted model.
 
     Args:
         model, encoder: the model and the cell encoder of a :class:`~cubicflow.tables.fitted.FittedTable`.
         given: texts, or a mapping from columns to values (see :mod:`cubicflow.tables.asking.conditions`). Every context
             column needs an equality.
+        constraints: constraints that rows keep. Sums are computed.
         complete: whether every column must be present.
+        drops: whether the caller drops rows that break a constraint. Such rows then keep their weight here.
     """
 
-    def __init__(self, model: ColumnsModel, encoder: CellEncoder, given: Given, *, complete: bool = False) -> None:
+    def __init__(
+        self,
+        model: ColumnsModel,
+        encoder: CellEncoder,
+        given: Given,
+        constraints: Sequence[Constraint] = (),
+        *,
+        complete: bool = False,
+        drops: bool = False,
+    ) -> None:
+        self.constraints = constraints
         self.conditions = read_conditions(given, encoder.schema)
         self.context_values = _context(encoder.schema, self.conditions)
         context, self.context_columns = encoder.context_from(self.context_values, 1)
         sets = _with_determinants(encoder, _sets(encoder, self.conditions, complete=complete), self.conditions)
         self.walk = Walk(model, encoder, sets, None if context is None else context[0])
+        self.walk.computed = computed_columns(self.walk, constraints)
+        self.walk.checks = {} if drops else checks_of(self.walk, constraints, self.context_columns)
         for i in self.walk.allowed:
             if self.walk.law(i).is_impossible:
                 raise TableError(
@@ -119,8 +138,15 @@ class Question:
 
     def with_set(self, i: int, allowed: Allowed) -> Question:
         """Return the same question with another set for the model's column i."""
-        other = copy(self)
-        other.walk = Walk(self.walk.model, self.walk.encoder, {**self.walk.allowed, i: allowed}, self.walk.context)
+        return self._with_sets({**self.walk.allowed, i: allowed})
+
+    def unconditioned(self) -> Question:
+        """Return the question with the same constraints and without sets."""
+        return self._with_sets({})
+
+    def _with_sets(self, sets: dict[int, Allowed]) -> Question:
+        other, walk = copy(self), self.walk
+        other.walk = Walk(walk.model, walk.encoder, sets, walk.context, {}, walk.computed, walk.checks)
         return other
 
     def _about(self, i: int) -> list[Condition]:
@@ -148,53 +174,42 @@ class Question:
         most = MOST_PATHS if most is None else most
         walk, particles, unresolved = self.walk, self.walk.start(), 0.0
         for i in range(stop):
+            value = walk.determined(particles.y, i)
+            is_free = np.isposinf(value)
+            free, fixed = np.flatnonzero(is_free), np.flatnonzero(~is_free & self._is_inside(i, value))
             listed = walk.law(i).listed
-            if listed is None or len(particles) * len(listed.y) > most:
+            if len(free) and (listed is None or len(fixed) + len(free) * len(listed.y) > most):
                 return None
-            log_outcomes, params = walk.model.column_law(i, particles.tokens, particles.kinds)
-            chances = walk.law(i).chances(log_outcomes, params).cpu().numpy()  # (N, V)
-            parent, child = np.nonzero(chances > 0)
-            y, log_weight = listed.y[child], np.log(chances[parent, child])
-            is_representative = listed.is_representative[child]
-            if i in walk.rules:
-                parent, y, log_weight, is_representative = self._determined(
-                    particles, i, parent, y, log_weight, is_representative
-                )
-            unresolved += float(np.exp(particles.log_weight[parent] + log_weight)[is_representative].sum())
+            parent, y, log_weight = fixed, value[fixed], np.zeros(len(fixed))
+            if len(free) and listed is not None:
+                begun = particles.take(free)
+                log_outcomes, params = walk.model.column_law(i, begun.tokens, begun.kinds)
+                chances = walk.law(i).chances(log_outcomes, params).cpu().numpy()  # (free, V)
+                path, child = np.nonzero(chances > 0)
+                log_drawn = np.log(chances[path, child])
+                representatives = np.exp(begun.log_weight[path] + log_drawn)[listed.is_representative[child]]
+                unresolved += float(representatives.sum())
+                parent, y = np.concatenate([parent, free[path]]), np.concatenate([y, listed.y[child]])
+                log_weight = np.concatenate([log_weight, log_drawn])
             particles = particles.take(parent)
             walk.settle(particles, i, y, log_weight)
+            walk.check(particles, i)
+            particles = particles.take(np.flatnonzero(np.isfinite(particles.log_weight)))
         return Weighed(particles, unresolved)
 
-    def _determined(
-        self,
-        particles: Particles,
-        i: int,
-        parent: NDArray[np.int64],
-        y: Floats,
-        log_weight: Floats,
-        is_representative: NDArray[np.bool_],
-    ) -> tuple[NDArray[np.int64], Floats, Floats, NDArray[np.bool_]]:
-        """Return the paths, with a single value of column i in every path whose earlier columns determine the value."""
-        determinant, rule = self.walk.rules[i]
-        value = rule.apply(particles.y[:, determinant], np.full(len(particles), np.inf))
-        known = ~np.isposinf(value)
-        inside = self.walk.allowed[i].contains(value) if i in self.walk.allowed else np.ones(len(value), np.bool_)
-        kept, free = np.flatnonzero(known & inside), ~known[parent]
-        return (
-            np.concatenate([kept, parent[free]]),
-            np.concatenate([value[kept], y[free]]),
-            np.concatenate([np.zeros(len(kept)), log_weight[free]]),
-            np.concatenate([np.zeros(len(kept), np.bool_), is_representative[free]]),
-        )
+    def _is_inside(self, i: int, y: Floats) -> NDArray[np.bool_]:
+        """Return which plain numbers are in the set of column i."""
+        return self.walk.allowed[i].contains(y) if i in self.walk.allowed else np.ones(len(y), np.bool_)
 
     @torch.no_grad()
     def exact_probability(self) -> Weighed | None:
         """Return the paths before the last column with a set; their weights include the probability of that set.
 
-        Return None if the paths cannot be enumerated. Paths include the last column if another column determines it.
+        Return None if the paths cannot be enumerated. Paths include the last column if earlier columns determine it, or
+        if a constraint is checked there.
         """
         last = self.walk.last
-        if last < 0 or last in self.walk.rules:
+        if last < 0 or self.walk.is_determined(last) or last in self.walk.checks:
             return self.enumerated(last + 1)
         found = self.enumerated(last)
         if found is None:
@@ -264,14 +279,40 @@ class Question:
         self.walk.tilts = tilts
         return best
 
+    def probability(self, found: Weighed, size: float, generator: torch.Generator) -> tuple[float, float]:
+        """Return the probability that a row which keeps the constraints meets the conditions, and its standard error.
+
+        ``found`` has the weights of the conditions and constraints together. The probability that a row keeps the
+        constraints is computed separately, so the relative errors are independent.
+        """
+        if not self.walk.allowed:
+            return 1.0, 0.0
+        log_kept, error_kept = 0.0, 0.0
+        if self.walk.checks:
+            kept = self.unconditioned()
+            rows = kept.exact_probability() or kept.weighed(kept.walk.last + 1, size, generator)
+            if rows.log_probability == -math.inf:
+                raise kept.impossible()
+            log_kept, error_kept = rows.log_probability, rows.relative_error
+        value = math.exp(found.log_probability - log_kept)
+        if not self.has_density:
+            value = min(value, 1.0)  # a ratio of two estimates can exceed 1
+        return value, value * math.hypot(found.relative_error, error_kept)
+
     # --- errors ---
 
+    @property
+    def _asked(self) -> str:
+        """The conditions and constraints as text for messages."""
+        limits = f"constraints {some([each.text for each in self.constraints])}" if self.walk.checks else ""
+        return " with ".join(part for part in (texts_of(self.conditions), limits) if part)
+
     def impossible(self) -> TableError:
-        return TableError(f"{texts_of(self.conditions)}: no row meets the conditions; their probability is 0")
+        return TableError(f"{self._asked}: no row meets all of them; their probability is 0")
 
     def too_rare(self, plain: Weighed, found: Weighed) -> TableError:
         """Return the error for conditions that too few particles meet."""
-        about = f"{texts_of(self.conditions)}: too rare to answer; "
+        about = f"{self._asked}: too rare to answer; "
         size = f"the effective size of {len(found.particles):,} sampled rows is {found.effective_size:.0f}"
         if self.has_density:
             return TableError(f"{about}{size}. Use a range instead of a single number")

@@ -1,15 +1,22 @@
-"""Sums that samples keep: the last column of a sum, in the model's order, is computed from the other columns."""
+"""Constraints in a walk through the columns: sums are computed, and rows that break a constraint are found.
+
+The last column of a sum, in the model's order, is computed from the other columns. A row is checked at the last column
+of each constraint. Sums are checked too: the last column may not hold the computed value, such as a negative number.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from cubicflow.tables.arrow_types import Floats, is_date
 from cubicflow.tables.asking.constraints import Constraint, LinearConstraint, number_of
-from cubicflow.tables.asking.particles import Computed, Walk
+from cubicflow.tables.asking.particles import Check, Computed, Walk
+from cubicflow.tables.cell_encoder import with_gaps
 from cubicflow.tables.kinds.gridded import Gridded
 
 
@@ -29,6 +36,55 @@ def computed_columns(walk: Walk, constraints: Sequence[Constraint]) -> dict[int,
         if modelled and not has_dates and all(schema[name].role == "constant" for name in others):
             found.setdefault(max(modelled), _function(walk, constraint, max(modelled)))
     return found
+
+
+def checks_of(
+    walk: Walk, constraints: Sequence[Constraint], given: Mapping[str, pa.Array] | None = None
+) -> dict[int, Check]:
+    """Return, for the last column of every constraint, a function that finds the rows which keep the constraint.
+
+    ``given`` holds the values of the context columns, one row for all. A copy is always kept, so it needs no check.
+    """
+    order, groups = walk.encoder.order, dict[int, list[Constraint]]()
+    for constraint in constraints:
+        if not _is_copy(walk, constraint):
+            last = max((order.index(name) for name in constraint.names if name in order), default=0)
+            groups.setdefault(last, []).append(constraint)
+    return {last: _check(walk, group, given or {}) for last, group in groups.items()}
+
+
+def _check(walk: Walk, constraints: Sequence[Constraint], given: Mapping[str, pa.Array]) -> Check:
+    schema, order = walk.encoder.schema, walk.encoder.order
+    names = {name for constraint in constraints for name in constraint.names}
+
+    def keeps(y: Floats) -> NDArray[np.bool_]:
+        rows, first = {}, pa.array(np.zeros(len(y), np.int64))
+        for name in names:
+            if name in order:
+                rows[name] = with_gaps(schema[name], y[:, order.index(name)])
+            else:
+                rows[name] = given[name].take(first) if name in given else schema[name].decode(np.zeros(len(y)))
+        kept = np.ones(len(y), np.bool_)
+        for constraint in constraints:
+            kept &= ~constraint.broken(rows, schema)
+        return kept
+
+    return keeps
+
+
+def _is_copy(walk: Walk, constraint: Constraint) -> bool:
+    """Return whether a constraint computes one column from another that holds the same numbers."""
+    if not isinstance(constraint, LinearConstraint) or len(constraint.names) != 2 or constraint.bound:
+        return False
+    if constraint.relation != "=" or sorted(constraint.factors) != [-1, 1]:
+        return False
+    one, other = (walk.encoder.order.index(name) if name in walk.encoder.order else -1 for name in constraint.names)
+    return (
+        max(one, other) in walk.computed
+        and min(one, other) >= 0
+        and walk.cells[one] == walk.cells[other]
+        and replace(walk.columns[one], name="") == replace(walk.columns[other], name="")
+    )
 
 
 def _function(walk: Walk, constraint: LinearConstraint, last: int) -> Computed:

@@ -51,7 +51,7 @@ def improved_tilts(walk: Walk, particles: Particles) -> dict[int, Tilt]:
     size = 1 / float((weights**2).sum())
     best, chosen = 0.0, None
     for i in range(walk.last + 1):
-        if i in walk.rules or walk.only(i) is not None:
+        if walk.is_determined(i) or walk.only(i) is not None:
             continue
         law = walk.law(i)
         stratum = law.stratum(particles.y[:, i])
