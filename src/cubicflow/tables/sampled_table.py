@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -68,6 +68,9 @@ class SampledTable(AskedTable):
                 f"a model of columns has no temperature, got {temperature:g}; leave the temperature out, or fit a flow",
                 "--model flow",
             )
+        is_plain = is_context(given, self.schema)
+        if not is_plain:
+            self._asked_model()  # raises for a flow, whatever the constraints are
         if required := self.all_constraints(constraints):
 
             def draw(count: int, seed: int) -> Iterator[pa.RecordBatch]:
@@ -76,11 +79,10 @@ class SampledTable(AskedTable):
                 return self.conditioned_batches(count, given, seed, complete=complete, constraints=required, say=say)
 
             yield from self.constrained_batches(n, required, seed, draw, say)
-            return
-        if not is_context(given, self.schema) and (self.cells is not None or not isinstance(given, Mapping)):
+        elif is_plain:
+            yield from self._plain_batches(n, given, temperature, seed, complete=complete)
+        else:
             yield from self.conditioned_batches(n, given, seed, complete=complete, say=say)
-            return
-        yield from self._plain_batches(n, given, temperature, seed, complete=complete)
 
     def _plain_batches(
         self, n: int, given: Given, temperature: float, seed: int | None, *, complete: bool = False

@@ -131,8 +131,6 @@ def _from_value(name: str, value: object, names: Sequence[str]) -> Condition:
 def is_context(given: Given, schema: Schema) -> bool:
     """Return whether all conditions are values of context columns. Such conditions need no particles."""
     names = {column.name for column in schema.context}
-    if isinstance(given, Mapping):
-        return given.keys() <= names
     return all(each.column in names and each.relation == "=" for each in read_conditions(given, schema))
 
 
