@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from datetime import date
+
+import numpy as np
 import pyarrow as pa
 
+from cubicflow.tables.arrow_types import is_date, is_number
 from cubicflow.tables.asking.conditions import Condition
+from cubicflow.tables.asking.constraints import number_of
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.table_error import TableError
 
@@ -16,25 +22,43 @@ def meets(column: Column, condition: Condition) -> bool:
     if condition.relation in ("=", "in", "!=", "not in"):
         same = any(_is_value(column, value) for value in condition.values)
         return same == (condition.relation in ("=", "in"))
-    value = getattr(column, "value", None)
-    if isinstance(value, str | bool) or not isinstance(value, int | float):
-        raise TableError(f"condition {condition.text!r}: column {column.name!r} holds no numbers; compare with =")
-    try:
-        ends = [None if end is None else float(str(end)) for end in condition.values]
-    except ValueError:
+    if not is_number(column.arrow_type) and not is_date(column.arrow_type):
         raise TableError(
-            f"condition {condition.text!r}: column {column.name!r} holds numbers; compare with a number"
-        ) from None
+            f"condition {condition.text!r}: column {column.name!r} holds words, which have no order; compare with =, "
+            "!= or in"
+        )
+    value = number_of(column, column.decode(np.zeros(1)))[0]
+    ends = [None if end is None else _number(column, condition, end) for end in condition.values]
     if condition.relation == "range":
         return (ends[0] is None or ends[0] <= value) and (ends[1] is None or value <= ends[1])
     end = ends[0]
     assert end is not None  # noqa: S101 - a comparison has a value
-    return {"<": value < end, "<=": value <= end, ">": value > end, ">=": value >= end}[condition.relation]
+    return bool({"<": value < end, "<=": value <= end, ">": value > end, ">=": value >= end}[condition.relation])
+
+
+def _number(column: Column, condition: Condition, end: object) -> float:
+    """Return the end of a range as a number; dates are in microseconds."""
+    try:
+        found = float(number_of(column, _array(end))[0])
+    except TableError:
+        found = math.nan
+    if not math.isfinite(found):
+        one, many = ("date", "dates") if is_date(column.arrow_type) else ("number", "numbers")
+        raise TableError(
+            f"condition {condition.text!r}: column {column.name!r} holds {many}, and {str(end)!r} is not a {one}; give "
+            f"a {one}"
+        )
+    return found
 
 
 def _is_value(column: Column, value: object) -> bool:
     try:
-        column.encode(pa.array([str(value)]))
+        column.encode(_array(value))
     except TableError:
         return False
     return True
+
+
+def _array(value: object) -> pa.Array:
+    """Return an array of one value: a date, or the text of another value."""
+    return pa.array([value if isinstance(value, date) else str(value)])

@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cubicflow.tables.arrow_types import Floats
+from cubicflow.tables.arrow_types import Floats, shown
 from cubicflow.tables.asking.allowed import Allowed, AllowedLevels, allowed_by, intersection
 from cubicflow.tables.asking.conditions import Condition, Given, column_of, read_conditions, texts_of
 from cubicflow.tables.asking.constant_column import meets
@@ -400,9 +400,9 @@ def check_constant(schema: Schema, condition: Condition) -> None:
     """Raise TableError if the value of a constant column does not meet a condition."""
     column = schema[condition.column]
     if not meets(column, condition):
+        value = shown(column.decode(np.zeros(1)))[0]
         raise TableError(
-            f"condition {condition.text!r}: column {column.name!r} is {column.describe().split(':')[0]}; leave the "
-            "condition out"
+            f"condition {condition.text!r}: column {column.name!r} is always {value}; leave the condition out"
         )
 
 
