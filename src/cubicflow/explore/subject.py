@@ -21,6 +21,7 @@ from cubicflow.flows import Flow, Mixture
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.asking.allowed import allowed_by
 from cubicflow.tables.asking.conditions import read_conditions
+from cubicflow.tables.asking.question import check_constant
 from cubicflow.tables.cell_encoder import CellEncoder, plain_numbers, with_gaps
 from cubicflow.tables.cells import WordCells
 from cubicflow.tables.columns_model import ColumnsModel
@@ -256,9 +257,12 @@ class FlowSubject(SampledSubject):
         names = [column.name for column in self.fitted.encoder.columns]
         on_modelled = {name: value for name, value in conditions.items() if name not in self.usual}
         for condition in read_conditions(on_modelled, self.fitted.schema):
+            column = self.fitted.schema[condition.column]
+            if column.role == "constant":
+                check_constant(self.fitted.schema, condition)
+                continue
             if condition.column not in names:
                 raise TableError(f"column {condition.column!r} is not modelled; leave the condition out")
-            column = self.fitted.schema[condition.column]
             if condition.relation == "=" and not column.counts_mass:
                 raise TableError(
                     f"a single value has probability 0 under a flow; give column {condition.column!r} a range"
@@ -317,7 +321,7 @@ class Contexts:
             like = self.like.take(pa.array(np.arange(n) % len(self.like)))
             rows = self.fitted.sample_like(like, n, seed=0)
             y = numbers_of(self.fitted, pa.Table.from_batches([rows]))
-            if self.fitted.constraints and self.fitted.cells is not None:
+            if self.fitted.constraints:
                 given = {column.name: like.column(column.name) for column in self.fitted.schema.context}
                 y = y[keeps_constraints(self.fitted, y, given)]
             self._rows = y

@@ -305,7 +305,7 @@ class FittedTable(SampledTable):
 
     def sample_like(self, rows: pa.RecordBatch, number: int, *, seed: int) -> pa.RecordBatch:
         """Draw ``number`` rows. A conditional model draws one row for each of ``rows`` instead, given the context of
-        that row.
+        that row. Such rows keep the sums of the fit; they may break its other constraints.
         """
         if not self.schema.context:
             return self.sample(number, seed=seed).combine_chunks().to_batches()[0]
@@ -313,7 +313,10 @@ class FittedTable(SampledTable):
         if isinstance(self.flow, ColumnsModel):
             generator = torch.Generator(next(self.flow.parameters()).device).manual_seed(seed)
             parts = [context[i : i + SAMPLE_ROWS] for i in range(0, len(context), SAMPLE_ROWS)]
-            return self.encoder.decode(np.concatenate([self._draw(len(part), part, generator) for part in parts]))
+            draw = (
+                self.rows_given if self.constraints else lambda part, generator: self._draw(len(part), part, generator)
+            )
+            return self.encoder.decode(np.concatenate([draw(part, generator) for part in parts]))
         x = self.flow.sample(1, flow_tensor(self.flow, context), seed=seed, batch_size=SAMPLE_ROWS)[0]
         check_drawn(x)
         return self.encoder.decode(x.double().cpu().numpy())

@@ -10,6 +10,7 @@ import pyarrow as pa
 import torch
 
 from cubicflow.near_names import no_such
+from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.asking.answer import Conditional, Estimates
 from cubicflow.tables.asking.conditions import Given
 from cubicflow.tables.asking.constraints import (
@@ -19,8 +20,9 @@ from cubicflow.tables.asking.constraints import (
     check_together,
     read_constraint,
 )
-from cubicflow.tables.asking.particles import resample
+from cubicflow.tables.asking.particles import Walk, resample
 from cubicflow.tables.asking.question import Question
+from cubicflow.tables.asking.sums import computed_columns
 from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.table_error import TableError, some
@@ -110,6 +112,18 @@ class AskedTable:
                 walk.step(rows, i, generator)
             _, given_columns = walk.encoder.context_from(question.context_values, count)
             yield walk.encoder.decode(walk.to_table(rows.y), given_columns)
+
+    def rows_given(self, context: Floats, generator: torch.Generator) -> Floats:
+        """Return plain numbers (N, D) of one row for each row of the context's plain numbers (N, C).
+
+        Columns that are sums under the constraints of the fit are computed; the rows may break other constraints.
+        """
+        walk = Walk(*self._asked_model(), {}, context)
+        walk.computed = computed_columns(walk, self.constraints)
+        rows = walk.start(len(context))
+        for i in range(len(walk.columns)):
+            walk.step(rows, i, generator)
+        return walk.to_table(rows.y)
 
     def constrained_batches(
         self,

@@ -66,7 +66,7 @@ class Walk:
     Attributes:
         allowed: the sets, by the index of their columns in the model's order.
         tilts: the tilts of some columns, by the same index.
-        context: plain numbers (C,) of the context columns.
+        context: plain numbers of the context columns, (C,) for all rows or (N, C) for N rows.
         computed: functions that compute a column from earlier ones. They take plain numbers (N, D) in the model's
             order, and return inf for rows in which the column must be drawn.
         checks: functions that return which rows keep the constraints whose last column is column i. They take plain
@@ -113,7 +113,7 @@ class Walk:
         device = self.model.positions.device
         tokens = self.model.positions.new_empty(n, 0, self.model.positions.shape[1])
         if self.context is not None:
-            cells = self.encoder.context_inputs(np.repeat(self.context[None], n, axis=0))
+            cells = self.encoder.context_inputs(np.broadcast_to(self.context, (n, self.context.shape[-1])))
             tokens = self.model.tokens(torch.from_numpy(cells).to(device).unflatten(1, (-1, 4)))
         kinds = torch.full((n, len(self.columns)), UNSEEN, device=device)
         return Particles(np.full((n, len(self.columns)), np.nan), np.zeros(n), tokens, kinds)
