@@ -22,7 +22,7 @@ KINDS = {
     "size": "real",
 }
 SMALL = {"hidden_features": 16, "num_blocks": 1, "num_bins": 6}
-PANELS, NODES = 200, np.polynomial.legendre.leggauss(6)
+PANELS, NODES = 150, np.polynomial.legendre.leggauss(6)
 
 
 def circles(rows: int = 400) -> pd.DataFrame:
@@ -82,12 +82,12 @@ class Rows:
         found = log_conditionals(self.model, self.encoder, Numbers(self.walk.to_table(y), None, None))[:, i]
         return found.reshape(len(self.y), -1) - np.log1p(-self.encoder.cells[name].unseen)
 
-    def integral(self, name: str, first: float, last: float) -> np.ndarray:
+    def integral(self, name: str, first: float, last: float, parts: int = PANELS) -> np.ndarray:
         """Return the integrals (rows,) of exp(score) over an interval without atoms."""
         edges = np.asarray(self.encoder.cells[name].scale.edges)
         inner = edges[(edges > first) & (edges < last)]
         corners = np.concatenate([[first], inner, [last]])
-        panels = np.concatenate([np.linspace(a, b, PANELS, endpoint=False) for a, b in pairwise(corners)])
+        panels = np.concatenate([np.linspace(a, b, parts, endpoint=False) for a, b in pairwise(corners)])
         widths = np.diff([*panels, last])
         at = panels[:, None] + widths[:, None] * (NODES[0] + 1) / 2
         weights = widths[:, None] * NODES[1] / 2

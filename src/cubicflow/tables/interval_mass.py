@@ -28,6 +28,7 @@ from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.unit_spline import bins_of, reflected, unit_spline
 
 NARROW = 0.01  # width of an interval, relative to the distance from the nearer end; narrower ones take the mean slope
+DIGITS = 48  # binary digits of a place; two more places would be equal up to rounding
 
 
 def log_mean_density(low: Tensor, high: Tensor, log_width: Tensor, params: Tensor, *, closed: bool = False) -> Tensor:
@@ -77,14 +78,20 @@ def log_masses(low: Floats, high: Floats, log_width: Floats, params: Tensor | No
             chosen = np.flatnonzero((is_above == side) & (is_narrow == narrow))
             if not len(chosen):
                 continue
-            a, log_w = (torch.from_numpy(each[chosen]).to(params.device) for each in (near, log_width))
             if narrow:
+                a, log_w = (torch.from_numpy(each[chosen]).to(params.device) for each in (near, log_width))
                 each, widths = (part.expand(len(params), -1) for part in (a, log_w.exp()))
                 masses = log_w + _log_mean_slope(each, widths, bins_of(own, closed=closed))
             else:
-                ends = torch.cat([a, a + log_w.exp()]).clamp(max=1)
-                values = unit_spline(ends.expand(len(params), -1), own, closed=closed)[0]
-                masses = (values[:, len(a) :] - values[:, : len(a)]).log()
+                ends = np.stack([near[chosen], near[chosen] + np.exp(log_width[chosen])])
+                # Neighbouring intervals share an end, up to a few roundings.
+                digits, exponents = np.frexp(np.minimum(ends, 1))
+                ends = np.ldexp(np.round(digits * 2.0**DIGITS), exponents - DIGITS)
+                places, index = np.unique(ends, return_inverse=True)
+                at = torch.from_numpy(places).to(params.device)
+                values = unit_spline(at.expand(len(params), -1), own, closed=closed)[0]
+                start, end = (values[:, torch.from_numpy(each).to(params.device)] for each in index.reshape(2, -1))
+                masses = (end - start).log()
             found[:, torch.from_numpy(chosen).to(params.device)] = masses
     return found
 

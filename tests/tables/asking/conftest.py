@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from tests.tables.circles import fit_circles
 
 from cubicflow.tables import FittedTable, fit_table
 
@@ -63,8 +62,3 @@ def of_words(tmp_path_factory: pytest.TempPathFactory) -> FittedTable:
 @pytest.fixture(scope="session")
 def of_mixed(tmp_path_factory: pytest.TempPathFactory) -> FittedTable:
     return _fit(tmp_path_factory.mktemp("mixed"), mixed(), drop=("id",))
-
-
-@pytest.fixture(scope="session")
-def of_circles(tmp_path_factory: pytest.TempPathFactory) -> FittedTable:
-    return fit_circles(tmp_path_factory.mktemp("circles"))
