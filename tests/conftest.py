@@ -58,3 +58,11 @@ def real_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no real data: {folder} is not there, set CUBICFLOW_DATA to a folder that docs/data.md describes")
     return folder
+
+
+@pytest.fixture(scope="session")
+def of_circles(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Return a fitted table with circles and a long tail. Its splines are random. Tests must not change it."""
+    from tests.tables.circles import fit_circles
+
+    return fit_circles(tmp_path_factory.mktemp("circles"))

@@ -8,10 +8,12 @@ import pyarrow.csv
 import pytest
 import torch
 
+from cubicflow.plots.panels import make_panel
 from cubicflow.tables import FittedTable, TableError, TableOptions, fit_table, infer
 from cubicflow.tables.columns_likelihood import log_conditionals
 from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.interval_mass import log_mean_density
+from cubicflow.tables.kinds.circular import Circular
 from cubicflow.tables.source import MemoryTable
 from cubicflow.tables.unit_spline import unit_spline
 
@@ -95,6 +97,34 @@ def test_samples_lie_on_both_sides_of_the_seam(fitted: FittedTable) -> None:
         turns = TURN if name == "angle" else 24
         means = [np.exp(2j * np.pi * table[name].to_numpy() / turns).mean() for table in (drawn, given)]
         assert abs(means[0] - means[1]) < 0.1
+
+
+def test_the_most_likely_angle_is_near_the_mean_of_draws(fitted: FittedTable) -> None:
+    """Angles lie around the seam, where a median of the numbers would be far from every one of them."""
+    gaps = pa.table({"angle": pa.array([None] * 6, pa.float64()), "size": [-0.9] * 6, "hour": [23, 0, 1] * 2})
+    drawn = np.stack([filled["angle"].to_numpy() for filled in fitted.impute(gaps, draws=64, seed=0)])
+    mean = np.angle(np.exp(1j * drawn).mean(axis=0))
+    likely = fitted.impute(gaps, most_likely=True, seed=0)[0]["angle"].to_numpy()
+    assert (np.abs(np.angle(np.exp(1j * (likely - mean)))) < 0.5).all()
+    hours = pa.table({"angle": [3.0, -3.0], "size": [-0.4, -0.4], "hour": pa.array([None, None], pa.int64())})
+    drawn = np.stack([filled["hour"].to_numpy() for filled in fitted.impute(hours, draws=64, seed=0)]) * TURN / 24
+    likely = fitted.impute(hours, most_likely=True, seed=0)[0]["hour"].to_numpy() * TURN / 24
+    assert (np.abs(np.angle(np.exp(1j * (likely - np.angle(np.exp(1j * drawn).mean(axis=0)))))) < TURN / 12).all()
+
+
+def test_samples_with_decimals_have_no_more_digits() -> None:
+    """Wrapping a number around the circle adds rounding errors, which must not be written."""
+    column = Circular("angle", "double", ends=(-180.0, 180.0), decimals=1)
+    assert column.decode(np.array([12.34, 179.96, 0.12])).to_pylist() == [12.3, -180.0, 0.1]
+    radians = Circular("angle", "double", ends=(-np.pi, np.pi), decimals=3)  # the seam is no value
+    assert radians.decode(np.array([3.14159, -3.14159, 2.0])).to_pylist() == [3.141, -3.141, 2.0]
+
+
+def test_the_axis_of_a_plot_is_one_turn(fitted: FittedTable) -> None:
+    given = rows()
+    panels = [make_panel(fitted.schema[name], *[given[name].combine_chunks()] * 2).edges for name in ("angle", "hour")]
+    assert (panels[0][0], panels[0][-1]) == pytest.approx((-np.pi, np.pi))
+    np.testing.assert_allclose(panels[1], np.arange(25) - 0.5)
 
 
 @pytest.mark.parametrize("bins", [1, 2, 8])

@@ -244,7 +244,7 @@ class Asker:
         for i in range(begun.stop(walk), len(walk.columns)):
             log_outcomes, params = walk.model.column_law(i, particles.tokens, particles.kinds)
             if not walk.is_determined(i):
-                masses = law_masses(self.columns[i], walk.cells[i], log_outcomes, params)
+                masses = law_masses(self.columns[i], walk.columns[i], walk.cells[i], log_outcomes, params)
                 found[i] = averaged(masses, particles.log_weight, exact)
             if exact is not None:  # resample rows from the enumerated paths
                 chooser = np.random.default_rng(generator.initial_seed())
@@ -284,7 +284,7 @@ class Asker:
             if i <= walk.last or walk.is_determined(i):
                 found[i] = counted(column, y[rows, i], equal)
             else:
-                mean = averaged(law_masses(column, walk.cells[i], *laws[i].take(rows)), equal)
+                mean = averaged(law_masses(column, walk.columns[i], walk.cells[i], *laws[i].take(rows)), equal)
                 found[i] = replace(mean, quantiles=column.quantiles(y[rows, i]))
         return self._in_order(found, 1.0, 0.0)
 

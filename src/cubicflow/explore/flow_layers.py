@@ -15,9 +15,9 @@ from cubicflow.explore.framed import framed
 from cubicflow.explore.opened_run import OpenedRun
 from cubicflow.explore.subject import ColumnsSubject, spelled
 from cubicflow.flows import Flow, Mixture
-from cubicflow.splines import cubic_spline
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.encoder import TableEncoder
+from cubicflow.tables.unit_spline import unit_spline
 from cubicflow.transforms import Compose, Conv1x1, LULinear, Permutation, Transform
 
 POINTS = 161  # points of a drawn spline
@@ -49,7 +49,8 @@ def _conditional_splines(subject: ColumnsSubject) -> bytes:
         params = laws[i].params
         if params is None:
             continue
-        values = cubic_spline(u.expand(ROWS, -1), params[:ROWS, None].double(), domain="unit")[0]
+        closed = subject.encoder.cells[name].closed
+        values = unit_spline(u.expand(ROWS, -1), params[:ROWS, None].double(), closed=closed)[0]
         layers.append({"name": name, "feature": None})
         curves.append(values.float().numpy())
     context = spelled(subject.usual)

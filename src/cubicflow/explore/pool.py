@@ -8,7 +8,6 @@ independent, and so are their weights.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -19,13 +18,15 @@ from torch import Tensor
 
 from cubicflow.explore.shown_columns import ShownColumn
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.asking.column_law import ColumnLaw
+from cubicflow.tables.asking.allowed import AllowedNumbers
+from cubicflow.tables.asking.column_law import ColumnLaw, NumberLaw
 from cubicflow.tables.asking.constraints import Constraint
 from cubicflow.tables.asking.particles import Particles, Walk
 from cubicflow.tables.asking.sums import computed_columns
 from cubicflow.tables.cell_encoder import CellEncoder
 from cubicflow.tables.cells import Cells, NumberCells, WordCells
 from cubicflow.tables.columns_model import ColumnsModel
+from cubicflow.tables.kinds.column import Column
 
 CHUNK = 1 << 11  # rows drawn at once; an answer waits for at most one chunk
 MOST_ROWS = 1 << 17  # largest number of rows of a pool
@@ -124,38 +125,26 @@ def log_chances(pool: Pool, i: int, law: ColumnLaw, walk: Walk, rows: NDArray[np
     The probability is conditional on the row's cells before column i.
     """
     y, laws = pool.all()
-    mass = law.chances(*laws[i].take(rows)).sum(1)
-    found: Floats = torch.where(mass > 0, mass.clamp(min=1e-300).log(), -math.inf).numpy()
+    found: Floats = torch.logsumexp(law.log_chances(*laws[i].take(rows)), 1).numpy()
     chosen = y[rows]
     nothing = torch.empty(0)
     return walk.ruled(Particles(chosen, found, nothing, nothing), i, chosen[:, i], found)[1]
 
 
 @torch.no_grad()
-def law_masses(column: ShownColumn, cells: Cells, log_outcomes: Tensor, params: Tensor | None) -> Floats:
+def law_masses(shown: ShownColumn, column: Column, cells: Cells, log_outcomes: Tensor, params: Tensor | None) -> Floats:
     """Return the probability of every bin of a column in each row, (N, bins + 1). The last bin is for missing
     values."""
-    from cubicflow.splines import cubic_spline
-
-    outcomes = log_outcomes.exp()
-    found = outcomes.new_zeros(len(outcomes), column.bins + 1)
+    if isinstance(cells, NumberCells):
+        law = NumberLaw(column, cells, AllowedNumbers(shown.intervals, gap=cells.gaps))
+        gap = np.full(int(cells.gaps), shown.bins)
+        home = np.concatenate([law.spans.interval.astype(np.int64), shown.bin_of(law.atoms), gap])
+        found = log_outcomes.new_zeros(len(log_outcomes), shown.bins + 1)
+        return found.index_add_(1, torch.from_numpy(home), law.chances(log_outcomes, params)).double().numpy()
+    shares = np.zeros((cells.outcomes, shown.bins + 1))  # of every outcome in every bin
     if isinstance(cells, WordCells):
-        bins = torch.from_numpy(column.bin_of(np.arange(len(cells.kinds), dtype=np.float64)))
-        shares = torch.tensor(cells.shares, dtype=outcomes.dtype)
-        found.index_add_(1, bins, outcomes[:, torch.tensor(cells.kinds)] * shares)
-    elif isinstance(cells, NumberCells):
-        if not column.is_list:
-            low, high = cells.scale.distances(np.asarray(column.edges))
-            places = torch.from_numpy(np.where(low < high, low, 1 - high)).to(outcomes.dtype).clamp(0, 1)
-            values = places[:, None].expand(-1, len(outcomes))  # (edges, N): the last axis is that of params
-            if params is not None:
-                values = cubic_spline(values, params, domain="unit")[0]
-            found[:, :-1] = outcomes[:, :1] * values.diff(dim=0).clamp(min=0).T
-        atoms = np.asarray(sorted(cells.atoms), np.float64)
-        homes = column.bin_of(atoms)
-        inside = np.flatnonzero((homes >= 0) & (homes < column.bins))
-        if len(inside):
-            found.index_add_(1, torch.from_numpy(homes[inside]), outcomes[:, 1 + torch.from_numpy(inside)])
+        place = np.asarray(cells.kinds) * (shown.bins + 1) + shown.bin_of(np.arange(float(len(cells.kinds))))
+        shares += np.bincount(place, cells.shares, shares.size).reshape(shares.shape)
     if cells.gaps:
-        found[:, -1] += outcomes[:, cells.gap]
-    return found.double().numpy()
+        shares[cells.gap, -1] = 1
+    return (log_outcomes.exp().double() @ torch.from_numpy(shares)).numpy()

@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cubicflow.tables.arrow_types import Floats
+from cubicflow.tables.asking.allowed import Interval
 from cubicflow.tables.cells import Cells, NumberCells
+from cubicflow.tables.kinds.circular import Circle
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.levels import Levelled
 
@@ -61,6 +63,14 @@ class ShownColumn:
     def bins(self) -> int:
         """The number of bins, without the bin of missing values."""
         return len(self.levels) + (len(self.levels) < len(self.values)) if self.is_list else len(self.edges) - 1
+
+    @property
+    def intervals(self) -> tuple[Interval, ...]:
+        """The first and the last plain number of every bin of numbers; of every value of a list with its own bar."""
+        if self.is_list:
+            return tuple((level, level) for level in self.levels)
+        ends = (edge - 1 if self.is_whole else math.nextafter(edge, -math.inf) for edge in self.edges[1:])
+        return tuple(zip(self.edges, ends, strict=False))
 
     def shown(self, y: Floats) -> Floats:
         """Convert plain numbers to the values on the page."""
@@ -149,7 +159,8 @@ def shown_column(column: Column, y: Floats, cells: Cells | None = None, *, is_gi
         values = tuple(sorted(cells.atoms))
         labels = tuple(str(value) for value in column.decode(np.asarray(values)).to_pylist())
         return ShownColumn(**about, labels=labels, values=values, levels=values)
-    return ShownColumn(**about, edges=tuple(_edges(there, whole=column.counts_mass).tolist()))
+    edges = _edges_of_turn(column) if isinstance(column, Circle) else _edges(there, whole=column.counts_mass)
+    return ShownColumn(**about, edges=tuple(edges.tolist()))
 
 
 def plain_column(name: str, y: Floats) -> ShownColumn:
@@ -196,6 +207,14 @@ def _frequent(values: tuple[float, ...], y: Floats, column: Levelled) -> tuple[f
     order = np.argsort(-counts, kind="stable")
     most = MOST_LISTED if len(values) <= MOST_LISTED else MOST_LISTED - 1
     return tuple(float(i) for i in order[:most])
+
+
+def _edges_of_turn(column: Circle) -> Floats:
+    """Return bin edges that cover a circle once. Bins of codes span whole steps; the last bin may be narrower."""
+    low, high = column.turn
+    if not column.counts_mass:
+        return np.linspace(low, high, MOST_BINS + 1)
+    return np.append(np.arange(low, high, math.ceil((high - low) / MOST_BINS)), high)
 
 
 def _edges(y: Floats, *, whole: bool) -> Floats:

@@ -14,7 +14,7 @@ from cubicflow.export.export_error import ExportError
 from cubicflow.export.frozen import FixedMixture, frozen
 from cubicflow.export.loops import check_loops
 from cubicflow.flows import Flow, Mixture
-from cubicflow.splines import cubic_spline
+from cubicflow.tables.unit_spline import unit_spline
 
 if TYPE_CHECKING:
     from cubicflow.tables.columns_model import ColumnsModel
@@ -103,7 +103,7 @@ class NextCells(nn.Module):
                 outcome = (ends < uniform[:, :1]).long().sum(1)
             u = uniform[:, 1]
             if model.shapes[i]:
-                u = cubic_spline(u, model.splines[i](hidden[:, i]), inverse=True, domain="unit")[0]
+                u = unit_spline(u, model.splines[i](hidden[:, i]), closed=i in model.circles, inverse=True)[0]
             outcomes.append(outcome)
             places.append(u)
         return torch.stack(outcomes, dim=1), torch.stack(places, dim=1)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from cubicflow.tables.kinds.circular import Circle
 from cubicflow.tables.kinds.column import Column
 
 Floats = NDArray[np.float64]
@@ -43,7 +44,8 @@ def make_panel(column: Column, data: pa.Array, samples: pa.Array, bins: int = 40
             real, drawn, labels = _with_others(real, drawn, labels)
         edges = np.arange(len(labels) + 1, dtype=np.float64) - 0.5
         return Panel(column.name, real, drawn, edges, labels if len(labels) <= MOST_LABELS else ())
-    return Panel(column.name, real, drawn, _edges(real, column.axis_step, bins), is_date=column.on_calendar)
+    edges = _edges_of_turn(column, bins) if isinstance(column, Circle) else _edges(real, column.axis_step, bins)
+    return Panel(column.name, real, drawn, edges, is_date=column.on_calendar)
 
 
 def _drawn(column: Column, array: pa.Array) -> Floats:
@@ -79,6 +81,16 @@ def _with_others(real: Floats, drawn: Floats, labels: tuple[str, ...]) -> tuple[
 def _ranks(values: Floats) -> Floats:
     _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
     return (np.cumsum(counts) - counts / 2)[place]
+
+
+def _edges_of_turn(column: Circle, bins: int) -> Floats:
+    """Return edges of bins that cover a circle once. With a step, a bin spans whole steps; the last may be narrower."""
+    low, high = column.ends
+    step = column.axis_step
+    if step is None:
+        return np.linspace(low, high, bins + 1)
+    codes = round(column.turn[1])
+    return low + step * (np.append(np.arange(0, codes, max(1, round(codes / bins))), codes) - 0.5)
 
 
 def _edges(values: Floats, step: float | None, bins: int) -> Floats:

@@ -244,14 +244,9 @@ class ColumnsModel(nn.Module):
 
     def _log_interval(self, cells: Tensor, params: Tensor, *, closed: bool) -> Tensor:
         """Return log mean densities (N, I) of intervals, given cells (N, I, 4) and params (N, I, P)."""
-        _, low, high, log_width = cells.unbind(2)
         if not self.training:
-            # The width follows from the distances. If the interval is too narrow for its distances, the log_size
-            # replaces the log width: the density is nearly constant there. The log_size is slightly smaller, by the
-            # probability of unseen values.
-            between, least = 1 - low - high, math.sqrt(torch.finfo(cells.dtype).eps)
-            log_width = torch.where(between > least, between.clamp(min=least).log(), log_width)
-            return log_mean_density(low, high, log_width, params, closed=closed)
+            return _log_mean(cells, params, closed=closed)
+        _, low, high, log_width = cells.unbind(2)
         # Training uses the fast spline kernels. The mean density of a wide interval follows from the spline's values at
         # both ends, and that of a narrow interval from the slopes at two points inside.
         width = log_width.exp()
@@ -287,6 +282,16 @@ class ColumnsModel(nn.Module):
         logits = self._logits(i, hidden, kinds) if self.outcomes[i] > 1 else certain
         params = self.splines[i](hidden).double() if self.shapes[i] else None
         return F.log_softmax(logits.double(), dim=1), params
+
+    def log_of_cells(self, i: int, cells: Tensor, log_outcomes: Tensor, params: Tensor | None) -> Tensor:
+        """Return the log probabilities (N,) of cells (N, 4) of column i under the laws of :meth:`column_law`."""
+        kind = cells[:, 0].long()
+        found = log_outcomes.gather(1, kind.clamp(min=0)[:, None])[:, 0]
+        if params is not None:
+            log_mean = _log_mean if self.shapes[i] == INTERVAL else self._log_point
+            inside = log_mean(cells[:, None], params[:, None], closed=i in self.circles)[:, 0]
+            found = torch.where(kind == 0, found + inside, found)
+        return torch.where(kind < 0, 0, found) + cells[:, 3]
 
     # --- samples ---
 
@@ -379,6 +384,17 @@ class ColumnsModel(nn.Module):
         waves = waves * (seen & shaped)[..., None]
         placed = torch.einsum("ntf,tfh->nth", waves, self.places[chosen])
         return tokens + placed + self.positions[chosen]
+
+
+def _log_mean(cells: Tensor, params: Tensor, *, closed: bool) -> Tensor:
+    """Return the exact log mean densities (N, I) of intervals, given cells (N, I, 4) and params (N, I, P)."""
+    _, low, high, log_width = cells.unbind(2)
+    # The width follows from the distances. If the interval is too narrow for its distances, the log_size replaces the
+    # log width: the density is nearly constant there. The log_size is slightly smaller, by the probability of unseen
+    # values.
+    between, least = 1 - low - high, math.sqrt(torch.finfo(cells.dtype).eps)
+    log_width = torch.where(between > least, between.clamp(min=least).log(), log_width)
+    return log_mean_density(low, high, log_width, params, closed=closed)
 
 
 def _place(low: Tensor, high: Tensor) -> Tensor:

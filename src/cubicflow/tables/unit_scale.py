@@ -138,17 +138,56 @@ class UnitScale:
             tail_high = np.log(self.above) - (over - 0.5) / self.reach_above + _log_first_step(1 / self.reach_above)
         return np.where(under > 0, tail_low, np.where(over > 0, tail_high, inside))
 
+    def span(self, first: Floats, last: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return the places of intervals of values on [0, 1].
+
+        A place is the distance of its lower end from 0, the distance of its upper end from 1, and its log width.
+
+        The width is a sum of positive terms: the rest of the first bin, whole bins, the beginning of the last bin, and
+        parts of the tails. So it has a small relative error even where 1 minus a distance is 0.
+
+        >>> scale = UnitScale((0.0, 1.0), (0.5,), above=0.5)
+        >>> low, high, log_width = scale.span(np.array([0.5, 400.0]), np.array([np.inf, np.inf]))
+        >>> low.tolist(), high.tolist(), log_width.round(6).tolist()
+        ([0.25, 1.0], [0.0, 0.0], [-0.287682, -399.693147])
+        """
+        edges, slopes, _, _ = self._tables
+        first, last = np.maximum(first, self.limits[0]), np.minimum(last, self.limits[1])
+        a, b = np.clip(first, edges[0], edges[-1]), np.clip(last, edges[0], edges[-1])
+        begun = self._bin(a)
+        ended = np.maximum(np.clip(np.searchsorted(edges, b) - 1, 0, len(slopes) - 1), begun)
+        whole = [sum(self.masses[i + 1 : j]) for i, j in zip(begun.tolist(), ended.tolist(), strict=True)]
+        across = slopes[begun] * (edges[begun + 1] - a) + np.asarray(whole) + slopes[ended] * (b - edges[ended])
+        inside = np.where(begun == ended, slopes[begun] * np.maximum(b - a, 0), across)
+        (from_a, beyond_a), (from_b, beyond_b) = self._beyond(first), self._beyond(last)
+        with np.errstate(divide="ignore"):
+            under = np.log(self.below) + _log_part(from_b, from_a, self.reach_below)
+            over = np.log(self.above) + _log_part(beyond_a, beyond_b, self.reach_above)
+            log_width = np.logaddexp(np.logaddexp(np.log(inside), under), over)
+        return self.distances(first)[0], self.distances(last)[1], log_width
+
     def inverse(self, u: Floats) -> Floats:
         """Return the values whose positions on [0, 1] are u, in (0, 1)."""
-        edges, slopes, lower, _ = self._tables
-        bin = np.clip(np.searchsorted(lower, u, side="right") - 1, 0, len(slopes) - 1)
+        return self.values_at(u, np.maximum(1 - u, 2.0**-53))
+
+    def values_at(self, low: Floats, high: Floats) -> Floats:
+        """Return the values whose positions on [0, 1] have these distances from 0 and from 1.
+
+        Each value is found from the nearer end. A distance below the smallest float64 counts as the smallest.
+        """
+        edges, slopes, lower, upper = self._tables
+        low, high = (np.maximum(each, np.finfo(float).tiny) for each in (low, high))
+        from_low = low <= high
+        bin = np.searchsorted(lower, low, side="right") - 1
+        bin = np.where(from_low, bin, np.searchsorted(-upper, -high) - 1).clip(0, len(slopes) - 1)
         with np.errstate(divide="ignore", invalid="ignore"):
-            inside = edges[bin] + np.where(slopes[bin] > 0, (u - lower[bin]) / slopes[bin], 0)
+            part = np.where(from_low, low - lower[bin], high - upper[bin + 1]) / slopes[bin]
+            part = np.where(slopes[bin] > 0, part, 0)
+            inside = np.where(from_low, edges[bin] + part, edges[bin + 1] - part)
             inside = np.clip(inside, edges[bin], np.nextafter(edges[bin + 1], -np.inf))
-            under = edges[0] + self.reach_below * np.log(np.maximum(u, np.finfo(float).tiny) / self.below)
-            over = edges[-1] - self.reach_above * np.log(np.maximum(1 - u, 2.0**-53) / self.above)
-        result = np.where(u < self.below, under, np.where(1 - u < self.above, over, inside))
-        return np.asarray(result, np.float64)
+            under = edges[0] + self.reach_below * np.log(low / self.below)
+            over = edges[-1] - self.reach_above * np.log(high / self.above)
+        return np.where(low < self.below, under, np.where(high < self.above, over, inside))
 
     def _bin(self, y: Floats) -> NDArray[np.int64]:
         edges = self._tables[0]
@@ -177,6 +216,13 @@ class UnitScale:
 def _log_first_step(rate: float) -> float:
     """Return log(1 - exp(-rate)), the log probability of the first unit interval of an exponential distribution."""
     return math.log(-math.expm1(-rate))
+
+
+def _log_part(near: Floats, far: Floats, reach: float) -> Floats:
+    """Return the log probability of distances from ``near`` to ``far`` under an exponential distribution with the mean
+    ``reach``; -inf if ``far`` is not above ``near``."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(far > near, -near / reach + np.log(-np.expm1(-(far - near) / reach)), -np.inf)
 
 
 # --- learning ---

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from cubicflow.splines import cubic_spline
@@ -20,7 +21,6 @@ def unit_spline(u: Tensor, params: Tensor, *, closed: bool, inverse: bool = Fals
         u: numbers in [0, 1].
         params: (..., 2 K + 2): K widths, K heights and two edge slopes; a closed spline ignores the last.
 
-    >>> import torch
     >>> params = torch.randn(18, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     >>> _, log_slope = unit_spline(torch.tensor([0.0, 1.0], dtype=torch.float64), params.expand(2, -1), closed=True)
     >>> bool((log_slope[0] - log_slope[1]).abs() < 1e-12)
@@ -29,6 +29,14 @@ def unit_spline(u: Tensor, params: Tensor, *, closed: bool, inverse: bool = Fals
     if not closed:
         return cubic_spline(u, params, inverse=inverse, domain="unit")
     return evaluate_unit(u, bins_of(params, closed=True), CUBIC, inverse)
+
+
+def reflected(params: Tensor, *, closed: bool) -> Tensor:
+    """Return the params of the spline 1 - F(1 - u). It is F seen from the upper end of [0, 1]."""
+    num_bins = (params.shape[-1] - 2) // 2
+    widths, heights = params[..., :num_bins], params[..., num_bins : 2 * num_bins]
+    ends = params[..., -2:-1] if closed else params[..., -1:]
+    return torch.cat([widths.flip(-1), heights.flip(-1), ends, params[..., -2:-1]], dim=-1)
 
 
 def bins_of(params: Tensor, *, closed: bool) -> Bins:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from cubicflow.tables.arrow_types import Floats, is_number, shown
 from cubicflow.tables.asking.conditions import Condition
 from cubicflow.tables.cells import Cells, WordCells
+from cubicflow.tables.kinds.circular import Circle
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.gridded import Gridded
 from cubicflow.tables.kinds.levels import Levelled
@@ -187,13 +188,45 @@ def _intervals(condition: Condition, column: Column) -> tuple[Interval, ...]:
         ends = [-math.inf, *points, math.inf]
         between = ((_after(low, whole), _before(high, whole)) for low, high in pairwise(ends))
         return tuple((first, last) for first, last in between if first <= last)
-    if column.is_circle and condition.relation == "range":
-        open_ends = -math.inf, math.inf
-        low, high = (end if number is None else number for number, end in zip(numbers, open_ends, strict=True))
-        if low > high:  # the range crosses the point where the circle closes
-            after, before = replace(condition, relation=">="), replace(condition, relation="<=")
-            return _ends(before, [high], whole=whole), _ends(after, [low], whole=whole)
+    if isinstance(column, Circle):
+        return _on_circle(condition, column, whole=whole)
     return (_ends(condition, numbers, whole=whole),)
+
+
+def _on_circle(condition: Condition, column: Circle, *, whole: bool) -> tuple[Interval, ...]:
+    """Return the numbers of a comparison or a range.
+
+    A range is the arc from its lower to its upper end, which may cross the seam. A comparison is with the numbers from
+    the first end of the circle up to the second.
+    """
+    numbers = [_number(value, column, wrapped=False) for value in condition.values]
+    low, high = column.turn
+    if condition.relation == "range" and None not in numbers:
+        first, last = map(float, numbers)  # type: ignore[arg-type] # no end is open
+        if last - first >= high - low:
+            return EVERYTHING
+        if whole:
+            last = math.floor(first + (last - first) % (high - low))
+            first = math.ceil(first)
+            if first > last:
+                raise TableError("no value of the column lies in this range; widen the range")
+            if last - first >= high - low - 1:
+                return EVERYTHING
+            first, last = first % high, last % high
+        else:
+            first, last = (float(_number(value, column) or 0) for value in condition.values)
+        return ((first, last),) if first <= last else ((-math.inf, last), (first, math.inf))
+    for i, number in enumerate(numbers):  # a number inside the turn is compared as a row holds it
+        if number is not None and low <= number < high:
+            numbers[i] = _number(condition.values[i], column)
+    first, last = _ends(condition, numbers, whole=whole)
+    if first >= high or last < low:
+        start, stop = column.ends
+        raise TableError(
+            f"the values of column {column.name!r} run from {start:.12g} to just below {stop:.12g}, and none lies in "
+            "this range; write an arc across the seam as a range, from its lower to its upper end"
+        )
+    return ((first, last),)
 
 
 def _ends(condition: Condition, numbers: Sequence[float | None], *, whole: bool) -> Interval:
@@ -231,8 +264,11 @@ def _after(number: float, whole: bool) -> float:
     return number if math.isinf(number) else number + 1 if whole else math.nextafter(number, math.inf)
 
 
-def _number(value: object, column: Column) -> float | None:
-    """Return the plain number of a value, or None for an open end. The number may lie between the column's steps."""
+def _number(value: object, column: Column, *, wrapped: bool = True) -> float | None:
+    """Return the plain number of a value, or None for an open end. The number may lie between the column's steps.
+
+    Without ``wrapped``, the number of a value beyond the ends of a circle lies beyond these ends too.
+    """
     if value is None:
         return None
     text = _text(value, column)
@@ -246,7 +282,11 @@ def _number(value: object, column: Column) -> float | None:
         unlimited = replace(column, role="context", map=None)
         if text.lower().lstrip("+-") in ("nan", "inf", "infinity"):
             raise TableError(f"{text} cannot be compared; give a finite value")
-        found = float(unlimited.encode(pa.array([text]))[0])
+        array = pa.array([text])
+        if isinstance(unlimited, Circle) and not wrapped:
+            found = float(unlimited.unwrapped(unlimited.read(array))[0])
+        else:
+            found = float(unlimited.encode(array)[0])
     if not math.isfinite(found):
         raise TableError(f"column {column.name!r} holds numbers, and {text!r} is not a number; give a number")
     return found

@@ -1,10 +1,14 @@
 """The law of a column: its conditional distribution given earlier columns, restricted to a set of its values.
 
 A set is split into pieces. A word, an atom and the missing value are one piece each. An interval of numbers is one or
-more intervals [a, b] of the column's unit scale. The network of a row gives each piece a probability: for a word the
-probability of its outcome times the word's share of the outcome; for an interval F(b) - F(a) under the row's spline.
-The probability of the set is the sum. A real number that is not an atom has probability 0. If a set holds only such
-numbers, its pieces have densities per unit instead, and draws choose among these numbers.
+more spans of the column's unit scale. The network of a row gives each piece a probability: for a word the probability
+of its outcome times the word's share of the outcome; for a span its mass under the row's spline
+(:mod:`cubicflow.tables.interval_mass`). The probability of the set is the sum. All of this is done with logarithms, so
+a probability of 1e-190 has as many correct digits as one of 0.1. A real number that is not an atom has probability 0.
+If a set holds only such numbers, its pieces have densities per unit instead, and draws choose among these numbers.
+
+A number with decimals stands for all numbers that round to it: half a unit of its last decimal on either side. On a
+circle, one of these halves may lie across the seam.
 
 No piece holds unseen values, so unseen values are never drawn, as in ``sample``.
 
@@ -16,6 +20,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -25,8 +30,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.asking.allowed import Allowed, AllowedLevels, AllowedNumbers
+from cubicflow.tables.asking.allowed import Allowed, AllowedLevels, AllowedNumbers, Interval
 from cubicflow.tables.cells import Cells, NumberCells, WordCells
+from cubicflow.tables.interval_mass import log_masses, places_inside
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.real import Real
 from cubicflow.tables.unit_spline import unit_spline
@@ -35,7 +41,10 @@ TAIL = (1e-5, 1e-4, 1e-3, 5e-3, 2e-2)  # extra knots near an end of [0, 1], for 
 # knots of [0, 1]: 32 equal parts, finer near both ends
 KNOTS = np.array([*TAIL, *(i / 32 for i in range(1, 32)), *(1 - end for end in reversed(TAIL))])
 MOST_LISTED = 256  # words; more words share pieces
-LEAST = 1e-300  # smallest probability that enters a logarithm
+LARGEST = 1e300  # stands for an infinite number in a difference
+LEAST_LOG_WIDTH = -690.0  # the log of about 1e-300; float64 cannot hold a much narrower part of [0, 1]
+NARROWEST = 1e-4  # width of a span between knots, relative to the distance from the nearer end
+STRAIGHT = 1e-8  # the same ratio, below which numbers are drawn evenly: [0, 1] does not resolve them
 
 
 class Drawn(NamedTuple):
@@ -63,11 +72,15 @@ class ColumnLaw(ABC):
     is_density = False
 
     @abstractmethod
-    def chances(self, log_outcomes: Tensor, params: Tensor | None) -> Tensor:
-        """Return the probabilities (N, pieces) of all pieces, or densities if ``is_density``.
+    def log_chances(self, log_outcomes: Tensor, params: Tensor | None) -> Tensor:
+        """Return the log probabilities (N, pieces) of all pieces, or log densities if ``is_density``.
 
         ``log_outcomes`` (N, outcomes) and ``params`` come from the network.
         """
+
+    def chances(self, log_outcomes: Tensor, params: Tensor | None) -> Tensor:
+        """Return the probabilities (N, pieces) of all pieces, or densities if ``is_density``."""
+        return self.log_chances(log_outcomes, params).exp()
 
     @abstractmethod
     def values_in(self, piece: NDArray[np.int64], uniform: Tensor, params: Tensor | None) -> Floats:
@@ -104,16 +117,16 @@ class ColumnLaw(ABC):
         Without ``factors`` the weight is the probability of the set. ``factors`` of the pieces, (pieces,) or
         (N, pieces), are a tilt; the weight corrects for them.
         """
-        chances = self.chances(log_outcomes, params)
-        tilt = torch.ones_like(chances)
+        log_p = self.log_chances(log_outcomes, params)
+        log_tilt = torch.zeros_like(log_p)
         if factors is not None:
-            tilt = torch.from_numpy(factors).to(chances.device).expand_as(chances)
-        tilted = chances * tilt
-        total = tilted.sum(1)
-        uniform = torch.rand(len(chances), 2, generator=generator, device=chances.device, dtype=torch.float64)
-        piece = (tilted.cumsum(1) <= uniform[:, :1] * total[:, None]).sum(1).clamp(max=chances.shape[1] - 1)
-        log_weight = total.clamp(min=LEAST).log() - tilt.gather(1, piece[:, None])[:, 0].log()
-        log_weight = torch.where(total > 0, log_weight, -torch.inf)
+            log_tilt = torch.from_numpy(factors).to(log_p.device).log().expand_as(log_p)
+        total = torch.logsumexp(log_p + log_tilt, 1)
+        shares = (log_p + log_tilt - total.clamp(min=-LARGEST)[:, None]).exp()
+        uniform = torch.rand(len(log_p), 2, generator=generator, device=log_p.device, dtype=torch.float64)
+        ends = shares.cumsum(1)
+        piece = (ends <= uniform[:, :1] * ends[:, -1:]).sum(1).clamp(max=log_p.shape[1] - 1)
+        log_weight = total - log_tilt.gather(1, piece[:, None])[:, 0]
         y = self.values_in(piece.cpu().numpy(), uniform[:, 1], params)
         return Drawn(y, log_weight.cpu().numpy())
 
@@ -137,7 +150,7 @@ class WordLaw(ColumnLaw):
         self._ends = np.cumsum(shares[order] / totals[group])  # cumulative shares: piece p spans [p, p + 1]
         firsts = np.searchsorted(group, np.arange(count))
         self._outcomes = np.append(kinds[order][firsts], [cells.gap] * allowed.gap).astype(np.int64)
-        self._shares = torch.from_numpy(np.append(totals, [1.0] * allowed.gap))
+        self._log_shares = torch.from_numpy(np.log(np.append(totals, [1.0] * allowed.gap)))
         self._numbers, self._has_gap = count, allowed.gap
         self.strata, self._gap = cells.outcomes, cells.gap
 
@@ -150,9 +163,9 @@ class WordLaw(ColumnLaw):
     def piece_strata(self) -> NDArray[np.int64]:
         return self._outcomes
 
-    def chances(self, log_outcomes: Tensor, params: Tensor | None) -> Tensor:  # noqa: ARG002 - words have no spline
+    def log_chances(self, log_outcomes: Tensor, params: Tensor | None) -> Tensor:  # noqa: ARG002 - words have no spline
         chosen = torch.from_numpy(self._outcomes).to(log_outcomes.device)
-        return log_outcomes.exp()[:, chosen] * self._shares.to(log_outcomes.device)
+        return log_outcomes[:, chosen] + self._log_shares.to(log_outcomes.device)
 
     def values_in(self, piece: NDArray[np.int64], uniform: Tensor, params: Tensor | None) -> Floats:  # noqa: ARG002
         if not len(self._levels):
@@ -166,9 +179,38 @@ class WordLaw(ColumnLaw):
         return np.where(gap, self._gap, self._kinds[np.where(gap, 0, y).astype(np.int64)])
 
 
+class Spans(NamedTuple):
+    """Parts of the unit scale. Every field has the shape (J,).
+
+    A part is the distances of its ends from 0 and from 1, its log width, its first and its last value, and the index of
+    the interval of numbers that it belongs to.
+    """
+
+    low: Floats
+    high: Floats
+    log_width: Floats
+    first: Floats
+    last: Floats
+    interval: Floats
+
+    def take(self, chosen: NDArray[np.int64] | NDArray[np.bool_]) -> Spans:
+        return Spans(*(each[chosen] for each in self))
+
+    @property
+    def middles(self) -> tuple[Floats, Floats]:
+        """The distances of the middles from 0 and from 1."""
+        half = np.exp(self.log_width) / 2
+        return self.low + half, self.high + half
+
+
 class NumberLaw(ColumnLaw):
-    """The law of a column of numbers. The pieces are intervals or points of the unit scale, atoms, and missing values,
-    in this order."""
+    """The law of a column of numbers. The pieces are spans or points of the unit scale, atoms, and missing values, in
+    this order.
+
+    Attributes:
+        spans: the spans; the first pieces, unless ``is_density``.
+        atoms: the atoms in the set, which are the next pieces.
+    """
 
     def __init__(
         self, column: Column, cells: NumberCells, allowed: AllowedNumbers, knots: Floats | None = None
@@ -178,72 +220,65 @@ class NumberLaw(ColumnLaw):
         self._numbers = len(self.knots) + 1  # strata of numbers that are not atoms
         atoms = np.asarray(sorted(cells.atoms), np.float64)
         inside = allowed.contains(atoms)
-        self._atoms, self._atom_kinds = atoms[inside], 1 + np.flatnonzero(inside)
+        self.atoms, self._atom_kinds = atoms[inside], 1 + np.flatnonzero(inside)
         self._gap = allowed.gap
         points = [p for p, last in allowed.intervals if p == last and p not in cells.atoms]
         self.is_density = bool(
             cells.is_point and points and not inside.any() and not allowed.gap and len(points) == len(allowed.intervals)
         )
-        self._points = np.asarray(points if self.is_density else [], np.float64)
-        wide = (e for e in allowed.intervals if not (cells.is_point and e[0] == e[1]))
-        spans = [self._on_scale(first, last, cut=knots is not None) for first, last in wide]
-        # (J, 4): the ends on the unit scale, and the first and last plain number
-        self._spans = np.concatenate([span for span in spans if len(span)] or [np.empty((0, 4))])
-        low, high = cells.scale.limits
-        outside = (self._points <= low) | (self._points >= high)
-        self._points = self._points[~outside]
-        density = cells.scale.log_density(self._points) if len(self._points) else np.empty(0)
-        self._log_density = torch.from_numpy(density)
-        positions = cells.scale.distances(self._points)[0] if len(self._points) else np.empty(0)
-        self._positions = torch.from_numpy(positions)  # of the points on the unit scale
+        self._points, self._log_density, self._places = self._usual(points if self.is_density else [])
+        self.spans = self._spans_of([] if self.is_density else allowed.intervals)
+        if knots is not None:
+            self.spans = _cut(self.spans, knots)
         self.strata = self._numbers + cells.outcomes
 
-    def _on_scale(self, first: float, last: float, *, cut: bool) -> Floats:
-        """Return the spans (J, 4) of plain numbers from ``first`` to ``last``; ``cut`` splits them at the knots."""
+    def _usual(self, points: Sequence[float]) -> tuple[Floats, Tensor, Tensor]:
+        """Return the points that a row can hold, their log densities, and their places on the unit scale."""
+        cells = self._cells.encode(np.asarray(points, np.float64))
+        usual = cells[:, 0] == 0
+        _, low, high, log_size = cells[usual].T
+        log_density = log_size - math.log1p(-self._cells.unseen)
+        place = np.clip((1 + low - high) / 2, 0, 1)
+        return np.asarray(points, np.float64)[usual], torch.from_numpy(log_density), torch.from_numpy(place)
+
+    def _spans_of(self, intervals: Sequence[Interval]) -> Spans:
+        """Return the spans of intervals of plain numbers. An interval of width 0 has no span."""
         column, scale = self._column, self._cells.scale
         low, high = scale.limits
-        if isinstance(column, Real):
-            half = 0.0
-            if column.decimals is not None:  # decoding rounds, so each value also covers half a step on either side
-                step = 10.0**-column.decimals
-                half = step / 2
-                first = first if math.isinf(first) else round(math.ceil(first / step - 1e-9) * step, column.decimals)
-                last = last if math.isinf(last) else round(math.floor(last / step + 1e-9) * step, column.decimals)
-                if first > last:
-                    return np.empty((0, 4))
-            ends = max(first - half, low), min(last + half, high)
-        else:
-            first, last = max(first, low), min(last, high - 1 if math.isfinite(high) else high)
-            ends = first, last + 1
-        if ends[0] >= ends[1]:
-            return np.empty((0, 4))
-        a = 0.0 if math.isinf(ends[0]) else float(scale.distances(np.array([ends[0]]))[0][0])
-        b = 1.0 if math.isinf(ends[1]) else 1.0 - float(scale.distances(np.array([ends[1]]))[1][0])
-        inside = self.knots[np.searchsorted(self.knots, a, side="right") : np.searchsorted(self.knots, b)]
-        found = [(*ends, first, last) for ends in pairwise([a, *(inside.tolist() if cut else []), b])]
-        return np.array([piece for piece in found if piece[0] < piece[1]]).reshape(-1, 4)
+        found: list[tuple[float, ...]] = []  # the ends of the numbers, the ends of the values, the interval's index
+        for i, (first, last) in enumerate(intervals):
+            if not self._cells.is_point:
+                found.append((first, last + 1, max(first, low), min(last, high - 1), i))
+            elif not isinstance(column, Real) or column.decimals is None:
+                found.append((first, last, max(first, low), min(last, high), i))
+            elif first < last:
+                found += [(*ends, i) for ends in column.written(first, last)]
+        a, b, *values = np.array(found, np.float64).reshape(-1, 5).T
+        a, b = np.maximum(a, low), np.minimum(b, high)
+        spans = Spans(*scale.span(a, np.maximum(a, b)), *values)
+        return spans.take(spans.log_width > LEAST_LOG_WIDTH)
 
     @property
     def listed(self) -> Listed | None:
-        numbers, middles = self._points, np.empty(0)
-        if len(self._spans) and not len(self._points):
+        middles = np.empty(0)
+        if len(self.spans.low):
             if not self._cells.listed:
                 return None
-            middles = self._cells.decode(np.zeros(len(self._spans), np.int64), self._spans[:, :2].mean(1), np.empty(0))
-            middles = np.clip(middles, self._spans[:, 2], self._spans[:, 3])
-        values = np.concatenate([numbers, middles, self._atoms, [math.nan] * self._gap])
+            middles = np.floor(self._cells.scale.values_at(*self.spans.middles))
+            middles = np.clip(middles, self.spans.first, self.spans.last)
+        values = np.concatenate([self._points, middles, self.atoms, np.full(int(self._gap), math.nan)])
         return Listed(values, np.arange(len(values)) < len(middles))
 
     @property
     def is_impossible(self) -> bool:
-        return not len(self._spans) and not len(self._points) and not len(self._atoms) and not self._gap
+        return not len(self.spans.low) and not len(self._points) and not len(self.atoms) and not self._gap
 
     @property
     def piece_strata(self) -> NDArray[np.int64]:
-        middles = (self._spans[:, 0] + self._spans[:, 1]) / 2 if not len(self._points) else self._positions.numpy()
-        numbers = np.searchsorted(self.knots, middles)
-        gap = [self.strata - 1] * self._gap
-        return np.concatenate([numbers, self._numbers + self._atom_kinds, gap]).astype(np.int64)
+        low, high = self.spans.middles
+        places = np.concatenate([self._places.numpy(), np.where(low <= high, low, 1 - high)])
+        gap = np.full(int(self._gap), self.strata - 1)
+        return np.concatenate([np.searchsorted(self.knots, places), self._numbers + self._atom_kinds, gap])
 
     def stratum(self, y: Floats) -> NDArray[np.int64]:
         cells = self._cells.encode(y)
@@ -251,56 +286,61 @@ class NumberLaw(ColumnLaw):
         stratum = np.searchsorted(self.knots, (1 + cells[:, 1] - cells[:, 2]) / 2)
         return np.where(kind == 0, stratum, self._numbers + np.maximum(kind, 0))
 
-    def chances(self, log_outcomes: Tensor, params: Tensor | None) -> Tensor:
-        outcomes = log_outcomes.exp()
-        device, parts = outcomes.device, []
-        number = outcomes[:, :1]
+    def log_chances(self, log_outcomes: Tensor, params: Tensor | None) -> Tensor:
+        device, closed = log_outcomes.device, self._cells.closed
+        others = [*self._atom_kinds.tolist(), *([self._cells.gap] if self._gap else [])]
+        parts = [log_outcomes[:, others]]
+        if len(self.spans.low):
+            low, high, log_width, *_ = self.spans
+            parts.insert(0, log_outcomes[:, :1] + log_masses(low, high, log_width, params, closed=closed).to(device))
         if len(self._points):
-            positions = self._positions.to(device).expand(len(outcomes), -1)
-            log_slopes = torch.zeros_like(positions)
+            places = self._places.to(device).expand(len(log_outcomes), -1)
+            log_slopes = torch.zeros_like(places)
             if params is not None:
-                log_slopes = unit_spline(positions, params[:, None], closed=self._cells.closed)[1]
-            parts.append(number * (log_slopes + self._log_density.to(device)).exp())
-        elif len(self._spans):
-            parts.append(number * self._between(params, len(outcomes), device))
-        parts += [outcomes[:, torch.from_numpy(self._atom_kinds).to(device)]]
-        if self._gap:
-            parts.append(outcomes[:, self._cells.gap : self._cells.gap + 1])
+                log_slopes = unit_spline(places, params[:, None], closed=closed)[1]
+            parts.insert(0, log_outcomes[:, :1] + log_slopes + self._log_density.to(device))
         return torch.cat(parts, dim=1)
 
-    def _between(self, params: Tensor | None, rows: int, device: torch.device) -> Tensor:
-        """Return F(b) - F(a) for every span [a, b] of the unit scale, (N, J)."""
-        ends = torch.from_numpy(self._spans[:, :2].copy()).to(device)  # (J, 2)
-        if params is None:
-            return (ends[:, 1] - ends[:, 0]).expand(rows, -1)
-        positions, inverse = torch.unique(ends, return_inverse=True)
-        values = unit_spline(positions.expand(rows, -1), params[:, None], closed=self._cells.closed)[0]
-        values = values[:, inverse]  # (N, J, 2)
-        return (values[..., 1] - values[..., 0]).clamp(min=0)
-
     def values_in(self, piece: NDArray[np.int64], uniform: Tensor, params: Tensor | None) -> Floats:
-        numbers = len(self._points) or len(self._spans)
-        others = np.concatenate([self._atoms, [math.nan] * self._gap])
+        numbers = len(self._points) or len(self.spans.low)
+        others = np.concatenate([self.atoms, [math.nan] * self._gap])
         y = others[np.clip(piece - numbers, 0, max(len(others) - 1, 0))] if len(others) else np.full(len(piece), np.nan)
         if len(self._points):
             return np.where(piece < numbers, self._points[np.minimum(piece, numbers - 1)], y)
         chosen = np.flatnonzero(piece < numbers)
         if len(chosen):
             rows = torch.from_numpy(chosen).to(uniform.device)
-            spans = self._spans[piece[chosen]]  # (n, 4)
-            row_params = None if params is None else params[rows]
-            ends = torch.from_numpy(spans[:, :2].copy()).to(uniform.device)  # (n, 2)
-            values = (
-                ends if row_params is None else unit_spline(ends, row_params[:, None], closed=self._cells.closed)[0]
-            )
-            u = values[:, 0] + uniform[rows] * (values[:, 1] - values[:, 0]).clamp(min=0)
-            if row_params is not None:
-                u = unit_spline(u.clamp(0, 1), row_params, closed=self._cells.closed, inverse=True)[0]
-            within = np.clip(u.cpu().numpy(), spans[:, 0], spans[:, 1])
-            kind = np.zeros(len(chosen), np.int64)
-            drawn = self._column.rounded(self._cells.decode(kind, within, within))
-            y[chosen] = np.clip(drawn, spans[:, 2], spans[:, 3])
+            y[chosen] = self._inside(piece[chosen], uniform[rows], None if params is None else params[rows])
         return y
+
+    def _inside(self, piece: NDArray[np.int64], uniform: Tensor, params: Tensor | None) -> Floats:
+        """Return a number (n,) inside each given span."""
+        spans = self.spans.take(piece)
+        low, high, log_width = (torch.from_numpy(each).to(uniform.device) for each in spans[:3])
+        low, high = places_inside(low, high, log_width, params, uniform, closed=self._cells.closed)
+        y = self._cells.scale.values_at(low.cpu().numpy(), high.cpu().numpy())
+        y = y if self._cells.is_point else np.floor(y)
+        is_straight = np.exp(spans.log_width) < STRAIGHT * np.minimum(spans.low, spans.high)
+        if is_straight.any():
+            with np.errstate(invalid="ignore"):  # the wide spans may be infinite
+                evenly = spans.first + uniform.cpu().numpy() * (spans.last - spans.first)
+            y = np.where(is_straight, evenly if self._cells.is_point else np.rint(evenly), y)
+        return np.clip(self._column.rounded(y), spans.first, spans.last)
+
+
+def _cut(spans: Spans, knots: Floats) -> Spans:
+    """Return the spans, split at the knots of [0, 1]. A knot very close to an end of a span does not split it."""
+    found = []
+    for low, high, log_width, *rest in zip(*spans, strict=True):
+        width = math.exp(log_width)
+        ends = [0.0]  # distances from the lower end of the span
+        for knot in knots.tolist():
+            least = NARROWEST * min(knot, 1 - knot)
+            if knot - low - ends[-1] > least and 1 - knot - high > least:
+                ends.append(knot - low)
+        for a, b in pairwise([*ends, width]):
+            found.append((low + a, high + width - b, math.log(b - a) if b - a < width else log_width, *rest))
+    return Spans(*np.array(found).reshape(-1, 6).T)
 
 
 def column_law(column: Column, cells: Cells, allowed: Allowed, knots: Floats | None = None) -> ColumnLaw:

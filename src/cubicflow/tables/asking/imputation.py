@@ -23,10 +23,8 @@ from cubicflow.tables.asking.allowed import everything
 from cubicflow.tables.asking.column_law import ColumnLaw, column_law
 from cubicflow.tables.asking.particles import Particles, Walk
 from cubicflow.tables.cell_encoder import CellEncoder
-from cubicflow.tables.cells import ALONE, INTERVAL, WordCells
+from cubicflow.tables.cells import Cells, NumberCells, WordCells
 from cubicflow.tables.columns_model import ColumnsModel
-from cubicflow.tables.interval_mass import log_mean_density
-from cubicflow.tables.unit_spline import unit_spline
 
 PARTICLES = 64  # particles per row
 AT_ONCE = 1 << 14  # particles in memory at once
@@ -46,7 +44,8 @@ def fill_gaps(
 ) -> Floats:
     """Return rows (N, D) of plain numbers, in the table's order, with missing values filled: (draws, N, D).
 
-    ``most_likely`` fills a missing value with the most probable word, or the median number, of all particles.
+    ``most_likely`` fills a missing value with the most probable word, or the median number, of all particles. On a
+    circle, the median is the particle's value with the least mean distance from the values of all particles.
     """
     walk = Walk(model, encoder, {})
     rows = y[:, walk.places]
@@ -158,21 +157,15 @@ def _agreeing(walk: Walk, law: ColumnLaw, i: int, rows: Floats) -> Floats | None
 def _log_present(walk: Walk, i: int, y: Floats, log_outcomes: Tensor, params: Tensor | None) -> Floats:
     """Return the log probabilities of values given that they are present.
 
-    Terms that are equal for all particles of a row are left out.
+    A value that no training row had is equally probable under all particles.
     """
     cells = walk.cells[i]
     encoded = torch.from_numpy(cells.encode(y)).to(log_outcomes.device)
-    kind, low, high, log_size = encoded.unbind(1)
-    found = log_outcomes.gather(1, kind.long().clamp(min=0)[:, None])[:, 0]
+    found = walk.model.log_of_cells(i, encoded, log_outcomes, params)
     if cells.gaps:
-        found = found - torch.log1p(-log_outcomes[:, cells.gap].exp().clamp(max=1 - 1e-12))
-    if cells.shape != ALONE and params is not None:
-        if cells.shape == INTERVAL:
-            inside = log_mean_density(low, high, log_size - math.log1p(-cells.unseen), params, closed=cells.closed)
-        else:
-            inside = unit_spline(((1 + low - high) / 2).clamp(0, 1), params, closed=cells.closed)[1]
-        found = torch.where(kind == 0, found + inside, found)
-    result: Floats = torch.where(kind < 0, 0.0, found).cpu().numpy()
+        presence = torch.log1p(-log_outcomes[:, cells.gap].exp().clamp(max=1 - 1e-12))
+        found = torch.where(encoded[:, 0] < 0, found, found - presence)
+    result: Floats = found.cpu().numpy()
     return result
 
 
@@ -231,18 +224,23 @@ def _chosen(
         filled = rows.copy()
         for i in range(columns):
             gap = np.isnan(rows[:, i])
-            filled[gap, i] = _most_likely(y[gap, :, i], w[gap], is_word=isinstance(walk.cells[i], WordCells))
+            filled[gap, i] = _most_likely(y[gap, :, i], w[gap], walk.cells[i])
         return np.repeat(filled[None], draws, axis=0)
     indices = chooser.permuted(_systematic(w, draws, chooser), axis=1)  # (n, draws)
     drawn = np.take_along_axis(y, indices[:, :, None], axis=1).transpose(1, 0, 2)
     return np.where(np.isnan(rows), drawn, rows)
 
 
-def _most_likely(y: Floats, w: Floats, *, is_word: bool) -> Floats:
+def _most_likely(y: Floats, w: Floats, cells: Cells) -> Floats:
     """Return for each row of particles (n, P) the level with the most weight, or the weighted median of numbers."""
     if not len(y):
         return np.empty(0)
-    if is_word:
+    if isinstance(cells, NumberCells) and cells.closed:
+        low, high = cells.scale.limits
+        apart = np.abs(y[:, :, None] - y[:, None, :])  # (n, P, P)
+        mean = np.einsum("npq,nq->np", np.minimum(apart, high - low - apart), w)
+        return np.take_along_axis(y, mean.argmin(axis=1)[:, None], axis=1)[:, 0]
+    if isinstance(cells, WordCells):
         levels = y.astype(np.int64)
         votes = np.zeros((len(y), int(levels.max()) + 1))
         np.add.at(votes, (np.arange(len(y))[:, None], levels), w)

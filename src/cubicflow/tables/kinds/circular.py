@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,8 +30,29 @@ def _parse_ends(value: Any) -> Bounds:
     return low, high
 
 
+class Circle(Column):
+    """A column whose plain numbers lie on a circle."""
+
+    is_circle: ClassVar[bool] = True
+    mapped_roles: ClassVar[tuple[Role, ...]] = ()
+
+    @property
+    @abstractmethod
+    def turn(self) -> Bounds:
+        """The plain numbers of the two ends of the range. All plain numbers lie below the second end."""
+
+    @property
+    @abstractmethod
+    def ends(self) -> Bounds:
+        """The values of the two ends."""
+
+    @abstractmethod
+    def unwrapped(self, array: pa.Array) -> Floats:
+        """Return plain numbers that may be whole turns away from the range, of values that :meth:`read` returned."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class Circular(Real):
+class Circular(Real, Circle):
     """Numbers on a circle, with a density per unit. Values that differ by a whole turn are equal.
 
     Attributes:
@@ -42,11 +65,13 @@ class Circular(Real):
 
     kind: ClassVar[str] = "circular"
     roles: ClassVar[tuple[Role, ...]] = ("model", "context")
-    is_circle: ClassVar[bool] = True
-    mapped_roles: ClassVar[tuple[Role, ...]] = ()
     json_parsers: ClassVar[Parsers] = {**Real.json_parsers, "ends": _parse_ends}
 
     ends: Bounds = (0.0, 1.0)
+
+    @property
+    def turn(self) -> Bounds:
+        return self.ends
 
     @classmethod
     def infer(cls, facts: Facts, requested_kind: type[Column] | None, role: Role) -> Column | None:
@@ -72,7 +97,10 @@ class Circular(Real):
         return (replace(column, type="double") if pa.types.is_integer(self.arrow_type) else column), []
 
     def numbers(self, array: pa.Array) -> Floats:
-        return self.wrapped(self.finite(array))
+        return self.wrapped(self.unwrapped(array))
+
+    def unwrapped(self, array: pa.Array) -> Floats:
+        return self.finite(array)
 
     def wrapped(self, values: Floats) -> Floats:
         """Return the same points as numbers in [first end, second end)."""
@@ -81,10 +109,43 @@ class Circular(Real):
         return np.where(inside < high, inside, low)  # a value just below `low` can round to `high`
 
     def rounded(self, y: Floats) -> Floats:
-        return self.wrapped(super().rounded(y))
+        if self.decimals is None:
+            return self.wrapped(y)
+        first, last, closes = self._written_ends
+        nearest = np.round(y, self.decimals)
+        return self.wrapped(nearest if closes else np.clip(nearest, first, last))
 
     def decode(self, y: Floats) -> pa.Array:
-        return floats_as(self.rounded(y), self.arrow_type, self.decimals)
+        values = super().rounded(self.rounded(y))  # wrapping adds rounding errors
+        return floats_as(values, self.arrow_type, self.decimals)
+
+    def written(self, first: float, last: float) -> list[tuple[float, float, float, float]]:
+        """Return the intervals of numbers that round to a value from ``first`` to ``last``, for a column with decimals.
+
+        Half a unit of the last decimal lies across the seam if the seam is itself a value.
+
+        >>> Circular("angle", "double", ends=(0.0, 360.0), decimals=1).written(0.0, 0.5)
+        [(359.95, 360.0, 0.0, 0.0), (0.0, 0.55, 0.0, 0.5)]
+        """
+        smallest, largest, closes = self._written_ends
+        first, last = self._value_from(max(first, smallest)), self._value_to(min(last, largest))
+        if first > last:
+            return []
+        (low, high), half = self.ends, self._half
+        begins, stops = first == smallest, last == largest
+        inside = low if begins else first - half, high if stops and not closes else last + half, first, last
+        return [(high - half, high, first, first), inside] if begins and closes else [inside]
+
+    @cached_property
+    def _written_ends(self) -> tuple[float, float, bool]:
+        """The smallest and the largest value with the column's decimals, and whether both ends have such decimals."""
+        low, high = self.ends
+        smallest, largest = self._value_from(low), self._value_to(math.nextafter(high, low))
+        return smallest, largest, smallest == low and self._value_from(high) == high
+
+    def _value(self, units: int) -> float:
+        value = super()._value(units)
+        return float(self.wrapped(np.array([value]))[0]) if self.ends[0] <= value < self.ends[1] else value
 
     @property
     def context_width(self) -> int:
@@ -96,12 +157,10 @@ class Circular(Real):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CircularSteps(Gridded):
+class CircularSteps(Gridded, Circle):
     """Numbers on a circle at a fixed resolution, such as hours: a mass per step. ``grid`` spans one turn."""
 
     kind: ClassVar[str] = "circular steps"
-    is_circle: ClassVar[bool] = True
-    mapped_roles: ClassVar[tuple[Role, ...]] = ()
 
     @classmethod
     def infer(cls, facts: Facts, requested_kind: type[Column] | None, role: Role) -> None:
@@ -110,8 +169,20 @@ class CircularSteps(Gridded):
     def learn(self, counts: CodeCounts, rows: int, bounds: Bounds | None) -> CircularSteps:  # noqa: ARG002
         return self
 
+    @property
+    def turn(self) -> Bounds:
+        return 0.0, float(self.grid.count)
+
+    @property
+    def ends(self) -> Bounds:
+        low, high = self.grid.values(np.array([0, self.grid.count])).tolist()
+        return low, high
+
     def numbers(self, array: pa.Array) -> Floats:
-        return np.mod(super().numbers(array), self.grid.count)
+        return np.mod(self.unwrapped(array), self.grid.count)
+
+    def unwrapped(self, array: pa.Array) -> Floats:
+        return super().numbers(array)
 
     def decode(self, y: Floats) -> pa.Array:
         return self.from_codes(np.mod(np.floor(y), self.grid.count).astype(np.int64))

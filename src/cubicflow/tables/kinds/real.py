@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from cubicflow.tables.arrow_types import Floats, decimal_range, floats_as, type_name
 from cubicflow.tables.kinds.column import Column, Evidence, Facts, Parsers, Quantity, Role, median_and_spread
+from cubicflow.tables.kinds.facts import LARGEST
 from cubicflow.tables.maps import Scaled
 from cubicflow.tables.table_error import TableError
 
@@ -92,6 +93,40 @@ class Real(Quantity):
 
     def rounded(self, y: Floats) -> Floats:
         return y if self.decimals is None else np.round(y, self.decimals)
+
+    def written(self, first: float, last: float) -> list[tuple[float, float, float, float]]:
+        """Return the intervals of numbers that round to a value from ``first`` to ``last``, for a column with decimals.
+
+        Each interval is its two ends, its first and its last value.
+
+        >>> Real("x", "double", decimals=1).written(0.93, 1.2)
+        [(0.95, 1.25, 1.0, 1.2)]
+        """
+        first, last, half = self._value_from(first), self._value_to(last), self._half
+        return [(first - half, last + half, first, last)] if first <= last else []
+
+    @property
+    def _half(self) -> float:
+        return 0.5 / 10 ** (self.decimals or 0)
+
+    def _value_from(self, y: float) -> float:
+        """Return the smallest value with the column's decimals that is at least y."""
+        return min((value for value in self._values_beside(y) if value >= y), default=y)
+
+    def _value_to(self, y: float) -> float:
+        """Return the largest value with the column's decimals that is at most y."""
+        return max((value for value in self._values_beside(y) if value <= y), default=y)
+
+    def _values_beside(self, y: float) -> list[float]:
+        """Return the values beside y; none if y is so large that float64 has no such decimals."""
+        scaled = y * 10 ** (self.decimals or 0)
+        if not abs(scaled) < LARGEST:
+            return []
+        return [self._value(round(scaled) + i) for i in (-1, 0, 1)]
+
+    def _value(self, units: int) -> float:
+        """Return the value of a number of units of the last decimal."""
+        return units / 10 ** (self.decimals or 0)
 
     def decode(self, y: Floats) -> pa.Array:
         type = self.arrow_type

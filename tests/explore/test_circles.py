@@ -1,0 +1,108 @@
+"""The page shows circles by the splines of the model, from one end of the turn to the other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.tables.circles import Rows
+
+from cubicflow.explore.flow_layers import POINTS, ROWS, layers_answer
+from cubicflow.explore.framed import unframed
+from cubicflow.explore.opened_run import OpenedRun
+from cubicflow.explore.pool import Pool, law_masses
+from cubicflow.explore.shown_columns import MOST_BINS, ShownColumn, shown_column
+from cubicflow.explore.subject import ColumnsSubject
+from cubicflow.tables import FittedTable
+from cubicflow.tables.interval_mass import log_masses
+
+
+@pytest.fixture(scope="module")
+def subject(of_circles: FittedTable) -> ColumnsSubject:
+    return ColumnsSubject(of_circles)
+
+
+def shown(subject: ColumnsSubject, name: str) -> ShownColumn:
+    return next(column for column in subject.columns if column.name == name)
+
+
+@pytest.mark.parametrize(
+    ("name", "ends", "bins"),
+    [("angle", (-np.pi, np.pi), MOST_BINS), ("wind", (0, 360), MOST_BINS), ("hour", (0, 24), 24)],
+)
+def test_the_axis_of_a_circle_is_one_turn(
+    subject: ColumnsSubject, name: str, ends: tuple[float, float], bins: int
+) -> None:
+    edges = shown(subject, name).to_json()["edges"]
+    assert (edges[0], edges[-1]) == pytest.approx(ends)
+    assert len(edges) == bins + 1
+    assert (np.diff(edges) > 0).all()
+
+
+def test_bins_of_many_steps_end_at_the_turn(subject: ColumnsSubject) -> None:
+    hour = next(column for column in subject.encoder.columns if column.name == "hour")
+    finer = replace(hour, grid=replace(hour.grid, count=97))
+    edges = shown_column(finer, np.arange(97.0)).edges
+    assert (edges[0], edges[-1], edges[1]) == (0, 97, 3)
+
+
+def test_bins_have_the_mass_of_the_scores(subject: ColumnsSubject, of_circles: FittedTable) -> None:
+    """Bins of angles and of the long tail are integrals of the score, those of hours and of rounded numbers sums."""
+    rows = Rows(of_circles)
+    for name in ("angle", "wind", "hour", "zero", "size"):
+        i, column = rows.index(name), shown(subject, name)
+        masses = law_masses(column, rows.walk.columns[i], rows.walk.cells[i], *rows.law(name))
+        edges = np.asarray(column.edges)
+        if name == "hour":
+            expected = np.exp(rows.log_p(name, edges[:-1]))
+        elif name == "size":  # ten values in each unit
+            values = np.round(np.arange(np.ceil(edges[0] * 10), np.ceil(edges[6] * 10)) / 10, 1)
+            each = np.stack([rows.integral(name, v - 0.05, v + 0.05, 8) for v in values], axis=1)
+            expected = np.zeros((len(each), 6))
+            np.add.at(expected.T, column.bin_of(values), each.T)
+        else:
+            half = 0.0005 if name == "wind" else 0.0
+            some = list(pairwise(edges))[:6]
+            expected = np.stack([rows.integral(name, max(a - half, edges[0]), b - half, 8) for a, b in some], axis=1)
+            if name == "wind":  # half a step lies across the seam
+                expected[:, 0] += rows.integral(name, 360 - half, 360, 8)
+            if name == "zero":
+                expected[:, 0] += np.exp(rows.log_p(name, np.zeros(1)))[:, 0]
+        np.testing.assert_allclose(masses[:, : expected.shape[1]], expected, rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+def test_masses_of_a_pool_in_float32(of_circles: FittedTable, subject: ColumnsSubject) -> None:
+    """The answer without conditions is the mean of the laws, which the pool keeps in float32."""
+    pool: Pool = subject.pool()
+    found = subject.answer({})
+    y, _ = pool.all()
+    rows = y[:4096]
+    i = pool.encoder.order.index("wind")
+    begun = pool.walk.begun(rows, i)
+    with torch.no_grad():
+        law = pool.model.column_law(i, begun.tokens, begun.kinds)
+    column = shown(subject, "wind")
+    exact = law_masses(column, pool.walk.columns[i], pool.walk.cells[i], *law).mean(0)
+    answered = found.columns[[each.name for each in subject.columns].index("wind")].masses
+    np.testing.assert_allclose(answered, exact, rtol=0, atol=1e-6)
+    assert answered[:-1].sum() == pytest.approx(1, abs=1e-6)
+
+
+def test_layers_shows_the_splines_of_the_model(of_circles: FittedTable) -> None:
+    """F at a place of [0, 1] is the mass of all numbers up to the place."""
+    run = OpenedRun(Path(), (), {}, of_circles.flow, of_circles)
+    header, arrays = unframed(layers_answer(run))
+    names = [layer["name"] for layer in header["layers"]]
+    pool = run.subject.pool()
+    places = arrays["x"].astype(np.float64)[1:-1]
+    for name in ("angle", "hour", "zero"):
+        i = pool.encoder.order.index(name)
+        params, closed = pool.all()[1][i].params[:ROWS].double(), pool.walk.cells[i].closed
+        masses = log_masses(np.zeros(len(places)), 1 - places, np.log(places), params, closed=closed).exp()
+        curves = arrays["y"][names.index(name)]
+        assert curves.shape == (ROWS, POINTS)
+        np.testing.assert_allclose(curves[:, 1:-1], masses, rtol=0, atol=1e-6, err_msg=name)
