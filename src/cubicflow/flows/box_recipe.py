@@ -34,7 +34,7 @@ class BoxConfig(RecipeConfig):
 
 def box(bounds: Sequence[tuple[float, float]], *, circles: Sequence[int] = (), **settings: Any) -> Flow:
     """Return a flow on a box. A side may be an interval, a circle or the real line. Outside the box the log density is
-    -inf, and samples never leave the box.
+    -inf, except that an angle of another turn is the same point. Samples never leave the box.
 
     Args:
         bounds: (low, high) for each column, or (-inf, inf) for the whole real line.

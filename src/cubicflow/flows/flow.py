@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from cubicflow.distributions import Base
 from cubicflow.flows.pieces import RowFunction, pieces
+from cubicflow.flows.support import check_shapes
 from cubicflow.transforms import Transform
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Flow(nn.Module):
         self.base = base
         self.transform = transform
         self.shape = (base.features,) if shape is None else tuple(shape)
+        check_shapes(self)
 
     @property
     def context_features(self) -> int:

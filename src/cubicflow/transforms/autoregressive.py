@@ -12,7 +12,7 @@ from cubicflow.constructors import arguments, permutation, positive
 from cubicflow.nets import MaskedResidualMLP
 from cubicflow.transforms.coupling import NetworkFactory, make_network
 from cubicflow.transforms.element_map import ElementMap
-from cubicflow.transforms.transform import Transform, check_context, check_features, sum_features
+from cubicflow.transforms.transform import Transform, check_context, check_ends, check_features, sum_features
 
 
 class Autoregressive(Transform):
@@ -84,6 +84,10 @@ class Autoregressive(Transform):
             columns.append(x)
             log_slopes.append(log_slope)
         return self._in_column_order(torch.stack(columns, dim=1)), sum_features(torch.stack(log_slopes, dim=1))
+
+    def map_box(self, ends: Tensor, *, inverse: bool = False) -> Tensor | None:
+        check_ends(self, ends)
+        return self.element_map.map_box(ends)
 
     def _one_pass_each(self, z: Tensor, context: Tensor | None) -> Callable[[Tensor | None], Tensor]:
         """Return a ``next_params`` function for a network without ``one_by_one``: one full pass for each feature."""

@@ -12,7 +12,7 @@ from cubicflow.constructors import arguments
 from cubicflow.transforms.element_map import ElementMap
 from cubicflow.transforms.elementwise import Elementwise
 from cubicflow.transforms.halves import Halves, join, slices_of, split
-from cubicflow.transforms.transform import Transform, check_context, check_features, sum_features
+from cubicflow.transforms.transform import Transform, check_context, check_ends, check_features, sum_features
 
 
 class NetworkFactory(Protocol):
@@ -72,6 +72,7 @@ class Coupling(Transform):
     ) -> None:
         super().__init__()
         self.mask = [bool(chosen) for chosen in mask]
+        self.features = len(self.mask)
         self.element_map = element_map or ElementMap()
         self.element_map.check_columns(len(self.mask))
         self.context_features = context_features
@@ -118,6 +119,10 @@ class Coupling(Transform):
             identity, log_det_identity = self.identity_maps.inverse(identity)
         transformed, log_slope = self._transformed_map(transformed, self._params(identity, context), inverse=True)
         return join(identity, transformed, self._halves), sum_features(log_slope) + log_det_identity
+
+    def map_box(self, ends: Tensor, *, inverse: bool = False) -> Tensor | None:
+        check_ends(self, ends)
+        return self.element_map.map_box(ends)
 
     def _split(self, x: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor]:
         check_features(self, x, len(self.mask))
