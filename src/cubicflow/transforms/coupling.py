@@ -12,6 +12,7 @@ from cubicflow.constructors import arguments
 from cubicflow.transforms.element_map import ElementMap
 from cubicflow.transforms.elementwise import Elementwise
 from cubicflow.transforms.halves import Halves, join, slices_of, split
+from cubicflow.transforms.network_check import check_outputs, is_own
 from cubicflow.transforms.transform import Transform, check_context, check_ends, check_features, sum_features
 
 
@@ -47,7 +48,8 @@ class Coupling(Transform):
 
     Args:
         mask: one bool for each feature (column, or channel of an image). True: the network's maps transform it.
-        network: a module, or a factory called with (in_features, out_features, context_features=...).
+        network: a module, or a factory called with (in_features, out_features, context_features=...). A copy of a
+            network of your own runs once on made-up inputs, to check the number of its outputs.
         element_map: the map of each element. The default is the cubic spline with 10 bins on the real line.
         context_features: C, the size of the context that the network sees in addition to the other features.
         transform_identity: put trainable maps on the other features. The network sees these features before the maps
@@ -135,7 +137,7 @@ class Coupling(Transform):
         identity = self._identity_map.within_domain(identity)
         params: Tensor = self.network(identity) if context is None else self.network(identity, context)
         size = self.element_map.num_params
-        by_feature: Tensor = params.unflatten(1, (params.shape[1] // size, size))
+        by_feature: Tensor = params.unflatten(1, (self.transformed.shape[0], size))
         return by_feature.movedim(2, -1)
 
     @property
@@ -161,4 +163,6 @@ def make_network(
     for name, size in needed.items():
         if (found := getattr(network, name, size)) != size:
             raise ValueError(f"this layer needs a network with {name}={size}, got one with {found}")
+    if not is_own(network):
+        check_outputs(network, in_features, out_features, context_features)
     return network
