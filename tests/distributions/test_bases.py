@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import doctest
 import math
 
 import pytest
 import torch
 from torch.distributions import Categorical, Independent, MixtureSameFamily, Normal
 
-from cubicflow.distributions import NormalMixture, StandardNormal, Uniform
+from cubicflow.distributions import Base, NormalMixture, StandardNormal, Uniform
+from cubicflow.distributions import base as base_module
 
 
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 2.0])
@@ -109,6 +111,19 @@ def test_temperature_zero_is_the_mode() -> None:
 def test_uniform_refuses_temperatures_other_than_one() -> None:
     with pytest.raises(ValueError, match=r"supports only temperature 1, got 0\.5"):
         Uniform(2).sample(1, 0.5)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+def test_the_base_of_the_documentation_integrates_to_one(temperature: float) -> None:
+    """A midpoint rule on [0, 20 temperatures] squared, whose error is about a ten-thousandth."""
+    documented = doctest.DocTestFinder(recurse=False).find(Base, globs={**vars(base_module)})[0]
+    exec(documented.examples[0].source, documented.globs)
+    density = documented.globs["Exponential"](2).double()
+    axis = 20 * temperature * (torch.arange(1000, dtype=torch.float64) + 0.5) / 1000
+    log_prob = density.log_prob(torch.cartesian_prod(axis, axis), temperature)
+    assert float(log_prob.exp().sum()) * (20 * temperature / 1000) ** 2 == pytest.approx(1, abs=1e-3)
+    samples = density.sample(10_000, temperature, torch.Generator().manual_seed(0))
+    assert samples.mean(0).tolist() == pytest.approx([temperature] * 2, rel=0.05)  # five standard errors
 
 
 def test_bad_sizes() -> None:

@@ -325,3 +325,20 @@ class TestCheck:
         flow.check(torch.randn(5, 2, dtype=torch.float64))
         assert flow.training
         assert flow.check(torch.zeros(0, 2, dtype=torch.float64)).rows == 0
+
+
+def test_the_text_of_a_flow_is_short() -> None:
+    flow = cf.flows.tabular(6, context_features=2)
+    count = sum(parameter.numel() for parameter in flow.parameters())
+    assert repr(flow) == (
+        f"Flow(\n  6 features, 2 context features, {count:,} parameters\n  base: StandardNormal\n"
+        "  layers: 11 LULinear, 10 Coupling(cubic, K=10, ResidualMLP)\n)"
+    )
+    assert "(first): Linear(in_features=5, out_features=256" in repr(flow.transform)
+    image = repr(cf.flows.image((1, 8, 8), num_layers=1, hidden_features=4, family="affine"))
+    assert "shape (1, 8, 8)" in image
+    assert "layers: 1 Standardise, 1 Logit, 2 ActNorm, 2 Conv1x1, 2 Coupling(affine, ResidualConv)" in image
+    noise = cf.flows.box([(0, 1), (0, 2)], direction="noise")
+    assert "layers: 1 Standardise, 4 Coupling(cubic, K=16, ResidualMLP)" in repr(noise)
+    assert repr(cf.Mixture([noise, noise])).count("Coupling") == 1
+    assert "layers: none" in repr(cf.Flow(cf.distributions.Uniform(2), cf.transforms.Compose([])))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -225,6 +226,37 @@ def test_batch_norm_counters_are_saved(tmp_path: Path) -> None:
     counts = [value for name, value in cf.load(tmp_path).state_dict().items() if name.endswith("batches_tracked")]
     assert [int(count) for count in counts] == [1] * len(counts)
     assert counts
+
+
+class WithMask(torch.nn.Module):
+    """A registered network with an infinite constant."""
+
+    def __init__(self, outputs):
+        super().__init__()
+        self.outputs = outputs
+        self.weight = torch.nn.Parameter(torch.zeros(outputs))
+        self.mask = torch.nn.Buffer(torch.tensor([-torch.inf, 0.0]))
+
+    def forward(self, x):
+        return x.sum(1, keepdim=True) * self.weight + self.mask.exp()[0]
+
+    def config(self):
+        return {"outputs": self.outputs}
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("name", ["network.weight", "identity_maps.params", "network.mask"])
+def test_numbers_that_are_not_finite_are_refused_beside_registered_classes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, bad: float
+) -> None:
+    monkeypatch.setitem(TYPES, "WithMask", WithMask)
+    cf.Flow(cf.distributions.StandardNormal(2), cf.transforms.Coupling([True, False], WithMask(22))).save(tmp_path)
+    x = torch.randn(3, 2)
+    assert cf.load(tmp_path).log_prob(x).isfinite().all()
+    state = load_file(tmp_path / "model.safetensors")
+    state[f"transform.{name}"].flatten()[-1] = bad
+    save_file(state, tmp_path / "model.safetensors")
+    refused(tmp_path, "model.safetensors", f"{name} holds numbers that are not finite")
 
 
 class TestHostility:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 import numpy as np
@@ -115,3 +116,11 @@ def test_a_layer_without_bias_scales_and_does_not_shift() -> None:
     z, bare_z = (flow.to_noise(torch.from_numpy(x))[0].detach() for flow in (shifted, bare))
     assert bare_z.mean(0).abs().max() > 1
     assert torch.allclose(bare_z - bare_z.mean(0), z, atol=1e-8)
+
+
+def test_a_flow_on_a_box_is_not_moved() -> None:
+    flow = cf.flows.box([(0, 10), (-math.inf, math.inf)])
+    x = flow.sample(50, seed=0)
+    with pytest.raises(ValueError, match="whiten would move the box on which this flow has a density"):
+        cf.flows.whiten(flow, x)
+    assert flow.log_prob(x).isfinite().all()

@@ -31,6 +31,11 @@ def test_whole_numbers_are_refused(element_map):
         element_map(whole.float(), params.long())
 
 
+def test_params_without_an_axis_are_refused(element_map):
+    with pytest.raises(ValueError, match="params must have at least one axis: the last one holds the"):
+        element_map(torch.tensor(0.5), torch.tensor(1.0))
+
+
 def test_affine_is_its_formula():
     x, params = draw(50, dtype=torch.float64, seed=0), draw(50, 2, dtype=torch.float64, seed=1)
     y, log_slope = affine(x, params)

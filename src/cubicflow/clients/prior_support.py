@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cubicflow.transforms.transform import Transform, check_features
+from cubicflow.transforms.transform import Transform, check_ends, check_features, is_unbounded
 
 
 class PriorSupport(Transform):
@@ -33,6 +33,7 @@ class PriorSupport(Transform):
     def __init__(self, low: Sequence[float], high: Sequence[float]) -> None:
         super().__init__()
         self.bounds = [(float(a), float(b)) for a, b in zip(low, high, strict=True)]
+        self.features = len(self.bounds)
         ends = torch.tensor(self.bounds, dtype=torch.zeros(()).dtype).T
         self.low, self.high = nn.Buffer(ends[0].clone()), nn.Buffer(ends[1].clone())
         below, above = [math.isfinite(a) for a, _ in self.bounds], [math.isfinite(b) for _, b in self.bounds]
@@ -70,6 +71,10 @@ class PriorSupport(Transform):
         slope_beside = torch.where(self.has_low | self.has_high, slope_beside, 0)
         log_slope = torch.where(both, self._log_width + F.logsigmoid(z) + F.logsigmoid(-z), slope_beside)
         return x, log_slope.sum(-1)
+
+    def map_box(self, ends: Tensor, *, inverse: bool = False) -> Tensor | None:
+        check_ends(self, ends)
+        return torch.stack([self.low, self.high]) if inverse and is_unbounded(ends) else None
 
     @property
     def _log_width(self) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributions import constraints
 
 from cubicflow.constructors import positive
 
@@ -18,17 +19,23 @@ class Base(nn.Module, ABC):
     ``temperature`` scales the standard deviation. At temperature 0 every sample is the mode. ``log_prob`` returns the
     log density of the tempered density.
 
-    A custom base needs two methods:
+    A custom base needs two methods, and its support if that is not the real line:
 
     >>> class Exponential(Base):
+    ...     support = constraints.nonnegative
+    ...
     ...     def log_prob(self, z, temperature=1.0):
-    ...         return torch.where((z < 0).any(-1), -torch.inf, -(z / temperature).sum(-1))
+    ...         log_prob = -(z / temperature).sum(-1) - self.features * math.log(temperature)
+    ...         return torch.where((z < 0).any(-1), -torch.inf, log_prob)
     ...
     ...     def sample(self, n, temperature=1.0, generator=None):
     ...         return -temperature * torch.rand(n, self.features, generator=generator).log()
     >>> Exponential(2).log_prob(torch.tensor([[0.5, 1.0], [-1.0, 0.0]]))
     tensor([-1.5000,    -inf])
     """
+
+    # The noise that has a density: one constraint for every feature, or a ``constraints.cat`` with one for each.
+    support: constraints.Constraint = constraints.real
 
     def __init__(self, features: int) -> None:
         super().__init__()

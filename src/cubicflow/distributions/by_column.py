@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributions import constraints
 
 from cubicflow.distributions.base import Base
 
@@ -33,6 +34,8 @@ class ByColumn(Base):
         for i, domain in enumerate(self.domains):
             if domain not in DOMAINS:
                 raise ValueError(f"domains[{i}] must be 'real', 'unit' or 'circle', got {domain!r}")
+        each = [constraints.real if domain == "real" else constraints.unit_interval for domain in self.domains]
+        self.support = constraints.cat(each, dim=-1)
         self.real = nn.Buffer(torch.tensor([domain == "real" for domain in self.domains]))
 
     def config(self) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.distributions import constraints
 
 from cubicflow.distributions.base import Base
 
@@ -14,6 +15,8 @@ class Uniform(Base):
     >>> Uniform(2).log_prob(torch.tensor([[0.5, 0.5], [0.5, 1.5]]))
     tensor([0., -inf])
     """
+
+    support = constraints.unit_interval
 
     def log_prob(self, z: Tensor, temperature: float = 1.0) -> Tensor:
         self._check(z)

@@ -34,7 +34,7 @@ class BoxConfig(RecipeConfig):
 
 def box(bounds: Sequence[tuple[float, float]], *, circles: Sequence[int] = (), **settings: Any) -> Flow:
     """Return a flow on a box. A side may be an interval, a circle or the real line. Outside the box the log density is
-    -inf, and samples never leave the box.
+    -inf, except that an angle of another turn is the same point. Samples never leave the box.
 
     Args:
         bounds: (low, high) for each column, or (-inf, inf) for the whole real line.
@@ -63,7 +63,10 @@ def box(bounds: Sequence[tuple[float, float]], *, circles: Sequence[int] = (), *
         [0.0 if line else low for (low, _), line in zip(ends, lines, strict=True)],
         [1.0 if line else high - low for (low, high), line in zip(ends, lines, strict=True)],
     )
-    return Flow(ByColumn(domains), config.directed(Compose([to_unit, *_layers(config, domains)])))
+    layers = _layers(config, domains)
+    # The scaling comes first in both directions, because the splines need columns on the unit interval.
+    inner = layers if config.direction == "data" else [config.directed(Compose(layers))]
+    return Flow(ByColumn(domains), Compose([to_unit, *inner]))
 
 
 def _layers(config: BoxConfig, domains: list[str]) -> list[Transform]:

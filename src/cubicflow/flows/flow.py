@@ -14,6 +14,8 @@ from torch import Tensor, nn
 
 from cubicflow.distributions import Base
 from cubicflow.flows.pieces import RowFunction, pieces
+from cubicflow.flows.short_repr import short_repr
+from cubicflow.flows.support import check_shapes
 from cubicflow.transforms import Transform
 
 if TYPE_CHECKING:
@@ -43,6 +45,15 @@ class Flow(nn.Module):
     >>> x = flow.sample(5, seed=0)
     >>> x.shape, flow.log_prob(x).shape
     (torch.Size([5, 3]), torch.Size([5]))
+
+    The text of a flow is short. ``print(flow.transform)`` shows all modules.
+
+    >>> flow
+    Flow(
+      3 features, 3,489 parameters
+      base: StandardNormal
+      layers: 3 LULinear, 2 Coupling(cubic, K=10, ResidualMLP)
+    )
     """
 
     def __init__(self, base: Base, transform: Transform, shape: Sequence[int] | None = None) -> None:
@@ -50,6 +61,7 @@ class Flow(nn.Module):
         self.base = base
         self.transform = transform
         self.shape = (base.features,) if shape is None else tuple(shape)
+        check_shapes(self)
 
     @property
     def context_features(self) -> int:
@@ -59,6 +71,9 @@ class Flow(nn.Module):
     def config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
         return {"base": self.base, "transform": self.transform, "shape": list(self.shape)}
+
+    def __repr__(self) -> str:
+        return short_repr(self)
 
     # --- densities ---
 

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
-from cubicflow.distributions import ByColumn, Uniform
-from cubicflow.transforms import Compose, Standardise
+from cubicflow.flows.support import PositiveDensity, box_of
 
 if TYPE_CHECKING:
     from cubicflow.flows.flow import Flow
@@ -43,11 +42,7 @@ class FlowDistribution(Distribution):
 
     @property
     def support(self) -> constraints.Constraint:
-        base = self.flow.base
-        if isinstance(base, ByColumn) and isinstance(self.flow.transform, Compose):
-            return constraints.independent(_by_column(base, self.flow.transform.transforms[0]), 1)
-        each = constraints.unit_interval if isinstance(base, Uniform) else constraints.real
-        return constraints.independent(each, len(self.event_shape))
+        return box_of(self.flow) or PositiveDensity(self)
 
     def expand(self, batch_shape: Any, _instance: Distribution | None = None) -> FlowDistribution:
         batch_shape = torch.Size(batch_shape)
@@ -86,16 +81,6 @@ def _expands(old: torch.Size, new: torch.Size) -> bool:
         return bool(torch.broadcast_shapes(old, new) == new)
     except RuntimeError:
         return False
-
-
-def _by_column(base: ByColumn, first: torch.nn.Module) -> constraints.Constraint:
-    """Return the constraint of every column: an interval or the real line."""
-    each = []
-    for i, domain in enumerate(base.domains):
-        low = first.mean[i] if isinstance(first, Standardise) else torch.zeros(())
-        size = first.std[i] if isinstance(first, Standardise) else torch.ones(())
-        each.append(constraints.real if domain == "real" else constraints.interval(low, low + size))
-    return constraints.cat(each, dim=-1)
 
 
 def distribution_class() -> type[FlowDistribution]:

@@ -24,7 +24,7 @@ from cubicflow.flows.descriptions import BUILT_IN, TABLE_MODELS, build, describe
 from cubicflow.flows.flow import Flow
 from cubicflow.flows.making import making
 from cubicflow.flows.mixture import Mixture
-from cubicflow.flows.untrusted import why_too_large, why_unusable
+from cubicflow.flows.untrusted import why_not_finite, why_too_large, why_unusable
 from cubicflow.nets.draws import SHARED_GENERATOR
 from cubicflow.plain_files import NotPlainError, check_plain
 
@@ -177,7 +177,10 @@ def load_model(
         # is therefore built again on the CPU. The checks above ensure that the flow is not larger than the file.
         with SHARED_GENERATOR, torch.random.fork_rng(devices=[]):
             flow = build_flow(description, dtype, "cpu")
-        flow.load_state_dict(read_tensors(path, "cpu"))
+        tensors = read_tensors(path, "cpu")
+        if unusable := why_not_finite(flow, tensors):
+            raise FlowFileError(path, unusable)
+        flow.load_state_dict(tensors)
         flow.to(device or "cpu")
     else:
         tensors = read_tensors(path, device)

@@ -77,6 +77,19 @@ def why_unusable(flow: nn.Module, tensors: Mapping[str, Tensor]) -> str | None:
     return None
 
 
+def why_not_finite(flow: nn.Module, tensors: Mapping[str, Tensor]) -> str | None:
+    """Return why tensors cannot belong to a flow with registered classes, built on the CPU, or None.
+
+    Floats must be finite. A constant such as a mask may be infinite, so a number may also be infinite where the
+    constructor makes the same number.
+    """
+    for name, built in flow.state_dict().items():
+        found = tensors[name]
+        if found.is_floating_point() and not bool((found.isfinite() | (found == built)).all()):
+            return f"{name} holds numbers that are not finite; the run cannot be used, so fit again"
+    return None
+
+
 def _is_permutation(values: Tensor) -> bool:
     return values.ndim == 1 and torch.equal(values.sort().values, torch.arange(len(values)))
 

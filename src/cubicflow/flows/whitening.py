@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cubicflow.flows.flow import Flow
+from cubicflow.flows.support import data_ends
 from cubicflow.transforms import Compose, LULinear, Standardise
+from cubicflow.transforms.transform import is_unbounded
 
 RIDGE = 1e-8  # added to the diagonal of the correlations, so that linearly dependent columns do not divide by zero
 
@@ -42,6 +44,11 @@ def whiten(flow: Flow, rows: Tensor | NDArray[Any], weights: Tensor | NDArray[An
     if not isinstance(layer, LULinear | Standardise):
         raise ValueError(  # noqa: TRY004 - the type of flow is right, but its first layer is not
             "whiten needs a flow that begins with a linear layer or a Standardise, such as flows.tabular(...)"
+        )
+    ends = data_ends(flow)
+    if ends is not None and not is_unbounded(ends):
+        raise ValueError(
+            "whiten would move the box on which this flow has a density; a flow on a box needs no whitening"
         )
     features = flow.base.features
     if rows.ndim != 2 or rows.shape[1] != features or len(rows) < 2:

@@ -18,6 +18,7 @@ from cubicflow.flows import Flow
 from cubicflow.flows.box_recipe import binary_masks
 from cubicflow.integration.product_mixture import ProductMixture, even_mixture, find_nodes, resample, worth_of
 from cubicflow.nets import FourierMLP
+from cubicflow.nets.draws import seeded
 from cubicflow.training.adam import Adam
 from cubicflow.transforms import Compose, Coupling, ElementMap
 
@@ -97,8 +98,7 @@ def new_flow_sampler(u: Tensor, weights: Tensor, circles: list[bool], seed: int)
     marginals = marginals.improved(u, weights * (worth_of(weights) / float(weights.sum())), 5)
     # Add a uniform part, so that the frame maps no part of the cube to almost zero volume.
     frame = ProductMixture(marginals.nodes, 0.9 * marginals.heights + 0.1, torch.ones(1), circles)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         network = partial(FourierMLP, octaves=5 if features == 2 else 2, hidden_features=48, num_blocks=1)
         domains = ["circle" if circle else "unit" for circle in circles]
         element = ElementMap("cubic", num_bins=16 if features <= 4 else 12, domain=domains)

@@ -55,5 +55,7 @@ def additive(x: Tensor, params: Tensor, *, inverse: bool = False) -> tuple[Tenso
 def _check(name: str, x: Tensor, params: Tensor, size: int) -> None:
     check_floating("x", x)
     check_floating("params", params)
+    if not params.ndim:
+        raise ValueError(f"params must have at least one axis: the last one holds the {size} params of an {name} map")
     if params.shape[-1] != size:
         raise ValueError(f"the last axis of params has size {params.shape[-1]}, but an {name} map needs {size}")

@@ -12,7 +12,8 @@ from cubicflow.constructors import arguments, permutation, positive
 from cubicflow.nets import MaskedResidualMLP
 from cubicflow.transforms.coupling import NetworkFactory, make_network
 from cubicflow.transforms.element_map import ElementMap
-from cubicflow.transforms.transform import Transform, check_context, check_features, sum_features
+from cubicflow.transforms.network_check import check_causal, is_own
+from cubicflow.transforms.transform import Transform, check_context, check_ends, check_features, sum_features
 
 
 class Autoregressive(Transform):
@@ -27,7 +28,8 @@ class Autoregressive(Transform):
     Args:
         features: D.
         network: a module with autoregressive outputs, or a factory called with (in_features, out_features,
-            context_features=...). The default is :class:`~cubicflow.nets.MaskedResidualMLP`.
+            context_features=...). The default is :class:`~cubicflow.nets.MaskedResidualMLP`. A copy of a network of
+            your own runs on made-up rows, to check that it is causal.
         element_map: the map of each element. The default is the cubic spline with 10 bins on the real line.
         context_features: C.
         order: the order of the features, a permutation of 0 .. D - 1. The default is the order of the columns. z keeps
@@ -60,6 +62,8 @@ class Autoregressive(Transform):
         self._map = self.element_map.columns(columns)
         size, circles = self.element_map.num_params, self.element_map.circles(columns)
         self.network = make_network(network, features, features * size, context_features, circles)
+        if not is_own(self.network):
+            check_causal(self.network, features, features * size, context_features)
 
     def config(self) -> dict[str, Any]:
         settings = arguments(self, "features", "network", "element_map", "context_features")
@@ -84,6 +88,10 @@ class Autoregressive(Transform):
             columns.append(x)
             log_slopes.append(log_slope)
         return self._in_column_order(torch.stack(columns, dim=1)), sum_features(torch.stack(log_slopes, dim=1))
+
+    def map_box(self, ends: Tensor, *, inverse: bool = False) -> Tensor | None:
+        check_ends(self, ends)
+        return self.element_map.map_box(ends)
 
     def _one_pass_each(self, z: Tensor, context: Tensor | None) -> Callable[[Tensor | None], Tensor]:
         """Return a ``next_params`` function for a network without ``one_by_one``: one full pass for each feature."""

@@ -59,6 +59,14 @@ class Compose(Transform):
                 log_det = log_det + log_det_part
         return z, log_det - _log_diagonals(linear) if linear else log_det
 
+    def map_box(self, ends: Tensor, *, inverse: bool = False) -> Tensor | None:
+        box: Tensor | None = ends
+        for part in reversed(self.transforms) if inverse else self.transforms:
+            if box is None:
+                break
+            box = part.map_box(box, inverse=inverse)
+        return box
+
     def _linear_layers(self, direction: str) -> Iterator[tuple[int, LULinear]]:
         """Yield the linear layers with their positions. A layer with a replaced method is left out, because the method
         may do more than multiply."""
@@ -111,3 +119,6 @@ class Inverse(Transform):
     def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         outputs: tuple[Tensor, Tensor] = self.transform(z, context)
         return outputs
+
+    def map_box(self, ends: Tensor, *, inverse: bool = False) -> Tensor | None:
+        return self.transform.map_box(ends, inverse=not inverse)

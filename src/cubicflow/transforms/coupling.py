@@ -12,7 +12,8 @@ from cubicflow.constructors import arguments
 from cubicflow.transforms.element_map import ElementMap
 from cubicflow.transforms.elementwise import Elementwise
 from cubicflow.transforms.halves import Halves, join, slices_of, split
-from cubicflow.transforms.transform import Transform, check_context, check_features, sum_features
+from cubicflow.transforms.network_check import check_outputs, is_own
+from cubicflow.transforms.transform import Transform, check_context, check_ends, check_features, sum_features
 
 
 class NetworkFactory(Protocol):
@@ -47,7 +48,8 @@ class Coupling(Transform):
 
     Args:
         mask: one bool for each feature (column, or channel of an image). True: the network's maps transform it.
-        network: a module, or a factory called with (in_features, out_features, context_features=...).
+        network: a module, or a factory called with (in_features, out_features, context_features=...). A copy of a
+            network of your own runs once on made-up inputs, to check the number of its outputs.
         element_map: the map of each element. The default is the cubic spline with 10 bins on the real line.
         context_features: C, the size of the context that the network sees in addition to the other features.
         transform_identity: put trainable maps on the other features. The network sees these features before the maps
@@ -72,6 +74,7 @@ class Coupling(Transform):
     ) -> None:
         super().__init__()
         self.mask = [bool(chosen) for chosen in mask]
+        self.features = len(self.mask)
         self.element_map = element_map or ElementMap()
         self.element_map.check_columns(len(self.mask))
         self.context_features = context_features
@@ -119,6 +122,10 @@ class Coupling(Transform):
         transformed, log_slope = self._transformed_map(transformed, self._params(identity, context), inverse=True)
         return join(identity, transformed, self._halves), sum_features(log_slope) + log_det_identity
 
+    def map_box(self, ends: Tensor, *, inverse: bool = False) -> Tensor | None:
+        check_ends(self, ends)
+        return self.element_map.map_box(ends)
+
     def _split(self, x: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor]:
         check_features(self, x, len(self.mask))
         check_context(self, context, self.context_features, x.shape[0])
@@ -130,7 +137,7 @@ class Coupling(Transform):
         identity = self._identity_map.within_domain(identity)
         params: Tensor = self.network(identity) if context is None else self.network(identity, context)
         size = self.element_map.num_params
-        by_feature: Tensor = params.unflatten(1, (params.shape[1] // size, size))
+        by_feature: Tensor = params.unflatten(1, (self.transformed.shape[0], size))
         return by_feature.movedim(2, -1)
 
     @property
@@ -156,4 +163,6 @@ def make_network(
     for name, size in needed.items():
         if (found := getattr(network, name, size)) != size:
             raise ValueError(f"this layer needs a network with {name}={size}, got one with {found}")
+    if not is_own(network):
+        check_outputs(network, in_features, out_features, context_features)
     return network

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from cubicflow.constructors import positive
 from cubicflow.transforms.element_map import ElementMap
-from cubicflow.transforms.transform import Transform, check_features, sum_features
+from cubicflow.transforms.transform import Transform, check_ends, check_features, sum_features
 
 
 class Elementwise(Transform):
@@ -41,6 +41,10 @@ class Elementwise(Transform):
     def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         x, log_slope = self.map(z, inverse=True)
         return x, sum_features(log_slope)
+
+    def map_box(self, ends: Tensor, *, inverse: bool = False) -> Tensor | None:
+        check_ends(self, ends)
+        return self.element_map.map_box(ends)
 
     def map(self, x: Tensor, *, inverse: bool = False) -> tuple[Tensor, Tensor]:
         """Return the outputs and the log-slope at every element, both of x's shape."""

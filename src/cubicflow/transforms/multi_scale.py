@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from cubicflow.transforms.squeeze import Squeeze
-from cubicflow.transforms.transform import Transform, no_log_det
+from cubicflow.transforms.transform import Transform, is_unbounded, no_log_det
 
 
 class MultiScale(Transform):
@@ -74,6 +75,21 @@ class MultiScale(Transform):
             x, _ = self.squeeze.inverse(x)
             log_det = log_det + log_det_level
         return x, log_det
+
+    def map_box(self, ends: Tensor, *, inverse: bool = False) -> Tensor | None:
+        vector = (math.prod(self.shape),)
+        expected, mapped = (vector, self.shape) if inverse else (self.shape, vector)
+        if tuple(ends.shape[1:]) != expected:
+            raise ValueError(
+                f"MultiScale of shape={self.shape} expects {'noise' if inverse else 'data'} of shape {expected}, but "
+                f"the base or the layer beside it has {tuple(ends.shape[1:])}; give a base of {vector[0]} features"
+            )
+        flat = ends.flatten(1)
+        for level, shape in zip(self.levels, self.shapes, strict=True):
+            image = level.map_box(flat[:, : math.prod(shape)].reshape(2, *shape), inverse=inverse)
+            if image is None or not is_unbounded(image):
+                return None
+        return flat.reshape(2, *mapped) if is_unbounded(ends) else None
 
 
 def level_shapes(shape: Sequence[int], num_levels: int) -> list[tuple[int, int, int]]:

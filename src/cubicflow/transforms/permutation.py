@@ -18,12 +18,15 @@ class Permutation(Transform):
     tensor([[30., 10., 20.]])
     """
 
+    increasing = True
+
     def __init__(self, permutation: Sequence[int]) -> None:
         super().__init__()
         if sorted(permutation) != list(range(len(permutation))) or not len(permutation):
             raise ValueError(f"a permutation must hold every number from 0 to D - 1 once, got {list(permutation)}")
         order = [int(i) for i in permutation]
         self.order = order
+        self.features = len(order)
         self.permutation = nn.Buffer(torch.tensor(order))
 
     def config(self) -> dict[str, Any]:

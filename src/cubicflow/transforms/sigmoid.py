@@ -49,6 +49,9 @@ class Sigmoid(Transform):
             log_slope = torch.where((z <= 0) | (z >= 1), -torch.inf, log_slope)
         return log_low - log_high, sum_features(log_slope)
 
+    def map_box(self, ends: Tensor, *, inverse: bool = False) -> Tensor:
+        return ends.clamp(0, 1).logit() if inverse else ends.sigmoid()
+
 
 class Logit(Inverse):
     """The logit, element by element, from (0, 1) to the real line: the inverse of :class:`Sigmoid`, with the same

@@ -18,6 +18,8 @@ class Squeeze(Transform):
     torch.Size([5, 4, 14, 14])
     """
 
+    increasing = True
+
     def config(self) -> dict[str, Any]:
         return {}
 

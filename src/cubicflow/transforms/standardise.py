@@ -19,6 +19,8 @@ class Standardise(Transform):
     (tensor([[1., 1.]]), tensor([-2.0794]))
     """
 
+    increasing = True
+
     def __init__(self, mean: Sequence[float] | Tensor, std: Sequence[float] | Tensor) -> None:
         super().__init__()
         dtype = torch.zeros(()).dtype  # torch's default dtype or, while a flow is being loaded, the flow's dtype
@@ -29,6 +31,7 @@ class Standardise(Transform):
                 f"mean and std need one number for each feature, got shapes {tuple(self.mean.shape)} and "
                 f"{tuple(self.std.shape)}"
             )
+        self.features = len(self.mean)
         if not self.std.is_meta and not bool((self.std > 0).all() & self.std.isfinite().all()):
             raise ValueError("every std must be positive and finite; drop constant columns, or give them std 1")
 

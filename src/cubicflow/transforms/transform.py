@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -18,7 +19,6 @@ class Transform(nn.Module, ABC):
 
     A custom layer needs three methods:
 
-    >>> import math
     >>> class Doubling(Transform):
     ...     def forward(self, x, context=None):
     ...         return 2 * x, x.new_full(x.shape[:1], x.shape[1] * math.log(2))
@@ -33,6 +33,8 @@ class Transform(nn.Module, ABC):
     """
 
     context_features: int = 0
+    features: int = 0  # columns or channels of an input; 0 if the layer takes any number
+    increasing: bool = False  # whether each output is an increasing function of one input
 
     @abstractmethod
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -45,6 +47,28 @@ class Transform(nn.Module, ABC):
     @abstractmethod
     def config(self) -> dict[str, Any]:
         """Return the constructor's arguments: JSON values, transforms, networks, element maps, and lists of these."""
+
+    def map_box(self, ends: Tensor, *, inverse: bool = False) -> Tensor | None:
+        """Return the image of a box of inputs, or with ``inverse`` of a box of outputs; None if the image is unknown.
+
+        ``ends`` has two rows, the lowest and the highest value of every feature. By default a layer maps all of space
+        onto itself. A layer whose inputs or outputs are only a part of space overrides this method, or sets
+        ``increasing`` if the images of the ends are the ends of the image. Raise a ValueError for a box of another
+        shape.
+        """
+        check_ends(self, ends)
+        if self.increasing:
+            return (self.inverse(ends) if inverse else self(ends))[0]
+        return ends if is_unbounded(ends) else None
+
+
+def is_unbounded(ends: Tensor) -> bool:
+    """Return whether a box, given by its two ends, is all of space.
+
+    >>> is_unbounded(torch.tensor([[-math.inf], [math.inf]])), is_unbounded(torch.tensor([[0.0], [math.inf]]))
+    (True, False)
+    """
+    return bool((ends[0] == -math.inf).all() & (ends[1] == math.inf).all())
 
 
 def sum_features(log_slope: Tensor) -> Tensor:
@@ -77,6 +101,15 @@ def check_features(transform: Transform, x: Tensor, features: int) -> None:
         raise ValueError(f"{name} expects a batch of shape (N, {features}, ...), got shape {tuple(x.shape)}")
     if x.shape[1] != features:
         raise ValueError(f"{name} expects {features} features, got {x.shape[1]} in an input of shape {tuple(x.shape)}")
+
+
+def check_ends(transform: Transform, ends: Tensor) -> None:
+    """Raise a ValueError unless a box, given by its two ends, has the features of the transform."""
+    if transform.features and ends.shape[1] != transform.features:
+        raise ValueError(
+            f"{type(transform).__name__} has {transform.features} features, but the base or the layer beside it has "
+            f"{ends.shape[1]}; give the base and all layers the same number"
+        )
 
 
 def check_floating(transform: Transform, x: Tensor) -> None:

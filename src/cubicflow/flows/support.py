@@ -1,0 +1,93 @@
+"""The support of a flow: the data that have a density."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution, constraints
+
+from cubicflow.transforms.transform import is_unbounded
+
+if TYPE_CHECKING:
+    from cubicflow.flows.flow import Flow
+
+
+class PositiveDensity(constraints.Constraint):
+    """The support of a distribution whose support is not known to be a box: wherever its density is positive. It has no
+    bijection to the reals."""
+
+    def __init__(self, distribution: Distribution) -> None:
+        self.distribution = distribution
+        super().__init__()
+
+    @property
+    def event_dim(self) -> int:  # type: ignore[override] # a class attribute in torch, and a property in its subclasses
+        return len(self.distribution.event_shape)
+
+    @torch.no_grad()
+    def check(self, value: Tensor) -> Tensor:
+        return self.distribution.log_prob(value) > -math.inf
+
+
+def box_of(flow: Flow) -> constraints.Constraint | None:
+    """Return the support of a flow if it is a box: an interval, a half-line or the real line for every feature.
+    Otherwise return None."""
+    ends = data_ends(flow)
+    if ends is None:
+        return None
+    if is_unbounded(ends):
+        return constraints.independent(constraints.real, len(flow.shape))
+    low, high = ends.unbind(0)
+    if bool(ends.isfinite().all()):
+        return constraints.independent(constraints.interval(low, high), len(flow.shape))
+    if len(flow.shape) != 1:
+        return None
+    each = [_side(*pair) for pair in zip(low.unbind(0), high.unbind(0), strict=True)]
+    return constraints.independent(constraints.cat(each, dim=-1), 1)
+
+
+def data_ends(flow: Flow) -> Tensor | None:
+    """Return the lowest and the highest value of every feature, (2, *shape), or None if the support of the flow is not
+    known to be a box."""
+    anchor = flow.base.anchor
+    bounds = _bounds(flow.base.support, flow.base.features)
+    if bounds is None:
+        return None
+    with torch.no_grad():
+        ends = torch.tensor(bounds, dtype=anchor.dtype, device=anchor.device).T
+        return flow.transform.map_box(ends, inverse=True)
+
+
+def check_shapes(flow: Flow) -> None:
+    """Raise a ValueError if the base, the layers and the shape of the data do not fit together. Layers after a box that
+    is not known are not checked."""
+    if flow.base.anchor.is_meta:  # a meta tensor has no values to compare
+        return
+    ends = data_ends(flow)
+    if ends is not None and ends.shape[1:] != flow.shape:
+        raise ValueError(
+            f"the base and the transform give data of shape {tuple(ends.shape[1:])}, and this flow has shape="
+            f"{flow.shape}; leave out shape=, or change the layers"
+        )
+
+
+def _bounds(support: Any, features: int) -> list[tuple[float, float]] | None:
+    """Return the bounds of every feature of a base, or None if its support is not a box."""
+    if isinstance(support, constraints.cat):
+        parts = [_bounds(part, n) for part, n in zip(support.cseq, support.lengths, strict=True)]
+        return None if None in parts else [pair for part in parts for pair in part or []]
+    low, high = getattr(support, "lower_bound", None), getattr(support, "upper_bound", None)
+    if low is high is None and not isinstance(support, type(constraints.real)):
+        return None
+    return [(-math.inf if low is None else float(low), math.inf if high is None else float(high))] * features
+
+
+def _side(low: Tensor, high: Tensor) -> constraints.Constraint:
+    if bool(low.isinf() & high.isinf()):
+        return constraints.real
+    if bool(high.isinf()):
+        return constraints.greater_than_eq(low)
+    return constraints.less_than(high) if bool(low.isinf()) else constraints.interval(low, high)
