@@ -17,7 +17,7 @@ from cubicflow.data.as_rows import as_rows
 from cubicflow.data.rows import Draws, Order, Rows, derive_seed, endless
 from cubicflow.data.symmetries import Symmetries, check_symmetries
 from cubicflow.nets.precision import float32_products
-from cubicflow.training.config import TrainingConfig
+from cubicflow.training.config import TrainingConfig, least_validate_every
 from cubicflow.training.diagnosis import likely_cause
 from cubicflow.training.distributed import join
 from cubicflow.training.errors import NonFiniteLossError, TrainingError, TrainingInterrupted
@@ -29,7 +29,7 @@ from cubicflow.training.progress import Progress, make_progress
 from cubicflow.training.randomness import random_state_kept
 from cubicflow.training.run_folder import RunFolder, check_run, open_run
 from cubicflow.training.saved_numbers import AVERAGED, RAW, RESULT
-from cubicflow.training.schedule import averaging_weight, done, learning_rate
+from cubicflow.training.schedule import Interval, averaging_weight, done, learning_rate
 from cubicflow.training.state import TrainingState
 from cubicflow.training.step import Step
 
@@ -135,7 +135,7 @@ def fit(
                 )
             rows, held_out = given, as_rows(validation)
             check_rows(flow, held_out, "validation", loss)
-        config = config.resolve(rows.num_rows, has_validation=held_out is not None)
+        config = config.resolve(rows.num_rows, 0 if held_out is None else held_out.num_rows)
         check_settings(config, world, flow)
         loss = loss or (dequantised_likelihood if summary.dtype == torch.uint8 else negative_log_likelihood)
 
@@ -205,6 +205,12 @@ def train_to_the_end(
     saved = logged = time.monotonic()
     logged_step = state.step
     interrupted = False
+    least = least_validate_every(
+        batch_size, 0 if held_out is None else held_out.num_rows, averages=step.averages is not None
+    )
+    validations, readings = Interval(config.validate_every, 1 / 100, least), Interval(config.log_every, 1 / 1000)
+    for interval in (validations, readings):
+        interval.restart(state.step, done(config, state.step, state.elapsed))
     while not (stopped := why_stop(config, state)) and not interrupted:
         # --- one step ---
         batch = next(batches).to(world.device, step.dtype)  # x (B / processes, D), context (., C), weights (.,)
@@ -219,8 +225,9 @@ def train_to_the_end(
         # --- read the loss every log_every steps; a checkpoint must not follow a failed step unnoticed ---
         metrics: dict[str, Any] = {}
         last = why_stop(config, state) is not None
-        validating = held_out is not None and (last or state.step % (config.validate_every or 1) == 0)
-        reading = last or validating or state.step % (config.log_every or 1) == 0
+        finished_share = done(config, state.step, state.elapsed)
+        validating = held_out is not None and (last or validations.is_due(state.step, finished_share))
+        reading = last or validating or readings.is_due(state.step, finished_share)
         saving = interrupted or (folder is not None and time.monotonic() - saved >= config.checkpoint_seconds)
         if (reading or saving or world.device.type in READ_AT_ONCE) and int(step.failed_at) >= 0:
             raise failure(state, rows, order, folder)
@@ -233,14 +240,16 @@ def train_to_the_end(
             step.loss_sum.zero_()
             state.last_read = logged_step = state.step
             logged = now
+            readings.restart(state.step, finished_share)
 
         # --- validate ---
         if held_out is not None and validating:
             metrics |= validate(state, held_out)
+            validations.restart(state.step, finished_share)
         if metrics:
             metrics = {"step": state.step, **metrics, "seconds": time.monotonic() - began}
             history.append(metrics)
-            display.update(done(config, state.step, state.elapsed), metrics)
+            display.update(finished_share, metrics)
             if folder is not None:
                 folder.log(metrics)
 
