@@ -9,9 +9,15 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
+import cubicflow as cf
+from cubicflow.accel.captured_step import written_by
 from cubicflow.nets import CausalTransformer, FourierMLP, MaskedResidualMLP, ResidualMLP
 from cubicflow.nets.fixed_tensors import fixed
 from cubicflow.tables.columns_model import CORES, ColumnsModel
+from cubicflow.training import TrainingConfig
+from cubicflow.training.distributed import World
+from cubicflow.training.losses import negative_log_likelihood
+from cubicflow.training.step import Step
 from cubicflow.transforms import Autoregressive, Coupling, ElementMap
 
 COPIES = ("tensor", "as_tensor", "new_tensor", "from_numpy", "item", "cpu", "tolist")
@@ -90,3 +96,13 @@ def test_values_of_different_types_are_different_tensors():
     with torch.inference_mode():
         made_first_in_inference_mode = fixed([3, 2], device)
     assert not made_first_in_inference_mode.is_inference()
+
+
+def test_a_capture_restores_the_buffers_that_are_not_saved():
+    """The steps before a capture change them."""
+    flow = cf.flows.tabular(2, num_layers=1, hidden_features=8, norm="batch")
+    flow.base.register_buffer("mask", torch.ones(2), persistent=False)
+    config = TrainingConfig(steps=10, batch_size=8).resolve(100)
+    step = Step(flow, negative_log_likelihood, config, World(torch.device("cpu")), 1.0)
+    changed = {tensor.data_ptr() for tensor in written_by(step)}
+    assert {tensor.data_ptr() for tensor in (*flow.parameters(), *flow.buffers())} <= changed

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 from torch import nn
@@ -95,11 +97,49 @@ def test_hooks_are_unsafe(hook):
     assert why_unsafe(flow) is None
 
 
-def test_a_replaced_method_is_unsafe():
+REPLACED = {
+    "log_prob of Flow": lambda flow: setattr(flow, "log_prob", lambda x, context=None: x.sum(1)),
+    "sample of Flow": lambda flow: setattr(flow, "sample", lambda n: torch.zeros(n, 4)),
+    "log_prob of StandardNormal at base": lambda flow: setattr(
+        flow.base, "log_prob", lambda z, temperature=1: z.sum(1)
+    ),
+    "forward of Compose at transform": lambda flow: setattr(flow.transform, "forward", lambda x, context=None: (x, 0)),
+    "inverse of LULinear at transform.transforms.0": lambda flow: setattr(
+        flow.transform.transforms[0], "inverse", lambda z, context=None: (z, 0)
+    ),
+}
+
+
+@pytest.mark.parametrize("replaced", REPLACED)
+def test_a_method_replaced_on_a_module_is_unsafe(replaced):
     flow = own_flow()
-    layer = flow.transform.transforms[0]
-    layer.forward = lambda x, context=None: (x, x.new_zeros(len(x)))
-    assert "were replaced" in why_unsafe(flow)
+    REPLACED[replaced](flow)
+    assert why_unsafe(flow) == f"the method {replaced} was replaced"
+
+
+def test_a_method_replaced_on_a_class_is_unsafe(monkeypatch):
+    plain = LULinear.forward
+
+    @torch.no_grad()
+    @functools.wraps(plain)
+    def counting(self, x, context=None):
+        return plain(self, x, context)
+
+    flow = own_flow()
+    monkeypatch.setattr(LULinear, "forward", counting)
+    assert why_unsafe(flow) == "the method forward of LULinear at transform.transforms.0 was replaced"
+    monkeypatch.undo()
+    assert why_unsafe(flow) is None
+    monkeypatch.setattr(nn.Module, "__call__", lambda self, *args: self.forward(*args))
+    assert why_unsafe(flow) == "the method __call__ of Flow was replaced"
+
+
+def test_public_names_alone_do_not_show_hooks(monkeypatch):
+    """The message must not blame this version of torch."""
+    monkeypatch.setenv("CUBICFLOW_ACCEL", "public")
+    reason = why_unsafe(own_flow())
+    assert "CUBICFLOW_ACCEL=public" in reason
+    assert "version of torch" not in reason
 
 
 def test_a_parametrised_weight_is_unsafe():

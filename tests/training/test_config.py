@@ -80,6 +80,35 @@ def test_a_time_budget_has_no_number_of_steps():
     assert TrainingConfig(time_budget=60, steps=10).resolve(1000).steps == 10
 
 
+@pytest.mark.parametrize("num_rows", [20, 500, 5_000, 50_000, 500_000])
+@pytest.mark.parametrize("steps", [1, 30, 300, 3_000, 50_000])
+@pytest.mark.parametrize("validation_rows", [10, 1_000, 100_000])
+def test_validations_take_at_most_a_fifth_of_the_time_of_the_steps(num_rows, steps, validation_rows):
+    """A step costs a forward and a backward of twice the forward; a validation costs a forward for both weights."""
+    config = TrainingConfig(steps=steps).resolve(num_rows, validation_rows)
+    validations = steps // config.validate_every - 1  # without the last, which every run has
+    assert validations * 2 * validation_rows <= steps * 3 * config.batch_size / 5
+    assert config.validate_every >= steps // 100
+
+
+def test_settings_that_are_given_are_kept():
+    config = TrainingConfig(steps=30, warmup_steps=3, validate_every=1, log_every=1).resolve(500_000, 100_000)
+    assert (config.warmup_steps, config.validate_every, config.log_every) == (3, 1, 1)
+    timed = TrainingConfig(time_budget=60, warmup_steps=3, validate_every=20).resolve(500_000, 100_000)
+    assert (timed.warmup_steps, timed.validate_every, timed.log_every) == (3, 20, 2)
+
+
+@pytest.mark.parametrize("steps", [None, 50_000])
+def test_a_warm_up_follows_the_clock_of_a_time_budget(steps):
+    """A run of 300 steps in 60 seconds warms up in about ten steps, whatever ``steps`` allows."""
+    config = TrainingConfig(time_budget=60, steps=steps, learning_rate=1.0).resolve(10**6)
+    rates = [learning_rate(config, step, step / 5) for step in range(300)]
+    assert rates == sorted(rates[:10]) + sorted(rates[10:], reverse=True)
+    assert rates[10] == pytest.approx(1.0, abs=0.01)
+    # A first step that compiles for a sixth of the time does not end the warm-up.
+    assert learning_rate(config, 1, 10.0) < 0.3
+
+
 def test_schedule():
     config = TrainingConfig(steps=1000, warmup_steps=10, learning_rate=2.0)
     assert learning_rate(config, 0, 0.0) == pytest.approx(0.2, rel=1e-3)

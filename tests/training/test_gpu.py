@@ -18,7 +18,7 @@ from cubicflow.data.symmetries import Symmetries
 from cubicflow.nets.exact_linear import exact_linear
 from cubicflow.nets.precision import float32_products
 from cubicflow.tables.columns_model import ColumnsModel
-from cubicflow.training import TrainingConfig, fit
+from cubicflow.training import NonFiniteLossError, TrainingConfig, fit
 from cubicflow.training.distributed import World
 from cubicflow.training.losses import negative_log_likelihood
 from cubicflow.training.parts import parts
@@ -200,6 +200,19 @@ def test_a_captured_step_that_is_not_finite_changes_nothing(norm):
     for one, other in zip(mine, theirs, strict=True):
         assert torch.equal(one, other)
     assert int(broken.failed_at) == 5
+
+
+def test_a_failed_step_is_diagnosed_with_its_own_batch(make_flow):
+    """The loop reads ``failed_at`` every 50 steps. All steps until then leave the weights as they are."""
+    x = torch.randn(500, 2, generator=torch.Generator().manual_seed(0))
+    x[100] = 1e25
+    settings = {"steps": 100, "batch_size": 50, "log_every": 50, "validation_fraction": 0.0, "progress": False}
+    with pytest.raises(NonFiniteLossError) as on_gpu:
+        fit(make_flow(dropout=0.0), x, device="cuda", **settings)
+    with pytest.raises(NonFiniteLossError) as on_cpu:
+        fit(make_flow(dropout=0.0), x, device="cpu", **settings)
+    assert "1 of 50 rows have a NaN or infinite loss; the first of them starts with [1e+25, 1e+25]" in str(on_gpu.value)
+    assert str(on_gpu.value) == str(on_cpu.value)
 
 
 def shared_network_flow() -> cf.Flow:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -128,6 +129,32 @@ def test_time_budget_ends_the_run_and_the_schedule(x, make_flow):
     assert result.history[-1]["validation_loss"] is not None
     steps = result.config.steps
     assert steps is None
+
+
+@pytest.mark.parametrize("validation_rows", [60, 600])
+@pytest.mark.parametrize("limit", [{}, {"steps": 50_000}], ids=["no steps", "many steps"])
+def test_a_time_budget_alone_decides_when_to_validate(x, make_flow, monkeypatch, validation_rows, limit):
+    """The clock advances by what a pass costs: a step costs three passes over its rows, a validation one for each set
+    of weights. The budget is that of 200 steps."""
+    now, spent = [0.0], {True: 0, False: 0}
+
+    def loss(flow, batch):
+        cost = len(batch.x) * (3 if flow.training else 1)
+        now[0] += cost
+        spent[flow.training] += cost
+        return negative_log_likelihood(flow, batch)
+
+    monkeypatch.setattr("cubicflow.training.loop.time", SimpleNamespace(monotonic=lambda: now[0]))
+    budget = 200 * 3 * 64
+    result = fit(make_flow(), x, x[:validation_rows], loss=loss, time_budget=budget, progress=False, **limit)
+    assert result.stopped == "time_budget"
+    assert 160 <= result.steps <= 200
+    validated = [line["step"] for line in result.history if "validation_loss" in line]
+    assert spent[False] <= spent[True] / 5 + 2 * validation_rows
+    fewest = 5 * 2 * validation_rows / (3 * 64)  # steps between validations, by their cost
+    assert len(validated) >= min(100, result.steps / fewest) / 2
+    assert max(line["learning_rate"] for line in result.history) > 0.95 * result.config.learning_rate
+    assert len(result.history) >= 100
 
 
 def test_row_weights_act_like_repeated_rows(x, make_flow):

@@ -12,6 +12,7 @@ from cubicflow.training.checkpoint import NEWEST, read_checkpoint
 from cubicflow.training.losses import negative_log_likelihood
 
 from .conftest import acting_at
+from .own_modules import OwnFlow
 
 
 def test_non_finite_loss_stops_and_keeps_the_last_good_state(x, make_flow, tmp_path):
@@ -66,6 +67,24 @@ def test_a_step_that_is_not_finite_leaves_the_statistics_of_batch_norm(x, make_f
         assert value.isfinite().all(), name
         assert torch.equal(value, before[at + 1][name]), name
         assert torch.equal(saved[f"flow.{name}"], value), name
+
+
+def test_a_step_that_is_not_finite_leaves_the_buffers_of_a_users_own_module(x):
+    """Its names are its own, and it may replace a buffer or use an expanded one."""
+    flow = OwnFlow()
+    flow.register_buffer("row", torch.ones(1).expand(2))
+    flow.register_buffer("total", torch.zeros(2), persistent=False)
+    before = []  # the buffers before each call
+
+    def loss(flow, batch):
+        before.append({name: buffer.clone() for name, buffer in flow.named_buffers()})
+        losses = -flow.log_prob(batch.x)
+        flow.total = flow.total + batch.x.sum(0)
+        return losses * torch.nan if len(before) >= 6 else losses  # the first call initialises layers
+
+    with pytest.raises(NonFiniteLossError, match="the loss of step 4 is not finite"):
+        fit(flow, x, steps=30, loss=loss, validation_fraction=0.0, progress=False)
+    assert all(torch.equal(buffer, before[5][name]) for name, buffer in flow.named_buffers())
 
 
 def test_the_cause_names_rows_outside_the_unit_square(tmp_path):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from cubicflow.training.randomness import random_state_kept
+from cubicflow.distributions import StandardNormal
+from cubicflow.training.randomness import Randomness, random_state_kept
 
 
 def test_the_state_of_a_gpu_is_kept_before_anything_ran_there(monkeypatch):
@@ -26,3 +27,15 @@ def test_the_state_of_the_cpu_is_kept():
         torch.manual_seed(5)
         torch.randn(3)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_replaced_method_may_draw_from_the_generator_of_torch(make_flow, monkeypatch):
+    def owns_its_generator(flow):
+        return Randomness(flow, torch.device("cpu"), known_loss=True).own is not None
+
+    flow = make_flow()
+    assert owns_its_generator(flow)
+    flow.log_prob = lambda x, context=None: torch.rand(len(x))
+    assert not owns_its_generator(flow)
+    monkeypatch.setattr(StandardNormal, "log_prob", lambda self, z: torch.rand(len(z)))
+    assert not owns_its_generator(make_flow())

@@ -13,8 +13,8 @@
 
 No layer imports this package. Each of the four layers named above has a hook: an object of a class with default
 methods. ``import cubicflow`` offers the subclasses of this package to the hooks. With ``CUBICFLOW_ACCEL=off`` all hooks
-keep their default methods. With ``CUBICFLOW_ACCEL=public`` no private name of torch is used. Everything still works,
-only slower.
+keep their default methods. With ``CUBICFLOW_ACCEL=public`` no private name of torch is used. Hooks of modules have
+private names, so safety.py trusts no flow then, and nothing is captured. Everything still works, only slower.
 """
 
 from __future__ import annotations

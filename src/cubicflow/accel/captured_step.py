@@ -116,7 +116,8 @@ def written_by(step: Step) -> list[Tensor]:
     averages = [] if step.averages is None else step.averages.tensors
     moments = [tensor for tensors in step.adam.moments.values() for tensor in tensors]
     record = [step.count, step.loss_sum, step.gradient_norm, step.failed_at]
-    return [*step.flow.state_dict().values(), *moments, *averages, *record]
+    # Not from state_dict, which lacks the buffers that are not saved.
+    return [*step.flow.parameters(), *step.flow.buffers(), *moments, *averages, *record]
 
 
 fill("training", FastParts)

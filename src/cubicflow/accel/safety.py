@@ -7,7 +7,9 @@ from collections.abc import Iterable
 
 from torch import nn
 
-from cubicflow.accel.private import GLOBAL_HOOKS, MODULE_HOOKS, PARAMETER_HOOKS, hooks_are_known
+from cubicflow.accel import VARIABLE, choice
+from cubicflow.accel.private import GLOBAL_HOOKS, MODULE_HOOKS, PARAMETER_HOOKS, allowed, hooks_are_known
+from cubicflow.nets.replaced_methods import replaced_in_class, replaced_method
 
 TRUSTED_MODULES = ("cubicflow.", "torch.nn.modules.")  # prefixes of Python modules
 
@@ -20,16 +22,22 @@ def why_unsafe(flow: nn.Module) -> str | None:
     would be added without waiting. Every module must therefore be a class of cubicflow or torch, with unchanged
     methods, used in one place, and without hooks.
     """
+    if not allowed():
+        return (
+            f"{VARIABLE}={choice()} uses no private name of torch, and without such names cubicflow cannot see whether "
+            "modules have hooks"
+        )
     if not hooks_are_known():
         return "cubicflow cannot find the hooks of modules in this version of torch"
     if any(getattr(nn.modules.module, name) for name in GLOBAL_HOOKS):
         return "global module hooks are registered"
+    in_classes = {kind: replaced_in_class(kind) for kind in {type(module) for module in flow.modules()}}
     for name, module in flow.named_modules():
         where = f"{type(module).__name__}{f' at {name}' if name else ''}"
         if not type(module).__module__.startswith(TRUSTED_MODULES):
             return f"{where} is not a module of cubicflow or torch, and may run Python code at every call"
-        if "forward" in vars(module) or "inverse" in vars(module):
-            return f"the methods of {where} were replaced"
+        if method := replaced_method(module) or in_classes[type(module)]:
+            return f"the method {method} of {where} was replaced"
         if any(getattr(module, hooks) for hooks in MODULE_HOOKS):
             return f"{where} has hooks"
     if twice := _repeated(id(module) for _, module in flow.named_modules(remove_duplicate=False)):

@@ -12,6 +12,7 @@ from cubicflow.near_names import no_such
 
 PRECISIONS = ("float32", "tf32", "bf16")
 MOST_VALIDATION_ROWS = 50_000
+VALIDATION_SHARE = 5  # the time of steps over the time of validations is at least this
 # Settings that may differ when a run is resumed: they do not change what the run computes.
 FREE_TO_CHANGE = ("device", "checkpoint_seconds")
 # Settings that older versions did not record, with the values that they used.
@@ -30,7 +31,8 @@ class TrainingConfig:
         batch_size: rows of a global batch, which all processes share. Default: 64 for up to a few thousand rows, more
             for larger data, at most 512.
         learning_rate: peak learning rate of Adam, before the cosine decay.
-        warmup_steps: steps of linear warm-up. Default: 1 % of the steps.
+        warmup_steps: steps of linear warm-up. Default: 1 % of the steps. With a ``time_budget``: 1 % of the steps or of
+            the time, whichever ends first.
         beta2: Adam's decay rate of the mean squared gradient. Transformers train better with 0.98.
         weight_decay: decoupled weight decay, as in AdamW. It pulls spline parameters towards 0, which is the identity.
         clip_norm: largest norm of the gradient; larger gradients are scaled down. None disables clipping.
@@ -38,10 +40,13 @@ class TrainingConfig:
             tenth of the steps so far, and at most 1 / (1 - average_decay) steps.
         validation_fraction: fraction of ``train`` that is split off for validation if no validation rows are given.
             Default: 0.1, but at most 50,000 rows. With 0, training uses all rows and keeps the last weights.
-        validate_every: steps between validations. Default: 1 % of the steps.
+        validate_every: steps between validations. Default: 1 % of the steps, but more if a validation of all rows would
+            then take more than a fifth of the time of the steps; see :func:`least_validate_every`. With a
+            ``time_budget``: 1 % of the steps or of the time.
         patience: training stops after this many validations without improvement. Default: 20. 0 disables early
             stopping.
-        log_every: steps between lines of metrics. Default: a tenth of ``validate_every``.
+        log_every: steps between lines of metrics. Default: a tenth of ``validate_every``; with a ``time_budget``, 0.1 %
+            of the steps or of the time.
         precision: precision of matrix products in networks: ``"tf32"`` (float32 on hardware without TF32),
             ``"float32"`` or ``"bf16"``. Splines and log densities use at least float32. Validation uses the flow's
             dtype.
@@ -108,15 +113,24 @@ class TrainingConfig:
             return min(math.ceil(num_rows / 10), MOST_VALIDATION_ROWS)
         return round(num_rows * self.validation_fraction)
 
-    def resolve(self, num_rows: int, *, has_validation: bool = True) -> Self:
-        """Return the config with defaults for this many training rows. With a time budget, ``steps`` may stay None."""
+    def resolve(self, num_rows: int, validation_rows: int | None = None) -> Self:
+        """Return the config with defaults for these numbers of training rows and validation rows.
+
+        ``validation_rows`` defaults to the rows that a split would hold out; 0 means no validation. With a
+        ``time_budget``, the number of steps is unknown. Then ``steps``, ``warmup_steps``, ``validate_every`` and
+        ``log_every`` may stay None, and the loop derives them from the completed fraction of the run.
+        """
         batch_size = self.batch_size or min(_default_batch_size(num_rows), num_rows)
         if batch_size > num_rows:
             raise ValueError(f"batch_size={batch_size} is larger than the {num_rows} training rows; make it smaller")
         expected = self.steps or min(max(100 * (num_rows // batch_size), 2_000), 50_000)
-        validate_every = self.validate_every or max(expected // 100, 1)
+        timed = self.time_budget is not None
+        if validation_rows is None:
+            validation_rows = self.validation_rows(num_rows)
+        least = least_validate_every(batch_size, validation_rows, averages=self.average_decay is not None)
+        validate_every = self.validate_every or (None if timed else min(max(expected // 100, least), expected))
         for name in ("patience", "validate_every"):
-            if not has_validation and getattr(self, name):
+            if not validation_rows and getattr(self, name):
                 raise ValueError(
                     f"{name}={getattr(self, name)} needs validation rows, but validation_fraction=0; leave one of the "
                     "two out, or give validation rows"
@@ -124,12 +138,12 @@ class TrainingConfig:
         patience = self.patience if self.patience is not None else 20
         return replace(
             self,
-            steps=self.steps if self.time_budget is not None else expected,
+            steps=self.steps if timed else expected,
             batch_size=batch_size,
-            warmup_steps=self.warmup_steps if self.warmup_steps is not None else expected // 100,
-            validate_every=validate_every if has_validation else None,
-            patience=patience if has_validation else 0,
-            log_every=self.log_every or max(validate_every // 10, 1),
+            warmup_steps=expected // 100 if self.warmup_steps is None and not timed else self.warmup_steps,
+            validate_every=validate_every if validation_rows else None,
+            patience=patience if validation_rows else 0,
+            log_every=self.log_every or (max(validate_every // 10, 1) if validate_every else None),
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -152,6 +166,20 @@ class TrainingConfig:
         # Convert NumPy scalars, which JSON cannot write. object.__setattr__ because the dataclass is frozen.
         plain = operator.index(value) if isinstance(value, Integral) else float(value)
         object.__setattr__(self, name, plain)
+
+
+def least_validate_every(batch_size: int, validation_rows: int, *, averages: bool) -> int:
+    """Return the fewest steps between validations with which validations take at most a fifth of the steps' time.
+
+    A step costs three passes over a batch: one forward, and a backward of about two. A validation costs one pass over
+    the validation rows for each set of weights. The rule counts rows and reads no clock, so it gives the same number on
+    every machine.
+
+    >>> least_validate_every(512, 50_000, averages=True)
+    326
+    """
+    passes = validation_rows * (2 if averages else 1)
+    return max(math.ceil(VALIDATION_SHARE * passes / (3 * batch_size)), 1)
 
 
 def _default_batch_size(num_rows: int) -> int:

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 
 from cubicflow.data.as_rows import as_rows
-from cubicflow.data.rows import Batch, Draws, Order, Rows, derive_seed, endless
+from cubicflow.data.rows import Draws, Order, Rows, derive_seed, endless
 from cubicflow.data.symmetries import Symmetries, check_symmetries
 from cubicflow.nets.precision import float32_products
-from cubicflow.training.config import TrainingConfig
+from cubicflow.training.config import TrainingConfig, least_validate_every
 from cubicflow.training.diagnosis import likely_cause
 from cubicflow.training.distributed import join
 from cubicflow.training.errors import NonFiniteLossError, TrainingError, TrainingInterrupted
@@ -29,12 +29,13 @@ from cubicflow.training.progress import Progress, make_progress
 from cubicflow.training.randomness import random_state_kept
 from cubicflow.training.run_folder import RunFolder, check_run, open_run
 from cubicflow.training.saved_numbers import AVERAGED, RAW, RESULT
-from cubicflow.training.schedule import averaging_weight, done, learning_rate
+from cubicflow.training.schedule import Interval, averaging_weight, done, learning_rate
 from cubicflow.training.state import TrainingState
 from cubicflow.training.step import Step
 
 VALIDATION_ROWS = {"cpu": 2_048, "cuda": 16_384}  # rows of a validation batch; small batches waste a GPU
 DRAWN_ROWS = 50_000  # rows of an epoch, for a loss that needs no data
+READ_AT_ONCE = ("cpu",)  # devices on which Python reads a number without waiting for the device
 AGREE_EVERY = 10  # steps between exchanges of stop requests, with several processes
 RESUME = "the same call with resume=True, or the same command with --resume"
 NOT_SAVED = "with the best weights so far. Nothing was saved: give fit a folder, run=, to be able to resume"
@@ -134,7 +135,7 @@ def fit(
                 )
             rows, held_out = given, as_rows(validation)
             check_rows(flow, held_out, "validation", loss)
-        config = config.resolve(rows.num_rows, has_validation=held_out is not None)
+        config = config.resolve(rows.num_rows, 0 if held_out is None else held_out.num_rows)
         check_settings(config, world, flow)
         loss = loss or (dequantised_likelihood if summary.dtype == torch.uint8 else negative_log_likelihood)
 
@@ -189,7 +190,8 @@ def train_to_the_end(
     flow.train()
     rows, held_out = rows.on(world.device), None if held_out is None else held_out.on(world.device)
     batch_size = config.batch_size or 1
-    batches = endless(rows, Order(batch_size, config.seed, world.rank, world.size), state.step)
+    order = Order(batch_size, config.seed, world.rank, world.size)
+    batches = endless(rows, order, state.step)
     if not resumed:
         first = next(batches)
         batches = itertools.chain([first], batches)
@@ -203,6 +205,12 @@ def train_to_the_end(
     saved = logged = time.monotonic()
     logged_step = state.step
     interrupted = False
+    least = least_validate_every(
+        batch_size, 0 if held_out is None else held_out.num_rows, averages=step.averages is not None
+    )
+    validations, readings = Interval(config.validate_every, 1 / 100, least), Interval(config.log_every, 1 / 1000)
+    for interval in (validations, readings):
+        interval.restart(state.step, done(config, state.step, state.elapsed))
     while not (stopped := why_stop(config, state)) and not interrupted:
         # --- one step ---
         batch = next(batches).to(world.device, step.dtype)  # x (B / processes, D), context (., C), weights (.,)
@@ -214,13 +222,15 @@ def train_to_the_end(
         if world.size == 1 or state.step % AGREE_EVERY == 0:
             interrupted, state.elapsed = world.agree(interrupts.requested(), time.monotonic() - began)
 
-        # --- read the loss every log_every steps; on the CPU the check for a failed step is free ---
+        # --- read the loss every log_every steps; a checkpoint must not follow a failed step unnoticed ---
         metrics: dict[str, Any] = {}
         last = why_stop(config, state) is not None
-        validating = held_out is not None and (last or state.step % (config.validate_every or 1) == 0)
-        reading = last or validating or state.step % (config.log_every or 1) == 0
-        if (reading or world.device.type == "cpu") and int(step.failed_at) >= 0:
-            raise failure(state, batch, folder)
+        finished_share = done(config, state.step, state.elapsed)
+        validating = held_out is not None and (last or validations.is_due(state.step, finished_share))
+        reading = last or validating or readings.is_due(state.step, finished_share)
+        saving = interrupted or (folder is not None and time.monotonic() - saved >= config.checkpoint_seconds)
+        if (reading or saving or world.device.type in READ_AT_ONCE) and int(step.failed_at) >= 0:
+            raise failure(state, rows, order, folder)
         if reading:
             now = time.monotonic()
             metrics["loss"] = float(step.loss_sum) / (state.step - state.last_read)
@@ -230,19 +240,21 @@ def train_to_the_end(
             step.loss_sum.zero_()
             state.last_read = logged_step = state.step
             logged = now
+            readings.restart(state.step, finished_share)
 
         # --- validate ---
         if held_out is not None and validating:
             metrics |= validate(state, held_out)
+            validations.restart(state.step, finished_share)
         if metrics:
             metrics = {"step": state.step, **metrics, "seconds": time.monotonic() - began}
             history.append(metrics)
-            display.update(done(config, state.step, state.elapsed), metrics)
+            display.update(finished_share, metrics)
             if folder is not None:
                 folder.log(metrics)
 
         # --- save ---
-        if folder is not None and (interrupted or time.monotonic() - saved >= config.checkpoint_seconds):
+        if folder is not None and saving:
             folder.save(state.tensors(), state.numbers())
             saved = time.monotonic()
 
@@ -330,18 +342,23 @@ def evaluate(step: Step, held_out: Rows) -> float:
     return float(loss / weight)
 
 
-def failure(state: TrainingState, batch: Batch, folder: RunFolder | None) -> NonFiniteLossError:
-    """Return the error for a step whose loss was not finite, and save a checkpoint.
+def failure(state: TrainingState, rows: Rows, order: Order, folder: RunFolder | None) -> NonFiniteLossError:
+    """Return the error for the first step whose loss was not finite, and save a checkpoint.
 
-    A step with a loss that is not finite changes no weights, so the checkpoint is good.
+    On a GPU, more steps may have been taken before the loop read ``failed_at``. None of them changed a weight, so the
+    state is that of the failed step: the checkpoint is good, and its batch and its random numbers are drawn again.
     """
     step = state.parts
     number = int(step.failed_at)
+    state.step = number + 1
+    step.count.fill_(state.step)
     kept = "the flow keeps the last finite weights"
     if folder is not None:
         folder.save(state.tensors(), state.numbers())
         kept = f"{folder.path} keeps the last finite weights; resuming continues without this batch"
-    cause = likely_cause(step, batch)
+    batch = next(endless(rows, order, number)).to(step.world.device, step.dtype)
+    with step.randomness.seeded(derive_seed(order.seed, STEP, number, order.rank)):
+        cause = likely_cause(step, batch)
     return NonFiniteLossError(f"the loss of step {number} is not finite. Likely cause: {cause}. {kept}.")
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from cubicflow.nets.draws import SHARED_GENERATOR, drawing_from
+from cubicflow.nets.replaced_methods import replaced_in_class, replaced_method
 
 # torch's modules that draw no random numbers.
 DRAW_NOTHING = tuple(
@@ -32,7 +33,7 @@ class Randomness:
 
     def __init__(self, flow: nn.Module, device: torch.device, *, known_loss: bool) -> None:
         self.device = device
-        known = known_loss and device.type == "cpu" and all(map(_is_known, flow.modules()))
+        known = known_loss and device.type == "cpu" and _is_known(flow)
         self.own = torch.Generator() if known else None
 
     @contextmanager
@@ -50,9 +51,12 @@ class Randomness:
             yield
 
 
-def _is_known(module: nn.Module) -> bool:
-    defined_in = type(module).__module__
-    return (defined_in.startswith("cubicflow.") or defined_in in DRAW_NOTHING) and "forward" not in vars(module)
+def _is_known(flow: nn.Module) -> bool:
+    """Return whether all modules of a flow are cubicflow's, or torch's that draw nothing, with unchanged methods."""
+    kinds = {type(module) for module in flow.modules()}
+    listed = all(kind.__module__.startswith("cubicflow.") or kind.__module__ in DRAW_NOTHING for kind in kinds)
+    replaced = any(map(replaced_method, flow.modules())) or any(map(replaced_in_class, kinds))
+    return listed and not replaced
 
 
 def seed_everything(seed: int, device: torch.device) -> None:

@@ -1,4 +1,4 @@
-"""The running means and variances of batch norm layers, which a forward pass in training mode changes."""
+"""Buffers that a forward pass in training mode may change, such as the running means of batch norm layers."""
 
 from __future__ import annotations
 
@@ -7,17 +7,33 @@ from torch import Tensor, nn
 
 
 class RunningStatistics:
-    """Buffers of a flow's batch norm layers. A flow without batch norm has no buffers, and the methods do nothing."""
+    """Buffers of a flow that a step may change. If there are none, the methods do nothing.
+
+    A step changes the buffers of batch norm layers. What a module from elsewhere does is unknown, so all its buffers
+    count. Other buffers of cubicflow's own modules are constant during training.
+    """
 
     def __init__(self, flow: nn.Module) -> None:
-        own = [dict(module.named_buffers(recurse=False)) for module in flow.modules()]
-        self.buffers = [buffer for buffers in own if "running_mean" in buffers for buffer in buffers.values()]
+        self.owners = [
+            module
+            for module in flow.modules()
+            if not type(module).__module__.startswith("cubicflow.") or "running_mean" in _buffers_of(module)
+        ]
 
-    def copy(self) -> list[Tensor]:
-        """Return a copy of the buffers."""
-        return [buffer.clone() for buffer in self.buffers]
+    def copy(self) -> list[dict[str, Tensor]]:
+        """Return a copy of the buffers of each module."""
+        return [{name: buffer.clone() for name, buffer in _buffers_of(owner).items()} for owner in self.owners]
 
-    def restore(self, kept: list[Tensor], where: Tensor) -> None:
+    @torch.no_grad()
+    def restore(self, kept: list[dict[str, Tensor]], where: Tensor) -> None:
         """Set the buffers to ``kept`` if the tensor ``where`` is true. Reads nothing back from the device."""
-        for buffer, before in zip(self.buffers, kept, strict=True):
-            buffer.copy_(torch.where(where, before, buffer))
+        for owner, before in zip(self.owners, kept, strict=True):
+            for name, buffer in _buffers_of(owner).items():
+                if name in before and before[name].shape == buffer.shape:
+                    buffer.copy_(torch.where(where, before[name], buffer))
+
+
+def _buffers_of(module: nn.Module) -> dict[str, Tensor]:
+    """Return a module's own buffers that can be written: an expanded tensor has one number for several elements."""
+    found = module.named_buffers(recurse=False)
+    return {name: buffer for name, buffer in found if buffer.layout == torch.strided and 0 not in buffer.stride()}

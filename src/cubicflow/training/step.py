@@ -2,7 +2,8 @@
 
 A step reads no number back from the device, so that it can be captured and replayed as a CUDA graph. Values that change
 from step to step are tensors. Logged values stay in tensors until the loop reads them. A step with a loss or gradient
-that is not finite changes no weights; only its number is recorded.
+that is not finite changes no weights; only its number is recorded. The steps after it change no weights either: the
+loop may read the number many steps later, and then needs the weights of the failed step.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Step:
         weights: the parameters.
         adam: the optimiser.
         averages: the averaged weights, or None.
-        statistics: the running statistics of batch norm layers.
+        statistics: the buffers that a step may change, such as the running means of batch norm layers.
         count: number of steps taken.
         loss_sum: sum of the losses of all global batches since the loop last read it.
         gradient_norm: norm of the last step's gradient, before clipping.
@@ -95,14 +96,15 @@ class Step:
             for part in gradients:
                 part *= factor
 
-        bad = ~torch.isfinite(loss + norm)
+        failed = self.failed_at >= 0
+        bad = ~torch.isfinite(loss + norm) | failed
         self.adam.update(gradients, self.learning_rate, void=bad)
         self.weights.written()
         self.statistics.restore(statistics, where=bad)
         if self.averages is not None:
             self.averages.update(self.averaging_weight * ~bad)
 
-        self.failed_at.copy_(torch.where(bad & (self.failed_at < 0), self.count, self.failed_at))
+        self.failed_at.copy_(torch.where(bad & ~failed, self.count, self.failed_at))
         self.count += 1
         self.loss_sum += torch.where(bad, 0, loss)
         self.gradient_norm.copy_(norm)

@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 import torch
 
+from cubicflow import splines
 from cubicflow.splines import cubic_spline, num_params
 from cubicflow.splines.backends import native
 from cubicflow.splines.backends.native import launch, library
 from cubicflow.splines.spec import make_spec
 
 from ..accuracy import SCALES, assert_as_exact_as_the_reference, assert_gradients_as_exact_as_the_references
+from ..conftest import Case
 from ..covering import covering_pairs
 from .conftest import AT_LEVELS, LOADED, assert_close, needs_library, points, with_gradients
 
@@ -175,6 +177,47 @@ def test_a_spline_shared_by_many_sums_its_gradients_exactly(level, spline):
 
     exact = ones(x.double(), params.double())
     assert ((ones(x, params) - exact).abs() <= 1e-5 * exact.abs().max()).all()
+
+
+# --- beside the knots of steep splines --------------------------------------------------------------------------------
+
+# K = 8. The value lies within an ulp of a knot that a fused multiply-add puts above it, and the slope there is 1e-3.
+BELOW_ITS_BIN = "44 -14 59 17 21 56 48 14 -58 60 -36 -4 -17 31 57 -25 -59 -34 -59 51 -52 22 -32 30 -36"
+
+
+def assert_maps_back(spline, x, y, params):
+    """Assert that the inverse x of y is as near as float32 allows.
+
+    The sizes of bins and the position in a bin have a few roundings each, on either axis. A rounding of x counts as
+    many times as the spline is steep there. The bound is that of tests/splines/test_knots.py.
+    """
+    again, _ = spline(x.double(), params.double(), domain="unit")
+    steepness = spline.steepness(params.double(), x.double()[:, None])[:, 0]
+    assert ((again - y).abs() <= 16 * torch.finfo(torch.float32).eps * (1 + steepness)).all()
+
+
+def test_the_inverse_of_a_value_within_an_ulp_of_a_knot(level):
+    params = torch.tensor([float(value) for value in BELOW_ITS_BIN.split()])[None]
+    y = torch.tensor([0.94695354])
+    x, log_slope = splines.rational_quadratic_spline(y, params, domain="unit", inverse=True, backend="native")
+    assert log_slope.isfinite().all()
+    assert_maps_back(Case("rational_quadratic"), x, y, params)
+
+
+@needs_library
+@pytest.mark.parametrize("num_bins", [1, 2, 8, 32])
+def test_values_of_steep_splines_map_back(spline, num_bins):
+    """At this scale of params, values of random inputs often lie within an ulp of a knot."""
+    count = 40_000 if num_bins <= 8 else 10_000
+    params = spline.params(count, num_bins=num_bins, scale=30, dtype=torch.float32, seed=num_bins)
+    x = points(count, domain="unit", dtype=torch.float32)
+    for at_level in AT_LEVELS.values():
+        with at_level():
+            y, log_slope = spline(x, params, domain="unit", backend="native")
+            back, back_log_slope = spline(y, params, domain="unit", inverse=True, backend="native")
+        assert torch.stack([log_slope, back_log_slope]).isfinite().all()
+        assert ((y >= 0) & (y <= 1) & (back >= 0) & (back <= 1)).all()
+        assert_maps_back(spline, back, y, params)
 
 
 # --- NaN, infinities, empty tensors ----------------------------------------------------------------------------------

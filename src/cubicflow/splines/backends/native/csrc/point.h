@@ -60,10 +60,13 @@ struct passage {
 INLINE struct passage pass(const struct spline_call *call, VEC low, const struct bin *b) {
     int kind = (int)call->kind;
     struct passage p;
-    /* A point one ulp short of a knot may land outside its bin, where a small end slope could become negative. The
-       value is therefore clamped to the bin. The gradient ignores the clamp, as in evaluation.py. */
-    p.near = (low - b->in_before) / b->in_size;
-    p.near = pick(lt(splat(1), p.near), splat(1), p.near); /* the search ensures low >= in_before */
+    /* A point within an ulp of a knot may land outside its bin, at either end. At the upper end, the sum before the next
+       bin rounds differently from in_before + in_size. At the lower end, the search in rows.h compares low with j floor
+       + scale before, and axis_knot computes in_before by the same expression; but the compiler may fuse the multiply
+       and the add in another way there, so that in_before is an ulp above low. Outside the bin the root would be that
+       of a negative discriminant, and a small end slope could make f' negative. With near in [0, 1] both are sums of
+       nonnegative terms. This order of arguments keeps NaN. The gradient ignores the clamp, as in evaluation.py. */
+    p.near = smaller(splat(1), larger(splat(0), (low - b->in_before) / b->in_size));
     VEC far = 1 - p.near;
     if (call->inverse) {
         VEC t, tau;
