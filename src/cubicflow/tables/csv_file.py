@@ -112,12 +112,10 @@ class CsvTable(Table):
 class SpooledTable(MemoryTable):
     """The rows of a text file as strings, and the narrowest type that fits each column."""
 
-    is_text = True
-
     def __init__(self, source: Table, kept: pa.Table, types: dict[str, pa.DataType]) -> None:
         super().__init__(kept, str(source.path))
+        self._read_like(source)
         self.types = {**source.types, **types}
-        self.remarks, self.delimiter, self.has_header = source.remarks, source.delimiter, source.has_header
         self._fingerprint, self._source = source.fingerprint(), source.source()
 
     def source(self) -> str | None:

@@ -64,6 +64,11 @@ class Table(ABC):
     def names(self) -> list[str]:
         return list(self.types)
 
+    def _read_like(self, inner: Table) -> None:
+        """Describe the text as the table does that this table wraps."""
+        self.is_text, self.has_header, self.delimiter = inner.is_text, inner.has_header, inner.delimiter
+        self.remarks, self.formats = inner.remarks, inner.formats
+
     def batches(self, columns: Sequence[str] | None = None, rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the named columns, or of all columns, from top to bottom.
 
