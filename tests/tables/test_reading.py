@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cubicflow.tables import Split, TableError, TableOptions, infer, open_table
+from cubicflow.tables import Reading, Split, TableError, TableOptions, infer, open_table
 from cubicflow.tables.source import MemoryTable
 
 GOOD = "a,b\n" + "\n".join(f"{i},{i * 0.5}" for i in range(30)) + "\n"
@@ -95,7 +95,7 @@ def test_delimiters_and_compression(tmp_path: Path, delimiter: str) -> None:
 
 def test_quoted_newlines_and_delimiters_are_values(tmp_path: Path) -> None:
     path = write(tmp_path, "a,b\n" + '1,"x, y"\n2,"two\nlines"\n' * 10)
-    assert set(infer(open_table(path)).schema["b"].levels) == {"x, y", "two\nlines"}
+    assert set(infer(open_table(path, Reading(allow_multiline=True))).schema["b"].levels) == {"x, y", "two\nlines"}
 
 
 def test_a_type_is_decided_by_all_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,6 +55,7 @@ class FetchedTable(Table):
     def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
         try:
             yield from self._inner.batches(columns, rows)
+            self._add_remarks(self._inner)
         except TableError as error:
             raise _renamed(error, self._inner.path, self.path) from None
 

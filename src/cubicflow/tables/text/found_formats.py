@@ -57,6 +57,7 @@ class FormattedTable(Table):
                 for name, array in zip(columns, batch.columns, strict=True)
             ]
             yield pa.RecordBatch.from_arrays(arrays, names=columns)
+        self._add_remarks(self._inner)
 
     def spooled(self, columns: Sequence[str], folder: Path | None = None) -> Table:
         kept = self._inner.spooled(columns, folder)
