@@ -42,6 +42,26 @@ def near_identifiers(schema: Schema, facts: Mapping[str, Facts]) -> list[str]:
     return found
 
 
+def huge_whole_numbers(schema: Schema, facts: Mapping[str, Facts]) -> list[str]:
+    """Return a warning for each real column that would have steps if its largest numbers were smaller.
+
+    >>> import pyarrow as pa
+    >>> from cubicflow.tables import infer
+    >>> from cubicflow.tables.source import MemoryTable
+    >>> found = infer(MemoryTable(pa.table({"a": [float(i) for i in range(49)] + [2.0**64], "b": range(50)})))
+    >>> found.warnings[0].split(",")[0]
+    "'a' holds whole numbers as large as 1.84467e+19"
+    """
+    return [
+        f"{column.name!r} holds whole numbers as large as {max(seen.smallest, seen.largest, key=abs):.6g}, and beyond "
+        "2^53 a double cannot hold every whole number; it is modelled as real numbers, so samples lie also between and "
+        "below its values; if the largest are errors or mark missing values, remove them; if they are identifiers, "
+        "leave the column out"
+        for column in (*schema.model, *schema.context)
+        if not column.counts_mass and (seen := facts[column.name]).too_large_for_steps
+    ]
+
+
 def too_few_rows(schema: Schema, rows: int) -> list[str]:
     """Return a warning if there are few training rows for the number of columns.
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cubicflow.tables.arrow_types import Floats, is_date, is_number, is_readable, read_text
-from cubicflow.tables.doubts import near_identifiers, too_few_rows
+from cubicflow.tables.doubts import huge_whole_numbers, near_identifiers, too_few_rows
 from cubicflow.tables.kinds import NAMES, decide
 from cubicflow.tables.kinds.column import Bounds, Column, Evidence, Facts, Role
 from cubicflow.tables.kinds.constant import Constant, Dropped
@@ -215,7 +215,11 @@ def _infer(table: Table, options: TableOptions, split: Split, spool: Path | None
         lost=survey.lost,
         parts=survey.parts,
         notes=tuple(notes),
-        warnings=(*near_identifiers(schema, survey.facts), *too_few_rows(schema, survey.parts["train"])),
+        warnings=(
+            *near_identifiers(schema, survey.facts),
+            *huge_whole_numbers(schema, survey.facts),
+            *too_few_rows(schema, survey.parts["train"]),
+        ),
         table=table,
         gaps=gaps,
         sample=survey.sample,

@@ -139,6 +139,7 @@ class Facts:
         self.name, self.type = name, type
         self.rows = self.infinite = self.gaps = 0
         self.smallest, self.largest = np.inf, -np.inf
+        self.all_whole, self.closest_to_0 = not is_text(type), np.inf  # whether every number is whole; the smallest one
         self.max_distinct = MOST_WORDS if is_text(type) else MOST_LEVELS
         self.distinct: set[Any] = set()
         self.finder = GridFinder(epsilon_of(type))
@@ -192,11 +193,21 @@ class Facts:
         if values.size:
             self.smallest = min(self.smallest, float(values.min()))
             self.largest = max(self.largest, float(values.max()))
+            self.closest_to_0 = min(self.closest_to_0, float(np.abs(values.astype(np.float64)).min()))
+            self.all_whole = self.all_whole and (is_whole or bool((values == np.floor(values)).all()))
             if is_whole:
                 self.finder.see_whole(values)
             elif max(abs(self.smallest), abs(self.largest)) < LARGEST_MAGNITUDE:
                 self.finder.see(values)
         return values
+
+    @property
+    def too_large_for_steps(self) -> bool:
+        """Whether the numbers are whole, and float64 has steps of 1 for some and not for others.
+
+        All numbers from 2^53 on are whole in float64, so a column of them alone may be a real measurement.
+        """
+        return self.all_whole and self.closest_to_0 < LARGEST <= max(-self.smallest, self.largest)
 
     def sorted_distinct(self) -> list[Any]:
         """Return the distinct values in ascending order."""
