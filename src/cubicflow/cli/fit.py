@@ -49,6 +49,9 @@ def fit(
         ),
     ] = None,
     drop: Annotated[list[str] | None, table_option(help="Columns to leave out: a,b")] = None,
+    keep: Annotated[
+        list[str] | None, table_option(help="Columns to model although they look like identifiers: a,b")
+    ] = None,
     context: Annotated[list[str] | None, table_option(help="Columns to condition on: a,b")] = None,
     weights: Annotated[str | None, table_option(help="Column of row weights.")] = None,
     kind: Annotated[
@@ -116,6 +119,7 @@ def fit(
             context=names(context or []),
             weights=weights,
             drop=names(drop or []),
+            keep=names(keep or []),
             missing=missing,
         )
         settings = {name: given[name] for name in MODEL if name in given}
