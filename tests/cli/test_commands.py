@@ -227,7 +227,7 @@ def test_an_error_names_the_option_that_solves_it(cubicflow: Command, run: Path,
     for changed, options, said in (
         (
             frame.assign(id=[f"name {i}" for i in range(30)]),
-            (),
+            ("--context", "id"),
             "to learn from it; leave it out with --drop id",
         ),
         (

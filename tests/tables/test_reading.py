@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cubicflow.tables import Split, TableError, TableOptions, infer, open_table
+from cubicflow.tables import Reading, Split, TableError, TableOptions, fit_table, infer, open_table
 from cubicflow.tables.source import MemoryTable
 
 GOOD = "a,b\n" + "\n".join(f"{i},{i * 0.5}" for i in range(30)) + "\n"
@@ -95,7 +96,7 @@ def test_delimiters_and_compression(tmp_path: Path, delimiter: str) -> None:
 
 def test_quoted_newlines_and_delimiters_are_values(tmp_path: Path) -> None:
     path = write(tmp_path, "a,b\n" + '1,"x, y"\n2,"two\nlines"\n' * 10)
-    assert set(infer(open_table(path)).schema["b"].levels) == {"x, y", "two\nlines"}
+    assert set(infer(open_table(path, Reading(allow_multiline=True))).schema["b"].levels) == {"x, y", "two\nlines"}
 
 
 def test_a_type_is_decided_by_all_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,3 +269,25 @@ def test_weights_that_are_zero_in_all_training_rows_are_refused(tmp_path: Path) 
     for weights, said in ((np.where(train, 0, 1), "all zero in the training rows"), (np.zeros(40), "all 0.0")):
         lines = "".join(f"{i / 7},{weight}\n" for i, weight in enumerate(weights))
         assert said in refusal(write(tmp_path, "x,w\n" + lines), weights="w")
+
+
+@pytest.mark.parametrize("model", ["columns", "flow"])
+def test_huge_whole_numbers_are_warned_of_and_samples_stay_whole(tmp_path: Path, model: str) -> None:
+    texts = [*map(str, range(100)), str(2**63 + 5000), str(2**64 + 12345)]
+    path = write(tmp_path, "a,b\n" + "".join(f"{text},{i % 7}\n" for i, text in enumerate(texts)))
+    said: list[str] = []
+    small: Any = {"settings": {"hidden_features": 4}, "say": said.append, "progress": False, "steps": 2, "seed": 0}
+    fitted = fit_table(path, tmp_path / "run", model=model, **small).fitted
+    (warning,) = [line for line in said if line.startswith("warning: 'a' holds whole numbers as large as 1.84467e+19")]
+    assert "it is modelled as real numbers, so samples lie also between and below its values" in warning
+    drawn = fitted.sample(200, seed=0)["a"].to_numpy()
+    np.testing.assert_array_equal(drawn, np.round(drawn))
+
+
+@pytest.mark.parametrize("low", [0.5, 2.0**53])
+def test_large_measurements_are_not_taken_for_whole_numbers(low: float) -> None:
+    """All doubles from 2^53 on are whole, so only smaller ones show that a column counts something."""
+    rng = np.random.default_rng(0)
+    found = infer(MemoryTable(pa.table({"a": low + rng.uniform(0, 1e20, 60), "b": rng.normal(size=60)})))
+    assert found.warnings == ()
+    assert found.schema["a"].decimals is None

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from cubicflow.tables import Reading, TableError, TableOptions, infer, open_table
-from cubicflow.tables.text.comment_lines import WithoutComments
 from cubicflow.tables.text.formats import DateFormat, NumberFormat, ZonedFormat, format_from_json
+from cubicflow.tables.text.lines import WithoutComments
 
 RNG = np.random.default_rng(0)
 NUMBERS = [round(float(value), 1) for value in RNG.uniform(-400, 9000, 40)]
@@ -292,10 +292,10 @@ def open_plain(folder: Path) -> Any:
 
 @pytest.mark.parametrize("size", [1, 2, 7, 1000])
 def test_comments_are_found_for_every_block_size(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    monkeypatch.setattr("cubicflow.tables.text.comment_lines.CHUNK", size)
+    monkeypatch.setattr("cubicflow.tables.text.lines.CHUNK", size)
     text = b'#x\na,"b\n#c"\r\n  # y\n\n1,"2""\n#3"\n#z'
     expected = b'a,"b\n#c"\r\n\n1,"2""\n#3"\n'
-    assert WithoutComments(io.BytesIO(text), b"#").read() == expected
+    assert WithoutComments(io.BytesIO(text), b"#", b",").read() == expected
 
 
 def test_reading_options_that_do_not_apply_are_refused(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from cubicflow.cli.clear_errors import clear_errors
-from cubicflow.cli.reading import Comment, Device, Header, Missing
+from cubicflow.cli.reading import Comment, Device, Header, Missing, Multiline
+from cubicflow.cli.remarks import say_remarks
 from cubicflow.cli.terminal import say
 
 
@@ -20,6 +21,7 @@ def compare(
     missing: Missing = None,
     header: Header = None,
     comment: Comment = None,
+    allow_multiline: Multiline = False,
     device: Device = None,
 ) -> None:
     """Compare two models on a table: the paired difference of log likelihood per row, ± 2 standard errors.
@@ -33,7 +35,9 @@ def compare(
         from cubicflow.tables.comparing import compare_runs
 
         models = FittedTable.load(first, device), FittedTable.load(second, device)
-        result = compare_runs(*models, open_table(data, models[0].reading.with_options(header, comment)), missing)
+        table = open_table(data, models[0].reading.with_options(header, comment, allow_multiline))
+        result = compare_runs(*models, table, missing)
+        say_remarks(table)
         if result.held_out:
             say("a model was fitted to this file, so only test rows are compared")
         say(f"{first}: {result.first}")

@@ -19,8 +19,8 @@ from cubicflow.cli.engine_options import (
     refuse,
     say_job,
 )
-from cubicflow.cli.reading import Comment, Device, FittedColumns, Header, Missing, RunFolder, Unseen
-from cubicflow.cli.remarks import say_ignored, say_unseen
+from cubicflow.cli.reading import Comment, Device, FittedColumns, Header, Missing, Multiline, RunFolder, Unseen
+from cubicflow.cli.remarks import say_ignored, say_remarks, say_unseen
 from cubicflow.cli.terminal import say
 
 
@@ -31,6 +31,7 @@ def evaluate(
     unseen: Unseen = "count",
     header: Header = None,
     comment: Comment = None,
+    allow_multiline: Multiline = False,
     device: Device = None,
     engine: Engine = None,
     address: Address = None,
@@ -59,15 +60,16 @@ def evaluate(
         check_skipped(on_error, skipped)
         if engine is None:
             fitted = FittedTable.load(run, device)
-            table = open_table(data, fitted.reading.with_options(header, comment))
+            table = open_table(data, fitted.reading.with_options(header, comment, allow_multiline))
             say_ignored(fitted.schema, table)
             scored = score_parts(fitted, table, missing, unseen=unseen)
+            say_remarks(table)
             is_source = fitted.is_source(table)
         else:
             from cubicflow.clusters import evaluate_files
             from cubicflow.clusters.job_folder import write_skipped
 
-            refuse(engine, header=header, comment=comment)
+            refuse(engine, header=header, comment=comment, allow_multiline=allow_multiline)
             fitted = FittedTable.load(run, "cpu")
             options: dict[str, Any] = {"missing": missing, "unseen": unseen, "device": device}
             options["report"] = BlockProgress()

@@ -13,7 +13,7 @@ import typer
 
 from cubicflow.cli.arguments import names, pairs, ranges
 from cubicflow.cli.clear_errors import clear_errors
-from cubicflow.cli.reading import DATA, Comment, Header
+from cubicflow.cli.reading import DATA, Comment, Header, Multiline
 from cubicflow.cli.terminal import say
 from cubicflow.tables.kinds import NAMES
 
@@ -36,6 +36,7 @@ def fit(
     ] = None,
     header: Header = None,
     comment: Comment = None,
+    allow_multiline: Multiline = False,
     split: Annotated[
         str | None,
         table_option(help="time:COLUMN keeps the latest rows for the test. Default: a random tenth of the rows."),
@@ -48,6 +49,9 @@ def fit(
         ),
     ] = None,
     drop: Annotated[list[str] | None, table_option(help="Columns to leave out: a,b")] = None,
+    keep: Annotated[
+        list[str] | None, table_option(help="Columns to model although they look like identifiers: a,b")
+    ] = None,
     context: Annotated[list[str] | None, table_option(help="Columns to condition on: a,b")] = None,
     weights: Annotated[str | None, table_option(help="Column of row weights.")] = None,
     kind: Annotated[
@@ -115,12 +119,14 @@ def fit(
             context=names(context or []),
             weights=weights,
             drop=names(drop or []),
+            keep=names(keep or []),
             missing=missing,
         )
         settings = {name: given[name] for name in MODEL if name in given}
         training = {field.name: given[field.name] for field in fields(TrainingConfig) if field.name in given}
         more: dict[str, Any] = {"model": model, "resume": resume, "overwrite": overwrite, "say": _say}
-        more |= {"reading": Reading(header, comment), "split": split, "start": start, "constraints": constraint or []}
+        more |= {"split": split, "start": start, "constraints": constraint or []}
+        more["reading"] = Reading(header, comment, allow_multiline=allow_multiline)
         result = fit_table(data, output, options, settings, **more, **training)
         if os.environ.get("RANK", "0") != "0":  # only the first of several processes prints
             return

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from cubicflow.cli.clear_errors import clear_errors
-from cubicflow.cli.reading import Comment, Device, FittedColumns, Header
-from cubicflow.cli.remarks import say_ignored
+from cubicflow.cli.reading import Comment, Device, FittedColumns, Header, Multiline
+from cubicflow.cli.remarks import say_ignored, say_remarks
 from cubicflow.cli.terminal import say
 from cubicflow.cli.writing import Overwrite, ProtectFormulas, check_protection
 
@@ -31,6 +31,7 @@ def impute(
     seed: Annotated[int | None, typer.Option(help="Seed of the draws.", min=0, max=2**63 - 1)] = None,
     header: Header = None,
     comment: Comment = None,
+    allow_multiline: Multiline = False,
     overwrite: Overwrite = False,
     protect_formulas: ProtectFormulas = False,
     device: Device = None,
@@ -57,9 +58,10 @@ def impute(
         for name in names:
             check_output(name, overwrite=overwrite)
         fitted = FittedTable.load(run, device)
-        table = open_table(data, fitted.reading.with_options(header, comment))
+        table = open_table(data, fitted.reading.with_options(header, comment, allow_multiline))
         say_ignored(fitted.schema, table)
         filled = FilledTable(fitted, table, draws, mode, seed)
+        say_remarks(table)
         writing: dict[str, Any] = {"formats": fitted.reading.formats, "protect_formulas": protect_formulas}
         written: list[str] = []
         try:

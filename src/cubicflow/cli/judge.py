@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,7 +10,7 @@ import typer
 
 from cubicflow.cli.arguments import names
 from cubicflow.cli.clear_errors import clear_errors
-from cubicflow.cli.reading import Comment, Device, Header
+from cubicflow.cli.reading import Comment, Device, Header, Multiline
 from cubicflow.cli.terminal import say
 from cubicflow.cli.writing import Overwrite
 
@@ -47,6 +48,7 @@ def judge(
     overwrite: Overwrite = False,
     header: Header = None,
     comment: Comment = None,
+    allow_multiline: Multiline = False,
     device: Device = None,
 ) -> None:
     """Judge the quality of samples: a classifier's AUC, errors of columns and pairs, copies, contradictions.
@@ -71,14 +73,16 @@ def judge(
             if words or drop:
                 raise ValueError("--words and --drop need two tables, not a run; leave them out")
             fitted = FittedTable.load(run, device)
-            reading = fitted.reading.with_options(header, comment)
+            reading = fitted.reading.with_options(header, comment, allow_multiline)
+            fitted = replace(fitted, reading=reading)
             rows = None if train is None else open_table(train, reading)
             found = judge_run(fitted, open_table(second, reading), rows, missing=missing, seed=seed)
         else:
             if missing is not None:
                 raise ValueError("--missing needs a run, but two tables are given; leave out --missing")
             options: dict[str, Any] = {"words": names(words or []), "drop": names(drop or []), "seed": seed}
-            found = judge_files(first, second, train, **options, reading=Reading(header, comment))
+            options["reading"] = Reading(header, comment, allow_multiline=allow_multiline)
+            found = judge_files(first, second, train, **options)
         for note in found.notes:
             say(f"note: {note}", err=True)
         if found.closeness is None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from cubicflow.cli.clear_errors import clear_errors
-from cubicflow.cli.reading import Comment, Header, RunFolder
+from cubicflow.cli.reading import Comment, Header, Multiline, RunFolder
 from cubicflow.cli.terminal import say
 from cubicflow.cli.writing import Overwrite
 
@@ -28,6 +28,7 @@ def plot(
     overwrite: Overwrite = False,
     header: Header = None,
     comment: Comment = None,
+    allow_multiline: Multiline = False,
 ) -> None:
     """Plot a fit: its scores, the training curve, and samples against data, as PNG files and one HTML page.
 
@@ -38,5 +39,6 @@ def plot(
 
         folder = run / "plots" if output is None else output
         options: dict[str, Any] = {"rows": rows, "seed": seed, "overwrite": overwrite}
-        page = draw_report(run, data, folder, **options, header=header, comment=comment)
+        options |= {"header": header, "comment": comment, "allow_multiline": allow_multiline}
+        page = draw_report(run, data, folder, **options)
         say(f"wrote {page}")

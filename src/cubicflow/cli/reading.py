@@ -23,6 +23,10 @@ Header = Annotated[
 Comment = Annotated[
     str | None, typer.Option(help="Text at the start of comment lines, such as #.", rich_help_panel="Table")
 ]
+Multiline = Annotated[
+    bool,
+    typer.Option("--allow-multiline", help="Accept line breaks in quoted text of a CSV file.", rich_help_panel="Table"),
+]
 Missing = Annotated[
     str | None, typer.Option(help="Rows with missing values: model, drop or error. Default: as in the fit.")
 ]

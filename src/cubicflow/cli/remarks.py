@@ -20,6 +20,12 @@ def say_ignored(schema: Schema, table: Table) -> None:
         say(f"note: the fitted table had no column {some(new)}; it is ignored", err=True)
 
 
+def say_remarks(table: Table) -> None:
+    """Print notes on how a table was read, such as the number of its empty lines. The rows must have been read."""
+    for remark in table.remarks:
+        say(f"note: {remark}", err=True)
+
+
 def say_unseen(counts: Mapping[str, int]) -> None:
     """Print a note about values that no training row had, with their number in each column."""
     if counts:

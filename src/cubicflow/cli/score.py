@@ -21,8 +21,8 @@ from cubicflow.cli.engine_options import (
     refuse,
     say_job,
 )
-from cubicflow.cli.reading import Comment, Device, FittedColumns, Header, RunFolder, Unseen
-from cubicflow.cli.remarks import say_ignored, say_unseen
+from cubicflow.cli.reading import Comment, Device, FittedColumns, Header, Multiline, RunFolder, Unseen
+from cubicflow.cli.remarks import say_ignored, say_remarks, say_unseen
 from cubicflow.cli.writing import Output, Overwrite
 
 
@@ -44,6 +44,7 @@ def score(
     overwrite: Overwrite = False,
     header: Header = None,
     comment: Comment = None,
+    allow_multiline: Multiline = False,
     device: Device = None,
     engine: Engine = None,
     address: Address = None,
@@ -75,7 +76,7 @@ def score(
             from cubicflow.clusters import score_files
             from cubicflow.clusters.job_folder import SKIPPED
 
-            refuse(engine, header=header, comment=comment)
+            refuse(engine, header=header, comment=comment, allow_multiline=allow_multiline)
             options: dict[str, Any] = {"missing": missing, "observed_only": observed_only, "unseen": unseen}
             options |= {"overwrite": overwrite, "device": device, "report": BlockProgress()}
             result = score_files(run, data, output, **options, **blockwise)
@@ -86,8 +87,9 @@ def score(
 
         check_output(output, overwrite=overwrite)
         fitted, counts = FittedTable.load(run, device), Counter[str]()
-        table = open_table(data, fitted.reading.with_options(header, comment))
+        table = open_table(data, fitted.reading.with_options(header, comment, allow_multiline))
         say_ignored(fitted.schema, table)
         scoring: dict[str, Any] = {"observed_only": observed_only, "unseen": unseen, "counts": counts}
         write_rows(output, fitted.score_batches(table, missing, **scoring), overwrite=overwrite, whole=True)
+        say_remarks(table)
         say_unseen(counts)

@@ -78,7 +78,7 @@ class CubicFlowImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  
         with private_randomness(seed), tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "rows.parquet"
             parquet.write_table(rows, path)
-            options = TableOptions(kinds=kinds, missing="model")
+            options = TableOptions(kinds=kinds, keep=tuple(rows.column_names), missing="model")
             self.fitted_ = fit_table(path, Path(folder) / "run", options, settings, model="columns", **training).fitted
         return self
 

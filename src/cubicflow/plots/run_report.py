@@ -42,6 +42,7 @@ def draw_report(
     overwrite: bool = False,
     header: str | None = None,
     comment: str | None = None,
+    allow_multiline: bool = False,
 ) -> Path:
     """Write the report of a run to a folder, and return the path of the page.
 
@@ -52,7 +53,7 @@ def draw_report(
         rows: number of table rows and of samples to plot.
         seed: seed of the samples.
         overwrite: whether to replace an existing report.
-        header, comment: options for reading ``data``. Default: those of the fitted table.
+        header, comment, allow_multiline: options for reading ``data``. Default: those of the fitted table.
     """
     fitted = FittedTable.load(run)
     if folder.parent.resolve() == run.resolve():  # a run folder from elsewhere may contain a link
@@ -61,7 +62,7 @@ def draw_report(
         raise TableError(f"{folder}: this is a file; give a folder for the pictures")
     if (folder / PAGE_NAME).exists() and not overwrite:
         raise TableError(f"{folder / PAGE_NAME}: there is such a page already; replace it", "--overwrite")
-    table = _table(fitted, data, fitted.reading.with_options(header, comment))
+    table = _table(fitted, data, fitted.reading.with_options(header, comment, allow_multiline))
     found = _rows(fitted, table, rows)
     samples = fitted.sample_like(found, rows, seed=seed)
     figures = _figures(fitted, found, samples, run)

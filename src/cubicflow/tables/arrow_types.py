@@ -212,6 +212,15 @@ def narrowest(text: pa.Array, before: pa.DataType) -> pa.DataType:
     return next((type for ladder in ladders for type in ladder if fits(text, type)), pa.string())
 
 
+def wider(type: pa.DataType, other: pa.DataType) -> pa.DataType:
+    """Return the wider one of two types of a ladder; ``type`` if no ladder has both.
+
+    >>> wider(pa.int64(), pa.float64()), wider(pa.float64(), pa.int64()), wider(pa.string(), pa.int64())
+    (DataType(double), DataType(double), DataType(string))
+    """
+    return next((max(type, other, key=each.index) for each in LADDERS if type in each and other in each), type)
+
+
 def fits(text: pa.Array, type: pa.DataType) -> bool:
     """Return whether every text parses as a value of the type."""
     if pa.types.is_boolean(type):

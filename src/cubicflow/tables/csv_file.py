@@ -25,8 +25,8 @@ from pyarrow import csv as arrow_csv
 from cubicflow.tables.arrow_types import narrowest
 from cubicflow.tables.source import MemoryTable, Table, fingerprint_blocks
 from cubicflow.tables.table_error import TableError
-from cubicflow.tables.text.comment_lines import WithoutComments
 from cubicflow.tables.text.csv_head import ROWS_BELOW, read_head
+from cubicflow.tables.text.lines import CountedLines, ScannedLines, WithoutComments, open_quote, scan_lines
 from cubicflow.tables.text.reading import Reading
 from cubicflow.tables.unpacking import check_unpacked, most_unpacked
 from cubicflow.tables.watched_files import WatchedFiles
@@ -42,7 +42,12 @@ MOST_IN_MEMORY = 1 << 26  # bytes of text
 
 
 class CsvTable(Table):
-    """A CSV file. The delimiter is one of ``, ; tab |`` outside quotes, found in the first lines."""
+    """A CSV file. The delimiter is one of ``, ; tab |`` outside quotes, found in the first lines.
+
+    Every line is a row, a part of the header, or counted in ``remarks`` after the first pass. Quoted text with line
+    breaks is refused unless ``reading`` allows it: one quotation mark that is never closed would make a single value of
+    all rows up to the next one.
+    """
 
     is_text = True
     has_header = True
@@ -50,24 +55,32 @@ class CsvTable(Table):
     def __init__(self, path: Path, reading: Reading | None = None) -> None:
         reading = reading or Reading()
         watched = WatchedFiles(path, lambda: [path])
-        self._comment = (reading.comment or "").encode()
-        rows = reading.header_rows[1]
+        self._comment, self._allow_multiline = (reading.comment or "").encode(), reading.allow_multiline
+        self._above, rows = reading.header_rows
         lines = _first_lines(path, max(rows, 1) + ROWS_BELOW, self._comment)
         head = read_head(path, _decoded(path, lines, max(rows, 1)), reading)
         self.delimiter, self._skipped = head.delimiter, head.lines
+        for number, line in enumerate(lines[:rows]):
+            if open_quote(line, head.delimiter.encode(), is_open=False) is not None:
+                raise TableError(
+                    f"{path}: row {number} holds the names, and its last quotation mark is not closed in that row; "
+                    "close it, or write every name in one line"
+                )
         super().__init__(path, dict.fromkeys(head.names, pa.string()), watched)
 
     def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
-        missing = pa.array(MISSING)
+        missing, delimiter = pa.array(MISSING), self.delimiter or ","
         try:
             with FingerprintedFile(self.path) as file:
-                stream = pa.input_stream(Unpacked(self.path, file) if self.path.suffix == ".gz" else file)
+                text: io.RawIOBase = Unpacked(self.path, file) if self.path.suffix == ".gz" else file
+                comments = WithoutComments(text, self._comment, delimiter.encode()) if self._comment else None
+                lines = CountedLines(text if comments is None else comments)
                 reader = arrow_csv.open_csv(
-                    pa.input_stream(WithoutComments(stream, self._comment)) if self._comment else stream,
+                    pa.input_stream(lines),
                     read_options=arrow_csv.ReadOptions(
                         column_names=self.names, skip_rows=self._skipped, block_size=BLOCK_BYTES
                     ),
-                    parse_options=arrow_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
+                    parse_options=arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
                     convert_options=arrow_csv.ConvertOptions(
                         column_types=dict.fromkeys(self.names, pa.string()),
                         include_columns=columns,
@@ -81,13 +94,60 @@ class CsvTable(Table):
                     trimmed = [pc.utf8_trim_whitespace(column) for column in block.columns]
                     known = [pc.if_else(pc.is_in(column, missing), None, column) for column in trimmed]
                     yield from pa.Table.from_arrays(known, names=columns).to_batches(max_chunksize=rows)
+                while lines.read(BLOCK_BYTES):  # lines that the parser did not need
+                    pass
                 self._fingerprint = file.fingerprint()
+            self.remarks = self._account(lines.count, start, 0 if comments is None else comments.count)
         except pa.ArrowInvalid as error:
             if "Empty CSV file" in str(error):  # the file holds only a header
                 return
+            self._refuse_open_quotes(self._scanned())
             raise TableError(_explain(self.path, str(error), len(self.names))) from None
         except (OSError, EOFError) as error:
             raise TableError(f"{self.path}: cannot be read: {error}") from None
+
+    def _account(self, lines: int, rows: int, comments: int) -> tuple[str, ...]:
+        """Return remarks on the lines that are neither rows nor the row of names.
+
+        Raises TableError if the rows and these lines are not all lines of the file.
+        """
+        counts = {f"begin with {self._comment.decode()}": comments, "are above the names": self._above}
+        remarks = []
+        if lines - self._skipped != rows:
+            scanned = self._scanned()
+            self._refuse_open_quotes(scanned)
+            counts["are empty"] = scanned.empty
+            if scanned.continued:
+                remarks.append(f"{scanned.continued:,} lines continue a quoted text of a line above")
+            if lines - self._skipped != rows + scanned.empty + scanned.continued:
+                raise TableError(
+                    f"{self.path}: {lines - self._skipped:,} lines below the names hold {rows:,} rows, and neither "
+                    "empty lines nor quoted text explain the difference; check the quotation marks"
+                )
+        if found := [f"{count:,} lines {what}" for what, count in counts.items() if count]:
+            remarks.append(f"{', '.join(found)}: left out")
+        return tuple(remarks)
+
+    def _scanned(self) -> ScannedLines:
+        try:
+            with _open(self.path) as file:
+                return scan_lines(file, (self.delimiter or ",").encode(), self._comment, self._skipped)
+        except (OSError, EOFError) as error:
+            raise TableError(f"{self.path}: cannot be read: {error}") from None
+
+    def _refuse_open_quotes(self, found: ScannedLines) -> None:
+        """Raise TableError for a quoted text that goes on over several lines, unless that is allowed."""
+        if found.never_closed is not None:
+            raise TableError(
+                f"{self.path}: the quotation mark that opens a text in line {found.never_closed:,} is never closed, so "
+                "all lines below it would be one value; close it"
+            )
+        if found.first_open is not None and not self._allow_multiline:
+            raise TableError(
+                f"{self.path}: a quoted text goes on over several lines, first in line {found.first_open:,}; close its "
+                "quotation mark in that line, or, if text has line breaks in this table, allow them",
+                "--allow-multiline",
+            )
 
     def spooled(self, columns: Sequence[str], folder: Path | None = None) -> Table:
         found = dict.fromkeys(columns, pa.null())
@@ -112,12 +172,10 @@ class CsvTable(Table):
 class SpooledTable(MemoryTable):
     """The rows of a text file as strings, and the narrowest type that fits each column."""
 
-    is_text = True
-
     def __init__(self, source: Table, kept: pa.Table, types: dict[str, pa.DataType]) -> None:
         super().__init__(kept, str(source.path))
+        self._read_like(source)
         self.types = {**source.types, **types}
-        self.remarks, self.delimiter, self.has_header = source.remarks, source.delimiter, source.has_header
         self._fingerprint, self._source = source.fingerprint(), source.source()
 
     def source(self) -> str | None:

@@ -1,12 +1,14 @@
-"""Warnings, before a fit, about tables that are hard to fit."""
+"""Identifiers, and warnings, before a fit, about tables that are hard to fit."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from cubicflow.tables.arrow_types import is_text
-from cubicflow.tables.kinds.facts import Facts
+from cubicflow.tables.kinds.column import Column
+from cubicflow.tables.kinds.facts import LARGEST, Facts
 from cubicflow.tables.schema import Schema
+from cubicflow.tables.table_error import some
 
 # A word with fewer than five rows is hardly learned: the standard error of its share is about half of the share, and
 # its relation to other columns is unknown. A column with fewer than twenty words is not an identifier, even if a small
@@ -15,6 +17,50 @@ RARE = 0.2
 FEWEST_WORDS, MANY_WORDS = 20, 1000
 # The sample covariance of D columns is singular with D rows or fewer, and rough with a few times as many.
 ROWS_PER_COLUMN = 5
+# 20 numbers drawn at random from 40 all differ in three of a thousand draws, and more numbers in far fewer draws. So
+# whole numbers that never repeat and fill half of their range were counted, not measured.
+FEWEST_NUMBERS = 20
+FILLED = 0.5
+
+
+def identifies(facts: Facts) -> str | None:
+    """Return in which way a column only names its rows; None if it does not.
+
+    Text is an identifier if no value repeats, or if there are more words than a model can learn. Whole numbers are an
+    identifier if no value repeats, and if they fill at least half of the range in steps of 1, such as the numbers of
+    rows, or if their range is too long for a model. Dates and fractions never are.
+    """
+    if is_text(facts.type):
+        if not facts.all_distinct_known:
+            return f"more than {facts.max_distinct:,} different texts"
+        return "texts that never repeat" if facts.never_repeats and facts.rows > 1 else None
+    grid = facts.finder.grid()
+    if grid is None or not facts.never_repeats or facts.gaps or facts.rows < FEWEST_NUMBERS:
+        return None
+    is_counted = grid.step == 1 and facts.rows >= FILLED * grid.count
+    return "whole numbers that never repeat" if is_counted or grid.count > LARGEST else None
+
+
+def left_out_note(identifiers: Mapping[str, str]) -> str:
+    """Return the note on identifiers that are left out, with the option that keeps them.
+
+    >>> left_out_note({"email": "texts that never repeat"})
+    "identifiers are left out: 'email' (texts that never repeat); to model one anyway, keep it with --keep email"
+    """
+    counted = ", ".join(f"{name!r} ({why})" for name, why in identifiers.items())
+    return f"identifiers are left out: {counted}; to model one anyway, keep it with --keep {next(iter(identifiers))}"
+
+
+def unrepeated_numbers(columns: Iterable[Column], facts: Mapping[str, Facts]) -> list[str]:
+    """Return a warning for the columns of whole numbers that never repeat, at most one line for all of them."""
+    found = [
+        column.name
+        for column in columns
+        if column.counts_mass and facts[column.name].rows >= FEWEST_NUMBERS and facts[column.name].never_repeats
+        if not is_text(facts[column.name].type)
+    ]
+    advice = f"if they are identifiers, leave them out with --drop {','.join(found)}"
+    return [f"{some(found, 20)}: whole numbers that never repeat; {advice}"] if found else []
 
 
 def near_identifiers(schema: Schema, facts: Mapping[str, Facts]) -> list[str]:
@@ -40,6 +86,26 @@ def near_identifiers(schema: Schema, facts: Mapping[str, Facts]) -> list[str]:
                 "leave the column out"
             )
     return found
+
+
+def huge_whole_numbers(schema: Schema, facts: Mapping[str, Facts]) -> list[str]:
+    """Return a warning for each real column that would have steps if its largest numbers were smaller.
+
+    >>> import pyarrow as pa
+    >>> from cubicflow.tables import infer
+    >>> from cubicflow.tables.source import MemoryTable
+    >>> found = infer(MemoryTable(pa.table({"a": [float(i) for i in range(49)] + [2.0**64], "b": range(50)})))
+    >>> found.warnings[0].split(",")[0]
+    "'a' holds whole numbers as large as 1.84467e+19"
+    """
+    return [
+        f"{column.name!r} holds whole numbers as large as {max(seen.smallest, seen.largest, key=abs):.6g}, and beyond "
+        "2^53 a double cannot hold every whole number; it is modelled as real numbers, so samples lie also between and "
+        "below its values; if the largest are errors or mark missing values, remove them; if they are identifiers, "
+        "leave the column out"
+        for column in (*schema.model, *schema.context)
+        if not column.counts_mass and (seen := facts[column.name]).too_large_for_steps
+    ]
 
 
 def too_few_rows(schema: Schema, rows: int) -> list[str]:

@@ -124,7 +124,9 @@ def fit_table(
             "--missing drop",
         )
     missing = Missing(options.missing or (Missing.ERROR if model == "flow" else Missing.MODEL))
-    found = infer(table, replace(options, missing=missing), requested_split, spool=temporary, atoms=model != "flow")
+    requested: dict[str, Any] = {"options": replace(options, missing=missing), "split": requested_split}
+    requested |= {"spool": temporary, "atoms": model != "flow", "leave_out_identifiers": True}
+    found = infer(table, **requested)
     model = model or ("columns" if options.missing is Missing.MODEL else suited_model(found))
     if model == "flow":  # training rows are complete; rows to score may have missing values
         missing = Missing(options.missing or Missing.ERROR)

@@ -18,8 +18,15 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cubicflow.tables.arrow_types import Floats, is_date, is_number, is_readable, read_text
-from cubicflow.tables.doubts import near_identifiers, too_few_rows
+from cubicflow.tables.arrow_types import Floats, is_date, is_number, is_readable, is_text, read_text
+from cubicflow.tables.doubts import (
+    huge_whole_numbers,
+    identifies,
+    left_out_note,
+    near_identifiers,
+    too_few_rows,
+    unrepeated_numbers,
+)
 from cubicflow.tables.kinds import NAMES, decide
 from cubicflow.tables.kinds.column import Bounds, Column, Evidence, Facts, Role
 from cubicflow.tables.kinds.constant import Constant, Dropped
@@ -48,6 +55,7 @@ class TableOptions:
         context: columns to condition on.
         weights: the column of row weights.
         drop: columns to leave out.
+        keep: columns to model although they look like identifiers.
         missing: what to do with rows that lack a value, a :class:`Missing` or its name; None for the model's default.
 
     >>> TableOptions(kinds={"zip": "categorical"}, bounds={"share": (0, 1)}, missing="drop").missing
@@ -60,6 +68,7 @@ class TableOptions:
     context: tuple[str, ...] = ()
     weights: str | None = None
     drop: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()
     missing: Missing | str | None = None
 
     def __post_init__(self) -> None:
@@ -80,6 +89,10 @@ class TableOptions:
             raise TableError(
                 f"{some(both)} has a transform and bounds; bounds imply a transform, so give one of the two"
             )
+        if isinstance(self.keep, str):
+            raise TableError(f"keep should be a list of columns, got {self.keep!r}")
+        if both := sorted(set(self.keep) & set(self.drop)):
+            raise TableError(f"{some(both)} is named in both keep and drop; choose one of the two")
         for (first, ones), (second, others) in combinations(self._roles.items(), 2):
             if clash := sorted(set(ones) & set(others)):
                 raise TableError(
@@ -110,7 +123,7 @@ class TableOptions:
     @property
     def named(self) -> set[str]:
         """The names of all columns in the options."""
-        return {*self.kinds, *self.transforms, *self.bounds}.union(*self._roles.values())
+        return {*self.kinds, *self.transforms, *self.bounds, *self.keep}.union(*self._roles.values())
 
     def check_names(self, names: Iterable[str]) -> None:
         """Raise TableError if an option names a column that is not in the table."""
@@ -144,6 +157,7 @@ def infer(
     spool: Path | None = None,
     *,
     atoms: bool = False,
+    leave_out_identifiers: bool = False,
 ) -> Inferred:
     """Infer the schema of a table.
 
@@ -155,6 +169,8 @@ def infer(
             system's temporary folder.
         atoms: whether the model gives single values of a real column probabilities of their own; if false, a note names
             columns with frequent values.
+        leave_out_identifiers: whether columns that only name their rows are left out, with a note, unless an option
+            names them; if false, such text raises TableError, and such numbers are modelled.
 
     >>> import pyarrow as pa
     >>> from cubicflow.tables.source import MemoryTable
@@ -163,12 +179,14 @@ def infer(
     ['categorical', 'stepped']
     """
     try:
-        return _infer(table, options or TableOptions(), split or Split(), spool, atoms)
+        return _infer(table, options or TableOptions(), split or Split(), spool, atoms, leave_out_identifiers)
     except TableError as error:
         raise error.about(table.path) from None
 
 
-def _infer(table: Table, options: TableOptions, split: Split, spool: Path | None, atoms: bool) -> Inferred:
+def _infer(
+    table: Table, options: TableOptions, split: Split, spool: Path | None, atoms: bool, leave_out_identifiers: bool
+) -> Inferred:
     options.check_names(table.names)
     if unknown := [name for name in columns_of(split) if name not in table.types]:
         raise TableError(f"there is no column {some(unknown)} to split by; the columns are {some(table.names, 20)}")
@@ -183,15 +201,27 @@ def _infer(table: Table, options: TableOptions, split: Split, spool: Path | None
     types = {name: table.types[name] for name in used}
     _check_empty(types)
     split = split.resolved(table)
-    survey = _Survey(table, types, missing, split)
+    identifiers: dict[str, str] = {}
+    if leave_out_identifiers:
+        survey = _Survey(table, types, Missing.MODEL, split)  # a row that lacks only an identifier is used
+        named = {name: identifies(facts) for name, facts in survey.facts.items() if name not in options.named}
+        identifiers = {name: why for name, why in named.items() if why is not None}
+        used = [name for name in used if name not in identifiers]
+        _check_left(used, identifiers)
+        types = {name: types[name] for name in used}
+        survey.facts = {name: survey.facts[name] for name in used}
+    if not leave_out_identifiers or survey.lost:
+        survey = _Survey(table, types, missing, split)
     columns = {}
     _check_gaps(survey.facts, options)
     for name, facts in survey.facts.items():
         role: Role = "weights" if name == options.weights else "context" if name in options.context else "model"
-        columns[name] = decide(facts, options.kinds.get(name), role)
+        kind = "categorical" if name in options.keep and is_text(facts.type) else None
+        columns[name] = decide(facts, options.kinds.get(name, kind), role)
     _check_roles(columns, options)
     notes = [_index_note(name, is_text=table.is_text) for name in indices]
     notes += table.remarks
+    notes += [left_out_note(identifiers)] if identifiers else []
     notes += remark_on_order(survey.orders) if not columns_of(split) else []
     if survey.dropped:
         read = survey.rows + survey.dropped
@@ -208,6 +238,7 @@ def _infer(table: Table, options: TableOptions, split: Split, spool: Path | None
     columns = _learn(pieces(table, used, missing), columns, options, split)
     every = [columns.get(name) or Dropped(name, "string", "dropped") for name in table.names]
     schema = Schema(tuple(every))
+    doubted = [c for c in schema.model if c.name not in options.named] if leave_out_identifiers else []
     return Inferred(
         schema=schema,
         rows=survey.rows,
@@ -215,7 +246,12 @@ def _infer(table: Table, options: TableOptions, split: Split, spool: Path | None
         lost=survey.lost,
         parts=survey.parts,
         notes=tuple(notes),
-        warnings=(*near_identifiers(schema, survey.facts), *too_few_rows(schema, survey.parts["train"])),
+        warnings=(
+            *near_identifiers(schema, survey.facts),
+            *huge_whole_numbers(schema, survey.facts),
+            *too_few_rows(schema, survey.parts["train"]),
+            *unrepeated_numbers(doubted, survey.facts),
+        ),
         table=table,
         gaps=gaps,
         sample=survey.sample,
@@ -309,6 +345,16 @@ def _check_empty(types: dict[str, pa.DataType]) -> None:
         raise without_values(empty)
 
 
+def _check_left(used: list[str], identifiers: Mapping[str, str]) -> None:
+    """Raise TableError if no column is left beside the identifiers."""
+    if not used:
+        counted = ", ".join(f"{name!r} ({why})" for name, why in identifiers.items())
+        raise TableError(
+            f"nothing is left to model: every column looks like an identifier, {counted}; to model one anyway, keep it",
+            f"--keep {next(iter(identifiers))}",
+        )
+
+
 def _check_roles(columns: dict[str, Column], options: TableOptions) -> None:
     if options.weights is not None:
         column = columns[options.weights]
@@ -324,7 +370,8 @@ def _check_roles(columns: dict[str, Column], options: TableOptions) -> None:
         raise TableError(f"context column {some(fixed)} is constant, so nothing can depend on it; drop the column")
     if not any(column.role == "model" for column in columns.values()):
         raise TableError(
-            "nothing is left to model: every column is constant, context or weights; give at least one other column"
+            "nothing is left to model: every column is constant, context, weights or an identifier; give at least one "
+            "other column"
         )
     for what, requested in (("a transform applies", options.transforms), ("bounds apply", options.bounds)):
         for name in requested:

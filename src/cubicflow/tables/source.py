@@ -64,6 +64,16 @@ class Table(ABC):
     def names(self) -> list[str]:
         return list(self.types)
 
+    def _read_like(self, inner: Table) -> None:
+        """Describe the text as the table does that this table wraps."""
+        self.is_text, self.has_header, self.delimiter = inner.is_text, inner.has_header, inner.delimiter
+        self._add_remarks(inner)
+        self.formats = inner.formats
+
+    def _add_remarks(self, inner: Table) -> None:
+        """Add the remarks of the table that this table wraps. The first pass over its rows may have added some."""
+        self.remarks = (*inner.remarks, *(remark for remark in self.remarks if remark not in inner.remarks))
+
     def batches(self, columns: Sequence[str] | None = None, rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the named columns, or of all columns, from top to bottom.
 

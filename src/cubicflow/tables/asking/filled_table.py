@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import torch
 from numpy.typing import NDArray
 
-from cubicflow.tables.arrow_types import Floats, is_text, read_text, without_views
+from cubicflow.tables.arrow_types import Floats, is_text, read_text, wider, without_views
 from cubicflow.tables.asking.imputation import fill_gaps
 from cubicflow.tables.cell_encoder import with_gaps
 from cubicflow.tables.columns_model import ColumnsModel
@@ -103,7 +103,7 @@ class FilledTable:
             yield self._with(pa.RecordBatch.from_pylist([], self._schema()), np.empty(0, np.int64), np.empty((0, 0)))
 
     def _schema(self) -> pa.Schema:
-        return pa.schema([(name, self._read.types[name]) for name in self.table.names])
+        return pa.schema([(name, self._type(name)) for name in self.table.names])
 
     def _with(self, batch: pa.RecordBatch, rows: Any, y: Floats) -> pa.RecordBatch:
         typed = [self._typed(name, batch.column(name)) for name in batch.schema.names]
@@ -128,13 +128,19 @@ class FilledTable:
 
     def _typed(self, name: str, array: pa.Array) -> pa.Array:
         """Return text parsed as the inferred type of its column, so that numbers are written without quotes."""
-        type = self._read.types[name]
-        if pa.types.is_null(type):
-            known = {c.name: c for c in self.fitted.schema.columns}
-            type = known[name].arrow_type if name in known else pa.string()
+        type = self._type(name)
         if not self._read.is_text or is_text(type):
             return array if not pa.types.is_dictionary(array.type) else array.dictionary_decode()
         return read_text(array, type)
+
+    def _type(self, name: str) -> pa.DataType:
+        """Return the type of a column of the output. The fitted type is wider where all values of a text are whole
+        numbers or days, and the values to fill are not."""
+        type = self._read.types[name]
+        known = {c.name: c.arrow_type for c in self.fitted.schema.columns if c.role != "dropped"}
+        if pa.types.is_null(type):
+            return known.get(name, pa.string())
+        return wider(type, known[name]) if self._read.is_text and name in known else type
 
 
 def _cast(values: pa.Array, type: pa.DataType) -> pa.Array:

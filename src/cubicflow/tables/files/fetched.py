@@ -45,8 +45,8 @@ class FetchedTable(Table):
 
     def __init__(self, name: str, copy: _Copy, inner: Table, source: str | None) -> None:
         super().__init__(name, inner.types)
-        self.is_text, self.has_header, self.delimiter = inner.is_text, inner.has_header, inner.delimiter
-        self.files, self.remarks = inner.files, inner.remarks
+        self._read_like(inner)
+        self.files = inner.files
         self._inner, self._copy, self._source = inner, copy, source
 
     def source(self) -> str | None:
@@ -55,6 +55,7 @@ class FetchedTable(Table):
     def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
         try:
             yield from self._inner.batches(columns, rows)
+            self._add_remarks(self._inner)
         except TableError as error:
             raise _renamed(error, self._inner.path, self.path) from None
 

@@ -12,6 +12,7 @@ from pyarrow import json as arrow_json
 from cubicflow.tables.csv_file import FingerprintedFile, Unpacked
 from cubicflow.tables.source import Table, check_names
 from cubicflow.tables.table_error import TableError
+from cubicflow.tables.text.lines import CountedLines
 
 BLOCK_BYTES = 1 << 24  # bytes; a row must fit into one block
 
@@ -26,14 +27,16 @@ class JsonLinesTable(Table):
     def __init__(self, path: Path) -> None:
         try:
             with FingerprintedFile(path) as file:
-                stream = pa.input_stream(Unpacked(path, file) if path.suffix == ".gz" else file)
-                rows = arrow_json.read_json(stream, arrow_json.ReadOptions(block_size=BLOCK_BYTES))
+                lines = CountedLines(Unpacked(path, file) if path.suffix == ".gz" else file)
+                rows = arrow_json.read_json(pa.input_stream(lines), arrow_json.ReadOptions(block_size=BLOCK_BYTES))
                 fingerprint = file.fingerprint()
         except (pa.ArrowException, OSError, EOFError) as error:
             raise TableError(f"{path}: {_explained(str(error))}") from None
         check_names(path, rows.column_names)
         super().__init__(path, dict(zip(rows.column_names, rows.schema.types, strict=True)))
         self._rows, self._fingerprint = rows, fingerprint
+        if lines.count != len(rows):  # empty lines; also objects over several lines, or several in a line
+            self.remarks = (f"{lines.count:,} lines hold {len(rows):,} objects; each object is a row",)
 
     def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
         yield from self._rows.select(columns).to_batches(max_chunksize=rows)

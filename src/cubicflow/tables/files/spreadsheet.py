@@ -43,7 +43,7 @@ class SpreadsheetTable(TextRows):
             raise TableError(f"{path}: there is no such file; check the path")
         content = path.read_bytes()
         title, others, rows = _rows(path, content, sheet, cells)
-        names, values = _one_table(path, title, rows, reading, is_chosen=cells is not None)
+        names, values, empty = _one_table(path, title, rows, reading, is_chosen=cells is not None)
         source = f"xlsx:{path.resolve()}?" + "&".join(
             f"{key}={value}" for key, value in (("sheet", sheet), ("cells", cells)) if value
         )
@@ -53,6 +53,10 @@ class SpreadsheetTable(TextRows):
         self.files = [path]
         if others:
             self.remarks = (f"the workbook has {len(others) + 1} sheets; {title!r} is read, not {some(others)}",)
+        above = reading.header_rows[0]
+        counts = {f"{above:,} rows are above the names": above, f"{empty:,} rows are empty": empty}
+        if found := [what for what, count in counts.items() if count]:
+            self.remarks += (f"{', '.join(found)}: left out",)
 
 
 def _rows(path: Path, content: bytes, sheet: str | None, cells: str | None) -> tuple[str, list[str], list[Row]]:
@@ -90,6 +94,8 @@ def _opened(
         chosen = book[titles[0] if sheet is None else sheet]
         chosen.reset_dimensions()  # some programs write wrong dimensions
         rows = [tuple(map(_value, row)) for row in chosen.iter_rows(values_only=True, **bounds)]
+        while rows and all(cell is None for cell in rows[-1]):  # Excel keeps the format of rows below the table
+            rows.pop()
     others = [title for title in titles if title != chosen.title]
     return chosen.title, others if sheet is None else [], rows
 
@@ -124,13 +130,13 @@ def _letters(number: int) -> str:
 
 
 def _value(cell: Any) -> object:
-    return None if isinstance(cell, str) and (not cell.strip() or cell in ERRORS) else cell
+    return None if isinstance(cell, str) and not cell.strip() else cell
 
 
 def _one_table(
     path: Path, sheet: str, rows: list[Row], reading: Reading, *, is_chosen: bool
-) -> tuple[list[str], list[Row]]:
-    """Return the names and rows of the one table on a sheet.
+) -> tuple[list[str], list[Row], int]:
+    """Return the names and rows of the one table on a sheet, and the number of empty rows among them.
 
     Raises:
         TableError: the sheet holds no table or, unless ``is_chosen``, several tables.
@@ -144,9 +150,11 @@ def _one_table(
         raise TableError(f"{path}: the sheet {sheet!r} holds no rows below the names; choose a sheet with rows")
     if not is_chosen:
         _refuse_several(path, sheet, used, below, end)
-    below = [tuple(row[i] for i in used) for row in below if any(cell is not None for cell in row)]
+    filled = [row for row in below if any(cell is not None for cell in row)]
+    empty = len(below) - len(filled)
+    below = [tuple(None if row[i] in ERRORS else row[i] for i in used) for row in filled]
     if reading.header == NO_HEADER:
-        return plain_names(len(used)), below
+        return plain_names(len(used)), below, empty
     names = header_cells([[as_text(row[i]) or "" for i in used] for row in top])
     if not any(names):
         raise TableError(
@@ -157,7 +165,7 @@ def _one_table(
     if reading.header is None:
         ask_whether_names(path, names, [[as_text(cell) or "" for cell in row] for row in below[:ROWS_BELOW]])
     check_names(path, names)
-    return names, below
+    return names, below, empty
 
 
 def _refuse_several(path: Path, sheet: str, used: Sequence[int], below: Sequence[Row], end: int) -> None:

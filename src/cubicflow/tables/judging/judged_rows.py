@@ -215,6 +215,7 @@ def _rows_of_run(
         if len(batch):
             chosen.update(batch, numbers)
             count += len(batch)
+    notes += [f"{table.path}: {remark}" for remark in table.remarks]
     if not count:
         raise TableError(f"{table.path}: the table has no rows to judge by; give {FEWEST_ROWS} or more")
     return _note_subsample(chosen.table(), count, table, notes)

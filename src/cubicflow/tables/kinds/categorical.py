@@ -37,8 +37,8 @@ class Categorical(Levelled):
             raise cannot_be(facts, requested_kind or cls)
         words = facts.sorted_distinct()
         most = MOST_CONTEXT_WORDS if role == "context" else facts.max_distinct
-        if len(words) > most or len(words) == facts.rows:
-            why = "every value is different" if len(words) == facts.rows else f"it holds more than {most} words"
+        if len(words) > most or (facts.never_repeats and requested_kind is None):
+            why = f"it holds more than {most} words" if len(words) > most else "every value is different"
             raise TableError(
                 f"column {facts.name!r} is text and {why} ({some(words, 3)}), so there is nothing to learn from it"
                 f"{f'; {hint}' if (hint := _near_numbers(words)) else ''}; leave it out",

@@ -29,6 +29,7 @@ CHANCE = 0.05  # steps; with a larger rounding error, too many numbers would pas
 ROUNDING = 8  # units in the last place of the largest value; the rounding error of arithmetic such as 0.1 + 0.2
 MOST_WORDS = 1 << 14  # most distinct values of text to count
 MOST_LEVELS = 256  # most distinct values of other types to count
+MOST_COMPARED = 1 << 20  # whole numbers that are compared with each other; more rows are taken to differ like these
 LARGEST_MAGNITUDE = 1e100  # the square of this number does not overflow float64
 
 
@@ -139,9 +140,12 @@ class Facts:
         self.name, self.type = name, type
         self.rows = self.infinite = self.gaps = 0
         self.smallest, self.largest = np.inf, -np.inf
+        self.all_whole, self.closest_to_0 = not is_text(type), np.inf  # whether every number is whole; the smallest one
         self.max_distinct = MOST_WORDS if is_text(type) else MOST_LEVELS
         self.distinct: set[Any] = set()
         self.finder = GridFinder(epsilon_of(type))
+        # The whole numbers so far, sorted and without equal ones; None after a value repeats.
+        self._differing: Codes | None = np.empty(0, np.int64) if pa.types.is_integer(type) else None
 
     @property
     def all_distinct_known(self) -> bool:
@@ -192,11 +196,37 @@ class Facts:
         if values.size:
             self.smallest = min(self.smallest, float(values.min()))
             self.largest = max(self.largest, float(values.max()))
+            self.closest_to_0 = min(self.closest_to_0, float(np.abs(values.astype(np.float64)).min()))
+            self.all_whole = self.all_whole and (is_whole or bool((values == np.floor(values)).all()))
             if is_whole:
                 self.finder.see_whole(values)
+                self._compare(values)
             elif max(abs(self.smallest), abs(self.largest)) < LARGEST_MAGNITUDE:
                 self.finder.see(values)
         return values
+
+    def _compare(self, values: Codes) -> None:
+        """Find whether a whole number repeats, in this batch or an earlier one."""
+        if self._differing is None or len(self._differing) >= MOST_COMPARED:
+            return
+        differing = np.union1d(self._differing, values)
+        whole = len(differing) == len(self._differing) + len(values)
+        self._differing = differing if whole else None
+
+    @property
+    def never_repeats(self) -> bool:
+        """Whether all values differ: texts, or whole numbers. Other types do not count."""
+        if is_text(self.type):
+            return self.all_distinct_known and len(self.distinct) == self.rows
+        return self._differing is not None
+
+    @property
+    def too_large_for_steps(self) -> bool:
+        """Whether the numbers are whole, and float64 has steps of 1 for some and not for others.
+
+        All numbers from 2^53 on are whole in float64, so a column of them alone may be a real measurement.
+        """
+        return self.all_whole and self.closest_to_0 < LARGEST <= max(-self.smallest, self.largest)
 
     def sorted_distinct(self) -> list[Any]:
         """Return the distinct values in ascending order."""

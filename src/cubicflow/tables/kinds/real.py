@@ -42,7 +42,8 @@ class Real(Quantity):
     def infer(cls, facts: Facts, requested_kind: type[Column] | None, role: Role) -> Column | None:  # noqa: ARG003
         known = not facts.finder.no_grid and 0 < facts.finder.decimals <= MOST_DIGITS
         type = "double" if pa.types.is_integer(facts.type) else type_name(facts.type)
-        return cls(facts.name, type, role, decimals=facts.finder.decimals if known else None)
+        decimals = facts.finder.decimals if known else 0 if facts.too_large_for_steps else None
+        return cls(facts.name, type, role, decimals=decimals)
 
     def settle(self, seen: Evidence) -> tuple[Column, list[str]]:
         values = self.encode(seen.sample.column(self.name).combine_chunks())

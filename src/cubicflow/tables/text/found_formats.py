@@ -39,27 +39,30 @@ AFFIXES = re.compile(f"^[+-]?([{UNITS}][{BLANKS}]?)?[+-]?[0-9].*?([{BLANKS}]?[{U
 
 
 class FormattedTable(Table):
-    """A table of text whose columns have formats. Its batches hold plain values."""
+    """A table of text whose columns have formats. Its batches hold plain values.
 
-    is_text = True
+    ``formats`` also holds the formats of the wrapped table, whose batches are plain already.
+    """
 
     def __init__(self, inner: Table, formats: Mapping[str, Format], types: Mapping[str, pa.DataType]) -> None:
         super().__init__(inner.path, {**inner.types, **types})
-        self.files, self.formats, self._inner = inner.files, dict(formats), inner
-        self.remarks, self.delimiter, self.has_header = inner.remarks, inner.delimiter, inner.has_header
+        self._read_like(inner)
+        self.files, self.formats = inner.files, {**inner.formats, **formats}
+        self._inner, self._own = inner, dict(formats)
 
     def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
         for batch in self._inner.batches(columns, rows):
             arrays = [
-                self.formats[name].to_plain(array) if name in self.formats else array
+                self._own[name].to_plain(array) if name in self._own else array
                 for name, array in zip(columns, batch.columns, strict=True)
             ]
             yield pa.RecordBatch.from_arrays(arrays, names=columns)
+        self._add_remarks(self._inner)
 
     def spooled(self, columns: Sequence[str], folder: Path | None = None) -> Table:
-        return self._inner.spooled(
-            columns, folder
-        )  # the spool holds the original text, so that detect_formats can check all rows
+        kept = self._inner.spooled(columns, folder)
+        formats = {name: found for name, found in self._own.items() if name in columns}
+        return FormattedTable(kept, formats, _types(kept, formats))
 
     def fingerprint(self) -> str:
         return self._inner.fingerprint()
@@ -221,6 +224,9 @@ def _types(table: Table, formats: Mapping[str, Format]) -> dict[str, pa.DataType
     for batch in table.batches(list(formats)) if formats else ():
         for name, chosen in formats.items():
             types[name] = narrowest(chosen.to_plain(batch.column(name)), types[name])
+    for name, chosen in formats.items():
+        if isinstance(chosen, ZonedFormat) and types[name] in ZONED:
+            types[name] = pa.timestamp(types[name].unit, chosen.zone)
     return types
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from cubicflow.tables.table_error import TableError
@@ -27,6 +27,8 @@ class Reading:
             without names. None means row 0, which is refused if it looks like values.
         comment: the start of comment lines, which are skipped.
         formats: the formats of columns that are not written plainly. Empty until a table is fitted.
+        allow_multiline: whether a quoted text of a CSV file may have line breaks. Otherwise it is refused, because a
+            quotation mark that is never closed would swallow rows.
 
     >>> Reading(header="1-2").header_rows
     (1, 3)
@@ -37,6 +39,7 @@ class Reading:
     header: str | None = None
     comment: str | None = None
     formats: Mapping[str, Format] = field(default_factory=dict)
+    allow_multiline: bool = False
 
     def __post_init__(self) -> None:
         if self.header is not None:
@@ -62,25 +65,38 @@ class Reading:
         first, _, last = (self.header or "0").partition("-")
         return int(first), int(last or first) + 1
 
-    def with_options(self, header: str | None = None, comment: str | None = None) -> Reading:
-        """Return the settings with the given options. An option that is None keeps its value."""
-        return replace(self, header=self.header if header is None else header, comment=comment or self.comment)
+    def with_options(
+        self, header: str | None = None, comment: str | None = None, allow_multiline: bool = False
+    ) -> Reading:
+        """Return the settings with the given options. An option that is None or false keeps its value."""
+        return replace(
+            self,
+            header=self.header if header is None else header,
+            comment=comment or self.comment,
+            allow_multiline=allow_multiline or self.allow_multiline,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings that differ from the defaults."""
         formats = {name: format.to_json() for name, format in self.formats.items()}
         found = {"header": self.header, "comment": self.comment, "formats": formats or None}
+        found["allow_multiline"] = self.allow_multiline or None
         return {key: value for key, value in found.items() if value is not None}
 
     @classmethod
     def from_json(cls, value: Any) -> Reading:
         """Return the settings that :meth:`to_json` wrote. Every field is checked; TableError if one is invalid."""
-        if not isinstance(value, dict) or value.keys() - {"header", "comment", "formats"}:
-            raise TableError(f"reading should be an object of header, comment and formats, got {str(value)[:80]}")
+        if not isinstance(value, dict) or value.keys() - {field.name for field in fields(cls)}:
+            raise TableError(
+                f"reading should be an object of header, comment, formats and allow_multiline, got {str(value)[:80]}"
+            )
         header, comment, formats = value.get("header"), value.get("comment"), value.get("formats", {})
+        multiline = value.get("allow_multiline", False)
         if not isinstance(header, str | None) or not isinstance(comment, str | None) or not isinstance(formats, dict):
             raise TableError("header and comment should be text, and formats an object with the names of columns")
-        return cls(header, comment, {name: format_from_json(found) for name, found in formats.items()})
+        if not isinstance(multiline, bool):
+            raise TableError(f"allow_multiline should be true or false, got {str(multiline)[:80]}")
+        return cls(header, comment, {name: format_from_json(found) for name, found in formats.items()}, multiline)
 
 
 DEFAULT_READING = Reading()
@@ -91,6 +107,7 @@ def check_reading(table: Table, reading: Reading) -> None:
     for option, value, applies in (
         ("header", reading.header, table.has_header),
         ("comment", reading.comment, table.delimiter is not None),
+        ("allow_multiline", reading.allow_multiline or None, table.delimiter is not None),
     ):
         if value is not None and not applies:
             raise TableError(f"{table.path}: this kind of table has no {option} to choose; leave {option!r} out")

@@ -1,0 +1,236 @@
+"""Every line of a file is a row, a part of the header, or counted in a remark; no reader loses rows in silence."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import feather, parquet
+
+from cubicflow.tables import Reading, TableError, infer, open_table
+from cubicflow.tables.source import Table
+from cubicflow.tables.text import lines as lines_of_text
+from cubicflow.tables.text.lines import CountedLines, open_quote, scan_lines
+
+ROWS = 40
+BODY = [f"{i},{i % 7}.5,w{i % 3}" for i in range(ROWS)]
+HEADER = "a,b,c"
+MULTILINE = Reading(allow_multiline=True)
+
+
+def rows_of(table: Table) -> int:
+    return sum(len(batch) for batch in table.batches())
+
+
+def plain(end: str = "\n", last: str = "\n") -> bytes:
+    return (end.join([HEADER, *BODY]) + last).encode()
+
+
+def with_lines(*added: str, every: int = 10) -> bytes:
+    """Return a table with further lines after every few rows, and at the end."""
+    text = HEADER + "\n"
+    for i, row in enumerate(BODY, 1):
+        text += row + "\n" + ("".join(line + "\n" for line in added) if i % every == 0 else "")
+    return text.encode()
+
+
+FILES: dict[str, tuple[bytes, Reading, str]] = {
+    "plain.csv": (plain(), Reading(), ""),
+    "crlf.csv": (plain("\r\n", "\r\n"), Reading(), ""),
+    "carriage_returns.csv": (plain("\r", "\r"), Reading(), ""),
+    "no_end.csv": (plain(last=""), Reading(), ""),
+    "byte_order_mark.csv": (b"\xef\xbb\xbf" + plain(), Reading(), ""),
+    "table.tsv": (plain().replace(b",", b"\t"), Reading(), ""),
+    "inches.csv": (plain().replace(b"w0", b'5" pipe'), Reading(), ""),
+    "quoted.csv": (plain().replace(b"w0", b'"a ""b"", c"'), Reading(), ""),
+    "packed.csv.gz": (gzip.compress(plain()), Reading(), ""),
+    "packed_twice.csv.gz": (gzip.compress(plain()[:300]) + gzip.compress(plain()[300:]), Reading(), ""),
+    "empty_lines.csv": (with_lines("", ""), Reading(), "8 lines are empty: left out"),
+    "empty_lines.csv.gz": (gzip.compress(with_lines("", "")), Reading(), "8 lines are empty: left out"),
+    "empty_crlf.csv": (with_lines("").replace(b"\n", b"\r\n"), Reading(), "4 lines are empty: left out"),
+    "comments.csv": (
+        b"# made today\n" + with_lines('# a "note', ""),
+        Reading(comment="#"),
+        "5 lines begin with #, 4 lines are empty: left out",
+    ),
+    "inches_and_comments.csv": (
+        with_lines("# no").replace(b"w0", b'5" pipe'),
+        Reading(comment="#"),
+        "4 lines begin with #: left out",
+    ),
+    "title.csv": (b"a title\n\n" + plain(), Reading(header="2"), "2 lines are above the names: left out"),
+    "no_names.csv": (plain().partition(b"\n")[2], Reading(header="none"), ""),
+    "breaks.csv": (
+        with_lines('7,1.5,"two', "", '# ""lines"""'),
+        MULTILINE,
+        "8 lines continue a quoted text of a line above",
+    ),
+    "breaks_and_comments.csv": (
+        with_lines('7,1.5,"two', '# lines"', "# but this"),
+        Reading(comment="#", allow_multiline=True),
+        "4 lines continue a quoted text of a line above|4 lines begin with #: left out",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_lines_of_text(tmp_path: Path, name: str) -> None:
+    content, reading, remark = FILES[name]
+    path = tmp_path / name
+    path.write_bytes(content)
+    table = open_table(path, reading)
+    assert rows_of(table) == ROWS + (4 if "breaks" in name else 0)
+    assert [*table.remarks] == [*filter(None, remark.split("|"))]
+    assert table.spooled(table.names).remarks == table.remarks
+    assert [*infer(table).notes] == [*table.remarks]
+
+
+def test_lines_of_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(with_lines(""))))
+    table = open_table("-")
+    assert rows_of(table) == ROWS
+    assert table.remarks == ("4 lines are empty: left out",)
+
+
+def write_json(path: Path) -> None:
+    records = [json.dumps({"a": i, "b": i / 2}) for i in range(ROWS)]
+    text = "\n".join([*records[:20], "", *records[20:]])
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+
+
+def write_sheet(path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for row in (["a", "b"], *([i, i / 2] for i in range(ROWS - 1)), ["#N/A", "#DIV/0!"], [" ", None], [None, None]):
+        book.active.append(row)
+    book.save(path)
+
+
+FRAME = pa.table({"a": np.arange(ROWS), "b": np.arange(ROWS) / 2})
+COLUMNAR: dict[str, tuple[Callable[[Path], object], str]] = {
+    "t.jsonl": (write_json, f"{ROWS + 1} lines hold {ROWS} objects; each object is a row"),
+    "t.jsonl.gz": (write_json, f"{ROWS + 1} lines hold {ROWS} objects; each object is a row"),
+    "t.xlsx": (write_sheet, ""),  # a row of errors is a row of missing values; the rows below it are empty
+    "t.parquet": (lambda path: parquet.write_table(FRAME, path, row_group_size=7), ""),
+    "t.feather": (lambda path: feather.write_feather(FRAME, str(path), chunksize=7), ""),
+    "t.npy": (lambda path: np.save(path, np.ones((ROWS, 2))), ""),
+    "t.npz": (lambda path: np.savez(path, a=np.ones(ROWS), b=np.ones(ROWS)), ""),
+}
+
+
+@pytest.mark.parametrize("name", COLUMNAR)
+def test_rows_of_other_files(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    write, remark = COLUMNAR[name]
+    write(path)
+    table = open_table(path)
+    assert rows_of(table) == ROWS
+    assert table.remarks == ((remark,) if remark else ())
+
+
+def test_empty_rows_among_chosen_cells_are_counted(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for row in (["a", "b"], [1, 2], [None, None], [" ", None], [3, 4]):
+        book.active.append(row)
+    book.save(tmp_path / "t.xlsx")
+    table = open_table(f"xlsx:{tmp_path / 't.xlsx'}?cells=A1:B9")
+    assert rows_of(table) == 2
+    assert table.remarks == ("2 rows are empty: left out",)
+
+
+# --- quoted text over several lines ---
+
+
+def refused(tmp_path: Path, text: str, reading: Reading | None = None, name: str = "t.csv") -> str:
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(text.encode()) if name.endswith("gz") else text.encode())
+    with pytest.raises(TableError) as error:
+        rows_of(open_table(path, reading))
+    assert str(error.value).startswith(f"{path}: ")
+    return str(error.value).removeprefix(f"{path}: ") + (f" with {error.value.option}" if error.value.option else "")
+
+
+NEVER_CLOSED = "the quotation mark that opens a text in line 201 is never closed"
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.csv.gz"])
+def test_an_open_quotation_mark_is_refused_with_its_line(tmp_path: Path, name: str) -> None:
+    rows = [f"{i / 8},{i % 9},abc" for i in range(400)]
+    rows[199] = '1.0,2,"abc'
+    text = "\n".join(["x,y,z", *rows, ""]).replace(",", "\t" if name == "t.tsv" else ",")
+    assert NEVER_CLOSED in refused(tmp_path, text, name=name)
+    assert NEVER_CLOSED in refused(tmp_path, text, MULTILINE, name)
+    closed = text.replace("39.875", '39.875"', 1)  # a quotation mark 120 rows below
+    found = refused(tmp_path, closed, name=name)
+    assert found.startswith("a quoted text goes on over several lines, first in line 201; close its quotation mark")
+    assert found.endswith("with --allow-multiline")
+    quoted = text.replace("abc", '"abc"').replace('""abc"', '"abc')  # the next quotation mark is in the next row
+    assert "first in line 201" in refused(tmp_path, quoted, name=name)
+    assert "not every line has the header's 3 columns" in refused(tmp_path, quoted + "1,2,3,4\n", MULTILINE, name)
+
+
+def test_an_open_quotation_mark_in_a_large_file(tmp_path: Path) -> None:
+    text = "a,b\n" + "1,2\n" * 10 + '3,"\n' + "1,2\n" * 1_100_000  # more than a block of the parser
+    assert "in line 12 is never closed" in refused(tmp_path, text)
+
+
+def test_line_numbers_count_all_lines(tmp_path: Path) -> None:
+    text = '# title\n\n# more\na,b\n1,2\n\n# x "\n3,"4\n5"\n' + "1,2\n" * 9
+    found = refused(tmp_path, text, Reading(header="1", comment="#"))
+    assert "first in line 8;" in found
+
+
+def test_names_over_several_lines_are_refused(tmp_path: Path) -> None:
+    text = 'x,"a\nb",c\n' + "1,2,3\n" * 9
+    assert "row 0 holds the names, and its last quotation mark is not closed" in refused(tmp_path, text)
+
+
+# --- the scan against Python's csv module ---
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_scan_agrees_with_the_csv_module(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = random.Random(seed)
+    monkeypatch.setattr(lines_of_text, "CHUNK", draw.choice([1, 3, 1000]))
+    text = "".join(draw.choices(['"', ",", "a", "\n", "\r\n", "\r", '""', ',"', '",'], k=draw.randint(1, 60)))
+    reader = csv.reader(io.StringIO(text, newline=""))
+    records, before, first = [], 0, None
+    for record in reader:
+        if record and reader.line_num > before + 1 and first is None:
+            first = before + 1
+        records.append((record, reader.line_num - before))
+        before = reader.line_num
+    found = scan_lines(io.BytesIO(text.encode()), b",", b"", 0)
+    assert found.empty == sum(not record for record, _ in records)
+    assert found.continued == sum(lines - 1 for _, lines in records)
+    counter = CountedLines(io.BytesIO(text.encode()))
+    while counter.read(draw.choice([1, 2, 7])):
+        pass
+    assert counter.count == before == len(records) + found.continued
+    if found.never_closed is None:
+        assert found.first_open == first
+
+
+@pytest.mark.parametrize(
+    ("line", "is_open", "place"),
+    [
+        ('b","c', True, 3),
+        ("b,c", True, -1),
+        ('b""', True, -1),
+        ('b"', True, None),
+        ('"a""', False, 0),
+        ('5"', False, None),
+    ],
+)
+def test_an_open_quotation_mark_is_found_in_its_line(line: str, is_open: bool, place: int | None) -> None:
+    assert open_quote(line.encode(), b",", is_open=is_open) == place
