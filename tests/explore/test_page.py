@@ -18,6 +18,7 @@ import pytest
 from tests.explore.conftest import EVIL, TOKEN, Page, Tab, make_lists, make_table
 
 from cubicflow.cli import main
+from cubicflow.explore.framed import framed, unframed
 from cubicflow.tables import FittedTable
 from cubicflow.tables.output import csv_text
 
@@ -191,3 +192,43 @@ def test_a_wrong_token_is_refused(served: Serve, lists_run: Path, browser: Any) 
     assert TOKEN not in shown.url
     assert re.fullmatch(rf"{page.root}", shown.url)
     context.close()
+
+
+def test_files_of_earlier_answers_are_released(served: Serve, lists_run: Path, tab: Tab) -> None:
+    """The browser holds the CSV file of every answer until its address is revoked."""
+    shown = tab.open(served(lists_run), "rows")
+    shown.evaluate("""() => {
+      window.held = new Set();
+      const make = URL.createObjectURL, drop = URL.revokeObjectURL;
+      URL.createObjectURL = (file) => { const found = make.call(URL, file); window.held.add(found); return found; };
+      URL.revokeObjectURL = (found) => { window.held.delete(found); drop.call(URL, found); };
+    }""")
+    shown = tab.open(served(lists_run), "what-if")
+    shown.wait_for_selector("[data-sampled]")
+    assert shown.evaluate("[...window.held]") == [shown.get_by_text("Download 100 rows").get_attribute("href")]
+    shown.get_by_label("number of rows").select_option("1000")
+    shown.wait_for_selector("text=Download 1,000 rows")
+    assert shown.evaluate("[...window.held]") == [shown.get_by_text("Download 1,000 rows").get_attribute("href")]
+    tab.open(served(lists_run), "rows")
+    assert shown.evaluate("window.held.size") == 0
+    assert tab.wrong == []
+
+
+@pytest.mark.parametrize("state", ["finished", "stopped"])
+def test_a_page_follows_its_run(state: str, served: Serve, lists_run: Path, tab: Tab) -> None:
+    """A stopped run may be resumed, and a finished one fitted again, while the page is open."""
+    now, page = {"state": state, "step": 5, "version": ["1"]}, served(lists_run)
+
+    def answer(route: Any) -> None:
+        header, _ = unframed(route.fetch().body())
+        route.fulfill(status=200, body=framed({**{k: v for k, v in header.items() if k != "arrays"}, **now}, {}))
+
+    tab.page.route("**/api/run", answer)
+    tab.page.clock.install()
+    shown = tab.open(page, "overview")
+    shown.wait_for_selector("[data-whole=yes]")
+    assert "still training" not in shown.inner_text("#notes")
+    now |= {"state": "training", "step": 7, "version": ["2"]}
+    shown.clock.fast_forward(6000)
+    shown.wait_for_selector("#notes >> text=still training. It is shown at step 7")
+    assert tab.wrong == []

@@ -86,6 +86,7 @@ def test_who_is_answered(served: Serve, lists_run: Path) -> None:
         ("/api/what-if", b'{"conditions": {"tree": {"like": "elf"}}}', "should have the key 'is', 'in' or 'missing'"),
         ("/api/sample", b'{"n": 1e9, "seed": 0}', "n must be 0 to"),
         ("/api/sample", b'{"n": 5, "seed": "x"}', "seed must be a whole number"),
+        ("/api/sample", b'{"n": 1e400, "seed": 0}', "n must be a whole number, got 'inf'"),
         ("/api/density?x=0&y=9", None, "y must be 0 to 3"),
         ("/api/images", b'{"n": 5, "seed": 0, "temperature": 1}', "not a flow of images"),
         ("/api/score-rows?name=rows.csv", b"tree,rings\noak,one\n", "'age' is missing"),

@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import logging
 import math
+import threading
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,7 @@ MOST_QUESTION = 1 << 16  # largest JSON request, in bytes
 MOST_SAMPLES = 100_000  # largest number of rows of a sample
 SHOWN_ROWS = 12  # sampled rows shown on the page
 EXPECTED = (ValueError, OSError, TrainingError)  # errors whose message is for the user
+LOG = logging.getLogger(__name__)
 
 Answer = Callable[[Request], Awaitable[Response]]
 
@@ -48,6 +51,7 @@ class Explorer:
         self.path = path
         self.picture = picture
         self._run: OpenedRun | None = None
+        self._lock = threading.Lock()  # both threads open the run
         # Whether the first picture was sent; preparations start only after that.
         self._is_drawn = picture is not None and bool(picture.answers)
         self.fast = Worker("cubicflow-explore", self._prepare)
@@ -57,9 +61,10 @@ class Explorer:
 
     def run(self) -> OpenedRun:
         """Return the opened run; reopen it if its folder has changed."""
-        if self._run is None or (self._run.signature != signature(self.path)):
-            self._run = open_run(self.path)
-        return self._run
+        with self._lock:
+            if self._run is None or (self._run.signature != signature(self.path)):
+                self._run = open_run(self.path)
+            return self._run
 
     def warm_up(self) -> None:
         """Start opening the run before the first request."""
@@ -71,7 +76,10 @@ class Explorer:
         self.slow.close()
 
     def _prepare(self) -> bool:
-        run = self.run()
+        try:
+            run = self.run()
+        except EXPECTED:
+            return False  # the next request opens the run and gives the error to the user
         if run.kind == "images":
             return False
         _ = run.subject.columns
@@ -224,12 +232,16 @@ def make_app(explorer: Explorer, token: str, port: int) -> Guard:
 
 
 async def _framed(explorer: Explorer, worker: Worker, make: Callable[[], bytes]) -> Response:
-    """Compute an answer in the worker, and return it. For an error, return its message without paths."""
+    """Compute an answer in the worker, and return it. For an error, return its message without paths.
+
+    The traceback of an unexpected error goes to the log, which the terminal shows.
+    """
     try:
         return Response(await worker.run(make), media_type="application/octet-stream")
     except EXPECTED as error:
         return JSONResponse({"error": one_line(error, explorer.path)}, 400)
     except Exception as error:
+        LOG.exception("an answer failed")
         return JSONResponse(
             {"error": f"unexpected error: {type(error).__name__}: {one_line(error, explorer.path)}"}, 500
         )
@@ -275,7 +287,7 @@ def _csv_of(y: np.ndarray[Any, Any], names: list[str]) -> bytes:
 def _whole(value: Any, name: str, most: int) -> int:
     try:
         found = int(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise TableError(f"{name} must be a whole number, got {str(value)[:40]!r}") from None
     if not 0 <= found <= most:
         raise TableError(f"{name} must be 0 to {most:,}, got {found}")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -40,6 +40,7 @@ DATA_ROWS = 6000  # rows of the data that the page shows
 BUILT_IN_ROWS = 80_000  # points of a built-in density that the page shows
 BUILT_IN_SECTION = "built_in"  # key of config.json with the name of the built-in density that was fitted
 ROW_NUMBER = "\0row"  # name of a temporary column
+T = TypeVar("T")
 PATHS = re.compile(r"(?<![\w.:/])(?:[A-Za-z]:\\|/)[^\s'\",;]*[/\\]([^\s'\",;/\\]*)")
 
 
@@ -54,7 +55,10 @@ class DataRows:
 
 @dataclass
 class OpenedRun:
-    """The state of a run folder when it was opened. ``signature`` identifies the state."""
+    """The state of a run folder when it was opened. ``signature`` identifies the state.
+
+    Two threads share it. Whatever is read or computed at its first use is made under one lock, by :meth:`once`.
+    """
 
     path: Path
     signature: tuple[Any, ...]
@@ -62,6 +66,17 @@ class OpenedRun:
     model: Any
     fitted: FittedTable | None = None
     notes: list[str] = field(default_factory=list)
+    _made: dict[str, Any] = field(default_factory=dict, repr=False)
+    _lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
+
+    def once(self, name: str, make: Callable[[], T]) -> T:
+        """Return the value of a name; the first thread that asks makes it, and others wait for it."""
+        if name not in self._made:
+            with self._lock:
+                if name not in self._made:
+                    self._made[name] = make()
+        found: T = self._made[name]
+        return found
 
     @property
     def name(self) -> str:
@@ -74,8 +89,16 @@ class OpenedRun:
             return "columns" if isinstance(self.model, ColumnsModel) else "flow"
         return "images" if len(getattr(self.model, "shape", ())) == 3 else "array"
 
-    @cached_property
+    @property
     def subject(self) -> Subject:
+        return self.once("subject", self._subject)
+
+    def _subject(self) -> Subject:
+        found = self._new_subject()
+        _ = found.columns  # computed here, under the lock, because a cached property has no lock
+        return found
+
+    def _new_subject(self) -> Subject:
         if self.kind == "images":
             raise TableError("this run is a flow of images; see the view Images")
         if self.fitted is None:
@@ -92,9 +115,9 @@ class OpenedRun:
             return "finished"
         return "training" if is_training(self.path) else "stopped"
 
-    @cached_property
+    @property
     def history(self) -> list[dict[str, Any]]:
-        return read_metrics(self.path)
+        return self.once("history", lambda: read_metrics(self.path))
 
     # --- data ---
 
@@ -105,9 +128,12 @@ class OpenedRun:
         is_plane = self.fitted is None and tuple(getattr(self.model, "shape", ())) == (2,)
         return str(name) if is_plane and name in [*BUILT_IN] else None
 
-    @cached_property
+    @property
     def table(self) -> Table | None:
         """The table that was fitted; None if it is missing or has changed."""
+        return self.once("table", self._noted_table)
+
+    def _noted_table(self) -> Table | None:
         found, note = self._table()
         if note:
             self.notes.append(note)
@@ -132,9 +158,12 @@ class OpenedRun:
             return None, f"The fitted table cannot be read: {without_paths(str(error))}"
         return None, f"The fitted table {source.name} has changed since the fit: only the model is shown."
 
-    @cached_property
+    @property
     def data(self) -> DataRows | None:
         """Some rows of the data; None if there is no data."""
+        return self.once("data", self._data)
+
+    def _data(self) -> DataRows | None:
         if self.built_in is not None:
             y = even_points(BUILT_IN[self.built_in](), BUILT_IN_ROWS)
             return DataRows(y, np.zeros(len(y), np.bool_))

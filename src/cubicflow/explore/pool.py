@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from threading import Lock
 
 import numpy as np
 import torch
@@ -52,7 +53,7 @@ class Law:
 class Pool:
     """Rows drawn from a model of columns, with the distributions of their cells.
 
-    :meth:`grow` adds a chunk. Readers see only whole chunks.
+    :meth:`grow` adds a chunk, in one thread at a time. Readers see only whole chunks.
 
     Attributes:
         model: the model.
@@ -78,6 +79,7 @@ class Pool:
         self._generator = torch.Generator().manual_seed(self.seed)
         numbers = sum(self.model.outcomes) + sum(2 * self.model.num_bins + 2 for s in self.model.shapes if s)
         self.most = max(min(MOST_ROWS, MOST_BYTES // (4 * numbers)) // CHUNK * CHUNK, FEWEST_ROWS)
+        self._growing = Lock()
         self._joined: tuple[Floats, list[Law]] | None = None
 
     @property
@@ -87,15 +89,16 @@ class Pool:
     @torch.no_grad()
     def grow(self) -> None:
         """Draw a chunk of rows."""
-        walk, particles, laws = self.walk, self.walk.start(CHUNK), []
-        for i in range(len(walk.columns)):
-            log_outcomes, params = self.model.column_law(i, particles.tokens, particles.kinds)
-            laws.append(Law(log_outcomes.float(), None if params is None else params.float()))
-            y, log_weight = walk.law(i).draw(log_outcomes, params, self._generator)
-            walk.settle(particles, i, *walk.ruled(particles, i, y, log_weight))
-        self._rows.append(particles.y)
-        self._laws.append(laws)
-        self.size += CHUNK
+        with self._growing:
+            walk, particles, laws = self.walk, self.walk.start(CHUNK), []
+            for i in range(len(walk.columns)):
+                log_outcomes, params = self.model.column_law(i, particles.tokens, particles.kinds)
+                laws.append(Law(log_outcomes.float(), None if params is None else params.float()))
+                y, log_weight = walk.law(i).draw(log_outcomes, params, self._generator)
+                walk.settle(particles, i, *walk.ruled(particles, i, y, log_weight))
+            self._rows.append(particles.y)
+            self._laws.append(laws)
+            self.size += CHUNK
 
     def grow_to(self, rows: int) -> None:
         """Draw rows until the pool has ``rows`` rows or is full."""

@@ -11,7 +11,10 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +40,7 @@ REFERENCE_ROWS = 2000  # rows that scores are compared with
 EXPLAINED_ROWS = 24  # rows of a flow for which columns are explained
 POINTS = 257  # grid points for the integral over a column
 REAL_LINE_END = 9.0  # integrals over the real line run from -REAL_LINE_END to REAL_LINE_END
+PASTED_DELIMITERS = ";|,"  # of a text without tabs; the comma is last, because it may be a decimal comma
 ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet", ".feather", ".arrow", ".npy")
 
 
@@ -49,38 +53,52 @@ def score_rows(run: OpenedRun, content: bytes, name: str, *, pasted: bool = Fals
         raise TableError(f"{name!r} has no known file type; give one of {', '.join(ENDINGS)}")
     with tempfile.TemporaryDirectory(prefix="cubicflow-") as folder:
         path = Path(folder, f"rows{'.csv' if pasted else ending}")
-        path.write_bytes(_with_header(run, content) if pasted else content)
+        reading = Reading() if run.fitted is None else run.fitted.reading
+        if pasted and run.fitted is not None:
+            content, reading = _with_header(run.fitted, content), replace(reading, header="0")
+        path.write_bytes(content)
         try:
-            return _scored_file(run, path, "the pasted text" if pasted else name)
+            return _scored_file(run, path, "the pasted text" if pasted else name, reading)
         except (ValueError, OSError) as error:
             message = str(error).replace(str(path), "the pasted text" if pasted else name).replace(folder, "")
             raise TableError(message) from None
 
 
-def _with_header(run: OpenedRun, content: bytes) -> bytes:
-    """Add a header line to a pasted text, unless its first line has a column name."""
-    if run.fitted is None:
-        return content
-    text = content.decode("utf-8", errors="replace").lstrip("\ufeff \r\n")
-    names = [c.name for c in run.fitted.schema.columns if c.role not in ("dropped", "weights")]
-    delimiter = "\t" if "\t" in text.partition("\n")[0] else ","
-    first = next(csv.reader([text.partition("\n")[0]], delimiter=delimiter), [])
-    if {cell.strip() for cell in first} & set(names):
-        return text.replace("\t", ",").encode() if delimiter == "\t" else text.encode()
-    if len(first) != len(names):
-        raise TableError(
-            f"a row needs {len(names)} values ({', '.join(names[:8])} ...), but the first line has {len(first)}"
-        )
+def _with_header(fitted: FittedTable, content: bytes) -> bytes:
+    """Return a pasted text with a first line of column names; add the line unless the text has one.
+
+    The names are quoted, so that the delimiter is the only mark between them. All other lines stay as they are.
+    """
+    lines = [*io.StringIO(content.decode("utf-8", errors="replace").lstrip("\ufeff \r\n"), newline="")]
+    names = [c.name for c in fitted.schema.columns if c.role not in ("dropped", "weights")]
+    marks = "\t" if len(_first_row(lines, "\t")[0]) > 1 else PASTED_DELIMITERS
+    tops = {mark: _first_row(lines, mark) for mark in marks}
+    named = [mark for mark, (cells, _) in tops.items() if {cell.strip() for cell in cells} & set(names)]
+    fitting = [mark for mark, (cells, _) in tops.items() if len(cells) == len(names)]
+    if not named and not fitting:
+        most = max(len(cells) for cells, _ in tops.values())
+        raise TableError(f"a row needs {len(names)} values ({', '.join(names[:8])} ...), but the first line has {most}")
+    mark = (named or fitting)[0]
+    cells, read = tops[mark] if named else (names, 0)
     header = io.StringIO()
-    csv.writer(header, lineterminator="\n").writerow(names)
-    return (header.getvalue() + (text.replace("\t", ",") if delimiter == "\t" else text)).encode()
+    csv.writer(header, delimiter=mark, quoting=csv.QUOTE_ALL, lineterminator="\n").writerow(cells)
+    return "".join([header.getvalue(), *lines[read:]]).encode()
 
 
-def _scored_file(run: OpenedRun, path: Path, name: str) -> bytes:
+def _first_row(lines: Sequence[str], delimiter: str) -> tuple[list[str], int]:
+    """Return the cells of the first row of a text, and the number of its lines."""
+    rows = csv.reader(lines, delimiter=delimiter)
+    try:
+        return next(rows, []), rows.line_num
+    except csv.Error:  # a cell that is too long
+        return [], 0
+
+
+def _scored_file(run: OpenedRun, path: Path, name: str, reading: Reading) -> bytes:
     if run.fitted is None:
         return _scored_array(run, path)
     fitted = run.fitted
-    table = open_table(path, fitted.reading)
+    table = open_table(path, reading)
     fitted.schema.check(table)
     scores: list[float] = []
     for batch in fitted.score_batches(table):
@@ -90,7 +108,7 @@ def _scored_file(run: OpenedRun, path: Path, name: str) -> bytes:
     if not scores:
         raise TableError(f"{name} has no rows; give at least one")
     log_p = np.array(scores, np.float64)
-    shown_rows = np.sort(np.argsort(np.where(np.isnan(log_p), np.inf, log_p), kind="stable")[:SHOWN_ROWS])
+    shown_rows = np.argsort(log_p, kind="stable")[:SHOWN_ROWS]  # the least likely first; argsort puts NaN last
     cells, conditionals, ranks = _explained(run, table, shown_rows)
     reference, described = reference_scores(run)
     header = {
@@ -119,7 +137,7 @@ def _explained(
     run: OpenedRun, table: Table, chosen: NDArray[np.int64]
 ) -> tuple[tuple[list[str], list[list[str]]], Floats | None, Floats | None]:
     """Return the cells of the chosen rows as text, their log probabilities, and the percentiles of the log
-    probabilities."""
+    probabilities. For a flow, only the first of the chosen rows are explained, which should be the least likely."""
     fitted = run.fitted
     if fitted is None:
         raise TypeError("this run was not fitted to a table, so its rows have no named columns")
@@ -134,8 +152,9 @@ def _explained(
     numbers = fitted.encoder.read(batch)
     found = np.full((len(rows), len(fitted.encoder.columns)), np.nan)
     if isinstance(fitted.flow, ColumnsModel):
-        found[whole] = log_conditionals(fitted.flow, fitted.needed_cells, numbers)
-        typical = _reference_conditionals(run)
+        model = fitted.flow
+        found[whole] = log_conditionals(model, fitted.needed_cells, numbers)
+        typical = run.once("reference conditionals", lambda: _reference_conditionals(fitted, model, run))
         return cells, found, np.stack([percentiles(found[:, i], typical[:, i]) for i in range(found.shape[1])], axis=1)
     if fitted.encoder.mass_features or fitted.schema.context or not isinstance(fitted.encoder, TableEncoder):
         return cells, None, None
@@ -184,10 +203,10 @@ def _scored_array(run: OpenedRun, path: Path) -> bytes:
     """Score a file with a flow over vectors. The columns of the file are the features, in order."""
     names = [column.name for column in run.subject.columns]
     reading = Reading()
-    if path.suffix == ".csv":
+    if path.suffix in (".csv", ".tsv"):
         first = path.read_text(errors="replace").lstrip().partition("\n")[0]
         try:
-            [float(cell) for cell in first.split(",")]
+            [float(cell) for cell in re.split("[,;\t|]", first)]
             reading = Reading(header="none")
         except ValueError:
             pass
@@ -208,7 +227,7 @@ def _scored_array(run: OpenedRun, path: Path) -> bytes:
     dtype = next(run.model.parameters()).dtype
     with torch.no_grad():
         log_p = run.model.log_prob(torch.from_numpy(x).to(dtype), batch_size=1 << 13).double().numpy()
-    order = np.sort(np.argsort(log_p, kind="stable")[:SHOWN_ROWS])
+    order = np.argsort(log_p, kind="stable")[:SHOWN_ROWS]  # the least likely first; argsort puts NaN last
     reference, described = reference_scores(run)
     low, high = _ends(run)
     found = np.full((len(order), len(names)), np.nan)
@@ -245,10 +264,7 @@ def _ends(run: OpenedRun) -> tuple[float, float]:
 
 def reference_scores(run: OpenedRun) -> tuple[Floats, str]:
     """Return the scores of training rows and the name of these rows. Without data, rows are drawn from the model."""
-    if "reference" not in run.__dict__:
-        run.__dict__["reference"] = _reference(run)
-    found: tuple[Floats, str] = run.__dict__["reference"]
-    return found
+    return run.once("reference", lambda: _reference(run))
 
 
 def _reference(run: OpenedRun) -> tuple[Floats, str]:
@@ -273,27 +289,21 @@ def _reference(run: OpenedRun) -> tuple[Floats, str]:
     return scores, "rows drawn from the model"
 
 
-def _reference_conditionals(run: OpenedRun) -> Floats:
+def _reference_conditionals(fitted: FittedTable, model: ColumnsModel, run: OpenedRun) -> Floats:
     """Return the log probability of every cell of the reference rows, given the cells before it.
 
     The reference rows are training rows, or rows drawn from the model if there is no data. The result has shape (R, D),
     with columns in the model's order.
     """
-    fitted = run.fitted
-    if fitted is None or not isinstance(fitted.flow, ColumnsModel):
-        raise TypeError("this run is not a model of columns, so its cells have no conditional probabilities")
-    if "reference_conditionals" not in run.__dict__:
-        data = run.data
-        if data is not None and data.rows is not None and data.is_train.any():
-            numbers = fitted.encoder.read(data.rows.filter(pa.array(data.is_train))[:REFERENCE_ROWS])
-        else:
-            from cubicflow.explore.subject import usual_context
+    data = run.data
+    if data is not None and data.rows is not None and data.is_train.any():
+        numbers = fitted.encoder.read(data.rows.filter(pa.array(data.is_train))[:REFERENCE_ROWS])
+    else:
+        from cubicflow.explore.subject import usual_context
 
-            rows = fitted.sample(REFERENCE_ROWS, usual_context(fitted) or None, seed=1)
-            numbers = fitted.encoder.read(rows.combine_chunks().to_batches()[0])
-        run.__dict__["reference_conditionals"] = log_conditionals(fitted.flow, fitted.needed_cells, Numbers(*numbers))
-    found: Floats = run.__dict__["reference_conditionals"]
-    return found
+        rows = fitted.sample(REFERENCE_ROWS, usual_context(fitted) or None, seed=1)
+        numbers = fitted.encoder.read(rows.combine_chunks().to_batches()[0])
+    return log_conditionals(model, fitted.needed_cells, Numbers(*numbers))
 
 
 def percentiles(values: Floats, reference: Floats) -> Floats:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import secrets
 import signal
 import socket
@@ -18,6 +19,7 @@ from cubicflow.explore.first_picture import ROUTES, FirstPicture, sound_config
 if TYPE_CHECKING:
     import uvicorn
 
+LOG = logging.getLogger(__name__)
 HOST = "127.0.0.1"
 PORT = 8470
 PORTS = 100  # number of ports to try
@@ -104,7 +106,8 @@ def stopping(server: uvicorn.Server) -> Iterator[None]:
 def _deferred(run: Path, token: str, port: int) -> Any:
     """Return an application that is built in a thread while the server starts, because importing torch is slow.
 
-    Until the application is built, ``early_app`` answers the requests that need no torch.
+    Until the application is built, ``early_app`` answers the requests that need no torch. If it cannot be built, every
+    other request is answered by the reason.
     """
     from cubicflow.explore.early_app import early_app
 
@@ -122,6 +125,9 @@ def _deferred(run: Path, token: str, port: int) -> Any:
             explorer = Explorer(run, picture)
             explorer.warm_up()
             made.append(make_app(explorer, token, port))
+        except Exception as error:
+            LOG.exception("the page cannot start")
+            made.append(_failed(f"the page cannot start: {type(error).__name__}: {error}", token, port))
         finally:
             ready.set()
 
@@ -138,6 +144,22 @@ def _deferred(run: Path, token: str, port: int) -> Any:
         drawn.set()
         while not ready.is_set():
             await asyncio.sleep(0.01)
-        await made[0](scope, receive, send)
+        try:
+            await made[0](scope, receive, send)
+        except Exception:
+            LOG.exception("a request failed")  # uvicorn answers with status 500, and its own log is off
+            raise
 
     return app
+
+
+def _failed(said: str, token: str, port: int) -> Any:
+    """Return an application that shows the page, and answers everything else by an error."""
+    from starlette.applications import Starlette
+    from starlette.responses import JSONResponse
+    from starlette.routing import Mount
+
+    from cubicflow.explore.early_app import page_routes
+    from cubicflow.explore.guard import Guard
+
+    return Guard(Starlette(routes=[*page_routes(), Mount("/api", JSONResponse({"error": said}, 500))]), token, port)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+LOG = logging.getLogger(__name__)
 
 
 class Worker:
     """A thread that runs jobs one after the other. Without jobs it calls ``idle`` as long as ``idle`` returns True.
+
+    An error of ``idle`` goes to the log, once as long as it stays the same. The next job makes ``idle`` try again.
 
     >>> worker = Worker("an example")
     >>> worker.close()
@@ -22,6 +26,7 @@ class Worker:
         self._jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._idle = idle
         self._is_open = True
+        self._logged = ""
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
@@ -67,5 +72,8 @@ class Worker:
     def _more(self) -> bool:
         try:
             return self._idle()
-        except Exception:
+        except Exception as error:
+            if repr(error) != self._logged:
+                LOG.exception("preparing later answers failed")
+            self._logged = repr(error)
             return False

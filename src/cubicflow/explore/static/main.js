@@ -1,4 +1,4 @@
-// The page: chooses the view, draws the head, and follows a run that is still training.
+// The page: chooses the view, draws the head, and follows a run whose folder changes.
 
 import { get } from "./framed.js";
 import { sweep } from "./charts.js";
@@ -80,4 +80,4 @@ async function follow() {
 document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });
 window.addEventListener("hashchange", () => { show(); window.scrollTo(0, 0); });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", show);
-show().then(() => { if (!state.run || state.run.state === "training") setTimeout(follow, REFRESH); });
+show().then(() => setTimeout(follow, REFRESH)); // a stopped run may be resumed, and a finished one fitted again

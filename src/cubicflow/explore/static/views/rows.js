@@ -45,8 +45,7 @@ function show(section, found) {
   const count = found.explained.length;
   const why = make("div", { class: "card" });
   const body = make("tbody");
-  const order = found.shown.map((row, place) => ({ row, place })).sort((a, b) => (scores[a.row] ?? 0) - (scores[b.row] ?? 0));
-  const lines = order.map(({ row, place }) => {
+  const lines = found.shown.map((row, place) => { // the least likely row is the first, and incomplete rows are the last
     const line = make("tr", { tabindex: "0", "data-row": row },
       make("td", { class: "number", text: String(row + 1) }),
       make("td", { class: "number score", text: Number.isNaN(scores[row]) ? "incomplete" : scores[row].toFixed(3), title: String(scores[row]) }),
@@ -64,12 +63,12 @@ function show(section, found) {
   function explain(row, at) {
     why.replaceChildren(make("header", {}, make("h3", { text: `Row ${row + 1}` }), make("span", { class: "quiet small", text: "log p of each column" })));
     if (!conditionals || Number.isNaN(conditionals[at * count])) {
-      why.append(make("p", { class: "quiet small", text: "There are no scores of single columns for this row: the row is incomplete, or the model scores only whole rows." }));
+      why.append(make("p", { class: "quiet small", text: "There are no scores of single columns for this row: the row is incomplete, it is not among the least likely rows, or the model scores only whole rows." }));
       return;
     }
     const parts = found.explained.map((name, i) => ({ name, value: conditionals[at * count + i], rank: ranks ? ranks[at * count + i] : null }));
     parts.sort((a, b) => (a.rank === null ? a.value - b.value : a.rank - b.rank || a.value - b.value));
-    const low = Math.min(...parts.map((part) => part.value), -1);
+    const low = Math.min(...parts.map((part) => part.value).filter(Number.isFinite), -1);
     const list = make("div", { class: "why" });
     for (const part of parts) {
       const bar = make("span", { class: part.rank !== null && part.rank < 2.5 ? "of-model odd" : "of-model" });

@@ -99,7 +99,9 @@ export async function draw(page, run) {
     try {
       const found = await post("api/sample", { conditions: question, n, seed: 0 });
       if (mine !== sampling) return;
-      const link = make("a", { class: "button", download: `${run.name}-rows.csv`, text: `Download ${found.rows.toLocaleString("en")} rows as CSV`, href: URL.createObjectURL(new Blob([found.arrays.csv], { type: "text/csv" })) });
+      forget();
+      file = URL.createObjectURL(new Blob([found.arrays.csv], { type: "text/csv" }));
+      const link = make("a", { class: "button", download: `${run.name}-rows.csv`, text: `Download ${found.rows.toLocaleString("en")} rows as CSV`, href: file });
       const sizes = make("select", { "aria-label": "number of rows" }, ...[100, 1000, 10000].map((value) => make("option", { value, text: `${value.toLocaleString("en")} rows` })));
       sizes.value = n;
       sizes.addEventListener("change", () => { wanted = Number(sizes.value); sample(); });
@@ -109,7 +111,11 @@ export async function draw(page, run) {
       if (mine === sampling) rows.replaceChildren(make("h2", { text: "Rows that meet the conditions" }), failed(error));
     }
   });
-  let wanted = 100, rowsTimer = 0;
+  let wanted = 100, rowsTimer = 0, file = null;
+  function forget() { // the browser holds the file of an address until the address is revoked
+    if (file) URL.revokeObjectURL(file);
+    file = null;
+  }
   function sample() {
     sampling += 1;
     const mine = sampling;
@@ -131,7 +137,7 @@ export async function draw(page, run) {
     if (control) control.read(text);
   }
   changed();
-  return { leave: () => { number_ += 1; sampling += 1; clearTimeout(timer); clearTimeout(rowsTimer); } };
+  return { leave: () => { number_ += 1; sampling += 1; clearTimeout(timer); clearTimeout(rowsTimer); forget(); } };
 }
 
 function quantiles(column, masses, [low, middle, high]) {
