@@ -19,6 +19,8 @@ from cubicflow.tables.kinds import NAMES
 
 from .conftest import ROWS, Command, make_frame
 
+NO_CONDITIONS = "for conditions on any column, fit a model of columns with --model columns"
+
 
 def refused(outcome: tuple[int, str, str], said: str) -> None:
     status, _, errors = outcome
@@ -123,7 +125,8 @@ def test_samples_load_like_the_table(cubicflow: Command, run: Path, table: Path,
     refused(cubicflow("sample", run, "-n", 3, "-o", tmp_path / "s.xlsx"), "should end in .csv, .parquet or .npy")
     refused(cubicflow("sample", run, "-n", 3, "-o", tmp_path / "no" / "s.csv"), "there is no folder")
     refused(cubicflow("sample", run, "-n", 3, "-o", "-", "--temperature", 0), "--temperature must be a number above 0")
-    refused(cubicflow("sample", run, "-n", 3, "-o", "-", "--given", "kind=cat"), "fitted without context")
+    refused(cubicflow("sample", run, "-n", 3, "-o", "-", "--given", "kind=cat"), NO_CONDITIONS)
+    refused(cubicflow("sample", run, "-n", 3, "-o", "-", "--given", "size>3"), NO_CONDITIONS)
 
 
 def test_conditional_samples(cubicflow: Command, conditional_run: Path, table: Path, tmp_path: Path) -> None:
@@ -137,7 +140,12 @@ def test_conditional_samples(cubicflow: Command, conditional_run: Path, table: P
     assert cubicflow("evaluate", conditional_run, path).status == 0
     assert cubicflow("evaluate", conditional_run, table).status == 0
     refused(cubicflow("sample", conditional_run, "-n", 2, "-o", "-"), "give a value for 'kind', 'size'")
-    refused(cubicflow("sample", conditional_run, "-n", 2, "-o", "-", "--given", "kind"), "--given takes column=value")
+    refused(
+        cubicflow("sample", conditional_run, "-n", 2, "-o", "-", "--given", "kind"),
+        "a condition should be column=value",
+    )
+    twice = ("--given", "kind=cat", "--given", "kind=dog", "--given", "size=3")
+    refused(cubicflow("sample", conditional_run, "-n", 2, "-o", "-", *twice), "given two values, 'cat' and 'dog'")
 
 
 def test_bad_input_at_score_time(cubicflow: Command, run: Path, table: Path, tmp_path: Path) -> None:

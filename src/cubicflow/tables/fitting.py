@@ -43,6 +43,10 @@ from cubicflow.training.loop import FitResult, fit
 from cubicflow.training.run_folder import check_folder
 
 MODELS = ("columns", "flow")
+FLOW_CHOSEN = (
+    "all columns are complete real numbers, so the model is a flow; a model of columns, which also takes conditions on "
+    "any column and fills missing values, is fitted with --model columns"
+)
 PHRASES = {"columns": "a model of columns", "flow": "a flow"}  # names of the models in messages
 EPOCHS = 30  # default number of epochs of a model of columns
 # Runs on tables are short, so the learning rate is above the 5e-4 that suits hundreds of thousands of steps.
@@ -125,6 +129,7 @@ def fit_table(
         )
     missing = Missing(options.missing or (Missing.ERROR if model == "flow" else Missing.MODEL))
     found = infer(table, replace(options, missing=missing), requested_split, spool=temporary, atoms=model != "flow")
+    requested_model = model
     model = model or ("columns" if options.missing is Missing.MODEL else suited_model(found))
     if model == "flow":  # training rows are complete; rows to score may have missing values
         missing = Missing(options.missing or Missing.ERROR)
@@ -132,6 +137,8 @@ def fit_table(
     say(
         f"{table.path}: {found.rows:,} rows ({parts}), columns to model: {len(found.schema.model)}, by {PHRASES[model]}"
     )
+    if model == "flow" and requested_model is None:
+        say(f"note: {FLOW_CHOSEN}")
     for note in found.notes:
         say(f"note: {note}")
     for warning in found.warnings:
