@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as metadata_version
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,17 @@ def refused(outcome: tuple[int, str, str], said: str) -> None:
     assert said in errors
     assert "Traceback" not in errors
     assert len(errors.strip().splitlines()) == 1
+
+
+def test_the_version_is_printed_without_torch() -> None:
+    code = (
+        "import sys\nfrom cubicflow.cli import main\nsys.argv = ['cubicflow', '--version']\n"
+        "try:\n    main()\nfinally:\n    assert 'torch' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(f"cubicflow {cf.__version__}, torch {metadata_version('torch')}, Python 3.")
+    assert done.stdout.count("\n") == 1
+    assert done.stderr == ""
 
 
 def test_fit_prints_the_columns_and_the_next_commands(cubicflow: Command, table: Path, tmp_path: Path) -> None:
