@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Mapping
+from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
+from contextlib import closing
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,9 @@ from cubicflow.data.plane import GaussianGrid, ImageDensity
 from cubicflow.flows import plane
 from cubicflow.plots.plane import PlaneRow, density_image, histogram_image, plane_figure, truth_image
 from cubicflow.training import fit
+from cubicflow.training.metrics_file import read_metrics
+from cubicflow.training.progress import clock, make_progress
+from cubicflow.training.run_folder import forget_run
 
 POINTS = 1_000_000
 TEST_POINTS = 50_000
@@ -26,12 +31,23 @@ DENSITIES: dict[str, Callable[[], ImageDensity | GaussianGrid]] = {
 }
 RUNS = {"Grace Hopper": "grace-hopper", "225 Gaussians": "gaussians"}  # names of run folders and of built-in tables
 SIZE = 256  # pixels per side of each picture
+LINES = 20  # lines of progress in a log; a terminal has a bar
 
 
 def main(folder: Path, seconds: float) -> None:
     """Fit each density in its own process for ``seconds``, print both scores, and write one picture."""
+    parameters = sum(parameter.numel() for parameter in plane().parameters())
+    print(
+        f"fitting {parameters:,} parameters to {POINTS:,} points for {seconds:.0f} s: {', '.join(DENSITIES)}",
+        flush=True,
+    )
+    for run in RUNS.values():
+        forget_run(folder / run)  # its metrics are not those of this call
     with ProcessPoolExecutor(len(DENSITIES), mp_context=get_context("spawn")) as pool:
-        rows = list(pool.map(show, DENSITIES, [seconds] * len(DENSITIES), [folder] * len(DENSITIES)))
+        fits = {name: pool.submit(fit_density, name, seconds, folder) for name in DENSITIES}
+        show_progress(fits, seconds, folder)
+        rows, scores = zip(*(fitted.result() for fitted in fits.values()), strict=True)
+    print(*scores, sep="\n")
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -42,18 +58,37 @@ def main(folder: Path, seconds: float) -> None:
     print(f"to see the portrait turn into noise, layer by layer: cubicflow explore {folder / RUNS['Grace Hopper']}")
 
 
-def show(name: str, seconds: float, folder: Path) -> PlaneRow:
-    """Fit a plane flow to points of a density, and return its pictures.
+def show_progress(fits: Mapping[str, Future[tuple[PlaneRow, str]]], seconds: float, folder: Path) -> None:
+    """Show the losses of the running fits on standard error, until all have ended or one has failed."""
+    seconds_between = 1 if sys.stderr.isatty() else seconds / LINES
+    shown: Mapping[str, Any] = {}
+    with closing(make_progress(show=True, validates=False)) as display:
+        display.show(0.0, {"state": "drawing the points"})
+        running = True
+        while running:
+            ended, unfinished = wait(fits.values(), seconds_between, FIRST_EXCEPTION)
+            running = bool(unfinished) and not any(each.exception() for each in ended)
+            lines = {name: read_metrics(folder / RUNS[name]) for name in fits}
+            latest = {name: metrics[-1] for name, metrics in lines.items() if metrics}
+            if len(latest) < len(fits) or latest == shown:
+                continue
+            shown = latest
+            trained = min(metrics["seconds"] for metrics in latest.values())
+            texts = {"step": f"step {min(metrics['step'] for metrics in latest.values()):,}"}
+            texts |= {name: f"{name} loss {metrics['loss']:.3f}" for name, metrics in latest.items()}
+            display.show(min(trained / seconds, 1.0), texts | {"left": f"{clock(max(seconds - trained, 0))} left"})
 
-    Prints the mean log likelihood of test points under the flow, and how far it is below that of the true density.
+
+def fit_density(name: str, seconds: float, folder: Path) -> tuple[PlaneRow, str]:
+    """Fit a plane flow to points of a density, and return its pictures and its score as text.
+
+    The score is the mean log likelihood of test points, with its distance from that of the true density.
     """
     torch.set_num_threads(1)  # the other process uses the other core
     began = time.monotonic()
     truth = DENSITIES[name]()
     points = truth.sample(POINTS, 0)
     flow = plane()
-    parameters = sum(parameter.numel() for parameter in flow.parameters())
-    print(f"{name}: fitting {parameters:,} parameters to {POINTS:,} points for {seconds:.0f} s ...", flush=True)
     settings: dict[str, Any] = {
         "batch_size": BATCH_SIZE,
         "learning_rate": 3e-3,
@@ -66,14 +101,13 @@ def show(name: str, seconds: float, folder: Path) -> PlaneRow:
     with torch.no_grad():
         score = flow.log_prob(torch.from_numpy(test)).double().mean().item()
     gap = float(truth.log_prob(test).mean()) - score
-    print(
+    text = (
         f"{name}: log likelihood {score:.3f} nats, {gap:.3f} below the truth "
-        f"({result.steps:,} steps, {time.monotonic() - began:.0f} s)",
-        flush=True,
+        f"({result.steps:,} steps, {time.monotonic() - began:.0f} s)"
     )
     samples = flow.sample(POINTS, seed=0, batch_size=65_536).numpy()
     data, drawn = histogram_image(points, SIZE), histogram_image(samples, SIZE)
-    return PlaneRow(name, data, truth_image(truth, SIZE), density_image(flow, SIZE), drawn)
+    return PlaneRow(name, data, truth_image(truth, SIZE), density_image(flow, SIZE), drawn), text
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as metadata_version
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,8 @@ from cubicflow.tables.kinds import NAMES
 
 from .conftest import ROWS, Command, make_frame
 
+NO_CONDITIONS = "for conditions on any column, fit a model of columns with --model columns"
+
 
 def refused(outcome: tuple[int, str, str], said: str) -> None:
     status, _, errors = outcome
@@ -27,6 +30,17 @@ def refused(outcome: tuple[int, str, str], said: str) -> None:
     assert said in errors
     assert "Traceback" not in errors
     assert len(errors.strip().splitlines()) == 1
+
+
+def test_the_version_is_printed_without_torch() -> None:
+    code = (
+        "import sys\nfrom cubicflow.cli import main\nsys.argv = ['cubicflow', '--version']\n"
+        "try:\n    main()\nfinally:\n    assert 'torch' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(f"cubicflow {cf.__version__}, torch {metadata_version('torch')}, Python 3.")
+    assert done.stdout.count("\n") == 1
+    assert done.stderr == ""
 
 
 def test_fit_prints_the_columns_and_the_next_commands(cubicflow: Command, table: Path, tmp_path: Path) -> None:
@@ -123,7 +137,8 @@ def test_samples_load_like_the_table(cubicflow: Command, run: Path, table: Path,
     refused(cubicflow("sample", run, "-n", 3, "-o", tmp_path / "s.xlsx"), "should end in .csv, .parquet or .npy")
     refused(cubicflow("sample", run, "-n", 3, "-o", tmp_path / "no" / "s.csv"), "there is no folder")
     refused(cubicflow("sample", run, "-n", 3, "-o", "-", "--temperature", 0), "--temperature must be a number above 0")
-    refused(cubicflow("sample", run, "-n", 3, "-o", "-", "--given", "kind=cat"), "fitted without context")
+    refused(cubicflow("sample", run, "-n", 3, "-o", "-", "--given", "kind=cat"), NO_CONDITIONS)
+    refused(cubicflow("sample", run, "-n", 3, "-o", "-", "--given", "size>3"), NO_CONDITIONS)
 
 
 def test_conditional_samples(cubicflow: Command, conditional_run: Path, table: Path, tmp_path: Path) -> None:
@@ -137,7 +152,12 @@ def test_conditional_samples(cubicflow: Command, conditional_run: Path, table: P
     assert cubicflow("evaluate", conditional_run, path).status == 0
     assert cubicflow("evaluate", conditional_run, table).status == 0
     refused(cubicflow("sample", conditional_run, "-n", 2, "-o", "-"), "give a value for 'kind', 'size'")
-    refused(cubicflow("sample", conditional_run, "-n", 2, "-o", "-", "--given", "kind"), "--given takes column=value")
+    refused(
+        cubicflow("sample", conditional_run, "-n", 2, "-o", "-", "--given", "kind"),
+        "a condition should be column=value",
+    )
+    twice = ("--given", "kind=cat", "--given", "kind=dog", "--given", "size=3")
+    refused(cubicflow("sample", conditional_run, "-n", 2, "-o", "-", *twice), "given two values, 'cat' and 'dog'")
 
 
 def test_bad_input_at_score_time(cubicflow: Command, run: Path, table: Path, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_readme_agrees_with_the_pages_of_other_generators() -> None:
         return found
 
     table = [line.strip("| ").split(" | ") for line in quoted_figures.measured(ROOT).splitlines()]
-    inverse, step, patches, adult, integral = table[2:]
+    inverse, step, patches, of_the_paper, adult, *integrals = table[2:]
     nonfinite, outside = inverse[2].removesuffix(" (nflows, cubic)").split(" and ")
     nflows = rows("docs/results/spline_robustness.md", "nflows cubic | float32 | 20,000,000")
     assert f"| {nonfinite} | {outside} |" in nflows[0]
@@ -53,10 +53,17 @@ def test_readme_agrees_with_the_pages_of_other_generators() -> None:
     attention = rows("results/README.md", "cubic autoregressive, attention, all eight symmetries of a patch")
     assert attention[0].endswith(f" {patches[1].removesuffix(', with attention and symmetries')} |")
     assert any(f"| {adult[1]} |" in row for row in rows("docs/results/synthetic_tables.md", "cubicflow"))
-    camel = rows("docs/results/integrals.md", "camel, D = 16 | 1,000,000 | cubicflow")
-    error, seconds = integral[1].removesuffix(" s").split(" in ")
-    assert f"| {error} |" in camel[0]
-    assert camel[0].endswith(f"| {seconds} |")
+    paper_long = rows("results/README.md", "BSDS300 | cubic coupling, the paper's, 200,000 steps")
+    published = of_the_paper[2].removesuffix(" (the paper)")
+    assert any(f" steps | {of_the_paper[1]} | {published} |" in line for line in paper_long)
+    for integral, case in zip(integrals, ("camel, D = 16", "camel, D = 4", "ring, D = 2"), strict=True):
+        vegas = integral[2].split(" (vegas)")[0]
+        for methods, quoted in ((["cubicflow"], integral[1]), (["vegas, beta = 0", "vegas, beta = 0.75"], vegas)):
+            error, seconds = quoted.removesuffix(" s").split(" in ")
+            found = [
+                row for name in methods for row in rows("docs/results/integrals.md", f"{case} | 1,000,000 | {name}")
+            ]
+            assert any(f"| {error} |" in line and line.endswith(f"| {seconds} |") for line in found), integral
 
 
 def test_scores_of_the_paper_agree_with_the_page_of_the_rerun() -> None:

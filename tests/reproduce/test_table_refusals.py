@@ -97,18 +97,46 @@ def test_missing_data_is_named_with_its_origin(cubicflow: Command, table_data: P
     assert done.status == 2
     assert "HEPMASS was not found" in done.errors
     assert "https://archive.ics.uci.edu/dataset/347" in done.errors
-    # Without --dataset, missing and incomplete tables are left out, and the table names them.
+    # Without --dataset, missing and incomplete tables are left out, and the lines name their files.
     done = cubicflow("reproduce", "table-1", "-o", tmp_path / "out", "--data", table_data)
     assert done.status == 2
     assert f"nothing was run: no dataset is complete in {table_data}" in done.errors
-    assert "GAS is left out: the data is not here" in done.output
+    assert "download" in done.errors
+    assert "POWER is left out: the data is not here; it is power/data.npy, from data.tar.gz of https" in done.output
+    assert "or power/household_power_consumption.txt, from https://archive.ics.uci.edu/dataset/235" in done.output
+    assert "HEPMASS is left out: the data is not here; it is hepmass/1000_train.csv and" in done.output
     assert "MINIBOONE is left out: only part of its test rows is here" in done.output
-    markdown = (tmp_path / "out" / "table-1.md").read_text()
-    assert "| cubic coupling, ours |" + 5 * " cannot be rerun |" in markdown
-    record = json.loads((tmp_path / "out" / "table-1.json").read_text())
-    assert str(tmp_path) not in json.dumps(record["results"])
     done = cubicflow("reproduce", "table-1", "-o", tmp_path / "out", "--data", tmp_path / "nowhere")
     assert f"there is no folder {tmp_path / 'nowhere'}" in done.errors
+    assert cubicflow("reproduce", "table-1", "-o", tmp_path / "out", "--seconds", 0).status == 75
+    assert not (tmp_path / "out").exists(), "nothing was run, so nothing is left"
+
+
+def test_all_requested_data_is_looked_for_before_anything_is_trained(
+    cubicflow: Command, command: tuple[object, ...], tmp_path: Path
+) -> None:
+    done = cubicflow(*command, "-o", tmp_path / "out", "--dataset", "hepmass", "--dataset", "power")
+    assert done.status == 2
+    for said in ("HEPMASS was not found", "POWER was not found", "power/household_power_consumption.txt"):
+        assert said in done.errors
+    assert "MINIBOONE was not found" not in done.errors
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_table_of_records_names_the_data_that_is_missing(
+    cubicflow: Command, command: tuple[object, ...], tiny_table: Path, tmp_path: Path
+) -> None:
+    assert cubicflow(*command, "-o", tmp_path / "out", "--seed", 0).status == 0
+    record = json.loads((tmp_path / "out" / "table-1.json").read_text())
+    text = json.dumps([about["left_out"] for about in record["results"]["datasets"].values()])
+    assert "power/data.npy, from" in text
+    assert str(tmp_path) not in text
+    assert " cannot be rerun |" in (tmp_path / "out" / "table-1.md").read_text()
+    # The table of a folder with records is also rebuilt where there is no data.
+    (tmp_path / "out" / "table-1.csv").unlink()
+    rebuild = ("reproduce", "table-1", "--recipe", tiny_table, "-o", tmp_path / "out", "--data", tmp_path)
+    assert cubicflow(*rebuild, "--seconds", 0).status == 75
+    assert (tmp_path / "out" / "table-1.csv").read_text().count("miniboone") == 2
 
 
 def test_records_of_another_recipe_are_refused(

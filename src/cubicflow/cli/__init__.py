@@ -26,6 +26,7 @@ def main() -> None:
         add_completion=False,
         pretty_exceptions_enable=False,
     )
+    app.callback()(importlib.import_module("cubicflow.cli.version").version)
     for name in COMMANDS:
         app.command(name)(getattr(importlib.import_module(f"cubicflow.cli.{name}"), name))
     app()

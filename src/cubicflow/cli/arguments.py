@@ -9,21 +9,16 @@ from collections.abc import Iterable, Sequence
 SEVERAL = re.compile(r"([^=,]+=[^=,]+)(,\s*[^=,]+=[^=,]+)+")  # a=1,b=2
 
 
-def pairs(option: str, texts: Iterable[str], columns: Iterable[str] = ()) -> dict[str, str]:
-    """Parse ``col=value`` texts into a dictionary.
+def pairs(option: str, texts: Iterable[str]) -> dict[str, str]:
+    """Parse ``col=value`` texts into a dictionary. The last = sign separates the name and the value.
 
-    If the text starts with one of ``columns``, further = signs belong to the value. Otherwise they belong to the name.
-
-    >>> pairs("--given", ["pay=<=50", "a=b=3"], ["pay"])
-    {'pay': '<=50', 'a=b': '3'}
+    >>> pairs("--type", ["pay=real", "a=b=integer"])
+    {'pay': 'real', 'a=b': 'integer'}
     """
     found: dict[str, str] = {}
-    shortest_first = sorted(columns, key=len)
     for text in texts:
-        known = next((name for name in shortest_first if text.startswith(f"{name}=")), None)
-        column, equals, value = text.rpartition("=") if known is None else (known, "=", text[len(known) + 1 :])
-        second = [name for name in shortest_first if f",{name}=" in value.replace(", ", ",")]
-        if second or (known is None and SEVERAL.fullmatch(text)):
+        column, equals, value = text.rpartition("=")
+        if SEVERAL.fullmatch(text):
             raise _one_each(option, text.split(","))
         if not equals or not column or not value:
             raise ValueError(f"{option} takes column=value, got {text!r}")

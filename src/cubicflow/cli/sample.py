@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cubicflow.cli.arguments import conditions, pairs
+from cubicflow.cli.arguments import conditions
 from cubicflow.cli.clear_errors import clear_errors
 from cubicflow.cli.engine_options import (
     Address,
@@ -70,11 +70,7 @@ def sample(
         if engine is None:
             check_output(output, overwrite=overwrite)
         fitted = FittedTable.load(run, device if engine is None else "cpu")
-        required: dict[str, str] | list[str]
-        if fitted.cells is None:
-            required = pairs("--given", given or [], [column.name for column in fitted.schema.context])
-        else:
-            required = conditions("--given", given or [], [column.name for column in fitted.schema.columns])
+        required = conditions("--given", given or [], [column.name for column in fitted.schema.columns])
         options: dict[str, Any] = {"complete": complete, "constraints": constraint or []}
         if engine is not None:
             from cubicflow.clusters import sample_files

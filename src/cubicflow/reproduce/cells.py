@@ -217,8 +217,9 @@ def why_left_out(dataset: str, folder: Path | None) -> str | None:
     try:
         table = load_benchmark(dataset, folder)
     except MissingDataError:
-        origins = [form.origin for form in BENCHMARKS[dataset] if form.refusal is None]
-        return f"the data is not here; it comes from {', or from '.join(origins)}"
+        forms = [form for form in BENCHMARKS[dataset] if form.refusal is None]
+        origins = [f"{' and '.join(names[0] for names in form.files)}, from {form.origin}" for form in forms]
+        return f"the data is not here; it is {', or '.join(origins)}"
     return None if is_comparable(table) else f"only part of its test rows is here. {table.note}"
 
 

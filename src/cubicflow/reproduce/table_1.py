@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from cubicflow.data.benchmarks import Benchmark
-from cubicflow.data.folders import MissingDataError, data_folder
+from cubicflow.data.benchmarks import Benchmark, find_form
+from cubicflow.data.folders import MissingDataError, data_folder, how_to_choose_folder
 from cubicflow.flows import Flow, tabular, whiten
 from cubicflow.reproduce.cells import (
     Cell,
@@ -32,10 +33,13 @@ from cubicflow.training import TrainingError, TrainingInterrupted
 def run(request: Request) -> None:
     """Train and score every chosen cell without a record, and rebuild the table from all records.
 
-    If the training of a cell fails, the other cells still run. With ``--seconds 0`` only the table is rebuilt.
+    If the training of a cell fails, the other cells still run. With ``--seconds 0`` only the table is rebuilt. Raises
+    MissingDataError, before anything is trained, if the data of a requested dataset is missing.
     """
     settings = table_settings(request.recipe)
     cells = chosen_cells(request, settings, settings.models)
+    if len(request.datasets) > 1:  # the data of a single one is loaded first in any case
+        check_data([cell.dataset for cell in cells], request.data)
     failed: list[str] = []
     left_out: set[str] = set()
     try:
@@ -58,15 +62,32 @@ def run(request: Request) -> None:
                     request.report(f"{cell}: failed. {error}")
                     failed.append(str(cell))
     except (UnfinishedError, TrainingInterrupted):
-        write_table(request, settings)
+        if request.folder.exists():  # something was run, now or before
+            write_table(request, settings)
         raise
-    write_table(request, settings)
+    if request.folder.exists() or left_out != settings.datasets.keys():
+        write_table(request, settings)
     if failed:
         raise TrainingError(f"{len(failed)} of {len(cells)} cells failed, for the reasons above: {'; '.join(failed)}")
     if left_out == settings.datasets.keys():
         folder = data_folder(request.data)
         where = f"in {folder}" if folder.is_dir() else f"here, and there is no folder {folder}"
-        raise MissingDataError(f"nothing was run: no dataset is complete {where}")
+        raise MissingDataError(
+            f"nothing was run: no dataset is complete {where}. The lines above name the files; to download some, use "
+            f"cubicflow.data.benchmarks.download. {how_to_choose_folder(folder)}"
+        )
+
+
+def check_data(datasets: Iterable[str], folder: Path | None) -> None:
+    """Raise MissingDataError if files of some datasets are missing. The message names the files of each."""
+    missing = []
+    for dataset in dict.fromkeys(datasets):
+        try:
+            find_form(dataset, folder)
+        except MissingDataError as error:
+            missing.append(str(error))
+    if missing:
+        raise MissingDataError("\n".join(missing))
 
 
 def chosen_cells(request: Request, settings: TableSettings, models: Mapping[str, Any]) -> list[Cell]:

@@ -144,6 +144,10 @@ def check_given(schema: Schema, given: Mapping[str, object]) -> list[str]:
     if missing := [name for name in wanted if name not in given]:
         raise TableError(f"the model is conditional: give a value for {some(missing)}", f"--given {missing[0]}=VALUE")
     if extra := [name for name in given if name not in wanted]:
-        known = f"was fitted with {some(wanted)} as context" if wanted else "was fitted without context"
-        raise TableError(f"{some(extra)} cannot be given: the model {known}; leave it out")
+        known = f"of its context columns {some(wanted)} only" if wanted else "of context columns only, and has none"
+        raise TableError(
+            f"{some(extra)} cannot be given: a flow takes values {known}; for conditions on any column, fit a model of "
+            "columns",
+            "--model columns",
+        )
     return wanted

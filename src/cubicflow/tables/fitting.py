@@ -43,6 +43,10 @@ from cubicflow.training.loop import FitResult, fit
 from cubicflow.training.run_folder import check_folder
 
 MODELS = ("columns", "flow")
+FLOW_CHOSEN = (
+    "all columns are complete real numbers, so the model is a flow; a model of columns, which also takes conditions on "
+    "any column and fills missing values, is fitted with --model columns"
+)
 PHRASES = {"columns": "a model of columns", "flow": "a flow"}  # names of the models in messages
 EPOCHS = 30  # default number of epochs of a model of columns
 # Runs on tables are short, so the learning rate is above the 5e-4 that suits hundreds of thousands of steps.
@@ -127,6 +131,7 @@ def fit_table(
     requested: dict[str, Any] = {"options": replace(options, missing=missing), "split": requested_split}
     requested |= {"spool": temporary, "atoms": model != "flow", "leave_out_identifiers": True}
     found = infer(table, **requested)
+    requested_model = model
     model = model or ("columns" if options.missing is Missing.MODEL else suited_model(found))
     if model == "flow":  # training rows are complete; rows to score may have missing values
         missing = Missing(options.missing or Missing.ERROR)
@@ -134,6 +139,8 @@ def fit_table(
     say(
         f"{table.path}: {found.rows:,} rows ({parts}), columns to model: {len(found.schema.model)}, by {PHRASES[model]}"
     )
+    if model == "flow" and requested_model is None:
+        say(f"note: {FLOW_CHOSEN}")
     for note in found.notes:
         say(f"note: {note}")
     for warning in found.warnings:

@@ -7,13 +7,18 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-# Format of each metric in a line, in this order.
+# Format of each metric in a line, in this order. A narrow terminal leaves out LEAST_NEEDED, its first ones first.
 SHOWN = {
+    "step": "step {:,}",
     "loss": "loss {:.4f}",
     "validation_loss": "validation {:.4f}",
     "validation_loss_averaged": "averaged {:.4f}",
     "rows_per_second": "{:,.0f} rows/s",
 }
+LEAST_NEEDED = ("rows_per_second", "validation_loss_averaged", "step", "validation_loss", "loss")
+BAR_WIDTH = 16  # columns
+PERCENT_WIDTH = 4
+GAP = "  "
 
 
 class Progress:
@@ -21,6 +26,9 @@ class Progress:
 
     def update(self, done: float, metrics: Mapping[str, Any]) -> None:
         """Show the metrics of a logged step. ``done`` is the completed fraction of the run."""
+
+    def show(self, done: float, texts: Mapping[str, str]) -> None:
+        """Show a line of texts by name. A narrow terminal shows only some, but always the one named "left"."""
 
     def notify(self, text: str) -> None:
         """Show a sentence that stays visible."""
@@ -37,7 +45,10 @@ class PlainLines(Progress):
 
     def update(self, done: float, metrics: Mapping[str, Any]) -> None:
         if not self.validates or "validation_loss" in metrics:
-            self.notify(describe(done, metrics))
+            self.show(done, texts_of(done, metrics))
+
+    def show(self, done: float, texts: Mapping[str, str]) -> None:  # noqa: ARG002 - the texts say how much is left
+        self.notify(GAP.join(texts.values()))
 
     def notify(self, text: str) -> None:
         sys.stderr.write(text + "\n")
@@ -52,7 +63,7 @@ class LiveLine(Progress):
         from rich.progress import BarColumn, TextColumn
         from rich.progress import Progress as RichProgress
 
-        columns = BarColumn(bar_width=24), TextColumn("{task.percentage:>3.0f}%"), TextColumn("{task.description}")
+        columns = BarColumn(BAR_WIDTH), TextColumn("{task.percentage:>3.0f}%"), TextColumn("{task.description}")
         self.bar = RichProgress(*columns, console=Console(stderr=True))
         self.task = self.bar.add_task("starting", total=1.0)
         self.seen: dict[str, Any] = {}
@@ -60,7 +71,12 @@ class LiveLine(Progress):
 
     def update(self, done: float, metrics: Mapping[str, Any]) -> None:
         self.seen |= metrics  # keeps the last validation loss in the line
-        self.bar.update(self.task, completed=done, description=describe(done, self.seen))
+        self.show(done, texts_of(done, self.seen))
+
+    def show(self, done: float, texts: Mapping[str, str]) -> None:
+        # rich takes the columns that are missing from the bar, until no bar is left.
+        room = self.bar.console.width - BAR_WIDTH - PERCENT_WIDTH - 2
+        self.bar.update(self.task, completed=done, description=fitted(texts, room))
 
     def notify(self, text: str) -> None:
         self.bar.console.print(text, markup=False, highlight=False)
@@ -79,17 +95,29 @@ def make_progress(show: bool, *, validates: bool) -> Progress:
     return PlainLines(validates=validates)
 
 
-def describe(done: float, metrics: Mapping[str, Any]) -> str:
-    """Format the metrics as a line.
+def texts_of(done: float, metrics: Mapping[str, Any]) -> dict[str, str]:
+    """Format the metrics and the remaining time.
 
-    >>> describe(0.5, {"step": 500, "loss": 3.21, "validation_loss": 3.5, "rows_per_second": 81234.0, "seconds": 65.0})
+    >>> metrics = {"step": 500, "loss": 3.21, "validation_loss": 3.5, "rows_per_second": 81234.0, "seconds": 65.0}
+    >>> "  ".join(texts_of(0.5, metrics).values())
     'step 500  loss 3.2100  validation 3.5000  81,234 rows/s  1:05 left'
     """
-    parts = [f"step {metrics['step']:,}"]
-    parts += [text.format(metrics[name]) for name, text in SHOWN.items() if name in metrics]
-    if done > 0:
-        parts.append(f"{clock(metrics['seconds'] * (1 - done) / done)} left")
-    return "  ".join(parts)
+    texts = {name: text.format(metrics[name]) for name, text in SHOWN.items() if name in metrics}
+    return texts | ({"left": f"{clock(metrics['seconds'] * (1 - done) / done)} left"} if done > 0 else {})
+
+
+def fitted(texts: Mapping[str, str], width: int) -> str:
+    """Join the texts that fit into a width in characters.
+
+    >>> fitted({"step": "step 500", "loss": "loss 3.2100", "left": "1:05 left"}, 24)
+    'loss 3.2100  1:05 left'
+    """
+    kept = dict(texts)
+    others = [name for name in texts if name not in LEAST_NEEDED and name != "left"]
+    for name in (*LEAST_NEEDED, *reversed(others)):
+        if len(GAP.join(kept.values())) > width:
+            kept.pop(name, None)
+    return GAP.join(kept.values())
 
 
 def clock(seconds: float) -> str:

@@ -40,6 +40,15 @@ def load_benchmark(name: str, folder: str | Path | None = None, *, form: str | N
     ...     print(str(error).splitlines()[0])
     POWER was not found. Any one of these forms will do:
     """
+    candidate, paths = find_form(name, folder, form=form)
+    return candidate.read(paths, seed)
+
+
+def find_form(name: str, folder: str | Path | None = None, *, form: str | None = None) -> tuple[Form, tuple[Path, ...]]:
+    """Return the form in which :func:`load_benchmark` would read a table, and its files. No file is read.
+
+    Raises MissingDataError if files are missing.
+    """
     try:
         forms = BENCHMARKS[name.lower()]
     except KeyError:
@@ -51,7 +60,7 @@ def load_benchmark(name: str, folder: str | Path | None = None, *, form: str | N
     for candidate in candidates:
         paths = [path for names in candidate.files if (path := find(root, names)) is not None]
         if len(paths) == len(candidate.files) and (form is not None or candidate.refusal is None):
-            return candidate.read(tuple(paths), seed)
+            return candidate, tuple(paths)
     raise MissingDataError(_instructions(name.lower(), root, candidates))
 
 

@@ -135,10 +135,15 @@ def is_context(given: Given, schema: Schema) -> bool:
 
 
 def context_values(given: Given, schema: Schema) -> dict[str, object]:
-    """Return the values of the equalities among conditions, by column."""
+    """Return the values of the equalities among conditions, by column. Raise TableError for two values of a column."""
     if isinstance(given, Mapping):
         return dict(given)
-    return {each.column: each.values[0] for each in read_conditions(given, schema) if each.relation == "="}
+    found: dict[str, object] = {}
+    for each in read_conditions(given, schema):
+        if each.relation == "=" and found.setdefault(each.column, each.values[0]) != each.values[0]:
+            both = f"{found[each.column]!r} and {each.values[0]!r}"
+            raise TableError(f"column {each.column!r} is given two values, {both}; give one")
+    return found
 
 
 def column_of(schema: Schema, condition: Condition) -> Column:
