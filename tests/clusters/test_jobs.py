@@ -324,7 +324,9 @@ def test_input_from_a_web_server(scene: Scene, tmp_path: Path) -> None:
         thread.join()
         server.server_close()
     score_files(scene.columns, scene.files, str(tmp_path / "expected"), block_rows=BLOCK_ROWS)
-    assert parts(tmp_path / "out") == parts(tmp_path / "expected")
+    # The description of a job names its input files, so the footers of the parts differ.
+    assert parquet.read_table(tmp_path / "out").equals(parquet.read_table(tmp_path / "expected"))
+    assert list(parts(tmp_path / "out")) == list(parts(tmp_path / "expected"))
 
 
 def test_input_and_output_in_a_store(scene: Scene, tmp_path: Path) -> None:
@@ -342,7 +344,9 @@ def test_input_and_output_in_a_store(scene: Scene, tmp_path: Path) -> None:
                 scene.columns, "memory://lake/*.parquet", "memory://scores", block_rows=BLOCK_ROWS, resume=resume
             )
             found = {name.rpartition("/")[2]: store.cat_file(name) for name in store.ls("/scores", detail=False)}
-            assert {name: content for name, content in found.items() if name != JOB} == parts(expected)
+            assert {*found} - {JOB} == {*parts(expected)}
+            for name in parts(expected):
+                assert parquet.read_table(pa.BufferReader(found[name])).equals(parquet.read_table(expected / name))
             store.rm("/scores/part-00000003.parquet")
     finally:
         store.rm("/lake", recursive=True)
