@@ -34,9 +34,9 @@ def plot(
     Example: cubicflow plot run
     """
     with clear_errors():
-        from cubicflow.plots.run_report import draw_report
+        from cubicflow.plots.run_report import PLOTS, draw_report
 
-        folder = run / "plots" if output is None else output
+        folder = run / PLOTS if output is None else output
         options: dict[str, Any] = {"rows": rows, "seed": seed, "overwrite": overwrite}
         page = draw_report(run, data, folder, **options, header=header, comment=comment)
         say(f"wrote {page}")
