@@ -160,7 +160,7 @@ def test_the_report_renders_in_a_browser(report: Path, tmp_path: Path) -> None:
         *("--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={tmp_path / 'profile'}"),
         *(f"--screenshot={screen}", report.as_uri()),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert screen.exists(), done.stderr
     pixels = imread(screen)[..., :3]
     for colour in (DATA, SAMPLES):

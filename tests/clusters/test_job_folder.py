@@ -161,7 +161,7 @@ def test_a_resumed_job_refuses_files_that_it_did_not_write(
     shutil.copytree(whole, out)
     spoil, words = SPOILED[case]
     spoil(out)
-    ended = forked(lambda: refused(model, out, words), 5)  # in a process of its own: a pipe could block for ever
+    ended = forked(lambda: refused(model, out, words))  # in a process of its own: a pipe could block for ever
     assert ended.status == 0, ended.errors[-500:] or "no answer"
     assert LOCK not in names(out)
 
@@ -203,7 +203,7 @@ def test_a_pipe_among_the_inputs(model: FittedTable, tmp_path: Path) -> None:
         with pytest.raises(TableError, match=r"a.parquet: this is not a plain file; remove it"):
             score_files(model, str(tmp_path / "lake"), str(tmp_path / "out"))
 
-    ended = forked(score, 5)
+    ended = forked(score)
     assert ended.status == 0, ended.errors[-500:] or "no answer"
 
 

@@ -71,6 +71,7 @@ def test_the_command_line_prints_progress_every_ten_seconds(
 ) -> None:
     """At the third block, 12 seconds are over and seven blocks are left, of which each takes 4 seconds."""
     clock = iter([0.0, 4.0, 8.0, 12.0, 16.0, 200.0])
+    monkeypatch.undo()  # progress is printed here, unlike in the other tests
     monkeypatch.setattr("cubicflow.cli.engine_options.time.monotonic", lambda: next(clock))
     progress = BlockProgress()
     for done in (101, 102, 103, 104):
