@@ -40,7 +40,7 @@ class Forked:
         """Return the exit status, or None if the process runs."""
         return self.process.exitcode
 
-    def wait(self, timeout: float = 300) -> int:
+    def wait(self, timeout: float = 900) -> int:
         """Return the exit status. A process that runs on after ``timeout`` seconds is killed."""
         self.process.join(timeout)
         if self.process.exitcode is None:
@@ -73,6 +73,12 @@ def start_command(*arguments: object, log: Path, environment: Mapping[str, str] 
     return start(run_command, *map(str, arguments), log=log, environment=environment)
 
 
+def run_held_command(go: Path, *arguments: str) -> None:
+    """Run ``cubicflow`` in this process. A fit waits after its first checkpoint until the file ``go`` exists."""
+    hold_at_checkpoint(go)
+    run_command(*arguments)
+
+
 def run_command(*arguments: str) -> None:
     """Run ``cubicflow`` in this process. The command ends with SystemExit."""
     from cubicflow.cli import main
@@ -94,8 +100,12 @@ def torchrun(options: list[str], function: Callable[..., Any], *arguments: Any) 
     elastic_launch(config, entrypoint=function)(*arguments)
 
 
-def worker_of_torchrun(folder: Path, *arguments: str) -> None:
-    """Run ``cubicflow`` as a worker of :func:`torchrun`. The process id is written to ``folder`` under the rank."""
+def worker_of_torchrun(folder: Path, hold: int, *arguments: str) -> None:
+    """Run ``cubicflow`` as a worker of :func:`torchrun`. The process id is written to ``folder`` under the rank.
+
+    A fit waits after a checkpoint of step ``hold`` or later until ``folder`` holds the file ``go``.
+    """
+    hold_at_checkpoint(folder / "go", hold)
     (folder / os.environ["RANK"]).write_text(str(os.getpid()))
     try:
         run_command(*arguments)
@@ -111,11 +121,29 @@ def free_port() -> int:
         return port
 
 
-def wait_until(condition: Callable[[], bool], process: Forked, seconds: float = 120) -> None:
+def wait_until(condition: Callable[[], bool], process: Forked, seconds: float = 900) -> None:
     """Return when the condition is true, the process has ended, or the time is over."""
     deadline = time.monotonic() + seconds
     while not condition() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.005)
+
+
+def hold_at_checkpoint(go: Path, step: int = 0) -> None:
+    """Make the fits of this process wait after a checkpoint of ``step`` or later until the file ``go`` exists.
+
+    So a test can kill or interrupt a fit that would otherwise end first on a loaded machine.
+    """
+    from cubicflow.training.run_folder import RunFolder
+
+    save = RunFolder.save
+
+    def held(self: RunFolder, tensors: dict[str, Any], numbers: dict[str, Any]) -> None:
+        save(self, tensors, numbers)
+        deadline = time.monotonic() + 900
+        while numbers["step"] >= step and not go.exists() and time.monotonic() < deadline:
+            time.sleep(0.005)
+
+    RunFolder.save = held
 
 
 def _call(function: Callable[..., Any], arguments: tuple[Any, ...], log: Path, environment: dict[str, str]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cubicflow.atomic_files import replacing, write_atomically
+from cubicflow.atomic_files import replacing, replacing_together, write_atomically
 
 
 def names(folder: Path) -> list[str]:
@@ -60,3 +60,58 @@ def test_a_missing_folder_is_not_created(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         write_atomically(tmp_path / "gone" / "file", b"x")
     assert names(tmp_path) == []
+
+
+# --- several files ---
+
+
+def write_together(paths: list[Path], content: bytes) -> None:
+    with replacing_together() as new_file:
+        for path in paths:
+            with new_file(path) as file:
+                file.write(content)
+
+
+@pytest.mark.parametrize("there", [(), (0,), (1, 2), (0, 1, 2)])
+@pytest.mark.parametrize("links", [True, False])
+def test_several_files_are_replaced_or_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: tuple[int, ...], links: bool
+) -> None:
+    """A rename of each file in turn fails. Without hard links, old files are copied."""
+    paths = [tmp_path / name for name in ("a", "b", "c")]
+    for i in there:
+        paths[i].write_bytes(b"old")
+    before = names(tmp_path)
+    replace = Path.replace
+
+    def no_links(*_: object, **__: object) -> None:
+        raise PermissionError
+
+    if not links:
+        monkeypatch.setattr(os, "link", no_links)
+    for failing in paths:
+
+        def fail_once(self: Path, target: Path, failing: Path = failing) -> Path:
+            if target == failing and self.read_bytes() == b"new":
+                raise PermissionError
+            return replace(self, target)
+
+        monkeypatch.setattr(Path, "replace", fail_once)
+        with pytest.raises(PermissionError):
+            write_together(paths, b"new")
+        assert names(tmp_path) == before
+        assert all(paths[i].read_bytes() == b"old" for i in there)
+    monkeypatch.setattr(Path, "replace", replace)
+    write_together(paths, b"new")
+    assert [path.read_bytes() for path in paths] == [b"new"] * 3
+    assert names(tmp_path) == ["a", "b", "c"]
+
+
+def test_a_folder_in_the_way_of_the_last_file(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("a", "b")]
+    paths[0].write_bytes(b"old")
+    paths[1].mkdir()
+    with pytest.raises(OSError, match="directory"):
+        write_together(paths, b"new")
+    assert paths[0].read_bytes() == b"old"
+    assert names(tmp_path) == ["a", "b"]

@@ -1,12 +1,13 @@
-"""Atomic file writes: a path holds a complete file or does not change."""
+"""Atomic file writes: a path holds a complete file or does not change. Several files are replaced together."""
 
 from __future__ import annotations
 
 import os
 import re
 import secrets
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -28,16 +29,85 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     ...     exists_inside, path.read_bytes()
     (False, b'1 2 3')
     """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
-        with temporary.open("x+b") as file:
+    with replacing_together() as new_file, new_file(path) as file:
+        yield file
+
+
+@contextmanager
+def replacing_together() -> Iterator[Callable[[Path], AbstractContextManager[BinaryIO]]]:
+    """Replace several files, or no file. Yields a function that opens a new file for a path, as in :func:`replacing`.
+
+    The new files are complete before the first path changes. If the block raises, no path changes. If a path cannot be
+    replaced, the paths before it get their old files back. A process that is killed between two renames leaves the
+    paths before it with new files, and the paths after it with old files.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     paths = [Path(folder, name) for name in "ab"]
+    ...     with replacing_together() as new_file:
+    ...         for path in paths:
+    ...             with new_file(path) as file:
+    ...                 file.write(b"1 2 3") and [path.exists() for path in paths]
+    ...     [path.exists() for path in paths]
+    5
+    5
+    [True, True]
+    """
+    new: dict[Path, Path] = {}  # temporary files by path
+    old: dict[Path, Path | None] = {}  # second names of the old files, None for a path without a file
+
+    @contextmanager
+    def new_file(path: Path) -> Iterator[BinaryIO]:
+        new[path] = _temporary(path)
+        with new[path].open("x+b") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())  # without fsync, the renamed file could be empty after a power cut
-        temporary.replace(path)
-        sync_folder(path.parent)
+
+    try:
+        yield new_file
+        try:
+            for path, temporary in new.items():
+                if len(new) > 1:  # a single rename replaces its file or fails
+                    old[path] = _second_name(path)
+                temporary.replace(path)
+        except BaseException:
+            for path, kept in old.items():
+                replaced = not new[path].exists()
+                if kept is None and replaced:
+                    path.unlink(missing_ok=True)
+                elif kept is not None and replaced:
+                    kept.replace(path)
+                elif kept is not None:
+                    kept.unlink()
+            raise
+        for kept in filter(None, old.values()):
+            kept.unlink(missing_ok=True)
+        for folder in {path.parent for path in new}:
+            sync_folder(folder)
     finally:
-        temporary.unlink(missing_ok=True)
+        for temporary in new.values():
+            temporary.unlink(missing_ok=True)
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+
+
+def _second_name(path: Path) -> Path | None:
+    """Give the file at a path a second name, and return it; return None if there is no file."""
+    if not os.path.lexists(path):
+        return None
+    second = _temporary(path)
+    try:
+        os.link(path, second, follow_symlinks=False)
+    except OSError:  # a file system without hard links; copying a folder raises
+        try:
+            shutil.copy2(path, second, follow_symlinks=False)
+        except BaseException:
+            second.unlink(missing_ok=True)
+            raise
+    return second
 
 
 def sync_folder(folder: Path) -> None:

@@ -1,15 +1,26 @@
-"""Safe access to files in an untrusted folder: never write through a link, never read a pipe or a device."""
+"""Safe access to files in an untrusted folder: never write through a link, never read a pipe or a device.
+
+The lock of a folder is such a file, too.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
+import socket
 import stat
 from pathlib import Path
+from typing import TextIO
+
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # errors of a file system that cannot lock files
 
 
 class NotPlainError(ValueError):
     """A path is not a plain file. The message gives the path, what was found there, and what to do."""
+
+
+class InUseError(RuntimeError):
+    """Another process holds a lock. The message names that process."""
 
 
 def open_plain(path: Path, flags: int) -> int:
@@ -65,3 +76,48 @@ def check_plain(path: Path, most_bytes: int | None = None) -> None:
         raise NotPlainError(f"{path} is not a plain file")
     if most_bytes is not None and found.st_size > most_bytes:
         raise NotPlainError(f"{path} has {found.st_size:,} bytes, more than the {most_bytes:,} allowed for this file")
+
+
+def take_lock(path: Path) -> TextIO:
+    """Create a file, lock it for this process, and return it, open. It contains the name of this process.
+
+    The system releases the lock when the file is closed or the process dies. The caller removes the file before it
+    closes the file. On a file system that cannot lock files, the file is not locked.
+
+    Raises InUseError if another process holds the lock, and NotPlainError if the path is not a plain file.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "lock")
+    ...     with take_lock(path):
+    ...         try:
+    ...             take_lock(path)
+    ...         except InUseError as error:
+    ...             str(error).startswith(f"process {os.getpid()} on ")
+    True
+    """
+    file = os.fdopen(open_plain(path, os.O_RDWR), "r+", encoding="utf-8", errors="replace")
+    try:
+        if not _locked(file, path):  # another process holds the lock, or has just released it and removed its file
+            raise InUseError(file.read().strip() or "another process")  # noqa: TRY301 - closes the file first
+        file.truncate(0)
+        # Not through the buffer: on a full disk, closing the file would write again and hide this error.
+        os.pwrite(file.fileno(), f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _locked(file: TextIO, path: Path) -> bool:
+    """Lock a file, and return whether this process holds the lock, and the file still has its name."""
+    import fcntl
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+    return path.exists() and os.path.samestat(path.stat(), os.fstat(file.fileno()))

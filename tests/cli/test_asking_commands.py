@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+
+from cubicflow.tables import TableError
+from cubicflow.tables.asking.filled_table import FilledTable
 
 from .conftest import Command
 
@@ -103,6 +107,39 @@ def test_gaps_are_filled(cubicflow: Command, run: Path, tmp_path: Path) -> None:
     assert cubicflow("impute", run, tmp_path / "gaps.csv", "-o", tmp_path / "best.csv", "--mode").status == 0
     for options in (("-o", "-", "--draws", 3), ("-o", tmp_path / "x.csv", "--mode", "--draws", 2)):
         assert cubicflow("impute", run, tmp_path / "gaps.csv", *options).status == 2
+
+
+@pytest.mark.parametrize("failing", ["draw", "rename"])
+def test_an_error_in_one_draw_changes_no_file(
+    cubicflow: Command, run: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    """Draw 2 of 3 fails while its rows are computed, or its file cannot get its name."""
+    names = [f"filled-0{k}.csv" for k in (1, 2, 3)]
+    for name in names[:2]:
+        (tmp_path / name).write_text("old")
+    batches, replace = FilledTable.batches, Path.replace
+
+    def batches_of(self: FilledTable, draw: int) -> Any:
+        if draw == 1:
+            raise TableError("the second draw fails")
+        return batches(self, draw)
+
+    def replace_by(self: Path, target: Path) -> Path:
+        if target.name == names[1]:
+            raise PermissionError(13, "Permission denied")
+        return replace(self, target)
+
+    if failing == "draw":
+        monkeypatch.setattr(FilledTable, "batches", batches_of)
+    else:
+        monkeypatch.setattr(Path, "replace", replace_by)
+    asked = ("impute", run, table, "-o", tmp_path / "filled.csv", "--draws", 3, "--overwrite")
+    done = cubicflow(*asked)
+    assert done.status == 2, done.errors
+    assert ("the second draw fails" if failing == "draw" else "Permission denied") in done.errors
+    assert done.errors.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == names[:2]
+    assert [(tmp_path / name).read_text() for name in names[:2]] == ["old", "old"]
 
 
 def test_constraints_are_kept(cubicflow: Command, table: Path, run: Path, tmp_path: Path) -> None:

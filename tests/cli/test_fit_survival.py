@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.forked import start_command, wait_until
+from tests.forked import run_held_command, start, start_command, wait_until
 
 from cubicflow.training.checkpoint import NEWEST
 
@@ -41,9 +41,10 @@ def test_an_interrupted_fit_resumes_and_a_second_one_is_refused(tmp_path, kind):
         pq.write_table(pa.table({"a": values[:, 0], "b": values[:, 1]}), data, row_group_size=100)
     command = ["fit", data, "-o", run, *SMALL, "--steps", 200, "--validate-every", 50]
 
-    first = start_command(*command, log=tmp_path / "first")
+    first = start(run_held_command, tmp_path / "go", *map(str, command), log=tmp_path / "first")
     wait_until((run / NEWEST).exists, first)
     first.send_signal(signal.SIGINT)
+    (tmp_path / "go").touch()
     assert first.wait() == 130, first.log.read_text()
     assert "saved. To resume:" in first.log.read_text()
     assert "--resume" in first.log.read_text()

@@ -165,12 +165,28 @@ def test_a_run_and_the_file_it_was_fitted_to(cubicflow: Command, own_run: Path, 
     assert found["rows"] == {"real": 20, "sampled": 20, "train": 160}
     assert found["verdict"] in printed
     assert set(found["columns"]) == set(make_frame().columns)
-    refused(cubicflow("judge", own_run, table), "--overwrite")
     before = (own_run / "judge.json").read_bytes()
-    assert cubicflow("judge", own_run, table, "--overwrite").status == 0
+    (own_run / "judge.json").write_text("{}")
+    assert cubicflow("judge", own_run, table).status == 0  # the run's own judgement is replaced
     assert (own_run / "judge.json").read_bytes() == before  # the same seed gives the same samples
-    assert cubicflow("judge", own_run, table, "--overwrite", "--seed", 5).status == 0
+    named = ("-o", own_run / "plots" / ".." / "judge.json")
+    (own_run / "plots").mkdir()
+    assert cubicflow("judge", own_run, table, *named, "--seed", 5).status == 0
     assert (own_run / "judge.json").read_bytes() != before
+
+
+def test_a_judgement_elsewhere_is_not_replaced(
+    cubicflow: Command, own_run: Path, table: Path, files: dict[str, Path], tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "judge.json"
+    elsewhere.write_text("mine")
+    (own_run / "other.json").write_text("mine")
+    for output in (elsewhere, own_run / "other.json"):
+        refused(cubicflow("judge", own_run, table, "-o", output), "--overwrite")
+        assert output.read_text() == "mine"
+    # A comparison of two tables is not a judgement of the run.
+    (own_run / "judge.json").write_text("mine")
+    refused(cubicflow("judge", files["real"], files["sampled"], "-o", own_run / "judge.json"), "--overwrite")
 
 
 def test_a_run_judges_the_rows_that_it_samples(cubicflow: Command, own_run: Path, table: Path, tmp_path: Path) -> None:

@@ -44,6 +44,18 @@ def test_the_page_is_self_contained(cubicflow: Command, run: Path, report: Path)
     assert report.read_bytes() == before
 
 
+@pytest.mark.usefixtures("few_panels")
+def test_the_report_in_a_run_folder_is_replaced(cubicflow: Command, narrow_run: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(narrow_run, tmp_path / "run")
+    page = copy / "plots" / "report.html"
+    for options in ((), ("-o", copy / "plots" / ".." / "plots")):
+        page.parent.mkdir(exist_ok=True)
+        page.write_text("old")
+        status, _, errors = cubicflow("plot", copy, "--rows", 50, *options)
+        assert status == 0, errors
+        assert "<html" in page.read_text()
+
+
 def test_a_link_to_elsewhere_is_not_followed(cubicflow: Command, narrow_run: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(narrow_run, tmp_path / "run")
     (tmp_path / "elsewhere").mkdir()
@@ -148,7 +160,7 @@ def test_the_report_renders_in_a_browser(report: Path, tmp_path: Path) -> None:
         *("--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={tmp_path / 'profile'}"),
         *(f"--screenshot={screen}", report.as_uri()),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert screen.exists(), done.stderr
     pixels = imread(screen)[..., :3]
     for colour in (DATA, SAMPLES):

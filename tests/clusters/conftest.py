@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,6 +30,12 @@ def mixed(rows: int, seed: int = 0) -> pa.Table:
     gaps = rng.random(rows) < 0.1
     columns = {"id": np.arange(rows), "kind": kind, "height": height}
     return pa.table({**columns, "size": pa.array(size, mask=gaps)})
+
+
+@pytest.fixture(autouse=True)
+def no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Print no progress of a job: on a loaded machine it would mix with the messages that a test counts."""
+    monkeypatch.setattr("cubicflow.cli.engine_options.SECONDS_BETWEEN_LINES", math.inf)
 
 
 class Scene(NamedTuple):

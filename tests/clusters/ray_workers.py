@@ -5,19 +5,25 @@ from __future__ import annotations
 import logging
 import os
 import resource
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import pyarrow as pa
+
+from cubicflow.clusters.blocks import Block
 from cubicflow.clusters.job_folder import JobFolder
+from cubicflow.clusters.outcomes import Outcome
 
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS": "1",
     "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
     "RAY_enable_metrics_collection": "0",
+    "RAY_health_check_timeout_ms": "600000",  # on a loaded machine, a slow node is not a dead node
     "RAY_prestart_worker_first_driver": "0",  # an idle worker takes seconds to start
 }
 
@@ -55,6 +61,25 @@ def actors_below(pid: int) -> list[int]:
             except (FileNotFoundError, ProcessLookupError):  # the process has ended
                 continue
     return found
+
+
+class DeadlyFolder(JobFolder):
+    """A job folder that kills the first worker with block 3, just before it writes the part."""
+
+    def write(self, block: Block, rows: pa.Table, outcome: Outcome) -> None:
+        if block.number == 3 and not _note(self.place).exists():
+            _note(self.place).write_text(str(os.getpid()))
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().write(block, rows, outcome)
+
+
+def killed_at(folder: Path) -> int:
+    """Return the process id of the worker that :class:`DeadlyFolder` killed."""
+    return int(_note(str(folder)).read_text())
+
+
+def _note(place: str) -> Path:
+    return Path(f"{place}.killed")
 
 
 class FullFolder(JobFolder):

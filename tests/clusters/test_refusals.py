@@ -121,8 +121,9 @@ def test_no_permission() -> None:
         if root:
             os.seteuid(65534)
         try:
-            with pytest.raises(TableError, match=r"out: no permission: Permission denied; check the owner"):
-                JobFolder(str(closed / "out")).begin({"rows": 1, "block_rows": 1})
+            refused = pytest.raises(TableError, match=r"out: no permission: Permission denied; check the owner")
+            with refused, JobFolder(str(closed / "out")).begin({"rows": 1, "block_rows": 1}):
+                pass
         finally:
             if root:
                 os.seteuid(0)

@@ -282,7 +282,7 @@ def test_an_epoch_may_be_closed_by_the_thread_that_reads_ahead(table, tmp_path, 
     def watched(*arguments):
         for number, window in enumerate(windows(*arguments)):
             if number == 1:  # this runs in the reading thread while the epoch waits at its first batch
-                seen.wait(10)
+                seen.wait(300)
                 try:
                     epoch.close()
                 except RuntimeError as error:
@@ -294,5 +294,5 @@ def test_an_epoch_may_be_closed_by_the_thread_that_reads_ahead(table, tmp_path, 
     epoch = rows.epoch(Order(50, seed=3), 0)
     next(epoch)
     seen.set()
-    assert closed.wait(10)
+    assert closed.wait(300)
     assert errors == []

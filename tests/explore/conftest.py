@@ -161,7 +161,7 @@ def serving(run: Path) -> Iterator[Page]:
             time.sleep(0.01)
         yield Page(port, explorer)
         server.should_exit = server.force_exit = True
-        thread.join(10)
+        thread.join(300)
         explorer.close()  # end the worker threads: the interpreter must not exit while a thread runs a kernel
 
 
@@ -202,7 +202,7 @@ class Tab:
     def __init__(self, browser: Any, width: int = 1280) -> None:
         self.context = browser.new_context(viewport={"width": width, "height": 900}, accept_downloads=True)
         self.page = self.context.new_page()
-        self.page.set_default_timeout(60_000)
+        self.page.set_default_timeout(300_000)
         self.wrong: list[str] = []
         self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
         self.page.on(

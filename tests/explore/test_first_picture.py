@@ -95,7 +95,7 @@ def test_the_command_shows_a_kept_picture_to_those_with_the_token(run: Path) -> 
     port, token = address.groups()
 
     def get(path: str, cookie: str) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=300)
         connection.request("GET", path, headers={"Cookie": cookie})
         answer = connection.getresponse()
         status, content = answer.status, answer.read()
@@ -112,4 +112,4 @@ def test_the_command_shows_a_kept_picture_to_those_with_the_token(run: Path) -> 
         assert get("/api/columns", f"cubicflow-{port}={token}") == (200, found["columns"])
     finally:
         process.terminate()
-        process.communicate(timeout=30)
+        process.communicate(timeout=300)

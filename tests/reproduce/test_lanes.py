@@ -134,7 +134,7 @@ def script(tmp_path: Path) -> Any:
             env={**os.environ, **{name: str(value) for name, value in places.items()}, **environment},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
             check=False,
         )
         return done, calls.read_text().splitlines()

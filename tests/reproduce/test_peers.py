@@ -32,11 +32,12 @@ class Normal(nn.Module):
 
 @pytest.fixture
 def run(table_data: Path, tiny_table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    tiny_table.write_text(f"{tiny_table.read_text()}\n[peers]\nseconds = 1\n")
+    recipe = tiny_table.read_text()
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: object())
     common = ["--data", table_data, "--recipe", tiny_table, "--dataset", "miniboone", "--device", "cpu", "--seed", 0]
 
-    def call(*options: object, pause: float = 0.0) -> int:
+    def call(*options: object, pause: float = 0.0, needed: float = 60.0) -> int:
+        tiny_table.write_text(f"{recipe}\n[peers]\nseconds = {needed}\n")
         flow = Normal(43, pause)
         monkeypatch.setitem(
             peer_densities.BUILDERS, "zuko-maf", lambda *_: peer_densities.PeerDensity(flow, flow.log_prob)
@@ -102,7 +103,7 @@ def test_incomplete_tables_are_left_out(
 def test_a_peer_that_needs_more_time_is_not_begun(run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--seconds", 0) == 75
     assert run("--seconds", 30) == 75
-    assert "not begun, it may take 61 seconds" in capsys.readouterr().out
+    assert "not begun, it may take 120 seconds" in capsys.readouterr().out
     assert (tmp_path / "out" / "table-1.json").exists()
 
 
@@ -110,9 +111,7 @@ def test_a_peer_that_exceeds_the_time_is_aborted(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(peer_densities, "SCORING_SECONDS", 0)
-    began = time.monotonic()
-    assert run("--seconds", 1.5, pause=60) == 75
-    assert time.monotonic() - began < 20
+    assert run("--seconds", 3, pause=600, needed=0.001) == 75  # the fit begins if less than 2.999 seconds have passed
     assert "given up, the time is over" in capsys.readouterr().out
     assert not list(tmp_path.glob("out/cells/**/record.json"))
 

@@ -40,7 +40,7 @@ def start(table: Path, run: Path) -> Forked:
     command += ["--checkpoint-seconds", "0", "--seed", "3", "--resume"]
     run.with_suffix(".pids").mkdir()
     options = ["--nproc-per-node", "2", "--max-restarts", "2"]
-    workers = (worker_of_torchrun, run.with_suffix(".pids"), *command)
+    workers = (worker_of_torchrun, run.with_suffix(".pids"), 20, *command)
     return forked.start(torchrun, options, *workers, log=run.with_suffix(".log"))
 
 
@@ -53,8 +53,10 @@ def test_killing_a_process_does_not_change_the_result(table: Path, tmp_path: Pat
     """Both runs have two processes. In the second run, one process is killed, and torchrun starts both again."""
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     agents = [start(table, run) for run in (whole, cut)]
+    (whole.with_suffix(".pids") / "go").touch()
     wait_until(lambda: len(lines(cut)) >= 2, agents[1])  # the checkpoint after the first of these lines is written
     os.kill(int((cut.with_suffix(".pids") / "1").read_text()), signal.SIGKILL)
+    (cut.with_suffix(".pids") / "go").touch()
     for agent in agents:
         assert agent.wait() == 0, agent.log.read_text()
     said = agents[1].log.read_text()

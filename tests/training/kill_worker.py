@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
+from tests.forked import hold_at_checkpoint
 
 import cubicflow as cf
 from cubicflow.training import fit
 
 
-def main(run: str, steps: int) -> None:
+def main(run: str, steps: int, hold: int | None = None) -> None:
+    """Train for ``steps`` steps. At a checkpoint of step ``hold`` or later, wait for the kill."""
+    if hold is not None:
+        hold_at_checkpoint(Path(run, "never"), hold)
     torch.manual_seed(5)
     flow = cf.flows.tabular(2, num_layers=1, hidden_features=8, num_blocks=1, num_bins=4, dropout=0.1)
     z = torch.randn(600, 2, generator=torch.Generator().manual_seed(0))

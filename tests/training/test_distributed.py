@@ -43,11 +43,12 @@ def test_torchrun_restarts_a_killed_worker_and_the_run_finishes(tmp_path, killed
     command = ["fit", str(tmp_path / "data.npy"), "-o", str(run), "--resume", "--steps", str(steps), "--patience", "0"]
     command += ["--validate-every", "20", "--device", "cpu", "--num-layers", "1", "--hidden-features", "8"]
     command += ["--num-bins", "4", "--checkpoint-seconds", "0.02"]
-    workers = (worker_of_torchrun, tmp_path, *command)
+    workers = (worker_of_torchrun, tmp_path, 0, *command)
     options = ["--nproc-per-node", "2", "--max-restarts", "3"]
     agent = forked.start(torchrun, options, *workers, log=tmp_path / "log")
     wait_until((run / NEWEST).exists, agent)
     os.kill(int((tmp_path / str(killed)).read_text()), signal.SIGKILL)
+    (tmp_path / "go").touch()
     assert agent.wait() == 0, agent.log.read_text()
     assert "resuming at step" in agent.log.read_text()
     result = json.loads((run / "config.json").read_text())["result"]

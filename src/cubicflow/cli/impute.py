@@ -47,7 +47,7 @@ def impute(
     with clear_errors():
         from cubicflow.tables import FittedTable, open_table
         from cubicflow.tables.asking.filled_table import FilledTable, names_of_draws
-        from cubicflow.tables.output import check_output, write_rows
+        from cubicflow.tables.output import check_output, write_files, write_rows
 
         if mode and draws > 1:
             raise ValueError("--mode gives the same values in every draw; leave out --draws or --mode")
@@ -63,15 +63,11 @@ def impute(
         filled = FilledTable(fitted, table, draws, mode, seed)
         say_remarks(table)
         writing: dict[str, Any] = {"formats": fitted.reading.formats, "protect_formulas": protect_formulas}
-        written: list[str] = []
-        try:
-            for draw, name in enumerate(names):
-                write_rows(name, filled.batches(draw), fitted.decimals(), **writing, overwrite=overwrite)
-                written.append(name)
-        except BaseException:
-            for name in written:  # keep the files of all draws, or of no draw
-                Path(name).unlink(missing_ok=True)
-            raise
+        if output == STANDARD_OUTPUT:
+            write_rows(output, filled.batches(0), fitted.decimals(), **writing)
+        else:
+            rows = ((name, filled.batches(draw)) for draw, name in enumerate(names))
+            write_files(rows, fitted.decimals(), **writing)
         counted = ", ".join(f"{count:,} in {name!r}" for name, count in filled.counts.items())
         say(f"filled {sum(filled.counts.values()):,} missing values{f' ({counted})' if counted else ''}", err=True)
         if filled.left:

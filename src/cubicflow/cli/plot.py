@@ -35,9 +35,9 @@ def plot(
     Example: cubicflow plot run
     """
     with clear_errors():
-        from cubicflow.plots.run_report import draw_report
+        from cubicflow.plots.run_report import PLOTS, draw_report
 
-        folder = run / "plots" if output is None else output
+        folder = run / PLOTS if output is None else output
         options: dict[str, Any] = {"rows": rows, "seed": seed, "overwrite": overwrite}
         options |= {"header": header, "comment": comment, "allow_multiline": allow_multiline}
         page = draw_report(run, data, folder, **options)

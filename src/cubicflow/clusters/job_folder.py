@@ -1,31 +1,36 @@
 """The folder of a job: one part for each block, written atomically, and a description of the job.
 
     _job.json                the description of the job; a folder with another job is refused
-    part-00000000.parquet    the rows of block 0; its footer holds the outcome of the block
+    part-00000000.parquet    the rows of block 0; its footer holds the outcome of the block, and the job's digest
     _skipped.jsonl           skipped files and rows, one line each; written at the end
+    _lock                    the lock of the process that runs the job; removed at the end
 
-Readers of Parquet folders ignore names that begin with _. A part that exists is complete. So an interrupted job
-continues with the missing parts, and two processes that run the same job in one folder write the same bytes under the
-same names.
+Readers of Parquet folders ignore names that begin with _. A part that exists is complete, and names its job. So an
+interrupted job continues with the missing parts. An object store has no lock. There a worker compares the job in the
+folder with its own before it writes a part, so a job that was replaced stops.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyarrow import parquet
 
-from cubicflow.clusters.blocks import Block
+from cubicflow.clusters.blocks import Block, blocks_of
 from cubicflow.clusters.outcomes import JobResult, Outcome
 from cubicflow.clusters.stores import (
     below,
-    leftovers,
+    create_whole,
+    is_local,
     make_folder,
     names_in,
     opened,
@@ -36,12 +41,15 @@ from cubicflow.clusters.stores import (
     stamp,
     write_whole,
 )
+from cubicflow.plain_files import InUseError, NotPlainError, take_lock
 from cubicflow.tables.table_error import TableError, some
 
 JOB = "_job.json"
 SKIPPED = "_skipped.jsonl"
+LOCK = "_lock"
 PART = re.compile(r"part-(\d{8,})\.parquet")
-KEY = b"cubicflow.block"
+TEMPORARY = re.compile(rf"\.(?:{re.escape(JOB)}|{re.escape(SKIPPED)}|{PART.pattern})\.[0-9a-f]{{16}}")
+OUTCOME_KEY, JOB_KEY = b"cubicflow.block", b"cubicflow.job"  # keys of a part's footer
 NAMED = {
     "task": "another task",
     "run": "another run",
@@ -62,95 +70,130 @@ def part_name(block: int) -> str:
     return f"part-{block:08d}.parquet"
 
 
-@dataclass(frozen=True)
+@dataclass
 class JobFolder:
-    """The output folder of a job, on this machine or in an object store, with one Parquet file for each block."""
+    """The output folder of a job, on this machine or in an object store, with one Parquet file for each block.
+
+    Attributes:
+        place: the folder, a path or a URL.
+        digest: the SHA-256 of the job's description. :meth:`begin` sets it; the workers get a copy.
+    """
 
     place: str
+    digest: str = ""
 
-    def begin(self, job: dict[str, Any], *, resume: bool = False, overwrite: bool = False) -> dict[int, Outcome]:
-        """Make the folder and write the description of the job, or resume the job in the folder.
+    @contextmanager
+    def begin(
+        self, job: dict[str, Any], *, resume: bool = False, overwrite: bool = False
+    ) -> Iterator[dict[int, Outcome]]:
+        """Make and lock the folder, and write the description of the job, or resume the job in the folder.
 
-        ``job`` has the keys of ``NAMED``. Returns the outcomes of the finished blocks, by block number.
+        ``job`` has the keys of ``NAMED``. Yields the outcomes of the finished blocks, by block number.
 
         An existing folder raises TableError, with three exceptions: an empty folder; a folder with the same job if
-        ``resume`` is set; a folder with any job if ``overwrite`` is set, which removes that job's files.
+        ``resume`` is set; a folder with any job if ``overwrite`` is set, which removes that job's files. A folder in
+        which another process runs a job always raises TableError.
         """
-        names = names_in(self.place)
-        if names and overwrite:
-            names = self._cleared(names)
-        elif names and not resume:
-            raise TableError(
-                f"{shown(self.place)}: the folder exists already; choose another name, replace its job with "
-                "--overwrite, or continue it",
-                "--resume",
-            )
-        if not names:
+        if not names_in(self.place):
             make_folder(self.place)
-            write_whole(below(self.place, JOB), json.dumps(job, indent=1).encode() + b"\n")
-            return {}
-        if JOB not in names:
-            raise TableError(f"{shown(self.place)}: no job was started in this folder; choose another name")
-        self._check_same(job)
-        known = [name for name in names if PART.fullmatch(name)]
-        remove(self.place, leftovers(names, [JOB, SKIPPED, *map(part_name, range(self._blocks(job)))]))
-        return {outcome.block: outcome for outcome in map(self._reported, known)}
+        with self._locked():
+            yield self._begun(job, resume, overwrite)
 
     def read_job(self) -> dict[str, Any]:
         """Read the description of the job in the folder."""
         try:
             job = json.loads(read_whole(below(self.place, JOB)))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             if isinstance(error, TableError):
                 raise
             job = None
         if not isinstance(job, dict):
             raise TableError(
-                f"{below(shown(self.place), JOB)}: this is not the description of a job; choose another folder"
+                f"{below(shown(self.place), JOB)}: this is not the description of a job; choose another folder, or "
+                "start the job again with",
+                "--overwrite",
             )
         return job
-
-    def check_visible(self) -> None:
-        """Raise TableError if the folder has no job: on another machine the same path may be another folder."""
-        try:
-            stamp(below(self.place, JOB))
-        except TableError:
-            raise TableError(
-                f"{shown(self.place)}: a worker on {socket.gethostname()} does not see this folder; give a path that "
-                "all workers share, or an object store"
-            ) from None
 
     def write(self, block: Block, rows: pa.Table, outcome: Outcome) -> None:
         """Write the part of a block, with the outcome in its footer."""
         sink = pa.BufferOutputStream()
-        about = {**(rows.schema.metadata or {}), KEY: outcome.to_json().encode()}
-        parquet.write_table(rows.replace_schema_metadata(about), sink)
-        self.check_visible()
+        own = {OUTCOME_KEY: outcome.to_json().encode(), JOB_KEY: self.digest.encode()}
+        parquet.write_table(rows.replace_schema_metadata({**(rows.schema.metadata or {}), **own}), sink)
+        self._check_own()
         write_whole(below(self.place, part_name(block.number)), sink.getvalue().to_pybytes())
 
     def finish(self, result: JobResult) -> None:
         """Write the list of skipped files and rows, and remove temporary files of killed workers."""
-        names = names_in(self.place) or []
-        remove(self.place, leftovers(names, [JOB, SKIPPED, *map(part_name, range(result.blocks))]))
+        self._check_own()
+        remove(self.place, [name for name in names_in(self.place) or [] if TEMPORARY.fullmatch(name)])
         if result.skipped:
             write_skipped(below(self.place, SKIPPED), result)
 
-    def _blocks(self, job: dict[str, Any]) -> int:
-        return max(-(-int(job["rows"]) // int(job["block_rows"])), 1)
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Lock the folder for this process, if it is on this machine's own file system."""
+        if not is_local(self.place):
+            yield
+            return
+        path = Path(opened(self.place)[1], LOCK)
+        with readable_errors(self.place):
+            try:
+                file = take_lock(path)
+            except InUseError as error:
+                raise TableError(
+                    f"{shown(self.place)}: the folder is in use by {error}; wait for it, or choose another folder"
+                ) from None
+            except NotPlainError as error:
+                raise TableError(str(error)) from None
+        with file:
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
 
-    def _cleared(self, names: Sequence[str]) -> list[str]:
-        """Remove the files of a job, and return an empty list. Raises TableError if the folder holds other files."""
-        parts = [name for name in names if PART.fullmatch(name)]
-        ours = [name for name in names if name in (JOB, SKIPPED)]
-        left = leftovers(list(names), [*parts, *ours, *(f"part-{n[6:14]}.parquet" for n in names if n[:6] == ".part-")])
-        if others := [name for name in names if name not in {*parts, *ours, *left}]:
+    def _begun(self, job: dict[str, Any], resume: bool, overwrite: bool) -> dict[int, Outcome]:
+        names = [name for name in names_in(self.place) or [] if name != LOCK]
+        temporary = [name for name in names if TEMPORARY.fullmatch(name)]
+        kept = [name for name in names if name not in temporary]
+        if kept and overwrite:
+            self._clear(kept)
+            kept = []
+        elif kept and not resume:
+            raise TableError(
+                f"{shown(self.place)}: the folder exists already; choose another name, replace its job with "
+                "--overwrite, or continue it",
+                "--resume",
+            )
+        elif kept and JOB not in kept:
+            raise TableError(f"{shown(self.place)}: no job was started in this folder; choose another name")
+        if kept:
+            self._check_same(job)
+        remove(self.place, temporary)
+        if not kept:
+            content = json.dumps(job, indent=1).encode() + b"\n"
+            if not create_whole(below(self.place, JOB), content):
+                raise TableError(
+                    f"{shown(self.place)}: another process has just started a job in this folder; choose another folder"
+                )
+            self.digest = hashlib.sha256(content).hexdigest()
+            return {}
+        self.digest = self._digest()
+        blocks = {part_name(block.number): block for block in blocks_of(job["rows"], job["block_rows"])}
+        return {
+            outcome.block: outcome
+            for outcome in (self._outcome(name, blocks.get(name)) for name in kept if PART.fullmatch(name))
+        }
+
+    def _clear(self, names: Sequence[str]) -> None:
+        """Remove the files of a job. Raises TableError if the folder holds other files."""
+        ours = [name for name in names if PART.fullmatch(name) or name in (JOB, SKIPPED)]
+        if others := [name for name in names if name not in ours]:
             raise TableError(
                 f"{shown(self.place)}: the folder holds {some(others)}, which no job wrote; choose another name"
             )
         # Remove _job.json last: if the removal is interrupted, the folder can still be recognised as a job's.
-        remove(self.place, [*left, *parts, *(name for name in ours if name != JOB)])
-        remove(self.place, [name for name in ours if name == JOB])
-        return []
+        remove(self.place, sorted(ours, key=lambda name: name == JOB))
 
     def _check_same(self, job: dict[str, Any]) -> None:
         before = self.read_job()
@@ -163,15 +206,51 @@ class JobFolder:
                 "--overwrite",
             )
 
-    def _reported(self, name: str) -> Outcome:
-        place = below(self.place, name)
-        store, path = opened(place)
+    def _digest(self) -> str:
+        """Return the SHA-256 of the description in the folder."""
+        return hashlib.sha256(read_whole(below(self.place, JOB))).hexdigest()
+
+    def _check_own(self) -> None:
+        """Raise TableError if the folder has no job, or another one.
+
+        On another machine the same path may be another folder. Another process may have replaced the job.
+        """
         try:
-            with readable_errors(place), store.open_input_file(path) as stream:
-                about = parquet.read_metadata(stream).metadata or {}
-            return Outcome.from_json(about[KEY])
-        except (KeyError, TypeError, ValueError):
-            raise TableError(f"{shown(place)}: this file is not a part of this job; remove the file") from None
+            digest = self._digest()
+        except TableError:
+            raise TableError(
+                f"{shown(self.place)}: a worker on {socket.gethostname()} does not see this folder; give a path that "
+                "all workers share, or an object store"
+            ) from None
+        if digest != self.digest:
+            raise TableError(
+                f"{shown(self.place)}: another process has replaced the job in this folder; choose another folder"
+            )
+
+    def _outcome(self, name: str, block: Block | None) -> Outcome:
+        """Return the outcome in the footer of a part. Raises TableError if the part is not that of this block."""
+        place = below(self.place, name)
+        if block is None:
+            raise TableError(f"{shown(place)}: the job has no block with a part of this name; remove the file")
+        stamp(place)  # raises for a pipe, which would block
+        store, path = opened(place)
+        with readable_errors(place), store.open_input_file(path) as stream:
+            try:
+                footer = parquet.read_metadata(stream)
+                about = footer.metadata or {}
+                outcome, digest = Outcome.from_json(about[OUTCOME_KEY]), about[JOB_KEY].decode()
+            except (pa.ArrowException, KeyError, TypeError, ValueError):
+                raise TableError(f"{shown(place)}: this file is not a part of this job; remove the file") from None
+        problem = None
+        if digest != self.digest:
+            problem = "another job wrote this part"
+        elif outcome.block != block.number:
+            problem = f"this is the part of block {outcome.block}, not of block {block.number}"
+        elif footer.num_rows != block.rows or outcome.rows != block.rows:
+            problem = f"this part has {footer.num_rows:,} rows, and its block has {block.rows:,}"
+        if problem is not None:
+            raise TableError(f"{shown(place)}: {problem}; remove the file")
+        return outcome
 
 
 def write_skipped(place: str, result: JobResult) -> None:

@@ -247,13 +247,13 @@ def _to_folder(
     overwrite: bool,
 ) -> JobResult:
     """Run the blocks that are not done yet, and return the result of the whole job."""
-    done = folder.begin(job, resume=resume, overwrite=overwrite)
-    blocks = [block for block in blocks_of(job["rows"], job["block_rows"]) if block.number not in done]
-    skipped = work.inputs.skipped if isinstance(work, ScoreWork) else ()
-    outcomes = _outcomes(start, work, blocks, report, before=len(done))
-    result = JobResult.of([*done.values(), *outcomes], len(done), skipped)
-    folder.finish(result)
-    return result
+    with folder.begin(job, resume=resume, overwrite=overwrite) as done:
+        blocks = [block for block in blocks_of(job["rows"], job["block_rows"]) if block.number not in done]
+        skipped = work.inputs.skipped if isinstance(work, ScoreWork) else ()
+        outcomes = _outcomes(start, work, blocks, report, before=len(done))
+        result = JobResult.of([*done.values(), *outcomes], len(done), skipped)
+        folder.finish(result)
+        return result
 
 
 def _outcomes(

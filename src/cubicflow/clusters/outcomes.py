@@ -71,13 +71,22 @@ class Outcome:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Outcome:
-        """Read an outcome that :meth:`to_json` wrote.
+        """Read an outcome that :meth:`to_json` wrote. Raises ValueError, KeyError or TypeError for other text.
 
         >>> Outcome.from_json(Outcome(3, 10, skipped=[Skipped("a", 1, 1, "no")]).to_json()).skipped
         [Skipped(file='a', first=1, last=1, reason='no')]
         """
-        kept = json.loads(text)
-        return cls(**{**kept, "skipped": [Skipped(*each) for each in kept["skipped"]]})
+        try:
+            kept = json.loads(text)
+        except RecursionError:
+            raise ValueError("the outcome is nested too deeply") from None
+        found = cls(**{**kept, "skipped": [Skipped(*each) for each in kept["skipped"]]})
+        counts = [found.block, found.rows, *dict(found.unseen).values()]
+        counts += [row for each in found.skipped for row in (each.first, each.last) if row is not None]
+        texts = [*found.notes, *(text for each in found.skipped for text in (each.file, each.reason))]
+        if not all(type(count) is int for count in counts) or not all(isinstance(text, str) for text in texts):
+            raise TypeError("an outcome holds whole numbers and texts")
+        return found
 
 
 @dataclass

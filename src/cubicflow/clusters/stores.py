@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from inspect import signature
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -19,7 +20,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 from pyarrow import fs
 
-from cubicflow.atomic_files import is_leftover, write_atomically
+from cubicflow.atomic_files import write_atomically
 from cubicflow.tables.files.fetched import EXTRA, with_limited_retries, without_secrets
 from cubicflow.tables.files.places import URL, URL_AS_PATH
 from cubicflow.tables.table_error import TableError
@@ -105,6 +106,8 @@ def stamp(place: str) -> Stamp:
         raise TableError(f"{shown(place)}: there is no such file; check the name")
     if info.type == fs.FileType.Directory:
         raise TableError(f"{shown(place)}: this is a folder; give the path of a file")
+    if info.type != fs.FileType.File:  # opening a pipe without a writer would block
+        raise TableError(f"{shown(place)}: this is not a plain file; remove it")
     return Stamp(info.size or 0, info.mtime_ns)
 
 
@@ -211,8 +214,27 @@ def write_whole(place: str, content: bytes) -> None:
         store.move(temporary, path)
 
 
+def create_whole(place: str, content: bytes) -> bool:
+    """Write a new file, and return whether it is new: two processes can create the same file at the same time.
+
+    Only fsspec can ask a store to create a file and not to replace one. Elsewhere a file is always replaced.
+    """
+    store, path = opened(place)
+    files = getattr(getattr(store, "handler", None), "fs", None)  # the fsspec file system, if it is one
+    if files is None or "mode" not in signature(files.pipe_file).parameters:
+        write_whole(place, content)
+        return True
+    with readable_errors(place):
+        try:
+            files.pipe_file(path, content, mode="create")
+        except FileExistsError:
+            return False
+    return True
+
+
 def read_whole(place: str) -> bytes:
-    """Read a small file."""
+    """Read a small file. Raises TableError if the place is not a plain file."""
+    stamp(place)
     store, path = opened(place)
     with readable_errors(place), store.open_input_file(path) as file:
         return bytes(file.read())
@@ -238,7 +260,10 @@ def remove(folder: str, names: list[str]) -> None:
     store, path = opened(folder)
     with readable_errors(folder):
         for name in names:
-            store.delete_file(f"{path.rstrip('/')}/{name}")
+            if is_local(folder):
+                Path(path, name).unlink(missing_ok=True)
+            else:
+                store.delete_file(f"{path.rstrip('/')}/{name}")
 
 
 def make_folder(folder: str) -> None:
@@ -253,13 +278,6 @@ def make_folder(folder: str) -> None:
         return
     with readable_errors(folder):
         store.create_dir(path, recursive=True)
-
-
-def leftovers(names: list[str], of: list[str]) -> list[str]:
-    """Return the names of temporary files that killed writers left behind for the files ``of``."""
-    known = set(of)
-    hidden = [name for name in names if name.startswith(".") and name[1 : name.rfind(".")] in known]
-    return [name for name in hidden if is_leftover(name, [name[1 : name.rfind(".")]])]
 
 
 def _line(error: BaseException) -> str:

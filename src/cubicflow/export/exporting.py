@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from cubicflow.atomic_files import replacing
+from cubicflow.atomic_files import replacing, replacing_together
 from cubicflow.export.export_error import ExportError
 from cubicflow.export.graphs import LOG_DENSITY, SAMPLER, Graph, graph_of
 
@@ -144,11 +143,12 @@ def check_outputs(paths: list[Path], *, overwrite: bool) -> None:
 
 
 def write_together(contents: dict[Path, bytes]) -> None:
-    """Write several files together: all contents are written before the first file gets its name."""
+    """Write several files, or no file."""
     try:
-        with ExitStack() as files:
+        with replacing_together() as new_file:
             for path, content in contents.items():
-                files.enter_context(replacing(path)).write(content)
+                with new_file(path) as file:
+                    file.write(content)
     except OSError as error:
         names = " and ".join(map(str, contents))
         raise ExportError(f"{names} cannot be written: {error.strerror or error}") from None

@@ -22,11 +22,13 @@ from cubicflow.plots.training_curve import training_curve
 from cubicflow.tables import FittedTable, Reading, Table, TableError, open_table
 from cubicflow.tables.files.places import is_path
 from cubicflow.tables.judging.judge_file import read_judgement
+from cubicflow.tables.output import is_own
 from cubicflow.tables.scored_parts import score_some
 from cubicflow.tables.source import RowSample, pieces
 from cubicflow.training.metrics_file import read_metrics
 
 PAGE_NAME = "report.html"
+PLOTS = "plots"  # the folder of the report in a run folder
 MARGINALS_AT_ONCE = 20  # panels of one picture; the time of the layout grows faster than the number of panels
 SCORED_ROWS = 2000  # rows of each part of the table
 DOTS_PER_INCH = 110
@@ -49,10 +51,10 @@ def draw_report(
     Args:
         run: the run folder.
         data: the table to compare samples with. Default: the fitted table.
-        folder: the folder of the report.
+        folder: the folder of the report. A report in the folder ``plots`` of the run is replaced.
         rows: number of table rows and of samples to plot.
         seed: seed of the samples.
-        overwrite: whether to replace an existing report.
+        overwrite: whether to replace an existing report elsewhere.
         header, comment, allow_multiline: options for reading ``data``. Default: those of the fitted table.
     """
     fitted = FittedTable.load(run)
@@ -60,7 +62,7 @@ def draw_report(
         refuse_link(folder)
     if folder.exists() and not folder.is_dir():
         raise TableError(f"{folder}: this is a file; give a folder for the pictures")
-    if (folder / PAGE_NAME).exists() and not overwrite:
+    if (folder / PAGE_NAME).exists() and not overwrite and not is_own(run, PLOTS, folder):
         raise TableError(f"{folder / PAGE_NAME}: there is such a page already; replace it", "--overwrite")
     table = _table(fitted, data, fitted.reading.with_options(header, comment, allow_multiline))
     found = _rows(fitted, table, rows)

@@ -6,7 +6,7 @@ import io
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 
-from cubicflow.atomic_files import replacing
+from cubicflow.atomic_files import replacing_together
 from cubicflow.tables.table_error import TableError, some
 from cubicflow.tables.text.formats import Format
 
@@ -161,6 +161,15 @@ def check_free(path: str, endings: Sequence[str], *, overwrite: bool) -> None:
         raise TableError(f"{path}: there is no folder {target.parent}; create it first")
 
 
+def is_own(run: Path, name: str, output: Path) -> bool:
+    """Return whether an output is the file or folder ``name`` of a run folder, which a later command may replace.
+
+    >>> is_own(Path("runs/a"), "plots", Path("runs/../runs/a/plots")), is_own(Path("runs/a"), "plots", Path("plots"))
+    (True, False)
+    """
+    return output.name == name and output.parent.resolve() == run.resolve()
+
+
 def write_rows(
     path: str,
     batches: Batches,
@@ -183,7 +192,6 @@ def write_rows(
         protect_formulas: whether texts in a CSV that a spreadsheet would take for formulas get an apostrophe.
     """
     check_output(path, overwrite=overwrite)
-    target = Path(path)
     csv_options = decimals or {}, formats, protect_formulas
     if path == STANDARD_OUTPUT and whole:
         with tempfile.TemporaryFile() as buffered:
@@ -195,5 +203,22 @@ def write_rows(
         _write_csv(sys.stdout.buffer, batches, *csv_options)
         sys.stdout.buffer.flush()
     else:
-        with replacing(target) as file:
-            WRITERS[target.suffix.lower()](file, batches, *csv_options)
+        write_files([(path, batches)], *csv_options)
+
+
+def write_files(
+    outputs: Iterable[tuple[str, Batches]],
+    decimals: Mapping[str, int],
+    formats: Mapping[str, Format] = NO_FORMATS,
+    protect_formulas: bool = False,
+) -> None:
+    """Write several files, or no file: after an error every name has its old file, or none.
+
+    Args:
+        outputs: the names of the files, each with its rows. The rows of a file are asked for after the file before it.
+        decimals, formats, protect_formulas: as in :func:`write_rows`.
+    """
+    with replacing_together() as new_file:
+        for path, batches in outputs:
+            with new_file(Path(path)) as file:
+                WRITERS[Path(path).suffix.lower()](file, batches, decimals, formats, protect_formulas)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,7 +15,7 @@ from cubicflow.atomic_files import is_leftover, write_atomically
 from cubicflow.flows import serialization as flow_files
 from cubicflow.flows.serialization import CONFIG_FILE, UNREGISTERED, WEIGHTS_FILE, FlowFileError
 from cubicflow.flows.untrusted import is_usable
-from cubicflow.plain_files import NotPlainError, open_plain
+from cubicflow.plain_files import InUseError, NotPlainError, open_plain, take_lock
 from cubicflow.training import checkpoint as checkpoints
 from cubicflow.training.checkpoint import Checkpoint, DamagedCheckpointError
 from cubicflow.training.config import describe_changes
@@ -310,25 +309,13 @@ def _lock(folder: RunFolder) -> Iterator[None]:
 
     Raises RunFolderError if another process holds the lock.
     """
-    import fcntl
-
     path = folder.path / LOCK_FILE
     with folder.writing():
-        file = os.fdopen(open_plain(path, os.O_RDWR), "r+", encoding="utf-8", errors="replace")
-    with file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            current = path.exists() and os.path.samestat(path.stat(), os.fstat(file.fileno()))
-        except BlockingIOError:
-            current = False
-        if not current:  # another process holds the lock, or has just released it and removed its file
-            file.seek(0)
-            holder = file.read().strip() or "another process"
-            raise RunFolderError(f"{folder.path} is in use by {holder}; wait for it, or choose another folder")
-        with folder.writing():
-            file.truncate(0)
-            # Not through the buffer: on a full disk, closing the file would write again and hide this error.
-            os.pwrite(file.fileno(), f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+            file = take_lock(path)
+        except InUseError as error:
+            raise RunFolderError(f"{folder.path} is in use by {error}; wait for it, or choose another folder") from None
+    with file:
         try:
             yield
         finally:

@@ -399,7 +399,7 @@ def test_a_forked_child_does_not_wait_for_threads_it_does_not_have(eager_threads
     queue = context.SimpleQueue()
     child = context.Process(target=run_in_child, args=(queue, x, params))
     child.start()
-    child.join(60)
+    child.join(300)
     assert child.exitcode == 0
     total, threads = queue.get()
     assert threads == 1

@@ -183,6 +183,6 @@ except RuntimeError as error:
 """
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120, check=True
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=600, check=True
     )
     assert message in done.stdout
