@@ -1,4 +1,4 @@
-"""The device of kernel tests, the profiles of Hypothesis, the command line, the browser, and the folder of real data."""
+"""The device of kernel tests, profiles of Hypothesis, the command line, the browser, and the folder of real data."""
 
 from __future__ import annotations
 
