@@ -1,6 +1,7 @@
 # make demo     install into .venv and run the main job on a built-in default
 # make test     linters, types, import contracts, the test suite
 # make docs     the documentation, into site/
+# make oldest   the test suite on the oldest torch that pyproject.toml promises, in .venv-oldest
 # make soak     what takes longer: adversarial sweeps, fuzzing, attacks (some: make soak SOAK="kills --kills 2000")
 # make wheel    source archive, platform wheel and pure wheel, into dist/, each tried in an empty environment
 # make sanitize  the C kernels under the address and undefined-behaviour sanitizers
@@ -16,7 +17,7 @@ PYTEST := OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/pytest -n 2 --dist worksteal
 # Keep bytecode: the tests start about a hundred processes, and importing torch without bytecode takes twice as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test docs soak wheel sanitize lint types contracts unit clean
+.PHONY: demo test oldest docs soak wheel sanitize lint types contracts unit clean
 
 demo: $(STAMP)
 	MPLBACKEND=Agg $(BIN)/python -m cubicflow.demo
@@ -38,6 +39,13 @@ contracts: $(STAMP)
 # The sweeps of test_soak_*.py are 4,000 tests that this target would only collect and leave out.
 unit: $(STAMP)
 	$(PYTEST) -q -m "not soak" --ignore-glob='*/test_soak_*.py'
+
+OLDEST := 2.6.0
+
+oldest:
+	$(MAKE) --no-print-directory VENV=.venv-oldest .venv-oldest/.installed
+	.venv-oldest/bin/pip install --quiet --disable-pip-version-check torch==$(OLDEST)
+	$(MAKE) --no-print-directory VENV=.venv-oldest unit
 
 soak: $(STAMP)
 	$(PYTEST) -q -m "soak or hypothesis" --hypothesis-profile=search
@@ -92,4 +100,4 @@ $(STAMP): pyproject.toml constraints.txt setup.py $(NATIVE)
 	touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) build dist demo site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info
+	rm -rf $(VENV) .venv-oldest build dist demo site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info

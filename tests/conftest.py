@@ -1,8 +1,9 @@
-"""The device of kernel tests, the profiles of Hypothesis, the command line, and the folder of real data."""
+"""The device of kernel tests, profiles of Hypothesis, the command line, the browser, and the folder of real data."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome-headless-shell")
 
 # `make test` runs the same examples every time. `make soak` searches for new examples.
 settings.register_profile("repeatable", derandomize=True)
@@ -48,6 +51,18 @@ def _command_line_built_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(typer.main, "get_command", kept)
         yield
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """Return the path of Chromium: the path in CUBICFLOW_CHROMIUM, or a known name. In continuous integration a missing
+    browser is an error; elsewhere it skips the test.
+    """
+    path = os.environ.get("CUBICFLOW_CHROMIUM") or next(filter(None, map(shutil.which, BROWSERS)), None)
+    if path is None:
+        stop = pytest.fail if os.environ.get("CI") else pytest.skip
+        stop("no Chromium on this machine: install one, or name it in CUBICFLOW_CHROMIUM")
+    return path
 
 
 @pytest.fixture(scope="session")

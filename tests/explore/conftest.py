@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import socket
 import threading
 import time
@@ -22,7 +20,6 @@ import cubicflow as cf
 from cubicflow.explore.app import Explorer, make_app
 from cubicflow.tables import fit_table
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome-headless-shell")
 TOKEN = "a-token-for-tests"
 EVIL = '<img src=x onerror="window.hurt=1">'
 ROWS = 240
@@ -182,16 +179,13 @@ def served() -> Iterator[Callable[[Path], Page]]:
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
+def browser(chromium: str) -> Iterator[Any]:
     """Return a headless Chromium without a network."""
     from playwright.sync_api import sync_playwright
 
-    path = os.environ.get("CUBICFLOW_CHROMIUM") or next(filter(None, map(shutil.which, BROWSERS)), None)
-    if path is None:
-        pytest.skip("no Chromium on this machine: install one, or name it in CUBICFLOW_CHROMIUM")
     with sync_playwright() as playwright:
         options = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-        found = playwright.chromium.launch(executable_path=path, args=options)
+        found = playwright.chromium.launch(executable_path=chromium, args=options)
         yield found
         found.close()
 
