@@ -142,7 +142,7 @@ def test_the_commands_score_as_python_does(fitted: Fitted, tmp_path: Path) -> No
     # A flow computes in float32, and products of another number of rows round differently.
     np.testing.assert_allclose(blocks, expected, rtol=1e-9 if fitted.run.cells is not None else 1e-6)
     scored = evaluate_files(fitted.path, str(tmp_path / "rows.parquet"), block_rows=97).scored
-    assert scored.whole.mean == pytest.approx(expected.mean(), rel=1e-6)
+    assert scored.whole.model.mean == pytest.approx(expected.mean(), rel=1e-6)
 
 
 # --- samples ---
