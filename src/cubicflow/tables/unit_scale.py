@@ -179,7 +179,7 @@ class UnitScale:
         low, high = (np.maximum(each, np.finfo(float).tiny) for each in (low, high))
         from_low = low <= high
         bin = np.searchsorted(lower, low, side="right") - 1
-        bin = np.where(from_low, bin, np.searchsorted(-upper, -high) - 1).clip(0, len(slopes) - 1)
+        bin = np.where(from_low, bin, np.searchsorted(-upper, -high, side="right") - 1).clip(0, len(slopes) - 1)
         with np.errstate(divide="ignore", invalid="ignore"):
             part = np.where(from_low, low - lower[bin], high - upper[bin + 1]) / slopes[bin]
             part = np.where(slopes[bin] > 0, part, 0)
