@@ -132,8 +132,16 @@ def test_autoregressive_flows_improve_on_the_papers_table(mean: float, about: di
 
 @pytest.mark.parametrize(
     ("reached", "remarks", "expected"),
-    [(True, "shirts and shoes", HOLDS), (True, "", "see the pictures"), (False, "shirts", "see the pictures")],
+    [
+        (True, "Shirts and shoes. Verdict: holds in part.", "holds in part"),
+        (True, "Shirts and shoes. Verdict: holds.", HOLDS),
+        (True, "Shirts and shoes.", "see the pictures"),
+        (True, "", "see the pictures"),
+        (False, "Shirts. Verdict: holds.", "see the pictures"),
+    ],
 )
-def test_the_claim_about_images_needs_a_number_and_a_remark(reached: bool, remarks: str, expected: str) -> None:
+def test_the_claim_about_images_needs_a_number_and_the_verdict_of_a_person(
+    reached: bool, remarks: str, expected: str
+) -> None:
     results = {"bits_per_dim": 2.887, "error": 0.017, "reached": reached}
     assert verdict("The same layers in a Glow-like flow", "figure-3", results, remarks=remarks) == expected

@@ -11,7 +11,9 @@ import pytest
 import torch
 
 import cubicflow as cf
-from cubicflow.data.images import load_fashion_mnist
+from cubicflow.data.images import ImageSet, load_fashion_mnist
+from cubicflow.plots.image_grid import image_grids
+from cubicflow.reproduce import figure_3
 
 from .conftest import Command
 
@@ -31,6 +33,25 @@ def test_quick_form_on_real_pictures(cubicflow: Command, real_data: Path, tmp_pa
         log_prob = flow.log_prob(torch.from_numpy(pixels) + torch.rand(pixels.shape)).double()
     again = -float(log_prob.mean()) / math.log(2) / 784
     assert found["bits_per_dim"] == pytest.approx(again, abs=0.02)  # the noise changes the mean by less
+
+
+def test_the_left_panel_is_the_training_data(
+    cubicflow: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 28, 28), dtype=np.uint8)
+    labels = np.zeros(40, np.uint8)
+    images = ImageSet(pixels[:32], pixels[32:36], pixels[36:], labels[:32], labels[32:36], labels[36:])
+    monkeypatch.setattr(figure_3, "load_fashion_mnist", lambda folder, validation: images)
+    drawn: dict[str, np.ndarray] = {}
+    monkeypatch.setattr(figure_3, "image_grids", lambda grids: drawn.update(grids) or image_grids(grids))
+    command = ("reproduce", "figure-3", "--quick", "--device", "cpu", "-o")
+    for paper, options in ((False, ()), (True, ("--paper",))):
+        done = cubicflow(*command, tmp_path / str(paper), *options)
+        assert done.status == 0, done.errors
+        settings = json.loads((tmp_path / str(paper) / "figure-3.json").read_text())["settings"]
+        assert settings["flow"].get("paper", False) is paper
+    assert list(drawn) == ["training data", "temperature 0.5", "temperature 0.75", "temperature 1"]
+    np.testing.assert_array_equal(drawn["training data"], pixels[:4])
 
 
 def test_missing_pictures_are_named(cubicflow: Command, tmp_path: Path) -> None:

@@ -185,7 +185,7 @@ def test_the_page_shows_table_1(cubicflow: Command, table_data: Path, tiny_table
     found = json.loads((folder / "table-1.json").read_text())["results"]
     pair = next(pair for pair in found["comparisons"] if pair["first"] == "cubic")
     assert page.count(f"{pair['mean']:+.3f} ± {pair['error']:.3f}") == 2  # once in the table and once among the claims
-    assert "- Table 1, GAS: the data is not here; it comes from" in page
+    assert "- Table 1, GAS: the data is not here; it is gas/" in page
     (pair,) = [pair for pair in found["relatives"] if pair["first"] == "cubic-autoregressive"]
     scores = {
         model: np.stack([load_scores(path).astype(float) for path in sorted(folder.glob(f"cells/*/{model}/*/*.npz"))])

@@ -91,6 +91,31 @@ def test_a_picture_and_the_gaussians(cubicflow: Command, recipe: Path, tmp_path:
     assert gaussians["training_gap"] == pytest.approx(training_gap, abs=1e-6)
 
 
+def test_the_model_of_the_paper(cubicflow: Command, recipe: Path, tmp_path: Path) -> None:
+    """The paper's network sees no sines and cosines of its inputs. The page has a section for it."""
+    options = ("--recipe", recipe, "--image", draw(tmp_path / "drawing.png"), "--device", "cpu")
+    results = tmp_path / "results"
+    assert cubicflow("reproduce", "figure-2", "-o", results / "figure-2", *options).status == 0
+    page = results / "README.md"
+    assert cubicflow("reproduce", "page", "-o", results).status == 0
+    assert "This model has no recorded run. To run it: `cubicflow reproduce figure-2 --paper -o " in page.read_text()
+    done = cubicflow("reproduce", "figure-2", "--paper", "-o", results / "figure-2-paper", *options)
+    assert done.status == 0, done.errors
+    ours, theirs = (
+        json.loads((results / name / "figure-2.json").read_text()) for name in ("figure-2", "figure-2-paper")
+    )
+    assert theirs["settings"]["flow"]["paper"] is True
+    flow = cf.flows.plane(paper=True, num_bins=16, hidden_features=16)
+    parameters = sum(parameter.numel() for parameter in flow.parameters())
+    assert theirs["results"]["densities"][0]["parameters"] == parameters
+    assert ours["results"]["densities"][0]["parameters"] > parameters
+    assert cubicflow("reproduce", "page", "-o", results).status == 0
+    assert "(figure-2-paper/figure-2-225-gaussians.png)" in page.read_text()
+    done = cubicflow("reproduce", "figure-1", "--paper", "-o", tmp_path / "none")
+    assert done.status == 2
+    assert "--paper belongs to figure-2 and figure-3, not to figure-1; leave it out" in done.errors
+
+
 def test_overwrite_removes_runs_and_nothing_else(cubicflow: Command, recipe: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     command = ("reproduce", "figure-2", "--recipe", recipe, "--data", tmp_path, "--device", "cpu", "-o", out)

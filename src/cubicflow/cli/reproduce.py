@@ -19,10 +19,14 @@ NAMES = "figure-1, figure-2, table-1, figure-3, appendix, or page"
 def reproduce(
     name: Annotated[str, typer.Argument(help=f"Experiment: {NAMES} for the page of all results.")],
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Folder for all results. Default: runs/NAME.")
+        Path | None,
+        typer.Option("-o", "--output", help="Folder for all results. Default: runs/NAME, or runs/NAME-paper."),
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Use short training and small data. This only checks the command.")
+    ] = False,
+    paper: Annotated[
+        bool, typer.Option("--paper", help="figure-2 and figure-3: fit the model as the paper describes it.")
     ] = False,
     data: Annotated[
         Path | None, typer.Option(help="Data folder. Default: $CUBICFLOW_DATA, else data in the cache folder.")
@@ -76,8 +80,8 @@ def reproduce(
                 raise ValueError(f"{option} belongs to {owner}, not to {name}; leave it out")
         request = Request(
             name=name,
-            folder=output or Path("runs") / name,
-            recipe=load_recipe(name, recipe, quick=quick),
+            folder=output or Path("runs") / (f"{name}-paper" if paper else name),
+            recipe=load_recipe(name, recipe, quick=quick, paper=paper),
             command=f"cubicflow {shlex.join(sys.argv[1:])}",
             quick=quick,
             data=data,

@@ -12,6 +12,7 @@ from cubicflow.reproduce.experiment import markdown_table
 Record = Mapping[str, Any]
 NOT_RUN = "not yet run"
 HOLDS, FAILS = "holds", "does not hold here"
+VERDICT = "Verdict: "  # in the remarks of a person who looked at the pictures
 AUTOREGRESSIVE = (
     "cubic-autoregressive",
     "cubic-autoregressive-wide",
@@ -128,7 +129,9 @@ def _images(record: Record) -> tuple[str, str]:
     found = record["results"]
     bits = f"{found['bits_per_dim']:.3f} ± {found['error']:.3f} bits per dimension"
     remarks = record["remarks"]
-    return f"{bits}; {remarks or 'samples above'}", HOLDS if found["reached"] and remarks else "see the pictures"
+    seen, _, verdict = remarks.partition(VERDICT)
+    judged = verdict.rstrip(". ") if found["reached"] else ""
+    return f"{bits}; {seen.strip() or 'samples above'}", judged or "see the pictures"
 
 
 CLAIMS = (

@@ -1,4 +1,6 @@
-"""Recipe files: TOML files with all settings of an experiment. The table ``[quick]`` has changes for the short form."""
+"""Recipe files: TOML files with all settings of an experiment. The tables ``[quick]`` and ``[paper]`` have changes, for
+the short form and for the model as the paper describes it.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +16,26 @@ from cubicflow.near_names import no_such
 Settings = dict[str, Any]
 T = TypeVar("T")
 
-QUICK = "quick"
+QUICK, PAPER = "quick", "paper"
 NOTHING = "none"  # TOML has no null; this string is read as None
 
 
-def load_recipe(name: str, changes: Path | None = None, *, quick: bool = False) -> Settings:
+def load_recipe(name: str, changes: Path | None = None, *, quick: bool = False, paper: bool = False) -> Settings:
     """Return the settings of an experiment: cubicflow's own recipe, updated with the user's TOML file ``changes``.
+
+    Raises ValueError for ``paper`` if the experiment has no other model.
 
     >>> load_recipe("figure-1")["num_bins"]
     10
     """
     settings = tomllib.loads((files("cubicflow.reproduce") / "recipes" / f"{name}.toml").read_text(encoding="utf-8"))
-    short = settings.pop(QUICK, {})
+    short, of_the_paper = settings.pop(QUICK, {}), settings.pop(PAPER, {})
     if quick:
         settings = merged(settings, short)
+    if paper and not of_the_paper:
+        raise ValueError(f"--paper belongs to figure-2 and figure-3, not to {name}; leave it out")
+    if paper:
+        settings = merged(settings, of_the_paper)
     if changes is not None:
         if not changes.is_file():
             raise FileNotFoundError(f"there is no recipe at {changes}; check the path")

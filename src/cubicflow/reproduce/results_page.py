@@ -5,7 +5,7 @@ Every number on the page is read from a record. The page is written by a command
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from cubicflow.reproduce.hardware import name_of
 from cubicflow.reproduce.table_1_report import described_provenance, table_markdown
 
 PAGE_FILE = "README.md"
+WITH_PAPER = ("figure-2", "figure-3")  # experiments with the option --paper
 PANELS_ONCE = ("data", "model density", "model samples")  # panels of figure 2 in old records without panel names
 Record = Mapping[str, Any]
 
@@ -40,6 +41,8 @@ def write_page(folder: Path) -> Path:
         record = records.get(name)
         text = section(record, folder / name) if record else f"Not yet run: `cubicflow reproduce {name}`."
         parts.append(f"## {title}\n\n{text}" + (f"\n\n{_provenance(record)}" if record else ""))
+        if record and name in WITH_PAPER:
+            parts.append(_of_the_paper(folder / f"{name}-paper", name, section))
     parts.append("## The paper's claims, one by one\n\n" + claims_table(records))
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / PAGE_FILE
@@ -77,6 +80,16 @@ def _not_rerun(records: Mapping[str, Record]) -> str:
                 lines.append(f"- Table 1, {dataset.upper()} is {provenance}. {about['note']}")
     lines += [f"- Figure 2: {note}." for note in records.get("figure-2", {}).get("notes", [])]
     return "## What could not be rerun\n\n" + ("\n".join(lines) if lines else "Everything was rerun.")
+
+
+def _of_the_paper(folder: Path, name: str, section: Callable[[Record, Path], str]) -> str:
+    """Return the section on the model as the paper describes it."""
+    record = read_record(folder, name)
+    title = "### The model as the paper describes it"
+    if record is None:
+        command = f"cubicflow reproduce {name} --paper -o results/{folder.name}"
+        return f"{title}\n\nThis model has no recorded run. To run it: `{command}`."
+    return f"{title}\n\n{section(record, folder)}\n\n{_provenance(record)}"
 
 
 def _provenance(record: Record) -> str:
@@ -156,7 +169,7 @@ def _figure_3(record: Record, folder: Path) -> str:
         f"{found['error']:.3f} bits per dimension** on {found['test_images']:,} test images (two standard errors), "
         f"{_goal(found['reached'], found['aim_met'])}. The goal is {record['settings']['bits_reach']}, the aim below "
         f"{record['settings']['bits_aim']}. {found['bound']} The noise is drawn {found['noise_draws']} times for each "
-        "image. Samples at three temperatures, and the training curve:\n\n"
+        "image. Training images, samples at three temperatures, and the training curve:\n\n"
         + _pictures(folder, ["figure-3.png", "figure-3-training.png"])
         + _remarks(record)
     )
