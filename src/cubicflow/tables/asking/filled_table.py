@@ -78,6 +78,7 @@ class FilledTable:
         generator = torch.Generator(device).manual_seed(int(stream >> np.uint64(1)))
         context = None if numbers.context is None else numbers.context[rows]
         how: dict[str, Any] = {"draws": self.draws, "most_likely": self.most_likely}
+        how["constraints"] = self.fitted.constraints
         return rows, fill_gaps(model, cells, numbers.y[rows], context, generator, **how)
 
     def _count(self, batch: pa.RecordBatch, y: Floats) -> None:

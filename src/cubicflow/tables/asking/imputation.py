@@ -5,6 +5,8 @@ column's conditional distribution. A present value multiplies the weight by its 
 weights of a row become uneven, its particles are resampled by weight. A draw is one particle of the row, chosen by
 weight, so values after a missing value matter as much as values before it.
 
+A missing value is computed if a sum gives it. Particles that break another constraint get weight 0.
+
 Imputation assumes that values are missing at random: missing values are drawn, and present values are weighted, given
 that the value is present. Rows whose first missing value is in the same column are filled together.
 """
@@ -12,6 +14,7 @@ that the value is present. Rows whose first missing value is in the same column 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -21,13 +24,16 @@ from torch import Tensor
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.asking.allowed import everything
 from cubicflow.tables.asking.column_law import ColumnLaw, column_law
-from cubicflow.tables.asking.particles import Particles, Walk
+from cubicflow.tables.asking.constraints import Constraint
+from cubicflow.tables.asking.particles import Computed, Particles, Walk
+from cubicflow.tables.asking.sums import checks_of, computed_columns, solved_columns
 from cubicflow.tables.cell_encoder import CellEncoder
 from cubicflow.tables.cells import Cells, NumberCells, WordCells
 from cubicflow.tables.columns_model import ColumnsModel
 
 PARTICLES = 64  # particles per row
 AT_ONCE = 1 << 14  # particles in memory at once
+Sums = Mapping[int, Sequence[Computed]]  # for every column of a sum, functions that compute it from the other columns
 UNEVEN = 0.5  # effective share of a row's particles; a row with a smaller share is resampled
 
 
@@ -38,16 +44,22 @@ def fill_gaps(
     context: Floats | None,
     generator: torch.Generator,
     *,
+    constraints: Sequence[Constraint] = (),
     draws: int = 1,
     most_likely: bool = False,
     particles: int = PARTICLES,
 ) -> Floats:
     """Return rows (N, D) of plain numbers, in the table's order, with missing values filled: (draws, N, D).
 
+    Drawn values keep ``constraints`` on modelled columns where the row's own values allow it.
     ``most_likely`` fills a missing value with the most probable word, or the median number, of all particles. On a
     circle, the median is the particle's value with the least mean distance from the values of all particles.
     """
     walk = Walk(model, encoder, {})
+    context_names = {column.name for column in encoder.schema.context}
+    walk.computed = computed_columns(walk, constraints)
+    walk.checks = checks_of(walk, [each for each in constraints if context_names.isdisjoint(each.names)])
+    sums = solved_columns(walk, constraints)
     rows = y[:, walk.places]
     found = np.repeat(rows[None], draws, axis=0)
     first = np.where(np.isnan(rows).any(axis=1), np.isnan(rows).argmax(axis=1), -1)
@@ -56,12 +68,13 @@ def fill_gaps(
         for chunk in np.array_split(members, max(math.ceil(len(members) * particles / AT_ONCE), 1)):
             if len(chunk):
                 given = None if context is None else context[chunk]
-                found[:, chunk] = _fill(walk, rows[chunk], given, start, generator, draws, most_likely, particles)
+                found[:, chunk] = _fill(walk, sums, rows[chunk], given, start, generator, draws, most_likely, particles)
     return np.stack([walk.to_table(each) for each in found])
 
 
 def _fill(
     walk: Walk,
+    sums: Sums,
     rows: Floats,
     context: Floats | None,
     start: int,
@@ -72,31 +85,53 @@ def _fill(
 ) -> Floats:
     """Return the filled rows (draws, n, D) of rows (n, D) whose first missing value is in column ``start``."""
     count, columns = rows.shape
-    own = Walk(walk.model, walk.encoder, {})
-    state = _started(own, count, context)
+    state = _started(walk, count, context)
     for i in range(start):
-        own.settle(state, i, rows[:, i])
+        walk.settle(state, i, rows[:, i])
     row_of = np.repeat(np.arange(count), particles)
     state = state.take(row_of)
     state.log_weight = np.zeros(len(row_of))
     chooser = np.random.default_rng(int(torch.randint(1 << 62, (1,), generator=generator, device=generator.device)))
     for i in range(start, columns):
         with torch.no_grad():
-            log_outcomes, params = own.model.column_law(i, state.tokens, state.kinds)
+            log_outcomes, params = walk.model.column_law(i, state.tokens, state.kinds)
         value = rows[row_of, i]
+        if i in sums:  # a sum gives the value if the row has all other columns of the sum, or they are drawn
+            solved = _solved(sums, i, np.where(np.isnan(state.y), rows[row_of], state.y))
+            value = np.where(np.isnan(value) & np.isfinite(solved), solved, value)
         gap = np.isnan(value)
         y, log_weight = value.copy(), np.zeros(len(value))
         if gap.any():
-            y[gap], log_weight[gap] = _drawn(own, state, i, rows[row_of], gap, log_outcomes, params, generator)
+            y[gap], log_weight[gap] = _drawn(walk, state, i, rows[row_of], gap, log_outcomes, params, generator)
         if not gap.all():
             present = torch.from_numpy(np.flatnonzero(~gap)).to(log_outcomes.device)
             present_params = params[present] if params is not None else None
-            log_weight[~gap] = _log_present(own, i, value[~gap], log_outcomes[present], present_params)
-            log_weight[~gap] = _log_ruled(own, state, i, gap, value, log_weight[~gap])
-        own.settle(state, i, y, log_weight)
+            log_weight[~gap] = _log_present(walk, i, value[~gap], log_outcomes[present], present_params)
+            log_weight[~gap] = _log_ruled(walk, state, i, gap, value, log_weight[~gap])
+            if i in walk.computed:  # the last column of a sum has weight 1
+                is_sum = np.isclose(walk.computed[i](state.y[~gap]), value[~gap], rtol=1e-9, atol=0)
+                log_weight[~gap] = np.where(is_sum, 0.0, log_weight[~gap])
+        walk.settle(state, i, y, log_weight)
+        _check(walk, state, i, count)
         if i + 1 < columns:
             state = _resample_uneven(state, count, particles, chooser)
-    return _chosen(own, state, rows, draws, most_likely, chooser)
+    return _chosen(walk, sums, state, rows, draws, most_likely, chooser)
+
+
+def _solved(sums: Sums, i: int, y: Floats) -> Floats:
+    """Return the value of column i that a sum gives in every row (N, D); inf where no sum gives one."""
+    found = np.full(len(y), np.inf)
+    for solve in sums.get(i, ()):
+        found = np.where(np.isposinf(found), solve(y), found)
+    return found
+
+
+def _check(walk: Walk, state: Particles, i: int, count: int) -> None:
+    """Give weight 0 to particles that break a constraint, in rows in which other particles keep it."""
+    if i in walk.checks:
+        kept = (walk.checks[i](state.y) & np.isfinite(state.log_weight)).reshape(count, -1)
+        kept |= ~kept.any(axis=1, keepdims=True)
+        state.log_weight = np.where(kept.ravel(), state.log_weight, -math.inf)
 
 
 def _started(walk: Walk, count: int, context: Floats | None) -> Particles:
@@ -213,7 +248,7 @@ def _systematic(w: Floats, n: int, chooser: np.random.Generator) -> NDArray[np.i
 
 
 def _chosen(
-    walk: Walk, state: Particles, rows: Floats, draws: int, most_likely: bool, chooser: np.random.Generator
+    walk: Walk, sums: Sums, state: Particles, rows: Floats, draws: int, most_likely: bool, chooser: np.random.Generator
 ) -> Floats:
     """Return rows (draws, n, D) in which each missing value is filled from a chosen particle, or with the most likely
     value."""
@@ -225,6 +260,8 @@ def _chosen(
         for i in range(columns):
             gap = np.isnan(rows[:, i])
             filled[gap, i] = _most_likely(y[gap, :, i], w[gap], walk.cells[i])
+            for fixed in (walk.determined(filled, i), _solved(sums, i, np.where(np.isnan(rows), filled, rows))):
+                filled[:, i] = np.where(gap & np.isfinite(fixed), fixed, filled[:, i])
         return np.repeat(filled[None], draws, axis=0)
     indices = chooser.permuted(_systematic(w, draws, chooser), axis=1)  # (n, draws)
     drawn = np.take_along_axis(y, indices[:, :, None], axis=1).transpose(1, 0, 2)

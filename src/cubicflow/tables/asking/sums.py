@@ -6,7 +6,7 @@ of each constraint. Sums are checked too: the last column may not hold the compu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -26,6 +26,24 @@ def computed_columns(walk: Walk, constraints: Sequence[Constraint]) -> dict[int,
     Sums with dates, and sums with columns that are neither modelled nor constant, are left out.
     """
     found: dict[int, Computed] = {}
+    for constraint, modelled in _sums(walk, constraints):
+        found.setdefault(max(modelled), _function(walk, constraint, max(modelled)))
+    return found
+
+
+def solved_columns(walk: Walk, constraints: Sequence[Constraint]) -> dict[int, list[Computed]]:
+    """Return, for every column of the sums of :func:`computed_columns`, functions that compute it from the other
+    columns.
+    """
+    found: dict[int, list[Computed]] = {}
+    for constraint, modelled in _sums(walk, constraints):
+        for i in modelled:
+            found.setdefault(i, []).append(_function(walk, constraint, i))
+    return found
+
+
+def _sums(walk: Walk, constraints: Sequence[Constraint]) -> Iterator[tuple[LinearConstraint, list[int]]]:
+    """Yield the sums that can be computed, with their columns in the model's order."""
     for constraint in constraints:
         if not isinstance(constraint, LinearConstraint) or constraint.relation != "=":
             continue
@@ -34,8 +52,7 @@ def computed_columns(walk: Walk, constraints: Sequence[Constraint]) -> dict[int,
         modelled = [order.index(name) for name in constraint.names if name in order]
         has_dates = any(is_date(schema[name].arrow_type) for name in constraint.names)
         if modelled and not has_dates and all(schema[name].role == "constant" for name in others):
-            found.setdefault(max(modelled), _function(walk, constraint, max(modelled)))
-    return found
+            yield constraint, modelled
 
 
 def checks_of(
@@ -87,8 +104,8 @@ def _is_copy(walk: Walk, constraint: Constraint) -> bool:
     )
 
 
-def _function(walk: Walk, constraint: LinearConstraint, last: int) -> Computed:
-    column, cells, order = walk.columns[last], walk.cells[last], walk.encoder.order
+def _function(walk: Walk, constraint: LinearConstraint, i: int) -> Computed:
+    column, cells, order = walk.columns[i], walk.cells[i], walk.encoder.order
 
     def compute(y: Floats) -> Floats:
         values: Mapping[str, Floats] = {
