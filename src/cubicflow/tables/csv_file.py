@@ -310,7 +310,7 @@ def _refuse_nul(path: Path, block: pa.RecordBatch, start: int) -> None:
 
 
 def _open(path: Path) -> BinaryIO:
-    return cast(BinaryIO, gzip.open(path)) if path.suffix == ".gz" else path.open("rb")
+    return cast("BinaryIO", gzip.open(path)) if path.suffix == ".gz" else path.open("rb")
 
 
 def _explain(path: Path, error: str, columns: int) -> str:
