@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -309,8 +309,8 @@ def _refuse_nul(path: Path, block: pa.RecordBatch, start: int) -> None:
             )
 
 
-def _open(path: Path) -> gzip.GzipFile | io.BufferedReader:
-    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
+def _open(path: Path) -> BinaryIO:
+    return cast("BinaryIO", gzip.open(path)) if path.suffix == ".gz" else path.open("rb")
 
 
 def _explain(path: Path, error: str, columns: int) -> str:

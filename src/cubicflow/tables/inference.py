@@ -89,8 +89,6 @@ class TableOptions:
             raise TableError(
                 f"{some(both)} has a transform and bounds; bounds imply a transform, so give one of the two"
             )
-        if isinstance(self.keep, str):
-            raise TableError(f"keep should be a list of columns, got {self.keep!r}")
         if both := sorted(set(self.keep) & set(self.drop)):
             raise TableError(f"{some(both)} is named in both keep and drop; choose one of the two")
         for (first, ones), (second, others) in combinations(self._roles.items(), 2):

@@ -79,7 +79,7 @@ class Reading:
     def to_json(self) -> dict[str, Any]:
         """Return the settings that differ from the defaults."""
         formats = {name: format.to_json() for name, format in self.formats.items()}
-        found = {"header": self.header, "comment": self.comment, "formats": formats or None}
+        found: dict[str, Any] = {"header": self.header, "comment": self.comment, "formats": formats or None}
         found["allow_multiline"] = self.allow_multiline or None
         return {key: value for key, value in found.items() if value is not None}
 
