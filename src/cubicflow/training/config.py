@@ -12,7 +12,7 @@ from cubicflow.near_names import no_such
 
 PRECISIONS = ("float32", "tf32", "bf16")
 MOST_VALIDATION_ROWS = 50_000
-VALIDATION_SHARE = 5  # the time of steps over the time of validations is at least this
+VALIDATION_SHARE = 5  # validations take at most 1 / VALIDATION_SHARE of the time of the steps
 # Settings that may differ when a run is resumed: they do not change what the run computes.
 FREE_TO_CHANGE = ("device", "checkpoint_seconds")
 # Settings that older versions did not record, with the values that they used.
