@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,8 @@ def met(function: Callable[..., Any], meetings: list[str]) -> Callable[..., Any]
 
     def waiting(*arguments: Any, **options: Any) -> Any:
         meetings.append(threading.current_thread().name)
-        try:
+        with suppress(threading.BrokenBarrierError):  # no second thread came
             barrier.wait()
-        except threading.BrokenBarrierError:
-            pass  # no second thread came
         return function(*arguments, **options)
 
     return waiting
@@ -103,10 +102,10 @@ def test_a_pool_grows_in_one_thread_at_a_time(lists_run: Path, monkeypatch: pyte
 
 
 @pytest.fixture
-def logged(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[str]]]:
+def logged(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     """Return a function that gives the logged errors, each with its traceback."""
     caplog.set_level(logging.ERROR)
-    yield lambda: [caplog.handler.format(record) for record in caplog.records]
+    return lambda: [caplog.handler.format(record) for record in caplog.records]
 
 
 def broken(*_: Any, **__: Any) -> Any:

@@ -8,9 +8,15 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from cubicflow.plots.panels import Panel
 from cubicflow.plots.style import DATA, DATA_MAP, INK, SAMPLES, SAMPLES_MAP, make_figure, panel_grid, plain
+
+PANEL = 3.0, 2.4  # width and height of the panel of one column, in inches
+LABEL = 6  # size of the labels of ticks, in points
+LETTER = 0.6 * LABEL / 72  # width of a letter of such a label, in inches
+BELOW = 9  # points below the labels of ticks, which leave room for a factor such as 1e7
 
 
 def marginals(panels: Sequence[Panel]) -> Figure:
@@ -21,17 +27,23 @@ def marginals(panels: Sequence[Panel]) -> Figure:
     >>> marginals([panel]).axes[0].get_title()
     'height'
     """
-    figure, grid = panel_grid(len(panels), 3.0, 2.4)
+    figure, grid = panel_grid(len(panels), *PANEL)
     for axes, panel in zip(grid, panels, strict=True):
         _draw_one(axes, panel)
-        axes.set_title(plain(panel.name), fontsize=9)
-        _scale(axes, panel, "x")
-    grid[0].legend(frameon=False, fontsize=8)
+        axes.set_title(plain(panel.name, 36), fontsize=9)
+        _scale(axes, panel, "x", width=PANEL[0])
+        missing = [float(np.isnan(values).mean()) if len(values) else 0.0 for values in (panel.data, panel.samples)]
+        if any(missing):
+            words = f"missing: {missing[0]:.1%} of the data, {missing[1]:.1%} of the samples"
+            axes.set_xlabel(words, fontsize=7, labelpad=BELOW)
+    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper center", ncols=2, frameon=False, fontsize=8)
     return figure
 
 
-def corner(panels: Sequence[Panel]) -> Figure:
+def corner(panels: Sequence[Panel], left_out: int = 0) -> Figure:
     """Draw all pairs of columns: data below the diagonal, samples above it, both on the diagonal.
+
+    The title gives the number of columns that were left out.
 
     >>> rng = np.random.default_rng(0)
     >>> panel = Panel("height", rng.normal(size=100), rng.normal(size=100), np.linspace(-3, 3, 13))
@@ -50,14 +62,18 @@ def corner(panels: Sequence[Panel]) -> Figure:
                 axes.set_yticks([])
             else:
                 _draw_two(axes, column, row, samples=j > i)
-            _scale(axes, column, "x", shown=i == n - 1)
+            _scale(axes, column, "x", width=size / n, shown=i == n - 1)
             if i != j:
-                _scale(axes, row, "y", shown=j == 0)
+                _scale(axes, row, "y", width=size / n, shown=j == 0)
             if i == n - 1:
-                axes.set_xlabel(plain(column.name), fontsize=8)
+                axes.set_xlabel(plain(column.name, 18), fontsize=8, labelpad=BELOW)
             if j == 0:
-                axes.set_ylabel(plain(row.name), fontsize=8)
-    figure.suptitle("data (blue, below the diagonal) and samples (orange, above)", fontsize=9, color=INK)
+                axes.set_ylabel(plain(row.name, 18), fontsize=8)
+    title = "data (blue, below the diagonal) and samples (orange, above)"
+    if left_out:
+        title += f"\n{n} of {n + left_out} columns, those with the largest rank correlations"
+    figure.suptitle(title, fontsize=9, color=INK)
+    figure.align_labels()
     return figure
 
 
@@ -77,16 +93,25 @@ def _draw_two(axes: Axes, across: Panel, up: Panel, *, samples: bool) -> None:
     )
 
 
-def _scale(axes: Axes, panel: Panel, which: str, *, shown: bool = True) -> None:
+def _scale(axes: Axes, panel: Panel, which: str, *, width: float, shown: bool = True) -> None:
+    """Set the limits, ticks and labels of an axis. ``width`` is that of the panel, in inches."""
     axis = axes.xaxis if which == "x" else axes.yaxis
     (axes.set_xlim if which == "x" else axes.set_ylim)(panel.edges[0], panel.edges[-1])
-    axis.set_tick_params(labelsize=6)
+    axis.set_tick_params(labelsize=LABEL)
+    axis.get_offset_text().set_fontsize(LABEL)
     if panel.labels:
-        axis.set_ticks(range(len(panel.labels)))
-        axis.set_ticklabels([plain(label, 14) for label in panel.labels], rotation=90 if which == "x" else 0)
+        labels = [plain(label, 14) for label in panel.labels]
+        fits = max(map(len, labels)) * LETTER < 0.7 * width / len(labels)
+        axis.set_tick_params(labelsize=LABEL - (len(labels) > 8 and width < PANEL[0]))
+        axis.set_ticks(range(len(labels)))
+        axis.set_ticklabels(labels, rotation=90 if which == "x" and not fits else 0)
     elif panel.is_date:
-        locator = AutoDateLocator(maxticks=4)
+        # Two to five ticks: every span of time has such ticks, and matplotlib warns where it finds none.
+        locator = AutoDateLocator(minticks=2, maxticks=5)
         axis.set_major_locator(locator)
         axis.set_major_formatter(ConciseDateFormatter(locator))
+    elif width < PANEL[0]:
+        axis.set_major_locator(MaxNLocator(3, steps=[1, 2, 5, 10]))
     if not shown:
-        axis.set_ticklabels([])
+        axis.set_tick_params(labelbottom=False, labelleft=False)
+        axis.get_offset_text().set_visible(False)

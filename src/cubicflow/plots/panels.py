@@ -63,19 +63,23 @@ def most_correlated(panels: Sequence[Panel], most: int = MOST_COLUMNS) -> list[P
     if len(panels) <= most:
         return list(panels)
     ranks = np.stack([_ranks(panel.data) for panel in panels])
-    strength = np.abs(np.nan_to_num(np.corrcoef(ranks))).sum(axis=0)
+    with np.errstate(invalid="ignore"):  # a column with one value has no correlation
+        strength = np.abs(np.nan_to_num(np.corrcoef(ranks))).sum(axis=0)
     chosen = sorted(np.argsort(-strength, kind="stable")[:most])
     return [panels[i] for i in chosen]
 
 
 def _with_others(real: Floats, drawn: Floats, labels: tuple[str, ...]) -> tuple[Floats, Floats, tuple[str, ...]]:
-    """Keep the most frequent labels in their original order, and merge all others into one label."""
-    rows = np.bincount(real.astype(np.int64), minlength=len(labels))
+    """Keep the most frequent labels in their original order, and merge all others into one label. A missing value stays
+    missing."""
+    rows = np.bincount(real[~np.isnan(real)].astype(np.int64), minlength=len(labels))
     kept = np.sort(np.argsort(-rows, kind="stable")[: MOST_LABELS - 1])
-    place = np.full(len(labels), float(len(kept)))
+    place = np.full(len(labels) + 1, float(len(kept)))
     place[kept] = np.arange(len(kept))
+    place[-1] = np.nan
     others = f"{len(labels) - len(kept):,} others"
-    return place[real.astype(np.int64)], place[drawn.astype(np.int64)], (*(labels[i] for i in kept), others)
+    found = [place[np.where(np.isnan(values), len(labels), values).astype(np.int64)] for values in (real, drawn)]
+    return found[0], found[1], (*(labels[i] for i in kept), others)
 
 
 def _ranks(values: Floats) -> Floats:
@@ -95,9 +99,10 @@ def _edges_of_turn(column: Circle, bins: int) -> Floats:
 
 def _edges(values: Floats, step: float | None, bins: int) -> Floats:
     """Return edges of bins between the 0.1 % and 99.9 % quantiles. With a step, a bin spans whole steps."""
-    low, high = (float(v) for v in np.nanquantile(values, [0.001, 0.999]))
+    here = values[~np.isnan(values)]
+    low, high = (float(v) for v in np.quantile(here if len(here) else np.zeros(1), [0.001, 0.999]))
     if step is None:
-        margin = 0.02 * (high - low) or 0.5
+        margin = 0.02 * (high - low) or 0.02 * abs(low) or 0.5
         return np.linspace(low - margin, high + margin, bins + 1)
     width = step * max(1, round((high - low) / step / bins))
     return np.arange(low - 0.5 * step, high + width, width) if high > low else np.array([low - step, low + step])

@@ -67,13 +67,13 @@ def draw_report(
     table = _table(fitted, data, fitted.reading.with_options(header, comment, allow_multiline))
     found = _rows(fitted, table, rows)
     samples = fitted.sample_like(found, rows, seed=seed)
-    figures = _figures(fitted, found, samples, run)
+    figures, notes = _figures(fitted, found, samples, run)
     folder.mkdir(parents=True, exist_ok=True)
     pictures = {name: _png(figure) for name, figure in figures.items()}
     for name, picture in pictures.items():
         write_atomically(folder / f"{re.sub('[^a-z0-9]+', '-', name.lower())}.png", picture)
     score = score_section(score_some(fitted, table, SCORED_ROWS), is_source=fitted.is_source(table))
-    page = _page(run, table.path, fitted, score, pictures, len(found), len(samples))
+    page = _page(run, table.path, fitted, score, pictures, notes, len(found), len(samples))
     write_atomically(folder / PAGE_NAME, page.encode())
     return folder / PAGE_NAME
 
@@ -105,19 +105,33 @@ def _rows(fitted: FittedTable, table: Table, rows: int) -> pa.RecordBatch:
     return found.to_batches()[0]
 
 
-def _figures(fitted: FittedTable, found: pa.RecordBatch, samples: pa.RecordBatch, run: Path) -> dict[str, Figure]:
+def _figures(
+    fitted: FittedTable, found: pa.RecordBatch, samples: pa.RecordBatch, run: Path
+) -> tuple[dict[str, Figure], dict[str, str]]:
+    """Return the figures by their titles, and sentences on what a figure leaves out, by the same titles."""
     encoder = fitted.encoder
     numbers = encoder.read(found)
     typed = encoder.decode_numbers(numbers.y)
     panels = [make_panel(column, typed[column.name], samples.column(column.name)) for column in encoder.columns]
-    figures = {"Training": training_curve(read_metrics(run))}
+    figures, notes = {"Training": training_curve(read_metrics(run))}, {}
     for first in range(0, len(panels), MARGINALS_AT_ONCE):
         shown = panels[first : first + MARGINALS_AT_ONCE]
         which = f", columns {first + 1} to {first + len(shown)}" if len(panels) > MARGINALS_AT_ONCE else ""
-        figures[f"One column at a time{which}"] = marginals(shown)
+        figures[title := f"One column at a time{which}"] = marginals(shown)
+    drawn = {column.name for column in encoder.columns}
+    others = [f"{c.name} ({c.role})" for c in fitted.schema.columns if c.name not in drawn]
+    if others:
+        notes[title] = f"Not drawn, because not modelled: {', '.join(others)}."
     if len(panels) > 1:
-        figures["Two columns at a time"] = corner(most_correlated(panels))
-    return figures
+        chosen = most_correlated(panels)
+        left_out = [panel.name for panel in panels if all(panel is not other for other in chosen)]
+        figures[title := "Two columns at a time"] = corner(chosen, len(left_out))
+        if left_out:
+            notes[title] = (
+                f"The {len(chosen)} columns with the largest sums of rank correlations with other columns are drawn. "
+                f"Left out: {', '.join(left_out)}."
+            )
+    return figures, notes
 
 
 def _png(figure: Figure) -> bytes:
@@ -127,7 +141,14 @@ def _png(figure: Figure) -> bytes:
 
 
 def _page(
-    run: Path, data: Path | str, fitted: FittedTable, score: str, pictures: Mapping[str, bytes], rows: int, samples: int
+    run: Path,
+    data: Path | str,
+    fitted: FittedTable,
+    score: str,
+    pictures: Mapping[str, bytes],
+    notes: Mapping[str, str],
+    rows: int,
+    samples: int,
 ) -> str:
     columns = "".join(
         f"<tr><td>{html.escape(c.name)}</td><td>{c.kind}</td><td>{html.escape(c.describe())}</td></tr>"
@@ -135,6 +156,7 @@ def _page(
     )
     figures = "".join(
         f'<h2>{title}</h2><img alt="{title}" src="data:image/png;base64,{base64.b64encode(picture).decode()}">'
+        + (f"<p>{html.escape(notes[title])}</p>" if title in notes else "")
         for title, picture in pictures.items()
     )
     parts = ", ".join(f"{count} {name}" for name, count in fitted.parts.items())

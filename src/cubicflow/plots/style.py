@@ -4,17 +4,29 @@ from __future__ import annotations
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties, findfont, get_font
 
 DATA = "#3b6fb6"
 SAMPLES = "#e07b39"
 INK = "#333333"
 DATA_MAP = "Blues"
 SAMPLES_MAP = "Oranges"
+BOX = "□"  # drawn for a character that the font lacks
 
 
 def plain(text: str, most: int = 40) -> str:
-    """Return a column's name as a label: dollar signs are escaped, and long names end in an ellipsis."""
-    return (text if len(text) <= most else f"{text[: most - 1]}…").replace("$", r"\$")
+    """Return a column's name as a label of one line.
+
+    Dollar signs are escaped, blanks of any kind become single spaces, characters that the font lacks become boxes, and
+    long names end in an ellipsis.
+
+    >>> plain("a\\tb in $", 5)
+    'a b …'
+    """
+    line = " ".join(text.split())
+    shown = line if len(line) <= most else f"{line[: most - 1]}…"
+    font = get_font(findfont(FontProperties()))
+    return "".join(c if font.get_char_index(ord(c)) else BOX for c in shown).replace("$", r"\$")
 
 
 def make_figure(width: float, height: float) -> Figure:
