@@ -108,7 +108,7 @@ class Real(Quantity):
 
     @property
     def _half(self) -> float:
-        return 0.5 / 10 ** (self.decimals or 0)
+        return 0.5 / 10.0 ** (self.decimals or 0)
 
     def _value_from(self, y: float) -> float:
         """Return the smallest value with the column's decimals that is at least y."""
@@ -120,14 +120,14 @@ class Real(Quantity):
 
     def _values_beside(self, y: float) -> list[float]:
         """Return the values beside y; none if y is so large that float64 has no such decimals."""
-        scaled = y * 10 ** (self.decimals or 0)
+        scaled = y * 10.0 ** (self.decimals or 0)
         if not abs(scaled) < LARGEST:
             return []
         return [self._value(round(scaled) + i) for i in (-1, 0, 1)]
 
     def _value(self, units: int) -> float:
         """Return the value of a number of units of the last decimal."""
-        return units / 10 ** (self.decimals or 0)
+        return units / 10.0 ** (self.decimals or 0)
 
     def decode(self, y: Floats) -> pa.Array:
         type = self.arrow_type
