@@ -49,8 +49,8 @@ def replacing_together() -> Iterator[Callable[[Path], AbstractContextManager[Bin
     ...             with new_file(path) as file:
     ...                 file.write(b"1 2 3") and [path.exists() for path in paths]
     ...     [path.exists() for path in paths]
-    5
-    5
+    [False, False]
+    [False, False]
     [True, True]
     """
     new: dict[Path, Path] = {}  # temporary files by path

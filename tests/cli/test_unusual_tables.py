@@ -102,9 +102,9 @@ def test_context_values_need_not_be_in_the_training_rows(cubicflow: Command, tmp
     samples = pd.read_csv(rows)
     assert samples[["pay", "k", "size"]].to_numpy().tolist() == [["<=50", 99, 3.125]] * 4
     assert cubicflow("score", run, rows, "-o", "-").status == 0
-    status, _, errors = cubicflow("sample", run, "-n", 4, "-o", "-", "--given", "pay==50", *given[2:])
+    status, _, errors = cubicflow("sample", run, "-n", 4, "-o", "-", "--given", "pay==50", *given[2:])  # as "pay=50"
     assert status == 2
-    assert "column 'pay' holds '=50', which the fitted table did not; it held '<=50', '>50'" in errors
+    assert "column 'pay' holds '50', which the fitted table did not; it held '<=50', '>50'" in errors
 
 
 def sample_without_standard_output(run: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import threading
 from collections.abc import Callable
@@ -96,6 +97,19 @@ def test_a_pool_grows_in_one_thread_at_a_time(lists_run: Path, monkeypatch: pyte
     np.testing.assert_array_equal(rows, expected)
     for law, other in zip(laws, expected_laws, strict=True):
         np.testing.assert_array_equal(law.log_outcomes.numpy(), other.log_outcomes.numpy())
+
+
+def test_both_threads_see_the_same_rows_of_a_flow(flow_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cubicflow.explore.subject.FIRST_ROWS", 8)
+    flow, draws = open_run(flow_run).subject, itertools.count()
+    shape = flow.rows(8).shape
+
+    def draw(n: int, *_: Any, **__: Any) -> Any:
+        return np.full((n, shape[1]), float(next(draws)))  # rows that no other call returns
+
+    monkeypatch.setattr(flow, "draw", met(draw, []))
+    first, second = both(lambda: flow.rows(64))
+    np.testing.assert_array_equal(first, second)
 
 
 # --- errors ---

@@ -33,7 +33,7 @@ def trained_flow(context_features: int = 0) -> cf.Flow:
     flow = cf.Flow(cf.distributions.StandardNormal(3), Compose([LULinear(3, seed=0), layer]))
     x, context = rows(2000, context_features)
     data = x if context is None else (x, context)
-    fit(flow, data, steps=150, batch_size=200, learning_rate=1e-2, progress=False, seed=0)
+    fit(flow, data, steps=150, validate_every=1, batch_size=200, learning_rate=1e-2, progress=False, seed=0)
     return flow.eval()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -90,21 +91,23 @@ class ColumnsSubject(Subject):
         self.contexts = Contexts(fitted, like) if self.usual and like is not None else None
         self._pools: dict[tuple[str, ...], Pool] = {}
         self._newest: Pool | None = None
+        self._lock = threading.Lock()  # two threads ask for pools
 
     def pool(self, conditions: Conditions | None = None) -> Pool:
         """Return the pool for the values of context columns in the conditions, or for their usual values."""
         values = {**self.usual, **{name: v for name, v in (conditions or {}).items() if name in self.usual}}
         key = tuple(map(str, values.values()))
-        if key not in self._pools:
-            context, _ = self.encoder.context_from(values, 1)
-            if len(self._pools) >= KEPT_CONTEXTS:
-                self._pools.pop(next(iter(self._pools)))
-            constraints = self.fitted.constraints
-            pool = Pool(self.model, self.encoder, None if context is None else context[0], constraints)
-            pool.grow_to(FIRST_ROWS)
-            self._pools[key] = pool
-        self._newest = self._pools[key]
-        return self._pools[key]
+        with self._lock:
+            if key not in self._pools:
+                context, _ = self.encoder.context_from(values, 1)
+                if len(self._pools) >= KEPT_CONTEXTS:
+                    self._pools.pop(next(iter(self._pools)))
+                constraints = self.fitted.constraints
+                pool = Pool(self.model, self.encoder, None if context is None else context[0], constraints)
+                pool.grow_to(FIRST_ROWS)
+                self._pools[key] = pool
+            self._newest = self._pools[key]
+            return self._newest
 
     def prepare(self) -> bool:
         pool = self._newest or self.pool()
@@ -157,6 +160,7 @@ class SampledSubject(Subject):
     def __init__(self) -> None:
         self._drawn: dict[tuple[str, ...], Floats] = {}
         self._newest: Conditions = {}
+        self._lock = threading.Lock()  # two threads draw rows
 
     @abstractmethod
     def draw(self, n: int, conditions: Conditions, seed: int) -> Floats:
@@ -174,15 +178,15 @@ class SampledSubject(Subject):
         return tuple(f"{name}={value}" for name, value in self.context_of(conditions).items())
 
     def _rows(self, n: int, conditions: Conditions) -> Floats:
-        key = self._key(conditions)
-        found = self._drawn.get(key, np.empty((0, 0)))
+        key, found = self._key(conditions), np.empty((0, 0))
         while len(found) < n:
-            more = min(max(len(found), FIRST_ROWS), n - len(found))
-            drawn = self.draw(more, conditions, seed=len(found))
-            found = np.concatenate([found, drawn]) if len(found) else drawn
-        self._drawn[key] = found
-        for other in [*self._drawn][: max(0, len(self._drawn) - KEPT_CONTEXTS)]:
-            self._drawn.pop(other, None)
+            with self._lock:  # for one draw: rows that a thread has seen never change
+                found = self._drawn.get(key, found)
+                if (more := min(max(len(found), FIRST_ROWS), n - len(found))) > 0:
+                    drawn = self.draw(more, conditions, seed=len(found))
+                    found = self._drawn[key] = np.concatenate([found, drawn]) if len(found) else drawn
+                for other in [*self._drawn][: max(0, len(self._drawn) - KEPT_CONTEXTS)]:
+                    self._drawn.pop(other, None)
         self._newest = conditions
         return found[:n]
 
@@ -314,18 +318,20 @@ class Contexts:
     def __init__(self, fitted: FittedTable, like: pa.RecordBatch) -> None:
         self.fitted, self.like = fitted, like
         self._rows = np.empty((0, 0))
+        self._lock = threading.Lock()  # two threads ask for rows
 
     def rows(self, n: int) -> Floats:
         """Return n rows, or fewer if some break a constraint of the fit. Every call returns the same rows."""
-        if len(self._rows) < n:
-            like = self.like.take(pa.array(np.arange(n) % len(self.like)))
-            rows = self.fitted.sample_like(like, n, seed=0)
-            y = numbers_of(self.fitted, pa.Table.from_batches([rows]))
-            if self.fitted.constraints:
-                given = {column.name: like.column(column.name) for column in self.fitted.schema.context}
-                y = y[keeps_constraints(self.fitted, y, given)]
-            self._rows = y
-        return self._rows[:n]
+        with self._lock:
+            if len(self._rows) < n:
+                like = self.like.take(pa.array(np.arange(n) % len(self.like)))
+                rows = self.fitted.sample_like(like, n, seed=0)
+                y = numbers_of(self.fitted, pa.Table.from_batches([rows]))
+                if self.fitted.constraints:
+                    given = {column.name: like.column(column.name) for column in self.fitted.schema.context}
+                    y = y[keeps_constraints(self.fitted, y, given)]
+                self._rows = y
+            return self._rows[:n]
 
 
 def numbers_of(fitted: FittedTable, rows: pa.Table) -> Floats:

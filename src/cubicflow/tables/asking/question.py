@@ -132,7 +132,7 @@ class Question:
         for i in self.walk.allowed:
             if self.walk.law(i).is_impossible:
                 raise TableError(
-                    f"{texts_of(self._about(i))} is impossible: the probability is 0 or below 1e-15, since column "
+                    f"{texts_of(self._about(i))} is impossible: the probability is 0 or below 1e-300, since column "
                     f"{self.walk.columns[i].name!r} does not reach that far; choose values that the column holds"
                 )
 
@@ -184,9 +184,9 @@ class Question:
             if len(free) and listed is not None:
                 begun = particles.take(free)
                 log_outcomes, params = walk.model.column_law(i, begun.tokens, begun.kinds)
-                chances = walk.law(i).chances(log_outcomes, params).cpu().numpy()  # (free, V)
-                path, child = np.nonzero(chances > 0)
-                log_drawn = np.log(chances[path, child])
+                log_chances = walk.law(i).log_chances(log_outcomes, params).cpu().numpy()  # (free, V)
+                path, child = np.nonzero(log_chances > -math.inf)
+                log_drawn = log_chances[path, child]
                 representatives = np.exp(begun.log_weight[path] + log_drawn)[listed.is_representative[child]]
                 unresolved += float(representatives.sum())
                 parent, y = np.concatenate([parent, free[path]]), np.concatenate([y, listed.y[child]])
@@ -216,8 +216,8 @@ class Question:
             return None
         particles = found.particles
         log_outcomes, params = self.walk.model.column_law(last, particles.tokens, particles.kinds)
-        mass = self.walk.law(last).chances(log_outcomes, params).sum(1).clamp(min=1e-300).log().cpu().numpy()
-        particles.log_weight = particles.log_weight + mass
+        log_mass = torch.logsumexp(self.walk.law(last).log_chances(log_outcomes, params), 1).cpu().numpy()
+        particles.log_weight = particles.log_weight + log_mass
         return found
 
     # --- particles ---
