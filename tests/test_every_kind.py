@@ -19,7 +19,7 @@ import pyarrow.csv
 import pytest
 import torch
 from pyarrow import parquet
-from tests.every_kind import CIRCLES, COLUMNS, TURN, every_kind, fit_every_kind, fit_every_number
+from tests.every_kind import CIRCLES, COLUMNS, TURN, every_kind, every_number, fit_every_kind, fit_every_number
 from tests.export.raw_rows import Service
 from tests.export.test_tables import raw
 
@@ -31,7 +31,7 @@ from cubicflow.export import export_run
 from cubicflow.export.encoding import encoding_of
 from cubicflow.export.exporting import about_graph
 from cubicflow.export.graphs import graph_of
-from cubicflow.tables import FittedTable
+from cubicflow.tables import FittedTable, TableError
 from cubicflow.tables.cell_encoder import plain_numbers
 
 DRAWN = 20_000
@@ -248,6 +248,17 @@ def test_a_missing_value_of_any_column_is_filled(most_likely: bool, kinds: Fitte
     assert found["filled"].str.len().gt(0).all()
 
 
+def test_a_flow_names_the_remedy_for_what_it_cannot_do(numbers: Fitted) -> None:
+    for ask in (
+        lambda: numbers.run.impute(numbers.rows),
+        lambda: numbers.run.conditional("height"),
+        lambda: numbers.run.probability(["height>3"]),
+        lambda: numbers.run.sample(5, ["height>3"]),
+    ):
+        with pytest.raises(TableError, match="fit a model of columns"):
+            ask()
+
+
 def test_impute_by_the_command(kinds: Fitted, tmp_path: Path) -> None:
     command("impute", kinds.path, kinds.table, "-o", tmp_path / "whole.csv", "--seed", 0)
     found = pd.read_csv(tmp_path / "whole.csv")
@@ -301,6 +312,18 @@ def test_the_page_shows_what_python_answers(kinds: Fitted) -> None:
             assert (np.abs(masses - expected) <= bound).all(), (shown.name, given, masses - expected)
 
 
+def test_the_page_of_a_flow_shows_its_samples(numbers: Fitted) -> None:
+    """The bars of every column agree with the rows that are sampled for the same context."""
+    subject, given = open_run(Path(numbers.path)).subject, {"species": "oak"}
+    page = subject.answer(given)
+    drawn = numbers.run.sample(4000, given, seed=3).to_pandas()
+    for shown, answer in zip(subject.columns, page.columns, strict=True):
+        plain = (drawn[shown.name].to_numpy() - shown.start) / shown.unit
+        expected = shown.masses(np.round(plain) if shown.is_whole else plain)
+        bound = 4.5 * np.sqrt(answer.errors**2 + expected * (1 - expected) / len(drawn)) + 2e-3
+        assert (np.abs(answer.masses - expected) <= bound).all(), shown.name
+
+
 def test_the_axis_of_a_circle_ends_at_its_turn(kinds: Fitted) -> None:
     for shown in open_run(Path(kinds.path)).subject.columns:
         if shown.name in CIRCLES:
@@ -312,22 +335,24 @@ def test_the_axis_of_a_circle_ends_at_its_turn(kinds: Fitted) -> None:
 # --- export ---
 
 
-def service(kinds: Fitted, folder: Path, *, sampler: bool = False) -> Service:
+def service(fitted: Fitted, folder: Path, *, sampler: bool = False) -> Service:
     """Return a program that has the graph of the model, as it is before it is traced, and the JSON of its columns."""
-    graph = graph_of(kinds.run.flow, sampler=sampler, precision="float64")
-    about = {**about_graph(graph, sampler=sampler), **encoding_of(kinds.run)}
+    graph = graph_of(fitted.run.flow, sampler=sampler, precision="float64")
+    about = {**about_graph(graph, sampler=sampler), **encoding_of(fitted.run)}
     (folder / "model.json").write_text(json.dumps(about), encoding="utf-8")
 
     def run(inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
         with torch.no_grad():
-            return [each.numpy() for each in graph.module(*(torch.from_numpy(array) for array in inputs.values()))]
+            found = graph.module(*(torch.from_numpy(array) for array in inputs.values()))
+            return [each.numpy() for each in (found if isinstance(found, tuple) else (found,))]
 
     return Service(folder / "model.json", run)
 
 
-def test_the_exported_graph_scores_as_the_model_does(kinds: Fitted, tmp_path: Path) -> None:
-    found = service(kinds, tmp_path).score(raw(kinds.rows.drop_columns(["planet"])))
-    np.testing.assert_allclose(found, kinds.run.score(kinds.rows), rtol=1e-9, atol=1e-9)
+def test_the_exported_graph_scores_as_the_model_does(fitted: Fitted, tmp_path: Path) -> None:
+    found = service(fitted, tmp_path).score(raw(fitted.rows.drop_columns(["planet"] if fitted.run.cells else [])))
+    expected, tolerance = fitted.run.score(fitted.rows), 1e-9 if fitted.run.cells else 1e-5  # a flow is in float32
+    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.soak  # tracing a model of 16 columns takes 20 seconds; small graphs are traced in tests/export
@@ -367,6 +392,11 @@ def test_the_estimators_take_every_kind() -> None:
     turned = frame.assign(angle=frame["angle"] + TURN, hour=frame["hour"] - 24)
     np.testing.assert_allclose(density.score_samples(turned), density.score_samples(frame), atol=1e-8)
     check_rows_of_estimator(density.sample(50, random_state=0), frame)
+    numbers = every_number(200).drop(columns="species")
+    flow = cf.CubicFlowDensity(model="flow", max_steps=5, num_layers=1, n_members=2, random_state=0).fit(numbers)
+    assert np.isfinite(flow.score_samples(numbers)).all()
+    sampled = flow.sample(50, random_state=0)
+    assert (sampled["rings"] == sampled["rings"].round()).all()
     filled: Any = cf.CubicFlowImputer(max_steps=20, kinds=CIRCLES, random_state=0).fit_transform(frame)
     assert not filled.isna().any().any()
     assert (filled["angle"] == frame["angle"]).all()
