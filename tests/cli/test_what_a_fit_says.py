@@ -42,10 +42,10 @@ def test_fit_and_evaluate_print_the_same_scores(cubicflow: Command, tmp_path: Pa
 
 
 def test_overfitting_is_warned_about(cubicflow: Command, tmp_path: Path) -> None:
-    """The table is 64 training rows of noise, and the first validation is at the last step."""
+    """The table is 160 training rows of noise, and the first validation is at the last step."""
     table, run = tmp_path / "noise.csv", tmp_path / "run"
-    pd.DataFrame(np.random.default_rng(0).standard_normal((80, 8))).add_prefix("c").to_csv(table, index=False)
-    how = ("--steps", 120, "--validate-every", 120, "--learning-rate", 0.02, "--dropout", 0, "--device", "cpu")
+    pd.DataFrame(np.random.default_rng(0).standard_normal((200, 8))).add_prefix("c").to_csv(table, index=False)
+    how = ("--steps", 150, "--validate-every", 150, "--learning-rate", 0.02, "--dropout", 0, "--device", "cpu")
     how += ("--model", "flow", "--num-layers", 3, "--hidden-features", 32)
     status, _, errors = cubicflow("fit", table, "-o", run, *how)
     assert status == 0, errors
