@@ -182,7 +182,7 @@ def test_samples_have_the_kinds_of_the_table(kinds: Fitted, drawn: pd.DataFrame,
 @pytest.mark.parametrize("name", [name for name in COLUMNS if name != "planet"])
 def test_samples_of_a_column_follow_its_distribution(name: str, kinds: Fitted, drawn: pd.DataFrame) -> None:
     """Shares of drawn values, or of numbers below deciles of the table, against the answer of ``conditional``."""
-    answer = kinds.run.conditional(name)
+    answer = kinds.run.conditional(name, effective_size=5000)
     column = drawn[name]
     if COLUMNS[name] in ("categorical", "boolean", "levels"):
         values, masses, errors = answer.masses()
@@ -292,7 +292,7 @@ def test_the_page_shows_what_python_answers(kinds: Fitted) -> None:
         page = subject.answer(given)
         for shown, answer in zip(subject.columns, page.columns, strict=True):
             assert answer.masses.sum() <= 1 + 1e-6
-            asked = kinds.run.conditional(shown.name, given)
+            asked = kinds.run.conditional(shown.name, given, effective_size=2000)
             column = next(each for each in kinds.run.schema.model if each.name == shown.name)
             if shown.is_list:
                 labels = shown.to_json()["bars"][: len(shown.levels)]
