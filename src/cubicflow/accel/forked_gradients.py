@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
+from importlib.util import find_spec
 
 import torch
 import torch.nn.functional as F
@@ -15,8 +16,8 @@ from cubicflow.accel.private import find
 from cubicflow.hooks import fill
 from cubicflow.nets.precision import exactly
 from cubicflow.nets.products import Products
-from cubicflow.usable_triton import why_no_triton
 
+HAS_TRITON = find_spec("triton") is not None
 _addmm_activation = find("torch", "_addmm_activation")
 
 
@@ -90,7 +91,7 @@ class ForkedProducts(Products):
         self, stream: Tensor, added: Tensor | None, norm: nn.LayerNorm, *, dtype: torch.dtype, dropout: float = 0.0
     ) -> tuple[Tensor, Tensor]:
         """Use one fused kernel if the gradient is taken at most once. The kernel has no second derivative."""
-        if stream.is_cuda and not torch.compiler.is_compiling() and why_no_triton() is None:
+        if stream.is_cuda and HAS_TRITON and not torch.compiler.is_compiling():
             from cubicflow.accel import fused_norms
 
             once = _fork.get() is not None or not torch.is_grad_enabled()
@@ -101,7 +102,7 @@ class ForkedProducts(Products):
     def attention(self, queries: Tensor, keys: Tensor, values: Tensor, *, causal: bool) -> Tensor:
         """Use a special kernel for a single query. Torch's kernels take as long for one query as for a whole tile."""
         alone = queries.shape[2] == 1 and not torch.is_grad_enabled()
-        if alone and queries.is_cuda and not torch.compiler.is_compiling() and why_no_triton() is None:
+        if alone and queries.is_cuda and HAS_TRITON and not torch.compiler.is_compiling():
             from cubicflow.accel import one_query
 
             if one_query.can_attend(queries, keys, values):

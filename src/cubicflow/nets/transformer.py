@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from cubicflow.constructors import arguments, positive
 from cubicflow.nets.products import products
-from cubicflow.splines.dispatch import is_exporting
 
 MLP_WIDTH = 4  # hidden units of an MLP, per unit of the stream's width H
 
@@ -191,7 +190,7 @@ class BlockMemory:
         self.seen = 0
         self._saved: tuple[Tensor, Tensor] | None = None
         # Autograd needs the keys and values of every call. Without autograd, one preallocated tensor saves the copies.
-        self._in_place = not torch.is_grad_enabled() and not is_exporting()
+        self._in_place = not torch.is_grad_enabled() and not torch.compiler.is_exporting()
 
     def add(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Append the keys and values of the next tokens, (N, heads, T, H / heads). Return those of all tokens."""

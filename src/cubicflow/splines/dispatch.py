@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from functools import cache
 from typing import Protocol
 
@@ -38,10 +37,6 @@ def check_backend(name: str) -> None:
         raise ValueError(f"backend must be one of {choices}, got {name!r}")
 
 
-# Before version 2.7, torch does not tell an export from a compilation, so compiled code takes the reference as well.
-is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
-
-
 @cache
 def warn_if_slow() -> None:
     """Warn once per process that the CPU kernel is missing, with the reason and the remedy."""
@@ -55,7 +50,7 @@ def evaluate(spec: SplineSpec, x: Tensor, params: Tensor, backend: str) -> tuple
     Raise a RuntimeError if a named backend cannot run. In forward mode, "auto" takes the reference, because kernels do
     not support forward mode. An exported graph must run without cubicflow, so exports always take the reference.
     """
-    if is_exporting():
+    if torch.compiler.is_exporting():
         return reference.evaluate(spec, x, params)
     if backend != "auto":
         chosen = BACKENDS[backend]

@@ -19,6 +19,7 @@ interpreter on the CPU, for tests. "auto" never chooses the interpreter.
 
 from __future__ import annotations
 
+import importlib.util
 from functools import cache
 from types import ModuleType
 
@@ -30,7 +31,6 @@ from cubicflow.splines.calls import calls
 from cubicflow.splines.domains import find_domain
 from cubicflow.splines.families import find_family
 from cubicflow.splines.spec import SplineSpec
-from cubicflow.usable_triton import why_no_triton
 
 MAX_BINS = 256
 
@@ -46,8 +46,8 @@ def unavailable() -> str | None:
 
 @cache
 def _unavailable() -> str | None:
-    if reason := why_no_triton():
-        return reason
+    if importlib.util.find_spec("triton") is None:
+        return "Triton is not installed; on Linux, pip install triton"
     if _interpreted() or torch.cuda.is_available():
         return None
     return "there is no CUDA device; set TRITON_INTERPRET=1 to run the kernels, slowly, in Triton's interpreter"
