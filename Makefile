@@ -40,7 +40,7 @@ contracts: $(STAMP)
 unit: $(STAMP)
 	$(PYTEST) -q -m "not soak" --ignore-glob='*/test_soak_*.py'
 
-OLDEST := 2.8.0
+OLDEST := 2.11.0
 
 oldest:
 	$(MAKE) --no-print-directory VENV=.venv-oldest .venv-oldest/.installed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -35,7 +35,7 @@ class Compose(Transform):
         return {"transforms": list(self.transforms)}
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        linear = dict(self._linear_layers("forward"))
+        linear = self._linear_layers("forward")
         dense = _dense_matrices(linear, dense_layers)
         log_dets = []
         for place, part in enumerate(self.transforms):
@@ -48,7 +48,8 @@ class Compose(Transform):
         return x, log_det + _log_diagonals(linear) if linear else log_det
 
     def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        linear = {place: layer for place, layer in self._linear_layers("inverse") if layer.takes_dense_inverse(z)}
+        linear = self._linear_layers("inverse")
+        linear = {place: layer for place, layer in linear.items() if layer.takes_dense_inverse(z)}
         dense = _dense_matrices(linear, dense_inverses)
         log_det = no_log_det(z)
         for place, part in reversed(list(enumerate(self.transforms))):
@@ -67,12 +68,11 @@ class Compose(Transform):
             box = part.map_box(box, inverse=inverse)
         return box
 
-    def _linear_layers(self, direction: str) -> Iterator[tuple[int, LULinear]]:
-        """Yield the linear layers with their positions. A layer with a replaced method is left out, because the method
+    def _linear_layers(self, direction: str) -> dict[int, LULinear]:
+        """Return the linear layers by their positions. A layer with a replaced method is left out, because the method
         may do more than multiply."""
-        for place, part in enumerate(self.transforms):
-            if type(part) is LULinear and direction not in vars(part):
-                yield place, part
+        layers = enumerate(self.transforms)
+        return {i: part for i, part in layers if type(part) is LULinear and direction not in vars(part)}
 
 
 def _dense_matrices(
