@@ -43,28 +43,30 @@ def formulas() -> dict[Any, Callable[..., Any]]:
 
         return op.Constant(value=onnx.helper.make_tensor("value", onnx.TensorProto.DOUBLE, [], [value]))
 
-    def log1p(x: Any) -> Any:
+    # The arguments have the names of torch's operators: some versions of torch match them by name.
+
+    def log1p(self: Any) -> Any:
         """Return log(1 + x) by Kahan's formula: the rounding error of 1 + x is in both factors and cancels."""
-        one = number(1.0, x)
-        sum = op.Add(x, one)
+        one = number(1.0, self)
+        sum = op.Add(self, one)
         exact = op.Equal(sum, one)
-        rounded_x = op.Where(exact, one, op.Sub(sum, one))
-        return op.Where(exact, x, op.Mul(op.Log(op.Where(exact, one, sum)), op.Div(x, rounded_x)))
+        rounded = op.Where(exact, one, op.Sub(sum, one))
+        return op.Where(exact, self, op.Mul(op.Log(op.Where(exact, one, sum)), op.Div(self, rounded)))
 
-    def log_sigmoid(x: Any) -> Any:
-        return op.Sub(op.Min(x, number(0.0, x)), log1p(op.Exp(op.Neg(op.Abs(x)))))
+    def log_sigmoid(self: Any) -> Any:
+        return op.Sub(op.Min(self, number(0.0, self)), log1p(op.Exp(op.Neg(op.Abs(self)))))
 
-    def sigmoid(x: Any) -> Any:
-        one = number(1.0, x)
-        small = op.Exp(op.Neg(op.Abs(x)))
-        numerator = op.Where(op.Less(x, number(0.0, x)), small, one)
+    def sigmoid(self: Any) -> Any:
+        one = number(1.0, self)
+        small = op.Exp(op.Neg(op.Abs(self)))
+        numerator = op.Where(op.Less(self, number(0.0, self)), small, one)
         return op.Div(numerator, op.Add(one, small))
 
-    def quantile(x: Any) -> Any:
+    def quantile(self: Any) -> Any:
         """Return the normal quantile, computed in float64: the coefficients need 16 digits."""
         import onnx
 
-        p = op.Cast(x, to=onnx.TensorProto.DOUBLE)
+        p = op.Cast(self, to=onnx.TensorProto.DOUBLE)
         half, one = double(0.5), double(1.0)
         q = op.Sub(p, half)
 
@@ -77,9 +79,9 @@ def formulas() -> dict[Any, Callable[..., Any]]:
         near, far = ratio(NEAR_TAIL, op.Sub(distance, double(1.6))), ratio(FAR_TAIL, op.Sub(distance, double(5.0)))
         tail = op.Where(op.LessOrEqual(distance, double(5.0)), near, far)
         tail = op.Where(op.Less(q, double(0.0)), op.Neg(tail), tail)
-        return op.CastLike(op.Where(op.LessOrEqual(op.Abs(q), double(0.425)), central, tail), x)
+        return op.CastLike(op.Where(op.LessOrEqual(op.Abs(q), double(0.425)), central, tail), self)
 
-    def scalar_tensor(s: float, dtype: int = -1, **_: Any) -> Any:
+    def scalar_tensor(s: float, dtype: int = -1, layout: str = "", device: str = "", pin_memory: bool = False) -> Any:  # noqa: ARG001
         """Return the number as a scalar of the dtype. onnxscript's own version rounds it to float32 for every dtype."""
         import onnx
 
@@ -91,7 +93,7 @@ def formulas() -> dict[Any, Callable[..., Any]]:
         aten.log1p.default: log1p,
         aten.scalar_tensor.default: scalar_tensor,
         aten.log_sigmoid.default: log_sigmoid,
-        aten.log_sigmoid_forward.default: lambda x: (log_sigmoid(x), x),
+        aten.log_sigmoid_forward.default: lambda self: (log_sigmoid(self), self),
         aten.sigmoid.default: sigmoid,
         aten.special_ndtri.default: quantile,
     }

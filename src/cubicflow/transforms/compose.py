@@ -72,7 +72,7 @@ class Compose(Transform):
         """Return the linear layers by their positions. A layer with a replaced method is left out, because the method
         may do more than multiply."""
         layers = enumerate(self.transforms)
-        return {i: part for i, part in layers if type(part) is LULinear and direction not in vars(part)}
+        return {i: part for i, part in layers if type(part) is LULinear and direction not in part.__dict__}
 
 
 def _dense_matrices(
