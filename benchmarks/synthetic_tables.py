@@ -23,10 +23,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from paper.hardware import machine_in_use
+
 from benchmarks.synthetic.compared_tables import TABLES
 from benchmarks.synthetic.page import draw, page
 from benchmarks.synthetic.records import MODELS, failed_record, make_record, read_records, record_path, write_record
-from cubicflow.reproduce.hardware import machine_in_use
 
 HERE = Path(__file__).parent
 RECORDS = HERE.parent / "results" / "synthetic-tables"

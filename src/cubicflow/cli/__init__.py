@@ -7,7 +7,7 @@ import sys
 
 # Commands in the order of the help. Each command is a function in a file of the same name.
 COMMANDS = (
-    *("fit", "evaluate", "compare", "score", "sample", "impute", "judge", "plot", "explore", "export", "reproduce"),
+    *("fit", "evaluate", "compare", "score", "sample", "impute", "judge", "plot", "explore", "export"),
     "bench",
     "doctor",
 )
