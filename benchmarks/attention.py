@@ -25,10 +25,10 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from paper.experiment import markdown_table
 from torch.profiler import ProfilerActivity, profile
 
 import cubicflow as cf
+from benchmarks.markdown import markdown_table
 from cubicflow.data.rows import Batch
 from cubicflow.nets import CausalTransformer, Transformer
 from cubicflow.training.config import TrainingConfig

@@ -114,3 +114,7 @@ def rerun(
             say(str(unfinished), err=True)
             raise SystemExit(UNFINISHED) from None
         say(f"wrote {request.folder}")
+
+
+if __name__ == "__main__":
+    main()

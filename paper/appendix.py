@@ -19,10 +19,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from benchmarks.markdown import markdown_table
 from numpy.typing import NDArray
 
 from cubicflow.splines import cubic_interpolation, num_params
-from paper.experiment import Request, markdown_table
+from paper.experiment import Request
 from paper.figures import KnotPanel, through_knots
 from paper.recipe_files import typed
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from benchmarks.machine import machine
 
 from cubicflow.atomic_files import replacing, write_atomically
 from cubicflow.data.symmetries import KINDS, Symmetries
@@ -23,7 +24,6 @@ from cubicflow.training import FitResult
 from paper.data import BENCHMARKS, PUBLISHED, Benchmark, load_benchmark
 from paper.data.bsds300 import SIDE
 from paper.data.folders import MissingDataError
-from paper.hardware import machine_in_use
 from paper.recipe_files import Settings, merged, typed
 from paper.scores import Scores, estimate
 
@@ -203,7 +203,7 @@ def record_cell(
         "note": table.note,
         "comparable": is_comparable(table),
         "settings": all_settings(settings, cell),
-        "machine": machine_in_use(str(next(fitted.flow.parameters()).device)),
+        "machine": machine(str(next(fitted.flow.parameters()).device)),
     }
     folder = cell.folder(root)
     folder.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from paper.experiment import markdown_table
+from benchmarks.markdown import markdown_table
 
 Record = Mapping[str, Any]
 NOT_RUN = "not yet run"

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from benchmarks.machine import machine
 
 from cubicflow.atomic_files import replacing, write_atomically
 from cubicflow.data.symmetries import Symmetries
@@ -21,7 +22,6 @@ from cubicflow.training import FitResult, TrainingConfig, TrainingInterrupted, f
 from cubicflow.training.distributed import choose_device
 from cubicflow.training.run_folder import forget_run
 from paper.deadline import Deadline
-from paper.hardware import machine_in_use
 from paper.recipe_files import Settings
 
 # Each experiment is a function run(request) in the module of the same name, with _ for -.
@@ -154,7 +154,7 @@ class Request:
             "seed": self.recipe.get("seed") if self.seed is None else self.seed,
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
             "seconds": round(time.monotonic() - self.began, 1),
-            "machine": machine_in_use(self.device),
+            "machine": machine(self.device),
             "notes": list(notes),
             "results": dict(results),
             "settings": self.recipe,
@@ -188,15 +188,3 @@ def read_json(path: Path) -> dict[str, Any]:
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def markdown_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Format a table as Markdown.
-
-    >>> print(markdown_table(["a", "b"], [[1, "2 | 3"]]))
-    | a | b |
-    |---|---|
-    | 1 | 2 \\| 3 |
-    """
-    first, *others = ("| " + " | ".join(str(c).replace("|", "\\|") for c in line) + " |" for line in (header, *rows))
-    return "\n".join([first, "|" + "---|" * len(header), *others])

@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from paper.experiment import markdown_table
+from benchmarks.markdown import markdown_table
+
 from paper.sharpness import cost_of_points
 
 Row = Mapping[str, Any]

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from benchmarks.markdown import markdown_table
 from numpy.typing import NDArray
 
 from cubicflow.flows import Flow, bits_per_dim, dequantise, image
 from cubicflow.plots.training_curve import training_curve
 from paper.data.images import load_fashion_mnist
-from paper.experiment import Request, markdown_table
+from paper.experiment import Request
 from paper.figures import image_grids
 from paper.recipe_files import typed
 from paper.scores import estimate

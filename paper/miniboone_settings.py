@@ -14,10 +14,11 @@ import csv
 from pathlib import Path
 from typing import Any
 
+from benchmarks.machine import machine, name_of
+
 from cubicflow.flows import tabular
 from cubicflow.training import fit
 from paper.data import load_benchmark
-from paper.hardware import machine_in_use, name_of
 
 PATH = Path(__file__).parent.parent / "results" / "table-1" / "miniboone_settings.csv"
 WEIGHT_POWER = 0.3  # as in the recipe of table 1
@@ -93,7 +94,7 @@ def try_settings(number: int, device: str) -> list[Any]:
     rows = (table.train, None, weights)
     fitted = fit(made, rows, table.validation, progress=False, seed=0, device=device, **training)
     assert fitted.validation_loss is not None
-    where = name_of(machine_in_use(device))
+    where = name_of(machine(device))
     return [number, in_words(chosen), f"{-fitted.validation_loss:.4f}", fitted.steps, fitted.best_step, where]
 
 

@@ -9,12 +9,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.machine import name_of
+
 from cubicflow.atomic_files import write_atomically
 from paper.claims import claims_table
 from paper.experiment import EXPERIMENTS, read_json
 from paper.figure_2 import GAUSSIANS
 from paper.figure_2_report import what_limits
-from paper.hardware import name_of
 from paper.table_1_report import described_provenance, table_markdown
 
 PAGE_FILE = "README.md"

@@ -10,9 +10,10 @@ from dataclasses import asdict
 from importlib.util import find_spec
 from typing import Any
 
+from benchmarks.machine import name_of
+from benchmarks.markdown import markdown_table
+
 from paper.cells import CellRecord, TableSettings, by_seed
-from paper.experiment import markdown_table
-from paper.hardware import name_of
 from paper.recipe_files import Settings
 from paper.scores import ENOUGH_SEEDS, estimate, mixture_scores, paired_difference
 

@@ -228,7 +228,7 @@ def test_doctor(cubicflow: Command) -> None:
     assert "pyarrow" in output
 
 
-@pytest.mark.parametrize("command", ["fit", "evaluate", "compare", "score", "sample", "plot", "doctor", "bench"])
+@pytest.mark.parametrize("command", ["fit", "evaluate", "compare", "score", "sample", "plot", "doctor"])
 def test_help_shows_an_example(cubicflow: Command, command: str) -> None:
     status, output, _ = cubicflow(command, "--help")
     assert status == 0

@@ -27,7 +27,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PYTHON = re.compile(r"(?:<!-- needs: (\w+) -->\n)?^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^    (cubicflow .*?)(?:\s+#.*)?$", re.MULTILINE)
 INLINE = re.compile(r"`(cubicflow [a-z].*?)`", re.DOTALL)
-TOO_LONG = ("bench", "export", "explore")  # the server of explore runs until it is stopped
+TOO_LONG = ("export", "explore")  # the server of explore runs until it is stopped
 ELSEWHERE = ("network", "data")
 
 

@@ -8,9 +8,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from benchmarks.speed import report
 
 from benchmarks import quoted_figures
-from cubicflow.bench import bench_report
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"
@@ -30,7 +30,7 @@ def test_every_figure_is_quoted_on_a_page() -> None:
 
 @pytest.mark.parametrize("folder", sorted(p.parent for p in RESULTS.glob("speed/*/bench.csv")), ids=lambda f: f.name)
 def test_pages_of_times_are_made_of_the_recorded_ones(folder: Path) -> None:
-    assert (folder / "bench.md").read_text(encoding="utf-8") == bench_report.page(folder)
+    assert (folder / "bench.md").read_text(encoding="utf-8") == report.page(folder)
 
 
 def test_readme_agrees_with_the_pages_of_other_generators() -> None:

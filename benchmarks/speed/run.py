@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import torch
 
-from cubicflow.bench import workloads
-from cubicflow.bench.kernels import compile_ahead
-from cubicflow.bench.start import starts
-from cubicflow.bench.timing import Measurement
+from benchmarks.speed import workloads
+from benchmarks.speed.kernels import compile_ahead
+from benchmarks.speed.start import starts
+from benchmarks.speed.timing import Measurement
 
 GPU_SPLINES = [(2**20, 10), (2**18, 128)]  # elements, K
 BINS = (1, 2, 4, 8, 16, 32, 64, 128, 256)

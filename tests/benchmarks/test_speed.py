@@ -1,4 +1,4 @@
-"""``cubicflow bench``: its measurements, and the CSV file, table and picture that it writes."""
+"""``python -m benchmarks.speed``: its measurements, and the CSV file, table and picture that it writes."""
 
 from __future__ import annotations
 
@@ -8,26 +8,32 @@ import sys
 
 import pytest
 import torch
+from benchmarks.speed import first_step, report, run, start, workloads
+from benchmarks.speed.__main__ import main
+from benchmarks.speed.timing import Measurement, measure, peak_of_run
 from tests import forked
+from tests.command_line import caller
 
-from cubicflow.bench import bench_report, first_step, multiples, run, start, workloads
-from cubicflow.bench.memory import peak_of_run
-from cubicflow.bench.timing import Measurement, measure
+
+@pytest.fixture
+def speed(capfd, monkeypatch):
+    """Runs ``python -m benchmarks.speed`` in this process and returns its exit status and what it wrote."""
+    return caller("speed", main, capfd, monkeypatch)
 
 
 @pytest.fixture
 def no_collections(monkeypatch):
     """Skip garbage collection before each measurement: it takes 0.2 s in the process of the tests."""
-    monkeypatch.setattr("cubicflow.bench.timing.gc.collect", lambda: 0)
+    monkeypatch.setattr("benchmarks.speed.timing.gc.collect", lambda: 0)
 
 
 @pytest.mark.usefixtures("no_collections")
-def test_bench_measures_and_writes_its_report(cubicflow, tmp_path):
+def test_bench_measures_and_writes_its_report(speed, tmp_path):
     out = tmp_path / "bench"
-    done = cubicflow("bench", "-o", out, "--only", "splines", "--quick", "--seconds", 0.001, "--device", "cpu")
+    done = speed("-o", out, "--only", "splines", "--quick", "--seconds", 0.001, "--device", "cpu")
     assert done.status == 0, done.errors
     assert sorted(path.name for path in out.iterdir()) == ["bench.csv", "bench.md", "bench.png", "machine.json"]
-    found = bench_report.read(out / "bench.csv")
+    found = report.read(out / "bench.csv")
     assert {m.work.split(",")[0] for m in found} == {"spline forward", "spline inverse", "spline forward + backward"}
     assert all(0 < m.p10 <= m.median <= m.p90 for m in found)
     assert {"cubicflow reference", "cubicflow quadratic", "cubicflow rational-quadratic"} <= {
@@ -42,7 +48,7 @@ def test_bench_measures_and_writes_its_report(cubicflow, tmp_path):
     for row in rows:
         assert row["hardware"] == f"{about['processor']} ({torch.get_num_threads()} threads)"
         assert f"torch {torch.__version__.partition('+')[0]}" in row["versions"]
-    assert (out / "bench.md").read_text() == bench_report.page(out)
+    assert (out / "bench.md").read_text() == report.page(out)
 
 
 def test_peak_memory_on_the_cpu():
@@ -70,16 +76,16 @@ def test_the_profiler_prints_nothing(tmp_path):
     assert (done.wait(), done.log.read_text()) == (0, "0")
 
 
-def test_help_says_what_to_install(cubicflow):
-    assert 'pip install "cubicflow[bench]"' in cubicflow("bench", "--help").output  # rich takes brackets for markup
+def test_help_says_what_to_install(speed):
+    assert 'pip install "cubicflow[bench]"' in speed("--help").output  # rich takes brackets for markup
 
 
 @pytest.mark.usefixtures("no_collections")
-def test_scaling_curves_are_measured_and_drawn(cubicflow, tmp_path):
+def test_scaling_curves_are_measured_and_drawn(speed, tmp_path):
     out = tmp_path / "bench"
-    done = cubicflow("bench", "-o", out, "--only", "scaling", "--quick", "--seconds", 0.001, "--device", "cpu")
+    done = speed("-o", out, "--only", "scaling", "--quick", "--seconds", 0.001, "--device", "cpu")
     assert done.status == 0, done.errors
-    found = bench_report.read(out / "bench.csv")
+    found = report.read(out / "bench.csv")
     assert {(m.curve, m.at) for m in found} == {("elements", 2**10), ("elements", 2**12)} | {
         ("bins", k) for k in (1, 4, 16)
     }
@@ -95,31 +101,31 @@ def test_the_first_steps_are_timed_by_parts(monkeypatch, capsys):
     assert min(parts.values()) > 0
 
 
-def test_a_start_lasts_from_the_start_of_the_process_to_its_report(cubicflow, monkeypatch, tmp_path):
+def test_a_start_lasts_from_the_start_of_the_process_to_its_report(speed, monkeypatch, tmp_path):
     """The process is a script that sleeps, then reports parts of a shorter time, then sleeps longer."""
     script = tmp_path / "python"
     parts = json.dumps({"imports": 0.003, "flow on the device": 0.002, "first steps": 0.001})
     script.write_text(f"#!/bin/sh\nsleep 0.1; echo '{parts}'; exec sleep 1\n")
     script.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(script))
-    monkeypatch.setattr("cubicflow.bench.peers.installed", list)
+    monkeypatch.setattr("benchmarks.speed.peers.installed", list)
     out = tmp_path / "bench"
-    done = cubicflow("bench", "-o", out, "--only", "start", "--quick", "--device", "cpu")
+    done = speed("-o", out, "--only", "start", "--quick", "--device", "cpu")
     assert done.status == 0, done.errors
-    found = {(m.work, m.implementation): m.median for m in bench_report.read(out / "bench.csv")}
+    found = {(m.work, m.implementation): m.median for m in report.read(out / "bench.csv")}
     for implementation in (start.COLD, start.WARM):
         assert 100 < found["cold start, POWER model", implementation] < 1100
         assert found["cold start: imports", implementation] == 3
 
 
 @pytest.mark.soak
-def test_starts_are_timed_in_fresh_processes(cubicflow, monkeypatch, tmp_path):
+def test_starts_are_timed_in_fresh_processes(speed, monkeypatch, tmp_path):
     """Soak only: two new interpreters import torch. The two tests above check the parts of this test."""
-    monkeypatch.setattr("cubicflow.bench.peers.installed", list)  # a peer's start is another process
+    monkeypatch.setattr("benchmarks.speed.peers.installed", list)  # a peer's start is another process
     out = tmp_path / "bench"
-    done = cubicflow("bench", "-o", out, "--only", "start", "--quick", "--device", "cpu")
+    done = speed("-o", out, "--only", "start", "--quick", "--device", "cpu")
     assert done.status == 0, done.errors
-    found = {(m.work, m.implementation): m.median for m in bench_report.read(out / "bench.csv")}
+    found = {(m.work, m.implementation): m.median for m in report.read(out / "bench.csv")}
     for implementation in (start.COLD, start.WARM):
         parts = [
             found[f"cold start: {part}", implementation] for part in ("imports", "flow on the device", "first steps")
@@ -147,7 +153,7 @@ def test_the_summary_compares_implementations_of_the_same_work():
         row("training step, D = 6, batch 512", "its networks alone", 1.0),
         row(work, "cubicflow triton", 7.0, at=1000),  # a point of a curve is not part of the summary
     ]
-    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in multiples.glance(found)]
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in report.glance(found).splitlines()]
     assert lines[2:] == [
         [work, "cubicflow triton, captured", "0.1", "200", "2.00", "", "1.25", ""],
         [work, "cubicflow triton", "0.2", "100", "4.00", "", "", "1.02"],
@@ -162,7 +168,9 @@ def test_growth_is_the_slope_at_the_end_of_a_curve():
         Measurement(f"spline forward, K = {at}", "cubicflow native", "cpu", ms, ms, ms, 1, curve="bins", at=at)
         for at, ms in points
     ]
-    assert multiples.growth(found)[2:] == ["| spline forward, bins 4 → 16 | cubicflow native | 2 → 16 | 2.00 |"]
+    assert report.growth(found).splitlines()[2:] == [
+        "| spline forward, bins 4 → 16 | cubicflow native | 2 → 16 | 2.00 |"
+    ]
 
 
 def test_after_a_failed_part_the_other_parts_still_run(monkeypatch):
@@ -177,7 +185,7 @@ def test_after_a_failed_part_the_other_parts_still_run(monkeypatch):
         next(results)
 
 
-def test_existing_folders_and_bad_options_are_refused(cubicflow, tmp_path):
+def test_existing_folders_and_bad_options_are_refused(speed, tmp_path):
     (tmp_path / "kept").mkdir()
     for arguments, message in (
         (("-o", tmp_path / "kept"), "exists; choose another folder"),
@@ -187,7 +195,7 @@ def test_existing_folders_and_bad_options_are_refused(cubicflow, tmp_path):
         (("-o", tmp_path / "new", "--seconds", "nan"), "seconds must be a number above 0, got nan"),
         (("-o", tmp_path / "new", "--device", "gpu"), "device must be 'auto', 'cpu', 'cuda' or 'cuda:N', got 'gpu'"),
     ):
-        done = cubicflow("bench", *arguments)
+        done = speed(*arguments)
         assert done.status == 2
         assert message in done.errors
         assert "Traceback" not in done.errors

@@ -1,6 +1,6 @@
 """Ahead-of-time compilation of Triton kernels in several processes. In one process the compilation takes minutes.
 
-``python -m cubicflow.bench.kernels FAMILY K`` compiles the kernels of one spline into Triton's cache.
+``python -m benchmarks.speed.kernels FAMILY K`` compiles the kernels of one spline into Triton's cache.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ELEMENTS = 2**12  # number of elements; the kernels are the same for every multi
 
 def compile_ahead(splines: Iterable[tuple[str, int]]) -> None:
     """Compile the kernels of these families and numbers of bins."""
-    commands = [[sys.executable, "-m", "cubicflow.bench.kernels", family, str(k)] for family, k in splines]
+    commands = [[sys.executable, "-m", "benchmarks.speed.kernels", family, str(k)] for family, k in splines]
     with ThreadPoolExecutor(len(commands)) as pool:
         list(pool.map(_run, commands))
 
@@ -27,12 +27,12 @@ def compile_ahead(splines: Iterable[tuple[str, int]]) -> None:
 def _run(command: list[str]) -> None:
     quiet = subprocess.DEVNULL
     with suppress(subprocess.TimeoutExpired):
-        subprocess.run(command, stdout=quiet, stderr=quiet, timeout=PATIENCE, check=False)  # noqa: S603 # this program
+        subprocess.run(command, stdout=quiet, stderr=quiet, timeout=PATIENCE, check=False)  # this program
 
 
 def compile_one(family: str, num_bins: int, device: torch.device) -> None:
     """Run forward, inverse and backward once, which compiles their kernels."""
-    from cubicflow.bench import peers, workloads
+    from benchmarks.speed import peers, workloads
 
     torch.set_num_threads(1)
     x, params = peers.spline_params(ELEMENTS, num_bins, device)

@@ -1,6 +1,6 @@
 """A process that start.py starts, to measure how long a user waits for the first training steps.
 
-``python -m cubicflow.bench.first_step NAME DEVICE SETTINGS`` prints one line of JSON: the seconds of each part.
+``python -m benchmarks.speed.first_step NAME DEVICE SETTINGS`` prints one line of JSON: the seconds of each part.
 At the top, this module imports only the standard library, so that each package pays only for its own imports.
 """
 
@@ -44,7 +44,7 @@ def nflows(device: str, model: dict[str, Any], features: int, batch: int) -> tup
     """
     import torch
 
-    from cubicflow.bench import peers
+    from benchmarks.speed import peers
 
     make = peers.nflows_maker()
     imported = time.perf_counter()
@@ -71,7 +71,7 @@ def main() -> None:
     steps()
     stepped = _now(device)
     parts = {"imports": imported - begun, "flow on the device": moved - imported, "first steps": stepped - moved}
-    print(json.dumps(parts), flush=True)  # noqa: T201
+    print(json.dumps(parts), flush=True)
 
 
 if __name__ == "__main__":

@@ -11,11 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmarks.speed import peers
+from benchmarks.speed.peers import SplineFunction
+from benchmarks.speed.timing import Captured, Measurement, measure
 from cubicflow.accel.forked_gradients import Fork
-from cubicflow.bench import peers
-from cubicflow.bench.captured import Captured
-from cubicflow.bench.peers import SplineFunction
-from cubicflow.bench.timing import Measurement, measure
 from cubicflow.data.rows import Batch
 from cubicflow.flows import tabular
 from cubicflow.flows.flow import Flow
@@ -228,5 +227,5 @@ def one_pass(
                 yield measurement
                 if measurement.median > TOO_SLOW * 1e3:
                     name = measurement.implementation
-                    print(f"  {work}: {name} left out from here on: one run takes over {TOO_SLOW:g} s")  # noqa: T201
+                    print(f"  {work}: {name} left out from here on: one run takes over {TOO_SLOW:g} s")
                     too_slow.add((work, name))

@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from cubicflow.bench import peers
-from cubicflow.bench.timing import Measurement
-from cubicflow.bench.workloads import OURS
+from benchmarks.speed import peers
+from benchmarks.speed.timing import Measurement
+from benchmarks.speed.workloads import OURS
 
 COLD, WARM = f"{OURS}, nothing compiled yet", f"{OURS}, second start"
 
@@ -35,7 +35,7 @@ def starts(device: torch.device, model: dict[str, Any], *, features: int, batch:
             try:
                 found.append((implementation, _start(name, device, settings, cache)))
             except RuntimeError as error:  # a peer may fail in any way; the other contenders still run
-                print(f"  cold start: {implementation} left out: {error}")  # noqa: T201
+                print(f"  cold start: {implementation} left out: {error}")
     for part in ("", "imports", "flow on the device", "first steps"):
         for implementation, seconds in found:
             took = seconds[part] * 1e3
@@ -45,10 +45,10 @@ def starts(device: torch.device, model: dict[str, Any], *, features: int, batch:
 
 def _start(name: str, device: torch.device, settings: str, cache: str) -> dict[str, float]:
     """Return the total seconds under the key "", and the seconds of each part as the process measured them."""
-    command = [sys.executable, "-m", "cubicflow.bench.first_step", name, device.type, settings]
+    command = [sys.executable, "-m", "benchmarks.speed.first_step", name, device.type, settings]
     with tempfile.TemporaryFile("w+") as errors:
         begun = time.perf_counter()
-        with subprocess.Popen(  # noqa: S603 # this program
+        with subprocess.Popen(  # this program
             command,
             stdout=subprocess.PIPE,
             stderr=errors,

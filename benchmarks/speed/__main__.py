@@ -1,4 +1,4 @@
-"""``cubicflow bench``."""
+"""``python -m benchmarks.speed``: the speed of cubicflow on this machine, beside other packages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,14 @@ from cubicflow.cli.terminal import say
 PARTS = "splines, training, densities, start, one-pass or scaling"
 
 
-def bench(
+def main() -> None:
+    """Run the command line. An invalid command prints one line on standard error and exits with status 2."""
+    app = typer.Typer(name="speed", add_completion=False, pretty_exceptions_enable=False)
+    app.command(no_args_is_help=True)(speed)
+    app()
+
+
+def speed(
     output: Annotated[
         Path, typer.Option("-o", "--output", help="New folder for the CSV file, the table and the picture.")
     ],
@@ -34,11 +41,11 @@ def bench(
     first step. nflows, zuko and normflows are measured too if they are installed: pip install "cubicflow\[bench]". All
     packages take turns in one run.
 
-    Example: cubicflow bench -o bench --only splines,training
+    Example: python -m benchmarks.speed -o speed --only splines,training
     """
     with clear_errors():
-        from cubicflow.bench import bench_report
-        from cubicflow.bench.run import PART_RUNS, run
+        from benchmarks.speed import report
+        from benchmarks.speed.run import PART_RUNS, run
         from cubicflow.training.distributed import choose_device
 
         parts = tuple(PART_RUNS) if only is None else tuple(part.strip() for part in only.split(","))
@@ -53,10 +60,14 @@ def bench(
         try:
             # Write the report again after each measurement, so that an interrupted run keeps its results.
             for found in run(parts, chosen, seconds=seconds, quick=quick, report=say):
-                bench_report.write(output, found, f"cubicflow {shlex.join(sys.argv[1:])}")
+                report.write(output, found, f"python -m benchmarks.speed {shlex.join(sys.argv[1:])}")
         finally:
             if any(output.iterdir()):
-                bench_report.draw(output)
+                report.draw(output)
             else:
                 output.rmdir()
         say(f"wrote {', '.join(str(path) for path in sorted(output.iterdir()))}")
+
+
+if __name__ == "__main__":
+    main()
