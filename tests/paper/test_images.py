@@ -42,11 +42,11 @@ def test_the_left_panel_is_the_training_data(paper: Command, tmp_path: Path, mon
     drawn: dict[str, np.ndarray] = {}
     monkeypatch.setattr(figure_3, "image_grids", lambda grids: drawn.update(grids) or image_grids(grids))
     command = ("figure-3", "--quick", "--device", "cpu", "-o")
-    for paper, options in ((False, ()), (True, ("--paper",))):
-        done = paper(*command, tmp_path / str(paper), *options)
+    for as_written, options in ((False, ()), (True, ("--paper",))):
+        done = paper(*command, tmp_path / str(as_written), *options)
         assert done.status == 0, done.errors
-        settings = json.loads((tmp_path / str(paper) / "figure-3.json").read_text())["settings"]
-        assert settings["flow"].get("paper", False) is paper
+        settings = json.loads((tmp_path / str(as_written) / "figure-3.json").read_text())["settings"]
+        assert settings["flow"].get("paper", False) is as_written
     assert list(drawn) == ["training data", "temperature 0.5", "temperature 0.75", "temperature 1"]
     np.testing.assert_array_equal(drawn["training data"], pixels[:4])
 
