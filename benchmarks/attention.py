@@ -7,7 +7,7 @@ The model is cubic-attention of Table 1: 63 features, two layers of four blocks 
 1. One training step, captured as a CUDA graph: its milliseconds, the operations of its matrix products, their share of
    the GPU's bfloat16 peak, and the time of each kind of kernel.
 2. Ten thousand samples in float32 from the same noise, once feature by feature with a key-value memory and once by
-   whole passes. RUN is a run folder of `cubicflow reproduce table-1`; without RUN the model is untrained.
+   whole passes. RUN is a run folder of `python -m paper table-1`; without RUN the model is untrained.
 
 Writes docs/results/attention.md.
 """
@@ -28,9 +28,9 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 import cubicflow as cf
+from benchmarks.markdown import markdown_table
 from cubicflow.data.rows import Batch
 from cubicflow.nets import CausalTransformer, Transformer
-from cubicflow.reproduce.experiment import markdown_table
 from cubicflow.training.config import TrainingConfig
 from cubicflow.training.distributed import join
 from cubicflow.training.losses import negative_log_likelihood

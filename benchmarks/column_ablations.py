@@ -17,8 +17,8 @@ Changes:
     scale        "plain" is even between the smallest and the largest value; the default follows the quantiles
     dropout      dropout of hidden units; "cell dropout" hides whole cells
 
-A cell is one table with one change. The command writes a JSON record for each cell to docs/results/column_ablations,
-and the page docs/results/column_ablations.md from all records. A cell that has a record is not run again.
+A cell is one table with one change. The command writes a JSON record for each cell to results/column_ablations, and the
+page docs/results/column_ablations.md from all records. A cell that has a record is not run again.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ from cubicflow.tables.source import MemoryTable, Missing, Split, Undivided
 from cubicflow.tables.table_rows import TableRows, load_numbers
 from cubicflow.training import TrainingConfig, fit
 
-RECORDS = Path(__file__).parent.parent / "docs" / "results" / "column_ablations"
+ROOT = Path(__file__).parent.parent
+RECORDS = ROOT / "results" / "column_ablations"
+PAGE = ROOT / "docs" / "results" / "column_ablations.md"
 FOLDS = 5  # one fold is the validation rows
 VALIDATIONS = 25  # validations in one fit
 MOST_VALIDATED = 1_000  # validation rows that choose the best weights; the final score uses all of them
@@ -345,7 +347,7 @@ def machines_of(base: dict[str, dict[str, Any]]) -> dict[str, list[str]]:
 
 
 def write_page(folder: Path) -> None:
-    """Write a page of a folder's records beside the folder."""
+    """Write a page of a folder's records: the page of the docs, or a page beside another folder."""
     records = recorded(folder)
     tables = [table for table in TABLES if (table, DEFAULTS.name) in records]
     if not tables:
@@ -365,7 +367,7 @@ def write_page(folder: Path) -> None:
         "thousand of them also choose the best weights. Training stops at the steps below, earlier than in a default",
         "fit. The line *start: another* shows the size of differences by chance. The defaults depend on the number of",
         "rows; a cell is empty where the change equals the default. The last column is processor time relative to the",
-        f"defaults on the same tables. The records are in `{folder.name}/`.",
+        f"defaults on the same tables. The records are in `results/{folder.name}/`.",
         "",
     ]
     head = ["", *tables, "processor time"]
@@ -388,7 +390,8 @@ def write_page(folder: Path) -> None:
         shown = [f"{mean_score(found[t]) - mean_score(base[t]):+.3f}" if t in found else "" for t in tables]
         time_ratio = sum(map(seconds_of, found.values())) / sum(seconds_of(base[table]) for table in there)
         lines.append(f"| {change.part}: {change.value} | {' | '.join(shown)} | {time_ratio:.2f} |")
-    (folder.parent / f"{folder.name}.md").write_text("\n".join(lines) + "\n")
+    page = PAGE if folder == RECORDS else folder.parent / f"{folder.name}.md"
+    page.write_text("\n".join(lines) + "\n")
     print("\n".join(lines))
 
 

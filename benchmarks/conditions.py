@@ -1,6 +1,6 @@
 """Sampling under a condition on one column: the time of 1,000 rows, and their effective sample size.
 
-    python -m benchmarks.conditions RUN [-o docs/results/conditions.csv]
+    python -m benchmarks.conditions RUN [-o results/conditions.csv]
 
 RUN is a run of a model of columns, such as `cubicflow fit diamonds.csv -o RUN`. Every column gets two conditions: its
 most common value, and a rare one (the rarest word, or numbers above the 99.9 % quantile of samples). The records hold

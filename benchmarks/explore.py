@@ -1,6 +1,6 @@
 """Latency of the page of `cubicflow explore`: time to the first picture, and time to redraw after a slider moves.
 
-    python -m benchmarks.explore RUN [-o docs/results/explore.csv]
+    python -m benchmarks.explore RUN [-o results/explore.csv]
 
 RUN is a run of a model of columns, such as `cubicflow fit diamonds.csv -o RUN`. First picture: seconds from the start
 of the command until a headless Chromium, already open, has drawn data and model of every column; the best of three. It

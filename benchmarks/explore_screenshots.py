@@ -159,8 +159,8 @@ def flowing(browser: Any, address: str, path: Path) -> None:
 def fit_images(data: Path, run: Path, seconds: float) -> None:
     """Fit a small flow to Fashion-MNIST, good enough for a screenshot."""
     import torch
+    from paper.data.images import load_fashion_mnist
 
-    from cubicflow.data.images import load_fashion_mnist
     from cubicflow.flows.image_recipe import dequantise, image
     from cubicflow.training import fit
 

@@ -1,6 +1,6 @@
 """Imputation of the Adult table: 30 % of the cells of test rows are removed at random and filled again.
 
-    python -m benchmarks.imputation FOLDER [--run RUN] [--rows 4000] [-o docs/results/imputation.csv]
+    python -m benchmarks.imputation FOLDER [--run RUN] [--rows 4000] [-o results/imputation.csv]
 
 FOLDER holds adult-train.csv.gz and adult-test.csv.gz. Without --run, a model is fitted to the training rows with the
 default settings of `cubicflow fit`. Four ways to fill:

@@ -246,9 +246,9 @@ def summary(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def page(arguments: argparse.Namespace) -> None:
-    """Write docs/results/integrals.csv and the table of docs/results/integrals.md."""
+    """Write integrals.csv beside the records, and the table of docs/results/integrals.md."""
     rows = summary(read(arguments.output))
-    with PAGE.with_suffix(".csv").open("w", newline="") as file:
+    with (arguments.output / "integrals.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)

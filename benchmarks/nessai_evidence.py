@@ -143,7 +143,7 @@ def page(arguments: argparse.Namespace) -> None:
                     "seconds": float(np.median([r["seconds"] for r in found])),
                 }
             )
-    with arguments.page.with_suffix(".csv").open("w", newline="") as file:
+    with (arguments.records / "nessai_evidence.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, rows[0].keys(), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)

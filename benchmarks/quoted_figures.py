@@ -87,7 +87,7 @@ def measured(root: Path) -> str:
 
 
 def _inverses(root: Path) -> list[str]:
-    rows = [row for row in _csv(root, "docs/results/spline_robustness.csv") if row["dtype"] == "float32"]
+    rows = [row for row in _csv(root, "results/spline_robustness.csv") if row["dtype"] == "float32"]
 
     def total(column: str, method: str) -> str:
         return f"{sum(int(row[column]) for row in rows if row['method'] == method):,}"
@@ -146,7 +146,7 @@ def _synthetic_rows(root: Path) -> list[str]:
 
 
 def _integral(root: Path, case: str, text: str) -> list[str]:
-    rows = [row for row in _csv(root, "docs/results/integrals.csv") if row["case"] == case]
+    rows = [row for row in _csv(root, "results/integrals/integrals.csv") if row["case"] == case]
     by_method = {row["method"]: row for row in rows if row["evaluations"] == "1000000"}
     vegas = min((name for name in by_method if name.startswith("vegas")), key=lambda n: float(by_method[n]["error"]))
 
@@ -222,7 +222,7 @@ def _memory_ratio(root: Path, machine: str) -> float:
     name = {"cpu": "cubicflow native", "gpu": "cubicflow triton"}[machine]
     (row,) = (
         row
-        for row in _csv(root, f"docs/results/speed/{machine}/bench.csv")
+        for row in _csv(root, f"results/speed/{machine}/bench.csv")
         if row["work"].startswith("spline forward + backward") and row["work"].endswith("K = 10")
         if row["implementation"] == name and not row["curve"]
     )
@@ -301,7 +301,7 @@ def decay_on_test_rows(root: Path) -> str:
 
 def imputation(root: Path) -> str:
     """Return the table of imputers."""
-    found = {row["method"]: row for row in _csv(root, "docs/results/imputation.csv")}
+    found = {row["method"]: row for row in _csv(root, "results/imputation.csv")}
     rows = []
     for method, label in IMPUTERS.items():
         # The file has four decimals; three are shown, half rounded up.
@@ -315,7 +315,7 @@ def imputation(root: Path) -> str:
 
 def explore(root: Path) -> str:
     """Return the table of times of the page that explores a fit."""
-    lines = _csv(root, "docs/results/explore.csv")
+    lines = _csv(root, "results/explore.csv")
     pictures, redraws = ([line for line in lines if (line["columns"] == "0") == first] for first in (True, False))
     rows = [
         [
@@ -370,7 +370,7 @@ def _score(root: Path, dataset: str, model: str) -> str:
 
 def _times(root: Path, machine: str) -> dict[tuple[str, str], float]:
     """Return the medians in milliseconds by work and implementation, without the points of curves."""
-    rows = _csv(root, f"docs/results/speed/{machine}/bench.csv")
+    rows = _csv(root, f"results/speed/{machine}/bench.csv")
     return {(row["work"], row["implementation"]): float(row["median"]) for row in rows if not row["curve"]}
 
 

@@ -226,7 +226,7 @@ def summary(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def page(arguments: argparse.Namespace) -> None:
     """Write the table of means over the seeds, as CSV and between the marks of the page."""
     rows = summary(read_records(arguments.records / "records.jsonl"))
-    with arguments.page.with_suffix(".csv").open("w", newline="") as file:
+    with (arguments.records / "sbi_posteriors.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, rows[0].keys(), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)

@@ -7,7 +7,7 @@
 The table has two columns of words, a count, a price in steps of 0.01, a real number, and a real number with gaps. A
 model of columns is fitted to the first 20,000 rows. Each measurement is a command in a new process, timed from the
 start of Python to its end. Memory is the largest resident set of the process (VmHWM), or of one worker with Ray. A new
-line replaces the line with the same device, task, engine and rows in docs/results/scale.csv.
+line replaces the line with the same device, task, engine and rows in results/scale.csv.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-RESULTS = Path(__file__).parent.parent / "docs" / "results" / "scale.csv"
+RESULTS = Path(__file__).parent.parent / "results" / "scale.csv"
 FILE_ROWS = 1 << 20
 GROUP_ROWS = 1 << 17
 FITTED_ROWS = 20_000

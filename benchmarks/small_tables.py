@@ -8,7 +8,7 @@ folds are rows of one table; the components are not dequantised. KernelDensity (
 20 components with full covariances, and their ridge) are tuned by cross-validation inside each training fold. They see
 standardised columns, and their scores include the Jacobian of this scaling. CubicFlowDensity sees the columns unscaled.
 
-Writes docs/results/small_tables.csv and docs/results/small_tables.md. With names of tables, runs only those tables and
+Writes results/small_tables.csv and docs/results/small_tables.md. With names of tables, runs only those tables and
 keeps the CSV's lines of the others.
 """
 
@@ -36,8 +36,9 @@ from cubicflow.estimator import CubicFlowDensity
 Floats = NDArray[np.float64]
 # Table, fold, model, held-out log likelihood, seconds, chosen settings.
 Record = tuple[str, int, str, float, float, str]
-RESULTS = Path(__file__).parent.parent / "docs" / "results"
-CSV = RESULTS / "small_tables.csv"
+ROOT = Path(__file__).parent.parent
+CSV = ROOT / "results" / "small_tables.csv"
+PAGE = ROOT / "docs" / "results" / "small_tables.md"
 FOLDS = KFold(5, shuffle=True, random_state=0)
 INSIDE = KFold(5, shuffle=True, random_state=1)
 KERNEL_GRID = {"bandwidth": np.geomspace(0.03, 3.0, 40)}
@@ -124,7 +125,6 @@ def recorded() -> list[Record]:
 
 
 def write(records: list[Record], shapes: dict[str, tuple[int, ...]]) -> None:
-    RESULTS.mkdir(parents=True, exist_ok=True)
     with CSV.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("table", "fold", "model", "held_out_log_likelihood", "seconds", "chosen"))
@@ -151,7 +151,7 @@ def write(records: list[Record], shapes: dict[str, tuple[int, ...]]) -> None:
             f"| {table} | {shape[0]}, {shape[1]} | {scores} | {gain.mean():+.3f} ± {error:.3f} | {seconds:.0f} |"
         )
     print("\n".join(lines))
-    (RESULTS / "small_tables.md").write_text("\n".join(lines) + "\n")
+    PAGE.write_text("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -342,7 +342,8 @@ def main() -> None:
     parser.add_argument("--inputs", type=int, default=1_000_000, help="inputs for each row (default: a million)")
     parser.add_argument("--bins", type=int, nargs="+", default=BINS)
     parser.add_argument("--scales", type=float, nargs="+", default=SCALES)
-    parser.add_argument("-o", "--out", type=Path, default=Path("docs/results"), help="folder for the CSV and the table")
+    parser.add_argument("-o", "--out", type=Path, default=Path("results"), help="folder for the CSV")
+    parser.add_argument("--page", type=Path, default=Path("docs/results/spline_robustness.md"))
     args = parser.parse_args()
 
     rows = []
@@ -372,7 +373,7 @@ def main() -> None:
         "describes the inputs and the method.\n\n"
         f"## The worst over K and scale\n\n{summary(rows)}\n## Every row\n\n{markdown(rows)}"
     )
-    (args.out / "spline_robustness.md").write_text(text)
+    args.page.write_text(text)
     print("\n" + summary(rows))
 
 

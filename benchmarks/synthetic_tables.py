@@ -23,10 +23,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from benchmarks.machine import machine
 from benchmarks.synthetic.compared_tables import TABLES
 from benchmarks.synthetic.page import draw, page
 from benchmarks.synthetic.records import MODELS, failed_record, make_record, read_records, record_path, write_record
-from cubicflow.reproduce.hardware import machine_in_use
 
 HERE = Path(__file__).parent
 RECORDS = HERE.parent / "results" / "synthetic-tables"
@@ -61,7 +61,7 @@ def run_one(table: str, model: str, interpreter: str, arguments: argparse.Namesp
     """Fit and sample one generator on one table, unless its samples are there. Then judge them and write the record."""
     folder = arguments.work / table
     run_path, judged_path = folder / f"{model}-run.json", folder / f"{model}-judged.json"
-    where: dict[str, Any] = {"command": command, "machine": machine_in_use("cpu")}
+    where: dict[str, Any] = {"command": command, "machine": machine("cpu")}
     where["began"] = datetime.now(UTC).isoformat(timespec="seconds")
     limits = ("--seconds", str(60 * arguments.minutes), "--steps", str(arguments.steps))
     try:

@@ -123,9 +123,7 @@ def draw(errors: dict[str, dict[int, float]], path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument(
-        "-o", "--out", type=Path, default=Path("docs/results"), help="folder for the CSV and the picture"
-    )
+    parser.add_argument("-o", "--out", type=Path, default=Path("results"), help="folder for the CSV and the picture")
     args = parser.parse_args()
     x = torch.linspace(0, 1, 100_001, dtype=torch.float64)
     truth, _ = target(x)

@@ -37,16 +37,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _command_line_built_once() -> Iterator[None]:
-    """Keep the parser of the command line: typer takes 50 ms to build it, and tests run about 700 commands."""
+    """Keep the parser of each command line: typer takes 50 ms to build it, and tests run about 700 commands."""
     import typer.main
 
-    built: list[Any] = []
+    built: dict[Any, Any] = {}
     build = typer.main.get_command
 
     def kept(app: typer.Typer) -> Any:
-        if not built:
-            built.append(build(app))
-        return built[0]
+        if app.info.name not in built:
+            built[app.info.name] = build(app)
+        return built[app.info.name]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(typer.main, "get_command", kept)

@@ -81,7 +81,7 @@ def real_line() -> None:
 
 def inverse() -> None:
     """Draw the recorded backward errors of the inverses, one dot for each K and scale."""
-    with (DOCS / "results" / "spline_robustness.csv").open(newline="") as file:
+    with (DOCS.parent / "results" / "spline_robustness.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     figure, panels = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True, layout="constrained")
     methods = {"nflows cubic": "C1", "closed form": "C2", "cubic, steffen": "C0", "cubic, free": "C4"}

@@ -15,8 +15,11 @@ of the file, the function that reduces several values to one (sum, max, min, or 
 a format. With ``across``, there is one such cell for every value of that column; the heading names the value. Without
 ``cells``, the table shows every column unchanged.
 
-The hook also adds the pages of docs/results to the navigation, and the rerun of the paper, which ``cubicflow reproduce
-page -o results`` writes beside its records.
+``file`` is a path in the repository. A page links to a record by its path from the page, as in
+``[The file](../results/scale.csv)``. The site has a copy of such a record, at the same path from the root.
+
+The hook also adds the pages of docs/results to the navigation, and the rerun of the paper, which ``python -m paper page
+-o results`` writes beside its records.
 """
 
 from __future__ import annotations
@@ -30,10 +33,12 @@ import yaml
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
-RERUN = Path(__file__).parents[2] / "results" / "README.md"
+ROOT = Path(__file__).parents[2]
+RERUN = ROOT / "results" / "README.md"
 RERUN_PAGE = "results/paper/README.md"
 PICTURE = re.compile(r"!\[[^\]]*\]\(([^)]+)\)")
 FILE_LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?!https?:)[^)]*\)")
+RECORD_LINK = re.compile(r"\]\(((?:\.\./)+)(results/[^)#]+\.(?:csv|png))\)")
 BLOCK = re.compile(r"^```recorded\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SECTION = "Results"
 Row = dict[str, str]
@@ -49,23 +54,28 @@ def on_config(config: Any) -> None:
 
 
 def on_files(files: Files, *, config: Any) -> None:
-    """Add the page of the paper's rerun, and its pictures."""
+    """Add the records that pages link to, the page of the paper's rerun, and its pictures."""
+    pages = [file for file in files if file.src_uri.endswith(".md")]
+    linked = {name for file in pages for _, name in RECORD_LINK.findall(file.content_string)}
+    for name in sorted(linked):
+        files.append(File.generated(config, name, abs_src_path=str(ROOT / name)))
     if RERUN.exists():
         for name in (RERUN.name, *PICTURE.findall(RERUN.read_text(encoding="utf-8"))):
             uri = f"{Path(RERUN_PAGE).parent.as_posix()}/{name}"
             files.append(File.generated(config, uri, abs_src_path=str(RERUN.parent / name)))
 
 
-def on_page_markdown(markdown: str, *, page: Any, config: Any, **_: Any) -> str:
-    """Replace each block by its table."""
+def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
+    """Replace each block by its table, and the address of each record by its address on the site."""
     if page.file.src_uri == RERUN_PAGE:
         return FILE_LINK.sub(r"\1", markdown)  # remove links to files that are not part of the site
-    return BLOCK.sub(lambda found: table(yaml.safe_load(found[1]), Path(config["docs_dir"])), markdown)
+    markdown = RECORD_LINK.sub(lambda found: f"]({found[1].removeprefix('../')}{found[2]})", markdown)
+    return BLOCK.sub(lambda found: table(yaml.safe_load(found[1])), markdown)
 
 
-def table(wanted: dict[str, Any], folder: Path) -> str:
+def table(wanted: dict[str, Any]) -> str:
     """Return the Markdown table of a block."""
-    with (folder / wanted["file"]).open(newline="") as file:
+    with (ROOT / wanted["file"]).open(newline="") as file:
         rows = list(csv.DictReader(file))
     for column, values in wanted.get("where", {}).items():
         kept = [str(value) for value in values]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import pytest
+from tests.command_line import Command, caller
 
 from cubicflow.cli import main
 from cubicflow.plots.marginals import marginals
@@ -17,29 +16,10 @@ from cubicflow.plots.marginals import marginals
 ROWS = 200
 
 
-class Outcome(NamedTuple):
-    status: int
-    output: str
-    errors: str
-
-
-Command = Callable[..., Outcome]
-
-
 @pytest.fixture
 def cubicflow(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
     """Runs a command and returns its exit status and what it wrote."""
-
-    def run(*arguments: object) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["cubicflow", *map(str, arguments)])
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        written = capfd.readouterr()
-        code = stopped.value.code
-        return Outcome(code if isinstance(code, int) else 0 if code is None else 1, written.out, written.err)
-
-    return run
+    return caller("cubicflow", main, capfd, monkeypatch)
 
 
 def make_frame(rows: int = ROWS, seed: int = 0) -> pd.DataFrame:

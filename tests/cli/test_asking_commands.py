@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from tests.command_line import Command
 
 from cubicflow.tables import TableError
 from cubicflow.tables.asking.filled_table import FilledTable
-
-from .conftest import Command
 
 ROWS = 300
 

@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from tests.command_line import Command
 
 from cubicflow.tables import FittedTable
 from cubicflow.tables.judging.judgement import judge_matched
-
-from .conftest import Command
 
 ROWS = 300
 

@@ -14,11 +14,12 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.command_line import Command
 
 import cubicflow as cf
 from cubicflow.tables.kinds import NAMES
 
-from .conftest import ROWS, Command, make_frame
+from .conftest import ROWS, make_frame
 
 NO_CONDITIONS = "for conditions on any column, fit a model of columns with --model columns"
 
@@ -227,9 +228,7 @@ def test_doctor(cubicflow: Command) -> None:
     assert "pyarrow" in output
 
 
-@pytest.mark.parametrize(
-    "command", ["fit", "evaluate", "compare", "score", "sample", "plot", "doctor", "bench", "reproduce"]
-)
+@pytest.mark.parametrize("command", ["fit", "evaluate", "compare", "score", "sample", "plot", "doctor"])
 def test_help_shows_an_example(cubicflow: Command, command: str) -> None:
     status, output, _ = cubicflow(command, "--help")
     assert status == 0

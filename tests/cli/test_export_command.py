@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.command_line import Command
 
 import cubicflow as cf
 from cubicflow.export import ExportError, export_model, exporting
 from cubicflow.transforms import Compose, Transform
-
-from .conftest import Command
 
 
 @pytest.fixture

@@ -13,8 +13,9 @@ import numpy as np
 import pandas as pd
 import pyarrow.csv
 import pytest
+from tests.command_line import Command
 
-from .conftest import Command, make_frame
+from .conftest import make_frame
 
 SMALL = ("--steps", 4, "--hidden-features", 8, "--num-bins", 4, "--device", "cpu")
 

@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from tests.command_line import Command
 
 from cubicflow.tables import FittedTable
-
-from .conftest import Command
 
 SMALL = ("--steps", 2, "--hidden-features", 4, "--device", "cpu", "--seed", 0)
 ROWS = 60

@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.command_line import Command
 
 from cubicflow.tables import FittedTable, fit_table, open_table
 from cubicflow.tables.source import Table
 from cubicflow.tables.text.found_formats import detect_formats
-
-from .conftest import Command
 
 PRICES = [1096.53, 68.42, 7.26, 12.01, 55.07, 2310.93, 99.99, 31.54, 4.76, 810.12]
 DAYS = [f"{3 * i + 1}.{i + 2}.2024" for i in range(9)]

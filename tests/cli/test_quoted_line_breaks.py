@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.command_line import Command
 
 from cubicflow.tables import FittedTable, Reading, TableError
-
-from .conftest import Command
 
 SMALL = ("--steps", 2, "--hidden-features", 4, "--device", "cpu")
 ROWS = [f'{i % 7},"{("two", "lines")[i % 2]}\nof text"' for i in range(60)]

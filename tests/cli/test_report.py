@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from tests.command_line import Command
 
-from .conftest import Command, make_frame
+from .conftest import make_frame
 
 PICTURES = ("training.png", "one-column-at-a-time.png", "two-columns-at-a-time.png")
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tests.command_line import Command
 from torch import Tensor
 
 import cubicflow as cf
@@ -22,8 +23,6 @@ from cubicflow.flows.serialization import load_model
 from cubicflow.plain_files import NotPlainError
 from cubicflow.tables.judging.judge_file import read_judgement
 from cubicflow.training.metrics_file import read_metrics
-
-from .conftest import Command
 
 DEEP = "[" * 100_000 + "]" * 100_000
 

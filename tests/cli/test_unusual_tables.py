@@ -11,11 +11,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from tests import forked
+from tests.command_line import Command
 from tests.forked import run_command
 
 from cubicflow.tables import Split
-
-from .conftest import Command
 
 SMALL = ("--steps", 3, "--model", "flow", "--num-layers", 1, "--hidden-features", 4, "--device", "cpu")
 RNG = np.random.default_rng(0)

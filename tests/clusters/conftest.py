@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
-from tests.cli.conftest import Command, cubicflow
+from tests.cli.conftest import cubicflow
+from tests.command_line import Command
 
 from cubicflow.tables import FittedTable, fit_table
 

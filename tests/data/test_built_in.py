@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from cubicflow.data.built_in import BUILT_IN, built_in_table
+from cubicflow.data.cache_folder import cache_folder
 from cubicflow.tables import TableError, open_table
 
 
@@ -37,3 +40,12 @@ def test_a_file_with_the_name_takes_precedence(cache):
 def test_an_unknown_name_lists_the_built_in_tables():
     with pytest.raises(TableError, match=r"no built-in table of that name \(gaussians, grace-hopper\)"):
         open_table("gausians")
+
+
+def test_the_cache_folder_is_found(cache, monkeypatch):
+    assert cache_folder() == cache / "cache"
+    monkeypatch.delenv("CUBICFLOW_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache / "xdg"))
+    assert cache_folder() == cache / "xdg" / "cubicflow"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert cache_folder() == Path.home() / ".cache" / "cubicflow"

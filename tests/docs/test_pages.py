@@ -17,6 +17,9 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 import pytest
+from benchmarks.speed.__main__ import main as speed
+from paper.__main__ import main as paper
+from paper.experiment import EXPERIMENTS
 
 from cubicflow.cli import main
 from cubicflow.training import TrainingConfig
@@ -27,7 +30,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PYTHON = re.compile(r"(?:<!-- needs: (\w+) -->\n)?^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^    (cubicflow .*?)(?:\s+#.*)?$", re.MULTILINE)
 INLINE = re.compile(r"`(cubicflow [a-z].*?)`", re.DOTALL)
-TOO_LONG = ("bench", "export", "reproduce", "explore")  # the server of explore runs until it is stopped
+TOO_LONG = ("export", "explore")  # the server of explore runs until it is stopped
 ELSEWHERE = ("network", "data")
 
 
@@ -137,11 +140,29 @@ def test_commands_exist(options: Callable[[str], str]) -> None:
     for command in {*COMMAND.findall(text), *INLINE.findall(text)}:
         _, name, *arguments = command.split()
         used.setdefault(name, set()).update(a for a in arguments if re.fullmatch(r"--[a-z-]+|-[a-z]", a))
-    assert {"fit", "bench"} <= used.keys()
+    assert {"fit", "export"} <= used.keys()
     for name, given in used.items():
         known = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", options(name)))
         assert known, f"there is no command cubicflow {name}"
         assert not given - known, f"cubicflow {name} has no {given - known}"
+
+
+@pytest.mark.parametrize(("module", "run"), [("paper", paper), ("benchmarks.speed", speed)])
+def test_commands_of_the_repository_exist(
+    module: str, run: Callable[[], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Pages, and the page of the rerun with its recorded commands, use options that exist."""
+    text = "\n".join(page.read_text(encoding="utf-8") for page in [*PAGES, ROOT / "results" / "README.md"])
+    commands = re.findall(rf"python -m {re.escape(module)} ([^`\n]*)", text)
+    monkeypatch.setattr(sys, "argv", [module, "--help"])
+    monkeypatch.setenv("COLUMNS", "300")
+    with pytest.raises(SystemExit):
+        run()
+    known = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", capsys.readouterr().out))
+    used = {word for command in commands for word in command.split() if re.fullmatch(r"--[a-z-]+|-[a-z]", word)}
+    assert "-o" in used <= known
+    if module == "paper":
+        assert {command.split()[0] for command in commands} == {*EXPERIMENTS, "peers", "page"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)

@@ -8,12 +8,12 @@ import shutil
 from pathlib import Path
 
 import pytest
+from benchmarks.speed import report
 
 from benchmarks import quoted_figures
-from cubicflow.bench import bench_report
 
 ROOT = Path(__file__).parents[2]
-RESULTS = ROOT / "docs" / "results"
+RESULTS = ROOT / "results"
 MARKED_PAGES = [page for page in quoted_figures.pages() if "<!-- figures: " in page.read_text(encoding="utf-8")]
 
 
@@ -30,7 +30,7 @@ def test_every_figure_is_quoted_on_a_page() -> None:
 
 @pytest.mark.parametrize("folder", sorted(p.parent for p in RESULTS.glob("speed/*/bench.csv")), ids=lambda f: f.name)
 def test_pages_of_times_are_made_of_the_recorded_ones(folder: Path) -> None:
-    assert (folder / "bench.md").read_text(encoding="utf-8") == bench_report.page(folder)
+    assert (folder / "bench.md").read_text(encoding="utf-8") == report.page(folder)
 
 
 def test_readme_agrees_with_the_pages_of_other_generators() -> None:
@@ -48,7 +48,7 @@ def test_readme_agrees_with_the_pages_of_other_generators() -> None:
     nflows = rows("docs/results/spline_robustness.md", "nflows cubic | float32 | 20,000,000")
     assert f"| {nonfinite} | {outside} |" in nflows[0]
     for machine, milliseconds in zip(("cpu", "gpu"), step[1].split(" and "), strict=True):
-        ours = rows(f"docs/results/speed/{machine}/bench.md", "training step, D = 63, batch 512 | cubicflow")
+        ours = rows(f"results/speed/{machine}/bench.md", "training step, D = 63, batch 512 | cubicflow")
         assert f"| cubicflow | {milliseconds} |" in ours[0]
     attention = rows("results/README.md", "cubic autoregressive, attention, all eight symmetries of a patch")
     assert attention[0].endswith(f" {patches[1].removesuffix(', with attention and symmetries')} |")
@@ -80,15 +80,13 @@ def test_scores_of_the_paper_agree_with_the_page_of_the_rerun() -> None:
 @pytest.fixture
 def records(tmp_path: Path) -> Path:
     """Return a folder with a copy of every record that the figures are made of."""
-    for name in ("docs/results", "results"):
-        shutil.copytree(
-            ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("*.png", "cells", "column_ablations")
-        )
+    left_out = shutil.ignore_patterns("*.png", "cells", "column_ablations")
+    shutil.copytree(RESULTS, tmp_path / "results", ignore=left_out)
     return tmp_path
 
 
 def test_a_changed_csv_record_changes_the_page(records: Path) -> None:
-    path = records / "docs" / "results" / "spline_robustness.csv"
+    path = records / "results" / "spline_robustness.csv"
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     next(row for row in rows if row["method"] == "cubic, steffen" and row["dtype"] == "float32")["nonfinite"] = "3"

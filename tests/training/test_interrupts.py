@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -13,7 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from cubicflow.reproduce.deadline import Deadline
 from cubicflow.training import TrainingInterrupted, fit
 from cubicflow.training.checkpoint import NEWEST, read_checkpoint
 from cubicflow.training.losses import negative_log_likelihood
@@ -129,10 +129,10 @@ def test_stop_saves_and_says_how_to_resume(x, make_flow, tmp_path, assert_same, 
 
 @pytest.mark.parametrize("where", [lambda function: function(), in_a_thread], ids=["main thread", "another thread"])
 def test_a_deadline_ends_training_in_any_thread(x, make_flow, tmp_path, where):
-    deadline = Deadline(3600)
-    loss = acting_at(5, lambda: setattr(deadline, "end", 0.0))
+    over = threading.Event()
+    loss = acting_at(5, over.set)
     with pytest.raises(TrainingInterrupted, match="stopped at step 6 and saved"):
-        where(lambda: fit(make_flow(), x, run=tmp_path / "run", loss=loss, stop=deadline.over, steps=9, progress=False))
+        where(lambda: fit(make_flow(), x, run=tmp_path / "run", loss=loss, stop=over.is_set, steps=9, progress=False))
 
 
 def test_stop_is_called_once_after_each_step(x, make_flow):
@@ -143,18 +143,18 @@ def test_stop_is_called_once_after_each_step(x, make_flow):
 
 def test_a_deadline_that_ends_in_the_last_validation_ends_nothing_else(x, make_flow, tmp_path, assert_same):
     """The finished run returns its result, and no signal is sent."""
-    deadline = Deadline(3600)
+    over = threading.Event()
 
     def loss(flow, batch):
         if not flow.training:
-            deadline.end = 0.0
+            over.set()
         return negative_log_likelihood(flow, batch)
 
     settings = {"steps": 4, "validate_every": 4, "progress": False}
     before = signal.getsignal(signal.SIGTERM)
-    result = fit(make_flow(), x, run=tmp_path / "run", loss=loss, stop=deadline.over, **settings)
+    result = fit(make_flow(), x, run=tmp_path / "run", loss=loss, stop=over.is_set, **settings)
     assert result.stopped == "steps"
-    assert deadline.over()
+    assert over.is_set()
     assert signal.getsignal(signal.SIGTERM) == before
     assert_same(result.flow, fit(make_flow(), x, **settings).flow)
 

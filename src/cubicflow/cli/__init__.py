@@ -6,11 +6,7 @@ import importlib
 import sys
 
 # Commands in the order of the help. Each command is a function in a file of the same name.
-COMMANDS = (
-    *("fit", "evaluate", "compare", "score", "sample", "impute", "judge", "plot", "explore", "export", "reproduce"),
-    "bench",
-    "doctor",
-)
+COMMANDS = ("fit", "evaluate", "compare", "score", "sample", "impute", "judge", "plot", "explore", "export", "doctor")
 
 
 def main() -> None:

@@ -1,1 +1,1 @@
-"""Sources of rows: densities on the plane, benchmark tables, images, and your own arrays and files."""
+"""Sources of rows: densities on the plane, built-in tables, and your own arrays and files."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from cubicflow.atomic_files import replacing
-from cubicflow.data.folders import cache_folder
+from cubicflow.data.cache_folder import cache_folder
 from cubicflow.data.plane import GaussianGrid, ImageDensity
 
 POINTS = 100_000

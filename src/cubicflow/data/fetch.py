@@ -6,7 +6,6 @@ check. So an interrupted or damaged download leaves no file behind.
 
 from __future__ import annotations
 
-import hashlib
 import http.client
 import urllib.error
 import urllib.parse
@@ -69,26 +68,6 @@ def fetch(
         if check is not None:
             check(Path(file.name))
     return path
-
-
-def checksum(algorithm: str, expected: str) -> Check:
-    """Return a check that a file has the digest ``expected``. ``algorithm`` is ``"md5"`` or ``"sha256"``."""
-
-    def check(path: Path) -> None:
-        found = file_digest(path, algorithm)
-        if found != expected:
-            raise DownloadError(
-                f"the download's {algorithm} is {found}, expected {expected}: the file is damaged or has changed at "
-                "its source. It was not kept; try again."
-            )
-
-    return check
-
-
-def file_digest(path: Path, algorithm: str) -> str:
-    """Return the hexadecimal digest of a file's content."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, algorithm).hexdigest()
 
 
 def _copy(response: BinaryIO, file: BinaryIO, total: int | None, progress: Progress | None) -> None:

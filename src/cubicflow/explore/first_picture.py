@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from cubicflow.atomic_files import write_atomically
-from cubicflow.data.folders import cache_folder
+from cubicflow.data.cache_folder import cache_folder
 from cubicflow.explore.framed import framed, unframed
 from cubicflow.plain_files import check_plain
 

@@ -1,0 +1,1 @@
+"""Benchmarks of cubicflow and of installed peers in one run: ``python -m benchmarks.speed``."""

@@ -1,0 +1,1 @@
+"""The paper's figures and table, rerun from recipe files by ``python -m paper``."""

@@ -1,1 +1,0 @@
-"""Benchmarks of cubicflow and of installed peers in one run: ``cubicflow bench``."""

@@ -1,0 +1,7 @@
+"""Fixtures of the loaders: an empty cache and a local web server."""
+
+from __future__ import annotations
+
+from tests.data.conftest import cache, site
+
+__all__ = ["cache", "site"]
