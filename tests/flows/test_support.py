@@ -18,6 +18,7 @@ from cubicflow.transforms import (
     ActNorm,
     Autoregressive,
     Compose,
+    Conv1x1,
     Coupling,
     ElementMap,
     Elementwise,
@@ -28,6 +29,7 @@ from cubicflow.transforms import (
     Permutation,
     Sigmoid,
     Standardise,
+    Transform,
 )
 
 from .conftest import perturbed
@@ -45,6 +47,24 @@ class Exponential(Base):
 
     def sample(self, n, temperature=1.0, generator=None):
         return -temperature * torch.rand(n, self.features, generator=generator, dtype=self.anchor.dtype).log()
+
+
+class Columns(Transform):
+    """The pixels of 1 x 2 x 2 images as columns. It does not say that it changes the shape."""
+
+    def forward(self, x, context=None):
+        return x.flatten(1), x.new_zeros(len(x))
+
+    def inverse(self, z, context=None):
+        return z.unflatten(1, (1, 2, 2)), z.new_zeros(len(z))
+
+    def config(self):
+        return {}
+
+
+class Pixels(Columns):
+    def map_box(self, ends, *, inverse=False):
+        return ends.unflatten(1, (1, 2, 2)) if inverse else ends.flatten(1)
 
 
 def unit(features: int = 2, domain="unit") -> Coupling:
@@ -168,6 +188,12 @@ def test_a_copy_and_a_map_from_a_prior_keep_the_support() -> None:
     [
         (lambda: cf.Flow(StandardNormal(2), LULinear(3)), "LULinear has 3 features, but .* beside it has 2; give the"),
         (lambda: cf.Flow(Uniform(2), unit(3)), "Coupling has 3 features, but the base .* has 2"),
+        (lambda: cf.Flow(Uniform(2), Compose([LULinear(3), LULinear(2)])), "LULinear has 3 features, but .* has 2"),
+        (lambda: cf.Flow(StandardNormal(4), Columns(), (1, 2, 2)), r"shape \(4,\), .* overrides map_box"),
+        (
+            lambda: cf.Flow(StandardNormal(4), Compose([Conv1x1(1), Columns()]), (1, 2, 2)),
+            "Conv1x1 has 1 features, .* overrides map_box",
+        ),
         (lambda: cf.Flow(StandardNormal(3), Inverse(Compose([LULinear(3), Permutation([1, 0])]))), "Permutation has 2"),
         (lambda: cf.Flow(StandardNormal(2), Compose([Standardise([0.0], [1.0])])), "Standardise has 1 features"),
         (lambda: cf.Flow(StandardNormal(2), Elementwise(2), (3,)), r"shape \(2,\), and this flow has shape=\(3,\)"),
@@ -189,6 +215,12 @@ def test_parts_of_different_sizes_are_refused(make, words: str) -> None:
     with pytest.raises(ValueError, match=words) as refused:
         make()
     assert "\n" not in str(refused.value)
+
+
+def test_a_layer_of_the_users_own_may_change_the_shape() -> None:
+    flow = cf.Flow(StandardNormal(4), Compose([Conv1x1(1), Pixels()]), (1, 2, 2))
+    assert flow.distribution().support.check(flow.sample(3)).all()
+    assert flow.log_prob(flow.sample(3)).shape == (3,)
 
 
 def test_a_saved_flow_keeps_its_support(tmp_path) -> None:

@@ -82,6 +82,29 @@ class OfOneSize(nn.Module):
         return self.layer(x.flatten(1)).reshape(-1, self.outputs, 6, 6)
 
 
+class Frozen(Made):
+    """A masked network whose mask is a parameter that is not trained."""
+
+    def __init__(self, features: int) -> None:
+        super().__init__(features)
+        mask = self.mask
+        del self.mask
+        self.mask = nn.Parameter(mask, requires_grad=False)
+
+
+class LeakByContext(Made):
+    """A masked network whose context, unless it is zero, lets every output see the last feature."""
+
+    def forward(self, x: Tensor, context: Tensor) -> Tensor:
+        return super().forward(x) + context[:, :1] * x[:, -1:]
+
+
+def hourglass(outputs: int) -> nn.Module:
+    """A network for images of at least 8 x 8 pixels, because it halves the image three times."""
+    down = [nn.Conv2d(1 if i == 0 else 4, 4, 3, stride=2, padding=1) for i in range(3)]
+    return nn.Sequential(*down, nn.Upsample(scale_factor=8), nn.Conv2d(4, outputs, 1))
+
+
 class OneLeak(Made):
     """A masked network in which outputs for feature 1 see feature 3."""
 
@@ -102,6 +125,7 @@ class OneLeak(Made):
         (lambda: Coupling([True, False], nn.Sequential(nn.LazyLinear(SIZE + 1))), "out_features=22"),
         (lambda: Coupling([True], WithContext(SIZE - 1), context_features=3), "out_features=22, .* shape \\(2, 21\\)"),
         (lambda: Coupling([True, False], nn.Sequential(nn.Conv2d(1, SIZE - 1, 1))), "shape \\(2, 21, 4, 4\\)"),
+        (lambda: Coupling([True, False], hourglass(SIZE + 1)), "shape \\(2, 23, 8, 8\\)"),
         (lambda: Coupling([True, False], nn.Sequential(nn.Conv2d(1, SIZE, 3))), "shape \\(2, 22, 2, 2\\)"),
         (lambda: Autoregressive(3, mlp(3, 2 * SIZE)), "out_features=66, .* shape \\(2, 44\\)"),
     ],
@@ -123,9 +147,13 @@ def test_a_wrong_number_of_outputs_is_refused(make, words: str) -> None:
         (lambda: Coupling([True], WithContext(SIZE), context_features=3), (1,), 3),
         (lambda: Coupling([True, False], nn.Sequential(nn.Conv2d(1, SIZE, 3, padding=1))), (2, 3, 5), 0),
         (lambda: Coupling([True, False], OfOneSize(SIZE)), (2, 6, 6), 0),
+        (lambda: Coupling([True, False], hourglass(SIZE)), (2, 8, 8), 0),
+        (lambda: Coupling([True, False], nn.Sequential(nn.Conv2d(1, SIZE, 1), nn.Upsample(size=6))), (2, 6, 6), 0),
         (lambda: Coupling([True, False], mlp(1, SIZE).double()).double(), (2,), 0),
         (lambda: Autoregressive(3, Made(3)), (3,), 0),
         (lambda: Autoregressive(3, Made(3, by_value=True)), (3,), 0),
+        (lambda: Autoregressive(1, Frozen(1)), (1,), 0),
+        (lambda: Autoregressive(3, Frozen(3)), (3,), 0),
         (lambda: Autoregressive(3, Summed()), (3,), 0),
         (lambda: Autoregressive(2, nn.Sequential(MaskedResidualMLP(2, 2 * SIZE, hidden_features=8))), (2,), 0),
         (lambda: Autoregressive(3, nn.Sequential(CausalTransformer(3, 3 * SIZE, hidden_features=8))), (3,), 0),
@@ -151,6 +179,7 @@ def test_right_networks_work_as_before(make, shape: tuple[int, ...], context: in
         (lambda: Autoregressive(63, Made(63, late=1)), "depend on feature 0"),
         (lambda: Autoregressive(3, Made(3, late=2, by_value=True)), "for feature 0, depend on feature 0"),
         (lambda: Autoregressive(4, OneLeak(4)), "outputs 22 to 43 of this OneLeak, .* feature 1, depend on feature 3"),
+        (lambda: Autoregressive(3, LeakByContext(3), context_features=2), "for feature 0, depend on feature 2"),
         (lambda: Autoregressive(3, Made(3), order=[2, 0, 1]), None),
     ],
 )

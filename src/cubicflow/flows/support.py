@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
-from cubicflow.transforms.transform import is_unbounded
+from cubicflow.transforms.transform import OWN_SHAPES, is_unbounded
 
 if TYPE_CHECKING:
     from cubicflow.flows.flow import Flow
@@ -52,13 +52,8 @@ def box_of(flow: Flow) -> constraints.Constraint | None:
 def data_ends(flow: Flow) -> Tensor | None:
     """Return the lowest and the highest value of every feature, (2, *shape), or None if the support of the flow is not
     known to be a box."""
-    anchor = flow.base.anchor
     bounds = _bounds(flow.base.support, flow.base.features)
-    if bounds is None:
-        return None
-    with torch.no_grad():
-        ends = torch.tensor(bounds, dtype=anchor.dtype, device=anchor.device).T
-        return flow.transform.map_box(ends, inverse=True)
+    return None if bounds is None else _data_box(flow, bounds)
 
 
 def check_shapes(flow: Flow) -> None:
@@ -66,12 +61,21 @@ def check_shapes(flow: Flow) -> None:
     is not known are not checked."""
     if flow.base.anchor.is_meta:  # a meta tensor has no values to compare
         return
-    ends = data_ends(flow)
-    if ends is not None and ends.shape[1:] != flow.shape:
-        raise ValueError(
-            f"the base and the transform give data of shape {tuple(ends.shape[1:])}, and this flow has shape="
-            f"{flow.shape}; leave out shape=, or change the layers"
-        )
+    # Layers that lose the box of the base may keep all of space, which has the same shape.
+    for ends in (data_ends(flow), _data_box(flow, [(-math.inf, math.inf)] * flow.base.features)):
+        if ends is not None and ends.shape[1:] != flow.shape:
+            raise ValueError(
+                f"the base and the transform give data of shape {tuple(ends.shape[1:])}, and this flow has shape="
+                f"{flow.shape}; leave out shape=, or change the layers; {OWN_SHAPES}"
+            )
+
+
+def _data_box(flow: Flow, bounds: list[tuple[float, float]]) -> Tensor | None:
+    """Return the image of a box of noise, given by the bounds of every feature, as :func:`data_ends` does."""
+    anchor = flow.base.anchor
+    with torch.no_grad():
+        ends = torch.tensor(bounds, dtype=anchor.dtype, device=anchor.device).T
+        return flow.transform.map_box(ends, inverse=True)
 
 
 def _bounds(support: Any, features: int) -> list[tuple[float, float]] | None:

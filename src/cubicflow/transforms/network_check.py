@@ -33,13 +33,16 @@ def check_outputs(network: nn.Module, in_features: int, out_features: int, conte
     """Raise a ValueError if the network returns another number of outputs. A network that raises an error for made-up
     rows, and for made-up images, is not checked."""
     found: list[tuple[int, ...]] = []
-    for pixels in ((), PIXELS):
+    sizes: list[tuple[int, ...]] = [(), PIXELS]
+    for pixels in sizes:
         with _copied(network) as probe:
             outputs = _run(probe, torch.zeros(ROWS, in_features, *pixels), context_features)
         if outputs is not None:
             found.append(tuple(outputs.shape))
             if found[-1] == (ROWS, out_features, *pixels):
                 return
+            if pixels == PIXELS and math.prod(found[-1][2:]) > math.prod(PIXELS):  # perhaps the least size, or the only
+                sizes.append(found[-1][2:])
     if found:
         raise ValueError(
             f"this layer needs a network with out_features={out_features}, outputs of shape (N, {out_features}, ...); "
@@ -50,9 +53,9 @@ def check_outputs(network: nn.Module, in_features: int, out_features: int, conte
 def check_causal(network: nn.Module, features: int, out_features: int, context_features: int) -> None:
     """Raise a ValueError if the outputs for feature i depend on feature i or on a later feature.
 
-    The copy runs on one row, and on rows that differ from this row in one feature. Parameters that are constant, such
-    as a last layer that starts at zero, are drawn at random, because the outputs would depend on nothing. Other
-    parameters keep their values: zeros among them may be the mask.
+    The copy runs on one row, and on rows that differ from this row in one feature. Trained parameters that are
+    constant, such as a last layer that starts at zero, are drawn at random, because the outputs would depend on
+    nothing. Other parameters keep their values: zeros among them, or the parameter itself, may be the mask.
     """
     generator = torch.Generator().manual_seed(0)
     with _copied(network) as probe:
@@ -61,7 +64,7 @@ def check_causal(network: nn.Module, features: int, out_features: int, context_f
         if probe is None or _run(probe, rows, context_features) is None:  # the first run makes lazy parameters
             return
         for parameter in probe.parameters():
-            if parameter.is_floating_point() and bool((parameter == parameter.flatten()[:1]).all()):
+            if parameter.requires_grad and bool((parameter == parameter.flatten()[:1]).all()):
                 fan_in = parameter[0].numel() if parameter.ndim > 1 else 4
                 parameter.add_(torch.randn(parameter.shape, generator=generator).to(parameter) / math.sqrt(fan_in))
         outputs = _run(probe, rows, context_features)
@@ -104,12 +107,13 @@ def _is_compiled(network: nn.Module) -> bool:
 
 
 def _run(network: nn.Module | None, x: Tensor, context_features: int) -> Tensor | None:
-    """Return the outputs for x and a context of zeros, or None if the network raises an error."""
+    """Return the outputs for x and a constant context, or None if the network raises an error."""
     if network is None:
         return None
     tensors = chain(network.parameters(), network.buffers())
     x = x.to(next((tensor.dtype for tensor in tensors if tensor.is_floating_point()), x.dtype))
-    context = (x.new_zeros(len(x), context_features),) if context_features else ()
+    # Not 0, because a context of zeros could hide a dependence on x.
+    context = (x.new_full((len(x), context_features), 0.5),) if context_features else ()
     try:
         outputs = network(x, *context)
     except Exception:

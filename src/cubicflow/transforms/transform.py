@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+OWN_SHAPES = "a layer of your own that changes the shape overrides map_box"
+
 
 class Transform(nn.Module, ABC):
     """An invertible map of batches (N, D) or (N, C, H, W), optionally given context (N, context_features).
@@ -52,9 +54,9 @@ class Transform(nn.Module, ABC):
         """Return the image of a box of inputs, or with ``inverse`` of a box of outputs; None if the image is unknown.
 
         ``ends`` has two rows, the lowest and the highest value of every feature. By default a layer maps all of space
-        onto itself. A layer whose inputs or outputs are only a part of space overrides this method, or sets
-        ``increasing`` if the images of the ends are the ends of the image. Raise a ValueError for a box of another
-        shape.
+        onto itself, and keeps the shape. A layer that changes the shape overrides this method. A layer whose inputs or
+        outputs are only a part of space also does, or sets ``increasing`` if the images of the ends are the ends of the
+        image. Raise a ValueError for a box of another shape.
         """
         check_ends(self, ends)
         if self.increasing:
@@ -108,7 +110,7 @@ def check_ends(transform: Transform, ends: Tensor) -> None:
     if transform.features and ends.shape[1] != transform.features:
         raise ValueError(
             f"{type(transform).__name__} has {transform.features} features, but the base or the layer beside it has "
-            f"{ends.shape[1]}; give the base and all layers the same number"
+            f"{ends.shape[1]}; give the base and all layers the same number; {OWN_SHAPES}"
         )
 
 
