@@ -9,15 +9,15 @@ from torch import Tensor, nn
 class RunningStatistics:
     """Buffers of a flow that a step may change. If there are none, the methods do nothing.
 
-    A step changes the buffers of batch norm layers. What a module from elsewhere does is unknown, so all its buffers
-    count. Other buffers of cubicflow's own modules are constant during training.
+    cubicflow's own modules name the buffers that they change in ``updated``. What a module from elsewhere does is
+    unknown, so all its buffers count.
     """
 
     def __init__(self, flow: nn.Module) -> None:
         self.owners = [
             module
             for module in flow.modules()
-            if not type(module).__module__.startswith("cubicflow.") or "running_mean" in _buffers_of(module)
+            if not type(module).__module__.startswith("cubicflow.") or getattr(module, "updated", None)
         ]
 
     def copy(self) -> list[dict[str, Tensor]]:
