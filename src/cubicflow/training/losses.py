@@ -24,7 +24,14 @@ SAMPLES_EACH = 16  # samples for each row of context
 
 def one_pass(loss: AnyLoss) -> AnyLoss:
     """Mark a loss that calls every layer exactly once, and runs the same kernels for all batches. A step with such a
-    loss can be replayed as a CUDA graph, and can compute the gradients of weights on a second stream."""
+    loss can be replayed as a CUDA graph, and can compute the gradients of weights on a second stream.
+
+    >>> @one_pass
+    ... def squared(flow, batch):
+    ...     return flow.log_prob(batch.x) ** 2
+    >>> is_one_pass(squared)
+    True
+    """
     loss.one_pass = True  # type: ignore[attr-defined]
     return loss
 

@@ -36,6 +36,22 @@ class LinearTransform(Transform):
     With gradients off, and a small D or many rows, the inverse multiplies by a dense inverse matrix instead of solving.
     The dense inverse is recomputed at every call and never cached: torch's version counters miss some changes of
     parameters, such as updates by fused optimisers, and a comparison of values would synchronise with the GPU.
+
+    >>> class Scaling(LinearTransform):
+    ...     features, bias = 2, None
+    ...
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.log_scale = nn.Parameter(torch.zeros(2))
+    ...
+    ...     @classmethod
+    ...     def dense_layers(cls, layers):
+    ...         return [Dense(layer.log_scale.exp().diag(), layer.log_scale.sum()) for layer in layers]
+    ...
+    ...     def config(self):
+    ...         return {}
+    >>> Scaling().inverse(torch.ones(1, 2))[0]
+    tensor([[1., 1.]], grad_fn=<PermuteBackward0>)
     """
 
     affine = True

@@ -13,7 +13,20 @@ from torch import Tensor, nn
 
 
 class NotInvertibleError(NotImplementedError):
-    """A map was asked for a direction that it does not have."""
+    """A layer was asked for an inverse that it does not have.
+
+    >>> class Cubed(Transform):
+    ...     def forward(self, x, context=None):
+    ...         return x + x**3, torch.log1p(3 * x**2).sum(1)
+    ...
+    ...     def config(self):
+    ...         return {}
+    >>> try:
+    ...     Cubed().inverse(torch.ones(1, 2))
+    ... except NotInvertibleError as error:
+    ...     print(str(error).partition(".")[0])
+    Cubed has no inverse
+    """
 
 
 class Transform(nn.Module, ABC):
