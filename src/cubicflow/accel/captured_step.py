@@ -15,10 +15,9 @@ from cubicflow.accel.forked_gradients import Fork
 from cubicflow.accel.safety import why_unsafe
 from cubicflow.data.rows import Batch
 from cubicflow.hooks import fill
-from cubicflow.training.adam import Adam
 from cubicflow.training.losses import is_one_pass
+from cubicflow.training.optimiser import Adam, Weights
 from cubicflow.training.parts import Parts
-from cubicflow.training.weights import Weights
 
 if TYPE_CHECKING:
     from cubicflow.training.step import Step

@@ -18,13 +18,12 @@ from torch import Tensor
 from cubicflow.data.rows import Batch
 from cubicflow.data.symmetries import Symmetries
 from cubicflow.nets.precision import float32_products
-from cubicflow.training.averaging import Averages
 from cubicflow.training.config import TrainingConfig
 from cubicflow.training.distributed import World
 from cubicflow.training.losses import Loss, is_one_pass
+from cubicflow.training.optimiser import Averages, RunningStatistics
 from cubicflow.training.parts import parts
 from cubicflow.training.randomness import Randomness
-from cubicflow.training.running_statistics import RunningStatistics
 from cubicflow.transforms.transform import initialising
 
 TINY = 1e-6  # added to the gradient's norm, to avoid a division by 0
