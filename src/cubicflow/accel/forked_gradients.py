@@ -51,8 +51,7 @@ class Fork:
         self.uses.clear()
 
     def ones_like_column(self, matrix: Tensor) -> Tensor:
-        """Return a cached vector of ones, with one entry per row of the matrix. The product of this vector and the
-        matrix is the sum of the rows. For few rows, the product takes a third of the time of ``sum``."""
+        """Return a cached vector of ones, with one entry per row of the matrix."""
         key = len(matrix), matrix.dtype
         if key not in self._ones:
             self._ones[key] = torch.ones(len(matrix), dtype=matrix.dtype, device=matrix.device)
@@ -120,6 +119,11 @@ class ForkedProducts(Products):
         return joined
 
 
+def sum_of_rows(matrix: Tensor, fork: Fork) -> Tensor:
+    """Return the sum of the rows, as a product with ones: for few rows it takes a third of the time of ``sum``."""
+    return matrix.T @ fork.ones_like_column(matrix)
+
+
 def _linear_relu(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     if bias is None or _addmm_activation is None:
         return F.relu(F.linear(x, weight, bias))
@@ -152,7 +156,7 @@ class _ForkedLinear(torch.autograd.Function):
         with exactly(x.device) if ctx.exact else nullcontext():
             with torch.cuda.stream(fork.stream) if used_once else nullcontext():
                 grad_weight = grad.T @ x
-                grad_bias = grad.T @ fork.ones_like_column(grad) if ctx.has_bias else None
+                grad_bias = sum_of_rows(grad, fork) if ctx.has_bias else None
             grad_x = grad @ weight if ctx.needs_input_grad[0] else None
         return grad_x, grad_weight, grad_bias, None, None, None
 
