@@ -9,9 +9,8 @@ import cubicflow as cf
 from cubicflow.accel.captured_step import FastParts
 from cubicflow.accel.flat_weights import FlatWeights, FusedAdam, can_be_flat
 from cubicflow.training import fit
-from cubicflow.training.adam import Adam
+from cubicflow.training.optimiser import Adam, Weights
 from cubicflow.training.parts import Parts
-from cubicflow.training.weights import Weights
 
 
 @pytest.fixture

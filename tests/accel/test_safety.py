@@ -147,3 +147,10 @@ def test_a_parametrised_weight_is_unsafe():
     network = next(layer for layer in flow.modules() if isinstance(layer, cf.nets.ResidualMLP))
     torch.nn.utils.parametrizations.weight_norm(network.first)
     assert why_unsafe(flow) is not None
+
+
+def test_a_layer_that_says_that_it_is_not_one_pass_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    flow = cf.flows.tabular(2, num_layers=1, hidden_features=8)
+    assert why_unsafe(flow) is None
+    monkeypatch.setattr(cf.transforms.Elementwise, "one_pass", False)
+    assert "Elementwise at transform.transforms.1.identity_maps uses a weight twice" in (why_unsafe(flow) or "")

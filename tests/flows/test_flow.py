@@ -272,7 +272,10 @@ class TestMixture:
             lambda _: small(2, context_features=3).log_prob(torch.zeros(4, 2), torch.zeros(5, 3)),
             "do not broadcast: give one row of context for each row of x",
         ),
-        (lambda _: cf.flows.plane().sample(1, temperature=0.5), "a uniform base supports only temperature 1"),
+        (
+            lambda _: cf.flows.plane().sample(1, temperature=0.5),
+            "uniform noise supports only temperature 1",
+        ),
     ],
 )
 def test_errors_name_the_remedy(call, message: str) -> None:

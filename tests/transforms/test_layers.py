@@ -336,8 +336,8 @@ def test_the_default_config_omits_affine_first_as_in_older_files() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Permutation([0, 2]), "every number from 0 to D - 1 once"),
-        (lambda: Permutation([0.5, 1.0]), r"every number from 0 to D - 1 once, got \[0.5, 1.0\]"),
+        (lambda: Permutation([0, 2]), "every number from 0 to 1 once"),
+        (lambda: Permutation([0.5, 1.0]), r"every number from 0 to 1 once, got \[0.5, 1.0\]"),
         (lambda: Squeeze()(torch.zeros(1, 1, 3, 4)), "even height and width"),
         (lambda: Squeeze().inverse(torch.zeros(1, 3, 2, 2)), "a multiple of 4 channels"),
         (lambda: MultiScale([], (1, 4, 4)), "at least one level"),

@@ -7,7 +7,7 @@ import torch
 
 import cubicflow as cf
 from cubicflow.transforms import Compose, Conv1x1, Elementwise, LULinear
-from cubicflow.transforms.lu_linear import ALWAYS_INVERTED, ROWS_WORTH_AN_INVERSE
+from cubicflow.transforms.linear import ALWAYS_INVERTED, ROWS_WORTH_AN_INVERSE
 
 from .conftest import perturbed
 

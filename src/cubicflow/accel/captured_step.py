@@ -15,10 +15,9 @@ from cubicflow.accel.forked_gradients import Fork
 from cubicflow.accel.safety import why_unsafe
 from cubicflow.data.rows import Batch
 from cubicflow.hooks import fill
-from cubicflow.training.adam import Adam
-from cubicflow.training.losses import SINGLE_PASS
+from cubicflow.training.losses import is_one_pass
+from cubicflow.training.optimiser import Adam, Weights
 from cubicflow.training.parts import Parts
-from cubicflow.training.weights import Weights
 
 if TYPE_CHECKING:
     from cubicflow.training.step import Step
@@ -52,8 +51,11 @@ def why_not_captured(step: Step) -> str | None:
     """Return the reason why a step cannot be captured, or None."""
     if step.world.size > 1:
         return "several processes exchange gradients within a step"
-    if step.loss not in SINGLE_PASS:
-        return "the loss is a custom function, and a replay would repeat its kernels without its Python code"
+    if not is_one_pass(step.loss):
+        return (
+            "the loss is a custom function, and a replay would repeat its kernels without its Python code; if it calls "
+            "every layer once and always runs the same kernels, mark it with cubicflow.training.one_pass"
+        )
     return why_unsafe(step.flow)
 
 

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from cubicflow.accel.private import find
-from cubicflow.training.adam import BETA1, EPSILON, Adam
-from cubicflow.training.weights import Weights
+from cubicflow.training.optimiser import BETA1, EPSILON, Adam, Weights
 
 _fused_adamw_ = find("torch", "_fused_adamw_")
 CAN_FUSE = _fused_adamw_ is not None

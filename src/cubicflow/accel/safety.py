@@ -40,6 +40,8 @@ def why_unsafe(flow: nn.Module) -> str | None:
             return f"the method {method} of {where} was replaced"
         if any(getattr(module, hooks) for hooks in MODULE_HOOKS):
             return f"{where} has hooks"
+        if not getattr(module, "one_pass", True):
+            return f"{where} uses a weight twice, or its values decide which kernels run (one_pass is false)"
     if twice := _repeated(id(module) for _, module in flow.named_modules(remove_duplicate=False)):
         shared = next(module for module in flow.modules() if id(module) in twice)
         return f"{type(shared).__name__} is used in more than one place"

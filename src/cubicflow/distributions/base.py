@@ -1,4 +1,4 @@
-"""The base class of base densities."""
+"""The contract of base densities."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from torch.distributions import constraints
 
 from cubicflow.constructors import positive
 
+LOG_SQRT_2PI = math.log(2 * math.pi) / 2
+
 
 class Base(nn.Module, ABC):
-    """A density on noise of shape (N, features).
+    """A density on noise of shape (N, features), optionally given context (N, context_features).
 
     ``temperature`` scales the standard deviation. At temperature 0 every sample is the mode. ``log_prob`` returns the
     log density of the tempered density.
 
-    A custom base needs two methods, and its support if that is not the real line:
+    A custom base needs two methods, and its support if that is not the real line. The methods of a base with
+    ``context_features`` also take ``context``:
 
     >>> class Exponential(Base):
     ...     support = constraints.nonnegative
@@ -36,6 +39,8 @@ class Base(nn.Module, ABC):
 
     # The noise that has a density: one constraint for every feature, or a ``constraints.cat`` with one for each.
     support: constraints.Constraint = constraints.real
+    context_features: int = 0
+    noise: str | None = None  # what :meth:`from_noise` takes, in words; None if it takes draws of the base itself
 
     def __init__(self, features: int) -> None:
         super().__init__()
@@ -51,6 +56,24 @@ class Base(nn.Module, ABC):
     def sample(self, n: int, temperature: float = 1.0, generator: torch.Generator | None = None) -> Tensor:
         """Draw n samples, (n, features), differentiable with respect to the parameters."""
 
+    @property
+    def noise_features(self) -> int:
+        """The numbers of one row of noise for :meth:`from_noise`."""
+        return self.features
+
+    def from_noise(self, noise: Tensor) -> Tensor:
+        """Map noise from elsewhere to samples, as an exported sampler does: (N, noise_features) -> (N, features)."""
+        return noise
+
+    def as_normal(self) -> tuple[Tensor, Tensor] | None:
+        """Return mean and standard deviation of every feature, (features,), if this is a normal with independent
+        features; otherwise None."""
+        return None
+
+    def fixed(self) -> Base:
+        """Return this base for a graph that is never trained, as :meth:`Transform.fixed` does for layers."""
+        return self
+
     def config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
         return {"features": self.features}
@@ -58,6 +81,15 @@ class Base(nn.Module, ABC):
     def _check(self, z: Tensor) -> None:
         if z.shape[-1] != self.features:
             raise ValueError(f"{type(self).__name__} expects {self.features} features, got {z.shape[-1]}")
+
+
+def check_uniform_temperature(temperature: float) -> None:
+    """Raise a ValueError unless the temperature is 1. Uniform noise has no tempered form."""
+    if temperature != 1:
+        raise ValueError(
+            f"a base with uniform noise supports only temperature 1, got {temperature!r}; use a flow with a normal "
+            "base for tempered samples"
+        )
 
 
 def check_temperature(temperature: float) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,9 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import constraints
 
-from cubicflow.distributions.base import Base
+from cubicflow.distributions.base import LOG_SQRT_2PI, Base, check_uniform_temperature
+from cubicflow.distributions.normal import StandardNormal
+from cubicflow.distributions.uniform import Uniform
 
-LOG_SQRT_2PI = math.log(2 * math.pi) / 2
 DOMAINS = ("real", "unit", "circle")
 
 
@@ -36,6 +36,8 @@ class ByColumn(Base):
                 raise ValueError(f"domains[{i}] must be 'real', 'unit' or 'circle', got {domain!r}")
         each = [constraints.real if domain == "real" else constraints.unit_interval for domain in self.domains]
         self.support = constraints.cat(each, dim=-1)
+        names = [StandardNormal.noise if domain == "real" else Uniform.noise for domain in self.domains]
+        self.noise = f"by column: {', '.join(names)}"
         self.real = nn.Buffer(torch.tensor([domain == "real" for domain in self.domains]))
 
     def config(self) -> dict[str, Any]:
@@ -43,21 +45,13 @@ class ByColumn(Base):
 
     def log_prob(self, z: Tensor, temperature: float = 1.0) -> Tensor:
         self._check(z)
-        _check_temperature(temperature)
+        check_uniform_temperature(temperature)
         inside = torch.where((z < 0) | (z > 1), -torch.inf, 0 * z)  # 0 * z keeps NaN
         return torch.where(self.real, -z.square() / 2 - LOG_SQRT_2PI, inside).sum(-1)
 
     def sample(self, n: int, temperature: float = 1.0, generator: torch.Generator | None = None) -> Tensor:
-        _check_temperature(temperature)
+        check_uniform_temperature(temperature)
         like = self.anchor
         normal = torch.randn(n, self.features, dtype=like.dtype, device=like.device, generator=generator)
         uniform = torch.rand(n, self.features, dtype=like.dtype, device=like.device, generator=generator)
         return torch.where(self.real, normal, uniform)
-
-
-def _check_temperature(temperature: float) -> None:
-    if temperature != 1:
-        raise ValueError(
-            f"a base with uniform columns supports only temperature 1, got {temperature!r}; use a flow with a normal "
-            "base for tempered samples"
-        )

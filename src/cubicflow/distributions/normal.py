@@ -7,9 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from cubicflow.distributions.base import Base, check_temperature
-
-LOG_SQRT_2PI = math.log(2 * math.pi) / 2
+from cubicflow.distributions.base import LOG_SQRT_2PI, Base, check_temperature
 
 
 class StandardNormal(Base):
@@ -18,6 +16,8 @@ class StandardNormal(Base):
     >>> StandardNormal(2).log_prob(torch.zeros(1, 2))
     tensor([-1.8379])
     """
+
+    noise = "standard normal"
 
     def log_prob(self, z: Tensor, temperature: float = 1.0) -> Tensor:
         self._check(z)
@@ -32,3 +32,7 @@ class StandardNormal(Base):
         like = self.anchor
         z = torch.randn(n, self.features, dtype=like.dtype, device=like.device, generator=generator)
         return temperature * z
+
+    def as_normal(self) -> tuple[Tensor, Tensor]:
+        zeros = self.anchor.expand(self.features)
+        return zeros, zeros + 1

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from cubicflow.constructors import arguments, positive
-from cubicflow.distributions.base import Base, check_temperature
-from cubicflow.distributions.normal import LOG_SQRT_2PI
+from cubicflow.distributions.base import LOG_SQRT_2PI, Base, check_temperature
 
 
 class NormalMixture(Base):
@@ -107,6 +106,54 @@ class NormalMixture(Base):
             offsets = torch.linalg.solve_triangular(shears, offsets[..., None], upper=False, unitriangular=True)[..., 0]
         return self.means[picks] + offsets
 
+    def as_normal(self) -> tuple[Tensor, Tensor] | None:
+        if self.components > 1 or self.correlated:
+            return None
+        return self.means[0], self.log_scales[0].exp()
+
+    def fixed(self) -> FixedMixture:
+        return FixedMixture(self)
+
     def _mode(self) -> Tensor:
         """Return the component mean with the highest density: an approximation of the mode of the mixture."""
         return self.means[self.log_prob(self.means).argmax()]
+
+
+class FixedMixture(Base):
+    """A mixture of normals whose samples are a function of given noise.
+
+    ``noise`` has shape (N, features + 1): standard normal numbers, and in the last column a uniform number that selects
+    the component.
+
+    >>> base = FixedMixture(NormalMixture(2, components=3))
+    >>> base.from_noise(torch.tensor([[0.0, 0.0, 0.1]])).shape
+    torch.Size([1, 2])
+    """
+
+    noise = "standard normal; the last column uniform on [0, 1)"
+
+    def __init__(self, mixture: NormalMixture) -> None:
+        super().__init__(mixture.features)
+        self.mixture = mixture
+        weights = mixture.logits.detach().double().softmax(0)
+        self.ends = nn.Buffer(weights.cumsum(0)[:-1].to(mixture.means.dtype))  # cumulative weights without the last
+        scales = mixture.log_scales.detach().double().exp()  # (K, D)
+        whiten = torch.eye(mixture.features, dtype=torch.float64).expand(len(scales), -1, -1)
+        if mixture.shears is not None:
+            whiten = whiten + mixture.shears.detach().double().tril(-1)
+        self.factors = nn.Buffer((torch.linalg.inv(whiten) * scales[:, None, :]).to(mixture.means.dtype))  # (K, D, D)
+
+    @property
+    def noise_features(self) -> int:
+        return self.features + 1
+
+    def log_prob(self, z: Tensor, temperature: float = 1.0) -> Tensor:
+        return self.mixture.log_prob(z, temperature)
+
+    def sample(self, n: int, temperature: float = 1.0, generator: torch.Generator | None = None) -> Tensor:
+        return self.mixture.sample(n, temperature, generator)
+
+    def from_noise(self, noise: Tensor) -> Tensor:
+        picks = (noise[:, -1:] >= self.ends).long().sum(1)  # (N,)
+        offsets = (self.factors[picks] * noise[:, None, :-1]).sum(2)
+        return self.mixture.means[picks] + offsets

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from cubicflow.distributions.base import Base
+from cubicflow.distributions.base import Base, check_uniform_temperature
 
 
 class Uniform(Base):
@@ -17,22 +17,15 @@ class Uniform(Base):
     """
 
     support = constraints.unit_interval
+    noise = "uniform on [0, 1)"
 
     def log_prob(self, z: Tensor, temperature: float = 1.0) -> Tensor:
         self._check(z)
-        self._check_temperature(temperature)
+        check_uniform_temperature(temperature)
         outside = ((z < 0) | (z > 1)).any(-1)
         return torch.where(outside, -torch.inf, 0 * z.sum(-1))  # 0 * z keeps NaN
 
     def sample(self, n: int, temperature: float = 1.0, generator: torch.Generator | None = None) -> Tensor:
-        self._check_temperature(temperature)
+        check_uniform_temperature(temperature)
         like = self.anchor
         return torch.rand(n, self.features, dtype=like.dtype, device=like.device, generator=generator)
-
-    @staticmethod
-    def _check_temperature(temperature: float) -> None:
-        if temperature != 1:
-            raise ValueError(
-                f"a uniform base supports only temperature 1, got {temperature!r}; use a flow with a normal base for "
-                "tempered samples"
-            )

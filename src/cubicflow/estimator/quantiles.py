@@ -13,7 +13,6 @@ import math
 import torch
 from torch import Tensor
 
-from cubicflow.distributions import NormalMixture, StandardNormal
 from cubicflow.flows import Flow, Mixture
 
 STEPS = 100  # most Newton steps
@@ -73,8 +72,7 @@ def _own_quantile(flow: Flow, levels: Tensor, context: Tensor) -> Tensor:
 def _normal(flow: Flow) -> tuple[Tensor, Tensor]:
     """Return mean and scale of a base that is a single normal; raise TypeError for another base."""
     base = flow.base
-    if isinstance(base, NormalMixture) and base.components == 1:
-        return base.means[0, 0], base.log_scales[0, 0].exp()
-    if isinstance(base, StandardNormal):
-        return base.anchor, base.anchor + 1
-    raise TypeError(f"quantiles need a flow with a normal base, got {type(base).__name__}; draw samples instead")
+    if (normal := base.as_normal()) is None:
+        raise TypeError(f"quantiles need a flow with a normal base, got {type(base).__name__}; draw samples instead")
+    mean, scale = normal
+    return mean[0], scale[0]

@@ -18,7 +18,7 @@ from cubicflow.flows import Flow, Mixture
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.encoder import TableEncoder
 from cubicflow.tables.unit_spline import unit_spline
-from cubicflow.transforms import Compose, Conv1x1, LULinear, Permutation, Transform
+from cubicflow.transforms import Compose, Transform
 
 POINTS = 161  # points of a drawn spline
 ROWS = 12  # rows whose splines are drawn
@@ -74,7 +74,7 @@ def _flow_answer(run: OpenedRun) -> bytes:
     steps, states, curves, grids = ["data"], [x], [], []
     layers: list[dict[str, Any]] = []
     for layer in _layers(flow.transform):
-        if not isinstance(layer, LULinear | Permutation | Conv1x1) and len(layers) < MOST_LAYERS:
+        if not layer.affine and len(layers) < MOST_LAYERS:
             feature, grid, y = _bent_most(layer, x)
             layers.append({"name": f"layer {len(steps)}, {type(layer).__name__.lower()}", "feature": feature})
             grids.append(grid)

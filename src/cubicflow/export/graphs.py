@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from cubicflow.distributions import Base, ByColumn, StandardNormal, Uniform
 from cubicflow.export.export_error import ExportError
-from cubicflow.export.frozen import FixedMixture, frozen
+from cubicflow.export.frozen import frozen
 from cubicflow.export.loops import check_loops
 from cubicflow.flows import Flow, Mixture
 from cubicflow.tables.unit_spline import unit_spline
+from cubicflow.transforms.transform import context_for
 
 if TYPE_CHECKING:
     from cubicflow.tables.columns_model import ColumnsModel
@@ -59,9 +59,9 @@ class Sampler(nn.Module):
     def forward(self, noise: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return samples and log densities: (N, noise) [, (N, C)] -> (N, *shape), (N,)."""
         base = self.model.base
-        z = base.drawn(noise) if isinstance(base, FixedMixture) else noise
-        x, log_det = self.model.transform.inverse(z, context)
-        return x, base.log_prob(z) - log_det
+        z = base.from_noise(noise)
+        x, log_det = self.model.transform.inverse(z, context_for(self.model.transform, context))
+        return x, self.model.noise_log_prob(z, context) - log_det
 
 
 class CellsDensity(nn.Module):
@@ -130,9 +130,10 @@ def graph_of(model: nn.Module, *, sampler: bool, precision: str = "float32") -> 
         model = frozen(model, dtype)
         context = {"context": (model.context_features,)} if model.context_features else {}
         if isinstance(model, Flow) and sampler:
-            features = model.base.features + isinstance(model.base, FixedMixture)
-            inputs = {"noise": (features,), **context}
-            return Graph(Sampler(model), inputs, ("x", "log_prob"), dtype, noise_of(model.base))
+            base = model.base
+            inputs = {"noise": (base.noise_features,), **context}
+            noise = base.noise or f"draws of the base, {type(base).__name__}"
+            return Graph(Sampler(model), inputs, ("x", "log_prob"), dtype, noise)
         return Graph(LogDensity(model), {"x": tuple(model.shape), **context}, ("log_prob",), dtype)
     from cubicflow.tables.columns_model import ColumnsModel
 
@@ -149,21 +150,7 @@ def graph_of(model: nn.Module, *, sampler: bool, precision: str = "float32") -> 
     return Graph(CellsDensity(columns), {"cells": cells, **context}, ("log_prob", "log_conditionals"), dtype)
 
 
-def noise_of(base: Base) -> str:
-    """Describe the noise that a sampler needs, in words."""
-    if isinstance(base, StandardNormal):
-        return "standard normal"
-    if isinstance(base, Uniform):
-        return "uniform on [0, 1)"
-    if isinstance(base, FixedMixture):
-        return "standard normal; the last column uniform on [0, 1)"
-    if isinstance(base, ByColumn):
-        names = ["standard normal" if domain == "real" else "uniform on [0, 1)" for domain in base.domains]
-        return "by column: " + ", ".join(names)
-    return f"draws of the base, {type(base).__name__}"
-
-
 def _log_prob(flow: Flow, x: Tensor, context: Tensor | None) -> Tensor:
-    z, log_det = flow.transform(x, context)
-    log_prob: Tensor = flow.base.log_prob(z) + log_det
+    z, log_det = flow.transform(x, context_for(flow.transform, context))
+    log_prob: Tensor = flow.noise_log_prob(z, context) + log_det
     return log_prob

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from cubicflow.export.export_error import ExportError
 from cubicflow.flows import Flow, Mixture
-from cubicflow.transforms import Autoregressive, Compose, Inverse, MultiScale, Transform
+from cubicflow.transforms import Compose, Inverse, MultiScale, Transform
 
 MOST_COPIES = 64  # copies of networks and splines in one graph; each takes seconds to trace
 
@@ -26,9 +26,9 @@ coupling layers
     """
     flows = [model] if isinstance(model, Flow) else model.flows
     found = [loop for flow in flows for loop in _loops(flow.transform, "transform", inverse=inverse)]
-    steps = sum(layer.features for _, layer in found)
+    steps = sum(layer.inverse_passes for _, layer in found)
     if steps > MOST_COPIES:
-        name, others = f"{found[0][0]} (Autoregressive)", len(found) - 1
+        name, others = f"{found[0][0]} ({type(found[0][1]).__name__})", len(found) - 1
         more = f" and {others} more layer{'s' if others > 1 else ''}" if others else ""
         doing, instead = ("draw samples", "log densities") if inverse else ("score rows", "the sampler")
         go, they = ("go", "they") if others else ("goes", "it")
@@ -39,8 +39,8 @@ coupling layers
         )
 
 
-def _loops(transform: Transform, name: str, *, inverse: bool) -> Iterator[tuple[str, Autoregressive]]:
-    if isinstance(transform, Autoregressive) and inverse:
+def _loops(transform: Transform, name: str, *, inverse: bool) -> Iterator[tuple[str, Transform]]:
+    if transform.inverse_passes > 1 and inverse:
         yield name, transform
     elif isinstance(transform, Inverse):
         yield from _loops(transform.transform, f"{name}.transform", inverse=not inverse)

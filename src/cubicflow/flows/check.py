@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cubicflow.distributions import Uniform
 from cubicflow.flows.flow import Flow, flatten_rows
+from cubicflow.transforms import NotInvertibleError
 
 JACOBIAN_ROWS = 4  # rows on which the log-det is compared with autograd
 LARGEST_JACOBIAN = 256  # features; a larger dense Jacobian takes long and adds little information
@@ -21,19 +21,21 @@ class FlowCheck:
 
     rows: int  # number of rows
     non_finite: int  # rows whose log density is not finite
-    round_trip: float  # largest |x - inverse(forward(x))| / (1 + |x|)
-    log_dets_cancel: float  # largest |log_det forward + log_det inverse|
+    round_trip: float | None  # largest |x - inverse(forward(x))| / (1 + |x|); None without an inverse
+    log_dets_cancel: float | None  # largest |log_det forward + log_det inverse|; None without an inverse
     jacobian_error: float | None  # largest error of log_det against the Jacobian of autograd, on a few rows
     far_tails: float  # share of rows with some noise beyond FAR standard deviations, or outside a uniform base
 
     def __str__(self) -> str:
-        jacobian = "not measured" if self.jacobian_error is None else f"{self.jacobian_error:.2g}"
+        def shown(value: float | None) -> str:
+            return "not measured" if value is None else f"{value:.2g}"
+
         lines = [
             ("rows", f"{self.rows}"),
             ("log density not finite", f"{self.non_finite}"),
-            ("round trip, largest relative error", f"{self.round_trip:.2g}"),
-            ("log-dets of both directions, largest sum", f"{self.log_dets_cancel:.2g}"),
-            ("log-det against autograd, largest error", jacobian),
+            ("round trip, largest relative error", shown(self.round_trip)),
+            ("log-dets of both directions, largest sum", shown(self.log_dets_cancel)),
+            ("log-det against autograd, largest error", shown(self.jacobian_error)),
             (f"rows in the far tails (beyond {FAR:g} sd)", f"{self.far_tails:.2%}"),
         ]
         width = max(len(label) for label, _ in lines)
@@ -48,22 +50,32 @@ def check_flow(flow: Flow, x: Tensor, context: Tensor | None = None) -> FlowChec
     try:
         x, context, _ = flatten_rows(x, flow.shape, context, flow.context_features)
         z, log_det = flow.to_noise(x, context)
-        back, log_det_back = flow.from_noise(z, context)
-        log_prob = flow.base.log_prob(z) + log_det
+        log_prob = flow.noise_log_prob(z, context) + log_det
         finite = log_prob.isfinite()
-        error = ((back - x).abs() / (1 + x.abs())).flatten(1).amax(1) if len(x) else log_prob
-        uniform = isinstance(flow.base, Uniform)
-        far = ((z < 0) | (z > 1)).any(-1) | log_prob.isneginf() if uniform else (z.abs() > FAR).any(-1)
+        round_trip, log_dets_cancel = _round_trip(flow, x, context, z, log_det, finite)
+        far = (z.abs() > FAR).any(-1) | log_prob.isneginf()
         return FlowCheck(
             rows=len(x),
             non_finite=int((~finite).sum()),
-            round_trip=_largest(error[finite]),
-            log_dets_cancel=_largest((log_det + log_det_back).abs()[finite]),
+            round_trip=round_trip,
+            log_dets_cancel=log_dets_cancel,
             jacobian_error=_jacobian_error(flow, x, context, log_det),
             far_tails=float(far.double().mean()) if len(x) else 0.0,
         )
     finally:
         flow.train(was_training)
+
+
+def _round_trip(
+    flow: Flow, x: Tensor, context: Tensor | None, z: Tensor, log_det: Tensor, finite: Tensor
+) -> tuple[float | None, float | None]:
+    """Return the errors of the inverse in the rows that are ``finite``, or None twice if there is no inverse."""
+    try:
+        back, log_det_back = flow.from_noise(z, context)
+    except NotInvertibleError:
+        return None, None
+    error = ((back - x).abs() / (1 + x.abs())).flatten(1).amax(1) if len(x) else log_det
+    return _largest(error[finite]), _largest((log_det + log_det_back).abs()[finite])
 
 
 def _largest(values: Tensor) -> float:

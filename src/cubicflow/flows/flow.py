@@ -17,6 +17,7 @@ from cubicflow.flows.pieces import RowFunction, pieces
 from cubicflow.flows.short_repr import short_repr
 from cubicflow.flows.support import check_shapes
 from cubicflow.transforms import Transform
+from cubicflow.transforms.transform import context_for
 
 if TYPE_CHECKING:
     from cubicflow.flows.check import FlowCheck
@@ -66,7 +67,12 @@ class Flow(nn.Module):
     @property
     def context_features(self) -> int:
         """The number C of context features; 0 for a flow without context."""
-        return self.transform.context_features
+        return self.transform.context_features or self.base.context_features
+
+    @property
+    def exact(self) -> bool:
+        """Whether log densities are exact. If False, some layer estimates its log-determinant."""
+        return all(getattr(module, "exact", True) for module in self.modules())
 
     def config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
@@ -88,8 +94,8 @@ class Flow(nn.Module):
         """Return log p(x | context) in nats, (...,), for x (..., *shape) and context (..., C)."""
 
         def piece(rows: Tensor, context: Tensor | None) -> tuple[Tensor]:
-            z, log_det = self.transform(rows, context)
-            return (self.base.log_prob(z) + log_det,)
+            z, log_det = self._forth(rows, context)
+            return (self.noise_log_prob(z, context) + log_det,)
 
         return self._by_rows(piece, x, self.shape, context, batch_size)[0]
 
@@ -97,15 +103,21 @@ class Flow(nn.Module):
         self, x: Tensor, context: Tensor | None = None, *, batch_size: int | None = None
     ) -> tuple[Tensor, Tensor]:
         """Map data x (..., *shape) to noise. Return z (..., base.features) and log_det (...,)."""
-        z, log_det = self._by_rows(self.transform, x, self.shape, context, batch_size)
+        z, log_det = self._by_rows(self._forth, x, self.shape, context, batch_size)
         return z, log_det
 
     def from_noise(
         self, z: Tensor, context: Tensor | None = None, *, batch_size: int | None = None
     ) -> tuple[Tensor, Tensor]:
         """Map noise z (..., base.features) to data. Return x (..., *shape) and log_det (...,)."""
-        x, log_det = self._by_rows(self.transform.inverse, z, (self.base.features,), context, batch_size)
+        x, log_det = self._by_rows(self._back, z, (self.base.features,), context, batch_size)
         return x, log_det
+
+    def noise_log_prob(self, z: Tensor, context: Tensor | None = None, temperature: float = 1.0) -> Tensor:
+        """Return the log density of noise z (..., base.features) under the base, (...,)."""
+        if not self.base.context_features:
+            return self.base.log_prob(z, temperature)
+        return self.base.log_prob(z, temperature, context)  # type: ignore[call-arg] # only these bases take it
 
     # --- samples ---
 
@@ -146,7 +158,7 @@ class Flow(nn.Module):
         """
         z = self._noise(n, context, temperature, generator, seed)
         x, log_det = self.from_noise(z, context, batch_size=batch_size)
-        return x, self.base.log_prob(z, temperature) - log_det
+        return x, self.noise_log_prob(z, context, temperature) - log_det
 
     def distribution(self, context: Tensor | None = None) -> FlowDistribution:
         """Return this flow, given the context, as a ``torch.distributions.Distribution``. If Pyro has been imported,
@@ -180,7 +192,19 @@ class Flow(nn.Module):
         """Draw noise of shape (n, *batch shape of context, base.features)."""
         generator = as_generator(generator, seed, self.base.anchor.device)
         batch = sample_shape(n, context)
-        return self.base.sample(batch.numel(), temperature, generator).reshape(*batch, self.base.features)
+        if not self.base.context_features or context is None:
+            z = self.base.sample(batch.numel(), temperature, generator)
+        else:
+            rows = context.to(self.base.anchor.dtype).expand(*batch, -1).reshape(batch.numel(), -1)
+            z = self.base.sample(batch.numel(), temperature, generator, rows)  # type: ignore[call-arg]
+        return z.reshape(*batch, self.base.features)
+
+    def _forth(self, x: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor]:
+        outputs: tuple[Tensor, Tensor] = self.transform(x, context_for(self.transform, context))
+        return outputs
+
+    def _back(self, z: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor]:
+        return self.transform.inverse(z, context_for(self.transform, context))
 
     def _rows_at_once(self, rows: Tensor, shape: tuple[int, ...]) -> int | None:
         """Return the number of rows per piece of a large call, or None for one piece. Attention needs memory for every

@@ -58,9 +58,12 @@ class FlowDistribution(Distribution):
         """Draw samples as in :meth:`rsample`, and return them with their log densities, in one pass."""
         shape = self._extended_shape(sample_shape)
         batch = shape[: len(shape) - len(self.event_shape)]
-        z = self.flow.base.sample(batch.numel()).reshape(*batch, self.flow.base.features)
-        x, log_det = self.flow.from_noise(z, self.context)
-        return x, self.flow.base.log_prob(z) - log_det
+        if self.context is None:
+            x, log_prob = self.flow.sample_and_log_prob(batch.numel())
+        else:
+            rows = self.context.expand(*batch, -1).reshape(batch.numel(), -1)
+            x, log_prob = (part[0] for part in self.flow.sample_and_log_prob(1, rows))
+        return x.reshape(shape), log_prob.reshape(batch)
 
     def log_prob(self, value: Tensor) -> Tensor:
         features = len(self.event_shape)

@@ -95,10 +95,12 @@ class Mixture(nn.Module):
         order, pieces = [], []
         for i, flow in enumerate(self.flows):
             chosen = (picks == i).nonzero().squeeze(1)
-            z = flow.base.sample(len(chosen), temperature, generator)
-            chosen_context = None if contexts is None else contexts[chosen]
             order.append(chosen)
-            pieces.append(flow.from_noise(z, chosen_context, batch_size=batch_size)[0])
+            if contexts is None:
+                pieces.append(flow.sample(len(chosen), None, temperature, batch_size=batch_size, generator=generator))
+            else:
+                given = contexts[chosen]
+                pieces.append(flow.sample(1, given, temperature, batch_size=batch_size, generator=generator)[0])
         return torch.cat(pieces)[torch.cat(order).argsort()].reshape(*batch, *self.shape)
 
     def sample_and_log_prob(

@@ -13,6 +13,7 @@ ones. Loading takes four steps:
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -161,8 +162,20 @@ def load_model(
             "cannot be built from this file; call cubicflow.register on them before fit, or build the flow in code and "
             f"call flow.load_state_dict(safetensors.torch.load_file({str(path)!r}))",
         )
-    shapes = read_header(path)
-    dtype = DTYPES.get(str(config.get("dtype")))
+    return restored(config, config_path, path, read_header(path), lambda device: read_tensors(path, device), device)
+
+
+def restored(
+    config: dict[str, Any],
+    config_path: Path,
+    path: Path,
+    shapes: Shapes,
+    read: Callable[[str | torch.device | None], dict[str, Tensor]],
+    device: str | torch.device | None = None,
+) -> Any:
+    """Return the described model with its tensors. Everything is checked before ``read(device)`` reads a tensor of
+    ``path``."""
+    description, dtype = config.get("flow"), DTYPES.get(str(config.get("dtype")))
     if dtype is None:
         raise FlowFileError(config_path, f"dtype must be one of {sorted(DTYPES)}, got {config.get('dtype')!r}")
     if too_large := why_too_large(description, shapes):
@@ -177,13 +190,13 @@ def load_model(
         # is therefore built again on the CPU. The checks above ensure that the flow is not larger than the file.
         with SHARED_GENERATOR, torch.random.fork_rng(devices=[]):
             flow = build_flow(description, dtype, "cpu")
-        tensors = read_tensors(path, "cpu")
+        tensors = read("cpu")
         if unusable := why_not_finite(flow, tensors):
             raise FlowFileError(path, unusable)
         flow.load_state_dict(tensors)
         flow.to(device or "cpu")
     else:
-        tensors = read_tensors(path, device)
+        tensors = read(device)
         if unusable := why_unusable(flow, tensors):
             raise FlowFileError(path, unusable)
         flow.load_state_dict(tensors, assign=True)

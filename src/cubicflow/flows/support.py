@@ -59,6 +59,12 @@ def data_ends(flow: Flow) -> Tensor | None:
 def check_shapes(flow: Flow) -> None:
     """Raise a ValueError if the base, the layers and the shape of the data do not fit together. Layers after a box that
     is not known are not checked."""
+    sizes = {part.context_features for part in (flow.base, flow.transform) if part.context_features}
+    if len(sizes) > 1:
+        raise ValueError(
+            f"the base takes {flow.base.context_features} context features, and the transform takes "
+            f"{flow.transform.context_features}; give both the same context_features="
+        )
     if flow.base.anchor.is_meta:  # a meta tensor has no values to compare
         return
     # Layers that lose the box of the base may keep all of space, which has the same shape.

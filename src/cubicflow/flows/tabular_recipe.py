@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
@@ -99,8 +99,8 @@ class TabularConfig(RecipeConfig):
         super().__post_init__()
         positive("features", self.features)
         positive("num_layers", self.num_layers)
-        if self.layer not in ("coupling", "autoregressive"):
-            raise ValueError(f"layer must be 'coupling' or 'autoregressive', got {self.layer!r}")
+        if self.layer not in LAYERS:
+            raise ValueError(f"layer must be {' or '.join(map(repr, LAYERS))}, got {self.layer!r}")
         if self.mask not in ("alternating", "contiguous"):
             raise ValueError(f"mask must be 'alternating' or 'contiguous', got {self.mask!r}")
         if self.network not in ("mlp", "transformer"):
@@ -141,7 +141,7 @@ def tabular(features: int, *, paper: bool = False, **settings: Any) -> Flow:
     for i in range(config.num_layers):
         if config.linear:
             layers.append(_linear(config, i))
-        layers.append(config.on_the_real_line(partial(_nonlinear, config, i), config.clip))
+        layers.append(config.on_the_real_line(partial(LAYERS[config.layer], config, i), config.clip))
     if config.linear and config.final_linear:
         layers.append(_linear(config, config.num_layers))
     components = config.base_components
@@ -153,14 +153,16 @@ def _linear(config: TabularConfig, i: int) -> Transform:
     return LULinear(config.features, bias=config.linear_bias, seed=config.seed + i)
 
 
-def _nonlinear(config: TabularConfig, i: int, domain: str) -> Transform:
-    maps = config.element_map(domain)
-    if config.layer == "autoregressive":
-        return Autoregressive(
-            config.features, _causal(config), maps, context_features=config.context_features, order=_order(config, i)
-        )
+def _autoregressive(config: TabularConfig, i: int, domain: str) -> Transform:
+    maps, context_features = config.element_map(domain), config.context_features
+    return Autoregressive(
+        config.features, _causal(config), maps, context_features=context_features, order=_order(config, i)
+    )
+
+
+def _coupling(config: TabularConfig, i: int, domain: str) -> Transform:
     if config.features == 1 and not config.context_features:  # a coupling network would have no inputs
-        return Elementwise(1, maps)
+        return Elementwise(1, config.element_map(domain))
     if config.features == 1:
         mask = [True]
     elif config.mask == "alternating":
@@ -192,3 +194,10 @@ def _order(config: TabularConfig, i: int) -> Sequence[int] | None:
     if config.order is not None:
         order = permutation("order", config.order, config.features)
     return order if i % 2 == 0 else order[::-1]
+
+
+# The nonlinear layers by name. A function makes layer i of a config on a domain.
+LAYERS: dict[str, Callable[[TabularConfig, int, str], Transform]] = {
+    "coupling": _coupling,
+    "autoregressive": _autoregressive,
+}

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cubicflow.flows.flow import Flow
 from cubicflow.flows.support import data_ends
-from cubicflow.transforms import Compose, LULinear, Standardise
+from cubicflow.transforms import Compose
 from cubicflow.transforms.transform import is_unbounded
 
 RIDGE = 1e-8  # added to the diagonal of the correlations, so that linearly dependent columns do not divide by zero
@@ -29,8 +29,8 @@ def whiten(flow: Flow, rows: Tensor | NDArray[Any], weights: Tensor | NDArray[An
     saves thousands of steps. Later layers do not change, and training of the first layer continues as before.
 
     Args:
-        flow: a flow that begins with an :class:`~cubicflow.transforms.LULinear` or a ``Standardise``, such as flows
-            made by ``tabular``.
+        flow: a flow that begins with a layer that has a method ``whiten_``: an
+            :class:`~cubicflow.transforms.LULinear` or a ``Standardise``, such as flows made by ``tabular``.
         rows: (N, D), the rows that the flow will be fitted to.
         weights: (N,), the weights of the rows, 0 or more and not all 0.
 
@@ -41,8 +41,9 @@ def whiten(flow: Flow, rows: Tensor | NDArray[Any], weights: Tensor | NDArray[An
     True
     """
     layer = flow.transform.transforms[0] if isinstance(flow.transform, Compose) else None
-    if not isinstance(layer, LULinear | Standardise):
-        raise ValueError(  # noqa: TRY004 - the type of flow is right, but its first layer is not
+    set_first_layer = getattr(layer, "whiten_", None)
+    if set_first_layer is None:
+        raise ValueError(
             "whiten needs a flow that begins with a linear layer or a Standardise, such as flows.tabular(...)"
         )
     ends = data_ends(flow)
@@ -60,25 +61,12 @@ def whiten(flow: Flow, rows: Tensor | NDArray[Any], weights: Tensor | NDArray[An
         raise ValueError("rows and their squares must be finite; drop rows that are not finite, or rescale the columns")
     # Constant columns are found by their range: the mean of equal numbers is rounded, so their variance is seldom 0.
     # The comparison is in the flow's dtype, because the layer cannot distinguish numbers that are equal in this dtype.
-    dtype = layer.mean.dtype if isinstance(layer, Standardise) else layer.factors.dtype
-    seen = torch.from_numpy(rows).to(dtype)
+    seen = torch.from_numpy(rows).to(flow.base.anchor.dtype)
     constant = (seen.amax(0) == seen.amin(0)).numpy()
     covariance[constant, :] = covariance[:, constant] = 0.0
     covariance[constant, constant] = 1.0
     scale = np.sqrt(np.diag(covariance))
-    if isinstance(layer, Standardise):
-        layer.mean.copy_(torch.from_numpy(mean))
-        layer.std.copy_(torch.from_numpy(scale))
-        return flow
-    correlations = covariance / np.outer(scale, scale) + RIDGE * np.eye(features)
-    # correlations = C C' with C lower triangular, so inv(C) ((x - mean) / scale) is white. The whitening matrix is
-    # lower triangular: L times the diagonal of U.
-    whitener = np.linalg.inv(np.linalg.cholesky(correlations)) / scale
-    diagonal = np.diag(whitener)
-    layer.factors.copy_(torch.from_numpy(np.tril(whitener / diagonal, -1)))
-    layer.log_diagonal.copy_(torch.from_numpy(np.log(diagonal)))
-    if layer.bias is not None:
-        layer.bias.copy_(torch.from_numpy(-(whitener @ mean)[layer.permutation.cpu().numpy()]))
+    set_first_layer(mean, scale, covariance / np.outer(scale, scale) + RIDGE * np.eye(features))
     return flow
 
 

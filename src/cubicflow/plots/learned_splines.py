@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cubicflow.flows import Flow, Mixture
 from cubicflow.plots.style import DATA, INK, panel_grid
-from cubicflow.transforms import Compose, Conv1x1, LULinear, Permutation, Transform
+from cubicflow.transforms import Compose, Transform
 
 POINTS = 201  # points of a curve
 ROWS = 12  # rows, with one curve each
@@ -66,7 +66,7 @@ def spline_curves(flow: Flow | Mixture, x: Tensor, context: Tensor | None) -> li
     rows, conditions = x[:ROWS], None if context is None else context[:ROWS]
     found: list[Curves] = []
     for layer in _layers(flow.transform):
-        if not isinstance(layer, LULinear | Permutation | Conv1x1):
+        if not layer.affine:
             found.append(_least_linear(layer, rows, conditions, number=len(found) + 1))
         rows = layer(rows, conditions if layer.context_features else None)[0]
     return found[:MOST_LAYERS]

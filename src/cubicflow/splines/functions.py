@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypedDict, Unpack
+
 import torch
 from torch import Tensor
 
@@ -10,6 +12,17 @@ from cubicflow.splines.domains import find_domain
 from cubicflow.splines.spec import make_spec
 
 _INNER = (torch.float32, torch.float64)
+
+
+class SplineSettings(TypedDict, total=False):
+    """Settings of every spline, described in :func:`cubic_spline`."""
+
+    inverse: bool
+    domain: str
+    min_bin_width: float | None
+    min_bin_height: float | None
+    validate: bool
+    backend: str
 
 
 def cubic_spline(
@@ -57,20 +70,21 @@ def cubic_spline(
     >>> torch.allclose(cubic_spline(y, params, inverse=True)[0], x, atol=1e-5)
     True
     """
-    return _evaluate(x, params, "cubic", slopes, inverse, domain, min_bin_width, min_bin_height, validate, backend)
+    return spline(
+        x,
+        params,
+        "cubic",
+        slopes,
+        inverse=inverse,
+        domain=domain,
+        min_bin_width=min_bin_width,
+        min_bin_height=min_bin_height,
+        validate=validate,
+        backend=backend,
+    )
 
 
-def quadratic_spline(
-    x: Tensor,
-    params: Tensor,
-    *,
-    inverse: bool = False,
-    domain: str = "real",
-    min_bin_width: float | None = None,
-    min_bin_height: float | None = None,
-    validate: bool = False,
-    backend: str = "auto",
-) -> tuple[Tensor, Tensor]:
+def quadratic_spline(x: Tensor, params: Tensor, **settings: Unpack[SplineSettings]) -> tuple[Tensor, Tensor]:
     """Evaluate a monotone quadratic spline: the integral of a piecewise-linear density.
 
     params are K widths and K + 1 vertex densities (2K + 1). The other arguments are as in :func:`cubic_spline`.
@@ -78,19 +92,10 @@ def quadratic_spline(
     >>> quadratic_spline(torch.tensor(0.25), torch.zeros(9), domain="unit")
     (tensor(0.2500), tensor(0.))
     """
-    return _evaluate(x, params, "quadratic", None, inverse, domain, min_bin_width, min_bin_height, validate, backend)
+    return spline(x, params, "quadratic", **settings)
 
 
-def linear_spline(
-    x: Tensor,
-    params: Tensor,
-    *,
-    inverse: bool = False,
-    domain: str = "real",
-    min_bin_height: float | None = None,
-    validate: bool = False,
-    backend: str = "auto",
-) -> tuple[Tensor, Tensor]:
+def linear_spline(x: Tensor, params: Tensor, **settings: Unpack[SplineSettings]) -> tuple[Tensor, Tensor]:
     """Evaluate a monotone linear spline with bins of equal width.
 
     params are K heights. The other arguments are as in :func:`cubic_spline`.
@@ -98,20 +103,10 @@ def linear_spline(
     >>> linear_spline(torch.tensor(0.25), torch.zeros(4), domain="unit")
     (tensor(0.2500), tensor(0.))
     """
-    return _evaluate(x, params, "linear", None, inverse, domain, None, min_bin_height, validate, backend)
+    return spline(x, params, "linear", **settings)
 
 
-def rational_quadratic_spline(
-    x: Tensor,
-    params: Tensor,
-    *,
-    inverse: bool = False,
-    domain: str = "real",
-    min_bin_width: float | None = None,
-    min_bin_height: float | None = None,
-    validate: bool = False,
-    backend: str = "auto",
-) -> tuple[Tensor, Tensor]:
+def rational_quadratic_spline(x: Tensor, params: Tensor, **settings: Unpack[SplineSettings]) -> tuple[Tensor, Tensor]:
     """Evaluate a monotone rational-quadratic spline.
 
     params are K widths, K heights and K + 1 slopes (3K + 1). The other arguments are as in :func:`cubic_spline`.
@@ -119,9 +114,7 @@ def rational_quadratic_spline(
     >>> rational_quadratic_spline(torch.tensor(0.25), torch.zeros(13), domain="unit")
     (tensor(0.2500), tensor(0.))
     """
-    return _evaluate(
-        x, params, "rational_quadratic", None, inverse, domain, min_bin_width, min_bin_height, validate, backend
-    )
+    return spline(x, params, "rational_quadratic", **settings)
 
 
 def spline(
@@ -148,21 +141,6 @@ def spline(
     >>> spline(torch.tensor(0.25), torch.zeros(10), "cubic", "steffen", domain="unit")
     (tensor(0.2500), tensor(0.))
     """
-    return _evaluate(x, params, family, slopes, inverse, domain, min_bin_width, min_bin_height, validate, backend)
-
-
-def _evaluate(
-    x: Tensor,
-    params: Tensor,
-    family: str,
-    slopes: str | None,
-    inverse: bool,
-    domain: str,
-    min_bin_width: float | None,
-    min_bin_height: float | None,
-    validate: bool,
-    backend: str,
-) -> tuple[Tensor, Tensor]:
     dispatch.check_backend(backend)
     spec = make_spec(x, params, family, inverse, domain, slopes, min_bin_width, min_bin_height)
     if validate and (bounds := find_domain(domain).bounds) is not None:

@@ -3,7 +3,13 @@
 from cubicflow.training.config import TrainingConfig
 from cubicflow.training.errors import NonFiniteLossError, RunFolderError, TrainingError, TrainingInterrupted
 from cubicflow.training.loop import FitResult, fit
-from cubicflow.training.losses import dequantised_likelihood, importance_weighted, negative_log_likelihood, reverse_kl
+from cubicflow.training.losses import (
+    dequantised_likelihood,
+    importance_weighted,
+    negative_log_likelihood,
+    one_pass,
+    reverse_kl,
+)
 
 __all__ = [
     "FitResult",
@@ -16,5 +22,6 @@ __all__ = [
     "fit",
     "importance_weighted",
     "negative_log_likelihood",
+    "one_pass",
     "reverse_kl",
 ]

@@ -23,7 +23,7 @@ from cubicflow.training.distributed import join
 from cubicflow.training.errors import NonFiniteLossError, TrainingError, TrainingInterrupted
 from cubicflow.training.fit_checks import check_rows, check_settings, split_off
 from cubicflow.training.interrupts import Interrupts
-from cubicflow.training.losses import SINGLE_PASS, Loss, dequantised_likelihood, negative_log_likelihood
+from cubicflow.training.losses import Loss, dequantised_likelihood, is_one_pass, negative_log_likelihood
 from cubicflow.training.parts import parts
 from cubicflow.training.progress import Progress, make_progress
 from cubicflow.training.randomness import random_state_kept
@@ -327,7 +327,7 @@ def evaluate(step: Step, held_out: Rows) -> float:
     step.flow.eval()
     total = torch.zeros(2, dtype=torch.float64, device=step.world.device)
     # A user's loss may keep a graph, which needs far more memory: use the small batch.
-    kind = step.world.device.type if step.loss in SINGLE_PASS else "cpu"
+    kind = step.world.device.type if is_one_pass(step.loss) else "cpu"
     rows_at_once = VALIDATION_ROWS.get(kind, VALIDATION_ROWS["cpu"])
     for i, part in enumerate(held_out.in_order(rows_at_once)):
         if i % step.world.size == step.world.rank:

@@ -8,7 +8,7 @@ The loop computes their weighted mean over the rows of all processes. A loss of 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,10 +17,31 @@ from cubicflow.data.rows import Batch
 from cubicflow.flows import dequantise
 
 Loss = Callable[[Any, Batch], Tensor]  # (flow, batch) -> (B,)
+AnyLoss = TypeVar("AnyLoss", bound=Loss)
 LogDensity = Callable[..., Tensor]  # x (..., D) [, context (..., C)] -> (...,), up to a constant
 SAMPLES_EACH = 16  # samples for each row of context
 
 
+def one_pass(loss: AnyLoss) -> AnyLoss:
+    """Mark a loss that calls every layer exactly once, and runs the same kernels for all batches. A step with such a
+    loss can be replayed as a CUDA graph, and can compute the gradients of weights on a second stream.
+
+    >>> @one_pass
+    ... def squared(flow, batch):
+    ...     return flow.log_prob(batch.x) ** 2
+    >>> is_one_pass(squared)
+    True
+    """
+    loss.one_pass = True  # type: ignore[attr-defined]
+    return loss
+
+
+def is_one_pass(loss: Loss) -> bool:
+    """Return whether a loss is marked by :func:`one_pass`."""
+    return bool(getattr(loss, "one_pass", False))
+
+
+@one_pass
 def negative_log_likelihood(flow: Any, batch: Batch) -> Tensor:
     """Return -log p(x | context) of each row, the loss of maximum likelihood. Default loss. Shape (B,).
 
@@ -33,6 +54,7 @@ def negative_log_likelihood(flow: Any, batch: Batch) -> Tensor:
     return -log_prob(flow, batch.x, batch.context)
 
 
+@one_pass
 def dequantised_likelihood(flow: Any, batch: Batch) -> Tensor:
     """Return the negative log likelihood of integer pixel values plus uniform noise. Default for uint8 rows.
 
@@ -52,11 +74,6 @@ def log_prob(flow: Any, x: Tensor, context: Tensor | None) -> Tensor:
     """
     found: Tensor = flow.log_prob(x) if context is None else flow.log_prob(x, context)
     return found
-
-
-# Losses that call every layer exactly once. A step with such a loss can be replayed as a CUDA graph, and can compute
-# the gradients of weights on a second stream.
-SINGLE_PASS: tuple[Loss, ...] = (negative_log_likelihood, dequantised_likelihood)
 
 
 def reverse_kl(log_density: LogDensity) -> Loss:

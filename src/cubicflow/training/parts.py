@@ -9,8 +9,7 @@ from torch import Tensor
 
 from cubicflow.data.rows import Batch
 from cubicflow.hooks import hook
-from cubicflow.training.adam import Adam
-from cubicflow.training.weights import Weights
+from cubicflow.training.optimiser import Adam, Weights
 
 if TYPE_CHECKING:
     from cubicflow.training.step import Step

@@ -18,13 +18,13 @@ from torch import Tensor
 from cubicflow.data.rows import Batch
 from cubicflow.data.symmetries import Symmetries
 from cubicflow.nets.precision import float32_products
-from cubicflow.training.averaging import Averages
 from cubicflow.training.config import TrainingConfig
 from cubicflow.training.distributed import World
-from cubicflow.training.losses import SINGLE_PASS, Loss
+from cubicflow.training.losses import Loss, is_one_pass
+from cubicflow.training.optimiser import Averages, RunningStatistics
 from cubicflow.training.parts import parts
 from cubicflow.training.randomness import Randomness
-from cubicflow.training.running_statistics import RunningStatistics
+from cubicflow.transforms.transform import initialising
 
 TINY = 1e-6  # added to the gradient's norm, to avoid a division by 0
 
@@ -68,7 +68,7 @@ class Step:
         self.adam = parts.adam(self.weights, config.beta2, config.weight_decay)
         self.averages = None if config.average_decay is None else Averages(self.weights)
         self.statistics = RunningStatistics(flow)
-        self.randomness = Randomness(flow, world.device, known_loss=loss in SINGLE_PASS)
+        self.randomness = Randomness(flow, world.device, known_loss=is_one_pass(loss))
         self.symmetries = None if symmetries is None else symmetries.to(world.device, self.dtype)
         self.passes: Callable[[], AbstractContextManager[None]] = nullcontext
         self.count = torch.zeros((), dtype=torch.int64, device=world.device)
@@ -139,9 +139,9 @@ class Step:
 
     @torch.no_grad()
     def initialise(self, batch: Batch) -> None:
-        """Initialise layers that take their scale from the first batch. Must precede averaging and captures."""
+        """Initialise layers that choose a start from the first batch. Must precede averaging and captures."""
         statistics = self.statistics.copy()
-        with self._gradients_for_own_losses():
+        with self._gradients_for_own_losses(), initialising(self.flow):
             share = self.share_of_loss(batch).detach()
         self.statistics.restore(statistics, where=~torch.isfinite(share))
         if self.averages is not None:
@@ -149,4 +149,4 @@ class Step:
 
     def _gradients_for_own_losses(self) -> AbstractContextManager[None]:
         """Enable gradients for a user's loss, which may compute gradients itself, as score matching does."""
-        return torch.set_grad_enabled(self.loss not in SINGLE_PASS)
+        return torch.set_grad_enabled(not is_one_pass(self.loss))

@@ -7,18 +7,7 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cubicflow.flows.serialization import (
-    CONFIG_FILE,
-    DTYPES,
-    SHARED,
-    WEIGHTS_FILE,
-    FlowFileError,
-    build_flow,
-    compare,
-    share,
-    state_shapes,
-)
-from cubicflow.flows.untrusted import why_too_large, why_unusable
+from cubicflow.flows.serialization import CONFIG_FILE, WEIGHTS_FILE, FlowFileError, restored
 from cubicflow.training.checkpoint import NEWEST, PREVIOUS, Checkpoint, DamagedCheckpointError, read_checkpoint
 from cubicflow.training.run_folder import LOCK_FILE
 
@@ -53,21 +42,8 @@ def load_unfinished(folder: Path, config: dict[str, Any]) -> BestSoFar:
     checkpoint = _newest(folder)
     tensors = {name.removeprefix(BEST): value for name, value in checkpoint.tensors.items() if name.startswith(BEST)}
     shapes = {name: (tuple(value.shape), value.dtype) for name, value in tensors.items()}
-    description, dtype = config.get("flow"), DTYPES.get(str(config.get("dtype")))
-    if dtype is None or not isinstance(description, dict):
-        raise FlowFileError(folder / CONFIG_FILE, "the file does not describe a flow that can be built")
-    if too_large := why_too_large(description, shapes):
-        raise FlowFileError(folder / CONFIG_FILE, too_large)
-    try:
-        flow = build_flow(description, dtype)
-    except ValueError as error:
-        raise FlowFileError(folder / CONFIG_FILE, f"the file does not describe a flow: {error}") from error
-    compare(path, state_shapes(flow), shapes)
-    if unusable := why_unusable(flow, tensors):
-        raise FlowFileError(path, unusable)
-    flow.load_state_dict(tensors, assign=True)
-    share(flow, folder / CONFIG_FILE, config.get(SHARED, {}))
-    return BestSoFar(flow.eval(), int(checkpoint.numbers["step"]))
+    flow = restored(config, folder / CONFIG_FILE, path, shapes, lambda _: tensors)
+    return BestSoFar(flow, int(checkpoint.numbers["step"]))
 
 
 def is_unfinished(folder: Path, config: dict[str, Any]) -> bool:

@@ -8,13 +8,14 @@ from cubicflow.transforms.conv1x1 import Conv1x1
 from cubicflow.transforms.coupling import Coupling
 from cubicflow.transforms.element_map import ElementMap
 from cubicflow.transforms.elementwise import Elementwise
+from cubicflow.transforms.linear import LinearTransform
 from cubicflow.transforms.lu_linear import LULinear
 from cubicflow.transforms.multi_scale import MultiScale
 from cubicflow.transforms.permutation import Permutation
 from cubicflow.transforms.sigmoid import Logit, Sigmoid
 from cubicflow.transforms.squeeze import Squeeze
 from cubicflow.transforms.standardise import Standardise
-from cubicflow.transforms.transform import Transform
+from cubicflow.transforms.transform import NotInvertibleError, Transform
 
 __all__ = [
     "ActNorm",
@@ -26,8 +27,10 @@ __all__ = [
     "Elementwise",
     "Inverse",
     "LULinear",
+    "LinearTransform",
     "Logit",
     "MultiScale",
+    "NotInvertibleError",
     "Permutation",
     "Sigmoid",
     "Squeeze",

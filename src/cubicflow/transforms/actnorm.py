@@ -30,6 +30,8 @@ class ActNorm(Transform):
     (True, True)
     """
 
+    affine = True
+
     def __init__(self, features: int) -> None:
         super().__init__()
         self.features = positive("features", features)
@@ -59,8 +61,11 @@ class ActNorm(Transform):
         return outputs, scale_log_det(z, self.log_scale)
 
     @torch.no_grad()
-    def initialise(self, x: Tensor) -> None:
-        """Set shift and scale from a batch. A feature that is constant in the batch keeps scale 1."""
+    def initialise(self, x: Tensor, context: Tensor | None = None) -> None:
+        """Set shift and scale from a batch, if that has not been done. A feature that is constant in the batch keeps
+        scale 1."""
+        if self._is_initialised:
+            return
         columns = x.movedim(1, -1).reshape(-1, self.features).double()
         count = _over_processes(torch.tensor(float(len(columns)), dtype=torch.float64, device=x.device))
         if count == 0:

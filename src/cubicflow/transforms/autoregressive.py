@@ -50,7 +50,7 @@ class Autoregressive(Transform):
         order: Sequence[int] | None = None,
     ) -> None:
         super().__init__()
-        self.features = positive("features", features)
+        self.features = self.inverse_passes = positive("features", features)
         self.element_map = element_map or ElementMap()
         self.element_map.check_columns(features)
         self.context_features = context_features

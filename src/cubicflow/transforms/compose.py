@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from cubicflow.transforms.lu_linear import Dense, LULinear, dense_inverses, dense_layers
-from cubicflow.transforms.transform import Transform, no_log_det
+from cubicflow.transforms.linear import Dense, LinearTransform
+from cubicflow.transforms.transform import Transform, context_for, no_log_det
 
 
 class Compose(Transform):
@@ -34,31 +34,40 @@ class Compose(Transform):
     def config(self) -> dict[str, Any]:
         return {"transforms": list(self.transforms)}
 
+    def __len__(self) -> int:
+        return len(self.transforms)
+
+    def __getitem__(self, place: int) -> Transform:
+        return self.transforms[place]
+
+    def __iter__(self) -> Iterator[Transform]:
+        return iter(self.transforms)
+
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         linear = self._linear_layers("forward")
-        dense = _dense_matrices(linear, dense_layers)
+        dense = _dense_matrices(linear, lambda kind: kind.dense_layers)
         log_dets = []
         for place, part in enumerate(self.transforms):
             if place in dense:
                 x, _ = part(x, dense=dense[place])
             else:
-                x, log_det = part(x, context if part.context_features else None)
+                x, log_det = part(x, context_for(part, context))
                 log_dets.append(log_det)
         log_det = torch.stack(log_dets).sum(0) if log_dets else no_log_det(x)
-        return x, log_det + _log_diagonals(linear) if linear else log_det
+        return x, log_det + _log_scales(linear) if linear else log_det
 
     def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         linear = self._linear_layers("inverse")
         linear = {place: layer for place, layer in linear.items() if layer.takes_dense_inverse(z)}
-        dense = _dense_matrices(linear, dense_inverses)
+        dense = _dense_matrices(linear, lambda kind: kind.dense_inverses)
         log_det = no_log_det(z)
         for place, part in reversed(list(enumerate(self.transforms))):
             if place in dense:
                 z, _ = linear[place].inverse(z, dense=dense[place])
             else:
-                z, log_det_part = part.inverse(z, context if part.context_features else None)
+                z, log_det_part = part.inverse(z, context_for(part, context))
                 log_det = log_det + log_det_part
-        return z, log_det - _log_diagonals(linear) if linear else log_det
+        return z, log_det - _log_scales(linear) if linear else log_det
 
     def map_box(self, ends: Tensor, *, inverse: bool = False) -> Tensor | None:
         box: Tensor | None = ends
@@ -68,29 +77,35 @@ class Compose(Transform):
             box = part.map_box(box, inverse=inverse)
         return box
 
-    def _linear_layers(self, direction: str) -> dict[int, LULinear]:
+    def _linear_layers(self, direction: str) -> dict[int, LinearTransform]:
         """Return the linear layers by their positions. A layer with a replaced method is left out, because the method
         may do more than multiply."""
-        layers = enumerate(self.transforms)
-        return {i: part for i, part in layers if type(part) is LULinear and direction not in part.__dict__}
+        return {
+            place: part
+            for place, part in enumerate(self.transforms)
+            if isinstance(part, LinearTransform)
+            and direction not in part.__dict__
+            and getattr(type(part), direction) is getattr(LinearTransform, direction)
+        }
 
 
 def _dense_matrices(
-    layers: dict[int, LULinear], make: Callable[[Sequence[LULinear]], Sequence[Dense]]
+    layers: dict[int, LinearTransform],
+    maker: Callable[[type[LinearTransform]], Callable[[Sequence[Any]], Sequence[Dense]]],
 ) -> dict[int, Dense]:
-    """Return the matrices of all linear layers. Matrices of one size are made in one batch: making them one at a time
-    would take longer than the products that use them."""
+    """Return the matrices of all linear layers. Matrices of one class and size are made in one batch: making them one
+    at a time would take longer than the products that use them."""
     dense: dict[int, Dense] = {}
-    for features in {layer.features for layer in layers.values()}:
-        alike = {place: layer for place, layer in layers.items() if layer.features == features}
-        dense.update(zip(alike, make(list(alike.values())), strict=True))
+    for kind, features in dict.fromkeys((type(layer), layer.features) for layer in layers.values()):
+        alike = {i: layer for i, layer in layers.items() if type(layer) is kind and layer.features == features}
+        dense.update(zip(alike, maker(kind)(list(alike.values())), strict=True))
     return dense
 
 
-def _log_diagonals(layers: dict[int, LULinear]) -> Tensor:
+def _log_scales(layers: dict[int, LinearTransform]) -> Tensor:
     """Return the sum of all log-determinants. The sum is the same for every row, so it is added once at the end. Adding
     each log-determinant in its own layer would cost a sum over rows in every layer's backward pass."""
-    return torch.cat([layer.log_diagonal for layer in layers.values()]).sum()
+    return torch.cat([layer.log_scales() for layer in layers.values()]).sum()
 
 
 class Inverse(Transform):
@@ -109,6 +124,7 @@ class Inverse(Transform):
         super().__init__()
         self.transform = transform
         self.context_features = transform.context_features
+        self.affine = transform.affine
 
     def config(self) -> dict[str, Any]:
         return {"transform": self.transform}

@@ -1,4 +1,4 @@
-"""Glow's 1x1 convolution in LU form."""
+"""Glow's 1x1 convolution: a linear layer at every pixel."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ from typing import Any
 from torch import Tensor
 
 from cubicflow.constructors import positive
+from cubicflow.transforms.linear import LinearTransform
 from cubicflow.transforms.lu_linear import LULinear
 from cubicflow.transforms.transform import Transform, check_features
 
 
 class Conv1x1(Transform):
-    """One :class:`LULinear`, applied to the channels of every pixel: (N, C, H, W) -> (N, C, H, W).
+    """One linear layer, applied to the channels of every pixel: (N, C, H, W) -> (N, C, H, W).
 
-    The arguments are as in :class:`LULinear`; ``features`` is the number of channels.
+    Args:
+        features: the number of channels.
+        bias, permute, seed: as in :class:`LULinear`.
+        linear: the linear layer. The default is an :class:`LULinear`.
 
     >>> import torch
     >>> z, log_det = Conv1x1(4, seed=0)(torch.randn(2, 4, 3, 3))
@@ -22,13 +26,26 @@ class Conv1x1(Transform):
     (torch.Size([2, 4, 3, 3]), torch.Size([2]))
     """
 
-    def __init__(self, features: int, *, bias: bool = True, permute: bool = True, seed: int | None = None) -> None:
+    affine = True
+
+    def __init__(
+        self,
+        features: int,
+        *,
+        bias: bool = True,
+        permute: bool = True,
+        seed: int | None = None,
+        linear: LinearTransform | None = None,
+    ) -> None:
         super().__init__()
         self.features = positive("features", features)
-        self.linear = LULinear(features, bias=bias, permute=permute, seed=seed)
+        self.has_own_linear = linear is not None
+        self.linear = LULinear(features, bias=bias, permute=permute, seed=seed) if linear is None else linear
+        if self.linear.features != features:
+            raise ValueError(f"linear has {self.linear.features} features, and this layer has {features}")
 
     def config(self) -> dict[str, Any]:
-        return self.linear.config()
+        return {"features": self.features, "linear": self.linear} if self.has_own_linear else self.linear.config()
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         return self._over_pixels(x, inverse=False)

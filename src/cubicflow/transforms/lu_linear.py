@@ -3,41 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cubicflow.constructors import positive
 from cubicflow.nets.products import products
-from cubicflow.transforms.transform import Transform, check_features, check_floating
-
-# Triangular solves run layer by layer, but dense inverses of all layers are made in one batch. For small matrices the
-# inverses are therefore cheaper for any number of rows. For large matrices an inverse pays after a few times D rows,
-# because multiplying a row is faster than solving for it.
-ALWAYS_INVERTED = 48  # features; up to this size a dense inverse is always used
-ROWS_WORTH_AN_INVERSE = 4  # rows per feature; a larger layer uses a dense inverse for at least this many rows
+from cubicflow.transforms.linear import Dense, LinearTransform
 
 
-class Dense(NamedTuple):
-    """One direction of a linear layer as a dense matrix."""
-
-    weight: Tensor  # (D, D)
-    log_det: Tensor  # ()
-
-
-class LULinear(Transform):
+class LULinear(LinearTransform):
     """A linear layer z = P L U x + bias. P is a fixed random permutation, L is unit lower triangular, and U is upper
     triangular with a positive diagonal.
 
     log|det| is the sum of U's log-diagonal, O(D). The layer starts as the permutation alone. The inverse solves two
-    triangular systems for every row. With gradients off, and a small D or many rows, the inverse multiplies by a dense
-    inverse matrix instead. The dense inverse is recomputed at every call and never cached: torch's version counters
-    miss some changes of parameters, such as updates by fused optimisers, and a comparison of values would synchronise
-    with the GPU.
-
-    The layer computes in the precision of its weights, independent of torch's settings for autocast and TF32. Lower
-    precision would make the flow inexact, and D x D products are too small to gain much from it.
+    triangular systems for every row, or multiplies by a dense inverse; see :class:`LinearTransform`.
 
     Args:
         features: D.
@@ -73,31 +56,32 @@ class LULinear(Transform):
         # The permutation itself is saved as a buffer. The seed is only information for a reader of the config.
         return {"features": self.features, "bias": self.bias is not None, "permute": self.permute, "seed": self.seed}
 
-    def forward(self, x: Tensor, context: Tensor | None = None, *, dense: Dense | None = None) -> tuple[Tensor, Tensor]:
-        """Map x to z. ``dense`` is this layer's matrix, if the caller has already made it."""
-        check_features(self, x, self.features)
-        check_floating(self, x)
-        weight, log_det = dense or dense_layers([self])[0]
-        return products.exact(x, weight, self.bias), _expanded(log_det, x)
+    @classmethod
+    def dense_layers(cls, layers: Sequence[Self]) -> Sequence[Dense]:
+        factors = _widen(torch.stack([layer.factors for layer in layers]))  # (layers, D, D)
+        log_diagonals = torch.stack([layer.log_diagonal for layer in layers])  # (layers, D)
+        lower, upper = _triangles(factors, _widen(log_diagonals))
+        with _full_precision(lower):
+            lu = lower @ upper
+        orders = torch.stack([layer.permutation for layer in layers])
+        weights = lu.gather(1, orders[:, :, None].expand_as(lu)).to(log_diagonals.dtype)
+        return list(map(Dense, products.computed_weights(weights.unbind(0)), log_diagonals.sum(1).unbind(0)))
 
-    def inverse(self, z: Tensor, context: Tensor | None = None, *, dense: Dense | None = None) -> tuple[Tensor, Tensor]:
-        """Map z to x. ``dense`` is this layer's inverse matrix, if the caller has already made it."""
-        check_features(self, z, self.features)
-        check_floating(self, z)
-        shifted = z if self.bias is None else z - self.bias
-        if dense is None and not self.takes_dense_inverse(z):
-            return self._solve(shifted), _expanded(-self.log_diagonal.sum(), z)
-        weight, log_det = dense or dense_inverses([self])[0]
-        return products.exact(shifted, weight), _expanded(log_det, z)
+    @classmethod
+    def dense_inverses(cls, layers: Sequence[Self]) -> Sequence[Dense]:
+        log_diagonals = torch.stack([layer.log_diagonal for layer in layers])
+        lower, upper = _triangles(torch.stack([layer.factors for layer in layers]).double(), log_diagonals.double())
+        eye = torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device).expand_as(lower)
+        inverses = torch.linalg.solve_triangular(lower, eye, upper=False, unitriangular=True)
+        inverses = torch.linalg.solve_triangular(upper, inverses, upper=True)
+        orders = torch.stack([layer.permutation for layer in layers])
+        weights = inverses.gather(2, orders[:, None, :].expand_as(inverses)).to(log_diagonals.dtype)
+        return list(map(Dense, weights.unbind(0), (-log_diagonals.sum(1)).unbind(0)))
 
-    def takes_dense_inverse(self, z: Tensor) -> bool:
-        """Return whether a dense inverse, O(D^3), is faster for these rows than triangular solves, O(N D^2). Compiled
-        code always solves, so that it does not depend on the number of rows."""
-        if torch.is_grad_enabled() or torch.compiler.is_compiling():
-            return False
-        return self.features <= ALWAYS_INVERTED or len(z) >= ROWS_WORTH_AN_INVERSE * self.features
+    def log_scales(self) -> Tensor:
+        return self.log_diagonal
 
-    def _solve(self, z: Tensor) -> Tensor:
+    def solve(self, z: Tensor) -> Tensor:
         lower, upper = _triangles(_widen(self.factors), _widen(self.log_diagonal))
         rows = z.to(lower.dtype).index_select(1, self.permutation.argsort())
         with _full_precision(rows):
@@ -106,34 +90,18 @@ class LULinear(Transform):
         x: Tensor = columns.T.to(z.dtype)
         return x
 
-
-def dense_layers(layers: Sequence[LULinear]) -> Sequence[Dense]:
-    """Return the matrices of several layers of one size, made by a few batched operations."""
-    factors = _widen(torch.stack([layer.factors for layer in layers]))  # (layers, D, D)
-    log_diagonals = torch.stack([layer.log_diagonal for layer in layers])  # (layers, D)
-    lower, upper = _triangles(factors, _widen(log_diagonals))
-    with _full_precision(lower):
-        lu = lower @ upper
-    orders = torch.stack([layer.permutation for layer in layers])
-    weights = lu.gather(1, orders[:, :, None].expand_as(lu)).to(log_diagonals.dtype)
-    return list(map(Dense, products.computed_weights(weights.unbind(0)), log_diagonals.sum(1).unbind(0)))
-
-
-def dense_inverses(layers: Sequence[LULinear]) -> Sequence[Dense]:
-    """Return the inverse matrices of several layers of one size. They are computed in float64 and rounded once."""
-    log_diagonals = torch.stack([layer.log_diagonal for layer in layers])
-    lower, upper = _triangles(torch.stack([layer.factors for layer in layers]).double(), log_diagonals.double())
-    eye = torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device).expand_as(lower)
-    inverses = torch.linalg.solve_triangular(lower, eye, upper=False, unitriangular=True)
-    inverses = torch.linalg.solve_triangular(upper, inverses, upper=True)
-    orders = torch.stack([layer.permutation for layer in layers])
-    weights = inverses.gather(2, orders[:, None, :].expand_as(inverses)).to(log_diagonals.dtype)
-    return list(map(Dense, weights.unbind(0), (-log_diagonals.sum(1)).unbind(0)))
-
-
-def _expanded(log_det: Tensor, x: Tensor) -> Tensor:
-    """Return the log-determinant of every row, (N,), in float32 or a wider dtype."""
-    return log_det.to(torch.promote_types(x.dtype, torch.float32)).expand(x.shape[0])
+    @torch.no_grad()
+    def whiten_(self, mean: NDArray[np.float64], scale: NDArray[np.float64], correlations: NDArray[np.float64]) -> None:
+        """Set the layer so that rows with this mean (D,), scale (D,) and correlations (D, D) become white. Without a
+        bias the mean remains."""
+        # correlations = C C' with C lower triangular, so inv(C) ((x - mean) / scale) is white. The whitening matrix is
+        # lower triangular: L times the diagonal of U.
+        whitener = np.linalg.inv(np.linalg.cholesky(correlations)) / scale
+        diagonal = np.diag(whitener)
+        self.factors.copy_(torch.from_numpy(np.tril(whitener / diagonal, -1)))
+        self.log_diagonal.copy_(torch.from_numpy(np.log(diagonal)))
+        if self.bias is not None:
+            self.bias.copy_(torch.from_numpy(-(whitener @ mean)[self.permutation.cpu().numpy()]))
 
 
 def _triangles(factors: Tensor, log_diagonal: Tensor) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from cubicflow.transforms.squeeze import Squeeze
-from cubicflow.transforms.transform import Transform, is_unbounded, no_log_det
+from cubicflow.transforms.transform import Transform, context_for, is_unbounded, no_log_det
 
 
 class MultiScale(Transform):
@@ -49,7 +49,7 @@ class MultiScale(Transform):
         log_det = no_log_det(x)
         for level, transform in enumerate(self.levels):
             x, _ = self.squeeze(x)
-            x, log_det_level = transform(x, context if transform.context_features else None)
+            x, log_det_level = transform(x, context_for(transform, context))
             log_det = log_det + log_det_level
             if level < len(self.levels) - 1:
                 leaving, x = x.chunk(2, dim=1)
@@ -71,7 +71,7 @@ class MultiScale(Transform):
             if level < len(finished):
                 x = torch.cat([finished[level].reshape(-1, channels // 2, height, width), x], dim=1)
             transform = self.levels[level]
-            x, log_det_level = transform.inverse(x, context if transform.context_features else None)
+            x, log_det_level = transform.inverse(x, context_for(transform, context))
             x, _ = self.squeeze.inverse(x)
             log_det = log_det + log_det_level
         return x, log_det

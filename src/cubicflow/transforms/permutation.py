@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from cubicflow import constructors
+from cubicflow.constructors import positive
 from cubicflow.transforms.transform import Transform, check_features, no_log_det
 
 
@@ -19,15 +21,13 @@ class Permutation(Transform):
     """
 
     increasing = True
+    affine = True
 
     def __init__(self, permutation: Sequence[int]) -> None:
         super().__init__()
-        if sorted(permutation) != list(range(len(permutation))) or not len(permutation):
-            raise ValueError(f"a permutation must hold every number from 0 to D - 1 once, got {list(permutation)}")
-        order = [int(i) for i in permutation]
-        self.order = order
-        self.features = len(order)
-        self.permutation = nn.Buffer(torch.tensor(order))
+        self.features = positive("the number of features of a permutation", len(permutation))
+        self.order = constructors.permutation("permutation", permutation, self.features)
+        self.permutation = nn.Buffer(torch.tensor(self.order))
 
     def config(self) -> dict[str, Any]:
         return {"permutation": self.order}

@@ -19,6 +19,7 @@ class Squeeze(Transform):
     """
 
     increasing = True
+    affine = True
 
     def config(self) -> dict[str, Any]:
         return {}

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cubicflow.transforms.transform import Transform, check_features, per_pixel, scale_log_det
@@ -20,6 +22,7 @@ class Standardise(Transform):
     """
 
     increasing = True
+    affine = True
 
     def __init__(self, mean: Sequence[float] | Tensor, std: Sequence[float] | Tensor) -> None:
         super().__init__()
@@ -44,6 +47,13 @@ class Standardise(Transform):
         # Constant features are found by their range: the mean of equal numbers is rounded, so their std is seldom 0.
         constant = rows.amax(0) == rows.amin(0)
         return cls(rows.mean(0), torch.where(constant, 1, rows.std(0, correction=0)))
+
+    @torch.no_grad()
+    def whiten_(self, mean: NDArray[np.float64], scale: NDArray[np.float64], correlations: NDArray[np.float64]) -> None:
+        """Set mean and std. Correlations remain."""
+        del correlations
+        self.mean.copy_(torch.from_numpy(mean))
+        self.std.copy_(torch.from_numpy(scale))
 
     def config(self) -> dict[str, Any]:
         return {"mean": [0.0] * len(self.mean), "std": [1.0] * len(self.std)}  # the values are saved as buffers

@@ -1,15 +1,34 @@
-"""The base class of every invertible layer, and helpers for layers."""
+"""The contract of every layer, and helpers for layers."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 OWN_SHAPES = "a layer of your own that changes the shape overrides map_box"
+
+
+class NotInvertibleError(NotImplementedError):
+    """A layer was asked for an inverse that it does not have.
+
+    >>> class Cubed(Transform):
+    ...     def forward(self, x, context=None):
+    ...         return x + x**3, torch.log1p(3 * x**2).sum(1)
+    ...
+    ...     def config(self):
+    ...         return {}
+    >>> try:
+    ...     Cubed().inverse(torch.ones(1, 2))
+    ... except NotInvertibleError as error:
+    ...     print(str(error).partition(".")[0])
+    Cubed has no inverse
+    """
 
 
 class Transform(nn.Module, ABC):
@@ -19,7 +38,7 @@ class Transform(nn.Module, ABC):
     has shape (N,). It is the log absolute determinant of the Jacobian of the evaluated map. All state is in parameters
     and buffers.
 
-    A custom layer needs three methods:
+    A custom layer needs ``forward``, ``config``, and ``inverse`` if there is one:
 
     >>> class Doubling(Transform):
     ...     def forward(self, x, context=None):
@@ -37,18 +56,38 @@ class Transform(nn.Module, ABC):
     context_features: int = 0
     features: int = 0  # columns or channels of an input; 0 if the layer takes any number
     increasing: bool = False  # whether each output is an increasing function of one input
+    affine: bool = False  # whether outputs are an affine function of inputs and context does not matter
+    exact: bool = True  # whether log_det is the log-determinant itself, not an estimate of it
+    # Whether a call uses every weight once, and values decide neither which kernels run nor how often. Only such layers
+    # may be captured as a CUDA graph, with the gradients of weights on a second stream.
+    one_pass: bool = True
+    updated: tuple[str, ...] = ()  # buffers that a forward pass changes in training mode
+    inverse_passes: int = 1  # passes that ``inverse`` takes; features of an autoregressive layer
 
     @abstractmethod
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Map data to noise. Return ``(z, log_det)``."""
 
-    @abstractmethod
     def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Map noise to data. Return ``(x, log_det)``."""
+        """Map noise to data. Return ``(x, log_det)``. Raise a NotInvertibleError if there is no inverse."""
+        del z, context
+        raise NotInvertibleError(
+            f"{type(self).__name__} has no inverse. A flow with this layer has log densities but no samples; with "
+            "Inverse around the layer, it has samples with their log densities but no densities of given rows"
+        )
 
     @abstractmethod
     def config(self) -> dict[str, Any]:
         """Return the constructor's arguments: JSON values, transforms, networks, element maps, and lists of these."""
+
+    def initialise(self, x: Tensor, context: Tensor | None = None) -> None:
+        """Choose a start from inputs of the layer. A fit calls this once, with its first batch. Does nothing by
+        default."""
+
+    def fixed(self) -> Transform:
+        """Return this layer for a graph that is never trained: a copy in which values that depend on parameters alone
+        are computed. By default the layer itself."""
+        return self
 
     def map_box(self, ends: Tensor, *, inverse: bool = False) -> Tensor | None:
         """Return the image of a box of inputs, or with ``inverse`` of a box of outputs; None if the image is unknown.
@@ -62,6 +101,18 @@ class Transform(nn.Module, ABC):
         if self.increasing:
             return (self.inverse(ends) if inverse else self(ends))[0]
         return ends if is_unbounded(ends) else None
+
+
+@contextmanager
+def initialising(flow: nn.Module) -> Iterator[None]:
+    """In this block, a layer chooses its start from its inputs before it maps them: ``initialise`` of every layer."""
+    layers = [module for module in flow.modules() if isinstance(module, Transform)]
+    hooks = [layer.register_forward_pre_hook(lambda layer, inputs: layer.initialise(*inputs)) for layer in layers]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def is_unbounded(ends: Tensor) -> bool:
@@ -93,6 +144,11 @@ def scale_log_det(x: Tensor, log_scales: Tensor) -> Tensor:
 def per_pixel(values: Tensor, x: Tensor) -> Tensor:
     """Return one number per feature, (D,), in a shape that broadcasts over x, (N, D) or (N, D, H, W)."""
     return values.view(-1, *(1,) * (x.ndim - 2))
+
+
+def context_for(part: Any, context: Tensor | None) -> Tensor | None:
+    """Return the context for a layer or a base, or None if it takes none."""
+    return context if part.context_features else None
 
 
 def check_features(transform: Transform, x: Tensor, features: int) -> None:
