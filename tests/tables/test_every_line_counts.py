@@ -68,6 +68,11 @@ FILES: dict[str, tuple[bytes, Reading, str]] = {
         "4 lines begin with #: left out",
     ),
     "title.csv": (b"a title\n\n" + plain(), Reading(header="2"), "2 lines are above the names: left out"),
+    "open_title.csv": (
+        b'"a title\nof two lines", 5"\n' + plain(),
+        Reading(header="2"),
+        "2 lines are above the names: left out",
+    ),
     "no_names.csv": (plain().partition(b"\n")[2], Reading(header="none"), ""),
     "breaks.csv": (
         with_lines('7,1.5,"two', "", '# ""lines"""'),

@@ -60,7 +60,7 @@ class CsvTable(Table):
         lines = _first_lines(path, max(rows, 1) + ROWS_BELOW, self._comment)
         head = read_head(path, _decoded(path, lines, max(rows, 1)), reading)
         self.delimiter, self._skipped = head.delimiter, head.lines
-        for number, line in enumerate(lines[:rows]):
+        for number, line in enumerate(lines[self._above : rows], self._above):
             if open_quote(line, head.delimiter.encode(), is_open=False) is not None:
                 raise TableError(
                     f"{path}: row {number} holds the names, and its last quotation mark is not closed in that row; "
