@@ -195,6 +195,13 @@ def test_line_numbers_count_all_lines(tmp_path: Path) -> None:
     assert "first in line 8;" in found
 
 
+@pytest.mark.parametrize("line", ["1,2,3,4", "1,2", '1,"2,3"', '"1",2,3,"4"', '1"",2"', '5",6",7",8"'])
+def test_a_line_with_other_columns_is_named(tmp_path: Path, line: str) -> None:
+    text = "# made today\nx,y,z\n1,2,3\n\n#\n" + '1,"2",3\n' * 9 + line + "\n" + "1,2,3\n" * 9
+    found = refused(tmp_path, text, Reading(comment="#"))
+    assert found.startswith("not every line has the header's 3 columns (line 15: Expected 3 columns, got ")
+
+
 def test_names_over_several_lines_are_refused(tmp_path: Path) -> None:
     text = 'x,"a\nb",c\n' + "1,2,3\n" * 9
     assert "row 0 holds the names, and its last quotation mark is not closed" in refused(tmp_path, text)
