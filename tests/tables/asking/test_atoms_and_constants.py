@@ -116,9 +116,10 @@ def test_a_condition_that_a_constant_column_breaks_is_refused_with_its_value(fit
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("day>5", "column 'day' holds dates, and '5' is not a date; give a date"),
+        ("day>5", "column 'day' holds dates, and '5' is not a date; give a date, written as 2020-03-01"),
+        ("day>1.3.2020", "and '1.3.2020' is not a date; give a date, written as 2020-03-01"),
         ("day in 2020-01-01..soon", "column 'day' holds dates, and 'soon' is not a date"),
-        ("count<many", "column 'count' holds numbers, and 'many' is not a number; give a number"),
+        ("count<many", "column 'count' holds numbers, and 'many' is not a number; give a number, written as 7"),
         ("size>nan", "'nan' is not a number"),
         ("word>a", "column 'word' holds words, which have no order; compare with =, != or in"),
     ],
