@@ -36,7 +36,7 @@ SMALL = {"hidden_features": 16, "num_blocks": 1, "num_bins": 8}
 
 
 def every_kind(rows: int = ROWS, seed: int = 0) -> pd.DataFrame:
-    """Return words, rare words, steps, atoms, gaps, circles, dates, levels, truth values, a rule, a copy and a constant.
+    """Return words, rare words, steps, atoms, gaps, circles, dates, levels, booleans, a rule, a copy and a constant.
 
     Columns depend on earlier ones.
     """
