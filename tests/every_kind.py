@@ -36,8 +36,9 @@ SMALL = {"hidden_features": 16, "num_blocks": 1, "num_bins": 8}
 
 
 def every_kind(rows: int = ROWS, seed: int = 0) -> pd.DataFrame:
-    """Return words, rare words, steps, atoms, gaps, circles, dates, levels, truth values, a rule, a copy, a sum and a
-    constant. Columns depend on earlier ones.
+    """Return words, rare words, steps, atoms, gaps, circles, dates, levels, booleans, a rule, a copy and a constant.
+
+    Columns depend on earlier ones.
     """
     rng = np.random.default_rng(seed)
     species = rng.choice(["ash", "elm, old", "oak"], rows, p=[0.5, 0.3, 0.2])

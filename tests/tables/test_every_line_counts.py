@@ -68,6 +68,11 @@ FILES: dict[str, tuple[bytes, Reading, str]] = {
         "4 lines begin with #: left out",
     ),
     "title.csv": (b"a title\n\n" + plain(), Reading(header="2"), "2 lines are above the names: left out"),
+    "open_title.csv": (
+        b'"a title\nof two lines", 5"\n' + plain(),
+        Reading(header="2"),
+        "2 lines are above the names: left out",
+    ),
     "no_names.csv": (plain().partition(b"\n")[2], Reading(header="none"), ""),
     "breaks.csv": (
         with_lines('7,1.5,"two', "", '# ""lines"""'),
@@ -188,6 +193,13 @@ def test_line_numbers_count_all_lines(tmp_path: Path) -> None:
     text = '# title\n\n# more\na,b\n1,2\n\n# x "\n3,"4\n5"\n' + "1,2\n" * 9
     found = refused(tmp_path, text, Reading(header="1", comment="#"))
     assert "first in line 8;" in found
+
+
+@pytest.mark.parametrize("line", ["1,2,3,4", "1,2", '1,"2,3"', '"1",2,3,"4"', '1"",2"', '5",6",7",8"'])
+def test_a_line_with_other_columns_is_named(tmp_path: Path, line: str) -> None:
+    text = "# made today\nx,y,z\n1,2,3\n\n#\n" + '1,"2",3\n' * 9 + line + "\n" + "1,2,3\n" * 9
+    found = refused(tmp_path, text, Reading(comment="#"))
+    assert found.startswith("not every line has the header's 3 columns (line 15: Expected 3 columns, got ")
 
 
 def test_names_over_several_lines_are_refused(tmp_path: Path) -> None:

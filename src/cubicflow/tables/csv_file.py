@@ -60,7 +60,7 @@ class CsvTable(Table):
         lines = _first_lines(path, max(rows, 1) + ROWS_BELOW, self._comment)
         head = read_head(path, _decoded(path, lines, max(rows, 1)), reading)
         self.delimiter, self._skipped = head.delimiter, head.lines
-        for number, line in enumerate(lines[:rows]):
+        for number, line in enumerate(lines[self._above : rows], self._above):
             if open_quote(line, head.delimiter.encode(), is_open=False) is not None:
                 raise TableError(
                     f"{path}: row {number} holds the names, and its last quotation mark is not closed in that row; "
@@ -101,8 +101,9 @@ class CsvTable(Table):
         except pa.ArrowInvalid as error:
             if "Empty CSV file" in str(error):  # the file holds only a header
                 return
-            self._refuse_open_quotes(self._scanned())
-            raise TableError(_explain(self.path, str(error), len(self.names))) from None
+            scanned = self._scanned(len(self.names))
+            self._refuse_open_quotes(scanned)
+            raise TableError(_explain(self.path, str(error), len(self.names), scanned.uneven)) from None
         except (OSError, EOFError) as error:
             raise TableError(f"{self.path}: cannot be read: {error}") from None
 
@@ -128,10 +129,10 @@ class CsvTable(Table):
             remarks.append(f"{', '.join(found)}: left out")
         return tuple(remarks)
 
-    def _scanned(self) -> ScannedLines:
+    def _scanned(self, columns: int | None = None) -> ScannedLines:
         try:
             with _open(self.path) as file:
-                return scan_lines(file, (self.delimiter or ",").encode(), self._comment, self._skipped)
+                return scan_lines(file, (self.delimiter or ",").encode(), self._comment, self._skipped, columns)
         except (OSError, EOFError) as error:
             raise TableError(f"{self.path}: cannot be read: {error}") from None
 
@@ -313,13 +314,15 @@ def _open(path: Path) -> BinaryIO:
     return cast("BinaryIO", gzip.open(path)) if path.suffix == ".gz" else path.open("rb")
 
 
-def _explain(path: Path, error: str, columns: int) -> str:
-    """Return a message for an error of Arrow's CSV parser."""
+def _explain(path: Path, error: str, columns: int, line: int | None) -> str:
+    """Return a message for an error of Arrow's CSV parser. ``line`` is the first line with other than ``columns``
+    values, if one is known."""
     error = error.splitlines()[0]
     if "invalid UTF8" in error or "invalid UTF-8" in error:
         return _not_utf8(path)
     if "Expected" in error and "columns" in error:
-        detail = error.removeprefix("CSV parse error: ")
+        # Arrow counts rows only in one thread, and without the comments.
+        detail = re.sub("^CSV parse error: (Row #[0-9]+: )?", f"line {line:,}: " if line else "", error)
         return (
             f"{path}: not every line has the header's {columns} columns ({detail}); repair those lines, or quote "
             "values that contain the delimiter"

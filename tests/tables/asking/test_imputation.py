@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from cubicflow.tables import FittedTable, TableError, fit_table
+from cubicflow.tables import FittedTable, TableError, TableOptions, fit_table
 
 from .conftest import mixed
 
@@ -86,3 +86,25 @@ def test_bad_tables_are_refused(of_mixed: FittedTable) -> None:
         of_mixed.impute(table(mixed(20).drop(columns="legs")))
     untouched = of_mixed.impute(table(mixed(20).dropna()))[0].to_pandas()
     assert (untouched["filled"] == "").all()
+
+
+def test_values_keep_constraints_with_context_columns(tmp_path: Path) -> None:
+    """The model is hardly trained, so without the constraints it draws most values of x above the limit."""
+    rng, rows = np.random.default_rng(0), 600
+    limit = rng.integers(0, 6, rows)
+    x, fee = rng.integers(0, limit + 1), rng.integers(0, 3, rows)
+    frame = pd.DataFrame({"x": x, "fee": fee, "total": fee + limit, "limit": limit})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    training = {"steps": 2, "seed": 0, "progress": False, "device": "cpu"}
+    options, constraints = TableOptions(context=("limit",)), ["x <= limit", "fee + limit = total"]
+    found = fit_table(tmp_path / "t.csv", tmp_path / "run", options, constraints=constraints, **training).fitted
+    limits = np.tile(np.arange(6), 50)
+    gaps = pa.table({**dict.fromkeys(("x", "fee", "total"), pa.nulls(300, pa.int64())), "limit": limits})
+    filled = found.impute(gaps, seed=0)[0].to_pandas()
+    assert (filled["x"] <= filled["limit"]).all()
+    assert (filled["fee"] + filled["limit"] == filled["total"]).all()
+    assert (filled.groupby("limit")["x"].nunique() == np.arange(6) + 1).all()  # every value that the limit allows
+    broken = gaps.set_column(0, "x", pa.array(limits + 1))  # the row's own values break one constraint
+    kept = found.impute(broken, seed=0)[0].to_pandas()
+    assert (kept["x"] == limits + 1).all()
+    assert (kept["fee"] + kept["limit"] == kept["total"]).all()

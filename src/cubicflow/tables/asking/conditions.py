@@ -25,7 +25,8 @@ from cubicflow.tables.table_error import TableError, some
 RELATION = re.compile(
     r"\s*(not\s+in(?=[\s\"])|in(?=[\s\"])|is\s+not\s+missing\s*$|is\s+missing\s*$|<=|>=|!=|==|=|<|>)\s*"
 )
-RANGE = re.compile(r"(\S*)\s*\.\.\s*(\S*)")
+END = r"(\S*(?:\s\d\d?:\S*)?)"  # the time of a date may follow a space
+RANGE = re.compile(rf"{END}\s*\.\.\s*{END}")
 
 Given = Mapping[str, object] | Sequence[str] | str | None
 

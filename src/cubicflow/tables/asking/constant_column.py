@@ -8,7 +8,7 @@ from datetime import date
 import numpy as np
 import pyarrow as pa
 
-from cubicflow.tables.arrow_types import is_date, is_number
+from cubicflow.tables.arrow_types import is_date, is_number, shown
 from cubicflow.tables.asking.conditions import Condition
 from cubicflow.tables.asking.constraints import number_of
 from cubicflow.tables.kinds.column import Column
@@ -44,9 +44,10 @@ def _number(column: Column, condition: Condition, end: object) -> float:
         found = math.nan
     if not math.isfinite(found):
         one, many = ("date", "dates") if is_date(column.arrow_type) else ("number", "numbers")
+        value = shown(column.decode(np.zeros(1)))[0]
         raise TableError(
             f"condition {condition.text!r}: column {column.name!r} holds {many}, and {str(end)!r} is not a {one}; give "
-            f"a {one}"
+            f"a {one}, written as {value}"
         )
     return found
 

@@ -17,6 +17,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -27,7 +28,7 @@ from cubicflow.tables.asking.column_law import ColumnLaw, column_law
 from cubicflow.tables.asking.constraints import Constraint
 from cubicflow.tables.asking.particles import Computed, Particles, Walk
 from cubicflow.tables.asking.sums import checks_of, computed_columns, solved_columns
-from cubicflow.tables.cell_encoder import CellEncoder
+from cubicflow.tables.cell_encoder import CellEncoder, with_gaps
 from cubicflow.tables.cells import Cells, NumberCells, WordCells
 from cubicflow.tables.columns_model import ColumnsModel
 
@@ -51,14 +52,12 @@ def fill_gaps(
 ) -> Floats:
     """Return rows (N, D) of plain numbers, in the table's order, with missing values filled: (draws, N, D).
 
-    Drawn values keep ``constraints`` on modelled columns where the row's own values allow it.
+    Drawn values keep ``constraints`` where the row's own values allow it.
     ``most_likely`` fills a missing value with the most probable word, or the median number, of all particles. On a
     circle, the median is the particle's value with the least mean distance from the values of all particles.
     """
     walk = Walk(model, encoder, {})
-    context_names = {column.name for column in encoder.schema.context}
     walk.computed = computed_columns(walk, constraints)
-    walk.checks = checks_of(walk, [each for each in constraints if context_names.isdisjoint(each.names)])
     sums = solved_columns(walk, constraints)
     rows = y[:, walk.places]
     found = np.repeat(rows[None], draws, axis=0)
@@ -68,8 +67,17 @@ def fill_gaps(
         for chunk in np.array_split(members, max(math.ceil(len(members) * particles / AT_ONCE), 1)):
             if len(chunk):
                 given = None if context is None else context[chunk]
+                walk.checks = checks_of(walk, constraints, _context_columns(walk, given, particles))
                 found[:, chunk] = _fill(walk, sums, rows[chunk], given, start, generator, draws, most_likely, particles)
     return np.stack([walk.to_table(each) for each in found])
+
+
+def _context_columns(walk: Walk, context: Floats | None, particles: int) -> dict[str, pa.Array]:
+    """Return the context columns of the rows, with each value repeated for all particles of its row."""
+    if context is None:
+        return {}
+    columns = np.repeat(context, particles, axis=0).T
+    return {column.name: with_gaps(column, y) for column, y in zip(walk.encoder.schema.context, columns, strict=True)}
 
 
 def _fill(

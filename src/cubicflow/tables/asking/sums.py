@@ -60,7 +60,8 @@ def checks_of(
 ) -> dict[int, Check]:
     """Return, for the last column of every constraint, a function that finds the rows which keep the constraint.
 
-    ``given`` holds the values of the context columns, one row for all. A copy is always kept, so it needs no check.
+    ``given`` holds the values of the context columns, one row for all or one for each row. A copy is always kept, so it
+    needs no check.
     """
     order, groups = walk.encoder.order, dict[int, list[Constraint]]()
     for constraint in constraints:
@@ -79,8 +80,10 @@ def _check(walk: Walk, constraints: Sequence[Constraint], given: Mapping[str, pa
         for name in names:
             if name in order:
                 rows[name] = with_gaps(schema[name], y[:, order.index(name)])
+            elif name in given:
+                rows[name] = given[name].take(first) if len(given[name]) == 1 else given[name]
             else:
-                rows[name] = given[name].take(first) if name in given else schema[name].decode(np.zeros(len(y)))
+                rows[name] = schema[name].decode(np.zeros(len(y)))
         kept = np.ones(len(y), np.bool_)
         for constraint in constraints:
             kept &= ~constraint.broken(rows, schema)

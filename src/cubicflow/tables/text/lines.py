@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
@@ -98,20 +99,26 @@ class ScannedLines:
 
     ``empty`` is the number of empty lines, and ``continued`` that of the lines that continue a quoted text.
     ``first_open`` is the number, from 1, of the first line at whose end a quoted text is open; None if there is none.
-    ``never_closed`` is the number of the line whose quoted text has no end.
+    ``never_closed`` is the number of the line whose quoted text has no end. ``uneven`` is the number of the first line
+    with another number of values than the header.
     """
 
     empty: int = 0
     continued: int = 0
     first_open: int | None = None
     never_closed: int | None = None
+    uneven: int | None = None
 
 
-def scan_lines(file: BinaryIO | io.RawIOBase, delimiter: bytes, comment: bytes, skipped: int) -> ScannedLines:
+def scan_lines(
+    file: BinaryIO | io.RawIOBase, delimiter: bytes, comment: bytes, skipped: int, columns: int | None = None
+) -> ScannedLines:
     """Return the lines of a file that are not rows. The first ``skipped`` lines that are not comments are left out.
 
-    >>> scan_lines(io.BytesIO(b'a,b\\n1,"x\\n\\ny"\\n\\n2,3'), b",", b"", 1)
-    ScannedLines(empty=1, continued=2, first_open=2, never_closed=None)
+    ``columns`` is the number of values that ``uneven`` compares with; None leaves ``uneven`` out.
+
+    >>> scan_lines(io.BytesIO(b'a,b\\n1,"x\\n\\ny"\\n\\n2,3\\n4'), b",", b"", 1, 2)
+    ScannedLines(empty=1, continued=2, first_open=2, never_closed=None, uneven=7)
     """
     found, opened = ScannedLines(), None
     for number, line in enumerate(_lines(file), 1):
@@ -121,8 +128,11 @@ def scan_lines(file: BinaryIO | io.RawIOBase, delimiter: bytes, comment: bytes, 
             skipped -= 1
             continue
         found.continued += opened is not None
-        found.empty += opened is None and not line.rstrip(b"\r\n")
-        place = open_quote(line, delimiter, is_open=opened is not None)
+        is_empty, is_begun = not line.rstrip(b"\r\n"), opened is not None
+        found.empty += is_empty and not is_begun
+        place = open_quote(line, delimiter, is_open=is_begun)
+        if columns and found.uneven is None and not is_empty and not is_begun and place is None:
+            found.uneven = number if _values(line, delimiter) != columns else None
         opened = None if place is None else opened if place < 0 else number
         found.first_open = found.first_open or opened
     found.never_closed = opened
@@ -136,6 +146,12 @@ def _lines(file: BinaryIO | io.RawIOBase) -> Iterator[bytes]:
         *whole, rest = (rest + block).splitlines(keepends=True)  # the last line may go on, or lack its line feed
         yield from whole
     yield from rest.splitlines(keepends=True)
+
+
+def _values(line: bytes, delimiter: bytes) -> int:
+    """Return the number of values in a line without open quotation marks."""
+    start = b"(^|" + re.escape(delimiter) + b")"
+    return re.sub(start + b'"(?:[^"]|"")*"', rb"\1", line).count(delimiter) + 1
 
 
 def is_comment(line: bytes, comment: bytes) -> bool:
