@@ -38,22 +38,21 @@ def run(request: Request) -> None:
     """
     settings = table_settings(request.recipe)
     cells = chosen_cells(request, settings, settings.models)
-    if len(request.datasets) > 1:  # the data of a single one is loaded first in any case
-        check_data([cell.dataset for cell in cells], request.data)
     failed: list[str] = []
     left_out: set[str] = set()
     try:
         if cells and request.deadline.over():
             raise request.unfinished()
-        for cell in cells if request.overwrite else ():
+        if len(request.datasets) > 1 or (request.datasets and request.overwrite):  # else it is loaded first in any case
+            check_data(request.datasets, request.data)
+        if not request.datasets:
+            left_out = leave_out(dict.fromkeys(cell.dataset for cell in cells), request)
+        cells = [cell for cell in cells if cell.dataset not in left_out]
+        for cell in cells if request.overwrite else ():  # of records without data, nothing is forgotten
             forget(request.folder, cell)
             request.begin(cell.folder(request.folder))
         read_cells(request.folder, settings)  # raises for records of another recipe, before anything is trained
         for dataset in dict.fromkeys(cell.dataset for cell in cells):
-            if not request.datasets and (why := why_left_out(dataset, request.data)):
-                request.report(f"{dataset.upper()} is left out: {why}")
-                left_out.add(dataset)
-                continue
             table = load_rows(dataset, settings, request.data)
             for cell in (cell for cell in cells if cell.dataset == dataset):
                 try:
@@ -62,20 +61,35 @@ def run(request: Request) -> None:
                     request.report(f"{cell}: failed. {error}")
                     failed.append(str(cell))
     except (UnfinishedError, TrainingInterrupted):
-        if request.folder.exists():  # something was run, now or before
+        if has_run(request):
             write_table(request, settings)
         raise
-    if request.folder.exists() or left_out != settings.datasets.keys():
+    if has_run(request) or cells:
         write_table(request, settings)
     if failed:
         raise TrainingError(f"{len(failed)} of {len(cells)} cells failed, for the reasons above: {'; '.join(failed)}")
-    if left_out == settings.datasets.keys():
+    if left_out and not cells:
         folder = data_folder(request.data)
         where = f"in {folder}" if folder.is_dir() else f"here, and there is no folder {folder}"
         raise MissingDataError(
             f"nothing was run: no dataset is complete {where}. The lines above name the files; to download some, use "
             f"paper.data.download. {how_to_choose_folder(folder)}"
         )
+
+
+def has_run(request: Request) -> bool:
+    """Return whether a cell was run in the folder, now or before."""
+    return (request.folder / "cells").exists()
+
+
+def leave_out(datasets: Iterable[str], request: Request) -> set[str]:
+    """Return the datasets whose published figures cannot be rerun with the data here, and report why."""
+    left_out = set()
+    for dataset in datasets:
+        if why := why_left_out(dataset, request.data):
+            request.report(f"{dataset.upper()} is left out: {why}")
+            left_out.add(dataset)
+    return left_out
 
 
 def check_data(datasets: Iterable[str], folder: Path | None) -> None:

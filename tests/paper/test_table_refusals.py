@@ -105,10 +105,32 @@ def test_missing_data_is_named_with_its_origin(paper: Command, table_data: Path,
     assert "or power/household_power_consumption.txt, from https://archive.ics.uci.edu/dataset/235" in done.output
     assert "HEPMASS is left out: the data is not here; it is hepmass/1000_train.csv and" in done.output
     assert "MINIBOONE is left out: only part of its test rows is here" in done.output
+    assert not (tmp_path / "out").exists(), "nothing was run, so nothing is left"
+    (tmp_path / "out").mkdir()
     done = paper("table-1", "-o", tmp_path / "out", "--data", tmp_path / "nowhere")
     assert f"there is no folder {tmp_path / 'nowhere'}" in done.errors
+    of_one = ("--model", "cubic-autoregressive-wide")  # a model of one dataset
+    done = paper("table-1", "-o", tmp_path / "out", "--data", table_data, *of_one)
+    assert "nothing was run" in done.errors
     assert paper("table-1", "-o", tmp_path / "out", "--seconds", 0).status == 75
-    assert not (tmp_path / "out").exists(), "nothing was run, so nothing is left"
+    assert list((tmp_path / "out").iterdir()) == [], "nothing was run, so nothing is left"
+
+
+def test_overwrite_keeps_records_that_cannot_be_run_again(
+    paper: Command, command: tuple[object, ...], tiny_table: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    assert paper(*command, "-o", out, "--seed", 0).status == 0
+    before = {path: path.read_bytes() for path in out.glob("cells/*/*/*/*") if path.is_file()}
+    assert before
+    again = ("table-1", "-o", out, "--recipe", tiny_table, "--seed", 0, "--overwrite", "--device", "cpu")
+    (tmp_path / "none").mkdir()
+    for data in (tmp_path / "none", tmp_path / "data"):  # no data, and only part of the test rows
+        assert paper(*again, "--data", data).status == 2
+        assert {path: path.read_bytes() for path in before} == before
+    done = paper(*again, "--data", tmp_path / "none", "--dataset", "miniboone")
+    assert "MINIBOONE was not found" in done.errors
+    assert {path: path.read_bytes() for path in before} == before
 
 
 def test_all_requested_data_is_looked_for_before_anything_is_trained(
