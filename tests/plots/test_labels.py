@@ -83,6 +83,19 @@ def test_no_label_overlaps_another_in_a_small_figure(first: int) -> None:
     check_labels(corner(panels()[first : first + 2]))
 
 
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [(24_000, 460_000), (20_000, 980_000), (-998_000, -984_000), (-4.8905, -4.8885), (-9.42e-4, -9.36e-4), (0, 5)],
+)
+def test_ticks_of_numbers_of_many_digits_have_room(low: float, high: float) -> None:
+    values = np.linspace(low, high, 50)
+    panel = Panel("income", values, values, np.linspace(low, high, 41))
+    for figure in (marginals([panel] * 4), corner([panel] * 4), corner([panel] * 8)):
+        check_labels(figure)
+        ticks = figure.axes[-1].get_xticks()
+        assert ((ticks >= low) & (ticks <= high)).sum() >= 2, "one number does not show a scale"
+
+
 @pytest.mark.parametrize("days", [1e-5, 1e-3, 0.03, 0.9, 1.9, 6, 30, 61, 200, 729, 731, 1500, 40_000, 700_000])
 def test_dates_of_every_span_have_ticks(days: float) -> None:
     values = np.array([10_000.0 - min(days, 9000) / 2, 10_000 + days / 2])
@@ -99,6 +112,15 @@ def test_characters_that_the_font_lacks_are_boxes() -> None:
     assert plain("größe 数 x") == "größe □ x"
     assert plain("a\n\tb") == "a b"
     assert plain("$5") == r"\$5"
+
+
+def test_long_words_that_begin_alike_have_different_labels() -> None:
+    words = tuple(f"an extremely long word that ends in {i}" for i in range(3))
+    level = np.arange(3.0)
+    (axes,) = marginals([Panel("word", level, level, np.arange(4) - 0.5, words)]).axes
+    labels = [label.get_text() for label in axes.get_xticklabels()]
+    assert len(set(labels)) == 3
+    assert all(label.startswith("an extr") for label in labels)
 
 
 def test_missing_values_are_kept_apart_from_many_words() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -110,8 +111,21 @@ def _scale(axes: Axes, panel: Panel, which: str, *, width: float, shown: bool = 
         locator = AutoDateLocator(minticks=2, maxticks=5)
         axis.set_major_locator(locator)
         axis.set_major_formatter(ConciseDateFormatter(locator))
-    elif width < PANEL[0]:
-        axis.set_major_locator(MaxNLocator(3, steps=[1, 2, 5, 10]))
+    else:
+        axis.set_major_locator(_ticks(axis, panel, width))
     if not shown:
         axis.set_tick_params(labelbottom=False, labelleft=False)
         axis.get_offset_text().set_visible(False)
+
+
+def _ticks(axis: Axis, panel: Panel, width: float) -> MaxNLocator:
+    """Return the ticks of an axis of numbers: as many as have room for their labels, at most six."""
+    low, high = float(panel.edges[0]), float(panel.edges[-1])
+    most = 5 if width >= PANEL[0] else 3
+    while True:
+        locator = MaxNLocator(most, steps=[1, 2, 3, 4, 5, 10])
+        inside = [tick for tick in locator.tick_values(low, high) if low <= tick <= high]
+        labels = axis.get_major_formatter().format_ticks(inside)
+        if most == 1 or sum(map(len, labels)) * LETTER < 0.6 * width:
+            return locator
+        most -= 1

@@ -18,13 +18,14 @@ def plain(text: str, most: int = 40) -> str:
     """Return a column's name as a label of one line.
 
     Dollar signs are escaped, blanks of any kind become single spaces, characters that the font lacks become boxes, and
-    long names end in an ellipsis.
+    long names lose their middle: names that begin alike often differ at their ends.
 
-    >>> plain("a\\tb in $", 5)
-    'a b …'
+    >>> plain("price\\tof 2019 in $", 11)
+    'price o…n \\\\$'
     """
     line = " ".join(text.split())
-    shown = line if len(line) <= most else f"{line[: most - 1]}…"
+    end = (most - 1) // 3
+    shown = line if len(line) <= most else f"{line[: most - 1 - end]}…{line[-end:]}"
     font = get_font(findfont(FontProperties()))
     return "".join(c if font.get_char_index(ord(c)) else BOX for c in shown).replace("$", r"\$")
 
