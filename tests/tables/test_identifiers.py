@@ -15,6 +15,7 @@ from cubicflow.tables.doubts import identifies
 from cubicflow.tables.inference import Inferred
 from cubicflow.tables.kinds.facts import Facts
 from cubicflow.tables.source import MemoryTable
+from cubicflow.training import TrainingError
 
 RNG = np.random.default_rng(0)
 ROWS = 120
@@ -145,3 +146,11 @@ def test_a_fit_keeps_words_that_never_repeat(tmp_path: Path) -> None:
     np.testing.assert_allclose(scores, with_identifiers)
     kept = fit_table(path, tmp_path / "kept", TableOptions(keep=("row", "email")), **small).fitted
     assert set(kept.sample(50, seed=0).column("email").to_pylist()) <= {f"{i:04x}@example.org" for i in range(ROWS)}
+
+
+def test_a_fit_to_nothing_but_words_that_never_repeat(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    pd.DataFrame({name: IDENTIFIERS[name] for name in ("email", "row")}).to_csv(path, index=False)
+    small: dict[str, Any] = {"settings": {"hidden_features": 4}, "progress": False, "steps": 2, "seed": 0}
+    with pytest.raises(TrainingError, match="nothing to train; a table needs a column of numbers"):
+        fit_table(path, tmp_path / "run", TableOptions(keep=("email",)), **small)

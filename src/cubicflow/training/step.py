@@ -20,6 +20,7 @@ from cubicflow.data.symmetries import Symmetries
 from cubicflow.nets.precision import float32_products
 from cubicflow.training.config import TrainingConfig
 from cubicflow.training.distributed import World
+from cubicflow.training.errors import TrainingError
 from cubicflow.training.losses import Loss, is_one_pass
 from cubicflow.training.optimiser import Averages, RunningStatistics
 from cubicflow.training.parts import parts
@@ -87,6 +88,11 @@ class Step:
         statistics = self.statistics.copy()
         with float32_products(self.config.precision != "float32", self.world.device), self.passes():
             share = self.share_of_loss(batch)
+            if not share.requires_grad:
+                raise TrainingError(
+                    "the loss depends on no parameter, so there is nothing to train; a table needs a column of numbers "
+                    "or a column with words that repeat"
+                )
             share.backward()
         gradients = self.weights.gradients()
         loss = self.world.sum_gradients_(gradients, share.detach())
