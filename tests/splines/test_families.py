@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from typing import get_type_hints
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from cubicflow.splines.bins import Bins, floored_softmax
 from cubicflow.splines.domains import DOMAINS, Domain
 from cubicflow.splines.evaluation import Shape, UnitMap
 from cubicflow.splines.families import FAMILIES, Family
+from cubicflow.splines.functions import SplineSettings
 from cubicflow.transforms import ElementMap
 
 X = torch.linspace(0.1, 0.9, 5, dtype=torch.float64)
@@ -92,12 +94,18 @@ def test_the_general_function_equals_the_named_functions(case, domain, inverse):
 @pytest.mark.parametrize("family", sorted({family for family, _ in FAMILIES}))
 def test_a_named_function_takes_the_settings_of_its_family(family):
     (record, *_) = [record for (name, _), record in FAMILIES.items() if name == family]
-    taken = inspect.signature(getattr(splines, f"{family}_spline")).parameters
+    function = getattr(splines, f"{family}_spline")
     general = inspect.signature(splines.spline).parameters
-    for name in set(general) - {"family", "slopes", "min_bin_width", "min_bin_height"}:
-        assert taken[name] == general[name]
-    assert {"min_bin_width", "min_bin_height"} & set(taken) == set(record.floors)
-    assert ("slopes" in taken) == ((family, None) not in FAMILIES)
+    settings = set(general) - {"x", "params", "family", "slopes"}
+    assert set(get_type_hints(SplineSettings)) == settings
+    params = torch.zeros(5, record.num_params(4))
+    for name in settings:
+        if name in {"min_bin_width", "min_bin_height"} - set(record.floors):
+            with pytest.raises(ValueError, match=f"a {family} spline has no {name}".replace("_", "[_-]")):
+                function(X, params, **{name: 0.01})
+        else:
+            function(X, params, **{name: general[name].default})
+    assert ("slopes" in inspect.signature(function).parameters) == ((family, None) not in FAMILIES)
 
 
 def test_an_element_map_takes_every_family_on_every_domain(case, domain):

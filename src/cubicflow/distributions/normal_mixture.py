@@ -107,7 +107,7 @@ class NormalMixture(Base):
         return self.means[picks] + offsets
 
     def as_normal(self) -> tuple[Tensor, Tensor] | None:
-        if self.components > 1 or self.correlated:
+        if self.components > 1 or (self.correlated and self.features > 1):
             return None
         return self.means[0], self.log_scales[0].exp()
 
