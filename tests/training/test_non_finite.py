@@ -11,8 +11,8 @@ from cubicflow.training import NonFiniteLossError, fit
 from cubicflow.training.checkpoint import NEWEST, read_checkpoint
 from cubicflow.training.losses import negative_log_likelihood
 
-from .conftest import acting_at
 from .own_modules import OwnFlow
+from .small_fits import acting_at
 
 
 def test_non_finite_loss_stops_and_keeps_the_last_good_state(x, make_flow, tmp_path):
