@@ -41,7 +41,7 @@ SIZES = ("num_layers", "hidden_features", "num_bins", "dropout")
 
 
 @dataclass(eq=False, repr=False)
-class FlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no types
+class BaseFlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no types
     """Abstract base class of :class:`CubicFlowDensity` and :class:`CubicFlowConditional`.
 
     The fields with a default are constructor arguments, which the subclasses document.

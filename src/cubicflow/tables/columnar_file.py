@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pyarrow import parquet
 
 from cubicflow.tables.arrow_types import without_views
-from cubicflow.tables.npy_rows import NpyRows
+from cubicflow.tables.npy_rows import NpyFile
 from cubicflow.tables.source import Table, check_names
 from cubicflow.tables.table_error import TableError, some
 from cubicflow.tables.unpacking import check_unpacked
@@ -131,7 +131,7 @@ class NumpyTable(Table):
         types = {name: _type(path, name, column.dtype) for name, column in self._columns.items()}
         super().__init__(path, types, watched)
         mapped = next(iter(arrays.values()))
-        self._file = NpyRows(path, mapped) if isinstance(mapped, np.memmap) else None
+        self._file = NpyFile(path, mapped) if isinstance(mapped, np.memmap) else None
         self._digests: dict[str, int] = {}  # checksum of each column in the first pass
 
     def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:

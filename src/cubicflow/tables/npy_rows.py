@@ -14,14 +14,14 @@ from cubicflow.tables.watched_files import changed
 Array = NDArray[Any]
 
 
-class NpyRows:
+class NpyFile:
     """The rows of an array in a .npy file.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder, "x.npy")
     ...     np.save(path, np.arange(12.0).reshape(4, 3))
-    ...     NpyRows(path, np.load(path, mmap_mode="r")).rows(1, 3)
+    ...     NpyFile(path, np.load(path, mmap_mode="r")).rows(1, 3)
     array([[3., 4., 5.],
            [6., 7., 8.]])
     """
