@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cubicflow.explore.first_picture import ROUTES, FirstPicture, sound_config
+from cubicflow.extras import need
 
 if TYPE_CHECKING:
     import uvicorn
@@ -25,16 +26,12 @@ PORT = 8470
 PORTS = 100  # number of ports to try
 LAST_ROUTE = f"/api/{ROUTES[-1]}"  # the last answer of the first picture
 LONGEST_WAIT = 3.0  # seconds that a kept picture is waited for before torch is imported
-NEEDED = "the page needs some more packages: pip install 'cubicflow[explore]'"
 
 
 def serve(run: Path, *, port: int | None, browser: bool, report: Callable[[str], None]) -> None:
     """Serve the page of a run until a signal stops the server. ``report`` is called with lines such as the address."""
-    try:
-        import starlette  # noqa: F401
-        import uvicorn
-    except ImportError:
-        raise ImportError(NEEDED) from None
+    need("starlette", "the page")
+    uvicorn = need("uvicorn", "the page")
     if sound_config(run) is None:
         from cubicflow.flows.serialization import read_config
 
