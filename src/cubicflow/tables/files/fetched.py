@@ -21,12 +21,12 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from cubicflow.data.fetch import DownloadError, fetch
+from cubicflow.extras import install
 from cubicflow.tables.files.by_name import open_file
 from cubicflow.tables.source import Table
 from cubicflow.tables.table_error import TableError
 from cubicflow.tables.text.reading import Reading
 
-EXTRA = "pip install 'cubicflow[remote]'"
 BY_ARROW = ("s3", "gs", "gcs")  # object stores that arrow reads without further packages
 SUFFIXES = re.compile(r"\.(csv|tsv|jsonl|ndjson)(\.gz)?$|\.(parquet|pq|feather|arrow|arrows|ipc|xlsx|xlsm|npy|npz)$")
 TIMEOUT = 20.0  # seconds to wait for an answer
@@ -161,15 +161,14 @@ def _from_store(url: str, path: Path) -> None:
 
 
 def _by_fsspec(url: str, path: Path) -> None:
-    try:
-        import fsspec
-    except ImportError:
-        raise OSError(f"this kind of URL needs fsspec, which is not installed; use: {EXTRA}") from None
+    import fsspec  # torch requires it
+
     try:
         with fsspec.open(url, "rb") as stream, path.open("wb") as file:
             shutil.copyfileobj(stream, file)
     except ImportError as error:
-        raise OSError(f"{_line(error)}; use: {EXTRA}, or install the package of this kind of store") from None
+        more = f"use: {install('fsspec')}, or install the package of this kind of store"
+        raise OSError(f"{_line(error)}; {more}") from None
     except Exception as error:  # each fsspec store raises its own types of errors
         raise OSError(f"{_line(error)}; check the address and the credentials") from None
 

@@ -10,13 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from cubicflow.extras import need
 from cubicflow.tables.arrow_types import without_views
 from cubicflow.tables.csv_file import spool
 from cubicflow.tables.files.text_rows import RowsDigest, TextRows, text_batches
 from cubicflow.tables.source import BATCH_ROWS, MemoryTable, Table, check_names
 from cubicflow.tables.table_error import TableError, some
-
-EXTRA = "pip install 'cubicflow[duckdb]'"
 
 
 class QueriedTable(MemoryTable):
@@ -52,9 +51,9 @@ def query_sqlite(where: str, file: str, query: str) -> Table:
 def query_duckdb(where: str, file: str, query: str) -> Table:
     """Return the rows of a query to DuckDB. Without a file the database is empty, and the query names files to read."""
     try:
-        import duckdb
-    except ImportError:
-        raise TableError(f"{where}: this query needs duckdb, which is not installed; use: {EXTRA}") from None
+        duckdb = need("duckdb", "this query")
+    except ImportError as error:
+        raise TableError(f"{where}: {error}") from None
     path = _database(where, file) if file else None
     try:
         database = duckdb.connect(":memory:" if path is None else str(path), read_only=path is not None)

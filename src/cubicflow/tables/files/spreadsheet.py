@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from cubicflow.extras import need
 from cubicflow.tables.csv_file import spool
 from cubicflow.tables.files.text_rows import TextRows, as_text, text_batches
 from cubicflow.tables.source import check_names, fingerprint_of
@@ -22,7 +23,6 @@ from cubicflow.tables.text.csv_head import INDEX, ROWS_BELOW, ask_whether_names
 from cubicflow.tables.text.reading import NO_HEADER, Reading, header_cells, plain_names
 from cubicflow.tables.unpacking import check_unpacked
 
-EXTRA = "pip install 'cubicflow[excel]'"
 OLD_EXCEL = b"\xd0\xcf\x11\xe0"
 ERRORS = frozenset({"#DIV/0!", "#REF!", "#VALUE!", "#NAME?", "#NUM!", "#NULL!", "#N/A"})  # cells without a value
 CELLS = re.compile(r"\$?([A-Za-z]{1,3})\$?([0-9]{1,7}):\$?([A-Za-z]{1,3})\$?([0-9]{1,7})")
@@ -62,9 +62,9 @@ class SpreadsheetTable(TextRows):
 def _rows(path: Path, content: bytes, sheet: str | None, cells: str | None) -> tuple[str, list[str], list[Row]]:
     """Return the title of the sheet that is read, the titles of the other sheets if ``sheet`` is None, and the rows."""
     try:
-        import openpyxl
-    except ImportError:
-        raise TableError(f"{path}: a spreadsheet needs openpyxl, which is not installed; use: {EXTRA}") from None
+        openpyxl = need("openpyxl", "a spreadsheet")
+    except ImportError as error:
+        raise TableError(f"{path}: {error}") from None
     if content.startswith(OLD_EXCEL):
         raise TableError(f"{path}: this workbook is older than .xlsx, or has a password; save it as plain .xlsx")
     bounds = {} if cells is None else _bounds(path, cells)
