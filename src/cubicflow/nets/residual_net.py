@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cubicflow.constructors import arguments, positive
-from cubicflow.nets.draws import Dropout
 from cubicflow.nets.fixed_tensors import fixed
+from cubicflow.nets.rng import Dropout
 
 NORMS = (None, "batch", "layer")
 

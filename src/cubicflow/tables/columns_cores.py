@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cubicflow.nets import Transformer
-from cubicflow.nets.draws import dropout
+from cubicflow.nets.rng import dropout
 
 Next = Callable[[Tensor | None], Tensor]  # token of the previous column (N, H), None at first -> hidden state (N, H)
 

@@ -36,8 +36,8 @@ from torch import Tensor, nn
 
 from cubicflow.constructors import arguments, positive
 from cubicflow.flows.descriptions import register
-from cubicflow.nets.draws import own_generator
 from cubicflow.nets.fixed_tensors import fixed
+from cubicflow.nets.rng import current_generator
 from cubicflow.tables.cells import ALONE, CELL, INTERVAL, POINT, UNSEEN
 from cubicflow.tables.columns_cores import AttentionCore, ColumnNetworks
 from cubicflow.tables.interval_mass import log_mean_density
@@ -376,7 +376,9 @@ class ColumnsModel(nn.Module):
         kind = cells[:, :, 0].long()
         seen = kind >= 0
         if self.training and self.cell_dropout:
-            seen = seen & (torch.rand(seen.shape, device=device, generator=own_generator(device)) >= self.cell_dropout)
+            seen = seen & (
+                torch.rand(seen.shape, device=device, generator=current_generator(device)) >= self.cell_dropout
+            )
         tokens: Tensor = self.kinds(firsts + torch.where(seen, kind, unseen))
         chosen = slice(columns[0], columns[-1] + 1) if len(columns) else slice(0, 0)
         circles = [self._whole_waves[i] for i in columns]
