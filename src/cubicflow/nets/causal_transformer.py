@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from cubicflow.constructors import arguments, positive
-from cubicflow.nets.fixed_tensors import fixed
+from cubicflow.nets.constant_tensor import constant_tensor
 from cubicflow.nets.products import products
 from cubicflow.nets.transformer import Transformer
 
@@ -156,7 +156,7 @@ class CausalTransformer(nn.Module):
         frequencies = SLOWEST_WAVE * 2 ** torch.arange(self.octaves, dtype=x.dtype, device=x.device)
         phases = x[..., None] * frequencies
         if self.circles is not None:
-            circle = fixed(self.circles[first : first + x.shape[1]], x.device, torch.bool)
+            circle = constant_tensor(self.circles[first : first + x.shape[1]], x.device, torch.bool)
             phases = torch.where(circle[:, None], phases * (2 * math.pi / SLOWEST_WAVE), phases)
             x = torch.where(circle, 0.0, x)
         waves = torch.cat([x[..., None], phases.sin(), phases.cos()], dim=-1)  # (N, T, 1 + 2 octaves)
