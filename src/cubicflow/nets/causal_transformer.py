@@ -131,10 +131,10 @@ class CausalTransformer(nn.Module):
         True
         """
         context_part = self._embed_context(context)
-        memory = self.core.memory(self.in_features)
+        cache = self.core.cache(self.in_features)
 
         def next_outputs(before: Tensor | None) -> Tensor:
-            i = memory.seen
+            i = cache.length
             if i == self.in_features:
                 raise ValueError(
                     f"{type(self).__name__} has {i} features, and all outputs were computed; call one_by_one again"
@@ -144,7 +144,7 @@ class CausalTransformer(nn.Module):
             else:
                 token = self._embed(before[:, None], self.first, i - 1)
             token = token + self.positions[i : i + 1]  # (N, 1, H)
-            return self._read(self.core(token if context_part is None else token + context_part, memory))[:, 0]
+            return self._read(self.core(token if context_part is None else token + context_part, cache))[:, 0]
 
         return next_outputs
 
