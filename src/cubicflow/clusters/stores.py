@@ -20,8 +20,8 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 from pyarrow import fs
 
-from cubicflow.atomic_files import write_atomically
 from cubicflow.extras import install
+from cubicflow.files import write_atomically
 from cubicflow.tables.files.fetched import with_limited_retries, without_secrets
 from cubicflow.tables.files.places import URL, URL_AS_PATH
 from cubicflow.tables.table_error import TableError
