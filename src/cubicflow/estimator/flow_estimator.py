@@ -29,7 +29,7 @@ from cubicflow.estimator.many_rows import fit_many
 from cubicflow.estimator.weighted_rows import Floats, WeightedRows
 from cubicflow.flows import Flow, Mixture
 from cubicflow.flows.packed_flows import pack, unpack
-from cubicflow.nets.draws import drawing_from
+from cubicflow.nets.rng import use_generator
 from cubicflow.tables import Schema, TableEncoder
 from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.encoder import Numbers
@@ -181,7 +181,7 @@ class BaseFlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no t
 @contextmanager
 def private_randomness(seed: int) -> Iterator[np.random.Generator]:
     """Draw random numbers inside the block from private generators of torch and NumPy; yield the NumPy generator."""
-    with drawing_from(torch.Generator().manual_seed(seed)):
+    with use_generator(torch.Generator().manual_seed(seed)):
         yield np.random.default_rng(seed)
 
 

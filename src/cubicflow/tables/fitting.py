@@ -14,7 +14,7 @@ import torch
 
 from cubicflow.flows import Flow, tabular
 from cubicflow.flows.tabular_recipe import TabularConfig
-from cubicflow.nets.draws import seeded
+from cubicflow.nets.rng import seeded
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.asking.constraints import Constraint
 from cubicflow.tables.asking.kept_constraints import learn_constraints
