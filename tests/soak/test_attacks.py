@@ -17,7 +17,7 @@ from tests.soak.hostile_values import as_text, changed, damaged
 from tests.soak.mutations import verdict
 from tests.soak.workers import Ended, forked, series
 
-from cubicflow.tables.watched_files import WatchedFiles
+from cubicflow.tables.read.file_checks import WatchedFiles
 
 ROOT = Path(__file__).parents[2]
 

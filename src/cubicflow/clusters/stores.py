@@ -21,8 +21,8 @@ import pyarrow as pa
 from pyarrow import fs
 
 from cubicflow.atomic_files import write_atomically
-from cubicflow.tables.files.fetched import EXTRA, with_limited_retries, without_secrets
-from cubicflow.tables.files.places import URL, URL_AS_PATH
+from cubicflow.tables.read.fetched import EXTRA, with_limited_retries, without_secrets
+from cubicflow.tables.read.places import URL, URL_AS_PATH
 from cubicflow.tables.table_error import TableError
 
 BY_ARROW = ("file", "s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")

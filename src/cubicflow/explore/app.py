@@ -120,9 +120,9 @@ class Explorer:
         given: Given = {**subject.usual, **conditions}  # type: ignore[attr-defined] # subjects of tables have it
         if isinstance(subject, FlowSubject) and set(conditions) - set(subject.usual):
             batch, note = subject.table_meeting(n, conditions)
-            return _rows_frame(csv_text(iter([batch]), fitted.decimals(), fitted.reading.formats), [note])
+            return _rows_frame(csv_text(iter([batch]), fitted.decimals(), fitted.reading.notations), [note])
         batches = fitted.sample_batches(n, given, 1.0, seed, say=notes.append)
-        return _rows_frame(csv_text(batches, fitted.decimals(given), fitted.reading.formats), notes)
+        return _rows_frame(csv_text(batches, fitted.decimals(given), fitted.reading.notations), notes)
 
 
 def read_question(value: Any) -> dict[str, object]:
