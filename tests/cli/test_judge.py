@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from tests.command_line import Command, Outcome
+from tests.helpers.command_line import Command, Outcome
 
 from cubicflow.tables import FittedTable
 from cubicflow.tables.judging.judge_file import read_judgement
 
-from .conftest import make_frame
+from .pets import make_frame
 
 
 def refused(outcome: Outcome, *said: str) -> None:

@@ -10,12 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.forked import start_command
+from tests.helpers.command_line import Command
+from tests.helpers.processes import start_command
 
 from cubicflow.clusters import TableScorer, sample_files, score_files
 from cubicflow.tables import FittedTable
 
-from .conftest import BLOCK_ROWS, ROWS, Command, Scene, parts
+from .lake import BLOCK_ROWS, ROWS, Scene, parts
 from .ray_workers import DeadlyFolder, FullFolderOfAWorker, cluster, killed_at
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # ignore the warnings of Ray's own code

@@ -14,6 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
+from tests.helpers.command_line import Command
 
 from cubicflow.clusters.blocks import Block
 from cubicflow.clusters.job_folder import JobFolder
@@ -21,7 +22,7 @@ from cubicflow.clusters.works import SampleWork
 from cubicflow.tables import TableError
 from cubicflow.tables.read.fetched import with_limited_retries
 
-from .conftest import Command, Scene
+from .lake import Scene
 from .ray_workers import FullFolder
 
 LOCAL = ("--engine", "local")

@@ -12,8 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.explore.conftest import serving
-from tests.explore.test_server import ask
+from tests.explore.pages import ask, serving
 
 from cubicflow.explore import first_picture, server
 from cubicflow.explore.app import Explorer

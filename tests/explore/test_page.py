@@ -15,7 +15,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from tests.explore.conftest import EVIL, TOKEN, Page, Tab, make_lists, make_table
+from tests.explore.pages import TOKEN, Page, Tab
+from tests.explore.tables import EVIL, joint, make_table
 
 from cubicflow.cli import main
 from cubicflow.explore.framed import framed, unframed
@@ -47,14 +48,6 @@ def test_it_is_readable_on_a_telephone(served: Serve, mixed_run: Path, browser: 
         assert shown.evaluate("document.documentElement.scrollWidth") <= 400, f"{view} is wider than the screen"
     assert tab.wrong == []
     tab.context.close()
-
-
-def joint(run: Path) -> pd.DataFrame:
-    """Return all rows that the model of lists can have, with their probabilities, from the score of each row."""
-    values = [sorted(column.unique().tolist()) for _, column in make_lists().items()]
-    rows = pd.DataFrame(itertools.product(*values), columns=make_lists().columns)
-    scores = FittedTable.load(run).score(pa.Table.from_pandas(rows, preserve_index=False))
-    return rows.assign(p=np.exp(scores) / np.exp(scores).sum())
 
 
 def test_densities_after_conditions_agree_with_enumeration(served: Serve, lists_run: Path, tab: Tab) -> None:

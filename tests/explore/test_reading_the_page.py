@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.explore.conftest import Page, Tab
-from tests.explore.test_server import ask
+from tests.explore.pages import Page, Tab, ask
 
 from cubicflow.data.plane import GaussianGrid
 from cubicflow.explore.answers import counted

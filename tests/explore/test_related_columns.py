@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from tests.explore.conftest import Page, Tab, fit_small, make_lists
-from tests.explore.test_server import ask
+from tests.explore.pages import Page, Tab, ask
+from tests.explore.tables import fit_small, make_lists
 
 from cubicflow.explore.framed import unframed
 from cubicflow.explore.opened_run import open_run

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from tests.explore.conftest import TOKEN, Page, fit_small, make_lists, serving
-from tests.forked import start_command, wait_until
+from tests.explore.pages import TOKEN, Page, ask, error_of, serving
+from tests.explore.tables import fit_small, make_lists
+from tests.helpers.processes import start_command, wait_until
 
 from cubicflow.explore import row_scores
 from cubicflow.explore.framed import framed, unframed
@@ -31,26 +32,6 @@ from cubicflow.flows.serialization import load_model
 from cubicflow.training.checkpoint import save_checkpoint
 
 Serve = Callable[[Path], Page]
-
-
-def ask(page: Page, path: str, body: bytes | None = None, **headers: str) -> tuple[int, bytes, http.client.HTTPMessage]:
-    """Send one request. The token is in the cookie unless a header replaces the cookie."""
-    given = {"Host": f"127.0.0.1:{page.port}", "Cookie": f"cubicflow-{page.port}={TOKEN}"}
-    given |= {name.replace("_", "-"): value for name, value in headers.items()}
-    if body is not None:
-        given.setdefault("X-Cubicflow", "1")
-    connection = http.client.HTTPConnection("127.0.0.1", page.port, timeout=300)
-    connection.request("GET" if body is None else "POST", path, body, {k: v for k, v in given.items() if v})
-    answer = connection.getresponse()
-    found = answer.status, answer.read(), answer.headers
-    connection.close()
-    return found
-
-
-def error_of(answer: tuple[int, bytes, Any]) -> str:
-    said: str = json.loads(answer[1])["error"]
-    assert "\n" not in said
-    return said
 
 
 def test_who_is_answered(served: Serve, lists_run: Path) -> None:

@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.explore.conftest import TOKEN, serving
-from tests.explore.test_server import ask, error_of
+from tests.explore.pages import TOKEN, ask, error_of, serving
 
 from cubicflow.explore import app, opened_run, row_scores, server, subject
 from cubicflow.explore.app import Explorer

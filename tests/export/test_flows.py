@@ -24,7 +24,7 @@ from cubicflow.export.tracing import traced
 from cubicflow.training import fit
 from cubicflow.transforms import LULinear
 
-from .conftest import ROWS, by_reference, check_distribution, check_float32, eager_error, rows, runtime, trained_flow
+from .runtimes import ROWS, by_reference, check_distribution, check_float32, eager_error, rows, runtime, trained_flow
 
 
 def as_inputs(**tensors: Tensor | None) -> dict[str, np.ndarray]:

@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 import torch
+from tests.helpers.perturbed import perturbed
 from torch.distributions import biject_to, constraints
 
 import cubicflow as cf
@@ -31,8 +32,6 @@ from cubicflow.transforms import (
     Standardise,
     Transform,
 )
-
-from .conftest import perturbed
 
 LINE = (-math.inf, math.inf)
 SMALL = {"num_layers": 2, "hidden_features": 12, "num_bins": 4}

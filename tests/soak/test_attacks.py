@@ -12,10 +12,11 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.soak import changing_tables, spline_sweep
+from tests.helpers import changing_tables
+from tests.helpers.forks import Ended, forked, series
+from tests.soak import spline_sweep
 from tests.soak.hostile_values import as_text, changed, damaged
 from tests.soak.mutations import verdict
-from tests.soak.workers import Ended, forked, series
 
 from cubicflow.tables.read.file_checks import WatchedFiles
 
@@ -37,7 +38,7 @@ def test_a_series_ends_with_the_work_that_kills_it() -> None:
 
 
 MEMORY = """
-from tests.soak.workers import forked, series
+from tests.helpers.forks import forked, series
 large, small = lambda: bytearray(300 << 20), lambda: None
 usual = forked(small).memory
 assert forked(large).memory - usual > 200_000

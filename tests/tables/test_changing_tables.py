@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.soak.changing_tables import FORMATS, ROWS, WAYS, attack, numbers, write
+from tests.helpers.changing_tables import FORMATS, ROWS, WAYS, attack, numbers, write
 
 from cubicflow.tables import TableError, open_table
 

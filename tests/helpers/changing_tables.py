@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import csv as arrow_csv
-from tests.soak.counts import Counts
+from tests.helpers.counts import Counts
 
 from cubicflow.tables import Split, TableError, infer, open_table
 from cubicflow.tables.cell_encoder import PlainReader

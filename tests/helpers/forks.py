@@ -14,11 +14,12 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 SECONDS = 20.0  # time limit of one attempt
 MOST_BYTES = 4 << 30  # address space; an allocation beyond it fails
 KILLED = 9
+OPERATIONS = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate", "fcntl.flock")
 
 
 class Ended(NamedTuple):
@@ -152,3 +153,21 @@ def warm_up(commands: list[tuple[object, ...]]) -> None:
     finally:
         for descriptor, saved in zip((1, 2), kept, strict=True):
             os.dup2(saved, descriptor)
+
+
+def die_at(operation: int, folder: Path) -> None:
+    """Make this process exit just before a given operation on a file in the folder."""
+    remaining = [operation]
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if event not in OPERATIONS:
+            return
+        if event == "open" and not (isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)):
+            return
+        if event != "fcntl.flock" and not str(arguments[0]).startswith(str(folder)):
+            return
+        if remaining[0] == 0:
+            os._exit(KILLED)
+        remaining[0] -= 1
+
+    sys.addaudithook(hook)

@@ -1,4 +1,4 @@
-"""Common helpers of the tests of flows."""
+"""Weights that are not the initial ones: a new layer is often the identity."""
 
 from __future__ import annotations
 
