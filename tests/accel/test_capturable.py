@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 import cubicflow as cf
 from cubicflow.accel.captured_step import written_by
 from cubicflow.nets import CausalTransformer, FourierMLP, MaskedResidualMLP, ResidualMLP
-from cubicflow.nets.fixed_tensors import fixed
+from cubicflow.nets.constant_tensor import constant_tensor
 from cubicflow.tables.columns_model import CORES, ColumnsModel
 from cubicflow.training import TrainingConfig
 from cubicflow.training.distributed import World
@@ -91,10 +91,10 @@ def test_the_check_sees_copies():
 
 def test_values_of_different_types_are_different_tensors():
     device = torch.device("meta")
-    assert fixed([1, 0], device).dtype == torch.long
-    assert fixed([True, False], device, torch.bool).dtype == torch.bool
+    assert constant_tensor([1, 0], device).dtype == torch.long
+    assert constant_tensor([True, False], device, torch.bool).dtype == torch.bool
     with torch.inference_mode():
-        made_first_in_inference_mode = fixed([3, 2], device)
+        made_first_in_inference_mode = constant_tensor([3, 2], device)
     assert not made_first_in_inference_mode.is_inference()
 
 

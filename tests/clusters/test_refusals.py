@@ -54,7 +54,7 @@ def test_ray_is_not_installed(
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     done = cubicflow("evaluate", scene.columns, scene.files, "--engine", "ray")
-    check_refused(done, "the engine ray needs Ray, which is not installed; use: pip install 'cubicflow[ray]'")
+    check_refused(done, "the engine ray needs ray, which is not installed; use: pip install 'cubicflow[ray]'")
 
 
 @pytest.mark.parametrize("data", ["*.parquet", "no-such-folder", "empty", "file://{}/*.parquet"])

@@ -14,7 +14,7 @@ from torch.distributions import Exponential, constraints
 import cubicflow as cf
 from cubicflow.distributions import Base
 from cubicflow.export.frozen import frozen
-from cubicflow.nets.draws import own_generator
+from cubicflow.nets.rng import current_generator
 from cubicflow.plots.learned_splines import spline_curves
 from cubicflow.transforms import Compose, Conv1x1, Elementwise, Inverse, LULinear, NotInvertibleError, Transform
 from cubicflow.transforms.linear import Dense, FixedLinear, LinearTransform
@@ -252,7 +252,7 @@ class Hutchinson(Transform):
         jacobian = self.matrix * slopes[:, None, :]
         if self.training:
             self.calls += 1
-            probe = torch.empty_like(x).normal_(generator=own_generator(x.device))
+            probe = torch.empty_like(x).normal_(generator=current_generator(x.device))
             log_det = ((jacobian @ probe[..., None])[..., 0] * probe).sum(1)
         else:
             log_det = jacobian.diagonal(dim1=1, dim2=2).sum(1)

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from cubicflow.explore.framed import framed
 from cubicflow.explore.opened_run import OpenedRun
+from cubicflow.explore.threads import raise_if_abandoned
 from cubicflow.flows import Flow, Mixture
 from cubicflow.tables import FittedTable, Reading, Table, TableError, open_table
 from cubicflow.tables.arrow_types import Floats
@@ -102,6 +103,7 @@ def _scored_file(run: OpenedRun, path: Path, name: str, reading: Reading) -> byt
     fitted.schema.check(table)
     scores: list[float] = []
     for batch in fitted.score_batches(table):
+        raise_if_abandoned()
         scores += batch.column(0).to_numpy(zero_copy_only=False).tolist()
         if len(scores) > MOST_ROWS:
             raise TableError(f"{name} has more than {MOST_ROWS:,} rows; score it with: cubicflow score")

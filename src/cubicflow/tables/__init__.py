@@ -27,6 +27,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from cubicflow.extras import need
+
 if TYPE_CHECKING:
     from cubicflow.tables.asking.answer import Conditional
     from cubicflow.tables.encoder import TableEncoder
@@ -83,11 +85,6 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'cubicflow.tables' has no attribute {name!r}")
-    try:
-        import pyarrow as pa  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            "tables are read with pyarrow, which is not installed; use: pip install 'cubicflow[cli]'"
-        ) from error
+    need("pyarrow", "cubicflow.tables")
     globals()[name] = getattr(importlib.import_module(f"cubicflow.tables.{_MODULES[name]}"), name)
     return globals()[name]

@@ -14,7 +14,7 @@ import torch
 
 from cubicflow.flows import Flow, tabular
 from cubicflow.flows.tabular_recipe import TabularConfig
-from cubicflow.nets.draws import seeded
+from cubicflow.nets.rng import seeded
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.asking.constraints import Constraint
 from cubicflow.tables.asking.kept_constraints import learn_constraints
@@ -35,7 +35,7 @@ from cubicflow.tables.read.reading import Reading, check_reading
 from cubicflow.tables.resumed_table import check_same_table
 from cubicflow.tables.started_run import begin_from, check_start
 from cubicflow.tables.table_error import TableError, some
-from cubicflow.tables.table_rows import Parts, TableRows, load_numbers, load_parts, parts_of, split_numbers
+from cubicflow.tables.table_rows import SplitRows, TableRows, load_numbers, load_parts, parts_of, split_numbers
 from cubicflow.tables.time_order import split_from
 from cubicflow.tables.usable_rows import Missing
 from cubicflow.training.config import TrainingConfig
@@ -224,7 +224,7 @@ class Prepared(NamedTuple):
 
     model: Any
     cells: CellEncoder | None
-    rows: Parts
+    rows: SplitRows
     training: Mapping[str, Any]
     notes: Sequence[str]
     copies: Sequence[Constraint] = ()

@@ -81,7 +81,7 @@ class TableRows(IndexedRows):
         return split_numbers(self.encoder, np.asarray(self.numbers[self.row_numbers[first:last].numpy()]))
 
 
-class Parts(NamedTuple):
+class SplitRows(NamedTuple):
     """The training, validation and test rows of a table."""
 
     train: TableRows
@@ -91,7 +91,7 @@ class Parts(NamedTuple):
 
 def load_parts(
     table: Table, encoder: TableEncoder, split: Split, missing: Missing | str, rows: int, folder: Path | None = None
-) -> Parts:
+) -> SplitRows:
     """Read a table of ``rows`` complete rows into memory or, if it is large, into a temporary file in ``folder``.
 
     The file has no name. The system deletes it when the process ends, even by a crash.
@@ -100,10 +100,10 @@ def load_parts(
     return parts_of(encoder, numbers, chosen)
 
 
-def parts_of(encoder: TableEncoder | CellEncoder, numbers: NDArray[np.float64], chosen: Sequence[Tensor]) -> Parts:
+def parts_of(encoder: TableEncoder | CellEncoder, numbers: NDArray[np.float64], chosen: Sequence[Tensor]) -> SplitRows:
     """Return the parts of the plain numbers. ``chosen`` holds the row numbers of each part."""
     everything = TableRows(encoder, numbers)
-    return Parts(*(everything.part(rows) for rows in chosen))
+    return SplitRows(*(everything.part(rows) for rows in chosen))
 
 
 def load_numbers(

@@ -21,9 +21,9 @@ from urllib.parse import urlsplit
 from pyarrow import fs
 
 from cubicflow.data.fetch import DownloadError, fetch
+from cubicflow.extras import install
 from cubicflow.tables.table_error import TableError
 
-EXTRA = "pip install 'cubicflow[remote]'"
 BY_ARROW = ("file", "s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")  # stores that arrow reads by itself
 SUFFIXES = re.compile(r"\.(csv|tsv|jsonl|ndjson)(\.gz)?$|\.(parquet|pq|feather|arrow|arrows|ipc|xlsx|xlsm|npy|npz)$")
 TIMEOUT = 20.0  # seconds to wait for an answer
@@ -76,14 +76,13 @@ def copy_of_url(url: str) -> Copy:
 
 
 def file_system(url: str) -> tuple[fs.FileSystem, str]:
-    """Return the file system of a URL, and the path in that file system. Raises ImportError if fsspec is missing."""
+    """Return the file system of a URL, and the path in that file system. Raises ImportError if a package is
+    missing."""
     if urlsplit(url).scheme.lower() in BY_ARROW:
         store, path = fs.FileSystem.from_uri(with_limited_retries(url))
         return store, path
-    try:
-        import fsspec
-    except ImportError:
-        raise ImportError("such URLs need fsspec, which is not installed") from None
+    import fsspec  # torch requires it
+
     files, path = fsspec.core.url_to_fs(url)
     return fs.PyFileSystem(fs.FSSpecHandler(files)), path
 
@@ -136,7 +135,8 @@ def _from_store(url: str, path: Path) -> None:
         with store.open_input_stream(name, compression=None) as stream, path.open("wb") as file:
             shutil.copyfileobj(stream, file)
     except ImportError as error:
-        raise OSError(f"{_line(error)}; use: {EXTRA}, or install the package of this kind of store") from None
+        more = f"use: {install('fsspec')}, or install the package of this kind of store"
+        raise OSError(f"{_line(error)}; {more}") from None
     except Exception as error:  # each fsspec store raises its own types of errors
         raise OSError(f"{_line(error)}; check the address and the credentials") from None
 

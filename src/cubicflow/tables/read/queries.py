@@ -11,12 +11,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from cubicflow.extras import need
 from cubicflow.tables.arrow_types import without_views
 from cubicflow.tables.read.cells_as_text import as_text_rows
 from cubicflow.tables.read.table import BATCH_ROWS, Found, Kept, Origin, Table, Text, check_names, spool, types_of
 from cubicflow.tables.table_error import TableError, some
-
-EXTRA = "pip install 'cubicflow[duckdb]'"
 
 
 def query_sqlite(where: str, file: str, query: str) -> Table:
@@ -41,9 +40,9 @@ def query_sqlite(where: str, file: str, query: str) -> Table:
 def query_duckdb(where: str, file: str, query: str) -> Table:
     """Return the rows of a query to DuckDB. Without a file the database is empty, and the query names files to read."""
     try:
-        import duckdb
-    except ImportError:
-        raise TableError(f"{where}: this query needs duckdb, which is not installed; use: {EXTRA}") from None
+        duckdb = need("duckdb", "this query")
+    except ImportError as error:
+        raise TableError(f"{where}: {error}") from None
     path = _database(where, file) if file else None
     try:
         database = duckdb.connect(":memory:" if path is None else str(path), read_only=path is not None)

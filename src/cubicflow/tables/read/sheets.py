@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from cubicflow.extras import need
 from cubicflow.tables.read.cells_as_text import as_text, as_text_rows
 from cubicflow.tables.read.file_checks import check_unpacked, fingerprint_of
 from cubicflow.tables.read.reading import NO_HEADER, Reading
@@ -19,7 +20,6 @@ from cubicflow.tables.read.table import Found, Kept, Origin, Table, Text, check_
 from cubicflow.tables.read.text.csv_head import INDEX, ROWS_BELOW, ask_whether_names, header_cells, plain_names
 from cubicflow.tables.table_error import TableError, some
 
-EXTRA = "pip install 'cubicflow[excel]'"
 OLD_EXCEL = b"\xd0\xcf\x11\xe0"
 ERRORS = frozenset({"#DIV/0!", "#REF!", "#VALUE!", "#NAME?", "#NUM!", "#NULL!", "#N/A"})  # cells without a value
 CELLS = re.compile(r"\$?([A-Za-z]{1,3})\$?([0-9]{1,7}):\$?([A-Za-z]{1,3})\$?([0-9]{1,7})")
@@ -55,9 +55,9 @@ def sheet_table(path: Path, reading: Reading, sheet: str | None = None, cells: s
 def _rows(path: Path, content: bytes, sheet: str | None, cells: str | None) -> tuple[str, list[str], list[Row]]:
     """Return the title of the sheet that is read, the titles of the other sheets if ``sheet`` is None, and the rows."""
     try:
-        import openpyxl
-    except ImportError:
-        raise TableError(f"{path}: a spreadsheet needs openpyxl, which is not installed; use: {EXTRA}") from None
+        openpyxl = need("openpyxl", "a spreadsheet")
+    except ImportError as error:
+        raise TableError(f"{path}: {error}") from None
     if content.startswith(OLD_EXCEL):
         raise TableError(f"{path}: this workbook is older than .xlsx, or has a password; save it as plain .xlsx")
     bounds = {} if cells is None else _bounds(path, cells)

@@ -15,16 +15,16 @@ from torch import Tensor, nn
 # The lock of torch's generator. Code that seeds the generator holds the lock until its numbers are drawn.
 SHARED_GENERATOR = threading.RLock()
 
-_thread_generator: ContextVar[torch.Generator | None] = ContextVar("own_generator", default=None)
+_thread_generator: ContextVar[torch.Generator | None] = ContextVar("current_generator", default=None)
 
 
 @contextmanager
-def drawing_from(generator: torch.Generator) -> Iterator[None]:
+def use_generator(generator: torch.Generator) -> Iterator[None]:
     """Make cubicflow's modules draw from this generator inside the block, in this thread only. Modules on another
     device than the generator's still draw from torch's generator.
 
     >>> x, layer = torch.ones(5), Dropout(0.5)
-    >>> with drawing_from(torch.Generator().manual_seed(0)):
+    >>> with use_generator(torch.Generator().manual_seed(0)):
     ...     own = layer(x)
     >>> _ = torch.manual_seed(0)
     >>> torch.equal(own, layer(x))
@@ -37,7 +37,7 @@ def drawing_from(generator: torch.Generator) -> Iterator[None]:
         _thread_generator.reset(token)
 
 
-def own_generator(device: torch.device) -> torch.Generator | None:
+def current_generator(device: torch.device) -> torch.Generator | None:
     """Return the generator of this thread for a device. None means torch's generator, which compiled code always
     uses."""
     if torch.compiler.is_compiling():
@@ -62,7 +62,7 @@ def seeded(seed: int) -> Iterator[None]:
     with SHARED_GENERATOR, torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         yield
-        if (generator := own_generator(torch.device("cpu"))) is not None:
+        if (generator := current_generator(torch.device("cpu"))) is not None:
             generator.set_state(torch.default_generator.get_state())
 
 
@@ -76,7 +76,7 @@ class Dropout(nn.Dropout):
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     """Return x after dropout with probability ``p``, drawn as in :class:`Dropout`."""
-    generator = own_generator(x.device)
+    generator = current_generator(x.device)
     if generator is None or not training or not 0 < p < 1:
         return F.dropout(x, p, training)
     return x * torch.empty_like(x).bernoulli_(1 - p, generator=generator).div_(1 - p)

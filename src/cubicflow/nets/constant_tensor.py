@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 
-def fixed(values: Sequence[float], device: torch.device, dtype: torch.dtype = torch.long) -> Tensor:
+def constant_tensor(values: Sequence[float], device: torch.device, dtype: torch.dtype = torch.long) -> Tensor:
     """Return a tensor of these values. It may be shared, so do not change it in place.
 
     On a GPU the tensor is made once per process. A CUDA graph cannot capture a copy from the CPU, so a step that made
     the tensor again could not be captured.
 
-    >>> fixed([2, 0, 1], torch.device("cpu"))
+    >>> constant_tensor([2, 0, 1], torch.device("cpu"))
     tensor([2, 0, 1])
     """
     if device.type == "cpu" or torch.compiler.is_compiling():
