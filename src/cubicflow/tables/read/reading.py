@@ -1,17 +1,17 @@
-"""Settings for reading a table: the rows of the names, the mark of comment lines, the formats of columns."""
+"""Settings for reading a table: the rows of the names, the mark of comment lines, the notations of columns."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from cubicflow.tables.read.text.notations import Notation, notation_from_json
 from cubicflow.tables.table_error import TableError
-from cubicflow.tables.text.formats import Format, format_from_json
 
 if TYPE_CHECKING:
-    from cubicflow.tables.source import Table
+    from cubicflow.tables.read.table import Table
 
 NO_HEADER = "none"
 MOST_HEADER = 100  # rows above the first row of values
@@ -20,13 +20,13 @@ MOST_COMMENT = 8  # characters
 
 @dataclass(frozen=True)
 class Reading:
-    """Settings for reading a file: the user's options, and the formats found in the columns.
+    """Settings for reading a file: the user's options, and the notations found in the columns.
 
     Attributes:
         header: the row of the column names, counted from 0; ``"0-1"`` for names in several rows; ``"none"`` for a table
             without names. None means row 0, which is refused if it looks like values.
         comment: the start of comment lines, which are skipped.
-        formats: the formats of columns that are not written plainly. Empty until a table is fitted.
+        notations: the notations of columns that are not written plainly. Empty until a table is fitted.
         allow_multiline: whether a quoted text of a CSV file may have line breaks. Otherwise it is refused, because a
             quotation mark that is never closed would swallow rows.
 
@@ -38,7 +38,7 @@ class Reading:
 
     header: str | None = None
     comment: str | None = None
-    formats: Mapping[str, Format] = field(default_factory=dict)
+    notations: Mapping[str, Notation] = field(default_factory=dict)
     allow_multiline: bool = False
 
     def __post_init__(self) -> None:
@@ -78,25 +78,25 @@ class Reading:
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings that differ from the defaults."""
-        formats = {name: format.to_json() for name, format in self.formats.items()}
-        found: dict[str, Any] = {"header": self.header, "comment": self.comment, "formats": formats or None}
+        notations = {name: notation.to_json() for name, notation in self.notations.items()}
+        found: dict[str, Any] = {"header": self.header, "comment": self.comment, "formats": notations or None}
         found["allow_multiline"] = self.allow_multiline or None
         return {key: value for key, value in found.items() if value is not None}
 
     @classmethod
     def from_json(cls, value: Any) -> Reading:
         """Return the settings that :meth:`to_json` wrote. Every field is checked; TableError if one is invalid."""
-        if not isinstance(value, dict) or value.keys() - {field.name for field in fields(cls)}:
+        if not isinstance(value, dict) or value.keys() - {"header", "comment", "formats", "allow_multiline"}:
             raise TableError(
                 f"reading should be an object of header, comment, formats and allow_multiline, got {str(value)[:80]}"
             )
-        header, comment, formats = value.get("header"), value.get("comment"), value.get("formats", {})
+        header, comment, notations = value.get("header"), value.get("comment"), value.get("formats", {})
         multiline = value.get("allow_multiline", False)
-        if not isinstance(header, str | None) or not isinstance(comment, str | None) or not isinstance(formats, dict):
+        if not isinstance(header, str | None) or not isinstance(comment, str | None) or not isinstance(notations, dict):
             raise TableError("header and comment should be text, and formats an object with the names of columns")
         if not isinstance(multiline, bool):
             raise TableError(f"allow_multiline should be true or false, got {str(multiline)[:80]}")
-        return cls(header, comment, {name: format_from_json(found) for name, found in formats.items()}, multiline)
+        return cls(header, comment, {name: notation_from_json(found) for name, found in notations.items()}, multiline)
 
 
 DEFAULT_READING = Reading()
@@ -104,36 +104,11 @@ DEFAULT_READING = Reading()
 
 def check_reading(table: Table, reading: Reading) -> None:
     """Raise TableError if an option is given that does not apply to this kind of table."""
+    has_lines = table.text is not None and table.text.delimiter is not None
     for option, value, applies in (
-        ("header", reading.header, table.has_header),
-        ("comment", reading.comment, table.delimiter is not None),
-        ("allow_multiline", reading.allow_multiline or None, table.delimiter is not None),
+        ("header", reading.header, table.text is not None and table.text.has_header),
+        ("comment", reading.comment, has_lines),
+        ("allow_multiline", reading.allow_multiline or None, has_lines),
     ):
         if value is not None and not applies:
-            raise TableError(f"{table.path}: this kind of table has no {option} to choose; leave {option!r} out")
-
-
-def header_cells(rows: list[list[str]]) -> list[str]:
-    """Return the column names from one or several header rows.
-
-    Names in several rows are joined by spaces. A name in an upper row also covers the empty cells to its right.
-
-    >>> header_cells([["size", "", "kind"], ["width", "height", ""]])
-    ['size width', 'size height', 'kind']
-    """
-    if len(rows) == 1:
-        return [cell.strip() for cell in rows[0]]
-    width = max(map(len, rows))
-    parts: list[list[str]] = [[] for _ in range(width)]
-    for i, row in enumerate(rows):
-        above = ""
-        for j in range(width):
-            cell = row[j].strip() if j < len(row) else ""
-            above = cell or (above if i < len(rows) - 1 else "")
-            parts[j] += [above] if above else []
-    return [" ".join(part) for part in parts]
-
-
-def plain_names(count: int) -> list[str]:
-    """Return the names x0, x1, ... for columns without names."""
-    return [f"x{i}" for i in range(count)]
+            raise TableError(f"{table.name}: this kind of table has no {option} to choose; leave {option!r} out")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -12,21 +13,9 @@ import pyarrow as pa
 
 from cubicflow.extras import need
 from cubicflow.tables.arrow_types import without_views
-from cubicflow.tables.csv_file import spool
-from cubicflow.tables.files.text_rows import RowsDigest, TextRows, text_batches
-from cubicflow.tables.source import BATCH_ROWS, MemoryTable, Table, check_names
+from cubicflow.tables.read.cells_as_text import as_text_rows
+from cubicflow.tables.read.table import BATCH_ROWS, Found, Kept, Origin, Table, Text, check_names, spool, types_of
 from cubicflow.tables.table_error import TableError, some
-
-
-class QueriedTable(MemoryTable):
-    """Rows with the types of a database."""
-
-    def __init__(self, rows: pa.Table, name: str, fingerprint: str, source: str) -> None:
-        super().__init__(rows, name)
-        self._fingerprint, self._source = fingerprint, source
-
-    def source(self) -> str | None:
-        return self._source
 
 
 def query_sqlite(where: str, file: str, query: str) -> Table:
@@ -42,10 +31,10 @@ def query_sqlite(where: str, file: str, query: str) -> Table:
                 raise TableError(f"{where}: this query returns no table; give one that selects rows")
             names = [column[0] for column in found.description]
             check_names(where, names)
-            rows, fingerprint = _spooled(where, text_batches(names, _without_blobs(where, names, found)))
+            rows = as_text_rows(where, names, _without_blobs(where, names, found))
     except sqlite3.Error as error:
         raise TableError(f"{where}: SQLite refuses the query: {_line(error)}") from None
-    return TextRows(rows, where, fingerprint, f"sqlite:{path}?query={query}")
+    return _table(where, rows, f"sqlite:{path}?query={query}", Text())
 
 
 def query_duckdb(where: str, file: str, query: str) -> Table:
@@ -64,10 +53,12 @@ def query_duckdb(where: str, file: str, query: str) -> Table:
             if found is None:
                 raise TableError(f"{where}: this query returns no table; give one that selects rows")
             check_names(where, found.columns)
-            rows, fingerprint = _spooled(where, _without_view_types(found.to_arrow_reader(BATCH_ROWS)))
+            batches = found.to_arrow_reader(BATCH_ROWS)
+            schema = without_views(batches.schema)
+            rows = spool(where, (batch.cast(schema) for batch in batches), schema)
     except (duckdb.Error, pa.ArrowException) as error:
         raise TableError(f"{where}: DuckDB refuses the query: {_line(error)}") from None
-    return QueriedTable(rows, where, fingerprint, f"duckdb:{path or ''}?query={query}")
+    return _table(where, rows, f"duckdb:{path or ''}?query={query}")
 
 
 DATABASES: dict[str, Callable[[str, str, str], Table]] = {"duckdb": query_duckdb, "sqlite": query_sqlite}
@@ -86,31 +77,27 @@ def _no_query(where: str, tables: list[str]) -> TableError:
     return TableError(f"{where}: a database needs a query ({holds}): {where.removesuffix('?query=')}{example}")
 
 
-def _without_view_types(batches: Any) -> Iterator[pa.RecordBatch]:
-    schema = without_views(batches.schema)
-    yield pa.RecordBatch.from_pylist([], schema=schema)  # the first batch is empty; it fixes the schema
-    for batch in batches:
-        yield batch.cast(schema)
-
-
-def _spooled(where: str, batches: Iterator[pa.RecordBatch]) -> tuple[pa.Table, str]:
-    """Return all rows and their fingerprint."""
-    digest = RowsDigest()
-
-    def watched() -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            digest.see(batch)
-            yield batch
-
-    try:
-        rows = pa.Table.from_batches(spool(watched(), None))
-    except OSError as error:
-        raise TableError(
-            f"{where}: there is no room for a copy of its rows ({error.strerror or error}); free some space"
-        ) from None
+def _table(where: str, rows: pa.Table, source: str, text: Text | None = None) -> Table:
     if not len(rows):
         raise TableError(f"{where}: the query returns no row; change the query")
-    return rows, digest.result()
+    found = Found(fingerprint=_fingerprint(rows))
+    return Table(where, types_of(where, rows.schema), Kept(rows), Origin(source), text, found=found)
+
+
+def _fingerprint(rows: pa.Table) -> str:
+    """Return a hash of rows that does not depend on how the rows are split into batches."""
+    digests = []
+    for name, type, column in zip(rows.column_names, rows.schema.types, rows.columns, strict=True):
+        digest = hashlib.sha256(f"{name}\0{type}\0".encode())
+        for chunk in column.chunks:
+            if pa.types.is_nested(type):  # nested columns are never modelled
+                digest.update(str(len(chunk)).encode())
+                continue
+            plain = chunk.dictionary_decode() if pa.types.is_dictionary(type) else chunk
+            texts = (plain if pa.types.is_binary(type) else plain.cast(pa.large_string())).to_pylist()
+            digest.update("".join("\1" if text is None else f"{text}\0" for text in texts).encode("utf-8", "replace"))
+        digests.append(digest.hexdigest())
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 def _without_blobs(where: str, names: list[str], rows: Any) -> Iterator[tuple[object, ...]]:

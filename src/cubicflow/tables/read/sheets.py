@@ -12,16 +12,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from cubicflow.extras import need
-from cubicflow.tables.csv_file import spool
-from cubicflow.tables.files.text_rows import TextRows, as_text, text_batches
-from cubicflow.tables.source import check_names, fingerprint_of
+from cubicflow.tables.read.cells_as_text import as_text, as_text_rows
+from cubicflow.tables.read.file_checks import check_unpacked, fingerprint_of
+from cubicflow.tables.read.reading import NO_HEADER, Reading
+from cubicflow.tables.read.table import Found, Kept, Origin, Table, Text, check_names, types_of
+from cubicflow.tables.read.text.csv_head import INDEX, ROWS_BELOW, ask_whether_names, header_cells, plain_names
 from cubicflow.tables.table_error import TableError, some
-from cubicflow.tables.text.csv_head import INDEX, ROWS_BELOW, ask_whether_names
-from cubicflow.tables.text.reading import NO_HEADER, Reading, header_cells, plain_names
-from cubicflow.tables.unpacking import check_unpacked
 
 OLD_EXCEL = b"\xd0\xcf\x11\xe0"
 ERRORS = frozenset({"#DIV/0!", "#REF!", "#VALUE!", "#NAME?", "#NUM!", "#NULL!", "#N/A"})  # cells without a value
@@ -29,34 +26,30 @@ CELLS = re.compile(r"\$?([A-Za-z]{1,3})\$?([0-9]{1,7}):\$?([A-Za-z]{1,3})\$?([0-
 Row = tuple[object, ...]
 
 
-class SpreadsheetTable(TextRows):
-    """One table on one sheet of a workbook.
+def sheet_table(path: Path, reading: Reading, sheet: str | None = None, cells: str | None = None) -> Table:
+    """Return the one table on one sheet of a workbook.
 
     ``sheet`` is the title of the sheet; None for the first sheet. ``cells`` is a range such as ``A3:F200``; None for
     all cells.
     """
-
-    has_header = True
-
-    def __init__(self, path: Path, reading: Reading, sheet: str | None = None, cells: str | None = None) -> None:
-        if not path.is_file():
-            raise TableError(f"{path}: there is no such file; check the path")
-        content = path.read_bytes()
-        title, others, rows = _rows(path, content, sheet, cells)
-        names, values, empty = _one_table(path, title, rows, reading, is_chosen=cells is not None)
-        source = f"xlsx:{path.resolve()}?" + "&".join(
-            f"{key}={value}" for key, value in (("sheet", sheet), ("cells", cells)) if value
-        )
-        spooled = pa.Table.from_batches(spool(text_batches(names, values), None))
-        where = str(path.resolve()) if sheet is None and cells is None else source
-        super().__init__(spooled, str(path), fingerprint_of(content), where)
-        self.files = [path]
-        if others:
-            self.remarks = (f"the workbook has {len(others) + 1} sheets; {title!r} is read, not {some(others)}",)
-        above = reading.header_rows[0]
-        counts = {f"{above:,} rows are above the names": above, f"{empty:,} rows are empty": empty}
-        if found := [what for what, count in counts.items() if count]:
-            self.remarks += (f"{', '.join(found)}: left out",)
+    if not path.is_file():
+        raise TableError(f"{path}: there is no such file; check the path")
+    content = path.read_bytes()
+    title, others, rows = _rows(path, content, sheet, cells)
+    names, values, empty = _one_table(path, title, rows, reading, is_chosen=cells is not None)
+    chosen = [f"{key}={value}" for key, value in (("sheet", sheet), ("cells", cells)) if value]
+    source = f"xlsx:{path.resolve()}?{'&'.join(chosen)}" if chosen else str(path.resolve())
+    above = reading.header_rows[0]
+    counts = {f"{above:,} rows are above the names": above, f"{empty:,} rows are empty": empty}
+    left_out = ", ".join(what for what, count in counts.items() if count)
+    notes = (
+        *([f"the workbook has {len(others) + 1} sheets; {title!r} is read, not {some(others)}"] if others else []),
+        *([f"{left_out}: left out"] if left_out else []),
+    )
+    kept = as_text_rows(path, names, values)
+    found = Found(fingerprint=fingerprint_of(content))
+    text = Text(has_header=True)
+    return Table(str(path), types_of(path, kept.schema), Kept(kept), Origin(source, (path,)), text, notes, found)
 
 
 def _rows(path: Path, content: bytes, sheet: str | None, cells: str | None) -> tuple[str, list[str], list[Row]]:

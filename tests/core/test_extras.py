@@ -13,7 +13,7 @@ from cubicflow.extras import PACKAGES, Package, need
 
 
 def test_every_extra_installs_its_package() -> None:
-    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     for name, package in PACKAGES.items():
         if package.extra:
             needed = " ".join(project["optional-dependencies"][package.extra])

@@ -7,29 +7,24 @@ text and the fingerprint of the file.
 from __future__ import annotations
 
 import gzip
-import hashlib
 import io
-import mmap
-import os
 import re
-import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
-from cubicflow.tables.arrow_types import narrowest
-from cubicflow.tables.source import MemoryTable, Table, fingerprint_blocks
+from cubicflow.tables.read.file_checks import FingerprintedFile, Stamps, Unpacked
+from cubicflow.tables.read.reading import Reading
+from cubicflow.tables.read.table import Found, Origin, Table, Text
+from cubicflow.tables.read.text.csv_head import ROWS_BELOW, read_head
+from cubicflow.tables.read.text.lines import CountedLines, ScannedLines, WithoutComments, open_quote, scan_lines
 from cubicflow.tables.table_error import TableError
-from cubicflow.tables.text.csv_head import ROWS_BELOW, read_head
-from cubicflow.tables.text.lines import CountedLines, ScannedLines, WithoutComments, open_quote, scan_lines
-from cubicflow.tables.text.reading import Reading
-from cubicflow.tables.unpacking import check_unpacked, most_unpacked
-from cubicflow.tables.watched_files import WatchedFiles
 
 # Texts that mean a missing value, as in pandas and Arrow.
 MISSING = (
@@ -38,57 +33,55 @@ MISSING = (
 )  # fmt: skip
 LONGEST_HEADER = 1 << 22  # bytes
 BLOCK_BYTES = 1 << 22
-MOST_IN_MEMORY = 1 << 26  # bytes of text
 
 
-class CsvTable(Table):
-    """A CSV file. The delimiter is one of ``, ; tab |`` outside quotes, found in the first lines.
+def csv_table(path: Path, reading: Reading) -> Table:
+    """Return the table in a CSV file. The delimiter is one of ``, ; tab |`` outside quotes, found in the first lines.
 
     Every line is a row, a part of the header, or counted in ``remarks`` after the first pass. Quoted text with line
     breaks is refused unless ``reading`` allows it: one quotation mark that is never closed would make a single value of
     all rows up to the next one.
     """
+    stamps, comment = Stamps(lambda: [path]), (reading.comment or "").encode()
+    above, rows = reading.header_rows
+    lines = _first_lines(path, max(rows, 1) + ROWS_BELOW, comment)
+    head = read_head(path, _decoded(path, lines, max(rows, 1)), reading)
+    for number, line in enumerate(lines[above:rows], above):
+        if open_quote(line, head.delimiter.encode(), is_open=False) is not None:
+            raise TableError(
+                f"{path}: row {number} holds the names, and its last quotation mark is not closed in that row; "
+                "close it, or write every name in one line"
+            )
+    found = Found()
+    file = _CsvFile(path, head.names, head.delimiter, comment, above, head.lines, reading.allow_multiline, found)
+    types = dict.fromkeys(head.names, pa.string())
+    origin = Origin(str(path.resolve()), (path,), stamps)
+    return Table(str(path), types, file.read, origin, Text(head.delimiter, has_header=True), found=found)
 
-    is_text = True
-    has_header = True
 
-    def __init__(self, path: Path, reading: Reading | None = None) -> None:
-        reading = reading or Reading()
-        watched = WatchedFiles(path, lambda: [path])
-        self._comment, self._allow_multiline = (reading.comment or "").encode(), reading.allow_multiline
-        self._above, rows = reading.header_rows
-        lines = _first_lines(path, max(rows, 1) + ROWS_BELOW, self._comment)
-        head = read_head(path, _decoded(path, lines, max(rows, 1)), reading)
-        self.delimiter, self._skipped = head.delimiter, head.lines
-        for number, line in enumerate(lines[self._above : rows], self._above):
-            if open_quote(line, head.delimiter.encode(), is_open=False) is not None:
-                raise TableError(
-                    f"{path}: row {number} holds the names, and its last quotation mark is not closed in that row; "
-                    "close it, or write every name in one line"
-                )
-        super().__init__(path, dict.fromkeys(head.names, pa.string()), watched)
+@dataclass(frozen=True)
+class _CsvFile:
+    """The rows of a CSV file. ``above`` lines are above the names, and ``skipped`` lines above the first row. The
+    fingerprint and the remarks on lines without a row go to ``found``."""
 
-    def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
-        missing, delimiter = pa.array(MISSING), self.delimiter or ","
+    path: Path
+    names: list[str]
+    delimiter: str
+    comment: bytes
+    above: int
+    skipped: int
+    allow_multiline: bool
+    found: Found
+
+    def read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
+        missing = pa.array(MISSING)
         try:
             with FingerprintedFile(self.path) as file:
                 text: io.RawIOBase = Unpacked(self.path, file) if self.path.suffix == ".gz" else file
-                comments = WithoutComments(text, self._comment, delimiter.encode()) if self._comment else None
+                comments = WithoutComments(text, self.comment, self.delimiter.encode()) if self.comment else None
                 lines = CountedLines(text if comments is None else comments)
-                reader = arrow_csv.open_csv(
-                    pa.input_stream(lines),
-                    read_options=arrow_csv.ReadOptions(
-                        column_names=self.names, skip_rows=self._skipped, block_size=BLOCK_BYTES
-                    ),
-                    parse_options=arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-                    convert_options=arrow_csv.ConvertOptions(
-                        column_types=dict.fromkeys(self.names, pa.string()),
-                        include_columns=columns,
-                        strings_can_be_null=False,
-                    ),
-                )
                 start = 0
-                for block in reader:
+                for block in self._parsed(lines, columns):
                     _refuse_nul(self.path, block, start)
                     start += len(block)
                     trimmed = [pc.utf8_trim_whitespace(column) for column in block.columns]
@@ -96,8 +89,8 @@ class CsvTable(Table):
                     yield from pa.Table.from_arrays(known, names=columns).to_batches(max_chunksize=rows)
                 while lines.read(BLOCK_BYTES):  # lines that the parser did not need
                     pass
-                self._fingerprint = file.fingerprint()
-            self.remarks = self._account(lines.count, start, 0 if comments is None else comments.count)
+                self.found.fingerprint = file.fingerprint()
+            self.found.remarks = self._account(lines.count, start, 0 if comments is None else comments.count)
         except pa.ArrowInvalid as error:
             if "Empty CSV file" in str(error):  # the file holds only a header
                 return
@@ -107,22 +100,33 @@ class CsvTable(Table):
         except (OSError, EOFError) as error:
             raise TableError(f"{self.path}: cannot be read: {error}") from None
 
+    def _parsed(self, lines: CountedLines, columns: list[str]) -> arrow_csv.CSVStreamingReader:
+        """Return a reader of the columns as strings."""
+        return arrow_csv.open_csv(
+            pa.input_stream(lines),
+            read_options=arrow_csv.ReadOptions(column_names=self.names, skip_rows=self.skipped, block_size=BLOCK_BYTES),
+            parse_options=arrow_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
+            convert_options=arrow_csv.ConvertOptions(
+                column_types=dict.fromkeys(self.names, pa.string()), include_columns=columns, strings_can_be_null=False
+            ),
+        )
+
     def _account(self, lines: int, rows: int, comments: int) -> tuple[str, ...]:
         """Return remarks on the lines that are neither rows nor the row of names.
 
         Raises TableError if the rows and these lines are not all lines of the file.
         """
-        counts = {f"begin with {self._comment.decode()}": comments, "are above the names": self._above}
+        counts = {f"begin with {self.comment.decode()}": comments, "are above the names": self.above}
         remarks = []
-        if lines - self._skipped != rows:
+        if lines - self.skipped != rows:
             scanned = self._scanned()
             self._refuse_open_quotes(scanned)
             counts["are empty"] = scanned.empty
             if scanned.continued:
                 remarks.append(f"{scanned.continued:,} lines continue a quoted text of a line above")
-            if lines - self._skipped != rows + scanned.empty + scanned.continued:
+            if lines - self.skipped != rows + scanned.empty + scanned.continued:
                 raise TableError(
-                    f"{self.path}: {lines - self._skipped:,} lines below the names hold {rows:,} rows, and neither "
+                    f"{self.path}: {lines - self.skipped:,} lines below the names hold {rows:,} rows, and neither "
                     "empty lines nor quoted text explain the difference; check the quotation marks"
                 )
         if found := [f"{count:,} lines {what}" for what, count in counts.items() if count]:
@@ -132,7 +136,7 @@ class CsvTable(Table):
     def _scanned(self, columns: int | None = None) -> ScannedLines:
         try:
             with _open(self.path) as file:
-                return scan_lines(file, (self.delimiter or ",").encode(), self._comment, self._skipped, columns)
+                return scan_lines(file, self.delimiter.encode(), self.comment, self.skipped, columns)
         except (OSError, EOFError) as error:
             raise TableError(f"{self.path}: cannot be read: {error}") from None
 
@@ -143,127 +147,12 @@ class CsvTable(Table):
                 f"{self.path}: the quotation mark that opens a text in line {found.never_closed:,} is never closed, so "
                 "all lines below it would be one value; close it"
             )
-        if found.first_open is not None and not self._allow_multiline:
+        if found.first_open is not None and not self.allow_multiline:
             raise TableError(
                 f"{self.path}: a quoted text goes on over several lines, first in line {found.first_open:,}; close its "
                 "quotation mark in that line, or, if text has line breaks in this table, allow them",
                 "--allow-multiline",
             )
-
-    def spooled(self, columns: Sequence[str], folder: Path | None = None) -> Table:
-        found = dict.fromkeys(columns, pa.null())
-
-        def find_types() -> Iterator[pa.RecordBatch]:
-            for batch in self.batches(columns):
-                for name, type in found.items():
-                    found[name] = narrowest(batch.column(name), type)
-                yield batch
-
-        try:
-            kept = spool(find_types(), folder)
-        except OSError as error:
-            raise TableError(
-                f"{self.path}: there is no space for a copy of its rows in {folder or tempfile.gettempdir()} "
-                f"({error.strerror or error}); free some space there"
-            ) from None
-        rows = pa.Table.from_batches(kept, pa.schema(dict.fromkeys(columns, pa.string())))
-        return SpooledTable(self, rows, found)
-
-
-class SpooledTable(MemoryTable):
-    """The rows of a text file as strings, and the narrowest type that fits each column."""
-
-    def __init__(self, source: Table, kept: pa.Table, types: dict[str, pa.DataType]) -> None:
-        super().__init__(kept, str(source.path))
-        self._read_like(source)
-        self.types = {**source.types, **types}
-        self._fingerprint, self._source = source.fingerprint(), source.source()
-
-    def source(self) -> str | None:
-        return self._source
-
-
-def spool(batches: Iterable[pa.RecordBatch], folder: Path | None) -> list[pa.RecordBatch]:
-    """Return the batches, in memory if they are small.
-
-    Large batches go to a temporary file without a name. The system deletes the file when the process ends,
-    even by a crash.
-    """
-    kept: list[pa.RecordBatch] = []
-    size, file, writer = 0, None, None
-    for batch in batches:
-        kept.append(batch)
-        size += batch.nbytes
-        if size > MOST_IN_MEMORY:
-            if writer is None:
-                file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed below; the memory map outlives it
-                writer = pa.ipc.new_file(file, batch.schema)
-            while kept:
-                writer.write_batch(kept.pop(0))
-    if file is None or writer is None:
-        return kept
-    with file, writer:
-        writer.close()
-        file.flush()
-        reader = pa.ipc.open_file(pa.py_buffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))
-    return [reader.get_batch(i) for i in range(reader.num_record_batches)]
-
-
-class FingerprintedFile(io.RawIOBase):
-    """A file whose fingerprint is computed from its bytes while they are read."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self._file = path.open("rb", buffering=0)
-        size = os.fstat(self._file.fileno()).st_size
-        self._digest = hashlib.sha256(size.to_bytes(8, "big"))
-        self._blocks = fingerprint_blocks(size)
-        self._place = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        count = self._file.readinto(buffer)
-        start, self._place = self._place, self._place + count
-        seen = memoryview(buffer)[:count]
-        while self._blocks and self._blocks[0][0] < self._place:
-            first, last = self._blocks[0]
-            self._digest.update(seen[max(first - start, 0) : last - start])
-            if last > self._place:  # the rest of the block comes with the next read
-                break
-            self._blocks.pop(0)
-        return count
-
-    def fingerprint(self) -> str:
-        """Return the fingerprint of the whole file, after reading the bytes that the CSV parser did not need."""
-        while self.read(BLOCK_BYTES):
-            pass
-        return self._digest.hexdigest()
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
-
-
-class Unpacked(io.RawIOBase):
-    """The text in a gzip file. Reading raises TableError if the text is implausibly large for the file."""
-
-    def __init__(self, path: Path, packed: io.RawIOBase) -> None:
-        super().__init__()
-        self._path, self._packed = path, path.stat().st_size
-        self._stream = pa.input_stream(packed, compression="gzip")
-        self._most, self._count = most_unpacked(self._packed), 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        count: int = self._stream.readinto(buffer)
-        self._count += count
-        if self._count > self._most:
-            check_unpacked(self._path, self._packed, self._count)
-        return count
 
 
 def _first_lines(path: Path, count: int, comment: bytes) -> list[bytes]:

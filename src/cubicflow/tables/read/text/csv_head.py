@@ -9,9 +9,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from cubicflow.tables.source import check_names
+from cubicflow.tables.read.reading import NO_HEADER, Reading
+from cubicflow.tables.read.table import check_names
 from cubicflow.tables.table_error import TableError, some
-from cubicflow.tables.text.reading import NO_HEADER, Reading, header_cells, plain_names
 
 DELIMITERS = ",;\t|"
 INDEX = "__index_level_0__"  # the name that pandas gives to an unnamed index in Parquet files
@@ -139,3 +139,29 @@ def _rows(lines: Sequence[str], delimiter: str) -> list[list[str]]:
         return [*csv.reader(lines, delimiter=delimiter)]
     except csv.Error:
         return []
+
+
+def header_cells(rows: list[list[str]]) -> list[str]:
+    """Return the column names from one or several header rows.
+
+    Names in several rows are joined by spaces. A name in an upper row also covers the empty cells to its right.
+
+    >>> header_cells([["size", "", "kind"], ["width", "height", ""]])
+    ['size width', 'size height', 'kind']
+    """
+    if len(rows) == 1:
+        return [cell.strip() for cell in rows[0]]
+    width = max(map(len, rows))
+    parts: list[list[str]] = [[] for _ in range(width)]
+    for i, row in enumerate(rows):
+        above = ""
+        for j in range(width):
+            cell = row[j].strip() if j < len(row) else ""
+            above = cell or (above if i < len(rows) - 1 else "")
+            parts[j] += [above] if above else []
+    return [" ".join(part) for part in parts]
+
+
+def plain_names(count: int) -> list[str]:
+    """Return the names x0, x1, ... for columns without names."""
+    return [f"x{i}" for i in range(count)]

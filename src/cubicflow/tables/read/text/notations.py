@@ -1,6 +1,6 @@
-"""Formats of numbers and dates other than the plain 1234.5 and 2024-12-31: conversion to plain text and back.
+"""Notations of numbers and dates other than the plain 1234.5 and 2024-12-31: conversion to plain text and back.
 
-A format rewrites the values that match its pattern. Other values stay as they are, so plain values are read as well.
+A notation rewrites the values that match its pattern. Other values stay as they are, so plain values are read as well.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cubicflow.tables.arrow_types import ZONED
 from cubicflow.tables.table_error import TableError
 
 BLANKS = " \u00a0\u202f\u2009"
@@ -28,8 +29,8 @@ OFFSET = r"(?P<offset>Z|[+-][0-9]{2}(?::?[0-9]{2})?)$"
 
 
 @dataclass(frozen=True)
-class Format(ABC):
-    """A way to write values. ``kind`` is the name of the format in a run folder."""
+class Notation(ABC):
+    """A way to write values. ``kind`` is the name of the notation in a run folder."""
 
     kind: ClassVar[str]
 
@@ -44,7 +45,7 @@ class Format(ABC):
 
     @abstractmethod
     def write_value(self, plain: str) -> str:
-        """Return a plain value in this format."""
+        """Return a plain value in this notation."""
 
     @abstractmethod
     def describe(self) -> str:
@@ -60,22 +61,26 @@ class Format(ABC):
         return pc.if_else(matches, self.rewrite_matches(pc.if_else(matches, text, None)), text)
 
     def from_plain(self, plain: pa.Array) -> pa.Array:
-        """Return plain values in this format."""
+        """Return plain values in this notation."""
         values = (None if value is None else self.write_value(value) for value in plain.to_pylist())
         return pa.array(list(values), pa.string())
+
+    def plain_type(self, narrowest: pa.DataType) -> pa.DataType:
+        """Return the type of a column whose plain values all fit the type ``narrowest``."""
+        return narrowest
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": self.kind, **asdict(self)}
 
 
 @dataclass(frozen=True)
-class NumberFormat(Format):
+class NumberNotation(Notation):
     """Numbers with a decimal mark, a thousands separator, and a unit before or after the number: 1.234,50 €.
 
-    >>> format = NumberFormat(decimal=",", group=".", after=" €")
-    >>> format.to_plain(pa.array(["1.234,50 €", "-7 €"])).to_pylist()
+    >>> notation = NumberNotation(decimal=",", group=".", after=" €")
+    >>> notation.to_plain(pa.array(["1.234,50 €", "-7 €"])).to_pylist()
     ['1234.50', '-7']
-    >>> format.from_plain(pa.array(["1234567.5", "-7"])).to_pylist()
+    >>> notation.from_plain(pa.array(["1234567.5", "-7"])).to_pylist()
     ['1.234.567,5 €', '-7 €']
     """
 
@@ -89,7 +94,7 @@ class NumberFormat(Format):
     def __post_init__(self) -> None:
         units = all(not unit or unit.strip(BLANKS) in tuple(UNITS) for unit in (self.before, self.after))
         if self.decimal not in (".", ",") or self.group not in ("", *GROUPS) or self.group == self.decimal or not units:
-            raise TableError(f"invalid format of numbers: {asdict(self)}")
+            raise TableError(f"invalid notation of numbers: {asdict(self)}")
 
     @property
     def pattern(self) -> str:
@@ -117,13 +122,13 @@ class NumberFormat(Format):
 
 
 @dataclass(frozen=True)
-class DateFormat(Format):
+class DateNotation(Notation):
     """Dates in digits, with or without a time of day.
 
-    >>> format = DateFormat("mdy", "/", padded=False)
-    >>> format.to_plain(pa.array(["12/1/2024", "2/29/2024 7:05"])).to_pylist()
+    >>> notation = DateNotation("mdy", "/", padded=False)
+    >>> notation.to_plain(pa.array(["12/1/2024", "2/29/2024 7:05"])).to_pylist()
     ['2024-12-01', '2024-02-29 07:05']
-    >>> format.from_plain(pa.array(["2024-12-01", "2024-02-29 07:05:00"])).to_pylist()
+    >>> notation.from_plain(pa.array(["2024-12-01", "2024-02-29 07:05:00"])).to_pylist()
     ['12/1/2024', '2/29/2024 07:05:00']
     """
 
@@ -135,7 +140,7 @@ class DateFormat(Format):
 
     def __post_init__(self) -> None:
         if self.order not in ORDERS or self.separator not in ("/", ".", "-") or not isinstance(self.padded, bool):
-            raise TableError(f"invalid format of dates: {asdict(self)}")
+            raise TableError(f"invalid notation of dates: {asdict(self)}")
 
     @property
     def pattern(self) -> str:
@@ -164,15 +169,15 @@ class DateFormat(Format):
 
 
 @dataclass(frozen=True)
-class ZonedFormat(Format):
+class ZonedNotation(Notation):
     """Times with the same offset from UTC in all rows.
 
     ``offset`` is the offset as the file writes it. ``between`` is the mark between date and time.
 
-    >>> format = ZonedFormat("T", "+02:00")
-    >>> format.zone
+    >>> notation = ZonedNotation("T", "+02:00")
+    >>> notation.zone
     '+02:00'
-    >>> format.from_plain(pa.array(["2024-12-31 23:59:59+0200"])).to_pylist()
+    >>> notation.from_plain(pa.array(["2024-12-31 23:59:59+0200"])).to_pylist()
     ['2024-12-31T23:59:59+02:00']
     """
 
@@ -183,7 +188,7 @@ class ZonedFormat(Format):
 
     def __post_init__(self) -> None:
         if self.between not in ("T", " ") or not re.fullmatch(OFFSET, self.offset):
-            raise TableError(f"invalid format of times: {asdict(self)}")
+            raise TableError(f"invalid notation of times: {asdict(self)}")
 
     @property
     def pattern(self) -> str:
@@ -198,6 +203,9 @@ class ZonedFormat(Format):
     def rewrite_matches(self, text: pa.Array) -> pa.Array:
         return text
 
+    def plain_type(self, narrowest: pa.DataType) -> pa.DataType:
+        return pa.timestamp(narrowest.unit, self.zone) if narrowest in ZONED else narrowest
+
     def write_value(self, plain: str) -> str:
         return re.sub(OFFSET, self.offset, plain).replace(" ", self.between)
 
@@ -205,17 +213,17 @@ class ZonedFormat(Format):
         return f"times at the offset {self.offset}"
 
 
-KINDS: dict[str, Callable[..., Format]] = {"number": NumberFormat, "date": DateFormat, "zoned": ZonedFormat}
+NOTATIONS: dict[str, Callable[..., Notation]] = {"number": NumberNotation, "date": DateNotation, "zoned": ZonedNotation}
 
 
-def format_from_json(value: Any) -> Format:
-    """Return the format that :meth:`Format.to_json` wrote. Every field is checked; TableError if one is invalid."""
-    if not isinstance(value, dict) or str(value.get("kind")) not in KINDS:
-        raise TableError(f"a format should be one of {', '.join(KINDS)}, got {str(value)[:80]}")
+def notation_from_json(value: Any) -> Notation:
+    """Return the notation that :meth:`Notation.to_json` wrote. Every field is checked; TableError if one is invalid."""
+    if not isinstance(value, dict) or str(value.get("kind")) not in NOTATIONS:
+        raise TableError(f"a notation should be one of {', '.join(NOTATIONS)}, got {str(value)[:80]}")
     settings = {key: setting for key, setting in value.items() if key != "kind"}
     if not all(isinstance(setting, str | bool) for setting in settings.values()):
-        raise TableError(f"the settings of a format should be text or booleans, got {str(value)[:80]}")
+        raise TableError(f"the settings of a notation should be text or booleans, got {str(value)[:80]}")
     try:
-        return KINDS[str(value["kind"])](**settings)
+        return NOTATIONS[str(value["kind"])](**settings)
     except (TypeError, AttributeError) as error:
-        raise TableError(f"invalid format: {error}") from None
+        raise TableError(f"invalid notation: {error}") from None

@@ -1,4 +1,4 @@
-"""Tables from standard input or a network. Their bytes can be read only once, so a temporary file gets a copy."""
+"""Temporary copies of tables whose bytes can be read only once: from standard input or a network."""
 
 from __future__ import annotations
 
@@ -11,83 +11,80 @@ import tempfile
 import weakref
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import pyarrow as pa
+from pyarrow import fs
 
 from cubicflow.data.fetch import DownloadError, fetch
 from cubicflow.extras import install
-from cubicflow.tables.files.by_name import open_file
-from cubicflow.tables.source import Table
 from cubicflow.tables.table_error import TableError
-from cubicflow.tables.text.reading import Reading
 
-BY_ARROW = ("s3", "gs", "gcs")  # object stores that arrow reads without further packages
+BY_ARROW = ("file", "s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")  # stores that arrow reads by itself
 SUFFIXES = re.compile(r"\.(csv|tsv|jsonl|ndjson)(\.gz)?$|\.(parquet|pq|feather|arrow|arrows|ipc|xlsx|xlsm|npy|npz)$")
 TIMEOUT = 20.0  # seconds to wait for an answer
 
 
-class _Copy:
-    """A folder for a temporary file. Garbage collection or the end of the process removes the folder."""
+class Copy:
+    """A copy of a table in a temporary folder. Garbage collection or the end of the process removes the folder.
 
-    def __init__(self) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix="cubicflow-"))
-        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+    Args:
+        name: the name of the table in messages.
+        source: where to find the table again; None if it cannot be read again.
+        save: writes the bytes to a path; raises OSError if the bytes cannot be read.
+        ending: the ending of the file's name; if it is empty, the file's first bytes tell it.
+    """
 
-
-class FetchedTable(Table):
-    """A table in a temporary copy, named after its origin. The copy lives as long as the table."""
-
-    def __init__(self, name: str, copy: _Copy, inner: Table, source: str | None) -> None:
-        super().__init__(name, inner.types)
-        self._read_like(inner)
-        self.files = inner.files
-        self._inner, self._copy, self._source = inner, copy, source
-
-    def source(self) -> str | None:
-        return self._source
-
-    def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
+    def __init__(self, name: str, source: str | None, save: Callable[[Path], None], ending: str = "") -> None:
+        folder = Path(tempfile.mkdtemp(prefix="cubicflow-"))
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self.name, self.source = name, source
+        path = folder / "table"
         try:
-            yield from self._inner.batches(columns, rows)
-            self._add_remarks(self._inner)
-        except TableError as error:
-            raise _renamed(error, self._inner.path, self.path) from None
+            save(path)
+        except OSError as error:
+            raise TableError(f"{name}: could not be read: {_line(error)}") from None
+        if not path.stat().st_size:
+            raise TableError(f"{name}: the input is empty; send a table")
+        self.path = path.rename(path.with_name(f"table{ending or ending_of(path)}"))
 
-    def spooled(self, columns: Sequence[str], folder: Path | None = None) -> Table:
-        try:
-            kept = self._inner.spooled(columns, folder)
-        except TableError as error:
-            raise _renamed(error, self._inner.path, self.path) from None
-        return self if kept is self._inner else FetchedTable(str(self.path), self._copy, kept, self._source)
-
-    def fingerprint(self) -> str:
-        return self._inner.fingerprint()
+    def renamed(self, error: TableError) -> TableError:
+        """Return the error with the user's name of the table instead of the path of the copy."""
+        return TableError(str(error).replace(str(self.path), self.name), error.option)
 
 
-def standard_input(reading: Reading) -> Table:
-    """Return the table that standard input sends. Raise TableError if standard input cannot be read."""
+def copy_of_standard_input() -> Copy:
+    """Return a copy of what standard input sends. Raise TableError if standard input cannot be read."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise TableError("standard input cannot be read by several processes; save the table as a file first")
     if sys.stdin is None or sys.stdin.closed:
         raise TableError("standard input is closed; send a table to it, or give the name of a file")
     if sys.stdin.isatty():
         raise TableError("standard input is a terminal; send a table to it, as in: cat table.csv | cubicflow ...")
+    return Copy("standard input", None, _save_standard_input)
 
-    return _fetched("standard input", None, _save_standard_input, "", reading)
 
-
-def at_url(url: str, reading: Reading) -> Table:
-    """Return the table at a URL, read by http or https, by arrow from an object store, or by fsspec."""
-    scheme = urlsplit(url).scheme.lower()
-    read = _download if scheme in ("http", "https") else _from_store if scheme in BY_ARROW else _by_fsspec
+def copy_of_url(url: str) -> Copy:
+    """Return a copy of the bytes at a URL, read by http or https, by arrow from an object store, or by fsspec."""
+    save = _download if urlsplit(url).scheme.lower() in ("http", "https") else _from_store
     ending = SUFFIXES.search(urlsplit(url).path.lower())
-    return _fetched(url, without_secrets(url), partial(read, url), ending[0] if ending else "", reading)
+    return Copy(url, without_secrets(url), partial(save, url), ending[0] if ending else "")
+
+
+def file_system(url: str) -> tuple[fs.FileSystem, str]:
+    """Return the file system of a URL, and the path in that file system. Raises ImportError if a package is
+    missing."""
+    if urlsplit(url).scheme.lower() in BY_ARROW:
+        store, path = fs.FileSystem.from_uri(with_limited_retries(url))
+        return store, path
+    import fsspec  # torch requires it
+
+    files, path = fsspec.core.url_to_fs(url)
+    return fs.PyFileSystem(fs.FSSpecHandler(files)), path
 
 
 def without_secrets(url: str) -> str:
@@ -113,23 +110,6 @@ def with_limited_retries(url: str) -> str:
     return f"{url}{'&' if '?' in url else '?'}retry_limit_seconds={TIMEOUT}"
 
 
-def _fetched(name: str, source: str | None, save: Callable[[Path], None], ending: str, reading: Reading) -> Table:
-    """Return the table whose bytes ``save`` writes to a path. ``save`` raises OSError if the bytes cannot be read."""
-    copy = _Copy()
-    path = copy.path / "table"
-    try:
-        save(path)
-    except OSError as error:
-        raise TableError(f"{name}: could not be read: {_line(error)}") from None
-    if not path.stat().st_size:
-        raise TableError(f"{name}: the input is empty; send a table")
-    path = path.rename(path.with_name(f"table{ending or ending_of(path)}"))
-    try:
-        return FetchedTable(name, copy, open_file(path, reading), source)
-    except TableError as error:
-        raise _renamed(error, path, name) from None
-
-
 def _download(url: str, path: Path) -> None:
     try:
         fetch(url, path, timeout=TIMEOUT)
@@ -150,21 +130,9 @@ def _save_standard_input(path: Path) -> None:
 
 
 def _from_store(url: str, path: Path) -> None:
-    from pyarrow import fs
-
     try:
-        store, name = fs.FileSystem.from_uri(with_limited_retries(url))
+        store, name = file_system(url)
         with store.open_input_stream(name, compression=None) as stream, path.open("wb") as file:
-            shutil.copyfileobj(stream, file)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise OSError(f"{_line(error)}; check the address and the credentials") from None
-
-
-def _by_fsspec(url: str, path: Path) -> None:
-    import fsspec  # torch requires it
-
-    try:
-        with fsspec.open(url, "rb") as stream, path.open("wb") as file:
             shutil.copyfileobj(stream, file)
     except ImportError as error:
         more = f"use: {install('fsspec')}, or install the package of this kind of store"
@@ -195,11 +163,6 @@ def ending_of(path: Path) -> str:
         with suppress(OSError, EOFError, zlib.error), gzip.open(path) as unpacked:
             start = unpacked.read(16)
     return (".jsonl" if start.lstrip().startswith(b"{") else ".csv") + (".gz" if is_zipped else "")
-
-
-def _renamed(error: TableError, path: object, name: object) -> TableError:
-    """Return the error with the user's name of the table instead of the path of the temporary copy."""
-    return TableError(str(error).replace(str(path), str(name)), error.option)
 
 
 def _line(error: Any) -> str:
