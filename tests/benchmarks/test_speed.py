@@ -11,8 +11,8 @@ import torch
 from benchmarks.speed import first_step, report, run, start, workloads
 from benchmarks.speed.__main__ import main
 from benchmarks.speed.timing import Measurement, measure, peak_of_run
-from tests import forked
-from tests.command_line import caller
+from tests.helpers import processes
+from tests.helpers.command_line import caller
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def print_peak():
 
 def test_the_profiler_prints_nothing(tmp_path):
     """In a new process: the profiler could print when it is first used."""
-    done = forked.start(print_peak, log=tmp_path / "log")
+    done = processes.start(print_peak, log=tmp_path / "log")
     assert (done.wait(), done.log.read_text()) == (0, "0")
 
 

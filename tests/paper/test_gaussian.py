@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from paper.cells import load_scores
 from scipy import stats
-from tests.command_line import Command
+from tests.helpers.command_line import Command
 
 STEP = 1 / 64  # saved scores are multiples of this
 

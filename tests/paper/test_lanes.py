@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from paper.cells import load_scores, read_cells, rounded, save_scores, table_settings
 from paper.recipe_files import load_recipe
-from tests.command_line import Command
+from tests.helpers.command_line import Command
 
 SCRIPT = Path(__file__).parents[2] / "paper" / "gpu.sh"
 # STUB replaces Python. It logs its arguments and the number of lanes, writes a record, and fails for some arguments.

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from paper.cells import load_scores
 from paper.claims import CLAIMS, NOT_RUN
-from tests.command_line import Command
+from tests.helpers.command_line import Command
 
 from .test_plane import TINY, draw
 

@@ -17,14 +17,14 @@ from paper.cells import Cell, CellRecord, load_scores, table_settings
 from paper.recipe_files import load_recipe
 from paper.table_1_report import table_markdown
 from paper.table_1_summary import CONTROL, summarise
-from tests.command_line import Command
+from tests.helpers.command_line import Command
 
 import cubicflow as cf
 from cubicflow.training import NonFiniteLossError
 from cubicflow.training.step import Step
 from paper.data import Benchmark
 
-from .conftest import ROWS
+from .tiny_table import ROWS
 
 
 def read(folder: Path) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.command_line import Command
+from tests.helpers.command_line import Command
 
 
 @pytest.mark.parametrize(

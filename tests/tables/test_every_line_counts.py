@@ -17,9 +17,9 @@ import pytest
 from pyarrow import feather, parquet
 
 from cubicflow.tables import Reading, TableError, infer, open_table
-from cubicflow.tables.source import Table
-from cubicflow.tables.text import lines as lines_of_text
-from cubicflow.tables.text.lines import CountedLines, open_quote, scan_lines
+from cubicflow.tables.read.table import Table
+from cubicflow.tables.read.text import lines as lines_of_text
+from cubicflow.tables.read.text.lines import CountedLines, open_quote, scan_lines
 
 ROWS = 40
 BODY = [f"{i},{i % 7}.5,w{i % 3}" for i in range(ROWS)]

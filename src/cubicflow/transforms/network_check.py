@@ -12,7 +12,7 @@ from itertools import chain
 import torch
 from torch import Tensor, nn
 
-from cubicflow.nets.draws import SHARED_GENERATOR, drawing_from
+from cubicflow.nets.rng import SHARED_GENERATOR, use_generator
 
 ROWS = 2
 PIXELS = (4, 4)  # height and width of a made-up image
@@ -88,7 +88,7 @@ def check_causal(network: nn.Module, features: int, out_features: int, context_f
 def _copied(network: nn.Module) -> Iterator[nn.Module | None]:
     """Yield a copy of the network in evaluation mode on the CPU, or None if there is none. Inside the block there are
     no gradients, and random numbers come from generators whose states do not matter."""
-    with SHARED_GENERATOR, torch.random.fork_rng(devices=[]), drawing_from(torch.Generator()), torch.no_grad():
+    with SHARED_GENERATOR, torch.random.fork_rng(devices=[]), use_generator(torch.Generator()), torch.no_grad():
         tensors = chain(network.parameters(), network.buffers(), [torch.empty(0)])
         # On the meta device there are no values. A compiled network would be compiled for the made-up rows.
         if any(tensor.is_meta for tensor in tensors) or _is_compiled(network):
