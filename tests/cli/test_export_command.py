@@ -39,8 +39,8 @@ def test_unknown_endings_are_refused(cubicflow: Command, saved: Path, tmp_path: 
 
 def test_existing_outputs_are_not_overwritten(cubicflow: Command, saved: Path, tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_text("mine")
-        cubicflow, saved, tmp_path / "model.onnx"
-    )
+    said = refused(cubicflow, saved, tmp_path / "model.onnx")
+    assert "exists already; choose another name, or replace it with --overwrite" in said
     assert (tmp_path / "model.onnx").read_text() == "mine"
     (tmp_path / "folder.pt2").mkdir()
     assert "is a folder" in refused(cubicflow, saved, tmp_path / "folder.pt2", "--overwrite")
