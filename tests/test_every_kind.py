@@ -21,9 +21,8 @@ import pyarrow.csv
 import pytest
 import torch
 from pyarrow import parquet
-from tests.every_kind import CIRCLES, COLUMNS, TURN, every_kind, every_number, fit_every_kind, fit_every_number
-from tests.export.raw_rows import Service
-from tests.export.test_tables import raw
+from tests.export.raw_rows import Service, raw
+from tests.helpers.every_kind import CIRCLES, COLUMNS, TURN, every_kind, every_number, fit_every_kind, fit_every_number
 
 import cubicflow as cf
 from cubicflow.cli import main

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.command_line import Command
+from tests.helpers.command_line import Command
 
 import cubicflow as cf
 from cubicflow.export import ExportError, export_model, exporting

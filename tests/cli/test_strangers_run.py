@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tests.command_line import Command
+from tests.helpers.command_line import Command
 from torch import Tensor
 
 import cubicflow as cf

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.tables.circles import Rows
+from tests.helpers.circles import Rows
 
 from cubicflow.explore.flow_layers import POINTS, ROWS, layers_answer
 from cubicflow.explore.framed import unframed

@@ -6,11 +6,11 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import numpy as np
 import pytest
-from tests.explore.conftest import Page, Tab
-from tests.explore.test_server import ask
+from tests.explore.pages import Page, Tab, ask
 
 from cubicflow.data.plane import GaussianGrid
 from cubicflow.explore.answers import counted
@@ -91,10 +91,10 @@ def test_a_single_value_keeps_its_mass_and_is_a_quantile() -> None:
 
 
 def test_sampled_rows_of_an_array_meet_narrow_conditions(served: Serve, plane_run: Path) -> None:
-    question = {"conditions": {"x": {"from": "0.5", "to": "0.55"}}, "n": 100, "seed": 0}
-    header, arrays = unframed(ask(served(plane_run), "/api/sample", json.dumps(question).encode())[1])
-    assert header["rows"] == 100
-    rows = np.loadtxt(arrays["csv"].tobytes().decode().splitlines()[1:], delimiter=",")
+    question = urlencode({"conditions": json.dumps({"x": {"from": "0.5", "to": "0.55"}}), "n": 100, "seed": 0})
+    text = ask(served(plane_run), f"/api/sample.csv?{question}")[1].decode()
+    rows = np.loadtxt(text.splitlines()[1:], delimiter=",")
+    assert len(rows) == 100
     assert ((rows[:, 0] >= 0.5) & (rows[:, 0] <= 0.55)).all()
 
 

@@ -8,13 +8,14 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from tests.explore.conftest import Page, Tab, fit_small, make_lists
-from tests.explore.test_server import ask
+from tests.explore.pages import Page, Tab, ask
+from tests.explore.tables import fit_small, make_lists
 
 from cubicflow.explore.framed import unframed
 from cubicflow.explore.opened_run import open_run
@@ -147,10 +148,10 @@ def test_rows_with_a_context(context_run: Path) -> None:
 def test_rows_of_a_flow_have_the_context_that_was_asked_for(served: Serve, flow_context_run: Path) -> None:
     page = served(flow_context_run)
     conditions = {"kind": {"is": "hadron"}, "y": {"from": "-0.5", "to": "0.5"}}
-    question = {"conditions": conditions, "n": 40, "seed": 0}
-    answer = ask(page, "/api/sample", json.dumps(question).encode())
+    question = urlencode({"conditions": json.dumps(conditions), "n": 40, "seed": 0})
+    answer = ask(page, f"/api/sample.csv?{question}")
     assert answer[0] == 200, answer[1][:300]
-    rows = pd.read_csv(io.BytesIO(unframed(answer[1])[1]["csv"].tobytes()))
+    rows = pd.read_csv(io.BytesIO(answer[1]))
     assert [*rows.columns] == ["kind", "x", "y"]
     assert (rows["kind"] == "hadron").all()
     assert len(rows) == 40

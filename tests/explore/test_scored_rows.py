@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from tests.explore.conftest import Page, Tab, fit_small
-from tests.explore.test_server import ask, error_of
+from tests.explore.pages import Page, Tab, ask, error_of
+from tests.explore.tables import fit_small
 
 from cubicflow.explore.framed import unframed
 from cubicflow.explore.row_scores import EXPLAINED_ROWS

@@ -14,7 +14,7 @@ from cubicflow.tables import FittedTable
 from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.model.masses import unit_spline
 
-from .conftest import runtime
+from .runtimes import runtime
 
 
 def next_cells(fitted: FittedTable, rows: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:

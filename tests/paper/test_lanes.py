@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from paper.cells import load_scores, read_cells, rounded, save_scores, table_settings
 from paper.recipe_files import load_recipe
-from tests.command_line import Command
+from tests.helpers.command_line import Command
 
 SCRIPT = Path(__file__).parents[2] / "paper" / "gpu.sh"
 # STUB replaces Python. It logs its arguments and the number of lanes, writes a record, and fails for some arguments.
@@ -97,9 +97,8 @@ def test_times_of_parallel_runs_are_marked(
     assert record["machine"]["lanes"] == 7
     monkeypatch.delenv("CUBICFLOW_LANES")
     assert paper("table-1", "-o", folder, *common, "--seconds", 0).status == 75
-    assert paper("page", "-o", tmp_path / "results").status == 0
-    page = (tmp_path / "results" / "README.md").read_text()
-    header, _, *lines = page[page.index("| dataset | model | seeds | validation") :].split("\n\n")[0].splitlines()
+    page = (folder / "table-1.md").read_text()
+    header, _, *lines = page[page.index("| dataset | model | seeds | parameters") :].split("\n\n")[0].splitlines()
     columns = [name.strip() for name in header.split("|")]
     rows = [dict(zip(columns, map(str.strip, line.split("|")), strict=True)) for line in lines]
     assert [(row["model"], row["on"], row["processes at once"]) for row in rows] == [

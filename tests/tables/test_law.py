@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.tables.circles import Rows
+from tests.helpers.circles import Rows
 
 import cubicflow
 from cubicflow.tables import FittedTable

@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from tests import forked
-from tests.forked import wait_until
+from tests.helpers import processes
+from tests.helpers.processes import wait_until
 
 from cubicflow.training.checkpoint import NEWEST
 
@@ -22,7 +22,7 @@ def metrics_without_times(run):
 
 
 def start(run, steps, hold=None):
-    return forked.start(kill_worker.main, str(run), steps, hold, log=run.with_suffix(".log"))
+    return processes.start(kill_worker.main, str(run), steps, hold, log=run.with_suffix(".log"))
 
 
 def time_of(path):

@@ -72,7 +72,7 @@ class Flow(nn.Module):
     @property
     def exact(self) -> bool:
         """Whether log densities are exact. If False, some layer estimates its log-determinant."""
-        return all(getattr(module, "exact", True) for module in self.modules())
+        return all(getattr(module, "exact", True) for module in self.transform.modules())
 
     def config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""

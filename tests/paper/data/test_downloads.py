@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from paper.data.downloads import checksum
-from tests.data.test_fetch import files_under
+from tests.helpers.web_site import files_under
 
 from cubicflow.data.fetch import DownloadError
 from paper.data import BENCHMARKS, download, downloads, load_benchmark

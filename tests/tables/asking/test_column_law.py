@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.special import roots_laguerre
-from tests.tables.circles import Rows
+from tests.helpers.circles import Rows
 
 from cubicflow.tables import FittedTable, TableError
 from cubicflow.tables.asking.condition_sets import set_of

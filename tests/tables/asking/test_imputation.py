@@ -12,7 +12,7 @@ import pytest
 
 from cubicflow.tables import FittedTable, TableError, TableOptions, fit_table
 
-from .conftest import mixed
+from .frames import mixed
 
 
 def table(frame: pd.DataFrame) -> pa.Table:

@@ -1,18 +1,16 @@
-// Decodes answers of the server: a JSON header and typed arrays, written by src/cubicflow/explore/framed.py.
+// Decodes answers of the server: safetensors with a JSON header, written by src/cubicflow/explore/framed.py.
 
-const KINDS = { float32: Float32Array, float64: Float64Array, int32: Int32Array, uint8: Uint8Array };
+const KINDS = { F32: Float32Array, F64: Float64Array, I32: Int32Array, U8: Uint8Array };
 
 export function unframed(buffer) {
-  const view = new DataView(buffer);
-  if (view.getUint32(0) !== 0x43465831) throw new Error("the answer is not in cubicflow's format");
-  const length = view.getUint32(4, true);
-  const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, length)));
+  const length = Number(new DataView(buffer).getBigUint64(0, true));
+  const { __metadata__: notes, ...about } = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, length)));
   const arrays = {};
-  for (const [name, { dtype, shape, offset }] of Object.entries(header.arrays)) {
-    const count = shape.reduce((a, b) => a * b, 1);
-    arrays[name] = Object.assign(new KINDS[dtype](buffer, 8 + length + offset, count), { shape });
+  for (const [name, { dtype, shape, data_offsets: [first, end] }] of Object.entries(about)) {
+    const Kind = KINDS[dtype];
+    arrays[name] = Object.assign(new Kind(buffer, 8 + length + first, (end - first) / Kind.BYTES_PER_ELEMENT), { shape });
   }
-  return { ...header, arrays };
+  return { ...JSON.parse(notes.answer), arrays };
 }
 
 export class Refused extends Error {}

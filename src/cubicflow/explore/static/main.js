@@ -76,6 +76,8 @@ async function follow() {
   setTimeout(follow, REFRESH);
 }
 
+// The first address has the token, which now is in a cookie.
+if (location.search) history.replaceState(null, "", location.pathname + location.hash);
 // The link past the head moves the focus only: the part of the address after # is the view.
 document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });
 window.addEventListener("hashchange", () => { show(); window.scrollTo(0, 0); });

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cubicflow.nets.fixed_tensors import fixed
+from cubicflow.nets.constant_tensor import constant_tensor
 from cubicflow.splines import cubic_spline
 from cubicflow.splines.bins import Bins
 from cubicflow.splines.cubic import CUBIC, cubic_bins, cubic_ring, cubic_shape
@@ -68,7 +68,7 @@ def fast_log_mean_densities(cells: Tensor, params: Tensor, *, closed: bool) -> T
     _, low, high, log_width = cells.unbind(2)
     width = log_width.exp()
     middle = torch.where(low <= high, low + width / 2, 1 - high - width / 2)
-    offsets = width[..., None] * fixed([-0.5, -GAUSS, GAUSS, 0.5], width.device, width.dtype)
+    offsets = width[..., None] * constant_tensor([-0.5, -GAUSS, GAUSS, 0.5], width.device, width.dtype)
     points = (middle[..., None] + offsets).clamp(0, 1)  # (N, I, 4)
     values, log_slopes = unit_spline(points, params[:, :, None], closed=closed)
     across = (values[..., 3] - values[..., 0]).clamp(min=1e-12) / width.clamp(min=WIDE)

@@ -95,32 +95,33 @@ export async function draw(page, run) {
     }
   }
 
-  const drawRows = latest(async (question, n, mine) => {
+  const link = make("a", { class: "button", text: "Download as CSV" });
+  const sizes = make("select", { "aria-label": "number of rows" }, ...[100, 1000, 10000, 100000].map((n) => make("option", { value: n, text: `${n.toLocaleString("en")} rows` })));
+  sizes.addEventListener("change", () => point());
+  const sampled = make("div");
+  rows.append(make("h2", { text: "Rows that meet the conditions" }), sampled, make("div", { class: "row" }, sizes, link));
+  function point() {
+    link.download = `${run.name}-rows.csv`;
+    link.href = `api/sample.csv?${new URLSearchParams({ n: sizes.value, seed: 0, conditions: JSON.stringify(conditionsNow()) })}`;
+  }
+
+  const drawRows = latest(async (question, mine) => {
     try {
-      const found = await post("api/sample", { conditions: question, n, seed: 0 });
+      const found = await post("api/sample", { conditions: question, n: 12, seed: 0 });
       if (mine !== sampling) return;
-      forget();
-      file = URL.createObjectURL(new Blob([found.arrays.csv], { type: "text/csv" }));
-      const link = make("a", { class: "button", download: `${run.name}-rows.csv`, text: `Download ${found.rows.toLocaleString("en")} rows as CSV`, href: file });
-      const sizes = make("select", { "aria-label": "number of rows" }, ...[100, 1000, 10000].map((value) => make("option", { value, text: `${value.toLocaleString("en")} rows` })));
-      sizes.value = n;
-      sizes.addEventListener("change", () => { wanted = Number(sizes.value); sample(); });
-      rows.replaceChildren(make("h2", { text: "Rows that meet the conditions" }), make("div", { class: "row" }, link, sizes), table(found.columns, found.cells, { label: "sampled rows" }), make("p", { class: "quiet small", text: [`The first ${found.cells.length} of ${found.rows.toLocaleString("en")}.`, ...found.notes.map(sentence)].join(" ") }));
+      sampled.replaceChildren(table(found.columns, found.cells, { label: "sampled rows" }), make("p", { class: "quiet small", text: found.notes.map(sentence).join(" ") }));
       rows.dataset.sampled = String(mine);
     } catch (error) {
-      if (mine === sampling) rows.replaceChildren(make("h2", { text: "Rows that meet the conditions" }), failed(error));
+      if (mine === sampling) sampled.replaceChildren(failed(error));
     }
   });
-  let wanted = 100, rowsTimer = 0, file = null;
-  function forget() { // the browser holds the file of an address until the address is revoked
-    if (file) URL.revokeObjectURL(file);
-    file = null;
-  }
+  let rowsTimer = 0;
   function sample() {
+    point();
     sampling += 1;
     const mine = sampling;
     clearTimeout(rowsTimer);
-    rowsTimer = setTimeout(() => drawRows(conditionsNow(), wanted, mine), 500);
+    rowsTimer = setTimeout(() => drawRows(conditionsNow(), mine), 500);
   }
 
   function changed() {
@@ -137,7 +138,7 @@ export async function draw(page, run) {
     if (control) control.read(text);
   }
   changed();
-  return { leave: () => { number_ += 1; sampling += 1; clearTimeout(timer); clearTimeout(rowsTimer); forget(); } };
+  return { leave: () => { number_ += 1; sampling += 1; clearTimeout(timer); clearTimeout(rowsTimer); } };
 }
 
 function quantiles(column, masses, [low, middle, high]) {
