@@ -90,6 +90,8 @@ class _CsvFile:
                 while lines.read(BLOCK_BYTES):  # lines that the parser did not need
                     pass
                 self.found.fingerprint = file.fingerprint()
+            if open_quote(lines.last_line, self.delimiter.encode(), is_open=False) is not None:
+                self._refuse_open_quotes(self._scanned())  # no row is lost, but the file may have been cut off
             self.found.remarks = self._account(lines.count, start, 0 if comments is None else comments.count)
         except pa.ArrowInvalid as error:
             if "Empty CSV file" in str(error):  # the file holds only a header
@@ -98,7 +100,7 @@ class _CsvFile:
             self._refuse_open_quotes(scanned)
             raise TableError(_explain(self.path, str(error), len(self.names), scanned.uneven)) from None
         except (OSError, EOFError) as error:
-            raise TableError(f"{self.path}: cannot be read: {error}") from None
+            raise TableError(_unreadable(self.path, error)) from None
 
     def _parsed(self, lines: CountedLines, columns: list[str]) -> arrow_csv.CSVStreamingReader:
         """Return a reader of the columns as strings."""
@@ -138,14 +140,14 @@ class _CsvFile:
             with _open(self.path) as file:
                 return scan_lines(file, self.delimiter.encode(), self.comment, self.skipped, columns)
         except (OSError, EOFError) as error:
-            raise TableError(f"{self.path}: cannot be read: {error}") from None
+            raise TableError(_unreadable(self.path, error)) from None
 
     def _refuse_open_quotes(self, found: ScannedLines) -> None:
         """Raise TableError for a quoted text that goes on over several lines, unless that is allowed."""
         if found.never_closed is not None:
             raise TableError(
                 f"{self.path}: the quotation mark that opens a text in line {found.never_closed:,} is never closed, so "
-                "all lines below it would be one value; close it"
+                "the rest of the file would be one value; close it"
             )
         if found.first_open is not None and not self.allow_multiline:
             raise TableError(
@@ -171,7 +173,7 @@ def _first_lines(path: Path, count: int, comment: bytes) -> list[bytes]:
                 found += [line for line in lines if not comment or not line.lstrip().startswith(comment)]
                 text = b""
     except (OSError, EOFError) as error:
-        raise TableError(f"{path}: cannot be read: {error}") from None
+        raise TableError(_unreadable(path, error)) from None
     return found[:count]
 
 
@@ -222,6 +224,11 @@ def _explain(path: Path, error: str, columns: int, line: int | None) -> str:
             "closed; close the quotation mark"
         )
     return f"{path}: not a readable CSV file: {error}"
+
+
+def _unreadable(path: Path, error: OSError | EOFError) -> str:
+    what = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return f"{path}: cannot be read: {what}; check its permissions and its disk, or write the file again"
 
 
 def _not_utf8(path: Path) -> str:

@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 
 CHUNK = 1 << 20
 LONGEST_LINE = 1 << 24  # bytes; no parser takes a longer line
+TAIL = 1 << 16  # bytes at the end of a file in which its last line is looked for
 
 
 class WithoutComments(io.RawIOBase):
@@ -65,11 +66,13 @@ class CountedLines(io.RawIOBase):
     >>> file = CountedLines(io.BytesIO(b"a\\r\\nb\\rc"))
     >>> file.read(2), file.read(-1), file.count
     (b'a\\r', b'\\nb\\rc', 3)
+    >>> file.last_line
+    b'c'
     """
 
     def __init__(self, file: BinaryIO | io.RawIOBase) -> None:
         super().__init__()
-        self._file, self._ends, self._last = file, 0, b""
+        self._file, self._ends, self._last, self._tail = file, 0, b"", b""
 
     def readable(self) -> bool:
         return True
@@ -81,12 +84,18 @@ class CountedLines(io.RawIOBase):
             if b"\r" in text or self._last == b"\r":
                 self._ends += text.count(b"\r") - text.count(b"\r\n") - (self._last == b"\r" and text[:1] == b"\n")
             self._last = text[-1:]
+            self._tail = (self._tail + text[-TAIL:])[-TAIL:]
         return text
 
     @property
     def count(self) -> int:
         """The number of lines read. The last line may lack an end."""
         return self._ends + (self._last not in (b"", b"\n", b"\r"))
+
+    @property
+    def last_line(self) -> bytes:
+        """The last line read, without its end; only the end of a line that is longer than TAIL."""
+        return next(reversed(self._tail.splitlines()), b"")
 
     def close(self) -> None:
         self._file.close()
