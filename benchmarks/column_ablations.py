@@ -43,7 +43,7 @@ import torch
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, load_wine
 
 from benchmarks import any_order
-from cubicflow.atomic_files import write_atomically
+from cubicflow.files import write_atomically
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.cell_encoder import CellEncoder, PlainReader
 from cubicflow.tables.cells import Cells, NumberCells

@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from benchmarks.machine import machine
 
-from cubicflow.atomic_files import replacing, write_atomically
 from cubicflow.data.symmetries import KINDS, Symmetries
+from cubicflow.files import replacing, write_atomically
 from cubicflow.near_names import no_such
 from cubicflow.training import FitResult
 from paper.data import BENCHMARKS, PUBLISHED, Benchmark, load_benchmark

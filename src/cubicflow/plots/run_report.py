@@ -12,8 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 from matplotlib.figure import Figure
 
-from cubicflow.atomic_files import write_atomically
-from cubicflow.plain_files import refuse_link
+from cubicflow.files import refuse_link, write_atomically
 from cubicflow.plots.marginals import corner, marginals
 from cubicflow.plots.panels import make_panel, most_correlated
 from cubicflow.plots.report_frame import PAGE, STYLE
