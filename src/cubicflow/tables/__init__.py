@@ -6,12 +6,13 @@ The main modules, each of which builds on those above it:
     kinds/                                  one class for each kind of column, and their registry
     read/                                   readers of file formats, of URLs and of queries; the record of a table
     usable_rows, split, time_order          rows that lack a value; training, validation and test rows; splits by time
-    schema, doubts, inference               the schema of a table, the user's options, and how a schema is inferred
+    schema/, doubts, inference              the schema of a table, sets of values, and how a schema is inferred
     encoder, likelihood                     for a flow: rows to numbers and back, log likelihoods
     unit_scale, cells, dependencies, cell_encoder
                                             for a model of columns: rows to cells and back, dependent columns
-    interval_mass, columns_cores, columns_model, columns_likelihood
-                                            the model of columns: exact masses, networks, heads; scores and samples
+    model/                                  masses of intervals, the cells of sets, and the law of a column
+    columns_cores, columns_model, columns_likelihood
+                                            the model of columns: networks, heads; scores and samples
     table_rows                              rows for training
     asking/                                 conditions on any columns, imputation, constraints
     independent, honest_score               baselines of a score: independent columns, and the training rows
