@@ -5,7 +5,7 @@ The main modules, each of which builds on those above it:
     table_error, arrow_types, maps          errors; Arrow types; maps between numbers, with their log slopes
     kinds/                                  one class for each kind of column, and their registry
     read/                                   readers of file formats, of URLs and of queries; the record of a table
-    schema/, doubts, inference              the schema of a table, sets of values, rows that are used, the split; inference
+    schema/, doubts, inference              the schema of a table, sets of values, used rows, the split; inference
     encoder, likelihood                     for a flow: rows to numbers and back, log likelihoods
     unit_scale, cells, dependencies, cell_encoder
                                             for a model of columns: rows to cells and back, dependent columns
