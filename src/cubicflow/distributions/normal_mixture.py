@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from cubicflow.constructors import arguments, positive
 from cubicflow.distributions.base import LOG_SQRT_2PI, Base
+from cubicflow.nets.precision import widened
 from cubicflow.nets.rng import normal_start
 
 
@@ -93,7 +94,9 @@ class NormalMixture(Base):
         offsets = temperature * self.log_scales.exp()[picks] * self._normal(n, generator)
         if self.shears is not None:
             shears = self.shears.tril(-1)[picks]  # the solver takes the diagonal to be 1
-            offsets = torch.linalg.solve_triangular(shears, offsets[..., None], upper=False, unitriangular=True)[..., 0]
+            columns = widened(offsets)[..., None]
+            columns = torch.linalg.solve_triangular(shears.to(columns), columns, upper=False, unitriangular=True)
+            offsets = columns[..., 0].to(offsets.dtype)
         return self.means[picks] + offsets
 
     def as_normal(self) -> tuple[Tensor, Tensor] | None:
