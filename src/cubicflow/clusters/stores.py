@@ -20,13 +20,12 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 from pyarrow import fs
 
-from cubicflow.atomic_files import write_atomically
 from cubicflow.extras import install
-from cubicflow.tables.files.fetched import with_limited_retries, without_secrets
-from cubicflow.tables.files.places import URL, URL_AS_PATH
+from cubicflow.files import write_atomically
+from cubicflow.tables.read.fetched import file_system, without_secrets
+from cubicflow.tables.read.places import URL, URL_AS_PATH
 from cubicflow.tables.table_error import TableError
 
-BY_ARROW = ("file", "s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
 MAGIC = frozenset("*?[")
 ENDINGS = (".parquet", ".pq")
 
@@ -80,15 +79,8 @@ def opened(place: str) -> tuple[Any, str]:
         raise TableError(f"{place}: a URL has two slashes after its scheme; give it as text, not as a Path")
     if not URL.fullmatch(place):
         return fs.LocalFileSystem(), str(Path(place).absolute())
-    scheme = urlsplit(place).scheme.lower()
     with readable_errors(place):
-        if scheme in BY_ARROW:
-            store, path = fs.FileSystem.from_uri(with_limited_retries(place))
-            return store, path
-        import fsspec  # torch requires it
-
-        files, path = fsspec.core.url_to_fs(place)
-        return fs.PyFileSystem(fs.FSSpecHandler(files)), path
+        return file_system(place)
 
 
 def is_local(place: str) -> bool:

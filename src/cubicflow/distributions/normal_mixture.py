@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cubicflow.constructors import arguments, positive
+from cubicflow.arguments import config_of, positive
 from cubicflow.distributions.base import LOG_SQRT_2PI, Base
 from cubicflow.nets.precision import widened
 from cubicflow.nets.rng import normal_start
@@ -53,7 +53,7 @@ class NormalMixture(Base):
         self.shears = nn.Parameter(torch.zeros(components, features, features)) if correlated else None
 
     def config(self) -> dict[str, Any]:
-        return arguments(self, "features", "components", "correlated", "spread", "seed")
+        return config_of(self, "features", "components", "correlated", "spread", "seed")
 
     @torch.no_grad()
     def set_(self, weights: Tensor, means: Tensor, covariances: Tensor) -> NormalMixture:

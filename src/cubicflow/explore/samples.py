@@ -16,7 +16,7 @@ from cubicflow.explore.subject import ArraySubject, FlowSubject
 from cubicflow.explore.threads import raise_if_abandoned
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.asking.conditions import Given
-from cubicflow.tables.output import csv_text
+from cubicflow.tables.run.output import csv_text
 
 MOST_ROWS = 100_000  # largest number of rows of a sample
 MOST_SEED = 1 << 31
@@ -46,10 +46,10 @@ def sampled(run: OpenedRun, question: Question) -> tuple[bytes, list[str]]:
     given: Given = {**subject.usual, **conditions}  # type: ignore[attr-defined] # subjects of tables have it
     if isinstance(subject, FlowSubject) and set(conditions) - set(subject.usual):
         batch, note = subject.table_meeting(n, conditions)
-        return csv_text(iter([batch]), fitted.decimals(), fitted.reading.formats), [note]
+        return csv_text(iter([batch]), fitted.decimals(), fitted.reading.notations), [note]
     notes = list[str]()
     batches = _while_awaited(fitted.sample_batches(n, given, 1.0, seed, say=notes.append))
-    return csv_text(batches, fitted.decimals(given), fitted.reading.formats), notes
+    return csv_text(batches, fitted.decimals(given), fitted.reading.notations), notes
 
 
 def _while_awaited(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -19,7 +19,10 @@ from cubicflow.data.row_summary import ContentDigest
 from cubicflow.data.rows import SCAN_ROWS, Batch, IndexedRows, Order, derive_seed
 from cubicflow.tables.cell_encoder import CellEncoder, PlainReader
 from cubicflow.tables.encoder import Numbers, TableEncoder
-from cubicflow.tables.source import PARTS, Missing, Split, Table, file_changed, pieces, scramble
+from cubicflow.tables.read.file_checks import file_changed
+from cubicflow.tables.read.table import Table
+from cubicflow.tables.schema.split import PARTS, Split, scramble
+from cubicflow.tables.schema.usable_rows import Missing, pieces
 
 MOST_IN_MEMORY = 1 << 27  # numbers; one gibibyte
 GROUP_ROWS = 1 << 14  # rows encoded at once, which saves calls of the maps
@@ -130,7 +133,7 @@ def load_numbers(
         labels[filled:stop] = split.parts_of(piece.numbers)
         filled = stop
     if stop != rows:
-        raise file_changed(table.path, rows, stop)
+        raise file_changed(table.name, rows, stop)
     return numbers, [torch.from_numpy(np.flatnonzero(labels == i)) for i in range(len(PARTS))]
 
 

@@ -16,6 +16,7 @@ from cubicflow.nets.rng import SHARED_GENERATOR, use_generator
 
 ROWS = 2
 PIXELS = (4, 4)  # height and width of a made-up image
+LOW_PRECISION = (torch.float16, torch.bfloat16)
 TOLERANCE = 1e-3  # a share of the largest change of any output
 
 
@@ -61,9 +62,11 @@ def check_causal(network: nn.Module, features: int, out_features: int, context_f
     with _copied(network) as probe:
         row, other = torch.rand(2, features, generator=generator)
         rows = torch.cat([row[None], torch.where(torch.eye(features, dtype=torch.bool), other, row)])
+        if probe is not None and any(parameter.dtype in LOW_PRECISION for parameter in probe.parameters()):
+            probe.float()  # a rounding to 8 or 11 bits could hide a dependence
         if probe is None or _run(probe, rows, context_features) is None:  # the first run makes lazy parameters
             return
-        for parameter in probe.parameters():
+        for parameter in filter(Tensor.numel, probe.parameters()):
             if parameter.requires_grad and bool((parameter == parameter.flatten()[:1]).all()):
                 fan_in = parameter[0].numel() if parameter.ndim > 1 else 4
                 parameter.add_(torch.randn(parameter.shape, generator=generator).to(parameter) / math.sqrt(fan_in))
