@@ -22,7 +22,7 @@ from cubicflow.cli import main
 from cubicflow.explore.framed import framed, unframed
 from cubicflow.explore.server import private_link
 from cubicflow.tables import FittedTable
-from cubicflow.tables.output import csv_text
+from cubicflow.tables.run.output import csv_text
 
 VIEWS = ("overview", "pairs", "what-if", "rows", "layers", "images")
 Serve = Callable[[Path], Page]

@@ -22,9 +22,9 @@ from cubicflow.clusters.stores import shown
 from cubicflow.clusters.works import EvaluateWork, SampleWork, ScoreWork, Sums, Work
 from cubicflow.tables.asking.conditions import Given
 from cubicflow.tables.fitted import FittedTable
-from cubicflow.tables.honest_score import Used
-from cubicflow.tables.scored_parts import ScoredParts
-from cubicflow.tables.split import PARTS
+from cubicflow.tables.run.scored_parts import ScoredParts
+from cubicflow.tables.run.verdict import Used
+from cubicflow.tables.schema.split import PARTS
 from cubicflow.tables.table_error import TableError
 
 ON_ERROR = ("stop", "skip")

@@ -23,7 +23,7 @@ from cubicflow.tables.cell_encoder import CellEncoder
 from cubicflow.tables.columns_likelihood import draw_rows
 from cubicflow.tables.fitted import score_numbers
 from cubicflow.tables.fitting import MODELS, suited_model
-from cubicflow.tables.usable_rows import Missing
+from cubicflow.tables.schema.usable_rows import Missing
 
 SAMPLE_ROWS = 1 << 14
 COLUMN_SETTINGS = ("hidden_features", "num_bins", "dropout")  # settings of the model of columns

@@ -19,9 +19,9 @@ from cubicflow.tables.read.places import is_path, open_table
 from cubicflow.tables.read.reading import Reading
 from cubicflow.tables.read.table import ROW_INDEX, Table
 from cubicflow.tables.read.text.found_notations import detect_notations
-from cubicflow.tables.split import PARTS, RowSample
+from cubicflow.tables.schema.split import PARTS, RowSample
+from cubicflow.tables.schema.usable_rows import Missing, Piece, pieces
 from cubicflow.tables.table_error import TableError, some
-from cubicflow.tables.usable_rows import Missing, Piece, pieces
 
 MOST_ROWS = 200_000  # rows of each table; a larger table is subsampled
 MOST_ATTEMPTS = 100  # attempts to draw rows without missing values
